@@ -1,0 +1,14 @@
+"""Execute tutorials on a GPU once, keep what they printed and drew, render it anywhere.
+
+The modules, in the order the data flows:
+
+``script``      a tutorial's file: its blocks, title, settings and the key of its code
+``recording``   the recording: its format on disk, loading with validation, saving in one step
+``recorder``    which tutorials to record, and the report of how it went
+``runner``      one tutorial in one process: time limit, process group, nothing left behind
+``child``       what runs inside that process: sphinx-gallery's executor and scrapers
+``provenance``  the machine that a recording was made on
+``status``      which recordings are current, stale or missing
+``compare``     the benchmarks of two recordings, side by side
+``replay``      the Sphinx extension that renders recordings instead of executing tutorials
+"""

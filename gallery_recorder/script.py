@@ -1,0 +1,217 @@
+"""A tutorial's file: its blocks, its title, its settings, and the key of its code.
+
+The blocks are those of sphinx-gallery's own splitter, so what is recorded lines up with what
+is rendered. The *key* decides whether a recording still belongs to a script. It is computed from
+the syntax tree of each code block: editing prose, comments, docstrings or layout leaves it alone,
+editing code never does. Nothing about the machine or its Python version enters it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sphinx_gallery import py_source_parser
+from sphinx_gallery.gen_rst import extract_intro_and_title
+from sphinx_gallery.py_source_parser import Block
+
+#: Files in a gallery's folder that are no tutorials, as for sphinx-gallery's ``ignore_pattern``.
+NOT_A_TUTORIAL = re.compile(r"(^|/)(_|conftest\.py$)")
+
+
+class ScriptError(Exception):
+    """A file that cannot be a tutorial; says what is wrong, where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """One tutorial, split into blocks.
+
+    Attributes:
+        path: the file.
+        root: the gallery's folder.
+        blocks: sphinx-gallery's blocks, text and code, in order.
+        settings: what its ``# sphinx_gallery_<name> = <value>`` comments say.
+        title: its first heading, without markup.
+    """
+
+    path: Path
+    root: Path
+    blocks: tuple[Block, ...]
+    settings: dict[str, Any]
+    title: str
+
+    @property
+    def name(self) -> str:
+        """The name it is recorded under: its path below the gallery, without ``.py``."""
+        return self.path.relative_to(self.root).with_suffix("").as_posix()
+
+    @cached_property
+    def code(self) -> tuple[CodeBlock, ...]:
+        """The blocks that have something to execute; a block of comments alone has not."""
+        keep_docstrings = any(_reads_docstrings(b.content) for b in self.blocks if b.type == "code")
+        found = []
+        for index, block in enumerate(self.blocks):
+            if block.type == "code":
+                tree = ast.parse(block.content)
+                if tree.body:
+                    found.append(CodeBlock(index, block, _digest(_canonical(tree, keep_docstrings))))
+        return tuple(found)
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 over the keys of the code blocks, in order."""
+        return _digest("\n".join(block.key for block in self.code))
+
+
+@dataclass(frozen=True)
+class CodeBlock:
+    """A code block: its place among all blocks, the block itself and the key of its code."""
+
+    index: int
+    block: Block
+    key: str
+
+
+def load_script(path: Path, root: Path) -> Script:
+    """Read and split the tutorial at *path*, in the gallery at *root*.
+
+    Raises:
+        ScriptError: it cannot be read, is not valid Python, or lacks a title or code.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScriptError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise ScriptError(f"{path}: is not UTF-8 ({error}). Save the file as UTF-8.") from error
+    try:
+        tree = ast.parse(text, filename=str(path))
+    except SyntaxError as error:
+        line = f"\n    {error.text.strip()}" if error.text else ""
+        raise ScriptError(
+            f"{path}:{error.lineno}: is not valid Python: {error.msg}.{line}\n"
+            "Correct the line; nothing was executed."
+        ) from error
+    if not ast.get_docstring(tree):
+        raise ScriptError(
+            f"{path}: has no title. Begin the file with a docstring whose first line is the title, "
+            "underlined with '='."
+        )
+    settings, blocks = py_source_parser.split_code_and_text_blocks(path)
+    try:
+        _, title = extract_intro_and_title(str(path), blocks[0].content)
+    except ValueError as error:
+        raise ScriptError(
+            f"{path}: has no title in its docstring. Its first line must be the title, underlined "
+            "with '='."
+        ) from error
+    for block in blocks:
+        if block.type == "code":
+            try:
+                ast.parse(block.content)
+            except SyntaxError as error:
+                raise ScriptError(
+                    f"{path}:{block.lineno + (error.lineno or 1) - 1}: a '# %%' text cell splits a "
+                    f"statement in two ({error.msg}). Text cells can only stand between top-level "
+                    "statements."
+                ) from error
+    script = Script(path, root, tuple(blocks), settings, title)
+    if not script.code:
+        raise ScriptError(f"{path}: has no code, so there is nothing to record. Add a code cell.")
+    return script
+
+
+def find_scripts(root: Path) -> list[Path]:
+    """All tutorial files of the gallery at *root*, in the order in which their pages appear.
+
+    As in sphinx-gallery: the files of the folder itself and of the folders directly below it
+    that have a ``GALLERY_HEADER.rst``, each sorted by file name.
+    """
+    folders = [root, *sorted(p.parent for p in root.glob("*/GALLERY_HEADER.rst"))]
+    return [
+        path
+        for folder in folders
+        for path in sorted(folder.glob("*.py"))
+        if not NOT_A_TUTORIAL.search(path.relative_to(root).as_posix())
+    ]
+
+
+def select_scripts(root: Path, names: list[str]) -> list[Path]:
+    """The tutorials that *names* mean; all of them where *names* is empty.
+
+    A name is a path below *root* without ``.py``, a file name without ``.py``, or the number
+    that a file name begins with.
+
+    Raises:
+        ScriptError: a name means no tutorial, or there is no tutorial at all.
+    """
+    paths = find_scripts(root)
+    if not paths:
+        raise ScriptError(f"{root}: has no tutorials (NN-name.py files). Is --tutorials right?")
+    if not names:
+        return paths
+    chosen: set[Path] = set()
+    for name in names:
+        wanted = name.removesuffix(".py").strip("/")
+        named = {p.relative_to(root).with_suffix("").as_posix(): p for p in paths}
+        found = (
+            [named[wanted]]
+            if wanted in named
+            else [p for p in paths if p.stem == wanted]
+            or [p for p in paths if p.parent == root and _number(p) == wanted]
+        )
+        if not found:
+            raise ScriptError(
+                f"no tutorial is called {name!r}. The tutorials in {root}: {', '.join(named)}."
+            )
+        chosen.update(found)
+    return [p for p in paths if p in chosen]
+
+
+def _number(path: Path) -> str:
+    match = re.match(r"\d+", path.stem)
+    return match.group() if match else ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _reads_docstrings(code: str) -> bool:
+    """Whether *code* can see docstrings, so that they count as code."""
+    return "__doc__" in code or re.search(r"\b(help|getdoc)\(", code) is not None
+
+
+def _canonical(node: Any, keep_docstrings: bool) -> str:
+    """Write a syntax tree the same way on every Python version.
+
+    ``ast.dump`` is no such form: newer versions add fields to nodes and leave out empty ones.
+    """
+    if isinstance(node, ast.AST):
+        fields = dict(ast.iter_fields(node))
+        fields.pop("kind", None)  # u"" against "": no difference to the program
+        fields.pop("type_comment", None)
+        if not keep_docstrings and _docstring_holder(node):
+            fields["body"] = fields["body"][1:]
+        inner = ",".join(
+            f"{name}={_canonical(value, keep_docstrings)}"
+            for name, value in sorted(fields.items())
+            if value is not None and value != []
+        )
+        return f"{type(node).__name__}({inner})"
+    if isinstance(node, list):
+        return f"[{','.join(_canonical(item, keep_docstrings) for item in node)}]"
+    return repr(node)
+
+
+def _docstring_holder(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and ast.get_docstring(node, clean=False) is not None
+    )
