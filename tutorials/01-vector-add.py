@@ -1,0 +1,537 @@
+"""
+Vector addition
+===============
+
+This is the "hello, world" of GPU programming: add two vectors. There is nothing to win
+mathematically, and that is the point. Everything you see here is what *every* kernel has.
+
+You will build ``add(x, y)``, a function that gives what ``x + y`` gives in PyTorch, and learn
+
+* what a **program**, a **grid**, a **block** and a **mask** are;
+* how a pointer plus offsets becomes a whole block of pointers;
+* what has to be known when the kernel is compiled, and why blocks are powers of two;
+* that a kernel launch returns before the kernel has run, and how to time it all the same;
+* what the left end and the right end of a bandwidth curve tell you.
+
+You need Python and some PyTorch. You need not have written a kernel before, and you can read and
+run this page without a GPU: Triton's interpreter then runs the same kernels, slowly, on the CPU.
+"""
+
+# sphinx_gallery_thumbnail_number = 2
+
+# %%
+# First the imports. Without a GPU the interpreter has to be chosen before Triton is imported,
+# since that is when its own functions are set up.
+
+import csv
+import math
+import os
+import time
+from functools import partial
+
+import matplotlib.pyplot as plt
+import torch
+from tabulate import tabulate
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
+
+# %%
+# What PyTorch does, and what it costs
+# ------------------------------------
+#
+# The reference is one line. Before writing a kernel, count what it *must* do, because that is what
+# its time will be made of.
+
+
+def add_reference(x, y):
+    """Return ``x + y``, as PyTorch computes it."""
+    return x + y
+
+
+def bytes_moved(n, element_size=4):
+    """Return the bytes that adding two vectors of *n* elements has to move: read two, write one."""
+    return 3 * n * element_size
+
+
+print(f"fp32: {bytes_moved(1)} bytes moved for 1 addition")
+
+# %%
+# Twelve bytes for one addition. A GPU can do tens of additions in the time it takes to move twelve
+# bytes to and from its memory, so the arithmetic is free and the memory sets the pace: the kernel
+# is **memory-bound**. This is why we shall give its speed in bytes per second and not in
+# operations per second, and why the yardstick is a plain copy: nothing that moves these bytes can
+# be much faster than a kernel that does nothing else.
+#
+# The kernel
+# ----------
+#
+# A GPU is fast because it does thousands of things at once. In Triton you write what *one* of them
+# does: a function called a **program**. You launch many copies of it, the **grid**, and each copy
+# asks for its number, the **program id**, to find out which part of the work is its own. Here each
+# program adds one **block**, that is ``BLOCK`` neighbouring elements.
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    offsets = start + tl.arange(0, BLOCK)  # [BLOCK]: the elements of this program
+    mask = offsets < n  # [BLOCK]: those that exist
+    x = tl.load(x_ptr + offsets, mask=mask)
+    y = tl.load(y_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x + y, mask=mask)
+
+
+# %%
+# Six lines, and each holds an idea.
+#
+# ``tl.program_id(0)``
+#     The number of this program: 0, 1, 2, … along the first axis of the grid. It is the only thing
+#     in which the copies differ.
+# ``tl.arange(0, BLOCK)``
+#     The numbers 0 … ``BLOCK`` - 1, *all at once*: a Triton variable is not a number, it is a
+#     block of numbers, spread over the threads that run the program. You never see the threads.
+# ``offsets``
+#     Which elements of the vectors this program works on, counted from the start of each vector.
+# ``x_ptr + offsets``
+#     A tensor that is passed to a kernel arrives as the address of its first element. An address
+#     plus a block of offsets is a **block of addresses**, one for each element. Offsets count
+#     elements, not bytes: Triton knows the type behind the pointer.
+# ``tl.load`` and ``tl.store``
+#     Read from, and write to, all these addresses. Between the two, ``x + y`` lives in registers.
+# ``.to(tl.int64)``
+#     Integers in a kernel have 32 bits unless you ask for more. From element 2³¹ on, they would
+#     wrap around to negative offsets. A 64-bit start costs next to nothing.
+#
+# Seeing the offsets
+# ------------------
+#
+# What exactly is in ``offsets``, and what in ``mask``? Let a kernel write them down. We take a
+# vector of 21 elements and blocks of 8. Two blocks are too few and three are too many, so that one
+# of the programs hangs over the end.
+
+
+@triton.jit
+def peek_kernel(offsets_ptr, mask_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(offsets_ptr + offsets, offsets)
+    tl.store(mask_ptr + offsets, (offsets < n).to(tl.int8))
+
+
+n, block = 21, 8
+programs = triton.cdiv(n, block)  # divide and round up: 3
+seen_offsets = torch.empty(programs, block, dtype=torch.int32, device=DEVICE)
+seen_mask = torch.empty(programs, block, dtype=torch.int8, device=DEVICE)
+peek_kernel[(programs,)](seen_offsets, seen_mask, n, BLOCK=block)
+print(seen_offsets.cpu())
+print(seen_mask.cpu())
+
+# %%
+# Each row is what one program saw. Here is the same as a picture:
+
+
+def draw_blocks(offsets, mask):
+    """Draw one row of cells a program; the cells that its mask switches off are hatched."""
+    fig, ax = plt.subplots(figsize=(7, 2.6))
+    for pid, (row, keep) in enumerate(zip(offsets, mask, strict=True)):
+        for lane, (offset, on) in enumerate(zip(row, keep, strict=True)):
+            style = {"facecolor": "#cfe3f1"} if on else {"facecolor": "#eeeeee", "hatch": "////"}
+            ax.add_patch(plt.Rectangle((lane, pid), 1, 0.8, edgecolor="#444444", **style))
+            label = {"ha": "center", "va": "center", "fontsize": 11}
+            background = None if on else {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            ax.text(lane + 0.5, pid + 0.4, str(offset), bbox=background, **label)
+    programs, block = len(offsets), len(offsets[0])
+    ax.set(xlim=(-0.1, block + 0.1), ylim=(programs, -0.2), xlabel="tl.arange(0, BLOCK)")
+    ax.set_xticks([i + 0.5 for i in range(block)], range(block))
+    ax.set_yticks([i + 0.4 for i in range(programs)], [f"program {i}" for i in range(programs)])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(f"Offsets of each program (n = {n}, BLOCK = {block}); hatched: masked off")
+    fig.tight_layout()
+    plt.show()
+
+
+draw_blocks(seen_offsets.tolist(), seen_mask.tolist())
+
+# %%
+# Past the end
+# ------------
+#
+# What happens at the hatched cells? With the mask: nothing. A masked load does not touch memory
+# (its value there is undefined, or what you give as ``other=``), and a masked store writes
+# nothing.
+#
+# *Without* the mask the kernel would read and write whatever comes after the vectors: the
+# neighbour's data, or an address that does not exist. Python would raise an ``IndexError``; a
+# pointer has no length to compare with. To see it without doing harm, we give a kernel without a
+# mask vectors of 21 elements that are the front part of buffers of 24, all our own.
+
+
+@triton.jit
+def add_without_mask_kernel(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) + tl.load(y_ptr + offsets))
+
+
+ones = torch.ones(24, device=DEVICE)
+buffer = torch.full((24,), -1.0, device=DEVICE)
+add_without_mask_kernel[(3,)](ones[:21], ones[:21], buffer[:21], BLOCK=8)
+print("without a mask, behind the end:", buffer[21:].tolist())
+
+buffer.fill_(-1.0)
+add_kernel[(3,)](ones[:21], ones[:21], buffer[:21], 21, BLOCK=8)
+print("with a mask,    behind the end:", buffer[21:].tolist())
+
+# %%
+# The kernel without a mask wrote three elements that nobody gave it. Such a bug often goes
+# unnoticed for a long time, until the memory behind the vector belongs to something important.
+#
+# Compile time and run time
+# -------------------------
+#
+# ``BLOCK`` is marked ``tl.constexpr``: its value is compiled into the kernel. It has to be,
+# because the number of registers that a block takes and the instructions that fill them depend on
+# it. Another ``BLOCK`` is another kernel, compiled on its first launch and kept for the next ones.
+# ``n``, on the other hand, is an ordinary argument: the same compiled kernel serves vectors of all
+# lengths. (Almost: Triton makes a second version for lengths that are divisible by 16, since it
+# can then prove that 16 bytes at a time are safe.)
+#
+# Why is ``BLOCK`` a **power of two**? ``tl.arange`` insists on it. A block is dealt out evenly to
+# warps (groups of 32 or 64 threads that run in step), to the threads of a warp and to the
+# registers of a thread. There are powers of two of all of them, so that a power of two can always
+# be halved until everybody has the same share. Your vector may have any length: that is what the
+# mask is for.
+#
+# The launcher
+# ------------
+#
+# A kernel believes everything it is told. A wrong dtype, a tensor on another device or a shorter
+# vector is not an error to it but a wrong answer or a crash. So the function that users call
+# checks its arguments, and says what is wrong with them.
+
+
+def check_arguments(x, y):
+    """Raise TypeError or ValueError, naming the argument, where ``add`` cannot add *x* and *y*."""
+    for name, t in (("x", x), ("y", y)):
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
+        if t.dtype.is_complex or t.dtype == torch.bool:
+            raise TypeError(f"{name} must hold real numbers, but its dtype is {t.dtype}")
+        if t.device.type != DEVICE.type:
+            raise ValueError(f"{name} must be on a {DEVICE.type} device, but is on {t.device}")
+        if not t.is_contiguous():
+            raise ValueError(
+                f"{name} must be contiguous, but has shape {tuple(t.shape)} and strides "
+                f"{t.stride()}; pass {name}.contiguous()"
+            )
+    if x.dtype != y.dtype:
+        raise TypeError(f"x and y must have one dtype, but have {x.dtype} and {y.dtype}")
+    if x.shape != y.shape:
+        raise ValueError(
+            f"x and y must have one shape, but have {tuple(x.shape)} and {tuple(y.shape)}"
+        )
+    if x.device != y.device:
+        raise ValueError(f"x and y must be on one device, but are on {x.device} and {y.device}")
+
+
+# %%
+# Now the launch itself. ``add_kernel[grid]`` says how many programs to start: enough blocks to
+# cover all elements, rounded up. ``num_warps`` says how many warps share one block.
+
+
+def add(x, y):
+    """Return ``x + y``.
+
+    Args:
+        x: Contiguous tensor of any shape, of a real floating-point or integer dtype.
+        y: Tensor of the same shape, dtype and device.
+
+    Raises:
+        TypeError: An argument is no tensor, or the dtypes do not fit.
+        ValueError: Shapes, devices or strides do not fit.
+    """
+    check_arguments(x, y)
+    out = torch.empty_like(x)
+    n, block = out.numel(), 1024
+    add_kernel[(triton.cdiv(n, block),)](x, y, out, n, BLOCK=block, num_warps=4)
+    return out
+
+
+# %%
+# A block of 1024 elements on 4 warps of 32 threads is 8 elements for each thread, which fp32
+# fetches as two loads of 16 bytes from each vector. Sixteen bytes is the most that one thread can
+# ask for in one instruction, and several requests in flight are what keeps a memory busy.
+#
+# Is it right?
+# ------------
+#
+# A fast wrong answer is worth nothing, so the check comes before the clock. The sizes are chosen
+# to hurt: nothing at all, one element, one less and one more than a block, and a shape that
+# nothing divides. An addition rounds once, in the kernel as in PyTorch, so the results must be
+# *equal*, not merely close.
+
+torch.manual_seed(0)
+shapes = [(0,), (1,), (5,), (1023,), (1024,), (1025,), (123, 5), (98432,)]
+if ON_GPU:
+    shapes += [(1823, 781), (2**25 + 1,)]
+for dtype in (torch.float32, torch.float16, torch.float64, torch.int32):
+    for shape in shapes:
+        x = (100 * torch.randn(shape, device=DEVICE)).to(dtype)
+        y = (100 * torch.randn(shape, device=DEVICE)).to(dtype)
+        torch.testing.assert_close(add(x, y), add_reference(x, y), atol=0, rtol=0)
+print(f"add agrees with PyTorch, bit for bit, on {len(shapes)} shapes and 4 dtypes")
+
+# %%
+# And the errors, each with what it was given:
+
+x = torch.ones(4, device=DEVICE)
+for wrong in (torch.ones(5, device=DEVICE), x.to(torch.float64), x.expand(2, 4).T, 1.0):
+    try:
+        add(x, wrong)
+    except (TypeError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}")
+    else:
+        raise AssertionError("add should have refused this")
+
+# %%
+# A launch does not wait
+# ----------------------
+#
+# Calling ``add`` puts the kernel into a queue and returns. The GPU works through the queue on its
+# own, while Python is already at the next line; only when you look at the values (print them, copy
+# them to the CPU, or ask for ``synchronize``) does Python wait. Two consequences:
+#
+# * A stopwatch around the call measures how fast Python can *ask*, not how fast the GPU can add.
+# * An error inside a kernel surfaces at some later, innocent line.
+
+
+def host_microseconds(fn, calls=1000):
+    """Return the microseconds that Python spends on one call of *fn*, not waiting for the GPU."""
+    fn()
+    torch.accelerator.synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        fn()
+    elapsed = time.perf_counter() - start
+    torch.accelerator.synchronize()
+    return elapsed / calls * 1e6
+
+
+if ON_GPU:
+    x, y = torch.rand(2, 4096, device=DEVICE)
+    print(f"Python's share of one call: x + y      {host_microseconds(lambda: x + y):5.1f} µs")
+    print(f"                            add(x, y)  {host_microseconds(lambda: add(x, y)):5.1f} µs")
+else:
+    print("The interpreter does not queue anything: this experiment needs a GPU.")
+
+# %%
+# This is the first answer to a question that everybody asks: **why is Triton slower than PyTorch
+# on small tensors?** PyTorch's way from Python to the queue is C++; Triton's is Python, with our
+# checks on top. As long as the GPU has work queued up, nobody notices. When it has not, a small
+# kernel is finished sooner than the next one can be asked for, and what you measure is Python. The
+# remedies are to put more work into one kernel, or to record the launches once in a CUDA graph.
+#
+# How to time a kernel
+# --------------------
+#
+# Time on the GPU itself is taken by *events*: marks in the queue, before and after the kernel,
+# that the GPU stamps as it passes them. ``triton.testing.do_bench`` does that, and takes care of
+# what else goes wrong with a simple stopwatch:
+#
+# * **Warm-up.** The first call compiles; the first milliseconds find the clocks low. They are not
+#   counted.
+# * **Caches.** Call a kernel twice, and its data may still be in the L2 cache from the first time.
+#   ``do_bench`` overwrites the cache before each call, so that every call starts with its data in
+#   memory. (While the GPU is busy with that, Python gets ahead, so Python's share is not in the
+#   measurement.)
+# * **Spread.** One measurement is an anecdote. We take as many as fit into some milliseconds and
+#   keep the median, and the 20th and 80th percentiles to show how far they scatter.
+#
+# A result is a *rate*, in GB/s (10⁹ bytes per second): bytes that have to be moved, over time.
+
+
+def measure(fn, n_bytes):
+    """Return the median, 20th and 80th percentile of the rate of *fn*, in GB/s."""
+    quantiles = [0.5, 0.8, 0.2]  # the slow times are the low rates
+    return [n_bytes / ms / 1e6 for ms in triton.testing.do_bench(fn, 5, 30, quantiles=quantiles)]
+
+
+# %%
+# The benchmark
+# -------------
+#
+# Vectors from 2¹² to 2²⁷ elements, doubling. Each is added by our kernel and by PyTorch; beside
+# them goes a **ceiling**, a copy that moves as many bytes as the addition (it reads 1½ vectors and
+# writes as many), measured in the same run. One more measurement will help to read the curve: a
+# kernel that does nothing at all.
+
+
+@triton.jit
+def empty_kernel():
+    pass
+
+
+def benchmark(sizes):
+    """Return rows (size, provider, unit, median, p20, p80)."""
+    rows = []
+    for n in sizes:
+        x = torch.rand(n, device=DEVICE)
+        y = torch.rand(n, device=DEVICE)
+        source = torch.rand(3 * n // 2, device=DEVICE)
+        providers = {
+            "triton": partial(add, x, y),
+            "torch": partial(add_reference, x, y),
+            "copy": partial(torch.empty_like(source).copy_, source),
+        }
+        for provider, fn in providers.items():
+            rows.append((n, provider, "GB/s", *measure(fn, bytes_moved(n))))
+    return rows
+
+
+if ON_GPU:
+    launch_ms = triton.testing.do_bench(lambda: empty_kernel[(1,)](), 5, 30, return_mode="median")
+    rows = benchmark([2**i for i in range(12, 28)])
+    with open("vector-add-performance.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["size", "provider", "unit", "median", "p20", "p80"])
+        writer.writerows(rows)
+else:
+    print("Without a GPU there is nothing to time: the benchmark needs one.")
+
+# %%
+# All rows are in the CSV file; here is every second size:
+
+
+def print_table(rows, every=2):
+    """Print the median rates and their ratios, for every second size and the last one."""
+    rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
+    sizes = sorted({n for n, _ in rate})
+    table = []
+    for n in sizes[:-1:every] + sizes[-1:]:
+        ours, torchs, copys = (rate[n, p] for p in ("triton", "torch", "copy"))
+        table.append([n, *(f"{r:.3g}" for r in (ours, torchs, copys, ours / torchs, ours / copys))])
+    headers = ["elements", "triton", "torch", "copy", "triton/torch", "triton/copy"]
+    print("Bandwidth in GB/s, higher is better")
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+
+
+if ON_GPU:
+    print_table(rows)
+else:
+    print("No table without a GPU.")
+
+# %%
+# And all sizes as a picture. Beside the measurements goes a model with two numbers in it: the time
+# of the empty kernel, plus the bytes divided by the bandwidth of the largest copy.
+
+
+def plot_rates(rows, launch_ms):
+    """Draw rate over size: medians as lines, the spread from p20 to p80 as bands, and the model."""
+    styles = {
+        "triton": {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
+        "torch": {"color": "#d1495b", "marker": "s", "linestyle": "-."},
+        "copy": {"color": "#444444", "marker": "", "linestyle": "--"},
+    }
+    fig, ax = plt.subplots(figsize=(7, 4.2))
+    for provider, style in styles.items():
+        mine = [row for row in rows if row[1] == provider]
+        sizes = [row[0] for row in mine]
+        ax.plot(sizes, [row[3] for row in mine], label=provider, markersize=5, **style)
+        low, high = [row[4] for row in mine], [row[5] for row in mine]
+        ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
+    peak = mine[-1][3]  # GB/s of the largest copy
+    model = [bytes_moved(n) / (launch_ms * 1e6 + bytes_moved(n) / peak) for n in sizes]
+    ax.plot(sizes, model, label="model", color="#8d6a9f", linestyle=":", linewidth=2)
+    ax.set_xscale("log", base=2)
+    gpu = torch.get_device_module(DEVICE).get_device_name()
+    ax.set(
+        title=f"Vector addition, fp32, {gpu}", xlabel="elements", ylabel="GB/s, higher is better"
+    )
+    ax.grid(alpha=0.3)
+    ax.legend()
+    fig.tight_layout()
+    plt.show()
+
+
+if ON_GPU:
+    plot_rates(rows, launch_ms)
+else:
+    print("No plot without a GPU.")
+
+# %%
+# How to read the curve
+# ---------------------
+#
+# **The left end** is a straight climb: twice the elements, twice the rate. So the *time* does not
+# change at all; it is the time it takes to get any kernel going. A few thousand elements are
+# handed to a handful of programs, and most of the GPU stands idle.
+#
+# **The right end** is flat: the time is now in proportion to the bytes, the memory is the limit,
+# and no cleverness in the kernel can lift the curve above what the memory does.
+#
+# **In between** lies the size at which launching and moving take equally long. The model knows it:
+# it is where the bytes are the launch time multiplied by the bandwidth. Where the measurement
+# falls below the model, the kernel does not yet have enough requests in flight to hide how long
+# each one takes.
+
+
+# %%
+# The takeaways, computed from the rows above:
+
+
+def print_ratios(rows, ours, others):
+    """Print minimum, geometric mean and maximum of the rate of *ours* over each of *others*."""
+    rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
+    for other in others:
+        ratio = {n: rate[n, ours] / rate[n, other] for n, _ in rate}
+        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
+        mean = math.prod(ratio.values()) ** (1 / len(ratio))
+        print(
+            f"{ours} / {other:6s} min {ratio[low]:.2f} (n={low})   geometric mean {mean:.2f}   "
+            f"max {ratio[high]:.2f} (n={high})"
+        )
+
+
+if ON_GPU:
+    print_ratios(rows, "triton", ["torch", "copy"])
+    peak = max(median for _, provider, _, median, _, _ in rows if provider == "copy")
+    balance = launch_ms * 1e6 * peak / bytes_moved(1)
+    print(f"launch and moving take equally long at {balance:,.0f} elements")
+else:
+    print("No ratios without a GPU.")
+
+# %%
+# What to remember
+# ----------------
+#
+# * You write what one program does; the program id says which block is its own.
+# * A pointer plus a block of offsets is a block of pointers, and a mask says which of them count.
+# * Count the bytes first. They tell you what the best possible kernel can do.
+# * Check before you time; time on the GPU, warm, with a cold cache, many times.
+# * Small kernels cost their launch, large ones their bytes.
+#
+# Exercises
+# ---------
+#
+# 1. **Fuse.** Write ``axpy(a, x, y)``, which gives ``a * x + y``. How many bytes does PyTorch move
+#    for ``a * x + y``, how many does one kernel move, and what speed-up do you expect?
+#    :doc:`Solution <solutions/01-axpy>`.
+# 2. **Strides.** ``add`` refuses ``x[::2]``. Write a kernel that takes a stride for each vector.
+#    What happens to the bandwidth, and why? :doc:`Solution <solutions/01-strides>`.
+# 3. **More work for each program.** Start a fixed number of programs and let each one loop over
+#    blocks. Does it pay? :doc:`Solution <solutions/01-grid-stride>`.
+#
+# References
+# ----------
+#
+# * Philippe Tillet, H. T. Kung and David Cox: *Triton: an intermediate language and compiler for
+#   tiled neural network computations*, MAPL 2019, https://doi.org/10.1145/3315508.3329973
+# * John D. McCalpin: *Memory bandwidth and machine balance in current high performance computers*,
+#   1995: the STREAM benchmark, whose ``ADD`` is this kernel.
