@@ -416,10 +416,10 @@ def print_table(rows, every=2):
     table = []
     for n in sizes[:-1:every] + sizes[-1:]:
         ours, torchs, copys = (rate[n, p] for p in ("triton", "torch", "copy"))
-        table.append([n, *(f"{r:.3g}" for r in (ours, torchs, copys, ours / torchs, ours / copys))])
+        table.append((n, ours, torchs, copys, ours / torchs, ours / copys))
     headers = ["elements", "triton", "torch", "copy", "triton/torch", "triton/copy"]
     print("Bandwidth in GB/s, higher is better")
-    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+    print(tabulate(table, headers, floatfmt=("d", ".0f", ".0f", ".0f", ".2f", ".2f")))
 
 
 if ON_GPU:
@@ -428,8 +428,9 @@ else:
     print("No table without a GPU.")
 
 # %%
-# And all sizes as a picture. Beside the measurements goes a model with two numbers in it: the time
-# of the empty kernel, plus the bytes divided by the bandwidth of the largest copy.
+# And all sizes as a picture, both axes logarithmic. Beside the measurements goes a model with two
+# numbers in it: the time of the empty kernel, plus the bytes divided by the bandwidth of the
+# largest copy.
 
 
 def plot_rates(rows, launch_ms):
@@ -450,6 +451,7 @@ def plot_rates(rows, launch_ms):
     model = [bytes_moved(n) / (launch_ms * 1e6 + bytes_moved(n) / peak) for n in sizes]
     ax.plot(sizes, model, label="model", color="#8d6a9f", linestyle=":", linewidth=2)
     ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
     gpu = torch.get_device_module(DEVICE).get_device_name()
     ax.set(
         title=f"Vector addition, fp32, {gpu}", xlabel="elements", ylabel="GB/s, higher is better"
@@ -469,18 +471,19 @@ else:
 # How to read the curve
 # ---------------------
 #
-# **The left end** is a straight climb: twice the elements, twice the rate. So the *time* does not
-# change at all; it is the time it takes to get any kernel going. A few thousand elements are
-# handed to a handful of programs, and most of the GPU stands idle.
+# **The left end** is a straight climb: twice the elements, almost twice the rate. So the *time*
+# hardly changes. It is the time that it takes to get any kernel going: the GPU has to read the
+# launch from the queue, start the programs, fetch the code. A few thousand elements keep a handful
+# of programs busy for a moment, and most of the GPU stands idle.
 #
-# **The right end** is flat: the time is now in proportion to the bytes, the memory is the limit,
-# and no cleverness in the kernel can lift the curve above what the memory does.
+# **The right end** is flat: the time is now in proportion to the bytes. The memory is the limit,
+# and no cleverness in the kernel lifts the curve above what the memory can do. PyTorch's kernel is
+# up against the same wall, so the curves have to meet.
 #
-# **In between** lies the size at which launching and moving take equally long. The model knows it:
-# it is where the bytes are the launch time multiplied by the bandwidth. Where the measurement
-# falls below the model, the kernel does not yet have enough requests in flight to hide how long
-# each one takes.
-
+# **The bend in between** is where launching and moving take equally long, which is where the bytes
+# equal the launch time multiplied by the bandwidth. Where a measurement falls below the model, the
+# programs do not have enough loads under way to hide how long each one takes: latency is the third
+# thing that costs time, beside launch and bandwidth.
 
 # %%
 # The takeaways, computed from the rows above:

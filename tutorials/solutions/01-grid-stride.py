@@ -1,0 +1,79 @@
+"""
+A fixed number of programs
+==========================
+
+*Solution to the third exercise of* :doc:`../01-vector-add`.
+
+One program a block means very many programs for a long vector, each of which lives for a few
+microseconds. The alternative is the **grid-stride loop**: start only as many programs as the GPU
+can hold at a time, and let each one work through every ``tl.num_programs(0)``-th block. Does it
+pay?
+"""
+
+# %%
+
+import os
+from functools import partial
+
+import torch
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+
+# %%
+# The body is the same; a loop goes around it.
+
+
+@triton.jit
+def add_loop_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    blocks = tl.cdiv(n, BLOCK)
+    for block in tl.range(tl.program_id(0).to(tl.int64), blocks, tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        mask = offsets < n
+        x = tl.load(x_ptr + offsets, mask=mask)
+        y = tl.load(y_ptr + offsets, mask=mask)
+        tl.store(out_ptr + offsets, x + y, mask=mask)
+
+
+def add_loop(x, y, programs):
+    """Return ``x + y`` for contiguous *x* and *y* of one shape, using *programs* programs."""
+    out = torch.empty_like(x)
+    add_loop_kernel[(programs,)](x, y, out, x.numel(), BLOCK=1024)
+    return out
+
+
+# %%
+# It has to be right for fewer blocks than programs, and for more:
+
+torch.manual_seed(0)
+for n in (1, 1025, 10_000):
+    for programs in (1, 3, 16):
+        x, y = torch.rand(2, n, device=DEVICE)
+        torch.testing.assert_close(add_loop(x, y, programs), x + y, rtol=0, atol=0)
+print("add_loop agrees with PyTorch, bit for bit")
+
+# %%
+# With too few programs, too few loads are under way and the memory waits. With as many as there
+# are blocks, every program makes one round of its loop, and we are back at the kernel of the
+# tutorial.
+
+if ON_GPU:
+    n = 2**26
+    x, y = torch.rand(2, n, device=DEVICE)
+    for programs in (64, 256, 1024, 4096, n // 1024):
+        call = partial(add_loop, x, y, programs)
+        ms = triton.testing.do_bench(call, 5, 20, return_mode="median")
+        print(f"{programs:6d} programs: {12 * n / ms / 1e6:5.0f} GB/s")
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# The hardware hands a new program to a free slot in next to no time, so for a kernel as simple as
+# this one there is little to gain. The loop starts to pay where a program has something to set up
+# that all of its blocks can share: a table, a weight, a partial sum.
