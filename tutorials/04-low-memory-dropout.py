@@ -1,0 +1,900 @@
+"""
+Low-memory dropout
+==================
+
+Dropout sets randomly chosen elements of a tensor to zero while a network is being trained. The
+usual implementation keeps a list of what it dropped, the **mask**, because the backward pass has
+to drop the same elements. Ours keeps a seed, and draws the same random numbers once more.
+
+You will build ``seeded_dropout(x, p, seed)``, with its derivative, and learn
+
+* what a mask costs, in bytes moved and in bytes kept;
+* how a **counter-based** random number generator works, and why it suits a GPU;
+* how to use all four numbers that such a generator makes at a time, and how to hand them out so
+  that the mask depends on the seed and not on the tuning of the kernel;
+* how to give a kernel a backward pass in PyTorch;
+* how to test something random exactly.
+
+You should know programs, blocks, offsets and masks from :doc:`01-vector-add`.
+"""
+
+# sphinx_gallery_thumbnail_number = 3
+
+# %%
+
+import csv
+import math
+import os
+from functools import partial
+
+import matplotlib.pyplot as plt
+import torch
+from tabulate import tabulate
+from torch.nn import functional
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
+
+# %%
+# What dropout computes
+# ---------------------
+#
+# Each element becomes zero with probability :math:`p`, independently of the others. What remains is
+# divided by :math:`1 - p`, so that the expected value of every element stays as it was:
+#
+# .. math::
+#    y_i = \begin{cases} \frac{x_i}{1 - p} & \text{if element } i \text{ is kept} \\
+#                        0 & \text{if it is dropped} \end{cases}
+#
+# In PyTorch, with the choice given as a tensor of booleans, this is one line. It is our reference.
+
+
+def dropout_reference(x, x_keep, p):
+    """Return *x* divided by ``1 - p`` where *x_keep* is True, and zero elsewhere."""
+    return torch.where(x_keep, x / (1 - p) if p < 1 else 0.0, 0.0)
+
+
+# %%
+# The derivative is as simple. A kept element was multiplied by a constant, so its gradient is
+# multiplied by the same constant. A dropped element had no influence, so its gradient is zero.
+# In other words: **the backward pass is dropout again**, of the gradient, with the same mask. It
+# needs neither ``x`` nor ``y``. It only needs to know what was kept.
+#
+# Dropout with a mask
+# -------------------
+#
+# The first kernel reads the mask beside ``x``; somebody else has drawn it. Now there are two
+# things called "mask", so they get two names: ``inside`` guards the end of the tensor, as in every
+# kernel, and ``keep`` is the one of dropout.
+
+
+@triton.jit
+def dropout_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    x = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
+    keep = tl.load(keep_ptr + offsets, mask=inside, other=0)
+    tl.store(out_ptr + offsets, tl.where(keep, x * scale, 0.0), mask=inside)
+
+
+# %%
+# Two details. The arithmetic is in fp32 even if the tensor is in fp16, so that only the result is
+# rounded. And a dropped element is *chosen* to be zero, with ``tl.where``; it is not multiplied by
+# zero, because infinity times zero is not a number.
+#
+# The checks of ``x`` and ``p`` are functions of their own. The next launcher needs them too.
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def check_input(x):
+    """Raise TypeError or ValueError where the kernels of this page cannot work on *x*."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
+    if x.dtype not in DTYPES:
+        raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
+    if x.device.type != DEVICE.type:
+        raise ValueError(f"x must be on a {DEVICE.type} device, but is on {x.device}")
+    if not x.is_contiguous():
+        raise ValueError(
+            f"x must be contiguous, but has shape {tuple(x.shape)} and strides {x.stride()}; "
+            f"pass x.contiguous()"
+        )
+
+
+def check_probability(p):
+    """Raise TypeError or ValueError where *p* is not a number from 0 to 1."""
+    if isinstance(p, bool) or not isinstance(p, int | float):
+        raise TypeError(f"p must be a number, but is a {type(p).__name__}")
+    if not 0 <= p <= 1:  # this refuses NaN as well
+        raise ValueError(f"p must be from 0 to 1, but is {p}")
+
+
+def launch_dropout(x, x_keep, p):
+    """Launch the kernel with a mask; the arguments have been checked."""
+    if p == 1 or x.numel() == 0:
+        return torch.zeros_like(x)
+    out = torch.empty_like(x)
+    n, block = x.numel(), 1024
+    grid = (triton.cdiv(n, block),)
+    dropout_kernel[grid](x, x_keep, out, n, 1 / (1 - p), BLOCK=block, num_warps=4)
+    return out
+
+
+# %%
+# To train with it, PyTorch has to know the derivative. A ``torch.autograd.Function`` is a pair of
+# methods: ``forward`` computes the result and leaves behind, in ``ctx``, what ``backward`` is going
+# to need. Here that is the mask.
+
+
+class MaskDropout(torch.autograd.Function):
+    """Dropout that keeps its mask for the backward pass."""
+
+    @staticmethod
+    def forward(ctx, x, x_keep, p):
+        ctx.save_for_backward(x_keep)
+        ctx.p = p
+        return launch_dropout(x, x_keep, p)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x_keep,) = ctx.saved_tensors
+        return MaskDropout.apply(grad.contiguous(), x_keep, ctx.p), None, None
+
+
+def dropout(x, x_keep, p):
+    """Return *x* with zeros where *x_keep* is False, and divided by ``1 - p`` elsewhere.
+
+    Args:
+        x: Contiguous float16, bfloat16 or float32 tensor of any shape.
+        x_keep: Contiguous boolean tensor of the same shape, on the same device.
+        p: The probability of False in *x_keep*, from 0 to 1. With 1 the result is zero.
+
+    Raises:
+        TypeError: *x* or *x_keep* is no tensor of such a dtype, or *p* is no number.
+        ValueError: Shapes, strides or devices do not fit, or *p* is out of range.
+    """
+    check_input(x)
+    check_probability(p)
+    if not isinstance(x_keep, torch.Tensor) or x_keep.dtype != torch.bool:
+        kind = getattr(x_keep, "dtype", type(x_keep).__name__)
+        raise TypeError(f"x_keep must be a tensor of torch.bool, but is {kind}")
+    if x_keep.shape != x.shape or x_keep.device != x.device or not x_keep.is_contiguous():
+        raise ValueError(
+            f"x_keep must be contiguous, of shape {tuple(x.shape)} and on {x.device} as x is, but "
+            f"has shape {tuple(x_keep.shape)}, strides {x_keep.stride()} and is on {x_keep.device}"
+        )
+    return MaskDropout.apply(x, x_keep, p)
+
+
+def draw_mask(x, p):
+    """Return a mask for *x*, drawn by PyTorch's generator: True with probability ``1 - p``."""
+    return torch.empty(x.shape, dtype=torch.bool, device=x.device).bernoulli_(1 - p)
+
+
+# %%
+# A small example. With ``p = 0.5``, what is kept is doubled.
+
+
+def print_rows(*rows):
+    """Print rows of a name and a short vector below one another."""
+    table = []
+    for name, values in rows:
+        if values.dtype == torch.bool:
+            table.append([name, *("keep" if v else "-" for v in values.tolist())])
+        else:
+            table.append([name, *(f"{v:.2f}" for v in values.tolist())])
+    align = ["left"] + ["right"] * values.numel()
+    print(tabulate(table, disable_numparse=True, colalign=align, tablefmt="plain"))
+
+
+torch.manual_seed(0)
+x = torch.randn(8, device=DEVICE)
+x_keep = draw_mask(x, 0.5)
+print_rows(("input", x), ("mask", x_keep), ("output", dropout(x, x_keep, 0.5)))
+
+# %%
+# What a mask costs
+# -----------------
+#
+# Dropout of fp32 has to move 8 bytes an element: 4 are read, 4 are written. A mask of booleans adds
+# one byte that is read, after it has been written by whoever drew it. The backward pass reads it
+# again.
+#
+# Worse than moving the mask is *keeping* it: it has to stay in memory from the forward pass until
+# the backward pass returns to this layer, and a network has many layers. PyTorch tells us what a
+# function keeps: it calls a hook for every tensor that is saved for the backward pass.
+
+
+def bytes_kept(fn, n=1000):
+    """Return the bytes an element that *fn* saves for the backward pass."""
+    kept = []
+
+    def pack(saved):
+        kept.append(saved.nbytes)
+        return saved
+
+    x = torch.randn(n, device=DEVICE, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+        fn(x)
+    return sum(kept) / n
+
+
+torch_bytes = bytes_kept(lambda x: functional.dropout(x, 0.5))
+mask_bytes = bytes_kept(lambda x: dropout(x, draw_mask(x, 0.5), 0.5))
+print("Bytes kept for the backward pass, for each element:")
+print(f"  PyTorch's dropout {torch_bytes:g}, dropout with a mask {mask_bytes:g}")
+
+# %%
+# Why not remember only how the random numbers began, and draw them again? With an ordinary
+# generator that is slow. It has a **state**: every number is made from the state that the number
+# before it left behind, and whoever wants the millionth has to go through all before it. But the
+# programs of a grid run at the same time and in any order. None of them could begin.
+#
+# Random numbers without a state
+# ------------------------------
+#
+# A **counter-based** generator has no state. It is a function: give it a key and a counter, and you
+# get random bits. The next counter gives bits that have nothing to do with them. It works like a
+# cipher, which turns a message (the counter) into what looks like noise (the random bits), under a
+# key (the seed). Whoever wants number one million calls it with one million: in any program, at
+# any time, as often as needed. **A seed and an offset are enough.**
+#
+# Triton's generator is *Philox4x32-10*. Its counter is four words of 32 bits, and so is its result;
+# its key is two words, which makes seeds of 64 bits. Ten times over, it multiplies two words of the
+# counter with constants, and mixes both halves of the products with the other two words and the
+# key. In PyTorch that is short enough to read. (A product of two words has 64 bits. PyTorch's
+# integers have 64 bits with a sign, so ``multiply`` puts it together from two smaller products.)
+
+WORD = 0xFFFFFFFF  # the lower 32 bits
+
+
+def multiply(a, b):
+    """Return the upper and the lower word of ``a * b``, *b* being a tensor of words."""
+    low = a * (b & 0xFFFF)
+    high = a * (b >> 16) + (low >> 16)
+    return high >> 16, ((high << 16) | (low & 0xFFFF)) & WORD
+
+
+def philox(seed, counter):
+    """Return four random words for each counter, as Philox4x32-10 gives them.
+
+    Args:
+        seed: Integer from 0 to 2⁶⁴ - 1.
+        counter: Tensor of int64, none of them negative.
+    """
+    c0, c1 = counter & WORD, counter >> 32
+    c2 = c3 = torch.zeros_like(counter)
+    k0, k1 = seed & WORD, seed >> 32
+    for _ in range(10):
+        high0, low0 = multiply(0xD2511F53, c0)
+        high2, low2 = multiply(0xCD9E8D57, c2)
+        c0, c1, c2, c3 = high2 ^ c1 ^ k0, low2, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + 0x9E3779B9) & WORD, (k1 + 0xBB67AE85) & WORD
+    return c0, c1, c2, c3
+
+
+# %%
+# The authors of Philox published what it gives for a key and a counter of zero. If ours gave
+# anything else, the script would end here.
+
+words = [int(word) for word in philox(0, torch.tensor([0]))]
+assert words == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], words
+print("seed 0, counter 0:", *(f"{word:08x}" for word in words))
+
+# %%
+# One number an element
+# ---------------------
+#
+# In a kernel, ``tl.rand(seed, offsets)`` gives a block of floats between 0 and 1, with the offsets
+# as counters. Compared with the kernel above, one load is gone.
+
+
+@triton.jit(do_not_specialize=["seed"])
+def one_sample_kernel(x_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    x = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
+    keep = tl.rand(seed, offsets) >= p
+    tl.store(out_ptr + offsets, tl.where(keep, x * scale, 0.0), mask=inside)
+
+
+def one_sample_dropout(x, p, seed):
+    """Return dropout of *x* with one call of Philox for each element (a step on our way)."""
+    out = torch.empty_like(x)
+    n, block = x.numel(), 1024
+    grid = (triton.cdiv(n, block),)
+    one_sample_kernel[grid](x, out, n, seed, p, 1 / (1 - p), BLOCK=block, num_warps=4)
+    return out
+
+
+ones = torch.ones(8, device=DEVICE)
+print_rows(("output, seed 1", one_sample_dropout(ones, 0.5, seed=1)),
+           ("output, seed 2", one_sample_dropout(ones, 0.5, seed=2)))  # fmt: skip
+
+# %%
+# (Triton compiles a kernel again where an integer argument is 1 or becomes divisible by 16, since
+# that helps with addresses. A seed is no address and changes all the time: ``do_not_specialize``
+# keeps it out of this.)
+#
+# The kernel is right, and it wastes three quarters of its work. Philox makes four words, and
+# ``tl.rand`` takes the first and throws the others away. Ten rounds of multiplications for every
+# element are a lot of arithmetic for a kernel that ought to wait for nothing but memory.
+#
+# Four numbers a call, and who gets them
+# --------------------------------------
+#
+# ``tl.randint4x(seed, counters)`` returns all four words of each counter, as four blocks ``w0``,
+# ``w1``, ``w2`` and ``w3``. For ``BLOCK`` elements, ``BLOCK // 4`` counters will do. But which
+# element gets which word?
+#
+# The obvious answer is a trap: cut the block into quarters, and give ``w0`` to the first, ``w1`` to
+# the second, and so on. Every element gets a number of its own, and all tests of randomness pass.
+# But now the mask depends on ``BLOCK``. Tune the kernel, or move to a GPU that likes another block
+# size, and the same seed drops other elements. Should a forward and a backward pass ever disagree
+# about ``BLOCK``, the gradients are wrong and nobody is told.
+#
+# So we choose a rule that knows nothing of blocks: **element i gets word i % 4 of counter i // 4**.
+# This picture is computed from the two rules, for sixteen elements and two sizes of blocks. Each
+# cell says *counter.word*, and the cells of one counter have one colour.
+
+
+def quarters(i, block):
+    """Return counter and word of element *i*, if every block is cut into quarters."""
+    quarter = block // 4
+    return i // block * quarter + i % quarter, i % block // quarter
+
+
+def neighbours(i, block):
+    """Return counter and word of element *i*, if four neighbours share a counter."""
+    return i // 4, i % 4
+
+
+def draw_rules(rules, blocks, n=16):
+    """Draw which counter and word each of *n* elements gets, one row a rule and block size."""
+    colours = ["#cfe3f1", "#f7d9b5", "#d4ecc4", "#e6cdea"]
+    cell = {"ha": "center", "va": "center", "fontsize": 10}
+    fig, ax = plt.subplots(figsize=(7, 2.7))
+    for row, (rule, block) in enumerate((rule, block) for rule in rules for block in blocks):
+        top = row + 0.4 * (row // len(blocks))
+        for i in range(n):
+            counter, word = rule(i, block)
+            colour = colours[counter % len(colours)]
+            ax.add_patch(plt.Rectangle((i, top), 1, 0.8, facecolor=colour, edgecolor="#444444"))
+            ax.text(i + 0.5, top + 0.42, f"{counter}.{word}", **cell)
+        for edge in range(0, n + 1, block):
+            ax.plot([edge, edge], [top - 0.06, top + 0.86], color="black", linewidth=2.5)
+        ax.text(-0.3, top + 0.42, f"{rule.__name__}, blocks of {block}", **cell | {"ha": "right"})
+    ax.set(xlim=(-6, n + 0.1), ylim=(top + 1, -0.9))
+    for i in range(n):
+        ax.text(i + 0.5, -0.5, str(i), **cell)
+    ax.text(-0.3, -0.5, "element", **cell | {"ha": "right"})
+    ax.axis("off")
+    fig.tight_layout()
+    plt.show()
+
+
+draw_rules([quarters, neighbours], blocks=[8, 16])
+
+# %%
+# With quarters, the first row and the second disagree about almost every element. With neighbours,
+# the edges of the blocks (thick lines) change nothing.
+#
+# How does a kernel bring four blocks of words into that order? ``tl.interleave(a, b)`` takes turns
+# between two blocks: ``a[0], b[0], a[1], b[1], …``. Interleave ``w0`` with ``w2`` and ``w1`` with
+# ``w3``, then interleave the results: ``w0[0], w1[0], w2[0], w3[0], w0[1], …``.
+#
+# That sounds like a lot of moving around. In fact nothing moves. Triton decides which thread holds
+# which elements, and to read fp32 in pieces of 16 bytes, a thread holds four neighbours. The same
+# thread then calls Philox for their counter, and has the four words in registers of its own, where
+# they are needed. Interleaving is only a matter of what these registers are called.
+#
+# .. note::
+#    The rule has to be fixed, not this very rule. Sharing a counter among four elements at a fixed
+#    distance, say 1024, would be as independent of the block. But neighbours are simpler, and
+#    they need a single load and a single store.
+#
+# Compare integers
+# ----------------
+#
+# ``tl.rand`` turns each word into a float, to be compared with :math:`p`. Shorter is the other way
+# round: turn :math:`p` into an integer, once, in the launcher. A word takes each value from 0 to
+# 2³² − 1 with the same probability, so it is less than :math:`t = p \cdot 2^{32}` with probability
+# :math:`p`. Rounding :math:`t` to an integer changes :math:`p` by 2⁻³³ at most.
+
+
+def drop_threshold(p):
+    """Return t so that a random word is below t with probability *p*; *p* is less than 1."""
+    return min(round(p * 2**32), 2**32 - 1)
+
+
+@triton.jit(do_not_specialize=["seed", "threshold"])
+def seeded_dropout_kernel(x_ptr, out_ptr, n, seed, threshold, scale, BLOCK: tl.constexpr):
+    block = tl.program_id(0).to(tl.int64)
+    offsets = block * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    x = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
+    counters = block * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
+    w0, w1, w2, w3 = tl.randint4x(seed, counters)
+    words = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))  # [BLOCK]
+    keep = words.to(tl.uint32, bitcast=True) >= threshold.to(tl.uint32)
+    tl.store(out_ptr + offsets, tl.where(keep, x * scale, 0.0), mask=inside)
+
+
+def launch_seeded_dropout(x, p, seed, block=1024):
+    """Launch the kernel with a seed; the arguments have been checked."""
+    if p == 1 or x.numel() == 0:
+        return torch.zeros_like(x)
+    out = torch.empty_like(x)
+    n, threshold = x.numel(), drop_threshold(p)
+    grid = (triton.cdiv(n, block),)
+    seeded_dropout_kernel[grid](
+        x, out, n, seed, threshold, 1 / (1 - p), BLOCK=block, num_warps=4
+    )  # fmt: skip
+    return out
+
+
+# %%
+# The bounds of ``p`` deserve a thought. With ``p = 0`` the threshold is 0, no word is below it, and
+# the scale is 1: the output is the input, bit for bit, without any special treatment. With
+# ``p = 1`` the scale would be 1/0, so the launcher returns zeros and no kernel is involved.
+#
+# A backward pass without a mask
+# ------------------------------
+#
+# Now the autograd function is *shorter* than the one above. There is no ``save_for_backward``: two
+# Python numbers stay behind, however large the tensor is. And since the backward pass is dropout
+# with the same mask, it may call the function itself, which makes second derivatives right, too.
+
+
+class SeededDropout(torch.autograd.Function):
+    """Dropout that keeps its seed for the backward pass, and draws the same mask again."""
+
+    @staticmethod
+    def forward(ctx, x, p, seed):
+        ctx.p, ctx.seed = p, seed
+        return launch_seeded_dropout(x, p, seed)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return SeededDropout.apply(grad.contiguous(), ctx.p, ctx.seed), None, None
+
+
+def seeded_dropout(x, p, seed):
+    """Return *x* with each element zero with probability *p*, and divided by ``1 - p`` otherwise.
+
+    An element is dropped or not depending on *seed*, *p* and its position in memory order, and on
+    nothing else. Nothing but *seed* and *p* is kept for the backward pass.
+
+    Args:
+        x: Contiguous float16, bfloat16 or float32 tensor of any shape.
+        p: Probability from 0 to 1, rounded to a multiple of 2⁻³². With 1 the result is zero.
+        seed: Integer from 0 to 2⁶⁴ - 1.
+
+    Raises:
+        TypeError: *x* is no tensor of such a dtype, *p* no number or *seed* no integer.
+        ValueError: *x* is not contiguous or on another device, or *p* or *seed* is out of range.
+    """
+    check_input(x)
+    check_probability(p)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be an int, but is a {type(seed).__name__}")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be from 0 to 2**64 - 1, but is {seed}")
+    return SeededDropout.apply(x, p, seed)
+
+
+# %%
+# (Why ``grad.contiguous()``? You choose ``x``, but autograd chooses the gradient: after
+# ``y.sum()``, it is one number *expanded* to the shape of ``y``, with strides of zero.)
+#
+# One seed gives one mask, each time; another seed gives another mask:
+
+x = torch.randn(8, device=DEVICE)
+print_rows(
+    ("input", x),
+    ("mask, seed 123", seeded_dropout(torch.ones_like(x), 0.5, seed=123) > 0),
+    ("output, seed 123", seeded_dropout(x, 0.5, seed=123)),
+    ("output, seed 123 again", seeded_dropout(x, 0.5, seed=123)),
+    ("mask, seed 124", seeded_dropout(torch.ones_like(x), 0.5, seed=124) > 0),
+    ("output, seed 124", seeded_dropout(x, 0.5, seed=124)),
+)
+
+# %%
+# Here is how the first of these masks came about, drawn with our own ``philox`` in PyTorch. The
+# words are written as fractions of 2³².
+
+
+def draw_philox(seed, p, counters=3):
+    """Draw the way from counters to words to elements that are kept (or dropped: hatched)."""
+    words = torch.stack(philox(seed, torch.arange(counters)), dim=1).tolist()
+    fig, ax = plt.subplots(figsize=(7, 3.5))
+    style = {"ha": "center", "va": "center", "fontsize": 10}
+
+    def box(left, top, width, text, **face):
+        face = {"facecolor": "white", "edgecolor": "#444444"} | face
+        ax.add_patch(plt.Rectangle((left + 0.04, top), width - 0.08, 0.8, **face))
+        back = {"facecolor": face["facecolor"], "edgecolor": "none", "pad": 1}
+        ax.text(left + width / 2, top + 0.41, text, bbox=back, **style)
+
+    def arrow(x, top):
+        line = {"arrowstyle": "->", "color": "#444444"}
+        ax.annotate("", (x, top + 0.6), (x, top), arrowprops=line)
+
+    for c in range(counters):
+        left = 4.3 * c
+        box(left + 1, 0, 2, f"counter {c}", facecolor="#cfe3f1")
+        arrow(left + 2, 0.8)
+        box(left, 1.4, 4, f"Philox, seed {seed}", facecolor="#f7d9b5")
+        for i, word in enumerate(words[c]):
+            arrow(left + i + 0.5, 2.2)
+            box(left + i, 2.8, 1, f"{word / 2**32:.2f}")
+            arrow(left + i + 0.5, 3.6)
+            if word >= drop_threshold(p):
+                box(left + i, 4.2, 1, "keep", facecolor="#d4ecc4")
+            else:
+                box(left + i, 4.2, 1, "drop", facecolor="#eeeeee", hatch="////")
+            ax.text(left + i + 0.5, 5.4, f"x[{4 * c + i}]", **style)
+    labels = {0.4: "i // 4", 1.8: "ten rounds", 3.2: "word / 2³²", 4.6: f"≥ {p}?", 5.4: "element i"}
+    for top, label in labels.items():
+        ax.text(-0.2, top, label, **style | {"ha": "right"})
+    ax.set(xlim=(-2.2, 4.3 * counters - 0.2), ylim=(5.8, -0.2))
+    ax.axis("off")
+    fig.tight_layout()
+    plt.show()
+
+
+draw_philox(seed=123, p=0.5)
+
+# %%
+# A practical word on seeds. Two layers with one seed would drop the same positions, and so would
+# two training steps. Give every call a new one, for instance
+# ``torch.randint(2**63 - 1, ()).item()``: this asks the generator on the CPU, does not wait for the
+# GPU, and obeys ``torch.manual_seed``.
+#
+# Is it right?
+# ------------
+#
+# Random does not mean untestable. ``philox`` and the rule tell for each element whether it is kept,
+# with no kernel and no block in sight. The kernel has to agree on **every element**: for sizes that
+# fill no block, for seeds of more than 32 bits, and for several block sizes.
+
+
+def expected_mask(n, p, seed):
+    """Return the mask of *n* elements according to the rule, without a kernel."""
+    words = torch.stack(philox(seed, torch.arange((n + 3) // 4, device=DEVICE)), dim=1)
+    return words.flatten()[:n] >= drop_threshold(p)
+
+
+sizes = [1, 5, 123, 1024, 4099] + ([1_000_003] if ON_GPU else [])
+seeds = [0, 1, 123, 2**31, 2**32 + 1, 2**64 - 1]
+for n in sizes:
+    x = torch.randn(n, device=DEVICE)
+    for seed in seeds:
+        y = seeded_dropout(x, 0.3, seed)
+        # Dropped elements must be exact zeros. The others are x * (1 / 0.7) where the reference
+        # has x / 0.7: two roundings instead of one, well within the default tolerance of fp32.
+        torch.testing.assert_close(y, dropout_reference(x, expected_mask(n, 0.3, seed), 0.3))
+        for block in (128, 4096):
+            assert torch.equal(y, launch_seeded_dropout(x, 0.3, seed, block)), (n, seed, block)
+print(f"The masks are those of the rule, for {len(sizes)} sizes, {len(seeds)} seeds and 3 blocks")
+
+# %%
+# Next, both kernels in all dtypes, up to the bounds of ``p``. There are infinities and NaNs in the
+# input; where they are dropped, they must become zeros. (The interpreter does not do bf16.)
+
+for dtype in DTYPES if ON_GPU else (torch.float16, torch.float32):
+    x = torch.randn(1823, device=DEVICE).to(dtype)
+    x[::10], x[1::10] = math.inf, math.nan
+    for p in (0.0, 0.1, 0.5, 0.999, 1.0):
+        keep = expected_mask(x.numel(), p, seed=7)
+        expected = dropout_reference(x.float(), keep, p).to(dtype)
+        for y in (dropout(x, keep, p), seeded_dropout(x, p, seed=7)):
+            torch.testing.assert_close(y, expected, equal_nan=True)
+            assert not y[~keep].any(), "a dropped element is not zero"
+    torch.testing.assert_close(seeded_dropout(x, 0.0, 7), x, rtol=0, atol=0, equal_nan=True)
+    assert not seeded_dropout(x, 1.0, 7).any(), "p = 1 left something over"
+assert seeded_dropout(torch.empty(0, 3, device=DEVICE), 0.5, 7).shape == (0, 3)
+print("Both kernels agree with PyTorch; p = 0 changes nothing, p = 1 leaves nothing")
+
+# %%
+# Now the gradients. First against PyTorch's rule. Then without any rule: with a fixed seed, dropout
+# is linear, so a step along any direction, however long, has to change the output by what the
+# derivative says.
+
+x = torch.randn(1823, device=DEVICE, requires_grad=True)
+grad, step = torch.randn_like(x), torch.randn_like(x)
+keep = expected_mask(x.numel(), 0.3, seed=11)
+for fn in (lambda x: seeded_dropout(x, 0.3, seed=11), lambda x: dropout(x, keep, 0.3)):
+    (dx,) = torch.autograd.grad(fn(x), x, grad)
+    torch.testing.assert_close(dx, dropout_reference(grad, keep, 0.3))
+    change = (fn(x + step) - fn(x)).double() @ grad.double()
+    # Each of the 1823 terms has the rounding of a few fp32 numbers, about 1e-7 of its size.
+    torch.testing.assert_close(change, step.double() @ dx.double(), rtol=1e-5, atol=1e-4)
+    (dx,) = torch.autograd.grad(fn(x).sum(), x)
+    torch.testing.assert_close(dx, dropout_reference(torch.ones_like(x), keep, 0.3))
+print("Both gradients are right")
+
+# %%
+# All of this shows that the kernel follows the rule, not that the rule is random. So count. If each
+# of :math:`n` elements is kept with probability :math:`q`, independently, then :math:`nq` are kept
+# on average, with a standard deviation of :math:`\sqrt{nq(1 - q)}`. A good generator is rarely
+# more than three of them off, and practically never five. Besides all elements, count the elements
+# of each of the four words, pairs of neighbours that are both kept, and positions at which two
+# seeds agree.
+
+
+def count_kept(n, p):
+    """Return rows: what is counted, of how many, how many, how many expected, deviations."""
+    ones = torch.ones(n, device=DEVICE)
+    keep, other = (seeded_dropout(ones, p, seed) > 0 for seed in (1, 2))
+    cases = [("elements kept", keep, 1 - p)]
+    cases += [(f"word {word} kept", keep[word::4], 1 - p) for word in range(4)]
+    cases += [("both neighbours kept", keep[0::2] & keep[1::2], (1 - p) ** 2)]
+    cases += [("two seeds agree", keep == other, p**2 + (1 - p) ** 2)]
+    rows = []
+    for name, events, q in cases:
+        n, count = events.numel(), events.sum().item()
+        rows.append([name, n, count, n * q, (count - n * q) / math.sqrt(n * q * (1 - q))])
+    return rows
+
+
+for p in (0.01, 0.25, 0.5, 0.9):
+    rows = count_kept(2**24 if ON_GPU else 2**14, p)
+    for name, *_, deviations in rows:
+        assert abs(deviations) < 5, f"p={p}, {name}: {deviations:.1f} standard deviations off"
+    if p == 0.25:
+        headers = [f"p = {p}", "of", "counted", "expected", "deviations"]
+        print(tabulate(rows, headers, floatfmt=("", "d", "d", ".0f", "+.2f")))
+
+# %%
+# Finally, what the launcher refuses. The second case would be a quiet one: the kernel would number
+# the elements in the order of memory, and a transposed matrix and a copy of it would get
+# different masks from one seed.
+
+x = torch.ones(4, 6, device=DEVICE)
+for wrong in ((x.double(), 0.5, 0), (x.T, 0.5, 0), (x, 1.5, 0), (x, 0.5, -1), (x, 0.5, 1.0)):
+    try:
+        seeded_dropout(*wrong)
+    except (TypeError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}")
+    else:
+        raise AssertionError("seeded_dropout should have refused this")
+
+# %%
+# What is kept now
+# ----------------
+#
+# First, what PyTorch's hook says, as above:
+
+seeded_bytes = bytes_kept(lambda x: seeded_dropout(x, 0.5, seed=0))
+assert seeded_bytes == 0, seeded_bytes
+print(f"Bytes kept for the backward pass, for each element: {seeded_bytes:g}")
+
+# %%
+# Then, what the GPU's memory says: how much more is in use after the forward pass (not counting the
+# output), and at the peak of forward and backward pass together. With one layer, everybody needs
+# room for the output and the gradient. The difference adds up with the number of layers, because
+# an output that is not needed any more makes room for the next one, and a mask does not.
+
+
+def measure_memory(layer_fn, layers, n=2**24):
+    """Return the bytes an element kept after the forward pass, and at the peak of both passes."""
+    x = torch.randn(n, device=DEVICE, requires_grad=True)
+    grad = torch.randn(n, device=DEVICE)
+    torch.accelerator.synchronize()
+    before = torch.accelerator.memory_allocated()
+    torch.accelerator.reset_peak_memory_stats()
+    y = x
+    for layer in range(layers):
+        y = layer_fn(y, layer)
+    kept = torch.accelerator.memory_allocated() - before - y.nbytes
+    y.backward(grad)
+    return kept / n, (torch.accelerator.max_memory_allocated() - before) / n
+
+
+layer_fns = {
+    "seeded": lambda x, layer: seeded_dropout(x, 0.5, seed=layer),
+    "torch": lambda x, layer: functional.dropout(x, 0.5),
+    "mask": lambda x, layer: dropout(x, draw_mask(x, 0.5), 0.5),
+}
+if ON_GPU:
+    rows = [[n, name, *measure_memory(fn, n)] for n in (1, 8) for name, fn in layer_fns.items()]
+    headers = ["layers", "dropout", "kept for backward", "peak, forward + backward"]
+    print("GPU memory in bytes for each element of an fp32 tensor")
+    print(tabulate(rows, headers, floatfmt=".2f"))
+else:
+    print("Without a GPU there is no GPU memory to measure.")
+
+# %%
+# The benchmark
+# -------------
+#
+# Rates are in GB/s. Everybody is credited with what dropout of fp32 *has to* move, 8 bytes an
+# element; who moves more has a lower rate to show for it.
+#
+# ``triton``
+#     ``seeded_dropout``.
+# ``triton, one sample a call``
+#     The step before it, with one call of Philox for each element.
+# ``torch``
+#     ``torch.nn.functional.dropout``. On a GPU it also writes a mask for its backward pass.
+# ``mask``
+#     ``dropout`` with a mask that is there already: drawing it is not even counted.
+# ``copy``
+#     ``out.copy_(x)`` moves the same 8 bytes and computes nothing: the ceiling.
+
+
+def measure(fn, n_bytes):
+    """Return the median, 20th and 80th percentile of the rate of *fn*, in GB/s."""
+    quantiles = [0.5, 0.8, 0.2]  # the slow times are the low rates
+    return [n_bytes / ms / 1e6 for ms in triton.testing.do_bench(fn, 5, 30, quantiles=quantiles)]
+
+
+def benchmark(sizes, p=0.5, seed=123):
+    """Return rows (size, provider, unit, median, p20, p80)."""
+    rows = []
+    for n in sizes:
+        x = torch.randn(n, device=DEVICE)
+        providers = {
+            "triton": partial(seeded_dropout, x, p, seed),
+            "triton, one sample a call": partial(one_sample_dropout, x, p, seed),
+            "torch": partial(functional.dropout, x, p),
+            "mask": partial(dropout, x, draw_mask(x, p), p),
+            "copy": partial(torch.empty_like(x).copy_, x),
+        }
+        for provider, fn in providers.items():
+            rows.append((n, provider, "GB/s", *measure(fn, 8 * n)))
+    return rows
+
+
+if ON_GPU:
+    rows = benchmark([2**i for i in range(20, 29)])
+    with open("dropout-performance.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["size", "provider", "unit", "median", "p20", "p80"])
+        writer.writerows(rows)
+else:
+    print("Without a GPU there is nothing to time: the benchmark needs one.")
+
+# %%
+# All rows are in the CSV file; here is every second size:
+
+
+def print_table(rows, every=2):
+    """Print the median rates and their ratios, for every second size."""
+    rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
+    table = []
+    for n in sorted({n for n, _ in rate})[::every]:
+        ours, one, torchs, masks, copys = (rate[n, provider] for provider in STYLES)
+        table.append((n, ours, one, torchs, masks, copys, ours / torchs, ours / copys))
+    headers = ["elements", "triton", "one\nsample", "torch", "mask", "copy",
+               "triton\n/torch", "triton\n/copy"]  # fmt: skip
+    print("Rate in GB/s, higher is better")
+    print(tabulate(table, headers, floatfmt=("d", *[".0f"] * 5, ".2f", ".2f")))
+
+
+STYLES = {
+    "triton": {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
+    "triton, one sample a call": {"color": "#8d6a9f", "marker": "D", "linestyle": ":"},
+    "torch": {"color": "#d1495b", "marker": "s", "linestyle": "-."},
+    "mask": {"color": "#2f8f6b", "marker": "^", "linestyle": (0, (5, 1))},
+    "copy": {"color": "#444444", "marker": "", "linestyle": "--"},
+}
+if ON_GPU:
+    print_table(rows)
+else:
+    print("No table without a GPU.")
+
+# %%
+# And all of them as a picture; the bands reach from the 20th to the 80th percentile.
+
+
+def plot_rates(rows):
+    """Draw rate over size: medians as lines, the spread from p20 to p80 as bands."""
+    fig, ax = plt.subplots(figsize=(7, 4.2))
+    for provider, style in STYLES.items():
+        mine = [row for row in rows if row[1] == provider]
+        sizes = [row[0] for row in mine]
+        label = "copy (ceiling)" if provider == "copy" else provider
+        ax.plot(sizes, [row[3] for row in mine], label=label, markersize=5, **style)
+        low, high = [row[4] for row in mine], [row[5] for row in mine]
+        ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
+    ax.set_xscale("log", base=2)
+    gpu = torch.get_device_module(DEVICE).get_device_name()
+    ax.set(
+        title=f"Dropout, fp32, p = 0.5, {gpu}", xlabel="elements", ylabel="GB/s, higher is better"
+    )
+    ax.set_ylim(bottom=0)
+    ax.grid(alpha=0.3)
+    ax.legend()
+    fig.tight_layout()
+    plt.show()
+
+
+if ON_GPU:
+    plot_rates(rows)
+else:
+    print("No plot without a GPU.")
+
+# %%
+# How to read the curves
+# ----------------------
+#
+# **The left end** is low for all: with a million elements, starting a kernel takes about as long as
+# moving its bytes, or longer. Who moves fewer bytes has little to gain here.
+#
+# **The right end** shows what limits each kernel. The copy is limited by memory. The mask's kernel
+# is, too, but it moves 9 bytes where 8 count: 8/9 of the copy's rate is the best it could have, and
+# PyTorch's kernel, which *writes* a byte, is in no better position.
+#
+# **One sample and four samples** move the same bytes. Where their curves part, it is arithmetic
+# that limits the lower one, with four times as many calls of Philox. Where they coincide, the GPU
+# computes fast enough for its memory to hide even that.
+#
+# **A seeded kernel close to the copy** has its random numbers for free: they are computed while
+# the memory is busy. To make a number again can be cheaper than to remember it.
+#
+# The takeaways, computed from the rows above:
+
+
+def print_ratios(rows, ours, others, sizes, note):
+    """Print minimum, geometric mean and maximum of the rate of *ours* over each of *others*."""
+    rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
+    print(f"{note}:")
+    for other in others:
+        ratio = {n: rate[n, ours] / rate[n, other] for n in sizes}
+        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
+        mean = math.prod(ratio.values()) ** (1 / len(ratio))
+        print(f"  {ours} / {other}\n    min {ratio[low]:.2f} (n={low})   geometric mean {mean:.2f}"
+              f"   max {ratio[high]:.2f} (n={high})")  # fmt: skip
+
+
+if ON_GPU:
+    sizes = sorted({row[0] for row in rows})
+    others = [provider for provider in STYLES if provider != "triton"]
+    print_ratios(rows, "triton", others, sizes, "all sizes")
+    large = [n for n in sizes if n >= 2**24]
+    print_ratios(rows, "triton", ["torch", "copy"], large, "from 2^24 elements")
+else:
+    print("No ratios without a GPU.")
+
+# %%
+# What to remember
+# ----------------
+#
+# * Ask what the backward pass really needs. Sometimes it can be computed again.
+# * A counter-based generator is a function of a seed and an offset: no state, no order, no memory.
+# * Take all four numbers of a call, and hand them out by a rule that knows nothing of blocks.
+# * A kernel that waits for memory has time for arithmetic: use it.
+# * Random code can be tested exactly, and should be tested statistically as well.
+#
+# Exercises
+# ---------
+#
+# 1. **A seed for each row.** Extend the kernel to a matrix with a vector of seeds, so that a row
+#    keeps its mask whichever batch it is part of. :doc:`Solution <solutions/04-seed-per-row>`.
+# 2. **Strided input.** Let the kernel read a matrix with any strides, a transposed one for example,
+#    without a copy. What should decide about an element: its place in memory, or its row and its
+#    column? :doc:`Solution <solutions/04-strided-input>`.
+# 3. **A random projection that is never stored.** A sparse Johnson–Lindenstrauss projection takes
+#    vectors to fewer dimensions and preserves their distances, with a random matrix that is mostly
+#    zeros. Multiply by that matrix while generating it.
+#    :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
+#
+# References
+# ----------
+#
+# * John K. Salmon, Mark A. Moraes, Ron O. Dror and David E. Shaw: *Parallel random numbers: as easy
+#   as 1, 2, 3*, SC'11, 2011, https://doi.org/10.1145/2063384.2063405: counter-based generators and
+#   Philox.
+# * Nitish Srivastava, Geoffrey Hinton, Alex Krizhevsky, Ilya Sutskever and Ruslan Salakhutdinov:
+#   *Dropout: a simple way to prevent neural networks from overfitting*, Journal of Machine Learning
+#   Research 15, 2014, https://jmlr.org/papers/v15/srivastava14a.html
