@@ -1,0 +1,47 @@
+"""Sphinx settings of the site."""
+
+project = "Triton Gallery"
+author = "the Triton Gallery authors"
+copyright = author
+# One setting for the links "edit this page" and "open in Colab".
+repository = "triton-gallery/triton-gallery"
+branch = "main"
+
+# --- what is built ---------------------------------------------------------------------------
+
+extensions = [
+    "gallery_recorder.replay",
+    "gallery_recorder.mathml",
+    "sphinx_copybutton",
+]
+templates_path = ["docs/_templates"]
+exclude_patterns = ["_templates", "getting-started/tutorials/**/GALLERY_HEADER.rst"]
+nitpicky = True
+html_math_renderer = "mathml"
+
+# --- tutorials and their recordings ------------------------------------------------------------
+
+gallery_recordings = ["recordings", "build/recordings"]
+sphinx_gallery_conf = {
+    "examples_dirs": ["../tutorials"],
+    "gallery_dirs": ["getting-started/tutorials"],
+    "filename_pattern": "",
+    "within_subsection_order": "FileNameSortKey",
+    "remove_config_comments": True,
+    # Its page of execution times loads scripts from other hosts; recordings.rst says more.
+    "write_computation_times": False,
+}
+
+# --- how it looks ------------------------------------------------------------------------------
+
+html_theme = "sphinx_rtd_theme"
+html_theme_options = {"style_external_links": True}
+html_static_path = ["docs/_static"]
+html_css_files = ["custom.css"]
+html_logo = "docs/_static/logo.svg"
+html_favicon = "docs/_static/favicon.svg"
+html_title = "Triton Gallery"
+html_context = {"repository": repository, "branch": branch}
+html_copy_source = True
+copybutton_selector = "div:not(.sphx-glr-script-out) > div.highlight > pre"
+copybutton_exclude = ".linenos, .gp, .go"

@@ -1,0 +1,295 @@
+"""What a page says about its recording: the line under the title, and the *Recordings* page.
+
+``.. gallery-recordings::`` lists every recording with its provenance, time and memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.docutils import SphinxDirective
+
+from gallery_recorder import recording
+from gallery_recorder.recording import GpuState, Provenance, Recording
+
+if TYPE_CHECKING:
+    from gallery_recorder.replay import Replayed
+
+#: Directives whose output depends on recordings or on tutorials' introductions.
+_DEPENDENT = (".. gallery-recordings::", ".. minigallery::")
+
+
+def setup(app: Sphinx) -> None:
+    """Register the directive and the events; called by ``replay.setup``."""
+    # A directive has no supported way to the application, so it is told here.
+    directive = type("RecordingsDirective", (RecordingsDirective,), {"app": app})
+    app.add_directive("gallery-recordings", directive)
+    app.connect("doctree-read", _add_provenance)
+    app.connect("env-get-outdated", _outdated_pages)
+    app.connect("missing-reference", _leave_text)
+
+
+def readable_bytes(count: int) -> str:
+    """``3456789`` as ``3.3 MiB``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def readable_seconds(seconds: float) -> str:
+    """``75.2`` as ``1 min 15 s``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def readable_date(recorded: str) -> str:
+    """``2026-11-20T17:00:00Z`` as ``20 November 2026``."""
+    date = datetime.strptime(recorded, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return f"{date.day} {date:%B %Y}"
+
+
+# --- on each tutorial's page ------------------------------------------------------------------
+
+
+def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the provenance line, or the interpreter's banner, under the page's title."""
+    item = app.gallery_replayed.get(app.env.docname)  # type: ignore[attr-defined]
+    title = next(doctree.findall(nodes.title), None)
+    if item is None or title is None:
+        return
+    line = nodes.paragraph(classes=["gallery-provenance"])
+    line += nodes.Text("Recorded on " + summary(item.recording) + " · ")
+    line += _reference(app.env.docname, label(item.device, item.script.name), "full record")
+    added: list[nodes.Node] = [line]
+    if item.recording.interpreted:
+        text = (
+            "The outputs on this page come from Triton's interpreter on a CPU, because no "
+            "recording from a GPU belongs to the current code. They show what the code computes, "
+            "not how fast it is: nothing was timed."
+        )
+        added.append(nodes.warning("", nodes.paragraph("", text), classes=["gallery-banner"]))
+    parent = title.parent
+    parent[parent.index(title) + 1 : parent.index(title) + 1] = added
+
+
+def summary(content: Recording) -> str:
+    """Device, versions, date, time and memory in one line."""
+    where, run = content.provenance, content.run
+    parts = [where.device, f"Triton {where.triton}", f"PyTorch {where.torch}"]
+    if where.toolkit:
+        parts.append(where.toolkit)
+    parts.append(readable_date(run.recorded))
+    if not content.interpreted:
+        parts.append(readable_seconds(run.seconds))
+        if run.peak_gpu_memory:
+            parts.append(f"{readable_bytes(run.peak_gpu_memory)} of GPU memory")
+    return " · ".join(parts)
+
+
+def label(device: str, tutorial: str) -> str:
+    """The reference label of a recording on the *Recordings* page."""
+    return f"recording-{device}-{tutorial.replace('/', '-')}"
+
+
+def _reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
+    return addnodes.pending_xref(
+        "",
+        nodes.inline("", text),
+        refdomain="std",
+        reftype="ref",
+        reftarget=target,
+        refexplicit=True,
+        refwarn=False,
+        refdoc=docname,
+    )
+
+
+def _leave_text(
+    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Node
+) -> nodes.Node | None:
+    """Without a *Recordings* page, the line under the title just has no link."""
+    del app, env
+    return text if node["reftarget"].startswith("recording-") else None
+
+
+# --- the Recordings page ------------------------------------------------------------------------
+
+
+class RecordingsDirective(SphinxDirective):
+    """``.. gallery-recordings::``: a table of all recordings, and a section for each."""
+
+    app: Sphinx
+
+    def run(self) -> list[nodes.Node]:
+        """Write it as reStructuredText, so that theme and references treat it like any other."""
+        items = listed_recordings(self.app)
+        if not items:
+            return self.parse_text_to_nodes("There are no recordings yet.")
+        rows = [
+            "   * - "
+            + "\n     - ".join(
+                [
+                    f":doc:`/{item.docname}`" if item.shown else item.name,
+                    f":ref:`{item.content.provenance.device} <{label(item.device, item.name)}>`",
+                    item.content.run.recorded[:10],
+                    item.content.provenance.triton,
+                    item.content.provenance.torch,
+                    "not timed"
+                    if item.content.interpreted
+                    else readable_seconds(item.content.run.seconds),
+                    readable_bytes(item.content.run.peak_gpu_memory)
+                    if item.content.run.peak_gpu_memory
+                    else "–",
+                    item.state,
+                ]
+            )
+            for item in items
+        ]
+        head = "\n     - ".join(
+            ("Tutorial", "Device", "Date", "Triton", "PyTorch", "Time", "GPU memory", "State")
+        )
+        table = "\n".join(
+            [".. list-table::", "   :header-rows: 1", "", f"   * - {head}", *rows, "", ""]
+        )
+        sections = "\n".join(_section(item) for item in items)
+        return self.parse_text_to_nodes(table + sections, allow_section_headings=True)
+
+
+class ListedRecording:
+    """A recording on the *Recordings* page, with what the page says of it."""
+
+    def __init__(self, device: str, folder: Path, name: str, replayed: Replayed | None) -> None:
+        """Read the recording in *folder*; *replayed* is what its tutorial's page shows."""
+        self.device, self.folder, self.name = device, folder, name
+        self.content = recording.load(folder)
+        self.docname = replayed.docname if replayed else None
+        self.shown = replayed is not None and replayed.folder == folder
+        if self.shown:
+            self.state = "shown"
+        elif replayed is None:
+            self.state = "its tutorial is gone"
+        else:
+            same = self.content.key == replayed.script.key
+            self.state = "current" if same else "of older code"
+
+
+def listed_recordings(app: Sphinx) -> list[ListedRecording]:
+    """All recordings below the configured folders; the interpreter's only where they are shown."""
+    replayed: dict[str, Replayed] = {
+        item.script.name: item
+        for item in app.gallery_replayed.values()  # type: ignore[attr-defined]
+    }
+    items = []
+    for root in app.config.gallery_recordings:
+        for device, folder in recording.all_recordings(Path(app.confdir, root)):
+            name = folder.relative_to(Path(app.confdir, root, device)).as_posix()
+            item = ListedRecording(device, folder, name, replayed.get(name))
+            if item.shown or device != recording.INTERPRETER:
+                items.append(item)
+    return sorted(items, key=lambda item: (item.name.count("/"), item.name, item.device))
+
+
+def _section(item: ListedRecording) -> str:
+    content = item.content
+    heading = f"{content.title}: {content.provenance.device}"
+    fields = [f":{name}: {value}" for name, value in _facts(content) if value]
+    return "\n".join(
+        [
+            "",
+            f".. _{label(item.device, item.name)}:",
+            "",
+            heading,
+            "-" * len(heading),
+            "",
+            *fields,
+            "",
+        ]
+    )
+
+
+def _facts(content: Recording) -> list[tuple[str, str]]:
+    where, run = content.provenance, content.run
+    gpu = content.provenance.kind == "gpu"
+    return [
+        ("Device", _device(where)),
+        ("Driver and toolkit", ", ".join(filter(None, (where.driver, where.toolkit)))),
+        ("Triton", where.triton),
+        ("PyTorch", where.torch),
+        ("NumPy", where.numpy),
+        ("Matplotlib", where.matplotlib),
+        ("sphinx-gallery", where.sphinx_gallery),
+        ("Python", where.python),
+        ("Operating system", where.os),
+        (
+            "Environment",
+            ", ".join(f"``{name}={value}``" for name, value in sorted(where.environment.items())),
+        ),
+        ("Commit", f"``{where.commit}``" if where.commit else ""),
+        ("Recorded", run.recorded.replace("T", " ").replace("Z", " UTC")),
+        ("Time", readable_seconds(run.seconds) if gpu else "not timed"),
+        ("Peak GPU memory", readable_bytes(run.peak_gpu_memory) if run.peak_gpu_memory else ""),
+        ("Peak host memory", readable_bytes(run.peak_host_memory) if run.peak_host_memory else ""),
+        ("GPU before", _gpu_state(where.before)),
+        ("GPU after", _gpu_state(where.after)),
+        ("Key of the code", f"``{content.key}``"),
+        ("Files", ", ".join(f"{f.name} ({readable_bytes(f.bytes)})" for f in content.files)),
+    ]
+
+
+def _device(where: Provenance) -> str:
+    parts = [where.device]
+    if where.compute_capability:
+        parts.append(f"compute capability {where.compute_capability}")
+    if where.multiprocessors:
+        parts.append(f"{where.multiprocessors} multiprocessors")
+    if where.memory:
+        parts.append(readable_bytes(where.memory))
+    return ", ".join(parts)
+
+
+def _gpu_state(state: GpuState | None) -> str:
+    if state is None:
+        return ""
+    parts = [
+        f"SM clock {state.sm_clock} MHz" if state.sm_clock is not None else "",
+        f"memory clock {state.memory_clock} MHz" if state.memory_clock is not None else "",
+        f"{state.temperature} °C" if state.temperature is not None else "",
+        f"{state.power} W" if state.power is not None else "",
+        "throttled: " + ", ".join(state.throttling) if state.throttling else "",
+        f"{state.other_processes} other processes on it" if state.other_processes else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _outdated_pages(
+    app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
+) -> list[str]:
+    """Pages made from recordings and introductions are read again when one of these changed."""
+    del added, changed, removed
+    replayed: dict[str, Any] = app.gallery_replayed  # type: ignore[attr-defined]
+    parts = [item.script.blocks[0].content for item in replayed.values()]
+    for root in app.config.gallery_recordings:
+        for _, folder in recording.all_recordings(Path(app.confdir, root)):
+            parts.append((folder / recording.FILE_NAME).read_text(encoding="utf-8"))
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    if getattr(env, "gallery_digest", None) == digest:
+        return []
+    env.gallery_digest = digest  # type: ignore[attr-defined]
+    return [
+        docname
+        for docname in env.found_docs
+        if docname not in replayed
+        and any(name in env.doc2path(docname).read_text(encoding="utf-8") for name in _DEPENDENT)
+    ]

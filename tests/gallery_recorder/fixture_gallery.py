@@ -1,0 +1,151 @@
+"""A small gallery and recordings for it, made without executing anything.
+
+The recordings are as the recorder writes them, through ``recording.save``; only their content is
+made up, so that rendering can be tested by itself and fast.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import msgspec
+
+from gallery_recorder import recording
+from gallery_recorder.script import load_script
+
+TUTORIAL = '''"""
+First kernel
+============
+
+What you will build, and :math:`x + y`.
+"""
+
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# A section
+# ---------
+# Prose before code.
+
+import math
+
+print(math.pi)
+
+# %%
+# More prose.
+
+{code}
+'''
+
+CONF = """
+project = "Fixture"
+extensions = ["gallery_recorder.replay"]
+html_theme = "basic"
+gallery_recordings = ["recordings", "build/recordings"]
+sphinx_gallery_conf = {
+    "examples_dirs": ["../tutorials"],
+    "gallery_dirs": ["tutorials"],
+    "filename_pattern": "",
+    "within_subsection_order": "FileNameSortKey",
+    "remove_config_comments": True,
+    "write_computation_times": False,
+}
+"""
+
+INDEX = """
+Fixture
+=======
+
+.. toctree::
+
+   tutorials/index
+   recordings
+"""
+
+RECORDINGS = """
+Recordings
+==========
+
+.. gallery-recordings::
+"""
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="70" height="40"><circle r="9"/></svg>'
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwAD"
+    "hgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def make_gallery(root: Path, names: tuple[str, ...] = ("01-first", "02-second")) -> Path:
+    """Write a Sphinx project with the tutorials *names* below *root*; no recordings yet."""
+    (root / "tutorials").mkdir(parents=True)
+    (root / "docs").mkdir()
+    (root / "conf.py").write_text(CONF)
+    (root / "docs" / "index.rst").write_text(INDEX)
+    (root / "docs" / "recordings.rst").write_text(RECORDINGS)
+    (root / "tutorials" / "GALLERY_HEADER.rst").write_text("Tutorials\n=========\n")
+    for number, name in enumerate(names):
+        code = f"answer = 6 * {7 + number}\nanswer"
+        (root / "tutorials" / f"{name}.py").write_text(TUTORIAL.format(code=code))
+    return root
+
+
+def make_recording(root: Path, name: str, device: str = "nvidia-h200") -> Path:
+    """Write a recording of the tutorial *name* as it is now; returns its folder."""
+    interpreted = device == recording.INTERPRETER
+    script = load_script(root / "tutorials" / f"{name}.py", root / "tutorials")
+    base = root / "build" / "recordings" if interpreted else root / "recordings"
+    folder = base / device / name
+    staging = base / device / f".staging-{name.replace('/', '-')}"
+    staging.mkdir(parents=True)
+    (staging / "figure-01.svg").write_text(SVG)
+    (staging / "thumbnail.png").write_bytes(PNG)
+    (staging / "speed.csv").write_text("size,provider,unit,median,p20,p80\n4,triton,GB/s,2,1,3\n")
+    first, second = script.code
+    content = recording.Recording(
+        schema=recording.SCHEMA,
+        tutorial=name,
+        title=script.title,
+        key=script.key,
+        run=recording.Run("2026-11-20T12:00:00Z", 12.5, 3 * 2**30, 2**30),
+        provenance=recording.Provenance(
+            device="the interpreter" if interpreted else "NVIDIA H200",
+            kind="interpreter" if interpreted else "gpu",
+            os="Linux",
+            python="3.12.3",
+            torch="2.11.0+cu130",
+            triton="3.6.0",
+            numpy="2.5.0",
+            matplotlib="3.11.0",
+            sphinx_gallery="0.22.1",
+            toolkit=None if interpreted else "CUDA 13.0",
+        ),
+        blocks=(
+            recording.Block(
+                line=first.block.lineno,
+                key=first.key,
+                seconds=0.5,
+                stdout=f"3.14159 on {device}\n",
+                stderr="a warning\n",
+            ),
+            recording.Block(
+                line=second.block.lineno,
+                key=second.key,
+                seconds=12.0,
+                repr=recording.Repr("text", "42"),
+                figures=(recording.Figure("figure-01.svg", "A rising line", 700, 400),),
+                data=("speed.csv",),
+            ),
+        ),
+        files=tuple(recording.describe_file(path) for path in sorted(staging.iterdir())),
+        thumbnail="thumbnail.png",
+    )
+    recording.save(content, staging, folder)
+    return folder
+
+
+def change(folder: Path, **fields: object) -> None:
+    """Write the recording in *folder* again with other *fields*."""
+    content = msgspec.structs.replace(recording.load(folder), **fields)
+    (folder / recording.FILE_NAME).write_bytes(msgspec.json.encode(content))

@@ -1,0 +1,251 @@
+"""Rendering recordings: pages, banner, downloads, refusals, and how little an edit costs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import fixture_gallery
+import nbformat
+import pytest
+from sphinx.errors import ExtensionError
+from sphinx_gallery import gen_rst
+
+from gallery_recorder import pages, replay
+
+ROOT = Path(__file__).parents[2]
+
+#: Stands for a machine without PyTorch: an import of these fails, whatever is installed.
+WITHOUT_TORCH = """
+import sys
+for name in ("torch", "triton", "matplotlib", "numpy"):
+    sys.modules[name] = None
+"""
+
+
+def build(gallery: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Render *gallery* in a process that cannot import torch, warnings as errors."""
+    (gallery / "sitecustomize.py").write_text(WITHOUT_TORCH)
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", *options]
+        + ["--keep-going", "-b", "html", "docs", "build/html"],
+        cwd=gallery,
+        env=os.environ | {"PYTHONPATH": f"{gallery}{os.pathsep}{ROOT}", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def page(gallery: Path, name: str) -> str:
+    return (gallery / "build" / "html" / f"{name}.html").read_text()
+
+
+def download(gallery: Path, name: str) -> bytes:
+    (path,) = (gallery / "build" / "html" / "_downloads").glob(f"*/{name}")
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    """A gallery of two tutorials, one recorded on a GPU, one in the interpreter; rendered."""
+    root = fixture_gallery.make_gallery(tmp_path_factory.mktemp("gallery") / "g")
+    fixture_gallery.make_recording(root, "01-first")
+    fixture_gallery.make_recording(root, "02-second", "interpreter")
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    return root
+
+
+def test_outputs_stand_below_their_block(gallery):
+    html = page(gallery, "tutorials/01-first")
+    order = ["math", "3.14159 on nvidia-h200", "a warning", "More prose", "answer", "<img", ">42"]
+    places = [html.index(text) for text in order]
+    assert places == sorted(places)
+    assert 'alt="A rising line"' in html
+    assert "gallery-stderr" in html
+    assert "speed.csv" in html
+
+
+def test_provenance_line_leads_to_the_full_record(gallery):
+    html = page(gallery, "tutorials/01-first")
+    line = html[html.index("gallery-provenance") :].split("</p>")[0]
+    for part in ("NVIDIA H200", "Triton 3.6.0", "PyTorch 2.11.0", "CUDA 13.0", "20 November 2026"):
+        assert part in line
+    assert "12 s" in line
+    assert "3.0 GiB" in line
+    assert 'href="../recordings.html#recording-nvidia-h200-01-first"' in line
+    assert 'id="recording-nvidia-h200-01-first"' in page(gallery, "recordings")
+    assert "gallery-banner" not in html
+
+
+def test_interpreter_page_has_a_banner_and_no_time(gallery):
+    html = page(gallery, "tutorials/02-second")
+    assert "gallery-banner" in html
+    assert "Total running time" not in html
+    assert "12 s" not in html
+    assert "not timed" in page(gallery, "recordings")
+
+
+def test_settings_leave_no_empty_box(gallery):
+    assert page(gallery, "tutorials/01-first").count('class="highlight-Python') == 2
+
+
+def test_notebook_holds_the_recorded_outputs(gallery):
+    inside = zipfile.ZipFile(io.BytesIO(download(gallery, "01-first.zip")))
+    everything = zipfile.ZipFile(io.BytesIO(download(gallery, "tutorials_jupyter.zip")))
+    for content in (
+        download(gallery, "01-first.ipynb"),
+        inside.read("01-first.ipynb"),
+        everything.read("01-first.ipynb"),
+    ):
+        notebook = nbformat.reads(content.decode(), as_version=4)
+        nbformat.validate(notebook)
+        first, second = (cell for cell in notebook.cells if cell.cell_type == "code")
+        assert [output.name for output in first.outputs] == ["stdout", "stderr"]
+        assert second.outputs[0].data["image/svg+xml"].startswith("<svg")
+        assert second.outputs[1].data["text/plain"] == "42"
+        assert notebook.metadata.recorded.device == "NVIDIA H200"
+    assert sorted(inside.namelist()) == ["01-first.ipynb", "01-first.py"]
+    assert inside.read("01-first.py") == (gallery / "tutorials" / "01-first.py").read_bytes()
+
+
+def test_index_shows_the_recorded_thumbnail(gallery):
+    assert "sphx_glr_01-first_thumb.png" in page(gallery, "tutorials/index")
+
+
+def test_building_again_writes_nothing(gallery):
+    def written():
+        pages_written = (gallery / "build" / "html").rglob("*.html")
+        return {
+            path: path.stat().st_mtime_ns for path in pages_written if "search" not in path.name
+        }
+
+    before = written()
+    notebook = download(gallery, "01-first.ipynb")
+    result = build(gallery)
+    assert result.returncode == 0, result.stderr
+    assert "0 added, 0 changed, 0 removed" in result.stdout
+    assert download(gallery, "01-first.ipynb") == notebook
+    changed = {path.name for path, time in written().items() if before[path] != time}
+    assert changed <= {"genindex.html"}
+
+
+def fresh(tmp_path: Path) -> Path:
+    root = fixture_gallery.make_gallery(tmp_path / "g")
+    fixture_gallery.make_recording(root, "01-first")
+    fixture_gallery.make_recording(root, "02-second")
+    assert build(root).returncode == 0
+    return root
+
+
+def test_editing_prose_renders_that_page_with_the_same_outputs(tmp_path):
+    root = fresh(tmp_path)
+    script = root / "tutorials" / "01-first.py"
+    script.write_text(script.read_text().replace("Prose before code", "Better prose"))
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    assert "tutorials/02-second" not in result.stdout.split("reading sources")[1]
+    html = page(root, "tutorials/01-first")
+    assert "Better prose" in html
+    assert "3.14159 on nvidia-h200" in html
+
+
+def test_a_new_recording_renders_its_page_again(tmp_path):
+    root = fresh(tmp_path)
+    folder = root / "recordings" / "nvidia-h200" / "01-first"
+    text = (folder / "recording.json").read_text()
+    (folder / "recording.json").write_text(text.replace("2026-11-20T", "2027-01-02T"))
+    assert build(root).returncode == 0
+    assert "2 January 2027" in page(root, "tutorials/01-first")
+    assert "2027-01-02" in page(root, "recordings")
+
+
+def test_stale_and_missing_recordings_are_listed_with_the_command(tmp_path):
+    root = fixture_gallery.make_gallery(tmp_path / "g")
+    fixture_gallery.make_recording(root, "01-first")
+    script = root / "tutorials" / "01-first.py"
+    script.write_text(script.read_text().replace("6 * 7", "6 * 9"))
+    result = build(root)
+    assert result.returncode != 0
+    assert "No recording belongs to the code of: 01-first, 02-second" in result.stderr
+    assert "python -m gallery_recorder record 01-first 02-second" in result.stderr
+    assert not (root / "build" / "html" / "index.html").exists()
+
+
+def test_the_reference_device_comes_first_and_stale_recordings_never(tmp_path):
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    script = replay.load_script(root / "tutorials" / "01-first.py", root / "tutorials")
+    roots = [root / "recordings", root / "build" / "recordings"]
+    assert replay.choose_recording(script, roots) is None
+    for device, expected in [
+        ("interpreter", "interpreter"),
+        ("amd-instinct-mi300x", "amd-instinct-mi300x"),
+        ("nvidia-h200", "nvidia-h200"),
+    ]:
+        fixture_gallery.make_recording(root, "01-first", device)
+        assert replay.choose_recording(script, roots)[0] == expected
+    fixture_gallery.change(root / "recordings" / "nvidia-h200" / "01-first", key="0" * 64)
+    assert replay.choose_recording(script, roots)[0] == "amd-instinct-mi300x"
+
+
+def test_a_damaged_recording_stops_the_build(tmp_path):
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    folder = fixture_gallery.make_recording(root, "01-first")
+    (folder / "figure-01.svg").write_text("<svg/>")
+    result = build(root)
+    assert result.returncode != 0
+    assert "figure-01.svg is not the file that was recorded" in result.stderr
+
+
+def test_refuses_a_changed_seam(monkeypatch):
+    monkeypatch.setattr(gen_rst, "execute_script", lambda script_blocks, conf: None)
+    with pytest.raises(ExtensionError, match=r"takes \(script_blocks, conf\).*requirements.txt"):
+        replay.check_seam()
+    monkeypatch.delattr(gen_rst, "execute_script")
+    with pytest.raises(ExtensionError, match="does not exist"):
+        replay.check_seam()
+
+
+def test_refuses_parallel_execution(tmp_path):
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    fixture_gallery.make_recording(root, "01-first")
+    result = build(root, "-D", "sphinx_gallery_conf.parallel=True")
+    assert result.returncode != 0
+    assert "must stay off" in result.stderr
+
+
+def test_without_a_recordings_page_the_line_has_no_link(tmp_path):
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    fixture_gallery.make_recording(root, "01-first")
+    (root / "docs" / "recordings.rst").unlink()
+    index = root / "docs" / "index.rst"
+    index.write_text(index.read_text().replace("   recordings\n", ""))
+    result = build(root, "-n")
+    assert result.returncode == 0, result.stderr
+    assert "full record" in page(root, "tutorials/01-first")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**20, "3.0 MiB"), (2**34, "16.0 GiB")],
+)
+def test_readable_bytes(count, text):
+    assert pages.readable_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.6, "1 min 0 s"), (75.2, "1 min 15 s")],
+)
+def test_readable_seconds(seconds, text):
+    assert pages.readable_seconds(seconds) == text
+
+
+def test_notebook_json_keeps_characters(gallery):
+    text = download(gallery, "01-first.ipynb").decode()
+    assert json.loads(text)["nbformat_minor"] == 5
