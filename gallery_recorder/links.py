@@ -1,6 +1,6 @@
 """Where a page can be edited and where its notebook can be run: ``edit_url`` and ``colab_url``.
 
-Both come from one setting in ``conf.py``, the repository on GitHub, and are handed to the templates::
+Both come from one setting in ``conf.py``, the repository on GitHub, and go to the templates::
 
     html_context = {"repository": "OWNER/NAME", "branch": "main"}
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 #: The branch that holds the published site.
@@ -27,7 +28,11 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _add_links(
-    app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+    app: Sphinx,
+    pagename: str,
+    template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
 ) -> None:
     del template
     if "repository" not in context or doctree is None:  # search and index pages have no source
@@ -35,13 +40,14 @@ def _add_links(
     repository, branch = context["repository"], context["branch"]
     source = source_of(app, pagename).relative_to(app.confdir).as_posix()
     context["edit_url"] = f"https://github.com/{repository}/edit/{branch}/{source}"
-    notebook = app.env.dlfiles.get(f"{pagename}.ipynb")
-    if notebook:
-        version = app.config.release or branch
-        context["colab_url"] = (
-            f"https://colab.research.google.com/github/{repository}/blob/{SITE_BRANCH}/{version}"
-            f"/_downloads/{notebook[1]}"
-        )
+    for download in doctree.findall(addnodes.download_reference):
+        target = download.get("filename", "")  # HASH/NAME
+        if target.endswith(f"/{Path(pagename).name}.ipynb"):
+            version = app.config.release or branch
+            context["colab_url"] = (
+                f"https://colab.research.google.com/github/{repository}/blob/{SITE_BRANCH}"
+                f"/{version}/_downloads/{target}"
+            )
 
 
 def source_of(app: Sphinx, docname: str) -> Path:
