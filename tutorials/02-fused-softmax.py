@@ -1,0 +1,622 @@
+"""
+Fused softmax
+=============
+
+Softmax turns a row of numbers into a row of probabilities. It sits in every attention layer and
+behind every classifier. It is also the shortest example of the one trick that makes custom
+kernels worth writing: **fusion**, that is, doing several steps while the data is at hand, instead
+of sending it to memory and back between the steps.
+
+You will build ``softmax(x)``, which gives what ``torch.softmax(x, dim=1)`` gives, and learn
+
+* to predict a speed-up by counting bytes, before there is a kernel;
+* which memories a load passes through, and where the data ends up;
+* how a program reduces a row to its maximum and its sum;
+* what a row stride is, and what to do with rows whose length is not a power of two;
+* what ``num_warps`` changes, and why short rows want company;
+* what to do when a row does not fit.
+
+You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time a kernel.
+"""
+
+# sphinx_gallery_thumbnail_number = 3
+
+# %%
+
+import csv
+import math
+import os
+import warnings
+from functools import cache, partial
+
+import matplotlib.pyplot as plt
+import torch
+from tabulate import tabulate
+
+# Without a GPU, Triton's interpreter runs the same kernels on the CPU. It has to be chosen before
+# Triton is imported.
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
+
+# %%
+# The formula, step by step
+# -------------------------
+#
+# For a row :math:`x_1 \dots x_N`, softmax is
+#
+# .. math::
+#
+#     y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}} \qquad \text{with} \quad m = \max_j x_j
+#
+# Mathematically :math:`m` cancels. Numerically it saves the day: in fp32, :math:`e^{x}` overflows
+# from about :math:`x = 89` on, and infinity divided by infinity is not a number. With the maximum
+# subtracted, the largest exponent is 0 and nothing can overflow.
+#
+# Written down in PyTorch, with what each line reads and writes for *M* rows of *N* elements:
+
+
+def naive_softmax(x):
+    """Return the softmax of each row of the matrix *x*, one PyTorch operation at a time."""
+    m = x.max(dim=1).values  # reads MN, writes M
+    z = x - m[:, None]  # reads MN + M, writes MN
+    e = torch.exp(z)  # reads MN, writes MN
+    s = e.sum(dim=1)  # reads MN, writes M
+    return e / s[:, None]  # reads MN + M, writes MN
+
+
+x = torch.tensor([[1.0, 2.0, 3.0], [100.0, 100.0, -100.0]], device=DEVICE)
+print("without the maximum:", (x.exp() / x.exp().sum(dim=1, keepdim=True))[1].tolist())
+print("with the maximum:   ", naive_softmax(x)[1].tolist())
+
+# %%
+# Count the bytes
+# ---------------
+#
+# Add up the comments: the naive version reads :math:`5MN + 2M` elements and writes :math:`3MN +
+# 2M`. A kernel that fetches each row once, does everything, and writes the result once reads
+# :math:`MN` and writes :math:`MN`. For each element there are a handful of operations and 8 bytes:
+# memory-bound again, so time is bytes, and the quotient is the speed-up to expect.
+
+
+def expected_speedup(M, N):
+    """Return elements moved by the naive version over elements moved by a fused kernel."""
+    naive = (5 * M * N + 2 * M) + (3 * M * N + 2 * M)
+    return naive / (2 * M * N)
+
+
+for N in (256, 1024, 12672):
+    print(f"N = {N:5d}: expect a factor of {expected_speedup(4096, N):.3f}")
+
+# %%
+# A factor of four, whatever the GPU. This also answers **why the naive version is slow when
+# PyTorch's own softmax is not**: none of its lines is slow, but each is a kernel of its own, and
+# the only way for one kernel to hand data to the next is through memory. ``torch.softmax`` is one
+# fused kernel, written by hand. It is the one to beat; the naive version is what you get for an
+# expression that nobody has written a kernel for.
+#
+# Where a load puts the data
+# --------------------------
+#
+# "Through memory" deserves a picture. This is the way of a row, with the sizes of the GPU that
+# this page was made on, where it tells:
+
+
+def memory_levels():
+    """Return (name, size, note) of each level of the memory, from the largest to the nearest."""
+    properties = torch.get_device_module(DEVICE).get_device_properties() if ON_GPU else None
+
+    def size(attribute, scale=1):
+        bytes_ = getattr(properties, attribute, 0) * scale
+        for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+            if bytes_ >= unit:
+                return f"{bytes_ / unit:.0f} {name}"
+        return ""
+
+    return [
+        ("memory", size("total_memory"), "all tensors; far away"),
+        ("L2 cache", size("L2_cache_size"), "shared by the whole GPU"),
+        ("L1 cache", size("shared_memory_per_multiprocessor"), "one for each multiprocessor"),
+        ("registers", size("regs_per_multiprocessor", 4), "where arithmetic happens"),
+    ]
+
+
+def draw_memory(levels):
+    """Draw the levels as boxes, with the way of a load and of a store between them."""
+    fig, ax = plt.subplots(figsize=(7, 2.8))
+    for i, (name, size, note) in enumerate(levels):
+        height = 1.0 - 0.17 * i
+        box = {"facecolor": "#cfe3f1" if name == "registers" else "#eeeeee", "edgecolor": "#444444"}
+        ax.add_patch(plt.Rectangle((1.5 * i, (1 - height) / 2), 1.0, height, **box))
+        ax.text(1.5 * i + 0.5, 0.5, f"{name}\n{size}", ha="center", va="center", fontsize=11)
+        ax.text(1.5 * i + 0.5, -0.08, note.replace("; ", ";\n"), ha="center", va="top", fontsize=9)
+        if i:
+            for y, (start, end) in ((0.62, (-0.48, -0.02)), (0.38, (-0.02, -0.48))):
+                ends = {"xytext": (1.5 * i + start, y), "xy": (1.5 * i + end, y)}
+                ax.annotate("", arrowprops={"arrowstyle": "->"}, **ends)
+    ax.text(1.25, 0.68, "load", ha="center")
+    ax.text(1.25, 0.26, "store", ha="center")
+    ax.set(xlim=(-0.15, 5.65), ylim=(-0.35, 1.05))
+    ax.set_title("What a load and a store pass through (registers and L1: of one multiprocessor)")
+    ax.axis("off")
+    fig.tight_layout()
+    plt.show()
+
+
+draw_memory(memory_levels())
+
+# %%
+# ``tl.load`` puts the data into **registers**, the private, fastest memory of the threads that run
+# the program. On its way it passes L2 and L1, which keep a copy as long as they have nothing
+# better to keep; a kernel may be lucky and find its data there, but cannot rely on it. What it
+# *can* rely on is its registers: as long as a variable is in use, its block stays there. So the
+# plan for a fused kernel is plain: load a row once, keep it in registers until its softmax is
+# done, store it once.
+#
+# Step 1: one row a program
+# -------------------------
+#
+# The program id chooses the row, and nothing else. What is new beside :doc:`01-vector-add`:
+#
+# * **Strides.** Element (*i*, *j*) of a matrix lies ``i * row_stride + j`` elements behind the
+#   first. The row stride need not be *N*: a slice of a wider matrix keeps the width of the whole.
+# * **Padding.** ``tl.arange`` wants a power of two, so the block is *N* rounded up. The lanes past
+#   the end must not change the result: they are filled with minus infinity, the neutral element of
+#   the maximum, whose exponential is 0, the neutral element of the sum.
+# * **Reductions.** ``tl.max`` and ``tl.sum`` combine a whole block to one number: first each
+#   thread its own elements, then the threads of a warp among themselves, then the warps through
+#   shared memory.
+
+
+@triton.jit
+def row_kernel(x_ptr, x_row_stride, out_ptr, out_row_stride, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= N
+    mask = cols < N
+    x = tl.load(x_ptr + row * x_row_stride + cols, mask=mask, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * out_row_stride + cols, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax_by_rows(x):
+    """Return the softmax of each row of the fp32 matrix *x*, whose rows are contiguous."""
+    M, N = x.shape
+    out = torch.empty_like(x)
+    block = triton.next_power_of_2(N)
+    row_kernel[(M,)](x, x.stride(0), out, out.stride(0), N, BLOCK=block)
+    return out
+
+
+x = torch.randn(3, 5, device=DEVICE)
+torch.testing.assert_close(softmax_by_rows(x), torch.softmax(x, dim=1))
+print("softmax_by_rows agrees with PyTorch")
+
+# %%
+# Stride and padding in a picture: three rows of five elements, cut out of a matrix whose rows have
+# six. The numbers are the offsets that a program computes for its row.
+
+
+def draw_rows(M, N, row_stride):
+    """Draw the block of each row, with its offsets; the padding is hatched."""
+    block = triton.next_power_of_2(N)
+    fig, ax = plt.subplots(figsize=(7, 2.6))
+    for row in range(M):
+        for col in range(block):
+            style = (
+                {"facecolor": "#cfe3f1"} if col < N else {"facecolor": "#eeeeee", "hatch": "////"}
+            )
+            ax.add_patch(plt.Rectangle((col, row), 1, 0.8, edgecolor="#444444", **style))
+            label = str(row * row_stride + col) if col < N else "−∞"
+            back = None if col < N else {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            ax.text(col + 0.5, row + 0.4, label, ha="center", va="center", fontsize=11, bbox=back)
+    ax.set(xlim=(-0.1, block + 0.1), ylim=(M, -0.2), xlabel="column")
+    ax.set_xticks([i + 0.5 for i in range(block)], range(block))
+    ax.set_yticks([i + 0.4 for i in range(M)], [f"row {i}" for i in range(M)])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(f"N = {N}, row stride = {row_stride}, BLOCK = {block}; hatched: padding")
+    fig.tight_layout()
+    plt.show()
+
+
+draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
+
+# %%
+# Step 2: as many warps as a row can use
+# --------------------------------------
+#
+# ``num_warps`` is the number of warps that share one program, 4 unless you say otherwise. It
+# changes nothing about the result and a lot about the speed, because it decides how the row is
+# spread over threads:
+#
+# * **Too many warps**: each thread has next to nothing to do, and at each reduction the warps have
+#   to wait for one another. A short row is all waiting.
+# * **Too few warps**: each thread holds many elements, so it needs many registers. A
+#   multiprocessor has a fixed number of them, so fewer programs fit at a time; the share that does
+#   fit is called **occupancy**. And if a thread needs more than it can have, values *spill* to
+#   memory, which is what we wanted to avoid.
+#
+# In between lies a comfortable middle, and it suggests a rule: **one warp for 1024 elements**. On
+# a GPU with warps of 32 threads that is 32 elements a thread: eight loads of 16 bytes under way at
+# once, and 32 registers to keep them in, which leaves room for many programs side by side.
+#
+# A row of fewer than 1024 elements cannot fill even one warp. So we give a program **several
+# rows**, as many as make up 1024 elements. The block becomes a two-dimensional tile, and the
+# reductions run along its second axis. (A row that fits into one warp has a further advantage:
+# nobody waits at a reduction, since the threads of a warp run in step.)
+
+
+@triton.jit
+def softmax_kernel(
+    x_ptr, x_row_stride, x_col_stride, out_ptr, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
+    cols = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK]
+    mask = (rows < M) & (cols < N)  # [ROWS, BLOCK]
+    offsets = rows * x_row_stride + cols.to(tl.int64) * x_col_stride
+    x = tl.load(x_ptr + offsets, mask=mask, other=-float("inf")).to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=1, keep_dims=True))
+    y = e / tl.sum(e, axis=1, keep_dims=True)
+    tl.store(out_ptr + rows * N + cols, y, mask=mask)
+
+
+# %%
+# Two details. The arithmetic is done in fp32 even where the data is fp16, which costs no bytes;
+# the store rounds to the type of the output. And the kernel takes a stride for columns, too, so
+# that it works on any view, a transpose for example. That costs nothing where the stride is 1,
+# because Triton compiles an argument that equals 1 into the kernel as a constant.
+#
+# The rule as a function. It depends on *N* alone, so that a cache makes it free from the second
+# call on.
+
+MAX_BLOCK = 32768  # longer rows do not fit into the registers of one program
+
+
+@cache
+def plan(N):
+    """Return (rows a program, block size, number of warps) for rows of *N* elements."""
+    block = triton.next_power_of_2(N)
+    rows = max(1, 1024 // block)
+    warps = min(16, rows * block // 1024)
+    return rows, block, warps
+
+
+table = [
+    (N, *plan(N), math.prod(plan(N)[:2]) // (32 * plan(N)[2])) for N in (2, 200, 781, 4097, 20000)
+]
+print(tabulate(table, ["N", "rows", "block", "warps", "elements a thread*"]))
+print("* with warps of 32 threads")
+
+# %%
+# (Sixteen warps is where the rule stops, since programs of more than 1024 threads do not exist,
+# and some GPUs have warps of 64.)
+#
+# Step 3: when a row does not fit
+# -------------------------------
+#
+# A row of a million elements fits into no register file. It has to be read in pieces, and since
+# every output needs the maximum and the sum of the *whole* row, it has to be read twice: once for
+# those, once for the output. But not three times, as the formula suggests (maximum, then sum, then
+# output): maximum and sum can be had in one pass. Keep the maximum *m* and the sum *s* of what you
+# have seen so far; where a new piece raises the maximum to *m'*, the old sum is too large by a
+# known factor:
+#
+# .. math::
+#
+#     s' = s \cdot e^{m - m'} + \sum_{j \in \text{piece}} e^{x_j - m'}
+#
+# This is the **online softmax**, and the idea on which FlashAttention rests.
+
+
+@triton.jit
+def long_softmax_kernel(x_ptr, x_row_stride, x_col_stride, out_ptr, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK).to(tl.int64)
+    x_ptr += row * x_row_stride
+    out_ptr += row * N
+    m = (
+        -3.4028234663852886e38
+    )  # the lowest fp32 number: minus infinity minus itself is not a number
+    s = 0.0
+    for start in range(0, N, BLOCK):
+        mask = start + cols < N
+        x = tl.load(x_ptr + (start + cols) * x_col_stride, mask=mask, other=-float("inf"))
+        x = x.to(tl.float32)
+        new_m = tl.maximum(m, tl.max(x, axis=0))
+        s = s * tl.exp(m - new_m) + tl.sum(tl.exp(x - new_m), axis=0)
+        m = new_m
+    for start in range(0, N, BLOCK):
+        mask = start + cols < N
+        x = tl.load(x_ptr + (start + cols) * x_col_stride, mask=mask, other=-float("inf"))
+        tl.store(out_ptr + start + cols, tl.exp(x.to(tl.float32) - m) / s, mask=mask)
+
+
+# %%
+# The second pass makes three transfers out of two, so for such rows expect two thirds of the
+# bandwidth of a copy, or more where the L2 cache still has the row.
+#
+# The launcher
+# ------------
+
+
+def softmax(x):
+    """Return the softmax of each row of *x*, as ``torch.softmax(x, dim=1)`` does.
+
+    Args:
+        x: Matrix of dtype fp16, bf16 or fp32, with any strides.
+
+    Returns:
+        A new contiguous matrix of the same shape and dtype. A row of nothing but minus
+        infinity gives NaN.
+
+    Raises:
+        TypeError: *x* is no tensor, or of another dtype.
+        ValueError: *x* is no matrix, or not on the GPU.
+    """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
+    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise TypeError(f"x must be of dtype float16, bfloat16 or float32, but is {x.dtype}")
+    if x.ndim != 2:
+        raise ValueError(f"x must be a matrix, but has shape {tuple(x.shape)}")
+    if x.device.type != DEVICE.type:
+        raise ValueError(f"x must be on a {DEVICE.type} device, but is on {x.device}")
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    if M == 0 or N == 0:
+        return out
+    if N <= MAX_BLOCK:
+        rows, block, warps = plan(N)
+        grid = ((M + rows - 1) // rows,)
+        softmax_kernel[grid](x, *x.stride(), out, M, N, ROWS=rows, BLOCK=block, num_warps=warps)
+    else:
+        long_softmax_kernel[(M,)](x, *x.stride(), out, N, BLOCK=8192, num_warps=16)
+    return out
+
+
+# %%
+# Is it right?
+# ------------
+#
+# The reference is computed in float64, so that the reference's own rounding does not count. How
+# close must the result be? Adding *N* numbers in fp32 in any order is off by a few units in the
+# last place, about 10⁻⁷ of the result, and :math:`x - m` is rounded by as much as its own size
+# allows; 10⁻⁵ relative leaves room for both. fp16 rounds the result itself to 11 bits. Awkward are
+# the short rows, a row that is one longer than a power of two (4097), a shape that nothing divides
+# (1823 × 781), views, and rows too long for one block.
+
+
+def check(x):
+    """Raise AssertionError where ``softmax`` is not what PyTorch computes in float64."""
+    rtol, atol = {torch.float16: (2**-10, 2**-24)}.get(x.dtype, (1e-5, 1e-30))
+    expected = torch.softmax(x.double(), dim=1)
+    torch.testing.assert_close(softmax(x).double(), expected, rtol=rtol, atol=atol, equal_nan=True)
+
+
+# The interpreter computes with NumPy, which warns of inf - inf.
+warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)
+torch.manual_seed(0)
+shapes = [(5, 1), (7, 2), (3, 781), (3, 4097), (2, 32769), (0, 5), (5, 0)]
+if ON_GPU:
+    shapes += [(1823, 781), (4096, 12672), (3, 2**20)]
+for dtype in (torch.float32, torch.float16):
+    for shape in shapes:
+        check(4 * torch.randn(shape, device=DEVICE, dtype=dtype))
+print(f"softmax agrees with float64 on {len(shapes)} shapes, in fp32 and fp16")
+
+# %%
+# Now rows that do not lie side by side, and rows with infinities in them. A row of nothing but
+# minus infinity has no softmax: the maximum is minus infinity, too, and the difference of the two
+# is not a number. PyTorch answers NaN, and so do we.
+
+wide = torch.randn(40, 100, device=DEVICE)
+check(wide[:, 10:91])  # row stride 100
+check(wide[::3])  # row stride 300
+check(wide[:, ::2])  # column stride 2
+check(wide.T)  # column stride 100
+check(wide[:1].expand(5, -1))  # row stride 0
+for N in (5, 40000):
+    x = torch.randn(4, N, device=DEVICE)
+    x[1, :] = -math.inf
+    x[2, :3] = -math.inf
+    x[3, 3] = math.inf
+    check(x)
+    assert softmax(x)[1].isnan().all() and not softmax(x)[2].isnan().any()
+print("softmax agrees with float64 on views, and on rows with infinities")
+
+# %%
+# And what it refuses:
+
+for wrong in ([1.0], torch.ones(2, 2, device=DEVICE).double(), torch.ones(3, device=DEVICE)):
+    try:
+        softmax(wrong)
+    except (TypeError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}")
+    else:
+        raise AssertionError("softmax should have refused this")
+
+# %%
+# The benchmark
+# -------------
+#
+# 4096 rows of 256 to 12672 elements, in steps of 128, against PyTorch's own softmax and against
+# the naive version. The kernel of step 1 takes part, to show what step 2 brought. The ceiling is a
+# copy of the matrix: it reads and writes as much as a fused softmax has to. All rates count these
+# bytes, ``2 * M * N * 4``, also for those who move more.
+
+
+def measure(fn, n_bytes):
+    """Return the median, 20th and 80th percentile of the rate of *fn*, in GB/s."""
+    quantiles = [0.5, 0.8, 0.2]  # the slow times are the low rates
+    return [n_bytes / ms / 1e6 for ms in triton.testing.do_bench(fn, 3, 15, quantiles=quantiles)]
+
+
+def benchmark(M, columns):
+    """Return rows (M, N, provider, unit, median, p20, p80)."""
+    rows = []
+    for N in columns:
+        x = torch.randn(M, N, device=DEVICE)
+        providers = {
+            "triton": partial(softmax, x),
+            "torch": partial(torch.softmax, x, dim=1),
+            "copy": x.clone,
+            "naive": partial(naive_softmax, x),
+            "triton, one row a program": partial(softmax_by_rows, x),
+        }
+        for provider, fn in providers.items():
+            rows.append((M, N, provider, "GB/s", *measure(fn, 2 * M * N * x.element_size())))
+    return rows
+
+
+if ON_GPU:
+    rows = benchmark(4096, [128 * i for i in range(2, 100)])
+    with open("softmax-performance.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["M", "N", "provider", "unit", "median", "p20", "p80"])
+        writer.writerows(rows)
+else:
+    print("Without a GPU there is nothing to time: the benchmark needs one.")
+
+# %%
+# All rows are in the CSV file; here are some of them.
+
+
+def print_table(rows, columns):
+    """Print the median rates of some row lengths, and ratios of them."""
+    rate = {(N, provider): median for _, N, provider, _, median, _, _ in rows}
+    table = []
+    for N in columns:
+        names = ("triton", "triton, one row a program", "torch", "naive", "copy")
+        ours, step, torchs, naive, copy = (rate[N, name] for name in names)
+        table.append((N, ours, step, torchs, naive, copy, ours / torchs, ours / copy))
+    headers = ["N", "triton", "step 1", "torch", "naive", "copy", "triton\n/torch", "triton\n/copy"]
+    print("Bandwidth in GB/s, higher is better")
+    print(tabulate(table, headers, floatfmt=("d", *[".0f"] * 5, ".2f", ".2f")))
+
+
+if ON_GPU:
+    print_table(
+        rows, [256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 4224, 6272, 8192, 8320, 12672]
+    )
+else:
+    print("No table without a GPU.")
+
+# %%
+# And all of them:
+
+
+def plot_rates(rows):
+    """Draw rate over row length: medians as lines, the spread from p20 to p80 as bands."""
+    styles = {
+        "copy": {"color": "#444444", "linestyle": "--"},
+        "triton": {"color": "#1b6ca8", "linestyle": "-", "marker": "o"},
+        "triton, one row a program": {"color": "#1b6ca8", "linestyle": ":", "marker": "x"},
+        "torch": {"color": "#d1495b", "linestyle": "-.", "marker": "s"},
+        "naive": {"color": "#8d6a9f", "linestyle": "-", "marker": "^"},
+    }
+    fig, ax = plt.subplots(figsize=(7, 4.2))
+    for provider, style in styles.items():
+        mine = [row for row in rows if row[2] == provider]
+        columns = [row[1] for row in mine]
+        medians, low, high = ([row[i] for row in mine] for i in (4, 5, 6))
+        ax.plot(columns, medians, label=provider, markersize=4, markevery=8, **style)
+        ax.fill_between(columns, low, high, color=style["color"], alpha=0.2, linewidth=0)
+    gpu = torch.get_device_module(DEVICE).get_device_name()
+    ax.set(title=f"Softmax, fp32, M = {rows[0][0]}, {gpu}", xlabel="N, elements in a row")
+    ax.set(ylabel="GB/s, higher is better", ylim=(0, None))
+    ax.grid(alpha=0.3)
+    ax.legend(loc="lower right")
+    fig.tight_layout()
+    plt.show()
+
+
+if ON_GPU:
+    plot_rates(rows)
+else:
+    print("No plot without a GPU.")
+
+# %%
+# How to read the curves
+# ----------------------
+#
+# **All of them rise on the left.** A matrix with short rows has few bytes, and launching takes its
+# time, whoever does it: the copy rises, too. What counts is the distance from the copy.
+#
+# **The kernel of step 1** starts far below and catches up: four warps on a row of 256 elements is
+# two elements a thread, all waiting and no work. Step 2 takes care of exactly that.
+#
+# **Small steps down** come right behind the powers of two. A row of 4224 elements is padded to
+# 8192, so that nearly half of the lanes carry nothing. They cost no bytes, since a masked load
+# does not touch memory, but they do cost registers and instructions. The better a kernel hides
+# those behind its loads, the smaller the step.
+#
+# **The naive version** is flat and low: its time is all bytes, too, four times as many of them.
+#
+# The takeaways, computed from the rows above:
+
+
+def print_ratios(rows, ours, others):
+    """Print minimum, geometric mean and maximum of the rate of *ours* over each of *others*."""
+    rate = {(N, provider): median for _, N, provider, _, median, _, _ in rows}
+    for other in others:
+        ratio = {N: rate[N, ours] / rate[N, other] for N, _ in rate}
+        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
+        mean = math.prod(ratio.values()) ** (1 / len(ratio))
+        print(
+            f"{ours} / {other:6s} min {ratio[low]:.2f} (N={low})   geometric mean {mean:.2f}   "
+            f"max {ratio[high]:.2f} (N={high})"
+        )
+
+
+if ON_GPU:
+    print_ratios(rows, "triton", ["torch", "naive", "copy", "triton, one row a program"])
+    M, N = rows[-1][:2]
+    rate = {provider: median for _, n, provider, _, median, _, _ in rows if n == N}
+    print(
+        f"speed-up over the naive version at N = {N}: expected {expected_speedup(M, N):.2f}, "
+        f"reached {rate['triton'] / rate['naive']:.2f}"
+    )
+else:
+    print("No ratios without a GPU.")
+
+# %%
+# If more is reached than the bytes explain, then the naive version does not use the bandwidth that
+# it has: five kernels, each with its own start and its own end, two of them reductions.
+#
+# What to remember
+# ----------------
+#
+# * Count the bytes of each step. Fusion saves the trips to memory between the steps, and the count
+#   says how much that is worth.
+# * A load ends in registers. What fits there needs to be read only once.
+# * Pad with the neutral element of whatever comes next.
+# * Give each thread enough to do, but not more than its registers hold: warps by row length, and
+#   several rows a program where rows are short.
+# * What does not fit can often be computed *online*, with a correction for what came before.
+#
+# Exercises
+# ---------
+#
+# 1. **Log-softmax.** Change the kernel to compute ``torch.log_softmax``. Which of its steps get
+#    simpler? :doc:`Solution <solutions/02-log-softmax>`.
+# 2. **Causal mask.** In attention, row *i* may only look at columns up to *i*, and scores are
+#    scaled first. Fuse both into the kernel. How many bytes does it read? :doc:`Solution
+#    <solutions/02-causal-softmax>`.
+# 3. **Backward.** For the output *y* and the gradient *g* of it, the gradient of the input is
+#    :math:`y \cdot (g - \sum_j g_j y_j)`. Write its kernel. What speed-up do you expect over
+#    PyTorch operations? :doc:`Solution <solutions/02-softmax-backward>`.
+#
+# References
+# ----------
+#
+# * Maxim Milakov and Natalia Gimelshein: *Online normalizer calculation for softmax*, 2018,
+#   https://arxiv.org/abs/1805.02867
+# * Samuel Williams, Andrew Waterman and David Patterson: *Roofline: an insightful visual
+#   performance model for multicore architectures*, Communications of the ACM 52(4), 2009,
+#   https://doi.org/10.1145/1498765.1498785
