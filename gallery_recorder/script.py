@@ -60,7 +60,9 @@ class Script:
             if block.type == "code":
                 tree = ast.parse(block.content)
                 if tree.body:
-                    found.append(CodeBlock(index, block, _digest(_canonical(tree, keep_docstrings))))
+                    line = block.lineno + tree.body[0].lineno - 1
+                    key = _digest(_canonical(tree, keep_docstrings))
+                    found.append(CodeBlock(index, block, line, key))
         return tuple(found)
 
     @cached_property
@@ -71,10 +73,11 @@ class Script:
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A code block: its place among all blocks, the block itself and the key of its code."""
+    """A code block: its place among all blocks, its first statement's line, and its key."""
 
     index: int
     block: Block
+    line: int
     key: str
 
 

@@ -1,0 +1,147 @@
+"""``python -m gallery_recorder``: record tutorials, see which recordings are current, compare."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; 0 done, 1 a tutorial failed or a check did not hold, 2 wrong usage."""
+    options = _parser().parse_args(arguments)
+    return options.command(options)
+
+
+def _record(options: argparse.Namespace) -> int:
+    from gallery_recorder import recorder
+    from gallery_recorder.progress import make_progress, report
+    from gallery_recorder.script import ScriptError
+
+    try:
+        outcomes, stopped_by = recorder.record(
+            recorder.Options(
+                names=options.names,
+                device=options.device,
+                tutorials=options.tutorials,
+                recordings=options.recordings,
+                timeout=options.timeout,
+                jobs=options.jobs,
+                force=options.force,
+                commit=options.commit,
+            ),
+            make_progress(),
+        )
+    except ScriptError as error:
+        return _complain(error, 2)
+    except recorder.NoDeviceError as error:
+        return _complain(error, 1)
+    print(report(outcomes))
+    return recorder.exit_status(outcomes, stopped_by)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from gallery_recorder import status
+
+    rows = status.rows(options.tutorials, options.recordings)
+    status.show(rows)
+    if options.check and (lacking := status.lacking(rows)):
+        return _complain(status.what_is_lacking(lacking), 1)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from gallery_recorder import compare
+    from gallery_recorder.recording import RecordingError
+
+    try:
+        text, lost = compare.compare(options.old, options.new)
+    except (RecordingError, compare.CompareError) as error:
+        return _complain(error, 1)
+    print(text)
+    return 1 if lost else 0
+
+
+def _complain(error: object, status: int) -> int:
+    print(f"gallery_recorder: {error}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m gallery_recorder", description=__doc__)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    record = commands.add_parser(
+        "record",
+        help="execute tutorials and record what they print, draw and write",
+        description="Execute tutorials whose recording is not current, each in a process of its "
+        "own, and record what they print, draw and write.",
+    )
+    record.add_argument(
+        "names", nargs="*", metavar="NAME", help="a tutorial's file name or number; default all"
+    )
+    record.add_argument(
+        "--device",
+        choices=("auto", "cuda", "cpu"),
+        default="auto",
+        help="a GPU (NVIDIA or AMD), or the CPU with Triton's interpreter; "
+        "auto takes a GPU if there is one",
+    )
+    _add_folders(record, "default: recordings on a GPU, build/recordings in the interpreter")
+    record.add_argument(
+        "--timeout",
+        type=_positive(float),
+        metavar="SECONDS",
+        help="what each tutorial may take, whatever it says itself; default 600",
+    )
+    record.add_argument(
+        "--jobs",
+        type=_positive(int),
+        metavar="N",
+        help="tutorials at the same time; default one a GPU, or one a core without GPU",
+    )
+    record.add_argument("--force", action="store_true", help="record also what is current")
+    record.add_argument(
+        "--commit",
+        metavar="SHA",
+        help="the commit of the tutorials where there is no git; default $GALLERY_COMMIT",
+    )
+    record.set_defaults(command=_record)
+
+    status = commands.add_parser(
+        "status", help="list which recordings are current, stale, damaged or missing"
+    )
+    status.add_argument(
+        "--check",
+        action="store_true",
+        help="fail where the reference device lacks a current recording",
+    )
+    _add_folders(status, "default: recordings and build/recordings")
+    status.set_defaults(command=_status)
+
+    compare = commands.add_parser(
+        "compare", help="compare the benchmarks of two recordings, or of two folders of them"
+    )
+    compare.add_argument("old", type=Path, metavar="OLD")
+    compare.add_argument("new", type=Path, metavar="NEW")
+    compare.set_defaults(command=_compare)
+    return parser
+
+
+def _add_folders(parser: argparse.ArgumentParser, default_recordings: str) -> None:
+    parser.add_argument("--tutorials", type=Path, default=Path("tutorials"), metavar="DIR")
+    parser.add_argument("--recordings", type=Path, metavar="DIR", help=default_recordings)
+
+
+def _positive(kind: type) -> object:
+    def parse(text: str) -> float:
+        value = kind(text)
+        if value <= 0:
+            raise argparse.ArgumentTypeError("must be more than 0")
+        return value
+
+    return parse
+
+
+if __name__ == "__main__":
+    sys.exit(main())

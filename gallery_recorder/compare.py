@@ -1,0 +1,210 @@
+"""The benchmarks of two recordings, side by side, and whether one lost speed.
+
+A benchmark is a CSV file with the columns ``provider, unit, median, p20, p80`` after its size
+columns. For each size, the *ratio* is how many times as fast the new recording is: new / old for
+rates (GB/s, TFLOPS), old / new for times (ms, us). A provider's ratio is the geometric mean over
+the sizes that both recordings have.
+
+A ratio below 1 may be noise. So each size that got slower is also rated *within the spread*: with
+the better end of the new spread against the worse end of the old one, as 1 where they overlap. A
+provider **lost** when the geometric mean of these generous ratios is below 0.95, that is, when it
+is more than 5 % slower even so. Between two GPU models nothing is lost; they are only compared.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from gallery_recorder import recording
+from gallery_recorder.recording import Recording
+
+#: A provider lost when its ratio within the spread is below this.
+TOLERATED = 0.95
+
+_COLUMNS = ["provider", "unit", "median", "p20", "p80"]
+_RATES = {"GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s"}
+_TIMES = {"s", "ms", "us", "µs", "ns"}
+
+
+class CompareError(Exception):
+    """Two recordings that cannot be compared, or a benchmark that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a provider reached at one size: *p20* and *p80* are the ends of its spread."""
+
+    unit: str
+    median: float
+    p20: float
+    p80: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """One provider of one benchmark in both recordings."""
+
+    benchmark: str
+    provider: str
+    ratio: float
+    generous: float
+    worst: float
+    worst_size: str
+    sizes: int
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is slower than noise explains."""
+        return self.generous < TOLERATED
+
+
+def compare(old: Path, new: Path) -> tuple[str, bool]:
+    """A table of how *new* compares with *old*, and whether something lost on the same GPU.
+
+    Both are recordings, or folders with recordings anywhere below.
+
+    Raises:
+        RecordingError: a recording is damaged.
+        CompareError: there is nothing to compare, or a benchmark cannot be read.
+    """
+    parts, lost = [], False
+    for tutorial, before, after in _pairs(old, new):
+        made_before, made_after = recording.load(before), recording.load(after)
+        lines = [
+            line
+            for name in _benchmarks_of(made_after)
+            if name in _benchmarks_of(made_before)
+            for line in compare_benchmark(name, read(before / name), read(after / name))
+        ]
+        same = made_before.provenance.device == made_after.provenance.device
+        lost = lost or (same and any(line.lost for line in lines))
+        parts.append(_show(tutorial, made_before, made_after, lines, same))
+    return "\n\n".join(parts), lost
+
+
+def compare_benchmark(
+    name: str,
+    old: dict[str, dict[str, Measurement]],
+    new: dict[str, dict[str, Measurement]],
+) -> list[Line]:
+    """A line for each provider that both have; the arguments are what :func:`read` returns."""
+    lines = []
+    for provider, sizes in new.items():
+        ratios = {}
+        for size, after in sizes.items():
+            before = old.get(provider, {}).get(size)
+            if before is not None and before.unit == after.unit:
+                ratios[size] = _ratios(before, after)
+        if ratios:
+            worst = min(ratios, key=lambda size: ratios[size][0])
+            lines.append(
+                Line(
+                    benchmark=name.removesuffix(".csv"),
+                    provider=provider,
+                    ratio=_geometric_mean([plain for plain, _ in ratios.values()]),
+                    generous=_geometric_mean([generous for _, generous in ratios.values()]),
+                    worst=ratios[worst][0],
+                    worst_size=worst,
+                    sizes=len(ratios),
+                )
+            )
+    return lines
+
+
+def read(path: Path) -> dict[str, dict[str, Measurement]]:
+    """The measurements in a benchmark file, by provider and then by size (``M=4096, N=256``).
+
+    Raises:
+        CompareError: it cannot be read as a benchmark.
+    """
+    found: dict[str, dict[str, Measurement]] = {}
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file)
+        for row in rows:
+            try:
+                values = [float(row[name]) for name in ("median", "p20", "p80")]
+                if min(values) <= 0 or not all(map(math.isfinite, values)):
+                    raise ValueError("a measurement must be more than 0")
+            except (TypeError, ValueError, KeyError) as error:
+                raise CompareError(
+                    f"{path}:{rows.line_num}: cannot be read as a measurement ({error}). A "
+                    f"benchmark has its size columns, then {', '.join(_COLUMNS)}."
+                ) from error
+            size = ", ".join(f"{k}={v}" for k, v in row.items() if k not in _COLUMNS)
+            found.setdefault(row["provider"], {})[size] = Measurement(row["unit"], *values)
+    return found
+
+
+def _ratios(old: Measurement, new: Measurement) -> tuple[float, float]:
+    """How many times as fast: by the medians, and within the spread."""
+    if old.unit in _RATES:
+        plain, generous = new.median / old.median, new.p80 / old.p20
+    elif old.unit in _TIMES:
+        plain, generous = old.median / new.median, old.p80 / new.p20
+    else:
+        raise CompareError(
+            f"the unit {old.unit!r} is not known, so neither is which way is better. Known are "
+            f"{', '.join(sorted(_RATES | _TIMES))}."
+        )
+    return plain, plain if plain >= 1 else min(1.0, generous)
+
+
+def _geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def _benchmarks_of(made: Recording) -> list[str]:
+    """The names of the CSV files among a recording's data files."""
+    return [name for block in made.blocks for name in block.data if name.endswith(".csv")]
+
+
+def _pairs(old: Path, new: Path) -> list[tuple[str, Path, Path]]:
+    """The recordings to compare: of one tutorial on one device, or else of one tutorial."""
+    before, after = _recordings(old), _recordings(new)
+    common = [key for key in after if key in before]
+    if not common:  # two devices: then by tutorial alone, where that is unambiguous
+        before = {("", tutorial): path for (_, tutorial), path in before.items()}
+        after = {("", tutorial): path for (_, tutorial), path in after.items()}
+        common = [key for key in after if key in before]
+    if not common:
+        raise CompareError(f"{old} and {new} hold no recording of the same tutorial.")
+    return [(key[1], before[key], after[key]) for key in common]
+
+
+def _recordings(root: Path) -> dict[tuple[str, str], Path]:
+    """The folders with a recording at or below *root*, by device and tutorial."""
+    if not root.exists():
+        raise CompareError(f"{root}: there is no such recording or folder.")
+    found = {}
+    for path in sorted(root.glob(f"**/{recording.FILE_NAME}")):
+        if not any(part.startswith(".") for part in path.relative_to(root).parts):
+            made = recording.load(path.parent)
+            found[recording.slug(made.provenance.device), made.tutorial] = path.parent
+    return found
+
+
+def _show(tutorial: str, old: Recording, new: Recording, lines: list[Line], same: bool) -> str:
+    head = [
+        f"{tutorial}: {_where(old)} → {_where(new)}",
+        "  Ratios say how many times as fast the new recording is; above 1 is better.",
+    ]
+    if not same:
+        head.append("  The GPUs differ: this compares them, and nothing counts as lost.")
+    if not lines:
+        return "\n".join([head[0], "  They have no benchmark in common."])
+    width = max(len(f"{line.benchmark}  {line.provider}") for line in lines)
+    table = [
+        f"  {f'{line.benchmark}  {line.provider}':<{width}}  {line.ratio:6.3f} over "
+        f"{line.sizes} sizes, worst {line.worst:.3f} ({line.worst_size})"
+        + (f"  LOST: {line.generous:.3f} within the spread" if same and line.lost else "")
+        for line in lines
+    ]
+    return "\n".join([*head, *table])
+
+
+def _where(made: Recording) -> str:
+    at = made.provenance
+    return f"{at.device}, triton {at.triton}, {made.run.recorded[:10]}"

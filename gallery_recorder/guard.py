@@ -1,0 +1,87 @@
+"""Keeps a tutorial's files in its working directory, under plain names.
+
+What a tutorial writes there becomes downloads on its page, so it has to be found, and nothing
+else on the machine may change: a download that writes to ``../data`` would do that on a reader's
+machine too. Python tells an audit hook about each file before it is opened; what a child process
+or a C library opens is seen only where it leaves something beside the working directory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+# Which arguments of an event are paths that change, and which are the descriptors of the folders
+# that those are relative to. These events change a name in a folder and follow no link.
+_NAME_CHANGES: dict[str, tuple[tuple[int, int], ...]] = {
+    "os.rename": ((0, 2), (1, 3)),
+    "os.link": ((1, 3),),
+    "os.symlink": ((1, 2),),
+    "os.mkdir": ((0, 2),),
+    "os.rmdir": ((0, 1),),
+    "os.remove": ((0, 1),),
+}
+_FILE_CHANGES = ("os.truncate", "os.chmod", "os.chown")
+
+
+class Guard:
+    """Calls *refuse* with the path when the program is about to write outside.
+
+    It can be switched on once in a process and never off, which is what an audit hook is; it
+    looks only while ``active``.
+    """
+
+    def __init__(self, allowed: list[Path], refuse: Callable[[str], None]) -> None:
+        self.active = False
+        self._allowed = [os.path.realpath(path) for path in allowed]
+        self._refuse = refuse
+
+    def switch_on(self) -> None:
+        """Begin to watch this process."""
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.active:
+            return
+        if event == "open":
+            path, mode, flags = arguments
+            if flags & _WRITING_FLAGS or (isinstance(mode, str) and set(mode) & set("wax+")):
+                self._check(path)
+        elif event in _NAME_CHANGES:
+            for path, folder in _NAME_CHANGES[event]:
+                self._check(arguments[path], arguments[folder], follow_link=False)
+        elif event in _FILE_CHANGES:
+            self._check(arguments[0])
+
+    def _check(self, path: Any, folder: int = -1, follow_link: bool = True) -> None:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return  # a descriptor that is open already
+        path = os.fsdecode(path)
+        absolute = os.path.join(
+            os.getcwd() if folder < 0 else os.readlink(f"/proc/self/fd/{folder}"), path
+        )
+        parent, name = os.path.split(absolute)
+        real = os.path.realpath(absolute) if follow_link else f"{os.path.realpath(parent)}/{name}"
+        if any(os.path.commonpath((real, root)) == root for root in self._allowed):
+            return
+        if real.startswith(("/dev/", "/proc/self/")) or "/__pycache__/" in real:
+            return
+        self._refuse(path)
+
+
+def caches() -> list[Path]:
+    """The folders in which torch, triton, CUDA and matplotlib keep what they compiled."""
+    home = Path.home()
+    named = ("TRITON_HOME", "TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "XDG_CACHE_HOME", "MPLCONFIGDIR")
+    named += ("CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR")
+    return [
+        *(Path(os.environ[name]) for name in named if os.environ.get(name)),
+        *(home / name for name in (".triton", ".cache", ".nv", ".config/matplotlib")),
+        Path(tempfile.gettempdir()),
+    ]

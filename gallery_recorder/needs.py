@@ -1,0 +1,66 @@
+"""What a tutorial asks for in its own file: the time it may take, and the GPU that it needs.
+
+In sphinx-gallery's comment style, so that sphinx-gallery leaves the lines out of the page::
+
+    # sphinx_gallery_timeout = 120
+    # sphinx_gallery_needs = "compute_capability>=9.0, memory>=40GB"
+"""
+
+from __future__ import annotations
+
+import re
+
+from gallery_recorder.provenance import Gpu
+from gallery_recorder.script import Script, ScriptError
+
+DEFAULT_TIMEOUT = 600.0  # seconds
+
+_NEED = re.compile(
+    r"compute_capability\s*>=\s*(?P<capability>\d+\.\d+)|memory\s*>=\s*(?P<memory>\d+)\s*GB"
+)
+
+
+def timeout_of(script: Script) -> float:
+    """The seconds that *script* may take, as it says itself or by default.
+
+    Raises:
+        ScriptError: it says something that is no time.
+    """
+    value = script.settings.get("timeout", DEFAULT_TIMEOUT)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise ScriptError(
+            f"{script.path}: sphinx_gallery_timeout = {value!r} is no time. Write the seconds: "
+            "# sphinx_gallery_timeout = 120"
+        )
+    return float(value)
+
+
+def unmet_need(script: Script, gpu: Gpu | None) -> str | None:
+    """What *script* needs and *gpu* does not have; None where it can be executed there.
+
+    Raises:
+        ScriptError: its needs cannot be understood.
+    """
+    said = script.settings.get("needs", "")
+    for need in filter(None, (part.strip() for part in str(said).split(","))):
+        match = _NEED.fullmatch(need)
+        if match is None:
+            raise ScriptError(
+                f"{script.path}: sphinx_gallery_needs = {said!r} cannot be understood at {need!r}. "
+                "Write for example: # sphinx_gallery_needs = "
+                '"compute_capability>=9.0, memory>=40GB"'
+            )
+        if gpu is None:
+            return f"a GPU with {need}"
+        if (least := match["capability"]) and not _at_least(gpu.compute_capability, least):
+            return f"{need}, and {gpu.name} has {gpu.compute_capability or 'none'}"
+        if (least := match["memory"]) and gpu.memory < int(least) * 10**9:
+            return f"{need}, and {gpu.name} has {gpu.memory / 10**9:.0f} GB"
+    return None
+
+
+def _at_least(capability: str | None, least: str) -> bool:
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(".")]
+
+    return capability is not None and numbers(capability) >= numbers(least)

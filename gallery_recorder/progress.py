@@ -1,0 +1,147 @@
+"""Tell how recording goes: a display that is redrawn in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Literal, TextIO
+
+from gallery_recorder.job import BlockStarted
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a tutorial, and the text that says more about it."""
+
+    tutorial: str
+    status: Literal["recorded", "current", "skipped", "failed", "interrupted"]
+    text: str
+    seconds: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Progress:
+    """Plain lines, for log files and CI; of the blocks, one every few seconds."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._lock = threading.Lock()
+        self._began: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def started(self, tutorial: str, last_seconds: float | None) -> None:
+        """*tutorial* is begun; its last recording took *last_seconds*."""
+        self._began[tutorial] = self._told[tutorial] = time.monotonic()
+        last = f" (last time {last_seconds:.1f} s)" if last_seconds is not None else ""
+        self._print(f"{tutorial}: begins{last}")
+
+    def block(self, tutorial: str, event: BlockStarted) -> None:
+        """*tutorial* has come to a block."""
+        now = time.monotonic()
+        if now - self._told[tutorial] > 5:
+            self._told[tutorial] = now
+            self._print(
+                f"{tutorial}: block {event.block} of {event.of}, line {event.line}, "
+                f"{now - self._began[tutorial]:.0f} s"
+            )
+
+    def note(self, tutorial: str, text: str) -> None:
+        """Something else about *tutorial*."""
+        self._print(f"{tutorial}: {text}")
+
+    def finished(self, outcome: Outcome) -> None:
+        """A tutorial has come to its end."""
+        self._print(_one_line(outcome))
+
+    def _print(self, line: str) -> None:
+        with self._lock:
+            print(line, file=self._out, flush=True)
+
+
+class LiveProgress(Progress):
+    """A line for each tutorial that runs, redrawn; what is finished scrolls above it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        self._console = Console(highlight=False)
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("block {task.completed} of {task.total}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[last]}", style="dim"),
+            console=self._console,
+        )
+        self._rows: dict[str, object] = {}
+
+    def __enter__(self) -> LiveProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def started(self, tutorial: str, last_seconds: float | None) -> None:
+        """Add a row."""
+        last = f"last time {last_seconds:.1f} s" if last_seconds is not None else "first time"
+        self._rows[tutorial] = self._bars.add_task(tutorial, total=None, last=last)
+
+    def block(self, tutorial: str, event: BlockStarted) -> None:
+        """Advance the row."""
+        self._bars.update(self._rows[tutorial], completed=event.block, total=event.of)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Let the row scroll away."""
+        if outcome.tutorial in self._rows:
+            self._bars.remove_task(self._rows.pop(outcome.tutorial))
+        super().finished(outcome)
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False)
+
+
+def make_progress() -> Progress:
+    """The display that fits where standard output goes."""
+    if sys.stdout.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
+        return LiveProgress()
+    return Progress()
+
+
+def report(outcomes: list[Outcome]) -> str:
+    """How it went: the failures in full, what to be wary of, and how many there are of each."""
+    parts = []
+    for outcome in outcomes:
+        if outcome.status == "failed":
+            parts.append(f"FAILED {outcome.tutorial}\n{_indented(outcome.text)}")
+    for outcome in outcomes:
+        parts += [f"WARNING {outcome.tutorial}: {warning}." for warning in outcome.warnings]
+    counts = [
+        f"{number} {status}"
+        for status in ("recorded", "current", "skipped", "failed", "interrupted")
+        if (number := sum(outcome.status == status for outcome in outcomes))
+    ]
+    parts.append(", ".join(counts) + ".")
+    return "\n\n".join(parts)
+
+
+def _one_line(outcome: Outcome) -> str:
+    seconds = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
+    first = outcome.text.splitlines()[0] if outcome.text else ""
+    return f"{outcome.tutorial}: {outcome.status}{seconds}: {first}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())

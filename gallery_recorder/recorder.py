@@ -1,0 +1,346 @@
+"""Record tutorials: choose which, execute each where there is a place, report how it went.
+
+Whatever one tutorial does, the others are recorded, and a recording that is there stays as it
+is until the new one takes its place in one step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gallery_recorder import needs, provenance, recording, runner
+from gallery_recorder.job import Failure, Staging
+from gallery_recorder.lock import locked, try_lock, unlock
+from gallery_recorder.progress import Outcome, Progress
+from gallery_recorder.recording import INTERPRETER, Recording, RecordingError
+from gallery_recorder.scheduler import Scheduler
+from gallery_recorder.script import Script, ScriptError, load_script, select_scripts
+
+#: Where recordings lie: those made on a GPU are kept in git, those of the interpreter are not.
+GPU_RECORDINGS = Path("recordings")
+INTERPRETER_RECORDINGS = Path("build/recordings")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says; see ``python -m gallery_recorder record --help``."""
+
+    names: list[str] = field(default_factory=list)
+    device: str = "auto"
+    tutorials: Path = Path("tutorials")
+    recordings: Path | None = None
+    timeout: float | None = None
+    jobs: int | None = None
+    force: bool = False
+    commit: str | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one tutorial at a time is executed: a GPU, or a core with the interpreter."""
+
+    number: int
+    gpu: provenance.Gpu | None = None
+
+    @property
+    def device_name(self) -> str:
+        """What recordings made here are called."""
+        return self.gpu.name if self.gpu else INTERPRETER
+
+
+class NoDeviceError(Exception):
+    """There is no GPU where one was asked for."""
+
+
+def record(options: Options, progress: Progress) -> tuple[list[Outcome], int | None]:
+    """Record the tutorials that *options* name; return what became of each, in their order.
+
+    The second value is the signal that ended it early, if one did. A tutorial whose recording is
+    current is left alone, unless ``force`` is set.
+
+    Raises:
+        ScriptError: a name means no tutorial.
+        NoDeviceError: ``cuda`` was asked for and there is no GPU.
+    """
+    paths = select_scripts(options.tutorials, options.names)
+    places = _places(options)
+    return _Recorder(options, progress, places).record(paths)
+
+
+def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
+    """0 where every tutorial is recorded or skipped, 1 where one failed, 128 + signal."""
+    if interrupted is not None:
+        return 128 + interrupted
+    return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0
+
+
+def _places(options: Options) -> list[Place]:
+    gpus = provenance.find_gpus() if options.device != "cpu" else []
+    if options.device == "cuda" and not gpus:
+        raise NoDeviceError(
+            "no GPU was found, and --device cuda asks for one. See whether `nvidia-smi` (or "
+            "`rocm-smi`) lists it and whether torch.cuda.is_available(); --device cpu records in "
+            "Triton's interpreter."
+        )
+    # Recordings belong to a device by its name, so GPUs of another model than the first wait.
+    places = [Place(n, gpu) for n, gpu in enumerate(gpus) if gpu.name == gpus[0].name]
+    if not places:
+        places = [Place(number) for number in range(len(os.sched_getaffinity(0)))]
+    return places[: options.jobs]
+
+
+class _Recorder:
+    """One run of the recorder."""
+
+    def __init__(self, options: Options, progress: Progress, places: list[Place]) -> None:
+        self.options = options
+        self.progress = progress
+        self.places = places
+        on_gpu = places[0].gpu is not None
+        root = options.recordings or (GPU_RECORDINGS if on_gpu else INTERPRETER_RECORDINGS)
+        self.folder = root / recording.slug(places[0].device_name)
+        self.commit = (
+            options.commit
+            or os.environ.get("GALLERY_COMMIT")
+            or provenance.commit_of(options.tutorials)
+        )
+        self.stop = threading.Event()
+        self.outcomes: dict[Path, Outcome] = {}
+
+    def record(self, paths: list[Path]) -> tuple[list[Outcome], int | None]:
+        """Record what has to be recorded of *paths*."""
+        _remove_leftovers(self.folder)
+        scripts = {}
+        for path in paths:
+            decided = self._decide(path)
+            if isinstance(decided, Script):
+                scripts[path] = decided
+            else:
+                self._finished(path, decided)
+        last = {path: _last_seconds(self.folder / s.name) for path, s in scripts.items()}
+        scheduler = Scheduler(last, self.places)
+        finished: queue.Queue[tuple[Path, Outcome]] = queue.Queue()
+        with _signals(self.stop) as signals, self.progress:
+            while True:
+                for path, place in scheduler.start():
+                    self.progress.started(scripts[path].name, last[path])
+                    threading.Thread(
+                        target=lambda p=path, s=scripts[path], at=place: finished.put(
+                            (p, self._record_one(s, at))
+                        )
+                    ).start()
+                if not scheduler.running:
+                    break
+                path, outcome = finished.get()
+                scheduler.finish(path)
+                self._finished(path, outcome)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()  # empty: nothing could be recorded on a new device
+        return [self.outcomes[path] for path in paths], signals.received
+
+    def _finished(self, path: Path, outcome: Outcome) -> None:
+        self.outcomes[path] = outcome
+        self.progress.finished(outcome)
+
+    def _decide(self, path: Path) -> Script | Outcome:
+        """The script, where it has to be executed, or else what became of it."""
+        name = path.relative_to(self.options.tutorials).with_suffix("").as_posix()
+        try:
+            script = load_script(path, self.options.tutorials)
+            needs.timeout_of(script)
+            unmet = needs.unmet_need(script, self.places[0].gpu)
+        except ScriptError as error:
+            return Outcome(name, "failed", str(error))
+        if unmet:
+            return Outcome(name, "skipped", f"needs {unmet}")
+        if not self.options.force and self._is_current(script):
+            return Outcome(name, "current", "the recording is of this code")
+        return script
+
+    def _is_current(self, script: Script) -> bool:
+        try:
+            return recording.load(self.folder / script.name).key == script.key
+        except RecordingError:
+            return False
+
+    def _record_one(self, script: Script, place: Place) -> Outcome:
+        """Record *script* at *place*; whatever happens, say what."""
+
+        def waiting(for_what: str) -> None:
+            self.progress.note(script.name, for_what)
+
+        lock = _lock_path(self.folder, script.name)
+        try:
+            with (
+                locked(lock, self.stop, lambda p: waiting(f"waits: {p} is recording it")) as mine,
+                _lease(place, self.stop, lambda p: waiting(f"waits: {p} uses the GPU")) as leased,
+            ):
+                if not (mine and leased) or self.stop.is_set():
+                    return Outcome(script.name, "interrupted", "was not begun")
+                if not self.options.force and self._is_current(script):
+                    return Outcome(script.name, "current", "another recorder has recorded it")
+                return self._execute(script, place)
+        except runner.StoppedError:
+            return Outcome(script.name, "interrupted", "was ended")
+        except runner.TutorialError as error:
+            return Outcome(script.name, "failed", explain(self._source(script), error.failure))
+        except (OSError, RecordingError) as error:
+            failure = Failure(
+                f"could not be written: {error}",
+                "Make room or set the permissions, then record it again.",
+            )
+            return Outcome(script.name, "failed", explain(self._source(script), failure))
+        except Exception:
+            return Outcome(
+                script.name,
+                "failed",
+                f"{self._source(script)}: the recorder itself failed; please report this:\n"
+                f"{traceback.format_exc()}",
+            )
+
+    def _execute(self, script: Script, place: Place) -> Outcome:
+        task = runner.Task(
+            tutorial=script.name,
+            path=script.path,
+            source=self._source(script),
+            device_name=place.device_name,
+            timeout=self.options.timeout or needs.timeout_of(script),
+            commit=self.commit,
+            visible=place.gpu.visible if place.gpu else {},
+        )
+        staging = Staging(_new_staging(self.folder, script.name))
+        started = time.monotonic()
+        try:
+            staging.create()
+            made = runner.run(
+                task, staging, self.stop, lambda event: self.progress.block(script.name, event)
+            )
+            recording.save(made, staging.recording, self.folder / script.name)
+        finally:
+            remove(staging.folder)
+        return Outcome(
+            script.name,
+            "recorded",
+            str(self.folder / script.name),
+            seconds=time.monotonic() - started,
+            warnings=_warnings(made),
+        )
+
+    def _source(self, script: Script) -> str:
+        """The script's path as it is the same on every machine."""
+        return f"{self.options.tutorials.resolve().name}/{script.name}.py"
+
+
+def explain(source: str, failure: Failure) -> str:
+    """*failure* as a text: what, where, why, and what to do next."""
+    where = f"{source}:{failure.line}" if failure.line else source
+    block = f", block {failure.block} of {failure.of}" if failure.block else ""
+    parts = [f"{where}{block}: {failure.cause}", failure.detail.rstrip("\n"), failure.remedy]
+    return "\n".join(part for part in parts if part)
+
+
+def remove(folder: Path) -> None:
+    """Remove *folder*, also where the tutorial made folders in it that cannot be entered."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        for parent, folders, _ in os.walk(folder):
+            for name in folders:
+                with contextlib.suppress(OSError):
+                    os.chmod(Path(parent, name), 0o700)
+        shutil.rmtree(folder)
+
+
+def _warnings(made: Recording) -> tuple[str, ...]:
+    """What makes the timings of a recording doubtful."""
+    before, after = made.provenance.before, made.provenance.after
+    found = []
+    if others := max((s.other_processes or 0 for s in (before, after) if s), default=0):
+        found.append(f"{others} other process{'es' * (others > 1)} used the GPU at the same time")
+    if after and after.throttling:
+        found.append(f"the GPU's clocks were held down: {', '.join(after.throttling)}")
+    return tuple(found)
+
+
+def _last_seconds(folder: Path) -> float | None:
+    try:
+        return recording.load(folder).run.seconds
+    except RecordingError:
+        return None
+
+
+# --- staging folders and locks ------------------------------------------------------------------
+
+
+def _flat(name: str) -> str:
+    return name.replace("/", "--")
+
+
+def _lock_path(folder: Path, name: str) -> Path:
+    return folder / f".lock-{_flat(name)}"
+
+
+def _new_staging(folder: Path, name: str) -> Path:
+    # Beside the recording, so that on the same file system, and it can be moved in one step.
+    return folder.resolve() / f".staging-{_flat(name)}-{secrets.token_hex(4)}"
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what recorders left that were killed; where the lock is free, its holder is gone."""
+    for staging in folder.glob(".staging-*"):
+        name = staging.name.removeprefix(".staging-").rpartition("-")[0]
+        lock = folder / f".lock-{name}"
+        descriptor = try_lock(lock)
+        if descriptor is not None:
+            try:
+                runner.end_processes_of(staging.resolve())
+                remove(staging)
+            finally:
+                unlock(lock, descriptor)
+
+
+@contextlib.contextmanager
+def _lease(place: Place, stop: threading.Event, waiting: Callable[[str], None]) -> Iterator[bool]:
+    """Hold the GPU of *place* against other recorders: benchmarks never share one."""
+    if place.gpu is None:
+        yield True
+        return
+    identity = recording.slug(place.gpu.identity)
+    lock = Path(tempfile.gettempdir()) / f"gallery-gpu-{os.getuid()}-{identity}.lock"
+    with locked(lock, stop, waiting) as mine:
+        yield mine
+
+
+class _Signals:
+    """Which signal asked the recorder to stop."""
+
+    received: int | None = None
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[_Signals]:
+    """Let the signals that end a program set *stop* instead, so that nothing is left behind."""
+    told = _Signals()
+
+    def handle(number: int, _frame: object) -> None:
+        told.received = number
+        stop.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

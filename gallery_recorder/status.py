@@ -1,0 +1,125 @@
+"""Which recordings are current, stale, damaged or missing, on which device, and what they took."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gallery_recorder import recording
+from gallery_recorder.recorder import GPU_RECORDINGS, INTERPRETER_RECORDINGS
+from gallery_recorder.recording import REFERENCE_DEVICE, Recording, RecordingError
+from gallery_recorder.script import ScriptError, find_scripts, load_script
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tutorial on a device. ``text`` says what is wrong, where something is.
+
+    *unreadable*: the tutorial itself is at fault; *orphan*: there is no such tutorial.
+    """
+
+    tutorial: str
+    device: str
+    state: Literal["current", "stale", "damaged", "missing", "unreadable", "orphan"]
+    made: Recording | None = None
+    text: str = ""
+
+
+def rows(tutorials: Path, recordings: Path | None = None) -> list[Row]:
+    """One row for each tutorial and device, the reference device included; then the orphans."""
+    roots = [recordings] if recordings else [GPU_RECORDINGS, INTERPRETER_RECORDINGS]
+    found: dict[str, dict[str, Path]] = {}  # by tutorial, by device
+    for root in roots:
+        for device, folder in recording.all_recordings(root):
+            tutorial = folder.relative_to(root / device).as_posix()
+            found.setdefault(tutorial, {})[device] = folder
+    result = []
+    for path in find_scripts(tutorials):
+        name = path.relative_to(tutorials).with_suffix("").as_posix()
+        folders = {REFERENCE_DEVICE: roots[0] / REFERENCE_DEVICE / name} | found.pop(name, {})
+        try:
+            key = load_script(path, tutorials).key
+        except ScriptError as error:
+            result.append(Row(name, "-", "unreadable", text=str(error)))
+            continue
+        result += [_row(name, device, folder, key) for device, folder in folders.items()]
+    for name, folders in sorted(found.items()):
+        result += [
+            Row(name, device, "orphan", text=f"{folder}: there is no tutorial {name}")
+            for device, folder in folders.items()
+        ]
+    return result
+
+
+def lacking(rows: list[Row]) -> list[Row]:
+    """The rows for which the reference device lacks a current recording."""
+    return [
+        row
+        for row in rows
+        if row.state == "unreadable" or (row.device == REFERENCE_DEVICE and row.state != "current")
+        if row.state != "orphan"
+    ]
+
+
+def what_is_lacking(lacking: list[Row]) -> str:
+    """The tutorials in *lacking*, and the command that records them."""
+    names = [row.tutorial for row in lacking]
+    return (
+        f"{len(names)} of the tutorials lack a current recording on {REFERENCE_DEVICE}:\n"
+        + "".join(f"  {row.tutorial}: {row.state}\n" for row in lacking)
+        + "Record them on that GPU, then commit the recordings:\n"
+        f"  python -m gallery_recorder record --device cuda {' '.join(names)}"
+    )
+
+
+def show(rows: list[Row]) -> None:
+    """Print *rows* as a table, and below it what is wrong with the damaged ones."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # A pipe has no width: nothing is cut off or folded there.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("tutorial", "device", "state", "recorded", "GPU", "triton", "torch"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("seconds", justify="right")
+    table.add_column("peak GPU memory", justify="right")
+    colours = {"current": "green", "stale": "yellow", "missing": "yellow"}
+    for row in rows:
+        tutorial, device, *cells = _cells(row)
+        state = f"[{colours.get(row.state, 'red')}]{row.state}[/]"
+        table.add_row(tutorial, device, state, *cells)
+    console.print(table)
+    for row in rows:
+        if row.text:
+            console.print(f"\n{row.tutorial} is {row.state}: {row.text}", markup=False)
+
+
+def _row(name: str, device: str, folder: Path, key: str) -> Row:
+    if not (folder / recording.FILE_NAME).exists():
+        return Row(name, device, "missing")
+    try:
+        made = recording.load(folder)
+    except RecordingError as error:
+        return Row(name, device, "damaged", text=str(error))
+    return Row(name, device, "current" if made.key == key else "stale", made)
+
+
+def _cells(row: Row) -> list[str]:
+    made = row.made
+    if made is None:
+        return [row.tutorial, row.device, *["-"] * 6]
+    where, took = made.provenance, made.run
+    memory = took.peak_gpu_memory
+    return [
+        row.tutorial,
+        row.device,
+        took.recorded.removesuffix("Z").replace("T", " "),
+        "-" if made.interpreted else where.device,
+        where.triton,
+        where.torch,
+        f"{took.seconds:.1f}",
+        "-" if memory is None else f"{memory / 2**20:,.0f} MiB",
+    ]

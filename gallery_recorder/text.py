@@ -1,0 +1,75 @@
+"""Printed text, as it is recorded: what a reader would have seen, the same on every machine.
+
+What a program prints has colours, progress bars that write over themselves, bytes that are no
+text, and paths of the machine that it ran on. A recording keeps what remains on the screen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from pathlib import Path
+
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
+    r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # window titles and links
+    r"|[ -/]*[0-~])"
+)
+_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}\b")
+
+
+def clean(output: bytes | str) -> str:
+    r"""What *output* looks like on a screen, as plain text that ends with one newline.
+
+    Colours are dropped, a carriage return writes over its line, bytes that are not UTF-8 and
+    control characters are written as ``\xNN``, tabs become spaces, and an object's address,
+    which is another one each time, becomes ``at 0x…``.
+    """
+    text = output.decode("utf-8", "backslashreplace") if isinstance(output, bytes) else output
+    text = _ESCAPE_SEQUENCE.sub("", text).replace("\r\n", "\n")
+    lines = [_visible(_overwrite(line).expandtabs()).rstrip() for line in text.split("\n")]
+    text = _ADDRESS.sub("at 0x…", "\n".join(lines)).rstrip("\n")
+    return text + "\n" if text else ""
+
+
+def _overwrite(line: str) -> str:
+    """Let each carriage return in *line* begin it anew, as a terminal does."""
+    shown = ""
+    for part in line.split("\r"):
+        shown = part + shown[len(part) :]
+    return shown
+
+
+def _visible(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(
+        f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in line
+    )
+
+
+class Paths:
+    """Replaces the paths of this machine in a text by names that mean the same everywhere."""
+
+    def __init__(self, names: dict[Path, str]) -> None:
+        known = {}
+        for path, name in names.items():
+            known[str(path)] = name
+            known[os.path.realpath(path)] = name
+        # A path below another one comes first, so that the longer one is found.
+        self._names = dict(sorted(known.items(), key=lambda item: -len(item[0])))
+        self._pattern = re.compile("|".join(re.escape(p) for p in self._names if p != "/") or "$^")
+
+    def name(self, text: str) -> str:
+        """*text* with every known path by its name."""
+        return self._pattern.sub(lambda match: self._names[match.group()], text)
+
+
+def machine_paths() -> dict[Path, str]:
+    """Where this Python, its packages and its user live, and what to call that."""
+    found = {Path(sys.prefix): "<python>", Path(sys.base_prefix): "<python>"}
+    found |= {Path(p): "<packages>" for p in sys.path if p.endswith(("-packages", "/site"))}
+    found |= {Path.home(): "~"}
+    return {path: name for path, name in found.items() if len(path.parts) > 2 or name == "~"}
