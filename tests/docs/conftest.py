@@ -1,0 +1,29 @@
+"""The built site, once a test session."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    """The folder of the site, built now; without changes since the last build that is quick."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with open(ROOT / "build" / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of pytest-xdist's workers builds, the others wait
+        made = subprocess.run(
+            ["make", "html", f"PYTHON={sys.executable}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert made.returncode == 0, f"make html failed:\n{made.stdout}\n{made.stderr}"
+    return ROOT / "build" / "html"

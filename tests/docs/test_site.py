@@ -1,0 +1,324 @@
+"""The built site as a reader gets it: addresses, links, downloads, weight, nothing foreign."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import itertools
+import re
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup, Tag
+
+from gallery_recorder.script import find_scripts
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIALS = [
+    path.relative_to(ROOT / "tutorials").with_suffix("").as_posix()
+    for path in find_scripts(ROOT / "tutorials")
+]
+GALLERY = "getting-started/tutorials"
+
+#: Addresses that readers have links to; they never change.
+KEPT = [
+    "index.html",
+    "getting-started/installation.html",
+    f"{GALLERY}/index.html",
+    f"{GALLERY}/01-vector-add.html",
+    f"{GALLERY}/02-fused-softmax.html",
+    f"{GALLERY}/03-matrix-multiplication.html",
+    f"{GALLERY}/04-low-memory-dropout.html",
+    "contributing.html",
+    "recordings.html",
+    "search.html",
+    "genindex.html",
+]
+
+#: What a browser loads by itself, by element; a plain link loads nothing.
+LOADED = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+    "object": "data",
+    "embed": "src",
+}
+FIRST_LOAD = 600_000
+SCRIPTS = 150_000
+
+
+def pages(site: Path) -> list[Path]:
+    found = sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
+    assert found
+    return found
+
+
+@cache
+def parsed(page: Path) -> BeautifulSoup:
+    return BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    return frozenset(element["id"] for element in parsed(page).find_all(id=True))
+
+
+def loaded(page: Path) -> Iterator[tuple[Tag, str]]:
+    """The elements of a page that make a browser load something, and what."""
+    for name, attribute in LOADED.items():
+        for element in parsed(page).find_all(name):
+            rel = element.get("rel") or []
+            fetched = name != "link" or {"stylesheet", "icon", "preload", "search"} & set(rel)
+            if element.get(attribute) and fetched:
+                yield element, element[attribute]
+
+
+def target(page: Path, address: str) -> Path:
+    path = unquote(urlsplit(address).path)
+    found = (page.parent / path).resolve() if path else page
+    return found / "index.html" if found.is_dir() else found
+
+
+@pytest.mark.parametrize("address", KEPT)
+def test_address_is_kept(site: Path, address: str) -> None:
+    assert (site / address).is_file()
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS)
+def test_each_tutorial_has_a_page_in_the_menu(site: Path, tutorial: str) -> None:
+    page = site / GALLERY / f"{tutorial}.html"
+    assert page.is_file()
+    menu = parsed(site / "index.html").select(".wy-menu a")
+    listed = {target(site / "index.html", link["href"]) for link in menu}
+    assert (site / GALLERY / "index.html").resolve() in listed
+
+
+def test_internal_links_and_anchors_resolve(site: Path) -> None:
+    broken = []
+    for page in pages(site):
+        addresses = [a["href"] for a in parsed(page).find_all("a", href=True)]
+        addresses += [address for _, address in loaded(page)]
+        for address in addresses:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                continue
+            found = target(page, address)
+            if not (found.is_file() and site.resolve() in found.parents):
+                broken.append(f"{page.relative_to(site)}: {address}")
+            elif (
+                parts.fragment
+                and found.suffix == ".html"
+                and unquote(parts.fragment) not in anchors(found)
+            ):
+                broken.append(f"{page.relative_to(site)}: {address} (no such anchor)")
+    assert not broken, "\n".join(broken)
+
+
+def test_links_to_other_sites_are_encrypted(site: Path) -> None:
+    plain = {
+        link["href"]
+        for page in pages(site)
+        for link in parsed(page).find_all("a", href=True)
+        if urlsplit(link["href"]).scheme not in ("", "https", "mailto")
+    }
+    assert not plain
+
+
+def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+    foreign = [
+        f"{page.relative_to(site)}: {element}"
+        for page in pages(site)
+        for element, address in loaded(page)
+        if urlsplit(address).netloc or urlsplit(address).scheme not in ("", "data")
+    ]
+    for sheet in site.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        for address in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", text):
+            parts = urlsplit("".join(address))
+            if parts.netloc or parts.scheme not in ("", "data"):
+                foreign.append(f"{sheet.relative_to(site)}: {''.join(address)}")
+    loads = re.compile(
+        r"""(?:fetch|import|importScripts|open|\.load|\.getScript|src\s*=|href\s*=)\s*\(?\s*"""
+        r"""["'`](?:https?:)?//[^"'`]+"""
+    )
+    inline = [
+        (page, script.get_text())
+        for page in pages(site)
+        for script in parsed(page).find_all("script", src=False)
+    ]
+    files = [(path, path.read_text(encoding="utf-8")) for path in site.rglob("*.js")]
+    for path, text in itertools.chain(inline, files):
+        foreign += [f"{path.relative_to(site)}: {found}" for found in loads.findall(text)]
+    assert not foreign, "\n".join(foreign)
+
+
+def test_local_styles_name_files_that_exist(site: Path) -> None:
+    missing = []
+    for sheet in (site / "_static").glob("*.css"):
+        for address in re.findall(r"url\(\s*['\"]?([^'\")]+)", sheet.read_text(encoding="utf-8")):
+            if not address.startswith("data:") and not target(sheet, address).is_file():
+                missing.append(f"{sheet.name}: {address}")
+    assert not missing
+
+
+def test_each_page_has_a_title_and_a_language(site: Path) -> None:
+    titles: dict[str, Path] = {}
+    for page in pages(site):
+        soup = parsed(page)
+        title = soup.title.get_text(strip=True) if soup.title else ""
+        assert title, page
+        assert title not in titles, f"{page} and {titles.get(title)} are both called {title!r}"
+        titles[title] = page
+        assert soup.html["lang"] == "en"
+        if page.name != "search.html":
+            assert len(soup.find_all("h1")) == 1, page
+
+
+def test_images_have_text_and_links_have_names(site: Path) -> None:
+    for page in pages(site):
+        for image in parsed(page).find_all("img"):
+            assert image.has_attr("alt"), f"{page}: {image}"
+            if "sphx-glr-single-img" in image.get("class", []):
+                assert image["alt"].strip(), f"{page}: {image}"
+        for link in parsed(page).find_all("a", href=True):
+            images = " ".join(image.get("alt", "") for image in link.find_all("img"))
+            name = (
+                link.get_text(strip=True) or images or link.get("aria-label") or link.get("title")
+            )
+            assert name, f"{page}: {link}"
+
+
+def test_edit_links_lead_to_sources(site: Path) -> None:
+    for page in pages(site):
+        links = parsed(page).select(".wy-breadcrumbs-aside a")
+        for link in links:
+            if link.get_text() == "Edit this page":
+                assert (ROOT / link["href"].split("/edit/main/")[1]).is_file(), page
+    (edit,) = (
+        link["href"]
+        for link in parsed(site / GALLERY / "01-vector-add.html").select(".wy-breadcrumbs-aside a")
+        if link.get_text() == "Edit this page"
+    )
+    assert edit.endswith("/tutorials/01-vector-add.py")
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS)
+def test_colab_opens_the_published_notebook(site: Path, tutorial: str) -> None:
+    soup = parsed(site / GALLERY / f"{tutorial}.html")
+    (colab,) = (a["href"] for a in soup.select(".wy-breadcrumbs-aside a") if "Colab" in a.text)
+    path = colab.split("/blob/gh-pages/")[1].split("/", 1)[1]  # without the version
+    assert (site / path).is_file()
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS)
+def test_page_says_where_its_outputs_come_from(site: Path, tutorial: str) -> None:
+    soup = parsed(site / GALLERY / f"{tutorial}.html")
+    line = soup.h1.find_next_sibling()
+    assert "gallery-provenance" in line["class"]
+    assert "Triton" in line.get_text()
+    assert "recordings.html#" in line.a["href"]
+    interpreted = "interpreter" in line.get_text().lower()
+    assert bool(soup.select(".gallery-banner")) == interpreted
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS)
+def test_downloads_open(site: Path, tutorial: str) -> None:
+    page = site / GALLERY / f"{tutorial}.html"
+    links = [target(page, a["href"]) for a in parsed(page).select("a.download")]
+    by_kind: dict[str, list[Path]] = {}
+    for path in links:
+        by_kind.setdefault(path.suffix, []).append(path)
+
+    (script,) = by_kind[".py"]
+    ast.parse(script.read_text(encoding="utf-8"))
+    original = ROOT / "tutorials" / f"{tutorial}.py"
+    assert script.read_text(encoding="utf-8") == original.read_text(encoding="utf-8")
+
+    (notebook,) = by_kind[".ipynb"]
+    cells = nbformat.read(notebook, as_version=4)
+    nbformat.validate(cells)
+    assert any(cell.get("outputs") for cell in cells.cells), "the notebook has no outputs"
+
+    for path in by_kind[".zip"]:
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None
+            assert f"{original.name}" in {Path(name).name for name in archive.namelist()}
+
+    for path in by_kind.get(".csv", []):
+        with path.open(newline="", encoding="utf-8") as file:
+            header, *rows = csv.reader(file)
+        assert rows, path
+        assert all(len(row) == len(header) for row in rows), path
+
+
+def test_formulas_need_no_script(site: Path) -> None:
+    written = [page for page in pages(site) if parsed(page).select("math")]
+    assert written, "no page has a formula"
+    for page in pages(site):
+        assert "mathjax" not in page.read_text(encoding="utf-8").lower(), page
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS)
+def test_search_knows_the_tutorial(site: Path, tutorial: str) -> None:
+    index = (site / "searchindex.js").read_text(encoding="utf-8")
+    assert f'"{GALLERY}/{tutorial}"' in index
+
+
+def test_pages_are_light(site: Path) -> None:
+    """What the first visit loads: the page, its styles, scripts, figures, icons and math font."""
+    static = site / "_static"
+    icons = next(static.rglob("fontawesome-webfont.woff2")).stat().st_size
+    letters = (static / "gallery-math.woff2").stat().st_size
+    heavy = []
+    for page in pages(site):
+        files = {target(page, address) for _, address in loaded(page)}
+        scripts = sum(path.stat().st_size for path in files if path.suffix == ".js")
+        if page.name == "search.html":  # it loads the index of all words, and is never the first
+            continue
+        whole = page.stat().st_size + sum(path.stat().st_size for path in files) + icons
+        whole += letters if parsed(page).select("math") else 0
+        if whole > FIRST_LOAD or scripts > SCRIPTS:
+            heavy.append(f"{page.relative_to(site)}: {whole:,} bytes, scripts {scripts:,}")
+    assert not heavy, "\n".join(heavy)
+
+
+def test_text_stands_out_from_its_ground() -> None:
+    """The colours of the stylesheet: at least 4.5:1, light and dark (WCAG 2.2, level AA)."""
+    sheet = (ROOT / "docs" / "_static" / "custom.css").read_text(encoding="utf-8")
+    light, dark = (
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
+        for block in re.findall(r":root \{(.*?)\}", sheet, flags=re.DOTALL)
+    )
+    text = ("text", "muted", "link", "visited")
+    code = ("keyword", "string", "comment", "number", "name", "decorator", "builtin")
+    boxes = ("note", "tip", "warn", "danger")
+    pairs = [
+        *itertools.product(text, ("ground",)),
+        *itertools.product(("out", "err"), ("ground",)),
+        *itertools.product((*code, "text", "muted"), ("raised", "ground")),
+        *itertools.product(("text", "link"), boxes),
+        *itertools.product(("side-text", "side-muted"), ("side", "side-raised", "brand")),
+    ]
+    for scheme, colours in (("light", light), ("dark", light | dark)):
+        for front, ground in pairs:
+            ratio = contrast(colours[front], colours[ground])
+            assert ratio >= 4.5, f"{scheme}: {front} on {ground} is {ratio:.2f}:1"
+
+
+def contrast(one: str, other: str) -> float:
+    def luminance(colour: str) -> float:
+        parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
