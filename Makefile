@@ -66,7 +66,7 @@ linkcheck: $(RENDER) ## try every link that leaves the site
 	$(SPHINX) -b linkcheck docs build/linkcheck
 
 bench: $(TEST) ## measure rendering and recording; prints tables
-	$(PY) benchmarks/run.py
+	$(PY) -m benchmarks
 
 serve: html ## build the site and serve it on this machine: PORT=8000
 	$(PY) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)

@@ -32,25 +32,41 @@ import math
 
 print(math.pi)
 
-# %%
+{sections}# %%
 # More prose.
 
 {code}
 '''
 
+SECTION = """# %%
+# Section {number}
+# ----------------
+#
+# A paragraph with a formula, :math:`x_{{{number}}} = 2^{{-{number}}}`, and ``code`` in it, as long as
+# the paragraphs of a tutorial are.
+
+
+def step_{number}(values):
+    return [value * {number} for value in values]
+
+
+print(step_{number}(range(8)))
+
+"""
+
 CONF = """
 project = "Fixture"
 extensions = ["gallery_recorder.replay"]
-html_theme = "basic"
+html_theme = "{theme}"
 gallery_recordings = ["recordings", "build/recordings"]
-sphinx_gallery_conf = {
+sphinx_gallery_conf = {{
     "examples_dirs": ["../tutorials"],
     "gallery_dirs": ["tutorials"],
     "filename_pattern": "",
     "within_subsection_order": "FileNameSortKey",
     "remove_config_comments": True,
     "write_computation_times": False,
-}
+}}
 """
 
 INDEX = """
@@ -77,17 +93,27 @@ PNG = base64.b64decode(
 )
 
 
-def make_gallery(root: Path, names: tuple[str, ...] = ("01-first", "02-second")) -> Path:
-    """Write a Sphinx project with the tutorials *names* below *root*; no recordings yet."""
+def make_gallery(
+    root: Path,
+    names: tuple[str, ...] = ("01-first", "02-second"),
+    sections: int = 0,
+    theme: str = "basic",
+) -> Path:
+    """Write a Sphinx project with the tutorials *names* below *root*; no recordings yet.
+
+    Each has two code cells, and as many more as *sections* says.
+    """
     (root / "tutorials").mkdir(parents=True)
     (root / "docs").mkdir()
-    (root / "conf.py").write_text(CONF)
+    (root / "conf.py").write_text(CONF.format(theme=theme))
     (root / "docs" / "index.rst").write_text(INDEX)
     (root / "docs" / "recordings.rst").write_text(RECORDINGS)
     (root / "tutorials" / "GALLERY_HEADER.rst").write_text("Tutorials\n=========\n")
     for number, name in enumerate(names):
         code = f"answer = 6 * {7 + number}\nanswer"
-        (root / "tutorials" / f"{name}.py").write_text(TUTORIAL.format(code=code))
+        more = "".join(SECTION.format(number=i) for i in range(1, sections + 1))
+        text = TUTORIAL.format(code=code, sections=more)
+        (root / "tutorials" / f"{name}.py").write_text(text)
     return root
 
 
@@ -102,7 +128,7 @@ def make_recording(root: Path, name: str, device: str = "nvidia-h200") -> Path:
     (staging / "figure-01.svg").write_text(SVG)
     (staging / "thumbnail.png").write_bytes(PNG)
     (staging / "speed.csv").write_text("size,provider,unit,median,p20,p80\n4,triton,GB/s,2,1,3\n")
-    first, second = script.code
+    first, *middle, last = script.code
     content = recording.Recording(
         schema=recording.SCHEMA,
         tutorial=name,
@@ -129,9 +155,18 @@ def make_recording(root: Path, name: str, device: str = "nvidia-h200") -> Path:
                 stdout=f"3.14159 on {device}\n",
                 stderr="a warning\n",
             ),
+            *(
+                recording.Block(
+                    line=code.block.lineno,
+                    key=code.key,
+                    seconds=0.1,
+                    stdout="".join(f"row {row:3}  {row * row:9.3f} GB/s\n" for row in range(12)),
+                )
+                for code in middle
+            ),
             recording.Block(
-                line=second.block.lineno,
-                key=second.key,
+                line=last.block.lineno,
+                key=last.key,
                 seconds=12.0,
                 repr=recording.Repr("text", "42"),
                 figures=(recording.Figure("figure-01.svg", "A rising line", 700, 400),),
