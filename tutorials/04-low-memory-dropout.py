@@ -384,7 +384,7 @@ def draw_rules(rules, blocks, n=16):
 draw_rules([quarters, neighbours], blocks=[8, 16])
 
 # %%
-# With quarters, the first row and the second disagree about almost every element. With neighbours,
+# With quarters, the first row and the second disagree about most elements. With neighbours,
 # the edges of the blocks (thick lines) change nothing.
 #
 # How does a kernel bring four blocks of words into that order? ``tl.interleave(a, b)`` takes turns
