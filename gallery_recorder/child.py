@@ -61,6 +61,7 @@ from gallery_recorder.recording import (
 from gallery_recorder.script import CodeBlock, Script, load_script
 from gallery_recorder.text import Paths, clean, machine_paths
 
+_MAX_DETAIL = 20_000  # characters of a traceback that a report shows; the end says the most
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _OUR_NAMES = re.compile(rf"{re.escape(FILE_NAME)}|{re.escape(THUMBNAIL)}|figure-\d+\.(svg|png)")
 
@@ -82,6 +83,7 @@ def main() -> int:
     staging = Staging(Path(sys.argv[1]))
     job = msgspec.json.decode(staging.job.read_bytes(), type=Job)
     _die_with(job.runner)
+    os.set_inheritable(job.events, False)
     stack = os.fdopen(os.open(staging.stack, os.O_WRONLY | os.O_CREAT), "w")
     faulthandler.enable(stack)
     faulthandler.register(signal.SIGUSR1, stack)  # the runner asks where it hangs
@@ -89,10 +91,10 @@ def main() -> int:
     execution = Execution(job, staging, load_script(copied, staging.work))
     try:
         recording = execution.run()
+        staging.result.write_bytes(msgspec.json.encode(recording))
     except BaseException as error:  # whatever it was, the runner shall know
         execution.tell(execution.failure(error))
         return 1
-    staging.result.write_bytes(msgspec.json.encode(recording))
     execution.tell(Done())
     return 0
 
@@ -132,6 +134,7 @@ class Execution:
         self.memory = _GpuMemory()
         self.files = _DataFiles(staging.work, script.path)
         self.throttling: set[str] = set()
+        self._process = os.getpid()
 
     def run(self) -> Recording:
         """Execute all blocks and return what they did."""
@@ -173,7 +176,13 @@ class Execution:
 
     def tell(self, event: Event) -> None:
         """Send *event* to the runner; without a runner there is nothing to go on for."""
+        self._end_copies()
         os.write(self.job.events, msgspec.json.encode(event) + b"\n")
+
+    def _end_copies(self) -> None:
+        """End a copy of this process that the tutorial forked and that left its block."""
+        if os.getpid() != self._process:
+            os._exit(0)
 
     def _prepare(self) -> Any:
         """Set up what sphinx-gallery's ``execute_script`` does around the blocks.
@@ -238,6 +247,7 @@ class Execution:
         started = time.perf_counter()
         with self._watched():
             value = execute(code)
+            self._end_copies()
             self.memory.synchronize()
         seconds = time.perf_counter() - started - (self.scraper.seconds - drawing)
         stdout, stderr = self.output.take()
@@ -319,6 +329,9 @@ class Execution:
                 "A tutorial runs to its last block. Raise an exception where something is wrong, "
                 "and leave sys.exit out."
             )
+        elif self.current is None and isinstance(error, OSError):
+            cause = f"was executed, but could not be written: {error.strerror}"
+            remedy = "Make room on the disk, or set the permissions, then record it again."
         else:
             cause = f"raised {type(error).__name__}"
             remedy = _remedy(error)
@@ -333,7 +346,7 @@ class Execution:
         return Failure(
             cause=cause,
             remedy=remedy,
-            detail=self.paths.name(clean(detail)),
+            detail=self.paths.name(clean(detail[-_MAX_DETAIL:])),
             block=codes.index(self.current) + 1 if self.current else None,
             of=len(codes),
             line=line,

@@ -298,14 +298,20 @@ def _new_staging(folder: Path, name: str) -> Path:
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove what recorders left that were killed; where the lock is free, its holder is gone."""
-    for staging in folder.glob(".staging-*"):
-        name = staging.name.removeprefix(".staging-").rpartition("-")[0]
+    stagings: dict[str, list[Path]] = {
+        path.name.removeprefix(".lock-"): [] for path in folder.glob(".lock-*")
+    }
+    for path in folder.glob(".staging-*"):
+        name = path.name.removeprefix(".staging-").rpartition("-")[0]
+        stagings.setdefault(name, []).append(path)
+    for name, paths in stagings.items():
         lock = folder / f".lock-{name}"
         descriptor = try_lock(lock)
         if descriptor is not None:
             try:
-                runner.end_processes_of(staging.resolve())
-                remove(staging)
+                for path in paths:
+                    runner.end_processes_of(path.resolve())
+                    remove(path)
             finally:
                 unlock(lock, descriptor)
 

@@ -221,8 +221,12 @@ class _Child:
             patience += time.monotonic()
             while time.monotonic() < patience and (own.poll() is None or _marked(mark, own.pid)):
                 time.sleep(_POLL)
-        own.wait()
         os.close(self._events)
+        if own.poll() is None:
+            self._failed_here(
+                "could not be ended, not even by SIGKILL: it waits for the system or the GPU",
+                f"See what process {own.pid} waits for; the machine may need a restart.",
+            )
         return [] if running else list(left.values())
 
     def _events_ready(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import sysconfig
 import unicodedata
 from pathlib import Path
 
@@ -60,7 +61,8 @@ class Paths:
             known[os.path.realpath(path)] = name
         # A path below another one comes first, so that the longer one is found.
         self._names = dict(sorted(known.items(), key=lambda item: -len(item[0])))
-        self._pattern = re.compile("|".join(re.escape(p) for p in self._names if p != "/") or "$^")
+        either = "|".join(re.escape(path) for path in self._names if path != "/")
+        self._pattern = re.compile(rf"(?<![\w.-])(?:{either})(?![\w-])")
 
     def name(self, text: str) -> str:
         """*text* with every known path by its name."""
@@ -69,7 +71,9 @@ class Paths:
 
 def machine_paths() -> dict[Path, str]:
     """Where this Python, its packages and its user live, and what to call that."""
-    found = {Path(sys.prefix): "<python>", Path(sys.base_prefix): "<python>"}
-    found |= {Path(p): "<packages>" for p in sys.path if p.endswith(("-packages", "/site"))}
-    found |= {Path.home(): "~"}
+    library = Path(sysconfig.get_path("stdlib"))
+    found = {Path.home(): "~", Path(sys.prefix): "<python>", Path(sys.base_prefix): "<python>"}
+    found |= {Path(p): "<packages>" for p in sys.path if os.path.isabs(p)}
+    found |= {library: "<python>/lib", library / "lib-dynload": "<python>/lib/lib-dynload"}
+    # /usr is the same everywhere, and a name for it would be a puzzle.
     return {path: name for path, name in found.items() if len(path.parts) > 2 or name == "~"}
