@@ -105,7 +105,8 @@ def test_a_larger_probability_drops_more_of_the_same(page):
     masks = [page["seeded_dropout"](ones, p, 3) > 0 for p in probabilities]
     for less, more in pairwise(masks):
         assert not (more & ~less).any()
-    assert masks[0].all() and not masks[-1].any()
+    assert masks[0].all()
+    assert not masks[-1].any()
 
 
 # Values
@@ -117,7 +118,8 @@ def test_both_kernels_agree_with_pytorch(page, dtype):
     keep = page["expected_mask"](x.numel(), 0.1, 5).reshape(x.shape)
     want = expected(page, x, 0.1, 5).to(dtype)
     for y in (page["dropout"](x, keep, 0.1), page["seeded_dropout"](x, 0.1, 5)):
-        assert y.dtype == dtype and y.shape == x.shape
+        assert y.dtype == dtype
+        assert y.shape == x.shape
         assert_close(y, want)
 
 
@@ -134,7 +136,8 @@ def test_what_is_dropped_is_zero_whatever_it_was(page, value):
 def test_p_zero_gives_the_input_bit_for_bit(page):
     x = torch.randn(1823)
     y = page["seeded_dropout"](x, 0.0, 4)
-    assert torch.equal(y, x) and y.data_ptr() != x.data_ptr()
+    assert torch.equal(y, x)
+    assert y.data_ptr() != x.data_ptr()
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 5), ()])
