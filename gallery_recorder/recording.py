@@ -8,20 +8,16 @@ whole one.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import errno
 import hashlib
-import os
 import re
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from gallery_recorder import atomic
 
 #: The version of the structures below; raise it when one of them changes.
 SCHEMA = 1
@@ -174,7 +170,7 @@ def load(folder: Path) -> Recording:
     """
     path = folder / FILE_NAME
     remedy = f"record it again with: make record T={_tutorial_of(folder)} FORCE=1"
-    _finish_interrupted_replacement(folder)
+    atomic.finish_interrupted_replacement(folder)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -209,11 +205,11 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     (staging / FILE_NAME).write_bytes(text)
     load(staging)
     for path in staging.iterdir():
-        _sync(path)
-    _sync(staging)
+        atomic.sync(path)
+    atomic.sync(staging)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _replace_folder(staging, folder)
-    _sync(folder.parent)
+    atomic.replace_folder(staging, folder)
+    atomic.sync(folder.parent)
 
 
 def find(root: Path, tutorial: str) -> dict[str, Path]:
@@ -274,63 +270,6 @@ def _tutorial_of(folder: Path) -> str:
     """``<recordings>/<device>/<tutorial>``: the tutorial, which may be in a subfolder."""
     parts = folder.parts
     return "/".join(parts[-2:] if parts[-2:-1] == ("solutions",) else parts[-1:])
-
-
-# --- replacing a folder in one step -----------------------------------------------------------
-
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
-
-
-def _replace_folder(new: Path, folder: Path) -> None:
-    """Put *new* in the place of *folder*, which may not exist; remove what was there."""
-    if not folder.exists():
-        os.rename(new, folder)
-    elif _exchange(new, folder):
-        shutil.rmtree(new)
-    else:
-        # No exchange on this system: between the two renames the old recording lies aside,
-        # where the next reader finds it and puts it back.
-        aside = _aside(folder)
-        os.rename(folder, aside)
-        os.rename(new, folder)
-        shutil.rmtree(aside)
-
-
-def _aside(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.replaced")
-
-
-def _finish_interrupted_replacement(folder: Path) -> None:
-    aside = _aside(folder)
-    if aside.exists() and not folder.exists():
-        with contextlib.suppress(FileNotFoundError):  # another reader was faster
-            os.rename(aside, folder)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step, as Linux can; False where the system cannot."""
-    if not sys.platform.startswith("linux"):
-        return False
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        return False
-    if renameat2(
-        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
-    ):
-        code = ctypes.get_errno()
-        if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            return False
-        raise OSError(code, os.strerror(code), str(other))
-    return True
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def all_recordings(root: Path) -> Iterator[tuple[str, Path]]:
