@@ -81,6 +81,7 @@ print(f"fp32: {bytes_moved(1)} bytes moved for 1 addition")
 
 @triton.jit
 def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Add one block of *x* and *y*."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     offsets = start + tl.arange(0, BLOCK)  # [BLOCK]: the elements of this program
     mask = offsets < n  # [BLOCK]: those that exist
@@ -120,6 +121,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def peek_kernel(offsets_ptr, mask_ptr, n, BLOCK: tl.constexpr):
+    """Write down the offsets and the mask of each program."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(offsets_ptr + offsets, offsets)
     tl.store(mask_ptr + offsets, (offsets < n).to(tl.int8))
@@ -176,6 +178,7 @@ draw_blocks(seen_offsets.tolist(), seen_mask.tolist())
 
 @triton.jit
 def add_without_mask_kernel(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
+    """Add a whole block, whether it exists or not."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) + tl.load(y_ptr + offsets))
 
@@ -375,7 +378,7 @@ def measure(fn, n_bytes):
 
 @triton.jit
 def empty_kernel():
-    pass
+    """Do nothing."""
 
 
 def benchmark(sizes):

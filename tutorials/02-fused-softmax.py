@@ -4,8 +4,8 @@ Fused softmax
 
 Softmax turns a row of numbers into a row of probabilities. It sits in every attention layer and
 behind every classifier. It is also the shortest example of the one trick that makes custom
-kernels worth writing: **fusion**, that is, doing several steps while the data is at hand, instead
-of sending it to memory and back between the steps.
+kernels worth writing: **fusion**, that is, doing several steps while the data is at hand,
+instead of sending it to memory and back between the steps.
 
 You will build ``softmax(x)``, which gives what ``torch.softmax(x, dim=1)`` gives, and learn
 
@@ -49,7 +49,7 @@ print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 # The formula, step by step
 # -------------------------
 #
-# For a row :math:`x_1 \dots x_N`, softmax is
+# For a row :math:`x_1 \ldots x_N`, softmax is
 #
 # .. math::
 #
@@ -121,9 +121,9 @@ def memory_levels():
 
     return [
         ("memory", size("total_memory"), "all tensors; far away"),
-        ("L2 cache", size("L2_cache_size"), "shared by the whole GPU"),
-        ("L1 cache", size("shared_memory_per_multiprocessor"), "one for each multiprocessor"),
-        ("registers", size("regs_per_multiprocessor", 4), "where arithmetic happens"),
+        ("L2 cache", size("L2_cache_size"), "shared by the; whole GPU"),
+        ("L1 cache", size("shared_memory_per_multiprocessor"), "one for each; multiprocessor"),
+        ("registers", size("regs_per_multiprocessor", 4), "where arithmetic; happens"),
     ]
 
 
@@ -176,6 +176,7 @@ draw_memory(memory_levels())
 
 @triton.jit
 def row_kernel(x_ptr, x_row_stride, out_ptr, out_row_stride, N, BLOCK: tl.constexpr):
+    """Compute the softmax of one row."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= N
     mask = cols < N
@@ -256,6 +257,7 @@ draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
 def softmax_kernel(
     x_ptr, x_row_stride, x_col_stride, out_ptr, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
+    """Compute the softmax of ROWS rows."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     cols = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK]
     mask = (rows < M) & (cols < N)  # [ROWS, BLOCK]
@@ -316,6 +318,7 @@ print("* with warps of 32 threads")
 
 @triton.jit
 def long_softmax_kernel(x_ptr, x_row_stride, x_col_stride, out_ptr, N, BLOCK: tl.constexpr):
+    """Compute the softmax of one row, piece by piece."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK).to(tl.int64)
     x_ptr += row * x_row_stride
@@ -531,7 +534,7 @@ def plot_rates(rows):
     ax.set(title=f"Softmax, fp32, M = {rows[0][0]}, {gpu}", xlabel="N, elements in a row")
     ax.set(ylabel="GB/s, higher is better", ylim=(0, None))
     ax.grid(alpha=0.3)
-    ax.legend(loc="lower right")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
     fig.tight_layout()
     plt.show()
 

@@ -4,10 +4,10 @@ Fused scale and add
 
 *Solution to the first exercise of* :doc:`../01-vector-add`.
 
-``a * x + y`` takes PyTorch two kernels: one reads ``x`` and writes ``a * x``, the other reads that
-and ``y`` and writes the sum. Five vectors travel through memory. One kernel reads ``x`` and ``y``
-and writes the result: three vectors. Both do next to no arithmetic, so the expected speed-up is
-5 / 3.
+``a * x + y`` takes PyTorch two kernels: one reads ``x`` and writes ``a * x``, the other reads
+that and ``y`` and writes the sum. Five vectors travel through memory. One kernel reads ``x`` and
+``y`` and writes the result: three vectors. Both do next to no arithmetic, so the expected
+speed-up is 5 / 3.
 """
 
 # %%
@@ -33,6 +33,7 @@ DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cp
 
 @triton.jit
 def axpy_kernel(a, x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Compute one block of ``a * x + y``."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask)

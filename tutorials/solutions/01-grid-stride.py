@@ -32,6 +32,7 @@ DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cp
 
 @triton.jit
 def add_loop_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Add every ``tl.num_programs(0)``-th block."""
     blocks = tl.cdiv(n, BLOCK)
     for block in tl.range(tl.program_id(0).to(tl.int64), blocks, tl.num_programs(0)):
         offsets = block * BLOCK + tl.arange(0, BLOCK)

@@ -5,8 +5,8 @@ Vectors with a stride
 *Solution to the second exercise of* :doc:`../01-vector-add`.
 
 ``x[::2]`` is a view: no element is copied, and the next element is two places further on. This
-distance, counted in elements, is the **stride**. A kernel that is told the stride can read the view
-as it is.
+distance, counted in elements, is the **stride**. A kernel that is told the stride can read the
+view as it is.
 """
 
 # %%
@@ -32,6 +32,7 @@ DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cp
 
 @triton.jit
 def add_strided_kernel(x_ptr, x_stride, y_ptr, y_stride, out_ptr, n, BLOCK: tl.constexpr):
+    """Add one block of two vectors with strides."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets * x_stride, mask=mask)

@@ -1,0 +1,85 @@
+r"""
+Log-softmax
+===========
+
+*Solution to the first exercise of* :doc:`../02-fused-softmax`.
+
+The logarithm of softmax is what a loss function wants, and it is simpler than softmax itself:
+
+.. math::
+
+    \log y_i = (x_i - m) - \log \sum_j e^{x_j - m}
+
+The exponentials are needed for the sum only; the output is made with subtractions. Computing
+``softmax(x).log()`` instead would cost a second kernel, and would turn every probability that
+underflows to 0 into minus infinity.
+"""
+
+# %%
+
+import os
+from functools import partial
+
+import torch
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+
+# %%
+
+
+@triton.jit
+def log_softmax_kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
+    """Compute the log-softmax of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < N
+    x = tl.load(x_ptr + row * N + cols, mask=mask, other=-float("inf"))
+    x -= tl.max(x, axis=0)
+    out = x - tl.log(tl.sum(tl.exp(x), axis=0))
+    tl.store(out_ptr + row * N + cols, out, mask=mask)
+
+
+def log_softmax(x):
+    """Return the logarithm of the softmax of each row of *x*, a contiguous fp32 matrix."""
+    M, N = x.shape
+    out = torch.empty_like(x)
+    block = triton.next_power_of_2(N)
+    log_softmax_kernel[(M,)](x, out, N, BLOCK=block, num_warps=max(1, min(16, block // 1024)))
+    return out
+
+
+# %%
+# The last row holds one number that is larger than the rest by 200. Its log-softmax is finite all
+# the same, while the logarithm of softmax is not:
+
+torch.manual_seed(0)
+for N in (1, 781, 4097):
+    x = torch.randn(5, N, device=DEVICE)
+    x[-1, 0] += 200.0
+    expected = torch.log_softmax(x.double(), dim=1)
+    torch.testing.assert_close(log_softmax(x).double(), expected, rtol=1e-6, atol=1e-5)
+print("log_softmax agrees with float64")
+print("smallest of log_softmax(x):", log_softmax(x).min().item())
+print("smallest of softmax(x).log():", torch.softmax(x, dim=1).log().min().item())
+
+# %%
+
+if ON_GPU:
+    x = torch.randn(4096, 4096, device=DEVICE)
+    calls = {
+        "log_softmax": partial(log_softmax, x),
+        "torch.log_softmax": partial(torch.log_softmax, x, dim=1),
+        "torch.softmax, then log": lambda: torch.softmax(x, dim=1).log(),
+    }
+    for name, call in calls.items():
+        ms = triton.testing.do_bench(call, 5, 20, return_mode="median")
+        print(f"{name:24s} {ms:.3f} ms")
+else:
+    print("Without a GPU there is nothing to time.")

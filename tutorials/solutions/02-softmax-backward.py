@@ -1,0 +1,91 @@
+r"""
+The backward pass of softmax
+============================
+
+*Solution to the third exercise of* :doc:`../02-fused-softmax`.
+
+Softmax needs only its output *y* to pass a gradient *g* on:
+
+.. math::
+
+    \frac{\partial L}{\partial x_i} = y_i \left( g_i - \sum_j g_j y_j \right)
+
+The rows of *y* and of *g* are both loaded once and kept. That is :math:`2MN` elements read and
+:math:`MN` written. In PyTorch operations, the product ``g * y`` moves :math:`3MN`, its sum
+:math:`MN + M`, the difference :math:`2MN + M` and the last product :math:`3MN`: three times as
+much.
+"""
+
+# %%
+
+import os
+from functools import partial
+
+import torch
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+
+# %%
+
+
+@triton.jit
+def softmax_backward_kernel(y_ptr, g_ptr, out_ptr, N, BLOCK: tl.constexpr):
+    """Compute the gradient of one row of the input."""
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < N
+    y = tl.load(y_ptr + row * N + cols, mask=mask, other=0.0)
+    g = tl.load(g_ptr + row * N + cols, mask=mask, other=0.0)
+    tl.store(out_ptr + row * N + cols, y * (g - tl.sum(g * y, axis=0)), mask=mask)
+
+
+def softmax_backward(y, g):
+    """Return the gradient of the input, for contiguous fp32 matrices *y* (output) and *g*."""
+    M, N = y.shape
+    out = torch.empty_like(y)
+    block = triton.next_power_of_2(N)
+    softmax_backward_kernel[(M,)](
+        y, g, out, N, BLOCK=block, num_warps=max(1, min(16, block // 1024))
+    )
+    return out
+
+
+def unfused(y, g):
+    """Return the same from PyTorch operations."""
+    return y * (g - (g * y).sum(dim=1, keepdim=True))
+
+
+# %%
+# The padding is 0 this time, the neutral element of the only reduction. The reference is PyTorch's
+# own gradient, in float64:
+
+torch.manual_seed(0)
+for shape in ((3, 1), (5, 781), (2, 4097)):
+    x = torch.randn(shape, dtype=torch.float64, device=DEVICE, requires_grad=True)
+    g = torch.randn(shape, dtype=torch.float64, device=DEVICE)
+    y = torch.softmax(x, dim=1)
+    (expected,) = torch.autograd.grad(y, x, g)
+    actual = softmax_backward(y.detach().float(), g.float())
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-6)
+print("softmax_backward agrees with float64")
+
+# %%
+
+if ON_GPU:
+    y = torch.softmax(torch.randn(4096, 4096, device=DEVICE), dim=1)
+    g = torch.randn_like(y)
+    fused_ms, unfused_ms = (
+        triton.testing.do_bench(partial(fn, y, g), 5, 20, return_mode="median")
+        for fn in (softmax_backward, unfused)
+    )
+    print(f"PyTorch operations {unfused_ms:.3f} ms, one kernel {fused_ms:.3f} ms")
+    print(f"speed-up: expected 3.00, reached {unfused_ms / fused_ms:.2f}")
+else:
+    print("Without a GPU there is nothing to time.")
