@@ -19,10 +19,10 @@ You will build ``softmax(x)``, which gives what ``torch.softmax(x, dim=1)`` give
 You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time a kernel.
 """
 
-# sphinx_gallery_thumbnail_number = 3
-
 # %%
+# The first cell is the one of the last tutorial: without a GPU, it chooses the interpreter.
 
+# sphinx_gallery_thumbnail_number = 3
 import csv
 import math
 import os
@@ -33,8 +33,6 @@ import matplotlib.pyplot as plt
 import torch
 from tabulate import tabulate
 
-# Without a GPU, Triton's interpreter runs the same kernels on the CPU. It has to be chosen before
-# Triton is imported.
 if not torch.accelerator.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
