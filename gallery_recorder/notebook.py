@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from sphinx.application import Sphinx
 
 from gallery_recorder.recording import Block, Provenance
@@ -61,7 +61,7 @@ def with_outputs(content: bytes, item: Replayed) -> bytes:
 
     Only cells that hold more than comments were executed; these are the recorded blocks, in order.
     """
-    notebook = json.loads(content)
+    notebook = msgspec.json.decode(content)
     blocks = iter(zip(item.script.code, item.recording.blocks, strict=True))
     count = 0
     for number, cell in enumerate(notebook["cells"]):
@@ -81,7 +81,7 @@ def with_outputs(content: bytes, item: Replayed) -> bytes:
     notebook["metadata"]["recorded"] = _where(item.recording.provenance) | {
         "date": item.recording.run.recorded
     }
-    return (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
+    return msgspec.json.format(msgspec.json.encode(notebook), indent=1) + b"\n"
 
 
 def _where(provenance: Provenance) -> dict[str, Any]:
