@@ -56,6 +56,7 @@ class FigureScraper:
                 block_vars,
                 gallery_conf,
                 format="svg",
+                dpi=_PNG_DPI,  # of images within the figure; the rest has no dots
                 metadata={"Date": None, "Creator": None},
             )
             for figure in drawn:

@@ -23,6 +23,11 @@ from sphinx_gallery.py_source_parser import Block
 #: Files in a gallery's folder that are no tutorials, as for sphinx-gallery's ``ignore_pattern``.
 NOT_A_TUTORIAL = re.compile(r"(^|/)(_|conftest\.py$)")
 
+#: A line of text that is underlined, with nothing before it but comments and labels.
+_HEADING = re.compile(
+    r"\A\s*(?:\.\. .*\n\s*)*(?:([^\w\s])\1*\n)?\s*\w.*\n([^\w\s])\2*\s*$", re.M
+)
+
 
 class ScriptError(Exception):
     """A file that cannot be a tutorial; says what is wrong, where, and what to do."""
@@ -107,13 +112,13 @@ def load_script(path: Path, root: Path) -> Script:
             "underlined with '='."
         )
     settings, blocks = py_source_parser.split_code_and_text_blocks(path)
-    try:
-        _, title = extract_intro_and_title(str(path), blocks[0].content)
-    except ValueError as error:
+    if not _HEADING.search(blocks[0].content):
+        # sphinx-gallery would take the first sentence for the title, and the page had no heading
         raise ScriptError(
             f"{path}: has no title in its docstring. Its first line must be the title, underlined "
             "with '='."
-        ) from error
+        )
+    _, title = extract_intro_and_title(str(path), blocks[0].content)
     for block in blocks:
         if block.type == "code":
             try:

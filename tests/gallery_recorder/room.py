@@ -1,0 +1,137 @@
+"""A room to record in: tutorials made by a test, their recordings, and what is left over."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+from gallery_recorder import recorder, recording
+from gallery_recorder.job import MARK
+from gallery_recorder.progress import Outcome, Progress
+from gallery_recorder.recording import INTERPRETER, Block, Provenance, Recording, Run
+
+PROJECT = Path(__file__).parents[2]
+
+HEAD = '''"""
+A title
+=======
+
+An introduction.
+"""
+
+# %%
+# The first block, which is line 11.
+
+print("begun")
+
+# %%
+# The second block, which begins at line {line}.
+
+'''
+SECOND = HEAD.count("\n") + 1  # the line that the second block begins at
+HEAD = HEAD.format(line=SECOND)
+
+
+@dataclass
+class Room:
+    """A folder with ``tutorials`` and ``recordings``."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.tutorials.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def tutorials(self) -> Path:
+        return self.folder / "tutorials"
+
+    @property
+    def recordings(self) -> Path:
+        return self.folder / "recordings"
+
+    @property
+    def device(self) -> Path:
+        return self.recordings / INTERPRETER
+
+    def write(self, name: str, code: str, head: str = HEAD) -> Path:
+        """Make a tutorial whose second block is *code*."""
+        path = self.tutorials / f"{name}.py"
+        path.write_text(head + dedent(code).strip("\n") + "\n")
+        return path
+
+    def record(self, *names: str, **options: object) -> dict[str, Outcome]:
+        """Record in this process, in the interpreter; return what became of each tutorial."""
+        said = recorder.Options(
+            names=list(names),
+            device="cpu",
+            tutorials=self.tutorials,
+            recordings=self.recordings,
+            **options,
+        )
+        outcomes, _ = recorder.record(said, Progress(io.StringIO()))
+        return {outcome.tutorial: outcome for outcome in outcomes}
+
+    def command(self, verb: str, *arguments: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "gallery_recorder", verb, *arguments),
+            *("--tutorials", str(self.tutorials), "--recordings", str(self.recordings)),
+        ]
+
+    def run(self, verb: str, *arguments: str, **options: object) -> subprocess.CompletedProcess:
+        """Run the command line in a process of its own."""
+        command = self.command(verb, *arguments)
+        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, **options)
+
+    def start(self, *arguments: str, **options: object) -> subprocess.Popen:
+        """Start to record in a process of its own."""
+        return subprocess.Popen(
+            self.command("record", "--device", "cpu", *arguments), cwd=PROJECT, **options
+        )
+
+    def load(self, name: str) -> Recording:
+        return recording.load(self.device / name)
+
+    def put_recording(self, name: str, seconds: float = 1.0, key: str = "0" * 64) -> Path:
+        """Make up a recording of *name*, with a file; return its folder."""
+        staging = self.folder / "made-up"
+        staging.mkdir()
+        (staging / "data.csv").write_text("a,b\n1,2\n")
+        made = Recording(
+            schema=recording.SCHEMA,
+            tutorial=name,
+            title="A title",
+            key=key,
+            run=Run("2026-01-02T03:04:05Z", seconds),
+            provenance=Provenance(
+                INTERPRETER, "interpreter", "Linux", "3.12", "2.11", "3.6.0", "2.4", "3.10", "0.22"
+            ),
+            blocks=(Block(11, key, seconds, stdout="old\n", data=("data.csv",)),),
+            files=(recording.describe_file(staging / "data.csv"),),
+        )
+        recording.save(made, staging, self.device / name)
+        return self.device / name
+
+    def content(self, name: str) -> dict[str, str]:
+        """The hash of each file of a recording."""
+        folder = self.device / name
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+
+    def left_over(self) -> list[str]:
+        """Files and processes that a recorder should have removed."""
+        files = [str(p) for p in self.recordings.rglob(".*")]
+        processes = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                environment = path.read_bytes()
+                alive = (path.parent / "stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+            except OSError:
+                continue
+            if alive and f"{MARK}={self.folder.resolve()}{os.sep}".encode() in environment:
+                processes.append((path.parent / "cmdline").read_text().replace("\0", " "))
+        return files + processes

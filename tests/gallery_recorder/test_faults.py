@@ -1,0 +1,283 @@
+"""Everything that can go wrong in a tutorial: each fault is a tutorial made to commit it.
+
+All are recorded in one go, between two sound ones. Whatever a tutorial does, the others are
+recorded, its previous recording stays byte for byte, nothing is left behind, and the report says
+which tutorial, block and line, what happened and what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from room import SECOND, Room
+
+from gallery_recorder import runner
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A tutorial's second block, what the report says of it, and the line in the block (from 1)."""
+
+    name: str
+    code: str
+    cause: str
+    line: int | None = 1
+    settings: str = ""
+
+
+FAULTS = [
+    Fault("segmentation-fault", "import ctypes\nctypes.string_at(0)", r"signal 11 \(SIGSEGV\)", 2),
+    Fault("abort", "import os\nos.abort()", r"signal 6 \(SIGABRT\)", 2),
+    Fault("killed", "import os, signal\nos.kill(os.getpid(), 9)", r"SIGKILL", 1),
+    Fault("os-exit-0", "import os\nos._exit(0)", r"ended its process \(status 0\)"),
+    Fault("os-exit-3", "import os\nos._exit(3)", r"ended its process \(status 3\)"),
+    Fault("exec", "import os\nos.execvp('true', ['true'])", r"ended its process \(status 0\)"),
+    Fault("sys-exit-0", "import sys\nsys.exit(0)", r"sys\.exit\(0\)", 2),
+    Fault("sys-exit-1", "import sys\n\nsys.exit(1)", r"sys\.exit\(1\)", 3),
+    Fault("quit", "quit()", r"sys\.exit\(None\)", 1),
+    Fault("exception", "x = 1\n\n1 / 0", r"raised ZeroDivisionError\n(.|\n)*1 / 0", 3),
+    Fault(
+        "exception-in-function",
+        "def divide(a):\n    return a / 0\n\n\ndivide(1)",
+        rf"raised ZeroDivisionError\n(.|\n)*line {SECOND + 4}, in <module>",
+        2,
+    ),
+    Fault(
+        "exception-chained",
+        "try:\n    {}['a']\nexcept KeyError as error:\n    raise RuntimeError('b') from error",
+        r"raised RuntimeError\n(.|\n)*KeyError: 'a'(.|\n)*direct cause(.|\n)*RuntimeError: b",
+        4,
+    ),
+    Fault("interrupts-itself", "raise KeyboardInterrupt", r"raised KeyboardInterrupt"),
+    Fault(
+        "endless-loop",
+        "x = 0\nwhile True:\n    x += 1",
+        r"took longer than 1 s.*\n(.|\n)*# sphinx_gallery_timeout = 2",
+        None,
+        "# sphinx_gallery_timeout = 1",
+    ),
+    Fault(
+        "endless-c",
+        "import time\ntime.sleep(1000)",
+        r"took longer than 1 s",
+        2,
+        "# sphinx_gallery_timeout = 1",
+    ),
+    Fault(
+        "ignores-sigterm",
+        """
+        import signal, time
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        while True:
+            time.sleep(0.1)
+        """,
+        r"took longer than 1 s",
+        5,
+        "# sphinx_gallery_timeout = 1",
+    ),
+    Fault(
+        "hangs-with-child",
+        "import subprocess\nsubprocess.run(['sleep', '987'])",
+        r"took longer than 1 s",
+        None,
+        "# sphinx_gallery_timeout = 1",
+    ),
+    Fault(
+        "process-left",
+        "import subprocess\nchild = subprocess.Popen(['sleep', '987'])",
+        r"left 1 process running: sleep 987",
+        None,
+    ),
+    Fault(
+        "daemon-left",
+        "import subprocess\nchild = subprocess.Popen(['sleep', '987'], start_new_session=True)",
+        r"left 1 process running: sleep 987",
+        None,
+    ),
+    Fault(
+        "thread-left",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()",
+        r"did not end after its last block",
+        None,
+    ),
+    Fault("memory", "block = bytearray(1 << 50)", r"raised MemoryError(.|\n)*smaller sizes"),
+    Fault(
+        "printed-200-mb",
+        "for _ in range(200):\n    print('x' * 1_000_000)",
+        r"more than 1,000,000 bytes to standard output in one block",
+        2,
+    ),
+    Fault(
+        "printed-by-child",
+        "import subprocess\ndone = subprocess.run('yes | head -c 3000000 >&2', shell=True)",
+        r"more than 1,000,000 bytes to standard error in one block",
+        None,
+    ),
+    Fault(
+        "printed-for-ever",
+        "import subprocess\nsubprocess.run('yes')",
+        r"more than 1,000,000 bytes to standard output in one block",
+        None,
+    ),
+    Fault("input", "name = input('Who? ')", r"reads from standard input"),
+    Fault("stdin", "import sys\nfor line in sys.stdin:\n    pass", r"reads from standard input", 2),
+    Fault(
+        "figure-too-large",
+        """
+        import matplotlib.pyplot as plt
+        import numpy as np
+        plt.figure(figsize=(16, 16))
+        image = plt.imshow(np.random.default_rng(0).random((2400, 2400, 3)))
+        """,
+        r"made a figure figure-01\.\w+ of [\d,]+ bytes; the limit is 8,000,000",
+    ),
+    Fault(
+        "file-too-large",
+        "open('big.bin', 'wb').truncate(8_000_001)\nNone",
+        r"made a data file big\.bin of 8,000,001 bytes; the limit is 8,000,000",
+    ),
+    Fault(
+        "too-many-files",
+        "for number in range(51):\n    open(f'{number}.txt', 'w').close()",
+        r"more than 50 figures and data files",
+    ),
+    Fault(
+        "writes-above",
+        "x = 1\nopen('../x', 'w')",
+        r"written to \.\./x, outside its working directory",
+        2,
+    ),
+    Fault(
+        "writes-absolute",
+        "from pathlib import Path\nPath('/var/tmp/gallery-x').write_text('a')",
+        r"written to /var/tmp/gallery-x, outside",
+        2,
+    ),
+    Fault(
+        "writes-hidden",  # it catches what it can
+        "try:\n    open('/var/tmp/gallery-x', 'w')\nexcept:\n    pass",
+        r"written to /var/tmp/gallery-x, outside",
+        None,
+    ),
+    Fault(
+        "writes-through-link",
+        "import os\nos.symlink('/var/tmp', 'link')\nopen('link/gallery-x', 'w')",
+        r"written to link/gallery-x, outside",
+        3,
+    ),
+    Fault(
+        "writes-elsewhere",
+        "import os\nos.chdir('/var/tmp')\nopen('gallery-x', 'w')",
+        r"written to gallery-x, outside",
+        3,
+    ),
+    Fault("moves-out", "import os\nos.rename('moves-out.py', '/var/tmp/x')", r"written to /var", 2),
+    Fault(
+        "removes-outside",
+        "import os, shutil\nshutil.rmtree('/var/tmp/gallery-x', ignore_errors=True)\n"
+        "os.remove('/var/tmp/gallery-x')",
+        r"written to /var/tmp/gallery-x, outside",
+        3,
+    ),
+    Fault(
+        "child-writes-above",
+        "import os\nstatus = os.system('echo x > ../x')",
+        r"wrote outside its working directory: \.\./x",
+        None,
+    ),
+    Fault("makes-folder", "import os\nos.mkdir('out')", r"made a folder, out,"),
+    Fault("makes-link", "import os\nos.symlink('a', 'b')", r"made a symbolic link, b,"),
+    Fault("makes-pipe", "import os\nos.mkfifo('pipe')", r"made a special file, pipe,"),
+    Fault("odd-name", "open('a b.csv', 'w').close()", r"wrote a file called 'a b\.csv'"),
+    Fault("our-name", "open('recording.json', 'w').close()", r"called 'recording\.json'"),
+    Fault("own-file", "open('own-file.py', 'w').close()", r"changed its own file"),
+    Fault("hides-folder", "import os\nos.makedirs('a/b')\nos.chmod('a', 0)", r"made a folder, a,"),
+]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The room after everything is recorded once: what became of each, and what was there."""
+    room = Room(tmp_path_factory.mktemp("faults"))
+    for name in ("00-sound", "zz-sound"):
+        room.write(name, "print('sound')")
+    for fault in FAULTS:
+        path = room.write(fault.name, fault.code)
+        if fault.settings:
+            path.write_text(f"{path.read_text()}\n{fault.settings}\n")
+        room.put_recording(fault.name)
+    before = {fault.name: room.content(fault.name) for fault in FAULTS}
+    patch = pytest.MonkeyPatch()
+    patch.setattr(runner, "_GRACE", 1.0)
+    patch.setattr(runner, "_FAREWELL", 1.0)
+    try:
+        outcomes = room.record(force=True)
+    finally:
+        patch.undo()
+    return room, outcomes, before
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_refused(recorded, fault):
+    room, outcomes, before = recorded
+    outcome = outcomes[fault.name]
+    assert outcome.status == "failed"
+    where, block, _ = re.fullmatch(
+        rf"tutorials/{fault.name}\.py(:\d+)?, block (\d) of 2: ((?:.|\n)*)", outcome.text
+    ).groups()
+    assert re.search(fault.cause, outcome.text), outcome.text
+    assert block == "2"
+    if fault.line is not None:
+        assert where == f":{SECOND + fault.line - 1}"
+    assert len(outcome.text.splitlines()) > 1, "it does not say what to do next"
+    assert str(room.folder) not in outcome.text
+    assert room.content(fault.name) == before[fault.name]
+
+
+def test_the_sound_ones_are_recorded(recorded):
+    room, outcomes, _ = recorded
+    for name in ("00-sound", "zz-sound"):
+        assert outcomes[name].status == "recorded"
+        assert room.load(name).blocks[1].stdout == "sound\n"
+
+
+def test_nothing_is_left_behind(recorded):
+    room, _, _ = recorded
+    assert room.left_over() == []
+
+
+# --- what is refused before anything is executed ------------------------------------------------
+
+NO_SCRIPTS = [
+    ("syntax-error", '"""\nA\n=\n"""\n\nx = (\n', r"syntax-error\.py:6: is not valid Python"),
+    ("no-title", "x = 1\n", r"has no title"),
+    ("no-docstring-text", '"""  """\nx = 1\n', r"has no title"),
+    ("label-only", '"""\n.. _label:\n"""\nx = 1\n', r"has no title in its docstring"),
+    ("no-heading", '"""A sentence.\n\nAnother."""\nx = 1\n', r"has no title in its docstring"),
+    ("no-code", '"""\nA\n=\n"""\n\n# %%\n# Text.\n', r"has no code"),
+    ("split-statement", '"""\nA\n=\n"""\n\nif 1:\n# %%\n# B\n\n    x = 1\n', r":6: a '# %%'"),
+    ("bad-timeout", '"""\nA\n=\n"""\n\n# sphinx_gallery_timeout = "long"\nx = 1\n', r"is no time"),
+    (
+        "bad-needs",
+        '"""\nA\n=\n"""\n\n# sphinx_gallery_needs = "luck"\nx = 1\n',
+        r"understood at 'lu",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "cause"), NO_SCRIPTS, ids=[case[0] for case in NO_SCRIPTS]
+)
+def test_what_is_no_tutorial_is_refused(tmp_path, name, text, cause):
+    room = Room(tmp_path)
+    (room.tutorials / f"{name}.py").write_text(text)
+    room.put_recording(name)
+    before = room.content(name)
+    outcome = room.record(force=True)[name]
+    assert outcome.status == "failed"
+    assert re.search(cause, outcome.text)
+    assert room.content(name) == before
+    assert room.left_over() == []
