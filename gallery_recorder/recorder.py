@@ -44,6 +44,7 @@ class Options:
     timeout: float | None = None
     jobs: int | None = None
     force: bool = False
+    missing: bool = False
     commit: str | None = None
 
 
@@ -165,15 +166,20 @@ class _Recorder:
             return Outcome(name, "failed", str(error))
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
+        if self.options.missing and self._is_current_somewhere(script):
+            return Outcome(name, "current", "a recording of this code is there")
         if not self.options.force and self._is_current(script):
             return Outcome(name, "current", "the recording is of this code")
         return script
 
     def _is_current(self, script: Script) -> bool:
-        try:
-            return recording.load(self.folder / script.name).key == script.key
-        except RecordingError:
-            return False
+        return _is_of(script, self.folder / script.name)
+
+    def _is_current_somewhere(self, script: Script) -> bool:
+        given = self.options.recordings
+        roots = [given] if given else [GPU_RECORDINGS, INTERPRETER_RECORDINGS]
+        folders = [f for root in roots for f in recording.find(root, script.name).values()]
+        return any(_is_of(script, folder) for folder in folders)
 
     def _record_one(self, script: Script, place: Place) -> Outcome:
         """Record *script* at *place*; whatever happens, say what."""
@@ -271,6 +277,13 @@ def _warnings(made: Recording) -> tuple[str, ...]:
     if after and after.throttling:
         found.append(f"the GPU's clocks were held down: {', '.join(after.throttling)}")
     return tuple(found)
+
+
+def _is_of(script: Script, folder: Path) -> bool:
+    try:
+        return recording.load(folder).key == script.key
+    except RecordingError:
+        return False
 
 
 def _last_seconds(folder: Path) -> float | None:

@@ -74,6 +74,21 @@ def what_is_lacking(lacking: list[Row]) -> str:
     )
 
 
+def recorded_nowhere(rows: list[Row]) -> list[str]:
+    """The tutorials that have no current recording on any device, and so no page."""
+    names = {row.tutorial: None for row in rows if row.state != "orphan"}
+    return [n for n in names if not any(r.tutorial == n and r.state == "current" for r in rows)]
+
+
+def what_is_recorded_nowhere(names: list[str]) -> str:
+    """The tutorials *names*, and the command that records them where it is run."""
+    return (
+        f"no recording belongs to the code of: {', '.join(names)}.\n"
+        "Record what is missing, on a GPU or else in Triton's interpreter:\n"
+        "  python -m gallery_recorder record --missing"
+    )
+
+
 def show(rows: list[Row]) -> None:
     """Print *rows* as a table, and below it what is wrong with the damaged ones."""
     from rich.console import Console
