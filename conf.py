@@ -12,6 +12,7 @@ branch = "main"
 extensions = [
     "gallery_recorder.replay",
     "gallery_recorder.mathml",
+    "gallery_recorder.release",
     "sphinx_copybutton",
 ]
 templates_path = ["docs/_templates"]
@@ -37,10 +38,13 @@ sphinx_gallery_conf = {
 html_theme = "sphinx_rtd_theme"
 html_theme_options = {"style_external_links": True}
 html_static_path = ["docs/_static"]
-html_css_files = ["custom.css"]
+html_css_files = ["custom.css", "versions.css"]
+html_js_files = ["versions.js"]
 html_logo = "docs/_static/logo.svg"
 html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"
+# Where the stable version is served; the other versions are beside it.
+html_baseurl = "https://triton-gallery.github.io/triton-gallery/stable/"
 html_context = {"repository": repository, "branch": branch}
 html_copy_source = True
 copybutton_selector = "div:not(.sphx-glr-script-out) > div.highlight > pre"

@@ -1,10 +1,12 @@
-"""``python -m gallery_recorder``: record tutorials, see which recordings are current, compare."""
+"""``python -m gallery_recorder``: record tutorials, see what is current, compare, publish."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+
+from gallery_recorder import publish
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -125,6 +127,8 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("old", type=Path, metavar="OLD")
     compare.add_argument("new", type=Path, metavar="NEW")
     compare.set_defaults(command=_compare)
+
+    publish.add_commands(commands)
     return parser
 
 

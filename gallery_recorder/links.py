@@ -43,7 +43,7 @@ def _add_links(
     for download in doctree.findall(addnodes.download_reference):
         target = download.get("filename", "")  # HASH/NAME
         if target.endswith(f"/{Path(pagename).name}.ipynb"):
-            version = app.config.release or branch
+            version = context.get("version_name") or branch
             context["colab_url"] = (
                 f"https://colab.research.google.com/github/{repository}/blob/{SITE_BRANCH}"
                 f"/{version}/_downloads/{target}"

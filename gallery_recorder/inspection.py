@@ -1,0 +1,167 @@
+"""Whether a build is fit to be published: all pages there, with their outputs, and links whole."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from urllib.parse import unquote, urlsplit
+
+from gallery_recorder import versions
+from gallery_recorder.versions import Version, Versions, VersionsError
+
+#: Addresses that readers have links to, in every version.
+KEPT = ("index.html", "getting-started/installation.html", "getting-started/tutorials/index.html")
+
+#: What an element refers to.
+_REFERENCES = {"href", "src", "poster", "data"}
+_SHOWN = 20
+
+
+class InspectionError(Exception):
+    """A build that must not be published; lists what is wrong with it."""
+
+
+def inspect(build: Path, name: str) -> Versions:
+    """Check that the finished build in *build* is version *name*, whole; return what it lists.
+
+    Raises:
+        InspectionError: it is no build, or another version's, or not whole.
+    """
+    listed = _read(build)
+    (version,) = listed.all
+    if version.name != name:
+        raise InspectionError(
+            f"{build}: is a build of {version.name} ({version.release}), not of {name}. Check out "
+            f"{name} and build it, or publish this as VERSION={version.name}"
+        )
+    problems = [f"{page} is missing" for page in KEPT if page not in version.pages] + _problems(
+        build, version
+    )
+    if problems:
+        more = len(problems) - _SHOWN
+        raise InspectionError(
+            f"{build}: is not fit to be published:\n"
+            + "".join(f"  {problem}\n" for problem in problems[:_SHOWN])
+            + (f"  and {more} more\n" if more > 0 else "")
+            + "Correct it and build again, after `make clean` where pages are left over"
+        )
+    return listed
+
+
+def _read(build: Path) -> Versions:
+    remedy = "build the site first: make html"
+    if not build.is_dir():
+        raise InspectionError(f"{build}: is no folder; {remedy}")
+    try:
+        listed = versions.read(build / versions.FILE_NAME)
+    except VersionsError as error:
+        raise InspectionError(f"{build}: is no finished build ({error}); {remedy}") from error
+    if listed.of != "build" or len(listed.all) != 1:
+        raise InspectionError(f"{build}: is a site, not a build. Which folder did you mean?")
+    if urlsplit(listed.address).scheme not in ("http", "https"):
+        raise InspectionError(
+            f"{build}: does not know where it will be served; set html_baseurl in conf.py to the "
+            "address of the stable version, and build again"
+        )
+    return listed
+
+
+def _problems(build: Path, version: Version) -> list[str]:
+    problems = []
+    files = {
+        path.relative_to(build).as_posix(): path for path in build.rglob("*") if path.is_file()
+    }
+    pages: dict[str, _Page] = {}
+    for name, path in sorted(files.items()):
+        if name.startswith(("_static/", ".")):
+            continue
+        if path.stat().st_size == 0:
+            problems.append(f"{name} is empty")
+        elif name.endswith(".html"):
+            pages[name] = _Page(path.read_text(encoding="utf-8", errors="replace"))
+    for name in version.pages:
+        if name not in files:
+            problems.append(f"{name} is missing")
+    for name, page in pages.items():
+        if name not in version.pages and not name.startswith("_"):
+            problems.append(f"{name} is left over from an earlier build")
+        problems += [f"{name}: {text}" for text in page.output_problems()]
+        for reference in page.references:
+            if cause := _broken(name, reference, files, pages):
+                problems.append(f"{name}: the link {reference} {cause}")
+    return problems
+
+
+def _broken(page: str, reference: str, files: dict[str, Path], pages: dict[str, _Page]) -> str:
+    """What is wrong with a link from *page*; nothing where it is right or leaves the site."""
+    parts = urlsplit(reference)
+    if parts.scheme or parts.netloc:
+        return ""
+    if parts.path.startswith("/"):
+        return "is absolute, and would leave the version"
+    target = page
+    if parts.path:
+        target = normpath((PurePosixPath(page).parent / unquote(parts.path)).as_posix())
+        if target.startswith("../") or target == "..":
+            return "leaves the version"
+    if target not in files:
+        target = normpath(f"{target}/index.html")
+        if target not in files:
+            return "leads nowhere"
+    fragment = unquote(parts.fragment)
+    if fragment and target in pages and fragment not in pages[target].anchors:
+        return f"leads to no place in {target}"
+    return ""
+
+
+class _Page(HTMLParser):
+    """What one page refers to, where it can be referred to, and which outputs it shows."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.references: list[str] = []
+        self.anchors: set[str] = set()
+        self._tutorial = False
+        self._figures = 0
+        self._outputs: list[str] = []
+        self._depth = 0  # of <div> inside an output
+        self.feed(text)
+        self.close()
+
+    def output_problems(self) -> list[str]:
+        """A tutorial's page shows outputs, and none of them is empty."""
+        if not self._tutorial:
+            return []
+        if not self._outputs and not self._figures:
+            return ["shows no output"]
+        empty = sum(not text.strip() for text in self._outputs)
+        return [f"{empty} of its outputs are empty"] if empty else []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        classes = values.get("class", "").split()
+        if "id" in values:
+            self.anchors.add(values["id"])
+        if tag == "a" and "name" in values:
+            self.anchors.add(values["name"])
+        for name in _REFERENCES & values.keys():
+            self.references.append(values[name])
+        for candidate in values.get("srcset", "").split(","):
+            self.references += candidate.split()[:1]
+        self._tutorial |= "sphx-glr-example-title" in classes
+        self._figures += tag == "img" and any(c.startswith("sphx-glr-single-img") for c in classes)
+        if tag == "div":
+            if "sphx-glr-script-out" in classes:
+                self._outputs.append("")
+                self._depth = 1
+            elif self._depth:
+                self._depth += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "div" and self._depth:
+            self._depth -= 1
+
+    def handle_data(self, data: str) -> None:
+        if self._depth:
+            self._outputs[-1] += data

@@ -1,0 +1,126 @@
+"""Which version the checkout is, from git, and its ``versions.json`` in the build.
+
+An extension: ``release`` and ``version`` need not be kept in ``conf.py``. ``release`` becomes what
+``git describe`` prints; ``version`` the name that the build is published under, which is the tag
+of the commit, else the branch. Templates get ``version_name``, ``version_release`` and
+``versions_url``, the page that lists all versions.
+
+Without git history, say what it is in the environment: ``GALLERY_VERSION=v1.0.0 make html``. It is
+``local`` otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.builders import Builder
+from sphinx.config import Config
+
+from gallery_recorder import versions
+from gallery_recorder.versions import Version, Versions
+
+#: The name of what is built without git history.
+UNKNOWN = "local"
+
+#: Pages that Sphinx makes besides the documents.
+_GENERATED = ("genindex", "py-modindex", "search")
+
+
+@dataclass(frozen=True)
+class Release:
+    """What git says of a checkout.
+
+    ``name`` is the address under which it is published, ``describe`` what ``git describe`` prints,
+    with ``-dirty`` where tracked files were changed, ``date`` that of the commit (UTC).
+    """
+
+    name: str
+    describe: str
+    commit: str | None = None
+    date: str | None = None
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("config-inited", _find_release)
+    app.connect("write-started", _set_release)
+    app.connect("build-finished", _write_versions)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def find_release(root: Path) -> Release:
+    """The version that the checkout in *root* is."""
+    given = os.environ.get("GALLERY_VERSION")
+    if _git(root, "rev-parse", "--show-toplevel") != str(root.resolve()):
+        return Release(given or UNKNOWN, given or UNKNOWN)
+    describe = _git(root, "describe", "--tags", "--always", "--dirty")
+    commit, _, seconds = _git(root, "log", "-1", "--format=%H %ct").partition(" ")
+    tags = [tag for tag in _git(root, "tag", "--points-at", "HEAD").split() if versions.number(tag)]
+    if given:
+        name = given
+    elif tags and not describe.endswith("-dirty"):
+        name = max(tags, key=versions.number)
+    else:
+        name = _git(root, "branch", "--show-current") or describe or UNKNOWN
+    name = name if given else re.sub(r"[^A-Za-z0-9._+-]", "-", name)
+    date = f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}" if seconds else None
+    return Release(name, describe or name, commit or None, date)
+
+
+def site_address(config: Config) -> str:
+    """Where the site's root is served: ``html_baseurl`` is the stable version below it."""
+    return config.html_baseurl.removesuffix("/").removesuffix(f"/{versions.STABLE}") + "/"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git prints; nothing where there is no git, no repository or no commit."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
+
+
+def _find_release(app: Sphinx, config: Config) -> None:
+    release = find_release(Path(app.confdir))
+    app.gallery_release = release  # type: ignore[attr-defined]
+    # Sphinx writes all pages again when one of these changes; it reads none again.
+    config.html_context = config.html_context | {
+        "version_name": release.name,
+        "version_release": release.describe.removesuffix("-dirty"),
+        "versions_url": f"{site_address(config)}versions.html",
+    }
+
+
+def _set_release(app: Sphinx, builder: Builder) -> None:
+    """Set release and version; set earlier, each commit would have all pages read again."""
+    del builder
+    release: Release = app.gallery_release  # type: ignore[attr-defined]
+    app.config.release = release.describe
+    app.config.version = release.name
+
+
+def _write_versions(app: Sphinx, exception: Exception | None) -> None:
+    if exception is not None or app.builder.format != "html":
+        return
+    release: Release = app.gallery_release  # type: ignore[attr-defined]
+    documents = {app.builder.get_target_uri(name) for name in app.env.found_docs}
+    generated = {f"{name}.html" for name in _GENERATED if Path(app.outdir, f"{name}.html").exists()}
+    version = Version(
+        name=release.name,
+        release=release.describe,
+        pages=tuple(sorted(documents | generated)),
+        commit=release.commit,
+        date=release.date,
+    )
+    address = site_address(app.config)
+    Path(app.outdir, versions.FILE_NAME).write_bytes(Versions("build", address, [version]).encode())

@@ -1,0 +1,213 @@
+"""The versions of a site: which there are, in which order, and ``versions.json``, which lists them.
+
+A build's ``versions.json`` lists that build alone. A site's, one folder above its versions, lists
+them all, is made from theirs, and is what a page's version menu reads: so an old page knows the
+versions that came after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from packaging.version import InvalidVersion
+from packaging.version import Version as Number
+
+#: The version of the format; raise it when a field changes its meaning.
+SCHEMA = 1
+FILE_NAME = "versions.json"
+
+#: Addresses beside the versions, which no version can have.
+STABLE, LATEST = "stable", "latest"
+#: The branches that ``latest`` means, the first that is there.
+_MAIN_BRANCHES = ("main", "master")
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_FILE_SUFFIX = re.compile(r"\.(html|json|txt|xml)$", re.IGNORECASE)
+
+
+class VersionsError(Exception):
+    """A name that is no version's, or a list that cannot be read; says what to do."""
+
+
+class Version(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One version: its address, what git says of it, and its pages.
+
+    ``release`` is what ``git describe`` prints, ``date`` that of the commit.
+    """
+
+    name: str
+    release: str
+    pages: tuple[str, ...]
+    commit: str | None = None
+    date: str | None = None
+
+    @property
+    def number(self) -> Number | None:
+        """The number of a release, None for a branch."""
+        return number(self.name)
+
+
+class _Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A version as it is written: with what a menu says of it; ``pages`` is a list's index."""
+
+    name: str
+    kind: Literal["tag", "branch"]
+    prerelease: bool
+    old: bool
+    release: str
+    commit: str | None
+    date: str | None
+    pages: int
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``versions.json``. Versions with the same pages, which is most of them, share one list."""
+
+    schema: int
+    of: Literal["site", "build"]
+    address: str
+    stable: str | None
+    latest: str | None
+    versions: tuple[_Listed, ...]
+    pages: tuple[tuple[str, ...], ...]
+
+
+class _SchemaOnly(msgspec.Struct):
+    schema: int
+
+
+class Versions:
+    """The versions of a site or, ``of="build"``, the one version that a build is.
+
+    ``address`` is where the site's root is served. Releases come newest first, branches after
+    them.
+    """
+
+    def __init__(
+        self, of: Literal["site", "build"], address: str, versions: Iterable[Version]
+    ) -> None:
+        self.of = of
+        self.address = address
+        self.all = tuple(sorted(versions, key=_order))
+
+    @cached_property
+    def releases(self) -> tuple[Version, ...]:
+        """The versions that are tags, newest first."""
+        return tuple(v for v in self.all if v.number is not None)
+
+    @cached_property
+    def stable(self) -> Version | None:
+        """The newest release that is no pre-release; before the first one, what ``latest`` is."""
+        return next((v for v in self.releases if not v.number.is_prerelease), self.latest)
+
+    @cached_property
+    def latest(self) -> Version | None:
+        """The main branch; where it is not published, the newest release, else any branch."""
+        main = [v for name in _MAIN_BRANCHES for v in self.all if v.name == name]
+        return next(iter((*main, *self.all)), None)
+
+    def is_old(self, version: Version) -> bool:
+        """Whether a stable release came after *version*."""
+        stable = self.stable.number if self.stable else None
+        return stable is not None and version.number is not None and version.number < stable
+
+    def encode(self) -> bytes:
+        """The content of ``versions.json``."""
+        lists = list(dict.fromkeys(version.pages for version in self.all))
+        text = msgspec.json.encode(
+            _File(
+                schema=SCHEMA,
+                of=self.of,
+                address=self.address,
+                stable=self.stable.name if self.stable else None,
+                latest=self.latest.name if self.latest else None,
+                versions=tuple(
+                    _Listed(
+                        name=version.name,
+                        kind="branch" if version.number is None else "tag",
+                        prerelease=bool(version.number and version.number.is_prerelease),
+                        old=self.is_old(version),
+                        release=version.release,
+                        commit=version.commit,
+                        date=version.date,
+                        pages=lists.index(version.pages),
+                    )
+                    for version in self.all
+                ),
+                pages=tuple(lists),
+            )
+        )
+        return msgspec.json.format(text, indent=1) + b"\n"
+
+
+def read(path: Path) -> Versions:
+    """The list in the file *path*.
+
+    Raises:
+        VersionsError: it is missing, damaged, or of a schema that this version does not know.
+    """
+    try:
+        content = path.read_bytes()
+        schema = msgspec.json.decode(content, type=_SchemaOnly).schema
+        if schema != SCHEMA:
+            raise VersionsError(f"{path}: `schema` is {schema}, but this version reads {SCHEMA}")
+        file = msgspec.json.decode(content, type=_File)
+        versions = [
+            Version(v.name, v.release, file.pages[v.pages], v.commit, v.date) for v in file.versions
+        ]
+    except OSError as error:
+        raise VersionsError(f"{path}: cannot be read ({error.strerror})") from error
+    except (msgspec.DecodeError, IndexError) as error:
+        raise VersionsError(f"{path}: is no list of versions ({error})") from error
+    return Versions(file.of, file.address, versions)
+
+
+def number(name: str) -> Number | None:
+    """The number that *name* is, so that it is a release's; None for a branch's name."""
+    try:
+        return Number(name)
+    except InvalidVersion:
+        return None
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be a version's address.
+
+    Raises:
+        VersionsError: it is empty, a path, has spaces, or is an address of the site's own.
+    """
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise VersionsError(
+            f"{name!r} is no version: a version is a tag or a branch, such as v1.0.0 or main, of "
+            "letters, digits and . _ + -, at most 64, beginning with a letter or digit"
+        )
+    if name.lower() in (STABLE, LATEST) or _FILE_SUFFIX.search(name):
+        raise VersionsError(
+            f"{name!r} is no version: the site has something of its own at this address. "
+            "Give the tag or the branch that was built, such as v1.0.0 or main"
+        )
+
+
+def _order(version: Version) -> tuple[object, ...]:
+    if version.number is not None:
+        return (0, _Descending(version.number), version.name)
+    main = version.name not in _MAIN_BRANCHES
+    return (1, main, version.name)
+
+
+class _Descending:
+    """Sorts numbers from high to low."""
+
+    def __init__(self, value: Number) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Descending) and self.value == other.value
+
+    def __lt__(self, other: _Descending) -> bool:
+        return other.value < self.value
