@@ -213,7 +213,7 @@ def plot_ratios(ratios, epsilon):
     ax.set(title=f"Distances of {n} points after projection from {d} to {k} dimensions",
            xlabel="squared distance after / before (dashed: promised)", ylabel="pairs")  # fmt: skip
     ax.grid(alpha=0.3)
-    ax.legend()
+    ax.legend(loc="upper right")
     fig.tight_layout()
     plt.show()
 
