@@ -1,0 +1,157 @@
+"""What holds for every tutorial and solution; a new file is tested without touching a list."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF
+from sphinx_gallery.notebook import jupyter_notebook
+
+from gallery_recorder.script import find_scripts, load_script
+
+ROOT = Path(__file__).parents[2]
+TUTORIALS = ROOT / "tutorials"
+SCRIPTS = {
+    path.relative_to(TUTORIALS).with_suffix("").as_posix(): path for path in find_scripts(TUTORIALS)
+}
+MAIN = [name for name in SCRIPTS if "/" not in name]
+
+#: What a downloaded script may import besides the standard library.
+ALLOWED = {"torch", "triton", "matplotlib", "tabulate"}
+
+#: A number with the unit of a measurement, or a claim of speed. A size in bytes is no measurement.
+MEASURED = re.compile(
+    r"\d[\d.,]*\s*(?:[GT]B/s|T?FLOPS|TFLOP/s|µs|us\b|ms\b|milliseconds|microseconds|%(?! ?-?\d)|per ?cent"
+    r"|(?:x|×|times)\s+(?:as\s+)?(?:fast|slow))",
+    re.IGNORECASE,
+)
+
+every_script = pytest.mark.parametrize("name", SCRIPTS)
+
+
+@every_script
+def test_runs_as_the_downloaded_script(name, tmp_path):
+    """Alone in a folder, with nothing of ours importable, and no variable that helps it."""
+    (tmp_path / "downloaded.py").write_bytes(SCRIPTS[name].read_bytes())
+    result = subprocess.run(
+        [sys.executable, "-P", "-W", "error::SyntaxWarning", "downloaded.py"],
+        cwd=tmp_path,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["downloaded.py"], "no timings, no files"
+
+
+@every_script
+def test_runs_as_the_downloaded_notebook(name, tmp_path, monkeypatch):
+    script = load_script(SCRIPTS[name], TUTORIALS)
+    conf = DEFAULT_GALLERY_CONF | {"remove_config_comments": True}
+    notebook = nbformat.reads(
+        json.dumps(jupyter_notebook(list(script.blocks), conf, tmp_path)), as_version=4
+    )
+    for variable in set(os.environ) - set(_environment()):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    nbclient.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
+    assert outputs
+    assert not [o for o in outputs if o.output_type == "error"]
+
+
+@every_script
+def test_needs_nothing_of_ours(name):
+    tree = ast.parse(SCRIPTS[name].read_text())
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").split(".")[0])
+    assert imported - ALLOWED <= set(sys.stdlib_module_names)
+
+
+@every_script
+def test_title_and_structure(name):
+    script = load_script(SCRIPTS[name], TUTORIALS)
+    assert script.title
+    kinds = [block.type for block in script.blocks]
+    assert kinds[0] == "text"
+    code = [block for block in script.blocks if block.type == "code"]
+    assert len(code) >= 3, "short cells, each followed by its output"
+    assert max(block.content.count("\n") for block in code) <= 120, "a cell too long to read"
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_ends_with_exercises_and_references(name):
+    text = SCRIPTS[name].read_text()
+    headings = re.findall(r"^# (.+)\n# -{3,}$", text, re.MULTILINE)
+    assert "Exercises" in headings[-2:]
+    assert "References" in headings[-1]
+    assert "<solutions/" in text
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_computes_before_it_times(name):
+    """The first statement that checks a result comes before the first that times anything."""
+    tree = ast.parse(SCRIPTS[name].read_text())
+    calls = {node.name: _called(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    def reaches(statement: ast.stmt, wanted: str) -> bool:
+        found, todo = set(), list(_called(statement))
+        while todo:
+            function = todo.pop()
+            if function not in found:
+                found.add(function)
+                todo += calls.get(function, ())
+        return wanted in found
+
+    statements = [s for s in tree.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
+    checks = [i for i, s in enumerate(statements) if reaches(s, "assert_close")]
+    timings = [
+        i for i, s in enumerate(statements) if reaches(s, "do_bench") or reaches(s, "elapsed_time")
+    ]
+    assert checks
+    assert timings
+    assert checks[0] < timings[0]
+
+
+@every_script
+def test_prose_states_no_measured_number(name):
+    for block in load_script(SCRIPTS[name], TUTORIALS).blocks:
+        if block.type == "text":
+            assert not MEASURED.search(block.content), MEASURED.search(block.content).group()
+
+
+@pytest.mark.parametrize("path", [*sorted((ROOT / "docs").rglob("*.rst")), ROOT / "README.md"])
+def test_pages_state_no_measured_number(path):
+    if "getting-started/tutorials" not in path.as_posix():
+        assert not MEASURED.search(path.read_text()), MEASURED.search(path.read_text()).group()
+
+
+def _called(node: ast.AST) -> set[str]:
+    """The names that *node* calls or hands on: ``f`` of ``f(x)``, ``a.f(x)`` and ``g(f)``."""
+    return {
+        n.id if isinstance(n, ast.Name) else n.attr
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name | ast.Attribute)
+    }
+
+
+def _environment() -> dict[str, str]:
+    """A reader's environment: no Triton variables, no GPU, no screen."""
+    ours = ("TRITON_", "PYTEST_", "PYTHONPATH")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    return kept | {"MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
