@@ -25,7 +25,7 @@ NOT_A_TUTORIAL = re.compile(r"(^|/)(_|conftest\.py$)")
 
 #: A line of text that is underlined, with nothing before it but comments and labels.
 _HEADING = re.compile(
-    r"\A\s*(?:\.\. .*\n\s*)*(?:([^\w\s])\1*\n)?\s*\w.*\n([^\w\s])\2*\s*$", re.M
+    r"\A\s*(?:\.\. .*\n\s*)*(?:([^\w\s])\1*\n)?\s*\S.*\n([^\w\s])\2*\s*$", re.M
 )
 
 

@@ -68,11 +68,13 @@ class Room:
     def record(self, *names: str, **options: object) -> dict[str, Outcome]:
         """Record in this process, in the interpreter; return what became of each tutorial."""
         said = recorder.Options(
-            names=list(names),
-            device="cpu",
-            tutorials=self.tutorials,
-            recordings=self.recordings,
-            **options,
+            **{
+                "names": list(names),
+                "device": "cpu",
+                "tutorials": self.tutorials,
+                "recordings": self.recordings,
+                **options,
+            }
         )
         outcomes, _ = recorder.record(said, Progress(io.StringIO()))
         return {outcome.tutorial: outcome for outcome in outcomes}

@@ -1,0 +1,399 @@
+"""Which tutorials are recorded, where, and what happens to a recorder that is disturbed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from room import Room
+
+from gallery_recorder import atomic, lock, provenance, recorder
+from gallery_recorder.script import load_script
+
+#: How often the recorder is killed in the property test; more with GALLERY_KILLS=1000.
+KILLS = int(os.environ.get("GALLERY_KILLS", "200"))
+
+
+@pytest.fixture
+def room(tmp_path):
+    return Room(tmp_path)
+
+
+def wait_for(condition, seconds=20.0):
+    """Wait until *condition* gives something, and return that."""
+    patience = time.monotonic() + seconds
+    while time.monotonic() < patience:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"it did not happen within {seconds} s")
+
+
+# --- which tutorials are recorded ---------------------------------------------------------------
+
+
+def test_only_what_is_not_current_is_recorded(room):
+    path = room.write("01-a", "x = 1")
+    room.write("02-b", "x = 1")
+    assert {o.status for o in room.record().values()} == {"recorded"}
+    assert {o.status for o in room.record().values()} == {"current"}
+    path.write_text(path.read_text().replace("An introduction", "Another introduction"))
+    assert room.record()["01-a"].status == "current"
+    path.write_text(path.read_text().replace("x = 1", "x = 2"))
+    assert {name: o.status for name, o in room.record().items()} == {
+        "01-a": "recorded",
+        "02-b": "current",
+    }
+    assert room.record("02", force=True)["02-b"].status == "recorded"
+    (room.device / "02-b" / "recording.json").write_text("{")
+    assert room.record("02-b")["02-b"].status == "recorded"
+
+
+def test_the_folder_of_solutions_is_recorded(room):
+    room.write("01-a", "x = 1")
+    solutions = room.tutorials / "solutions"
+    solutions.mkdir()
+    (solutions / "GALLERY_HEADER.rst").write_text("Solutions\n=========\n")
+    shutil.copy(room.tutorials / "01-a.py", solutions / "01-b.py")
+    outcomes = room.record()
+    assert list(outcomes) == ["01-a", "solutions/01-b"]
+    assert room.load("solutions/01-b").tutorial == "solutions/01-b"
+    assert room.left_over() == []
+
+
+def test_recording_again_changes_only_times(room):
+    room.write(
+        "01-a",
+        """
+        import matplotlib.pyplot as plt
+        figure, axes = plt.subplots()
+        axes.plot([1, 2], label="a")
+        axes.legend()
+        open("a.csv", "w").write("a,b\\n1,2\\n")
+        object()
+        """,
+    )
+
+    def content():
+        made = msgspec.to_builtins(room.load("01-a"))
+        del made["run"]
+        for block in made["blocks"]:
+            del block["seconds"]
+        return made
+
+    room.record()
+    first = content()
+    assert [file["name"] for file in first["files"]] == ["a.csv", "figure-01.svg", "thumbnail.png"]
+    room.record(force=True)
+    assert content() == first
+
+
+def test_needs_skip_and_never_pass(room):
+    path = room.write("01-a", "x = 1")
+    path.write_text(f'{path.read_text()}\n# sphinx_gallery_needs = "compute_capability>=9.0"\n')
+    done = room.run("record", "--device", "cpu")
+    assert done.returncode == 0
+    assert "01-a: skipped: needs a GPU with compute_capability>=9.0" in done.stdout
+    assert done.stdout.endswith("1 skipped.\n")
+    assert not room.recordings.exists()
+
+
+def test_the_command_line(room):
+    room.write("01-a", "x = 1")
+    assert room.run("record", "--device", "cpu").returncode == 0
+    unknown = room.run("record", "99", "--device", "cpu")
+    assert unknown.returncode == 2
+    assert "no tutorial is called '99'" in unknown.stderr
+    assert room.run("record", "--jobs", "0").returncode == 2
+    room.write("02-b", "1 / 0")
+    failed = room.run("record", "--device", "cpu")
+    assert failed.returncode == 1
+    assert re.search(r"FAILED 02-b\n  tutorials/02-b\.py:\d+, block 2 of 2: raised", failed.stdout)
+    assert failed.stdout.endswith("1 current, 1 failed.\n")
+
+
+def test_a_gpu_that_is_not_there_is_an_error(room, monkeypatch):
+    room.write("01-a", "x = 1")
+    monkeypatch.setattr(provenance, "find_gpus", list)
+    with pytest.raises(recorder.NoDeviceError, match="no GPU was found, and --device cuda"):
+        room.record(device="cuda")
+    if not provenance.find_gpus():
+        hidden = os.environ | {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+        done = room.run("record", "--device", "cuda", env=hidden)
+        assert done.returncode == 1
+        assert "no GPU was found" in done.stderr
+        assert not room.recordings.exists()
+
+
+def test_the_commit_is_recorded(room, monkeypatch):
+    room.write("01-a", "x = 1")
+    git = ["git", "-C", str(room.tutorials), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    room.record(force=True)
+    assert room.load("01-a").provenance.commit is None
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "a"], check=True)
+    room.record(force=True)
+    commit = room.load("01-a").provenance.commit
+    assert re.fullmatch("[0-9a-f]{40}", commit)
+    room.write("01-a", "x = 2")
+    room.record(force=True)
+    assert room.load("01-a").provenance.commit == f"{commit}-dirty"
+    monkeypatch.setenv("GALLERY_COMMIT", "abc")
+    room.record(force=True)
+    assert room.load("01-a").provenance.commit == "abc"
+    room.record(force=True, commit="def")
+    assert room.load("01-a").provenance.commit == "def"
+
+
+def test_nothing_of_one_tutorial_reaches_the_next(room):
+    room.write(
+        "01-changes",
+        """
+        import os, random, sys, json
+        os.environ["CHANGED"] = "1"
+        os.environ["TRITON_INTERPRET"] = "0"
+        os.chdir("/")
+        sys.path.insert(0, "/changed")
+        random.seed(1)
+        json.changed = True
+        import matplotlib
+        matplotlib.rcParams["lines.linewidth"] = 77
+        import builtins
+        builtins.changed = True
+        """,
+    )
+    code = """
+        import builtins, json, os, random, sys
+        print("CHANGED" in os.environ, os.environ["TRITON_INTERPRET"], os.getcwd())
+        print("/changed" in sys.path, hasattr(json, "changed"), hasattr(builtins, "changed"))
+        import matplotlib
+        print(matplotlib.rcParams["lines.linewidth"], sorted(os.listdir()))
+        print(random.getstate() == random.Random(1).getstate())
+        """
+    room.write("02-sees", code)
+    room.record(jobs=1)
+    assert room.load("02-sees").blocks[1].stdout == (
+        "False 1 .\nFalse False False\n1.5 ['02-sees.py']\nFalse\n"
+    )
+
+
+def test_several_are_recorded_at_once_and_the_longest_first(room):
+    code = "import time\nprint(time.time())\ntime.sleep(0.5)\nprint(time.time())"
+    for name, seconds in (("01-short", 1.0), ("02-long", 9.0), ("03-longer", 10.0)):
+        room.write(name, code)
+        room.put_recording(name, seconds)
+    room.record(jobs=2)
+    times = {
+        name: [float(text) for text in room.load(name).blocks[1].stdout.split()]
+        for name in ("01-short", "02-long", "03-longer")
+    }
+    assert times["03-longer"][0] < times["02-long"][1]
+    assert times["02-long"][0] < times["03-longer"][1]
+    assert times["01-short"][0] > min(times["02-long"][1], times["03-longer"][1])
+
+
+# --- what disturbs a recorder -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_cleanly(room, number):
+    room.write(
+        "01-a", "import subprocess\nprint('here', flush=True)\nsubprocess.run(['sleep', '987'])"
+    )
+    room.write("02-b", "x = 1")
+    room.put_recording("01-a")
+    before = room.content("01-a")
+    process = room.start("--jobs", "1", stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: any("sleep" in line for line in room.left_over()))
+    process.send_signal(number)
+    printed, _ = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert "01-a: interrupted: was ended" in printed
+    assert room.content("01-a") == before
+    assert room.left_over() == []
+
+
+def test_two_recorders_at_once(room):
+    marker = room.folder / "go"
+    room.write(
+        "01-a", f"import os, time\nwhile not os.path.exists({str(marker)!r}):\n    time.sleep(0.01)"
+    )
+    first = room.start(stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: list(room.device.glob(".staging-*")))
+    second = room.start(stdout=subprocess.PIPE, text=True)
+    told = ""
+    while "waits" not in told:
+        told = second.stdout.readline()
+        assert told, "the second recorder did not wait"
+    assert told == f"01-a: waits: process {first.pid} is recording it\n"
+    marker.touch()
+    assert "01-a: recorded" in first.communicate(timeout=30)[0]
+    assert "01-a: current: another recorder has recorded it" in second.communicate(timeout=30)[0]
+    assert first.returncode == second.returncode == 0
+    assert room.left_over() == []
+
+
+def test_a_lock_is_not_left_by_a_crash_and_waiting_can_be_stopped(tmp_path):
+    path = tmp_path / "lock"
+    stop, told = threading.Event(), []
+    holder = os.fork()
+    if holder == 0:
+        lock.try_lock(path)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    os.waitpid(holder, os.WUNTRACED)
+    assert lock.try_lock(path) is None
+    stop.set()
+    with lock.locked(path, stop, told.append) as mine:
+        assert not mine
+    assert told == [f"process {holder}"]
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    with lock.locked(path, threading.Event(), told.append) as mine:
+        assert mine
+    assert not path.exists()
+    assert len(told) == 1
+
+
+def test_what_a_killed_recorder_left_is_removed(room):
+    room.write("01-a", "import subprocess\nsubprocess.run(['sleep', '987'])")
+    room.write("02-b", "x = 1")
+    process = room.start("01", stdout=subprocess.DEVNULL)
+    wait_for(lambda: any(line.startswith("sleep") for line in room.left_over()))
+    process.kill()
+    process.wait()
+    assert list(room.device.glob(".staging-01-a-*"))
+    room.record("02")
+    assert room.left_over() == []
+
+
+@pytest.mark.parametrize("failing", ["write_bytes", "rename", "fsync"])
+def test_a_full_disk_leaves_the_old_recording(room, monkeypatch, failing):
+    room.write("01-a", "x = 1")
+    room.put_recording("01-a")
+    before = room.content("01-a")
+
+    def full(*_arguments, **_named):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    real = Path.write_bytes
+    if failing == "write_bytes":
+
+        def write(path, content):
+            return full() if path.name == "recording.json" else real(path, content)
+
+        monkeypatch.setattr(Path, "write_bytes", write)
+    elif failing == "rename":
+        monkeypatch.setattr(atomic, "exchange", full)
+    else:
+        monkeypatch.setattr(os, "fsync", full)
+    outcome = room.record()["01-a"]
+    monkeypatch.undo()
+    assert outcome.status == "failed"
+    assert "could not be written: [Errno 28] No space left on device" in outcome.text
+    assert room.content("01-a") == before
+    assert room.left_over() == []
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a small file system cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("kilobytes", [100, 500, 900])
+def test_a_disk_that_fills_for_real(small_disk, kilobytes):
+    # It fills when the file is copied to the recording, or when the tutorial writes it.
+    room = Room(small_disk)
+    room.write("01-a", f"size = open('a.bin', 'wb').write(b'x' * {kilobytes * 1000})")
+    room.put_recording("01-a")
+    before = room.content("01-a")
+    (room.folder / "filled").write_bytes(b"x" * 200_000)
+    outcome = room.record()["01-a"]
+    assert room.left_over() == []
+    if kilobytes == 100:
+        assert outcome.status == "recorded"
+    else:
+        assert outcome.status == "failed"
+        assert room.content("01-a") == before
+        assert "No space left on device" in outcome.text
+
+
+def test_a_folder_that_cannot_be_written(room, monkeypatch):
+    room.write("01-a", "x = 1")
+
+    def denied(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", denied)
+    outcome = room.record()["01-a"]
+    assert outcome.status == "failed"
+    assert "could not be written: [Errno 13] Permission denied" in outcome.text
+
+
+def test_a_fault_of_the_recorder_itself_is_told(room, monkeypatch):
+    room.write("01-a", "x = 1")
+    monkeypatch.setattr(recorder.runner, "run", lambda *_: 1 / 0)
+    outcome = room.record()["01-a"]
+    assert outcome.status == "failed"
+    assert "the recorder itself failed; please report this:\nTraceback" in outcome.text
+
+
+def test_killed_at_any_moment_the_recording_is_whole(room):
+    """SIGKILL at random moments, the moving in included: the recording is the old or the new."""
+    room.write(
+        "01-a", "import os\nprint(os.environ['NUMBER'])\nopen('a.txt', 'w').write('x' * 999)"
+    )
+    tutorial = load_script(room.tutorials / "01-a.py", room.tutorials)
+    room.put_recording("01-a")
+    chance = random.Random(7)
+    there, replaced = "old", 0
+    for number in range(KILLS):
+        # Begin to count at the start, when all is executed, or when the recording is written.
+        begin, longest = chance.choice(
+            [("", 0.5), ("result.json", 0.3), ("recording/recording.json", 0.01)]
+        )
+        process = os.fork()
+        if process == 0:
+            os.environ["NUMBER"] = str(number)
+            try:
+                room.record(force=True)
+            finally:
+                os._exit(0)
+        ended = False
+        while begin and not ended and not list(room.device.glob(f".staging-*/{begin}")):
+            ended = os.waitpid(process, os.WNOHANG)[0] != 0
+        time.sleep(chance.uniform(0, longest))
+        if not ended:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        found = room.load("01-a")
+        printed = found.blocks[-1].stdout.strip()
+        assert printed in (there, str(number))
+        assert found.key == (tutorial.key if printed != "old" else "0" * 64)
+        replaced += printed != there
+        there = printed
+    wait_for(lambda: not any("gallery_recorder" in line for line in room.left_over()))
+    assert KILLS * 0.1 < replaced < KILLS * 0.9, "the moments were not spread over the run"
+    room.record()
+    assert room.left_over() == []
+    print(f"{KILLS} kills, {replaced} recordings replaced")
