@@ -12,6 +12,8 @@ branch = "main"
 extensions = [
     "gallery_recorder.replay",
     "gallery_recorder.mathml",
+    "gallery_recorder.highlight",
+    "gallery_recorder.links",
     "gallery_recorder.release",
     "sphinx_copybutton",
 ]
@@ -31,15 +33,16 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts; recordings.rst says more.
     "write_computation_times": False,
+    "show_signature": False,  # the footer says it
+    "default_thumb_file": "docs/_static/no-figure.svg",
 }
 
 # --- how it looks ------------------------------------------------------------------------------
 
 html_theme = "sphinx_rtd_theme"
-html_theme_options = {"style_external_links": True}
 html_static_path = ["docs/_static"]
 html_css_files = ["custom.css", "versions.css"]
-html_js_files = ["versions.js"]
+html_js_files = ["versions.js", ("scroll.js", {"defer": "defer"})]
 html_logo = "docs/_static/logo.svg"
 html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"
