@@ -356,13 +356,23 @@ else:
 # * **Spread.** One measurement is an anecdote. We take as many as fit into some milliseconds and
 #   keep the median, and the 20th and 80th percentiles to show how far they scatter.
 #
+# One thing is left to us. Clocks and temperatures drift, and whoever is measured first may be
+# better off or worse off than the next. So the functions to compare take turns, several times.
+#
 # A result is a *rate*, in GB/s (10⁹ bytes per second): bytes that have to be moved, over time.
 
 
-def measure(fn, n_bytes):
-    """Return the median, 20th and 80th percentile of the rate of *fn*, in GB/s."""
-    quantiles = [0.5, 0.8, 0.2]  # the slow times are the low rates
-    return [n_bytes / ms / 1e6 for ms in triton.testing.do_bench(fn, 5, 30, quantiles=quantiles)]
+def measure(calls, n_bytes, rounds=5):
+    """Return {name: (median, 20th, 80th percentile)} of the rates of *calls*, in GB/s."""
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name] += triton.testing.do_bench(call, warmup=2, rep=6, return_mode="all")
+    quantiles = torch.tensor([0.5, 0.2, 0.8])
+    return {
+        name: (n_bytes / torch.tensor(ms) / 1e6).quantile(quantiles).tolist()
+        for name, ms in times.items()
+    }
 
 
 # %%
@@ -387,13 +397,13 @@ def benchmark(sizes):
         x = torch.rand(n, device=DEVICE)
         y = torch.rand(n, device=DEVICE)
         source = torch.rand(3 * n // 2, device=DEVICE)
-        providers = {
+        calls = {
             "triton": partial(add, x, y),
             "torch": partial(add_reference, x, y),
             "copy": partial(torch.empty_like(source).copy_, source),
         }
-        for provider, fn in providers.items():
-            rows.append((n, provider, "GB/s", *measure(fn, bytes_moved(n))))
+        for provider, rates in measure(calls, bytes_moved(n)).items():
+            rows.append((n, provider, "GB/s", *rates))
     return rows
 
 
@@ -530,10 +540,9 @@ def add_with_block(x, y, block):
 if ON_GPU:
     x = torch.rand(2**24, device=DEVICE)
     y = torch.rand(2**24, device=DEVICE)
-    table = []
-    for block in (64, 256, 1024, 4096, 16384):
-        median, *_ = measure(partial(add_with_block, x, y, block), bytes_moved(x.numel()))
-        table.append((block, x.numel() // block, median))
+    calls = {block: partial(add_with_block, x, y, block) for block in (64, 256, 1024, 4096, 16384)}
+    rates = measure(calls, bytes_moved(x.numel()))
+    table = [(block, x.numel() // block, median) for block, (median, _, _) in rates.items()]
     print(tabulate(table, ["BLOCK", "programs", "GB/s"], floatfmt=".0f"))
 else:
     print("Without a GPU there is nothing to compare.")

@@ -41,6 +41,7 @@ import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
 DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)  # the interpreter's inf - inf
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
@@ -241,14 +242,14 @@ draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
 #   fit is called **occupancy**. And if a thread needs more than it can have, values *spill* to
 #   memory, which is what we wanted to avoid.
 #
-# In between lies a comfortable middle, and it suggests a rule: **one warp for 1024 elements**. On
-# a GPU with warps of 32 threads that is 32 elements a thread: eight loads of 16 bytes under way at
-# once, and 32 registers to keep them in, which leaves room for many programs side by side.
+# In between lies a comfortable middle, and it suggests a rule: **one warp for 512 elements**. On a
+# GPU with warps of 32 threads that is 16 elements a thread: four loads of 16 bytes under way at
+# once, and 16 registers to keep them in, which leaves room for many programs side by side.
 #
-# A row of fewer than 1024 elements cannot fill even one warp. So we give a program **several
-# rows**, as many as make up 1024 elements. The block becomes a two-dimensional tile, and the
-# reductions run along its second axis. (A row that fits into one warp has a further advantage:
-# nobody waits at a reduction, since the threads of a warp run in step.)
+# A row of fewer than 512 elements cannot fill even one warp. So we give a program **several
+# rows**, as many as make up 512 elements. The block becomes a two-dimensional tile, and the
+# reductions run along its second axis. (A row that fits into one warp has a further advantage: no
+# warp waits for another at a reduction.)
 
 
 @triton.jit
@@ -271,33 +272,88 @@ def softmax_kernel(
 # the store rounds to the type of the output. And the kernel takes a stride for columns, too, so
 # that it works on any view, a transpose for example. That costs nothing where the stride is 1,
 # because Triton compiles an argument that equals 1 into the kernel as a constant.
-#
-# The rule as a function. It depends on *N* alone, so that a cache makes it free from the second
-# call on.
-
-MAX_BLOCK = 32768  # longer rows do not fit into the registers of one program
 
 
 @cache
-def plan(N):
+def tile_plan(N):
     """Return (rows a program, block size, number of warps) for rows of *N* elements."""
     block = triton.next_power_of_2(N)
-    rows = max(1, 1024 // block)
-    warps = min(16, rows * block // 1024)
-    return rows, block, warps
+    rows = max(1, 512 // block)
+    return rows, block, min(16, rows * block // 512)
 
 
-table = [
-    (N, *plan(N), math.prod(plan(N)[:2]) // (32 * plan(N)[2])) for N in (2, 200, 781, 4097, 20000)
-]
-print(tabulate(table, ["N", "rows", "block", "warps", "elements a thread*"]))
-print("* with warps of 32 threads")
+def softmax_by_tiles(x):
+    """Return the softmax of each row of the matrix *x*, as tiles of one or more rows."""
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    rows, block, warps = tile_plan(N)
+    grid = ((M + rows - 1) // rows,)
+    softmax_kernel[grid](x, *x.stride(), out, M, N, ROWS=rows, BLOCK=block, num_warps=warps)
+    return out
+
+
+x = torch.randn(7, 200, device=DEVICE)
+torch.testing.assert_close(softmax_by_tiles(x), torch.softmax(x, dim=1))
+print("softmax_by_tiles agrees with PyTorch")
+
+table = [(N, *tile_plan(N)) for N in (2, 200, 781, 2048, 4224, 12672)]
+print(tabulate(table, ["N", "rows", "block", "warps"]))
 
 # %%
-# (Sixteen warps is where the rule stops, since programs of more than 1024 threads do not exist,
-# and some GPUs have warps of 64.)
+# The plan depends on *N* alone, so a cache makes it free from the second call on. Sixteen warps is
+# where the rule stops: programs of more than 1024 threads do not exist, and some GPUs have warps
+# of
+# 64. (No rule is best for every length on every GPU. One that fits in a line and comes close
+# everywhere is worth more here than a table made for one GPU.)
 #
-# Step 3: when a row does not fit
+# Step 3: rows just above a power of two
+# --------------------------------------
+#
+# Look at 4224 in the table. It is padded to 8192, so that nearly half of the lanes carry nothing.
+# That costs no bytes, since a masked load does not touch memory. But the registers of these lanes
+# are taken all the same, and every instruction is issued for them, too. The remedy is to take such
+# a row in **two pieces**: a head that is the largest power of two below *N*, and for the rest a
+# tail, padded to a power of two of its own. 4224 becomes 4096 + 128, without a single empty lane.
+
+
+@triton.jit
+def head_tail_kernel(
+    x_ptr, x_row_stride, x_col_stride, out_ptr, N, HEAD: tl.constexpr, TAIL: tl.constexpr
+):
+    """Compute the softmax of one row in two pieces."""
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    out_ptr += row * N
+    head = tl.arange(0, HEAD).to(tl.int64)  # [HEAD], HEAD < N: needs no mask
+    tail = HEAD + tl.arange(0, TAIL).to(tl.int64)  # [TAIL], HEAD + TAIL >= N
+    mask = tail < N
+    a = tl.load(x_ptr + head * x_col_stride).to(tl.float32)
+    b = tl.load(x_ptr + tail * x_col_stride, mask=mask, other=-float("inf")).to(tl.float32)
+    m = tl.maximum(tl.max(a, axis=0), tl.max(b, axis=0))
+    a = tl.exp(a - m)
+    b = tl.exp(b - m)
+    s = tl.sum(a, axis=0) + tl.sum(b, axis=0)
+    tl.store(out_ptr + head, a / s)
+    tl.store(out_ptr + tail, b / s, mask=mask)
+
+
+@cache
+def head_tail_plan(N):
+    """Return (head, tail, number of warps) where two pieces pay, else None."""
+    head = triton.next_power_of_2(N) // 2
+    if N <= 1024 or 1.5 * head < N:
+        return None
+    return head, triton.next_power_of_2(N - head), min(16, head // 512)
+
+
+table = [(N, *head_tail_plan(N)) for N in (1152, 4224, 12000)]
+print(tabulate(table, ["N", "head", "tail", "warps"]))
+
+# %%
+# Two pieces pay where one block would be padding for a quarter or more, and where the row is long
+# enough for that to matter.
+#
+# Step 4: when a row does not fit
 # -------------------------------
 #
 # A row of a million elements fits into no register file. It has to be read in pieces, and since
@@ -344,6 +400,10 @@ def long_softmax_kernel(x_ptr, x_row_stride, x_col_stride, out_ptr, N, BLOCK: tl
 #
 # The launcher
 # ------------
+#
+# All together: checks, then the kernel that suits the length of the rows.
+
+MAX_BLOCK = 32768  # 16 warps hold this much in registers without spilling
 
 
 def softmax(x):
@@ -372,12 +432,15 @@ def softmax(x):
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     if M == 0 or N == 0:
         return out
-    if N <= MAX_BLOCK:
-        rows, block, warps = plan(N)
+    if N > MAX_BLOCK:
+        long_softmax_kernel[(M,)](x, *x.stride(), out, N, BLOCK=8192, num_warps=16)
+    elif pieces := head_tail_plan(N):
+        head, tail, warps = pieces
+        head_tail_kernel[(M,)](x, *x.stride(), out, N, HEAD=head, TAIL=tail, num_warps=warps)
+    else:
+        rows, block, warps = tile_plan(N)
         grid = ((M + rows - 1) // rows,)
         softmax_kernel[grid](x, *x.stride(), out, M, N, ROWS=rows, BLOCK=block, num_warps=warps)
-    else:
-        long_softmax_kernel[(M,)](x, *x.stride(), out, N, BLOCK=8192, num_warps=16)
     return out
 
 
@@ -400,8 +463,6 @@ def check(x):
     torch.testing.assert_close(softmax(x).double(), expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
-# The interpreter computes with NumPy, which warns of inf - inf.
-warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)
 torch.manual_seed(0)
 shapes = [(5, 1), (7, 2), (3, 781), (3, 4097), (2, 32769), (0, 5), (5, 0)]
 if ON_GPU:
@@ -447,15 +508,23 @@ for wrong in ([1.0], torch.ones(2, 2, device=DEVICE).double(), torch.ones(3, dev
 # -------------
 #
 # 4096 rows of 256 to 12672 elements, in steps of 128, against PyTorch's own softmax and against
-# the naive version. The kernel of step 1 takes part, to show what step 2 brought. The ceiling is a
-# copy of the matrix: it reads and writes as much as a fused softmax has to. All rates count these
-# bytes, ``2 * M * N * 4``, also for those who move more.
+# the naive version. The kernels of steps 1 and 2 take part, to show what each step brought. The
+# ceiling is a copy of the matrix: it reads and writes as much as a fused softmax has to. All rates
+# count these bytes, ``2 * M * N * 4``, also for those who move more. As in the last tutorial, all
+# take turns.
 
 
-def measure(fn, n_bytes):
-    """Return the median, 20th and 80th percentile of the rate of *fn*, in GB/s."""
-    quantiles = [0.5, 0.8, 0.2]  # the slow times are the low rates
-    return [n_bytes / ms / 1e6 for ms in triton.testing.do_bench(fn, 3, 15, quantiles=quantiles)]
+def measure(calls, n_bytes, rounds=3):
+    """Return {name: (median, 20th, 80th percentile)} of the rates of *calls*, in GB/s."""
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name] += triton.testing.do_bench(call, warmup=1, rep=4, return_mode="all")
+    quantiles = torch.tensor([0.5, 0.2, 0.8])
+    return {
+        name: (n_bytes / torch.tensor(ms) / 1e6).quantile(quantiles).tolist()
+        for name, ms in times.items()
+    }
 
 
 def benchmark(M, columns):
@@ -463,15 +532,16 @@ def benchmark(M, columns):
     rows = []
     for N in columns:
         x = torch.randn(M, N, device=DEVICE)
-        providers = {
+        calls = {
             "triton": partial(softmax, x),
             "torch": partial(torch.softmax, x, dim=1),
             "copy": x.clone,
             "naive": partial(naive_softmax, x),
             "triton, one row a program": partial(softmax_by_rows, x),
+            "triton, tiles": partial(softmax_by_tiles, x),
         }
-        for provider, fn in providers.items():
-            rows.append((M, N, provider, "GB/s", *measure(fn, 2 * M * N * x.element_size())))
+        for provider, rates in measure(calls, 2 * M * N * x.element_size()).items():
+            rows.append((M, N, provider, "GB/s", *rates))
     return rows
 
 
@@ -491,12 +561,12 @@ else:
 def print_table(rows, columns):
     """Print the median rates of some row lengths, and ratios of them."""
     rate = {(N, provider): median for _, N, provider, _, median, _, _ in rows}
+    steps = ["triton, one row a program", "triton, tiles", "triton", "torch", "naive"]
     table = []
     for N in columns:
-        names = ("triton", "triton, one row a program", "torch", "naive", "copy")
-        ours, step, torchs, naive, copy = (rate[N, name] for name in names)
-        table.append((N, ours, step, torchs, naive, copy, ours / torchs, ours / copy))
-    headers = ["N", "triton", "step 1", "torch", "naive", "copy", "triton\n/torch", "triton\n/copy"]
+        rates = [rate[N, provider] for provider in steps]
+        table.append((N, *rates, rates[2] / rate[N, "torch"], rates[2] / rate[N, "copy"]))
+    headers = ["N", "step 1", "step 2", "triton", *steps[3:], "triton\n/torch", "triton\n/copy"]
     print("Bandwidth in GB/s, higher is better")
     print(tabulate(table, headers, floatfmt=("d", *[".0f"] * 5, ".2f", ".2f")))
 
@@ -517,6 +587,7 @@ def plot_rates(rows):
     styles = {
         "copy": {"color": "#444444", "linestyle": "--"},
         "triton": {"color": "#1b6ca8", "linestyle": "-", "marker": "o"},
+        "triton, tiles": {"color": "#1b6ca8", "linestyle": "--", "marker": ""},
         "triton, one row a program": {"color": "#1b6ca8", "linestyle": ":", "marker": "x"},
         "torch": {"color": "#d1495b", "linestyle": "-.", "marker": "s"},
         "naive": {"color": "#8d6a9f", "linestyle": "-", "marker": "^"},
@@ -549,13 +620,12 @@ else:
 # **All of them rise on the left.** A matrix with short rows has few bytes, and launching takes its
 # time, whoever does it: the copy rises, too. What counts is the distance from the copy.
 #
-# **The kernel of step 1** starts far below and catches up: four warps on a row of 256 elements is
-# two elements a thread, all waiting and no work. Step 2 takes care of exactly that.
+# **The kernel of step 1** has four warps for every row. That is too many for short rows, and too
+# few for the longest, where each thread has to hold a hundred elements and more. Step 2 takes care
+# of both ends.
 #
-# **Small steps down** come right behind the powers of two. A row of 4224 elements is padded to
-# 8192, so that nearly half of the lanes carry nothing. They cost no bytes, since a masked load
-# does not touch memory, but they do cost registers and instructions. The better a kernel hides
-# those behind its loads, the smaller the step.
+# **The steps down** right behind the powers of two are the padding, in step 1 and in step 2. Step
+# 3 takes care of them.
 #
 # **The naive version** is flat and low: its time is all bytes, too, four times as many of them.
 #
@@ -576,7 +646,9 @@ def print_ratios(rows, ours, others):
 
 
 if ON_GPU:
-    print_ratios(rows, "triton", ["torch", "naive", "copy", "triton, one row a program"])
+    print_ratios(rows, "triton", ["torch", "naive", "copy"])
+    print_ratios(rows, "triton, tiles", ["triton, one row a program"])
+    print_ratios(rows, "triton", ["triton, tiles"])
     M, N = rows[-1][:2]
     rate = {provider: median for _, n, provider, _, median, _, _ in rows if n == N}
     print(

@@ -108,19 +108,32 @@ def test_the_way_a_row_is_spread_changes_nothing_but_rounding(page):
     torch.testing.assert_close(short, long, rtol=1e-5, atol=0)
 
 
-def test_plan(page):
-    for n in [*range(1, 1200), 4097, 12672, 32768]:
-        rows, block, warps = page["plan"](n)
-        assert block >= n
-        assert rows == 1 or rows * block <= 1024
-        assert 1 <= warps <= 16
-        assert rows & (rows - 1) == block & (block - 1) == warps & (warps - 1) == 0
+def test_plans(page):
+    """Blocks cover the row, in powers of two, with a number of warps that every GPU has."""
+    for n in [*range(1, 3000), 4097, 12288, 12672, 32768]:
+        rows, block, warps = page["tile_plan"](n)
+        assert n <= block < 2 * n
+        assert rows == 1 or rows * block == 512
+        assert warps in (1, 2, 4, 8, 16)
+        if pieces := page["head_tail_plan"](n):
+            head, tail, warps = pieces
+            assert head < n <= head + tail
+            assert head + tail <= 0.75 * block
+            assert warps in (2, 4, 8, 16)
 
 
-def test_naive_and_step_one(page):
+@pytest.mark.parametrize("n", [1025, 1536, 1537, 2049, 12288, 20_000])
+def test_head_and_tail(page, n):
+    """Around the lengths where two pieces begin and end to pay; strides and fp16 as well."""
+    assert_softmax(page["softmax"](x := torch.randn(3, n)), x)
+    assert_softmax(page["softmax"](x := torch.randn(n, 2).half().T), x)
+
+
+def test_naive_and_first_steps(page):
     x = torch.randn(7, 781)
     assert_softmax(page["naive_softmax"](x), x)
     assert_softmax(page["softmax_by_rows"](x), x)
+    assert_softmax(page["softmax_by_tiles"](x), x)
     assert page["expected_speedup"](4096, 1000) == pytest.approx(4.002)
 
 

@@ -48,7 +48,7 @@ def causal_softmax(x, scale):
     out = torch.empty_like(x)
     block = triton.next_power_of_2(N)
     causal_softmax_kernel[(M,)](
-        x, out, scale, N, BLOCK=block, num_warps=max(1, min(16, block // 1024))
+        x, out, scale, N, BLOCK=block, num_warps=max(1, min(16, block // 512))
     )
     return out
 

@@ -51,7 +51,7 @@ def log_softmax(x):
     M, N = x.shape
     out = torch.empty_like(x)
     block = triton.next_power_of_2(N)
-    log_softmax_kernel[(M,)](x, out, N, BLOCK=block, num_warps=max(1, min(16, block // 1024)))
+    log_softmax_kernel[(M,)](x, out, N, BLOCK=block, num_warps=max(1, min(16, block // 512)))
     return out
 
 

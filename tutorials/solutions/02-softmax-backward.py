@@ -52,7 +52,7 @@ def softmax_backward(y, g):
     out = torch.empty_like(y)
     block = triton.next_power_of_2(N)
     softmax_backward_kernel[(M,)](
-        y, g, out, N, BLOCK=block, num_warps=max(1, min(16, block // 1024))
+        y, g, out, N, BLOCK=block, num_warps=max(1, min(16, block // 512))
     )
     return out
 
