@@ -80,8 +80,12 @@ print("with the maximum:   ", naive_softmax(x)[1].tolist())
 #
 # Add up the comments: the naive version reads :math:`5MN + 2M` elements and writes :math:`3MN +
 # 2M`. A kernel that fetches each row once, does everything, and writes the result once reads
-# :math:`MN` and writes :math:`MN`. For each element there are a handful of operations and 8 bytes:
-# memory-bound again, so time is bytes, and the quotient is the speed-up to expect.
+# :math:`MN` and writes :math:`MN`. For each element there are a handful of operations and 8 bytes.
+#
+# A kernel is **compute-bound** where its operations take longer than its bytes, as in a product of
+# large matrices, and **memory-bound** where it is the other way round. A GPU can do dozens of
+# operations in the time of 8 bytes, so softmax is memory-bound: time is bytes, and the quotient of
+# the bytes is the speed-up to expect.
 
 
 def expected_speedup(M, N):
@@ -95,10 +99,10 @@ for N in (256, 1024, 12672):
 
 # %%
 # A factor of four, whatever the GPU. This also answers **why the naive version is slow when
-# PyTorch's own softmax is not**: none of its lines is slow, but each is a kernel of its own, and
-# the only way for one kernel to hand data to the next is through memory. ``torch.softmax`` is one
-# fused kernel, written by hand. It is the one to beat; the naive version is what you get for an
-# expression that nobody has written a kernel for.
+# PyTorch's own softmax is not**: none of its lines is slow by itself, but each is a kernel of its
+# own, and the only way for one kernel to hand data to the next is through memory.
+# ``torch.softmax`` is one fused kernel, written by hand. It is the one to beat; the naive version
+# is what you get for an expression that nobody has written a kernel for.
 #
 # Where a load puts the data
 # --------------------------
@@ -121,7 +125,7 @@ def memory_levels():
     return [
         ("memory", size("total_memory"), "all tensors; far away"),
         ("L2 cache", size("L2_cache_size"), "shared by the; whole GPU"),
-        ("L1 cache", size("shared_memory_per_multiprocessor"), "one for each; multiprocessor"),
+        ("L1 cache", "", "one for each; multiprocessor"),
         ("registers", size("regs_per_multiprocessor", 4), "where arithmetic; happens"),
     ]
 
@@ -301,10 +305,9 @@ print(tabulate(table, ["N", "rows", "block", "warps"]))
 
 # %%
 # The plan depends on *N* alone, so a cache makes it free from the second call on. Sixteen warps is
-# where the rule stops: programs of more than 1024 threads do not exist, and some GPUs have warps
-# of
-# 64. (No rule is best for every length on every GPU. One that fits in a line and comes close
-# everywhere is worth more here than a table made for one GPU.)
+# where the rule stops: programs of more than 1024 threads do not exist, and some GPUs have 64
+# threads in a warp. (No rule is best for every length on every GPU. One that fits in a line and
+# comes close everywhere is worth more here than a table made for one GPU.)
 #
 # Step 3: rows just above a power of two
 # --------------------------------------
@@ -377,9 +380,8 @@ def long_softmax_kernel(x_ptr, x_row_stride, x_col_stride, out_ptr, N, BLOCK: tl
     cols = tl.arange(0, BLOCK).to(tl.int64)
     x_ptr += row * x_row_stride
     out_ptr += row * N
-    m = (
-        -3.4028234663852886e38
-    )  # the lowest fp32 number: minus infinity minus itself is not a number
+    # Begin with the lowest fp32 number, since minus infinity minus itself is not a number.
+    m = -3.4028234663852886e38
     s = 0.0
     for start in range(0, N, BLOCK):
         mask = start + cols < N
@@ -624,8 +626,8 @@ else:
 # few for the longest, where each thread has to hold a hundred elements and more. Step 2 takes care
 # of both ends.
 #
-# **The steps down** right behind the powers of two are the padding, in step 1 and in step 2. Step
-# 3 takes care of them.
+# **The steps down** right behind the powers of two are the padding, in step 1 and in step 2. The
+# two pieces of step 3 take most of it away.
 #
 # **The naive version** is flat and low: its time is all bytes, too, four times as many of them.
 #
