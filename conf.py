@@ -14,6 +14,7 @@ extensions = [
     "gallery_recorder.mathml",
     "gallery_recorder.highlight",
     "gallery_recorder.links",
+    "gallery_recorder.reference",
     "gallery_recorder.release",
     "sphinx_copybutton",
 ]
@@ -35,6 +36,9 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "show_signature": False,  # the footer says it
     "default_thumb_file": "docs/_static/no-figure.svg",
+    # Names in code lead to the API reference, and entries of the reference to tutorials.
+    "doc_module": ("triton",),
+    "backreferences_dir": "gen_modules/backreferences",
 }
 
 # --- how it looks ------------------------------------------------------------------------------
