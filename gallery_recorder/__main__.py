@@ -30,6 +30,7 @@ def _record(options: argparse.Namespace) -> int:
                 timeout=options.timeout,
                 jobs=options.jobs,
                 force=options.force,
+                missing=options.missing,
                 commit=options.commit,
             ),
             make_progress(),
@@ -44,11 +45,17 @@ def _record(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     from gallery_recorder import status
+    from gallery_recorder.script import ScriptError
 
-    rows = status.rows(options.tutorials, options.recordings)
+    try:
+        rows = status.rows(options.tutorials, options.recordings)
+    except ScriptError as error:
+        return _complain(error, 2)
     status.show(rows)
-    if options.check and (lacking := status.lacking(rows)):
+    if options.check == "reference" and (lacking := status.lacking(rows)):
         return _complain(status.what_is_lacking(lacking), 1)
+    if options.check == "any" and (nowhere := status.recorded_nowhere(rows)):
+        return _complain(status.what_is_recorded_nowhere(nowhere), 1)
     return 0
 
 
@@ -102,7 +109,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="tutorials at the same time; default one a GPU, or one a core without GPU",
     )
-    record.add_argument("--force", action="store_true", help="record also what is current")
+    which = record.add_mutually_exclusive_group()
+    which.add_argument("--force", action="store_true", help="record also what is current")
+    which.add_argument(
+        "--missing",
+        action="store_true",
+        help="record only what has no current recording on any device",
+    )
     record.add_argument(
         "--commit",
         metavar="SHA",
@@ -115,8 +128,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     status.add_argument(
         "--check",
-        action="store_true",
-        help="fail where the reference device lacks a current recording",
+        nargs="?",
+        choices=("reference", "any"),
+        const="reference",
+        help="fail where a tutorial has no current recording of the reference device, "
+        "or with `any` of no device at all",
     )
     _add_folders(status, "default: recordings and build/recordings")
     status.set_defaults(command=_status)

@@ -117,21 +117,25 @@ def compare_benchmark(
 def read(path: Path) -> dict[str, dict[str, Measurement]]:
     """The measurements in a benchmark file, by provider and then by size (``M=4096, N=256``).
 
+    A file without the columns of a benchmark holds none.
+
     Raises:
         CompareError: it cannot be read as a benchmark.
     """
     found: dict[str, dict[str, Measurement]] = {}
     with open(path, encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file)
+        if not set(_COLUMNS) <= set(rows.fieldnames or ()):
+            return found
         for row in rows:
             try:
                 values = [float(row[name]) for name in ("median", "p20", "p80")]
                 if min(values) <= 0 or not all(map(math.isfinite, values)):
                     raise ValueError("a measurement must be more than 0")
-            except (TypeError, ValueError, KeyError) as error:
+            except (TypeError, ValueError) as error:
                 raise CompareError(
-                    f"{path}:{rows.line_num}: cannot be read as a measurement ({error}). A "
-                    f"benchmark has its size columns, then {', '.join(_COLUMNS)}."
+                    f"{path}:{rows.line_num}: cannot be read as a measurement ({error}). Record "
+                    "it again, or correct the benchmark that wrote it."
                 ) from error
             size = ", ".join(f"{k}={v}" for k, v in row.items() if k not in _COLUMNS)
             found.setdefault(row["provider"], {})[size] = Measurement(row["unit"], *values)

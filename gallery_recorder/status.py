@@ -10,7 +10,7 @@ from typing import Literal
 from gallery_recorder import recording
 from gallery_recorder.recorder import GPU_RECORDINGS, INTERPRETER_RECORDINGS
 from gallery_recorder.recording import REFERENCE_DEVICE, Recording, RecordingError
-from gallery_recorder.script import ScriptError, find_scripts, load_script
+from gallery_recorder.script import ScriptError, load_script, select_scripts
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,11 @@ class Row:
 
 
 def rows(tutorials: Path, recordings: Path | None = None) -> list[Row]:
-    """One row for each tutorial and device, the reference device included; then the orphans."""
+    """One row for each tutorial and device, the reference device included; then the orphans.
+
+    Raises:
+        ScriptError: there are no tutorials.
+    """
     roots = [recordings] if recordings else [GPU_RECORDINGS, INTERPRETER_RECORDINGS]
     found: dict[str, dict[str, Path]] = {}  # by tutorial, by device
     for root in roots:
@@ -36,7 +40,7 @@ def rows(tutorials: Path, recordings: Path | None = None) -> list[Row]:
             tutorial = folder.relative_to(root / device).as_posix()
             found.setdefault(tutorial, {})[device] = folder
     result = []
-    for path in find_scripts(tutorials):
+    for path in select_scripts(tutorials, []):
         name = path.relative_to(tutorials).with_suffix("").as_posix()
         folders = {REFERENCE_DEVICE: roots[0] / REFERENCE_DEVICE / name} | found.pop(name, {})
         try:

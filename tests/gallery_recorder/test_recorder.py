@@ -20,7 +20,7 @@ from room import Room
 from gallery_recorder import atomic, lock, provenance, recorder
 from gallery_recorder.script import load_script
 
-#: How often the recorder is killed in the property test; more with GALLERY_KILLS=1000.
+#: How often the recorder is killed in the property test, in all; more with GALLERY_KILLS=1000.
 KILLS = int(os.environ.get("GALLERY_KILLS", "200"))
 
 
@@ -358,16 +358,17 @@ def test_a_fault_of_the_recorder_itself_is_told(room, monkeypatch):
     assert "the recorder itself failed; please report this:\nTraceback" in outcome.text
 
 
-def test_killed_at_any_moment_the_recording_is_whole(room):
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_any_moment_the_recording_is_whole(room, seed):
     """SIGKILL at random moments, the moving in included: the recording is the old or the new."""
     room.write(
         "01-a", "import os\nprint(os.environ['NUMBER'])\nopen('a.txt', 'w').write('x' * 999)"
     )
     tutorial = load_script(room.tutorials / "01-a.py", room.tutorials)
     room.put_recording("01-a")
-    chance = random.Random(7)
+    chance = random.Random(seed)
     there, replaced = "old", 0
-    for number in range(KILLS):
+    for number in range(KILLS // 4):
         # Begin to count at the start, when all is executed, or when the recording is written.
         begin, longest = chance.choice(
             [("", 0.5), ("result.json", 0.3), ("recording/recording.json", 0.01)]
@@ -393,7 +394,7 @@ def test_killed_at_any_moment_the_recording_is_whole(room):
         replaced += printed != there
         there = printed
     wait_for(lambda: not any("gallery_recorder" in line for line in room.left_over()))
-    assert KILLS * 0.1 < replaced < KILLS * 0.9, "the moments were not spread over the run"
+    assert 0 < replaced < KILLS // 4, "the moments were not spread over the whole run"
     room.record()
     assert room.left_over() == []
-    print(f"{KILLS} kills, {replaced} recordings replaced")
+    print(f"{KILLS // 4} kills, {replaced} recordings replaced")

@@ -1,0 +1,150 @@
+"""Two recordings' benchmarks: which way is better, and what counts as lost."""
+
+from __future__ import annotations
+
+import subprocess
+
+import msgspec
+import pytest
+from room import Room
+
+from gallery_recorder import compare, recording
+
+HEAD = "M,N,provider,unit,median,p20,p80\n"
+
+
+def rows(provider, values, unit="GB/s", spread=0.01):
+    """Lines of a benchmark file: a median a size, and its spread to both sides."""
+    return "".join(
+        f"4096,{128 * n},{provider},{unit},{v},{v * (1 - spread)},{v * (1 + spread)}\n"
+        for n, v in enumerate(values, 1)
+    )
+
+
+@pytest.fixture
+def room(tmp_path):
+    return Room(tmp_path)
+
+
+def put(room, name, text, device="NVIDIA H200", version="a"):
+    """A recording of *name* with the benchmark *text*; return its folder."""
+    folder = room.put_recording(name)
+    made = recording.load(folder)
+    (folder / "data.csv").write_text(text)
+    made = msgspec.structs.replace(
+        made,
+        files=(recording.describe_file(folder / "data.csv"),),
+        provenance=msgspec.structs.replace(made.provenance, device=device, kind="gpu"),
+    )
+    target = room.folder / version / recording.slug(device) / name
+    recording.save(made, folder, target)
+    return target
+
+
+def compared(room, old, new):
+    before = put(room, "01-a", HEAD + old, version="a")
+    after = put(room, "01-a", HEAD + new, version="b")
+    return compare.compare(before, after)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost"),
+    [
+        (rows("triton", [100, 200]), rows("triton", [100, 200]), False),
+        (rows("triton", [100, 200]), rows("triton", [150, 300]), False),
+        (rows("triton", [100, 200]), rows("triton", [80, 160]), True),
+        # 6 % slower, but the spreads of 1 % make it 4 % at the least
+        (rows("triton", [100, 200]), rows("triton", [94, 188]), False),
+        (rows("triton", [100, 200]), rows("triton", [92, 184]), True),
+        # noisy: 20 % slower within a spread of 15 % to both sides
+        (rows("triton", [100], spread=0.15), rows("triton", [80], spread=0.15), False),
+        # one size of many lost a little more: the mean decides
+        (rows("triton", [100] * 9), rows("triton", [100] * 8 + [80]), False),
+        (rows("triton", [100] * 2), rows("triton", [100, 80]), True),
+        # a time is better when it is less
+        (rows("triton", [1.0], "ms"), rows("triton", [1.2], "ms"), True),
+        (rows("triton", [1.2], "ms"), rows("triton", [1.0], "ms"), False),
+        # another provider lost
+        (
+            rows("triton", [100]) + rows("torch", [90]),
+            rows("triton", [100]) + rows("torch", [70]),
+            True,
+        ),
+        # sizes and providers that only one of them has are left out
+        (rows("triton", [100]), rows("triton", [100, 1]) + rows("new", [1]), False),
+    ],
+)
+def test_what_is_lost(room, old, new, lost):
+    text, found = compared(room, old, new)
+    assert found == lost
+    assert ("LOST" in text) == lost
+
+
+def test_the_table(room):
+    text, _ = compared(room, rows("triton", [100, 200]), rows("triton", [90, 220]))
+    assert text.splitlines() == [
+        "01-a: NVIDIA H200, triton 3.6.0, 2026-01-02 → NVIDIA H200, triton 3.6.0, 2026-01-02",
+        "  Ratios say how many times as fast the new recording is; above 1 is better.",
+        "  data  triton   0.995 over 2 sizes, worst 0.900 (M=4096, N=128)",
+    ]
+
+
+def test_folders_are_matched_by_device_and_tutorial(room):
+    for device in ("NVIDIA H200", "NVIDIA A100"):
+        for name, value in (("01-a", 100), ("02-b", 50)):
+            put(room, name, HEAD + rows("triton", [value]), device, "old")
+            put(room, name, HEAD + rows("triton", [value]), device, "new")
+    put(room, "03-new", HEAD + rows("triton", [1]), version="new")
+    text, lost = compare.compare(room.folder / "old", room.folder / "new")
+    assert not lost
+    assert text.count("1.000 over 1 sizes") == 4
+    assert "03-new" not in text
+
+
+def test_another_gpu_is_compared_but_nothing_is_lost(room):
+    put(room, "01-a", HEAD + rows("triton", [100]), "NVIDIA H200", "old")
+    put(room, "01-a", HEAD + rows("triton", [40]), "NVIDIA A100", "new")
+    text, lost = compare.compare(room.folder / "old", room.folder / "new")
+    assert not lost
+    assert "The GPUs differ" in text
+    assert "0.400 over 1 sizes" in text
+    assert "LOST" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEAD + "1,2,triton,GB/s,fast,1,1\n", r"data\.csv:2: cannot be read .*could not convert"),
+        (HEAD + "1,2,triton,GB/s,0,0,0\n", r"must be more than 0"),
+        (HEAD + "1,2,triton,GB/s,nan,1,1\n", r"must be more than 0|cannot be read"),
+        (HEAD + "1,2,triton\n", r"data\.csv:2: cannot be read"),
+        (HEAD + rows("triton", [1], "parsecs"), r"the unit 'parsecs' is not known"),
+    ],
+)
+def test_a_benchmark_that_cannot_be_read(room, text, message):
+    before = put(room, "01-a", text, version="a")
+    after = put(room, "01-a", text, version="b")
+    with pytest.raises(compare.CompareError, match=message):
+        compare.compare(before, after)
+
+
+def test_nothing_to_compare(room):
+    put(room, "03-c", "a,b\n1,2\n", version="other")  # a file, but no benchmark
+    assert "no benchmark in common" in compare.compare(*[room.folder / "other"] * 2)[0]
+    put(room, "01-a", HEAD, version="old")
+    put(room, "02-b", HEAD, version="new")
+    with pytest.raises(compare.CompareError, match="no recording of the same tutorial"):
+        compare.compare(room.folder / "old", room.folder / "new")
+    with pytest.raises(compare.CompareError, match="there is no such"):
+        compare.compare(room.folder / "none", room.folder / "new")
+    text, lost = compare.compare(room.folder / "old", room.folder / "old")
+    assert "They have no benchmark in common." in text
+    assert not lost
+
+
+@pytest.mark.parametrize(("value", "returned"), [(100, 0), (50, 1)])
+def test_the_command(room, value, returned):
+    before = put(room, "01-a", HEAD + rows("triton", [100]), version="old")
+    after = put(room, "01-a", HEAD + rows("triton", [value]), version="new")
+    command = [*room.command("compare")[:4], str(before), str(after)]
+    assert subprocess.run(command, capture_output=True).returncode == returned

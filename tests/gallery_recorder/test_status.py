@@ -1,0 +1,117 @@
+"""The table of recordings, and the check for the reference device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+from room import PROJECT, Room
+
+from gallery_recorder import recording, status
+from gallery_recorder.recording import REFERENCE_DEVICE
+from gallery_recorder.script import load_script
+
+
+@pytest.fixture
+def room(tmp_path):
+    return Room(tmp_path)
+
+
+def put_on_gpu(room, name, key=None):
+    """Make up a recording of *name* on the reference device, current unless *key* is given."""
+    folder = room.put_recording(name, 12.34)
+    key = key or load_script(room.tutorials / f"{name}.py", room.tutorials).key
+    made = recording.load(folder)
+    made = msgspec.structs.replace(
+        made,
+        key=key,
+        run=msgspec.structs.replace(made.run, peak_gpu_memory=3 * 2**30),
+        provenance=msgspec.structs.replace(made.provenance, device="NVIDIA H200", kind="gpu"),
+    )
+    recording.save(made, folder, room.recordings / REFERENCE_DEVICE / name)
+    return room.recordings / REFERENCE_DEVICE / name
+
+
+def test_each_state_is_told(room):
+    for name in ("01-current", "02-stale", "03-missing", "04-damaged"):
+        room.write(name, "x = 1")
+    room.write("05-unreadable", "x = (")
+    put_on_gpu(room, "01-current")
+    put_on_gpu(room, "02-stale", key="1" * 64)
+    room.put_recording("02-stale")
+    (put_on_gpu(room, "04-damaged") / "recording.json").write_text("{")
+    room.write("06-gone", "x = 1")
+    put_on_gpu(room, "06-gone")
+    (room.tutorials / "06-gone.py").unlink()
+
+    rows = status.rows(room.tutorials, room.recordings)
+    assert [(row.tutorial, row.device, row.state) for row in rows] == [
+        ("01-current", "nvidia-h200", "current"),
+        ("02-stale", "nvidia-h200", "stale"),
+        ("02-stale", "interpreter", "stale"),
+        ("03-missing", "nvidia-h200", "missing"),
+        ("04-damaged", "nvidia-h200", "damaged"),
+        ("05-unreadable", "-", "unreadable"),
+        ("06-gone", "nvidia-h200", "orphan"),
+    ]
+    assert [row.tutorial for row in status.lacking(rows)] == [
+        "02-stale",
+        "03-missing",
+        "04-damaged",
+        "05-unreadable",
+    ]
+    shown = room.run("status")
+    assert shown.returncode == 0
+    lines = shown.stdout.splitlines()
+    assert lines[0].split() == [
+        *("tutorial", "device", "state", "recorded", "GPU", "triton", "torch"),
+        *("seconds", "peak", "GPU", "memory"),
+    ]
+    assert lines[1].split() == [
+        *("01-current", "nvidia-h200", "current", "2026-01-02", "03:04:05"),
+        *("NVIDIA", "H200", "3.6.0", "2.11", "12.3", "3,072", "MiB"),
+    ]
+    assert "04-damaged is damaged:" in shown.stdout
+    assert "recording.json: " in shown.stdout
+    assert "there is no tutorial 06-gone" in shown.stdout
+
+    checked = room.run("status", "--check")
+    assert checked.returncode == 1
+    assert "4 of the tutorials lack a current recording on nvidia-h200" in checked.stderr
+    assert (
+        "python -m gallery_recorder record --device cuda 02-stale 03-missing 04-damaged"
+        in checked.stderr
+    )
+
+
+def test_the_check_holds_where_all_is_current(room):
+    room.write("01-a", "x = 1")
+    put_on_gpu(room, "01-a")
+    room.write("02-b", "x = 1")
+    put_on_gpu(room, "02-b")
+    (room.tutorials / "02-b.py").unlink()  # an orphan is told, but nothing is lacking
+    assert room.run("status", "--check").returncode == 0
+
+
+def test_it_imports_no_torch_and_no_matplotlib_and_is_quick(room):
+    for number in range(20):
+        room.write(f"{number:02d}-a", "x = 1")
+        put_on_gpu(room, f"{number:02d}-a")
+    code = (
+        "import sys; from gallery_recorder.__main__ import main; main(sys.argv[1:]);"
+        "print([n for n in ('torch', 'triton', 'matplotlib', 'numpy') if n in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, *room.command("status")[3:]]
+    started = time.process_time()
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert time.process_time() - started < 1
+
+
+def test_without_tutorials_it_says_so(room):
+    shown = room.run("status", "--check")
+    assert shown.returncode == 2
+    assert "has no tutorials" in shown.stderr

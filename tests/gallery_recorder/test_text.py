@@ -1,0 +1,54 @@
+"""What is kept of printed text."""
+
+from pathlib import Path
+
+import pytest
+
+from gallery_recorder.text import Paths, clean
+
+
+@pytest.mark.parametrize(
+    ("printed", "kept"),
+    [
+        (b"", ""),
+        (b"\n\n", ""),
+        (b"a\n", "a\n"),
+        (b"a", "a\n"),
+        (b"\na  \n\n b\n\n", "\na\n\n b\n"),
+        (b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07b\x1b(B", "red b\n"),
+        (b"\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\", "link\n"),
+        (b" 1%\r 50%\r100%\n", "100%\n"),
+        (b"abcdef\rxy\n", "xycdef\n"),
+        (b"dos\r\nlines\r\n", "dos\nlines\n"),
+        (b"a\tb\n", "a       b\n"),
+        (b"\xff\xfe \xc3\xa9\n", "\\xff\\xfe é\n"),
+        (b"nul\x00 bell\x07 page\x0c\n", "nul\\x00 bell\\x07 page\\x0c\n"),
+        ("c1 \x85 µ ≥ →\n".encode(), "c1 \\x85 µ ≥ →\n"),
+        (b"<object object at 0x7f63bb10c5e0>", "<object object at 0x…>\n"),
+        (b"at 0x12 stays\n", "at 0x12 stays\n"),
+        ("text\ud800\n", "text\\xd800\n"),
+    ],
+)
+def test_clean(printed, kept):
+    assert clean(printed) == kept
+    assert clean(kept) == kept
+
+
+def test_paths_are_named_and_longer_ones_first(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real")
+    paths = Paths(
+        {
+            tmp_path: "<folder>",
+            tmp_path / "work": ".",
+            link: "<link>",
+            Path("/root"): "~",
+            Path("/"): "never",
+        }
+    )
+    assert paths.name(f"{tmp_path}/work/a.py:3") == "./a.py:3"
+    assert paths.name(f"{tmp_path}/other") == "<folder>/other"
+    assert paths.name(f"{tmp_path}/real/x") == "<link>/x"
+    assert (
+        paths.name(f"{tmp_path}-more /rooted /root, x/root") == f"{tmp_path}-more /rooted ~, x/root"
+    )
