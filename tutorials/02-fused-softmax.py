@@ -123,10 +123,10 @@ def memory_levels():
         return ""
 
     return [
-        ("memory", size("total_memory"), "all tensors; far away"),
-        ("L2 cache", size("L2_cache_size"), "shared by the; whole GPU"),
-        ("L1 cache", "", "one for each; multiprocessor"),
-        ("registers", size("regs_per_multiprocessor", 4), "where arithmetic; happens"),
+        ("memory", size("total_memory"), "all tensors,\nfar away"),
+        ("L2 cache", size("L2_cache_size"), "shared by the\nwhole GPU"),
+        ("L1 cache", "", "one for each\nmultiprocessor"),
+        ("registers", size("regs_per_multiprocessor", 4), "where arithmetic\nhappens"),
     ]
 
 
@@ -138,7 +138,7 @@ def draw_memory(levels):
         box = {"facecolor": "#cfe3f1" if name == "registers" else "#eeeeee", "edgecolor": "#444444"}
         ax.add_patch(plt.Rectangle((1.5 * i, (1 - height) / 2), 1.0, height, **box))
         ax.text(1.5 * i + 0.5, 0.5, f"{name}\n{size}", ha="center", va="center", fontsize=11)
-        ax.text(1.5 * i + 0.5, -0.08, note.replace("; ", ";\n"), ha="center", va="top", fontsize=9)
+        ax.text(1.5 * i + 0.5, -0.08, note, ha="center", va="top", fontsize=9)
         if i:
             for y, (start, end) in ((0.62, (-0.48, -0.02)), (0.38, (-0.02, -0.48))):
                 ends = {"xytext": (1.5 * i + start, y), "xy": (1.5 * i + end, y)}
