@@ -1,0 +1,114 @@
+"""The matrix product of tutorial 03 against float64, on shapes that nothing divides."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NAME = "03-matrix-multiplication"
+
+# One, smaller than a tile, one off a tile, sticking out of it in every direction.
+SHAPES = [(1, 1, 1), (5, 7, 3), (123, 77, 45), (64, 64, 64), (65, 63, 129), (1, 130, 17)]
+
+
+@pytest.fixture(scope="session")
+def page(tutorial):
+    return tutorial(NAME)
+
+
+def matrices(m, n, k, dtype=torch.float16, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(m, k, generator=generator).to(dtype)
+    b = torch.randn(k, n, generator=generator).to(dtype)
+    return a, b
+
+
+def assert_right(got, a, b, activation=""):
+    """Compare with float64: one rounding to the dtype, and an fp32 sum of K products."""
+    expected = a.double() @ b.double()
+    if activation == "leaky_relu":
+        expected = torch.nn.functional.leaky_relu(expected)
+    assert got.dtype == a.dtype
+    rounding, summing = torch.finfo(a.dtype).eps, 2**-22 * max(1, a.shape[1])
+    torch.testing.assert_close(got.double(), expected, rtol=rounding, atol=summing)
+
+
+# bf16 is not tested: Triton's interpreter computes it wrongly, without saying so.
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("activation", ["", "leaky_relu"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_matmul_is_right_on_awkward_shapes(page, shape, activation, dtype):
+    a, b = matrices(*shape, dtype)
+    assert_right(page["matmul"](a, b, activation), a, b, activation)
+
+
+@pytest.mark.parametrize("transpose", ["a", "b", "ab"])
+def test_transposed_matrices_need_no_copy(page, transpose):
+    a, b = matrices(37, 53, 29)
+    a = a.T.contiguous().T if "a" in transpose else a
+    b = b.T.contiguous().T if "b" in transpose else b
+    assert_right(page["matmul"](a, b), a, b)
+
+
+def test_sliced_and_expanded_matrices(page):
+    wide, tall = matrices(80, 90, 100)
+    a, b = wide[3::2, 1:64:3], tall[::4, 5::2][:21]
+    assert not a.is_contiguous()
+    assert not b.is_contiguous()
+    assert_right(page["matmul"](a, b), a, b)
+    row = torch.randn(1, 21, dtype=torch.float16).expand(38, 21)  # a stride of zero
+    assert_right(page["matmul"](row, b), row, b)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (5, 3, 0), (0, 0, 0)])
+def test_empty_matrices(page, shape):
+    a, b = matrices(*shape)
+    assert_right(page["matmul"](a, b, "leaky_relu"), a, b, "leaky_relu")
+
+
+@given(
+    m=st.integers(0, 70),
+    n=st.integers(0, 70),
+    k=st.integers(0, 70),
+    activation=st.sampled_from(["", "leaky_relu"]),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=15, deadline=None)
+def test_matmul_is_right_on_any_small_shape(page, m, n, k, activation, seed):
+    a, b = matrices(m, n, k, seed=seed)
+    assert_right(page["matmul"](a, b, activation), a, b, activation)
+
+
+def test_infinity_outside_of_a_mask_does_no_harm(page):
+    a = torch.full((20, 64), float("inf"), dtype=torch.float16)
+    b = torch.full((64, 20), float("nan"), dtype=torch.float16)
+    a[:17, :19], b[:19, :18] = 1.0, 1.0
+    assert page["matmul"](a[:17, :19], b[:19, :18]).eq(19).all()
+
+
+@given(tiles_m=st.integers(1, 40), tiles_n=st.integers(1, 40), group=st.integers(1, 12))
+def test_every_tile_has_exactly_one_number(page, tiles_m, tiles_n, group):
+    position = page["tile_position"]
+    seen = [position(i, tiles_m, tiles_n, group) for i in range(tiles_m * tiles_n)]
+    assert sorted(seen) == [(row, column) for row in range(tiles_m) for column in range(tiles_n)]
+
+
+def test_the_counts_of_tiles_read(page):
+    assert page["reads"] == {1: 90, 3: 54}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "activation", "error", "message"),
+    [
+        ([[1.0]], torch.ones(1, 1), "", TypeError, "a must be a torch.Tensor, but is a list"),
+        (torch.ones(2, 2).int(), torch.ones(2, 2).int(), "", TypeError, "a must have one of"),
+        (torch.ones(2, 2), torch.ones(2, 2).double(), "", TypeError, "b must have one of"),
+        (torch.ones(2, 2), torch.ones(2, 2).half(), "", TypeError, "one dtype, but have"),
+        (torch.ones(2), torch.ones(2, 2), "", ValueError, "a must have 2 dimensions"),
+        (torch.ones(2, 3), torch.ones(2, 3), "", ValueError, r"\(2, 3\) and \(2, 3\)"),
+        (torch.ones(2, 2), torch.ones(2, 2), "relu", ValueError, "activation must be one of"),
+    ],
+)
+def test_errors_name_the_argument_and_what_was_given(page, a, b, activation, error, message):
+    with pytest.raises(error, match=message):
+        page["matmul"](a, b, activation)

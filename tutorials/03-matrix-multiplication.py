@@ -1,0 +1,1057 @@
+"""
+Matrix multiplication
+=====================
+
+Almost all the arithmetic of a neural network is matrix products, so the vendors' libraries for them
+have been polished for many years. On this page you write one that stands beside such a library, in
+pure Triton, one idea at a time. You will build ``matmul(a, b, activation="")`` and learn
+
+* how a product is cut into **tiles**, and how pointers are computed in two dimensions;
+* why the sum is kept in fp32 though the matrices are fp16, and which masks an awkward shape needs;
+* why the **order** of the tiles decides how often memory is read;
+* what **autotuning** is, what its key is and what it costs;
+* what a **wave** is, why a product that does not fill its last wave is slow, and what helps:
+  **stream-K**;
+* what **tensor descriptors** are good for, on the GPUs that have them;
+* how to **fuse** an activation into the product, and what that saves.
+
+You should know programs, grids, masks and ``tl.constexpr`` (:doc:`01-vector-add`).
+:doc:`02-fused-softmax` helps but is not needed.
+"""
+
+# sphinx_gallery_thumbnail_number = 6
+
+# %%
+# First the imports. Without a GPU the interpreter has to be chosen before Triton is imported.
+
+import csv
+import functools
+import math
+import os
+import time
+from dataclasses import dataclass, replace
+
+import matplotlib.pyplot as plt
+import torch
+from tabulate import tabulate
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
+
+# %%
+# Some decisions on this page depend on the GPU: how many processors it has, how much shared memory
+# a program can get, and whether it has tensor descriptors (you will read what that is).
+
+
+def gpu_facts():
+    """Return (processors, bytes of shared memory a program can get, has tensor descriptors)."""
+    if not ON_GPU:
+        return 132, 232448, True  # as an H200; the interpreter can do it all
+    properties = torch.get_device_module(DEVICE).get_device_properties(DEVICE)
+    processors = getattr(properties, "multi_processor_count", 64)
+    shared_bytes = getattr(properties, "shared_memory_per_block_optin", 65536)
+    nvidia = DEVICE.type == "cuda" and not torch.version.hip
+    return processors, shared_bytes, nvidia and properties.major >= 9
+
+
+SMS, SHARED_BYTES, HAS_DESCRIPTORS = gpu_facts()
+print(f"{SMS} processors, {SHARED_BYTES} bytes of shared memory, descriptors: {HAS_DESCRIPTORS}")
+
+# %%
+# What PyTorch does, and what it costs
+# ------------------------------------
+#
+# The product :math:`C = AB` of an M × K and a K × N matrix has M × N elements, each the sum of K
+# products: :math:`c_{mn} = \sum_k a_{mk} b_{kn}`. The reference is one line, as ever. Count before
+# you write: each of the M × N × K products takes a multiplication and an addition, and in the best
+# of all worlds each matrix moves through memory once.
+
+
+def matmul_reference(a, b):
+    """Return ``a @ b``, as PyTorch and the vendor's library compute it."""
+    return torch.matmul(a, b)
+
+
+def operations(m, n, k):
+    """Return the floating-point operations of an m × k by k × n product."""
+    return 2 * m * n * k
+
+
+def least_bytes(m, n, k, element_size=2):
+    """Return the bytes that such a product has to move at least: read A and B, write C."""
+    return (m * k + k * n + m * n) * element_size
+
+
+counts = []
+for n in (256, 1024, 4096):
+    ops, moved = operations(n, n, n), least_bytes(n, n, n)
+    counts.append((n, f"{ops / 1e9:.3g}", f"{moved / 1e6:.3g}", f"{ops / moved:.0f}"))
+print(tabulate(counts, ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]))
+
+# %%
+# The operations grow with the cube of the size, the bytes with its square. The vector addition
+# did a twelfth of an operation for each byte; here it is hundreds. No memory is the limit any more,
+# if only each byte is *used* hundreds of times once it is on the chip. Large products are
+# **compute-bound**, so their speed is given in operations per second (a TFLOPS is 10¹² of them in
+# a second), and the yardstick is the vendor's library, which PyTorch calls for you: cuBLAS on an
+# NVIDIA GPU, rocBLAS on an AMD one.
+#
+# Tiles
+# -----
+#
+# One element of C needs a row of A and a column of B. If every program computed one element, it
+# would read 2K numbers for K products, and each row of A would be read N times. So a program
+# computes a whole **tile** of C, ``BLOCK_M`` × ``BLOCK_N`` elements. It walks along K in steps of
+# ``BLOCK_K``. At each step it loads a ``BLOCK_M`` × ``BLOCK_K`` tile of A and a ``BLOCK_K`` ×
+# ``BLOCK_N`` tile of B; ``tl.dot`` multiplies the two and adds the result to the tile of C that
+# the program keeps in registers. Now each number that is loaded is used ``BLOCK_N`` or ``BLOCK_M``
+# times.
+
+
+def draw_tiles():
+    """Draw which tiles of A and B one program reads for its tile of C, and in which steps."""
+    fig, axes = plt.subplots(1, 3, figsize=(7, 2.9), width_ratios=[6, 5, 5])
+    titles = ("A: M × K", "B: K × N", "C: M × N")
+    shapes = ((4, 6), (6, 5), (4, 5))  # in tiles
+    marked = ([(1, k) for k in range(6)], [(k, 3) for k in range(6)], [(1, 3)])
+    for ax, title, (rows, columns), tiles in zip(axes, titles, shapes, marked, strict=True):
+        for row in range(rows):
+            for column in range(columns):
+                on = (row, column) in tiles
+                style = {"facecolor": "#cfe3f1" if on else "white", "edgecolor": "#999999"}
+                ax.add_patch(plt.Rectangle((column, row), 1, 1, **style))
+        for step, (row, column) in enumerate(tiles):
+            text = "tile" if len(tiles) == 1 else f"{step}"
+            ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=10)
+        ax.set(xlim=(-0.1, 6.1), ylim=(6.1, -0.1), title=title, aspect="equal")
+        ax.axis("off")
+    fig.suptitle("One program: its tile of C, and the step at which it reads each tile", y=0.98)
+    fig.tight_layout()
+    plt.show()
+
+
+draw_tiles()
+
+# %%
+# How large should a tile be? A step loads ``(BLOCK_M + BLOCK_N) * BLOCK_K`` numbers and does
+# ``BLOCK_M * BLOCK_N * BLOCK_K`` products with them: with a tile twice as wide in both directions,
+# each number is used twice as often. Small tiles starve the tensor cores (the part of the GPU that
+# multiplies small matrices in hardware), because the data does not arrive in time. On the other
+# hand, the tile of C lives in registers, as 4-byte numbers, and there are only so many: 128 × 256
+# of them are 128 KiB, spread over the threads of one program. And large tiles are *few*: remember
+# this, it will come back.
+#
+# Why fp32 in the registers? An fp16 number has 11 significant bits. Once a sum is 2048 times as
+# large as what is added to it, adding changes nothing at all:
+
+
+total = torch.tensor(0, dtype=torch.float16)
+for _ in range(4096):
+    total += torch.tensor(1, dtype=torch.float16)
+print("1 + 1 + … + 1, 4096 times, kept in fp16:", int(total))
+
+# %%
+# Tensor cores take fp16 numbers and add up their products in fp32, so the larger numbers cost
+# nothing but registers. The sum is rounded to fp16 once, at the very end.
+#
+# The order of the tiles
+# ----------------------
+#
+# A program has one number, a tile has two: a row and a column. In which order should the programs
+# take the tiles? The obvious one is row by row. But a GPU runs many programs at the same time, and
+# those that run together share the L2 cache: a tile of A or B that several of them need is fetched
+# from memory once. So programs that run at the same time should need the *same* tiles.
+#
+# Here is an order with a choice: it takes ``group`` rows of tiles together and goes through the
+# group column by column. With ``group=1`` it is plain row-major order.
+
+
+def tile_position(tile, tiles_m, tiles_n, group):
+    """Return (row, column) of the tile with number *tile*, taking *group* rows at a time."""
+    in_group = group * tiles_n  # tiles of one full group
+    first = tile // in_group * group  # first row of this group
+    rows = min(tiles_m - first, group)  # the last group may have fewer rows
+    return first + tile % in_group % rows, tile % in_group // rows
+
+
+tile_position_in_kernel = triton.jit(tile_position)
+
+# %%
+# This is plain Python, and ``triton.jit`` makes a function for kernels out of the very same lines.
+# So the picture that we draw now shows what the kernel will do. There are nine by nine tiles; look
+# at the first nine programs, and count the tiles of A and of B that they need:
+
+
+def draw_order(group, count=9, size=9):
+    """Draw which tiles the first *count* programs read and write; return how many they read."""
+    positions = [tile_position(i, size, size, group) for i in range(count)]
+    rows = {row for row, _ in positions}
+    columns = {column for _, column in positions}
+    reads = (len(rows) + len(columns)) * size
+    fig, axes = plt.subplots(1, 3, figsize=(7, 2.7))
+    pictures = (
+        (f"A: {len(rows) * size} tiles read", lambda row, column: row in rows, "#cfe3f1"),
+        (f"B: {len(columns) * size} tiles read", lambda row, column: column in columns, "#f5cdd3"),
+        ("C: tile by program", lambda row, column: (row, column) in positions, "#dddddd"),
+    )
+    for ax, (title, is_on, colour) in zip(axes, pictures, strict=True):
+        for row in range(size):
+            for column in range(size):
+                style = {"facecolor": colour if is_on(row, column) else "white"}
+                ax.add_patch(plt.Rectangle((column, row), 1, 1, edgecolor="#999999", **style))
+        ax.set(xlim=(-0.1, size + 0.1), ylim=(size + 0.1, -0.1), aspect="equal")
+        ax.set_title(title, fontsize=11)
+        ax.axis("off")
+    for program, (row, column) in enumerate(positions):
+        axes[2].text(column + 0.5, row + 0.5, program, ha="center", va="center", fontsize=10)
+    order = "row by row" if group == 1 else f"in groups of {group} rows"
+    fig.suptitle(f"The first {count} programs {order}: {reads} tiles read", y=0.98)
+    fig.tight_layout()
+    plt.show()
+    return reads
+
+
+reads = {group: draw_order(group) for group in (1, 3)}
+print("tiles read for the first 9 outputs:", reads)
+
+# %%
+# Row by row, nine programs need one row of A and *all* of B: 9 + 81 = 90 tiles. Three by three they
+# need three rows of A and three columns of B: 27 + 27 = 54. Same work, same results, and the memory
+# has to deliver little more than half. The larger the matrices, the more it matters: as
+# soon as B no longer fits into the L2 cache, row-major order fetches it from memory over and over.
+#
+# The kernel
+# ----------
+#
+# Now the first kernel. Read it once, then the notes below it.
+
+
+@triton.jit
+def apply_activation(x, ACTIVATION: tl.constexpr):
+    """Apply the activation named *ACTIVATION* to a block."""
+    if ACTIVATION == "leaky_relu":
+        x = tl.where(x >= 0, x, 0.01 * x)
+    return x
+
+
+@triton.jit
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, EVEN: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of C = activation(A @ B), from pointers and strides."""
+    # Which tile of C is mine?
+    row, column = tile_position_in_kernel(
+        tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP
+    )
+    rows = row.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    columns = column.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    steps = tl.arange(0, BLOCK_K).to(tl.int64)  # [BLOCK_K]
+
+    # The addresses of my first tiles of A and B.
+    a_ptrs = a_ptr + rows[:, None] * stride_am + steps[None, :] * stride_ak  # BLOCK_M × BLOCK_K
+    b_ptrs = b_ptr + steps[:, None] * stride_bk + columns[None, :] * stride_bn  # BLOCK_K × BLOCK_N
+    a_step = tl.full((), BLOCK_K, tl.int64) * stride_ak
+    b_step = tl.full((), BLOCK_K, tl.int64) * stride_bk
+
+    # Walk along K.
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        if EVEN:  # no tile sticks out, so no masks
+            a = tl.load(a_ptrs)
+            b = tl.load(b_ptrs)
+        else:
+            left = K - k
+            a_mask = (rows[:, None] < M) & (steps[None, :] < left)
+            b_mask = (steps[:, None] < left) & (columns[None, :] < N)
+            a = tl.load(a_ptrs, mask=a_mask, other=0.0)
+            b = tl.load(b_ptrs, mask=b_mask, other=0.0)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
+        a_ptrs += a_step
+        b_ptrs += b_step
+
+    # Round once, and store what lies inside of C.
+    acc = apply_activation(acc, ACTIVATION)
+    c_ptrs = c_ptr + rows[:, None] * stride_cm + columns[None, :] * stride_cn
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+# %%
+# ``rows[:, None] * stride_am + steps[None, :] * stride_ak``
+#     Pointers in two dimensions. Element (i, j) of a matrix lies ``i * stride_0 + j * stride_1``
+#     elements behind the first one. A column of row offsets plus a row of column offsets
+#     broadcasts to a whole tile of offsets, just as in PyTorch. The strides come from the
+#     tensor, so a transposed or sliced matrix needs no copy and no other kernel.
+# ``a_ptrs += a_step``
+#     The tile of the next step lies ``BLOCK_K`` columns to the right, for all its elements alike.
+# the **three masks**
+#     M, N and K need not be multiples of the tile. Rows beyond M and columns beyond N give
+#     elements of C that nobody wants; the mask of the *store* throws them away. Along K it is
+#     different: what is loaded beyond K would be added to *every* element. Masked elements must
+#     therefore be zeros (``other=0.0``), in A as well as in B, because zero times whatever lies
+#     there (it could be infinity) need not be zero.
+# ``EVEN``
+#     If all three sizes *are* multiples of the tile, all masks are true. Then there is no need to
+#     compute them: a ``constexpr`` makes a second version of the kernel without them.
+# ``input_precision="ieee"``
+#     This matters for fp32 matrices only. By default, ``tl.dot`` rounds fp32 inputs to tf32, which
+#     keeps 11 bits and lets the tensor cores have them: fast, and three digits poorer. PyTorch
+#     does not do that unless you ask for it, so neither do we.
+# ``tl.int64``
+#     A matrix can have more than 2³¹ elements, and then an offset needs more than 32 bits.
+#
+# The loop is written as if each load were waited for. The compiler makes a **pipeline** of it: it
+# starts the loads of the coming steps while the tensor cores multiply. How many steps ahead
+# is up to you: ``num_stages`` tiles of A and B are kept in shared memory, the fast memory
+# inside each processor, so deep pipelines and large tiles compete for that.
+#
+# A plan
+# ------
+#
+# Tile, order, depth, warps: let us keep the choices in one record, a **plan**, and write
+# one function that runs any plan. Whatever we try from now on is another plan.
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to compute a product: its tiles, and what one program gets to work with."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+    group: int = 8
+    descriptors: bool = False  # which of the two kernels: see below
+    cut: tuple[int, int] | None = None  # the smaller tile for the last wave: see below
+
+
+def launch_pointers(plan, a, b, c, activation):
+    """Launch ``matmul_kernel``: one program for each tile of *c*."""
+    (M, K), N = a.shape, b.shape[1]
+    grid = (triton.cdiv(M, plan.block_m) * triton.cdiv(N, plan.block_n),)
+    even = M % plan.block_m == 0 and N % plan.block_n == 0 and K % plan.block_k == 0
+    matmul_kernel[grid](
+        a, b, c, M, N, K,
+        a.stride(0), a.stride(1), b.stride(0), b.stride(1), c.stride(0), c.stride(1),
+        BLOCK_M=plan.block_m, BLOCK_N=plan.block_n, BLOCK_K=plan.block_k,
+        GROUP=plan.group, EVEN=even, ACTIVATION=activation,
+        num_warps=plan.warps, num_stages=plan.stages,
+    )  # fmt: skip
+
+
+def run_plan(plan, a, b, activation=""):
+    """Return ``activation(a @ b)``, computed by *plan*. The arguments must have been checked."""
+    c = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    if c.numel():  # a grid of no programs is an error
+        launch = launch_descriptors if plan.descriptors else launch_pointers
+        launch(plan, a, b, c, activation)
+    return c
+
+
+plan = Plan(block_m=32, block_n=64, block_k=32, warps=4, stages=3)
+a = torch.randn(123, 45, device=DEVICE, dtype=torch.float16)
+b = torch.randn(45, 77, device=DEVICE, dtype=torch.float16)
+torch.testing.assert_close(run_plan(plan, a, b), matmul_reference(a, b), atol=1e-2, rtol=1e-3)
+print("123 × 45 by 45 × 77: as PyTorch, up to rounding")
+
+# %%
+# Choosing by trying: autotuning
+# ------------------------------
+#
+# Which plan is best? Nobody can tell exactly: it depends on the GPU, the compiler and the shape. So
+# one can *try*. ``triton.autotune`` wraps a kernel with a list of configurations. When the kernel
+# is called, it looks at the arguments named in ``key``; where their values are new, it compiles
+# every configuration, times each of them, and remembers the best for these values.
+
+
+def autotune_once(n):
+    """Autotune one n × n × n product over four plans; print the choice and what it cost."""
+    configs = [
+        triton.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": 64}, warps, stages)
+        for rows, columns, warps, stages in [
+            (64, 32, 4, 4),
+            (64, 64, 4, 4),
+            (64, 128, 4, 4),
+            (128, 128, 8, 4),
+        ]
+        if stages * 64 * (rows + columns) * 2 <= SHARED_BYTES
+    ]
+    tuned = triton.autotune(configs, key=["M", "N", "K"])(matmul_kernel)
+    a = torch.randn(n, n, device=DEVICE, dtype=torch.float16)
+    c = torch.empty_like(a)
+
+    def call():
+        tuned[lambda meta: (triton.cdiv(n, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"]),)](
+            a, a, c, n, n, n, n, 1, n, 1, n, 1, GROUP=8, EVEN=True, ACTIVATION=""
+        )
+        torch.accelerator.synchronize()
+
+    for which in ("first", "second"):
+        start = time.perf_counter()
+        call()
+        print(f"{which} call: {(time.perf_counter() - start) * 1e3:8.2f} ms")
+    chosen = tuned.best_config
+    print(f"{len(configs)} configurations tried, chosen: {chosen}")
+
+
+if ON_GPU:
+    autotune_once(1024)
+else:
+    print("The interpreter has nothing to compile and nothing to time: autotuning needs a GPU.")
+
+# %%
+# The first call pays, all others only look the answer up. It costs a compilation and a timing for
+# each configuration. The compiled kernels are kept, but the timings are paid again for **every new
+# key**. With the shape in the key, a program whose shapes change all the time spends its life
+# tuning; without it, one shape decides for all others. A list pruned to few configurations helps.
+# So does knowing *why* one configuration beats another: then you can do without trying.
+#
+# Choosing by thinking: waves
+# ---------------------------
+#
+# A GPU has a number of processors: NVIDIA calls them SMs (streaming multiprocessors), AMD compute
+# units. The registers and the shared memory that a large tile needs fill a whole SM. So the
+# programs run in **waves**: as many as there are SMs, then as many again. The last wave takes as
+# long as any other, however few programs are left for it.
+#
+# Here are 9 tiles on 4 SMs: three waves, and three quarters of the last one are wasted. Below it,
+# the last tile is cut into four small ones, so that each SM gets one.
+
+
+def draw_waves(ax, bars, title):
+    """Draw *bars*, which are (SM, start, length, label), over time."""
+    for sm, start, length, label in bars:
+        colour = plt.get_cmap("tab10")(int(label[0]))
+        ax.barh(sm, length, 0.8, left=start, color=colour, alpha=0.5, edgecolor="#444444")
+        ax.text(start + length / 2, sm, label, ha="center", va="center", fontsize=10)
+    ax.set(title=title, ylabel="SM", yticks=range(4), xlim=(0, 3.05), ylim=(3.6, -0.6))
+
+
+whole = [(i % 4, i // 4, 1, str(i)) for i in range(8)]
+pieces = [(i, 2, 0.25, f"8{'abcd'[i]}") for i in range(4)]
+fig, axes = plt.subplots(2, 1, figsize=(7, 4.2), sharex=True)
+draw_waves(axes[0], [*whole, (0, 2, 1, "8")], "9 tiles on 4 SMs: 3 waves")
+draw_waves(axes[1], [*whole, *pieces], "The last tile cut in four: 2¼ waves, if all goes well")
+axes[1].set_xlabel("time, in large tiles")
+fig.tight_layout()
+plt.show()
+
+# %%
+# "If all goes well", because a small tile is less efficient than a large one. How much less? For
+# each column of A that it goes through, an m × n tile does m · n products, and m + n numbers have
+# to be brought to the tensor cores. Let us say that bringing one number takes as long as 64
+# products. That is rough, but about right for the GPUs that we know, and all we need is to tell a
+# good plan from a bad one.
+
+
+def tile_cost(m, n):
+    """Return the time that one SM needs for one column of A in an m × n tile, in products."""
+    return m * n + 64 * (m + n)
+
+
+table = []
+for m, n in [(64, 32), (64, 64), (64, 128), (128, 128), (128, 256)]:
+    table.append((f"{m} × {n}", m * n, tile_cost(m, n), f"{tile_cost(m, n) / (m * n):.2f}"))
+print(tabulate(table, ["tile", "products", "cost", "cost of a product"]))
+
+# %%
+# With this the time of a whole product is easily estimated: waves times the cost of a tile and,
+# where the last wave is cut up, waves of small tiles times *their* cost.
+
+
+def plan_cost(plan, m, n):
+    """Estimate the time of an m × n product by *plan*, in products of one SM for a column of A."""
+    tiles = triton.cdiv(m, plan.block_m) * triton.cdiv(n, plan.block_n)
+    cost = tile_cost(plan.block_m, plan.block_n)
+    if plan.cut is None:
+        return triton.cdiv(tiles, SMS) * cost
+    waves, left = divmod(tiles, SMS)
+    pieces = left * (plan.block_m // plan.cut[0]) * (plan.block_n // plan.cut[1])
+    return waves * cost + triton.cdiv(pieces, SMS) * tile_cost(*plan.cut)
+
+
+def draw_estimate(plans, sizes):
+    """Draw by size how fast the best of *plans* should be; 100 is large tiles in full waves."""
+    fig, ax = plt.subplots(figsize=(7, 3.6))
+    fastest = tile_cost(128, 256) / (128 * 256)
+    styles = zip(plans.items(), ("#8d6a9f", "#d1495b", "#1b6ca8"), (":", "-.", "-"), strict=True)
+    for (name, some), colour, line in styles:
+        best = [min(plan_cost(plan, n, n) for plan in some) for n in sizes]
+        speed = [100 * fastest * n * n / SMS / cost for n, cost in zip(sizes, best, strict=True)]
+        ax.plot(sizes, speed, label=name, color=colour, linestyle=line)
+    ax.set(xlabel="M = N", ylabel="estimated speed, %", ylim=(0, 105))
+    ax.set_title(f"Full waves of 128 × 256 are 100 %; {SMS} SMs")
+    ax.grid(alpha=0.3)
+    ax.legend(loc="lower right")
+    fig.tight_layout()
+    plt.show()
+
+
+LARGE = Plan(128, 256, 64, warps=8, stages=3)
+MEDIUM = Plan(128, 128, 64, warps=4, stages=5)
+CUT = [
+    replace(large, cut=cut)
+    for large in (MEDIUM, LARGE)
+    for cut in [(64, 64), (64, 128), (128, 128)]
+    if cut[0] * cut[1] < large.block_m * large.block_n
+]
+estimates = {
+    "128 × 256": [LARGE],
+    "128 × 128": [MEDIUM],
+    "the best of both, last wave cut": [LARGE, MEDIUM, *CUT],
+}
+draw_estimate(estimates, range(1024, 4097, 64))
+
+# %%
+# Each tooth is one wave more. The larger tile is the better one where its waves are full, and the
+# worse one where they are not; neither is right for all sizes. Cutting the last wave fills most of
+# the gaps.
+#
+# (There is another way to fill the last wave. *Stream-K*, see the references, gives each SM an
+# equal share of all steps along K, wherever tiles begin and end, and adds up the partial sums of a
+# tile that was shared. The balance is perfect. But partial sums have to travel through memory, and
+# SMs that work at different places along K no longer need the same tiles at the same time.)
+#
+# Persistent programs and tensor descriptors
+# ------------------------------------------
+#
+# To cut the last wave, somebody has to know which tiles are in it. So we turn things around and
+# start exactly one program for each SM. Each takes a tile, then the one that lies as many tiles
+# further on as there are programs, and so on: it is **persistent**. This has a second advantage.
+# When a program ends and the next one starts on the same SM, the pipeline runs dry: nothing is
+# multiplied until the first tiles of the next program have arrived. Inside of one program,
+# ``flatten=True`` joins the loop over tiles and the loop along K into one long loop, so that the
+# loads for the next tile start while the last one is still being finished.
+#
+# The second idea takes work away from the program. On newer NVIDIA GPUs (from Hopper on), a piece
+# of hardware called the *tensor memory accelerator* copies whole tiles: a program gives it a
+# position, and the tile appears in shared memory. What it has to know about the matrix, namely
+# address, shape, strides and the shape of a tile, is written into a **tensor descriptor** before
+# the launch. No block of addresses has to be computed and kept in registers, and no mask:
+# outside of the matrix the hardware reads zeros and writes nothing.
+
+
+@triton.jit
+def sum_of_products(
+    a_desc, b_desc, row, column, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Return one tile of A @ B, with its upper left corner at (row, column), in fp32."""
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, column]), acc)
+    return acc
+
+
+@triton.jit(do_not_specialize=["whole"])
+def persistent_kernel(
+    a_desc, b_desc, c_desc,  # for tiles of BLOCK_M × BLOCK_N
+    a_cut, b_cut, c_cut,  # for smaller ones, of CUT_M × CUT_N
+    M, N, K, whole,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    CUT_M: tl.constexpr, CUT_N: tl.constexpr,
+    GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute this program's share of the tiles of C = activation(A @ B)."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+
+    # The full waves: the first tiles are computed whole.
+    for tile in tl.range(program, whole, programs, flatten=True):
+        row, column = tile_position_in_kernel(tile, tiles_m, tiles_n, GROUP)
+        row *= BLOCK_M
+        column *= BLOCK_N
+        acc = sum_of_products(a_desc, b_desc, row, column, K, BLOCK_M, BLOCK_N, BLOCK_K)
+        acc = apply_activation(acc, ACTIVATION)
+        c_desc.store([row, column], acc.to(c_desc.dtype))
+
+    # The last wave: the tiles that are left are cut into pieces.
+    ACROSS: tl.constexpr = BLOCK_N // CUT_N
+    PIECES: tl.constexpr = BLOCK_M // CUT_M * ACROSS
+    for piece in range(program, (tiles_m * tiles_n - whole) * PIECES, programs):
+        row, column = tile_position_in_kernel(whole + piece // PIECES, tiles_m, tiles_n, GROUP)
+        row = row * BLOCK_M + piece % PIECES // ACROSS * CUT_M
+        column = column * BLOCK_N + piece % ACROSS * CUT_N
+        acc = sum_of_products(a_cut, b_cut, row, column, K, CUT_M, CUT_N, BLOCK_K)
+        acc = apply_activation(acc, ACTIVATION)
+        c_cut.store([row, column], acc.to(c_cut.dtype))
+
+
+# %%
+# ``whole`` is how many tiles are computed whole; the launcher decides it. (Arguments named in
+# ``do_not_specialize`` never get a version of the kernel of their own, which Triton would otherwise
+# compile for values that are 1 or divisible by 16.)
+
+
+def launch_descriptors(plan, a, b, c, activation):
+    """Launch ``persistent_kernel``: one program for each SM."""
+    (M, K), N = a.shape, b.shape[1]
+    tiles = triton.cdiv(M, plan.block_m) * triton.cdiv(N, plan.block_n)
+    whole = tiles if plan.cut is None else tiles // SMS * SMS
+    cut_m, cut_n = plan.cut or (64, 64)
+    a_desc, b_desc, c_desc, a_cut, b_cut, c_cut = (
+        TensorDescriptor.from_tensor(matrix, [rows, columns])
+        for m, n in ((plan.block_m, plan.block_n), (cut_m, cut_n))
+        for matrix, rows, columns in ((a, m, plan.block_k), (b, plan.block_k, n), (c, m, n))
+    )
+    programs = SMS if whole < tiles else min(SMS, tiles)
+    persistent_kernel[(programs,)](
+        a_desc, b_desc, c_desc, a_cut, b_cut, c_cut, M, N, K, whole,
+        BLOCK_M=plan.block_m, BLOCK_N=plan.block_n, BLOCK_K=plan.block_k,
+        CUT_M=cut_m, CUT_N=cut_n, GROUP=plan.group, ACTIVATION=activation,
+        num_warps=plan.warps, num_stages=plan.stages,
+    )  # fmt: skip
+
+
+def can_describe(matrix):
+    """Say if the rows of *matrix* are contiguous and start at multiples of 16 bytes."""
+    row, column = matrix.stride()
+    aligned = row * matrix.element_size() % 16 == 0 and matrix.data_ptr() % 16 == 0
+    return matrix.numel() > 0 and column == 1 and row >= matrix.shape[1] and aligned
+
+
+# %%
+# A descriptor demands more of a matrix than a pointer does. So the first kernel is still needed:
+# for transposed matrices, for odd strides, and for GPUs without the hardware.
+#
+# All plans
+# ---------
+#
+# Here are all plans that we choose from, for 2-byte elements. The small tiles are for small
+# matrices: as long as there is only one wave, a smaller tile is done sooner. They take long
+# steps (``block_k=128``), which means fewer of them and more bytes under way.
+
+POINTER_PLANS = [
+    Plan(64, 32, 128, warps=4, stages=4),
+    Plan(64, 64, 128, warps=4, stages=4),
+    Plan(64, 128, 64, warps=4, stages=4),
+    Plan(128, 128, 64, warps=8, stages=4),
+    Plan(128, 256, 64, warps=8, stages=3),
+]
+DESCRIPTOR_PLANS = POINTER_PLANS[:2] + [
+    replace(plan, descriptors=True)
+    for plan in (Plan(64, 128, 128, warps=4, stages=4), MEDIUM, LARGE, *CUT)
+]
+FP32_PLAN = Plan(64, 64, 32, warps=4, stages=2)  # no tensor cores: a simple plan will do
+
+
+def fit(plan):
+    """Return *plan* with as many stages as the shared memory of this GPU has room for."""
+    step = (plan.block_m + plan.block_n) * plan.block_k * 2  # bytes
+    # A program that goes on after storing a tile keeps a buffer for that beside the pipeline.
+    buffer = plan.block_m * plan.block_n * 2 + 1024 if plan.descriptors else 0
+    return replace(plan, stages=min(plan.stages, (SHARED_BYTES - buffer) // step))
+
+
+def usable(plans):
+    """Return those of *plans* that this GPU has room for, if only with fewer stages."""
+    return [plan for plan in map(fit, plans) if plan.stages >= 2]
+
+
+POINTER_PLANS, DESCRIPTOR_PLANS = usable(POINTER_PLANS), usable(DESCRIPTOR_PLANS)
+
+
+@functools.lru_cache(maxsize=1024)
+def cheapest_plan(m, n, described):
+    """Return the plan with the least estimated time for an m × n product of 2-byte elements."""
+    plans = DESCRIPTOR_PLANS if described else POINTER_PLANS
+    return min(plans, key=lambda plan: plan_cost(plan, m, n))
+
+
+def choose_plan(a, b):
+    """Return a plan for ``a @ b``, from the shapes and from what this GPU can do."""
+    if a.dtype == torch.float32:
+        return FP32_PLAN
+    # The rows of C must start at multiples of 16 bytes as well.
+    described = HAS_DESCRIPTORS and b.shape[1] % 8 == 0 and can_describe(a) and can_describe(b)
+    return cheapest_plan(a.shape[0], b.shape[1], described)
+
+
+examples = [256, 1024, 1536, 2048, 3072, 4096]
+table = []
+for n in examples:
+    plan = cheapest_plan(n, n, HAS_DESCRIPTORS)
+    tile, cut = f"{plan.block_m} × {plan.block_n}", "{} × {}".format(*plan.cut) if plan.cut else ""
+    tiles = triton.cdiv(n, plan.block_m) * triton.cdiv(n, plan.block_n)
+    kernel = "descriptors" if plan.descriptors else "pointers"
+    table.append((n, tile, tiles, f"{tiles / SMS:.2f}", cut, kernel))
+print(f"Plans for M = N on {SMS} SMs")
+print(tabulate(table, ["M = N", "tile", "tiles", "waves", "last wave", "kernel"]))
+
+# %%
+# Fusing an activation
+# --------------------
+#
+# In a network, a product is rarely alone: its result goes through an activation, here LeakyReLU.
+# As an operation of its own, the activation reads C from memory and writes it back, for one
+# comparison and one multiplication an element. In our kernels ``apply_activation`` works on
+# the accumulator, which is in registers anyway, *before* the sum is rounded to fp16. That is as
+# good as free, and a little more precise than rounding twice.
+#
+# The launcher
+# ------------
+#
+# What is left is the function for users: check the arguments, choose the plan, run it.
+
+
+def check_arguments(a, b, activation):
+    """Raise TypeError or ValueError, naming the argument, where ``matmul`` cannot go on."""
+    for name, t in (("a", a), ("b", b)):
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
+        if t.dtype not in DTYPES:
+            expected = ", ".join(str(dtype) for dtype in DTYPES)
+            raise TypeError(f"{name} must have one of the dtypes {expected}, but has {t.dtype}")
+        if t.dim() != 2:
+            raise ValueError(f"{name} must have 2 dimensions, but has shape {tuple(t.shape)}")
+        if t.device.type != DEVICE.type:
+            raise ValueError(f"{name} must be on a {DEVICE.type} device, but is on {t.device}")
+    if a.dtype != b.dtype:
+        raise TypeError(f"a and b must have one dtype, but have {a.dtype} and {b.dtype}")
+    if a.device != b.device:
+        raise ValueError(f"a and b must be on one device, but are on {a.device} and {b.device}")
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"a must have as many columns as b has rows, but the shapes are {tuple(a.shape)} "
+            f"and {tuple(b.shape)}"
+        )
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {ACTIVATIONS}, but is {activation!r}")
+
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+ACTIVATIONS = ("", "leaky_relu")
+
+
+def matmul(a, b, activation=""):
+    """Return ``activation(a @ b)``.
+
+    The sum is kept in fp32 and rounded once, to the dtype of the inputs. fp32 inputs are
+    multiplied as they are, not rounded to tf32.
+
+    Args:
+        a: Matrix of shape (M, K) in fp16, bf16 or fp32, with any strides.
+        b: Matrix of shape (K, N), of the same dtype and on the same device, with any strides.
+        activation: "" for none, or "leaky_relu" (slope 0.01 below zero).
+
+    Raises:
+        TypeError: An argument is no tensor, or the dtypes do not fit.
+        ValueError: The shapes or devices do not fit, or the activation is unknown.
+    """
+    check_arguments(a, b, activation)
+    return run_plan(choose_plan(a, b), a, b, activation)
+
+
+# %%
+# Is it right?
+# ------------
+#
+# The reference is computed in float64, so that it is the reference and not another rounding. How
+# close must a result be? It is rounded once to its own dtype, which is a *relative* error of at
+# most half a unit in the last place. The fp32 sum before that has an error of its own, which grows
+# with K and with the size of the products, not with the size of the result: where positive and
+# negative products cancel it is an *absolute* error. Hence two tolerances.
+
+
+def check(a, b, activation="", plan=None):
+    """Raise AssertionError where ``matmul(a, b, activation)`` (or *plan*) is not right."""
+    got = run_plan(plan, a, b, activation) if plan else matmul(a, b, activation)
+    expected = a.double() @ b.double()
+    if activation == "leaky_relu":
+        expected = torch.nn.functional.leaky_relu(expected)
+    rounding = torch.finfo(a.dtype).eps  # one unit in the last place
+    summing = 2**-22 * a.shape[1]  # K times two bits more than fp32 rounds away
+    torch.testing.assert_close(got.double(), expected, rtol=rounding, atol=summing)
+
+
+torch.manual_seed(0)
+shapes = [(1, 1, 1), (5, 7, 3), (123, 77, 45), (64, 256, 128), (1, 130, 17), (4, 0, 3), (3, 2, 0)]
+dtypes = [torch.float16, torch.float32]  # bf16 is wrong in the interpreter of today
+if ON_GPU:
+    shapes += [(1823, 781, 517), (1536, 1536, 64), (2176, 2304, 1024)]
+    dtypes += [torch.bfloat16]
+for dtype in dtypes:
+    for M, N, K in shapes:
+        a = torch.randn(M, K, device=DEVICE).to(dtype)
+        b = torch.randn(K, N, device=DEVICE).to(dtype)
+        check(a, b)
+        check(a, b, "leaky_relu")
+        check(a.T.contiguous().T, b.T.contiguous().T)  # same values, other strides
+        check(a[::2, 1:], b[1:])  # every second row; b starts at an odd address
+print(f"matmul is right on {len(shapes)} shapes with 4 layouts each, for {len(dtypes)} dtypes")
+
+# %%
+# Each plan by itself, also where it would not be chosen. The results of two plans differ by
+# rounding only, since they add up the same products in another order.
+
+M, N, K = (3000, 2200, 520) if ON_GPU else (150, 280, 72)
+a = torch.randn(M, K, device=DEVICE, dtype=torch.float16)
+b = torch.randn(K, N, device=DEVICE, dtype=torch.float16)
+plans = POINTER_PLANS + (DESCRIPTOR_PLANS if HAS_DESCRIPTORS else [])
+for plan in plans:
+    check(a, b, "leaky_relu", plan)
+print(f"all {len(plans)} plans are right on a {M} × {K} by {K} × {N} product")
+
+# %%
+# And the errors, each with what it was given:
+
+for wrong in (b.double(), b.to(torch.float32), b[0], a, b.cpu().numpy()):
+    try:
+        matmul(a, wrong)
+    except (TypeError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}")
+    else:
+        raise AssertionError("matmul should have refused this")
+
+# %%
+# The benchmark
+# -------------
+#
+# Square fp16 matrices from 256 to 4096, in steps of 128, because the steps show what powers of
+# two hide. Four things are timed at each size: our product and the library's, and the same with
+# LeakyReLU, fused by us and as a second operation after the library's product. At a few sizes go
+# with them the plans that this page went through on its way, to see what each idea brought.
+#
+# As on the pages before, every call starts with a cold L2 cache, and all take turns.
+
+
+def measure(calls, ops, rounds=3):
+    """Return {name: (median, 20th, 80th percentile)} of the rates of *calls*, in TFLOPS."""
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name] += triton.testing.do_bench(call, warmup=2, rep=8, return_mode="all")
+    quantiles = torch.tensor([0.5, 0.2, 0.8])
+    return {
+        name: (ops / torch.tensor(ms) / 1e9).quantile(quantiles).tolist()
+        for name, ms in times.items()
+    }
+
+
+LIBRARY = "rocblas" if torch.version.hip else "cublas"
+PROVIDERS = ("triton", LIBRARY, "triton + leaky_relu", f"{LIBRARY} + leaky_relu")
+
+
+def steps_of_this_page(n):
+    """Return {what is new: plan} for an n × n product: the way this page has gone."""
+    whole = [plan for plan in DESCRIPTOR_PLANS if plan.cut is None]
+    first = usable([Plan(128, 128, 64, warps=8, stages=3, group=1), *POINTER_PLANS])[0]
+    return {
+        "1 row by row": first,
+        "2 in groups of rows": replace(first, group=8),
+        "3 tile by waves": cheapest_plan(n, n, False),
+        "4 persistent": min(whole, key=lambda plan: plan_cost(plan, n, n)),
+    }
+
+
+def benchmark(sizes, step_sizes):
+    """Return rows (M, N, K, provider, unit, median, p20, p80)."""
+    leaky_relu = torch.nn.functional.leaky_relu
+    rows = []
+    for n in sizes:
+        a = torch.randn(n, n, device=DEVICE, dtype=torch.float16)
+        b = torch.randn(n, n, device=DEVICE, dtype=torch.float16)
+        calls = {
+            PROVIDERS[0]: functools.partial(matmul, a, b),
+            PROVIDERS[1]: functools.partial(matmul_reference, a, b),
+            PROVIDERS[2]: functools.partial(matmul, a, b, "leaky_relu"),
+            PROVIDERS[3]: lambda a=a, b=b: leaky_relu(matmul_reference(a, b)),
+        }
+        if n in step_sizes:
+            for name, plan in steps_of_this_page(n).items():
+                calls[name] = functools.partial(run_plan, plan, a, b)
+        for provider, rates in measure(calls, operations(n, n, n)).items():
+            rows.append((n, n, n, provider, "TFLOPS", *rates))
+    return rows
+
+
+SIZES = [128 * i for i in range(2, 33)]
+STEP_SIZES = [512, 1024, 1536, 2048, 3072, 4096]
+
+if ON_GPU:
+    rows = benchmark(SIZES, STEP_SIZES)
+    with open("matmul-performance-fp16.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["M", "N", "K", "provider", "unit", "median", "p20", "p80"])
+        writer.writerows(rows)
+else:
+    print("Without a GPU there is nothing to time: the benchmark needs one.")
+
+# %%
+# All rows are in the CSV file; here is every third size:
+
+
+def medians(rows):
+    """Return {(N, provider): median}."""
+    return {(n, provider): median for n, _, _, provider, _, median, _, _ in rows}
+
+
+def print_table(rows, sizes):
+    """Print the medians and the two ratios at *sizes*."""
+    rate = medians(rows)
+    table = []
+    for n in sizes:
+        ours, library, fused, unfused = (rate[n, provider] for provider in PROVIDERS)
+        table.append((n, ours, library, ours / library, fused, unfused, fused / unfused))
+    headers = [
+        "M=N=K",
+        "triton",
+        LIBRARY,
+        "ratio",
+        "triton\n+ leaky",
+        f"{LIBRARY}\n+ leaky",
+        "ratio",
+    ]
+    print("TFLOPS, higher is better")
+    formats = ("d", ".3g", ".3g", ".2f", ".3g", ".3g", ".2f")
+    print(tabulate(table, headers, floatfmt=formats))
+
+
+if ON_GPU:
+    print_table(rows, SIZES[::3])
+else:
+    print("No table without a GPU.")
+
+# %%
+# All sizes as a picture. The dashed line is the library, which is both the ceiling and what you
+# would call instead.
+
+
+STYLES = (
+    {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
+    {"color": "#444444", "marker": "s", "linestyle": "--"},
+)
+
+
+def plot_rates(rows, providers, title):
+    """Draw rate over size for two *providers*: medians as lines, p20 to p80 as bands."""
+    fig, ax = plt.subplots(figsize=(7, 4.2))
+    for provider, style in zip(providers, STYLES, strict=True):
+        mine = [row for row in rows if row[3] == provider]
+        sizes = [row[0] for row in mine]
+        ax.plot(sizes, [row[5] for row in mine], label=provider, markersize=4, **style)
+        low, high = [row[6] for row in mine], [row[7] for row in mine]
+        ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
+    gpu = torch.get_device_module(DEVICE).get_device_name()
+    ax.set(title=f"{title}, {gpu}", xlabel="M = N = K", ylabel="TFLOPS, higher is better")
+    ax.set_ylim(bottom=0)
+    ax.grid(alpha=0.3)
+    ax.legend()
+    fig.tight_layout()
+    plt.show()
+
+
+if ON_GPU:
+    plot_rates(rows, PROVIDERS[:2], "Matrix product, fp16")
+else:
+    print("No plot without a GPU.")
+
+# %%
+# And with the activation:
+
+if ON_GPU:
+    plot_rates(rows, PROVIDERS[2:], "Matrix product + LeakyReLU, fp16")
+else:
+    print("No plot without a GPU.")
+
+# %%
+# What did each idea bring? Here are the plans of this page beside each other, in TFLOPS:
+
+if ON_GPU:
+    rate = medians(rows)
+    names = list(dict.fromkeys(row[3] for row in rows if row[3] not in PROVIDERS))
+    table = [[name, *(rate[n, name] for n in STEP_SIZES)] for name in [*names, *PROVIDERS[:2]]]
+    print(tabulate(table, ["M=N=K", *map(str, STEP_SIZES)], floatfmt=".3g"))
+else:
+    print("No table without a GPU.")
+
+# %%
+# How to read the curves
+# ----------------------
+#
+# **The left end.** A product of 256 × 256 matrices has too little work for a large GPU. If every
+# SM is to have something to do, the tiles must be so small that loading takes longer than
+# multiplying, and after a few steps along K it is all over. What you see is mostly what it takes
+# to launch a kernel and to fetch the first tiles from memory. The plan for such sizes is
+# small tiles, and as many bytes under way at once as possible.
+#
+# **The saw-tooth in the middle.** Whenever the tiles need one wave more, the rate drops, and it
+# recovers as that wave fills up. The library's curve has teeth as well, at other sizes, because
+# its tiles are others. That is why the ratio of the two goes up and down.
+#
+# **The right end.** There are so many waves that the last one hardly counts. The tensor cores are
+# busy all the time, and the rate is what the chip can sustain. That can be less than its data
+# sheet says: when all tensor cores work, many GPUs reach their power limit and lower their clocks.
+#
+# **The activation.** The second operation of the unfused version costs a launch, and a trip of C
+# from memory and back. The larger K is, the less that weighs beside the product. For small
+# matrices it weighs a lot.
+#
+# The takeaways, computed from the rows above:
+
+
+def print_ratios(rows, ours, other):
+    """Print minimum, geometric mean and maximum of the rate of *ours* over that of *other*."""
+    rate = medians(rows)
+    ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == ours}
+    low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
+    mean = math.prod(ratio.values()) ** (1 / len(ratio))
+    print(f"{ours} / {other}")
+    print(
+        f"    min {ratio[low]:.2f} (N={low})   geometric mean {mean:.2f}   "
+        f"max {ratio[high]:.2f} (N={high})"
+    )
+
+
+if ON_GPU:
+    print_ratios(rows, PROVIDERS[0], PROVIDERS[1])
+    print_ratios(rows, PROVIDERS[2], PROVIDERS[3])
+else:
+    print("No ratios without a GPU.")
+
+# %%
+# What to remember
+# ----------------
+#
+# * A tile of C stays in registers while tiles of A and B stream past. The larger the tile, the more
+#   often each number is used, and the fewer tiles there are.
+# * Sum in fp32, round once.
+# * Rows and columns that stick out are dropped when C is stored; what sticks out of K must be zero.
+# * Programs that run together should need the same data: the order of the tiles is free, use it.
+# * Count the waves. Where the last one is nearly empty, choose other tiles, or cut it up.
+# * Whatever happens to C next, do it while C is still in registers.
+#
+# Exercises
+# ---------
+#
+# 1. **A linear layer.** Add a bias to every row before the activation, inside of the kernel, and
+#    let the activation be ReLU or GELU as well. What does each cost?
+#    :doc:`Solution <solutions/03-linear-layer>`.
+# 2. **A batch.** Multiply many pairs of small matrices with one launch. Where does the batch go in
+#    the grid, and what is gained? :doc:`Solution <solutions/03-batched>`.
+# 3. **A long K.** A product of 64 × K by K × 64 matrices is a single tile, and a single SM works
+#    on it, however long K is. Share K between programs, so that the result is still the same
+#    every time. :doc:`Solution <solutions/03-split-k>`.
+#
+# References
+# ----------
+#
+# * Kazushige Goto and Robert A. van de Geijn: *Anatomy of high-performance matrix multiplication*,
+#   ACM TOMS 34(3), 2008, https://doi.org/10.1145/1356052.1356053
+# * Muhammad Osama, Duane Merrill, Cris Cecka, Michael Garland and John D. Owens: *Stream-K:
+#   work-centric parallel decomposition for dense matrix-matrix multiplication on the GPU*,
+#   PPoPP 2023, https://doi.org/10.1145/3572848.3577479
+# * Philippe Tillet, H. T. Kung and David Cox: *Triton: an intermediate language and compiler for
+#   tiled neural network computations*, MAPL 2019, https://doi.org/10.1145/3315508.3329973
