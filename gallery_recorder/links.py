@@ -23,8 +23,20 @@ SITE_BRANCH = "gh-pages"
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
+    app.connect("doctree-read", _remove_note)
     app.connect("html-page-context", _add_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _remove_note(app: Sphinx, doctree: nodes.document) -> None:
+    """Take sphinx-gallery's note off, which would begin each page and each search result.
+
+    It says where the downloads are; the templates say it beside the breadcrumbs.
+    """
+    del app
+    for note in list(doctree.findall(nodes.note)):
+        if "sphx-glr-download-link-note" in note["classes"]:
+            note.parent.remove(note)
 
 
 def _add_links(

@@ -215,7 +215,9 @@ def test_edit_links_lead_to_sources(site: Path) -> None:
 @pytest.mark.parametrize("tutorial", TUTORIALS)
 def test_colab_opens_the_published_notebook(site: Path, tutorial: str) -> None:
     soup = parsed(site / GALLERY / f"{tutorial}.html")
-    (colab,) = (a["href"] for a in soup.select(".wy-breadcrumbs-aside a") if "Colab" in a.text)
+    links = {a.get_text(): a["href"] for a in soup.select(".wy-breadcrumbs-aside a")}
+    assert links["Download"].removeprefix("#") in anchors(site / GALLERY / f"{tutorial}.html")
+    colab = links["Open in Colab"]
     path = colab.split("/blob/gh-pages/")[1].split("/", 1)[1]  # without the version
     assert (site / path).is_file()
 
@@ -293,7 +295,7 @@ def test_pages_are_light(site: Path) -> None:
     Figures are loaded when the reader comes near them. The search page comes after another one,
     and the API reference is one long page for each module.
     """
-    fonts = [site / "_static" / name for name in ("gallery-icons.woff2", "gallery-math.woff2")]
+    icons, letters = (site / "_static" / f"gallery-{name}.woff2" for name in ("icons", "math"))
     heavy = []
     for page in pages(site):
         files = {
@@ -302,7 +304,8 @@ def test_pages_are_light(site: Path) -> None:
             if element.get("loading") != "lazy" and "search" not in (element.get("rel") or [])
         }
         scripts = sum(path.stat().st_size for path in files if path.suffix == ".js")
-        whole = sum(path.stat().st_size for path in [page, *files, *fonts])
+        whole = sum(path.stat().st_size for path in [page, *files, icons])
+        whole += letters.stat().st_size if parsed(page).find("math") else 0
         light = whole <= FIRST_LOAD or page.parent.name == "python-api"
         if page.name != "search.html" and not (light and scripts <= SCRIPTS):
             heavy.append(f"{page.relative_to(site)}: {whole:,} bytes, scripts {scripts:,}")
