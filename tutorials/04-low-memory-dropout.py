@@ -77,6 +77,7 @@ def dropout_reference(x, x_keep, p):
 
 @triton.jit
 def dropout_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
+    """Scale what the mask keeps, zero the rest; one program works on BLOCK elements."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     x = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
@@ -139,12 +140,14 @@ class MaskDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, x_keep, p):
+        """Drop elements of *x*."""
         ctx.save_for_backward(x_keep)
         ctx.p = p
         return launch_dropout(x, x_keep, p)
 
     @staticmethod
     def backward(ctx, grad):
+        """Drop the same elements of the gradient."""
         (x_keep,) = ctx.saved_tensors
         return MaskDropout.apply(grad.contiguous(), x_keep, ctx.p), None, None
 
@@ -217,12 +220,12 @@ def bytes_kept(fn, n=1000):
     """Return the bytes an element that *fn* saves for the backward pass."""
     kept = []
 
-    def pack(saved):
+    def count(saved):
         kept.append(saved.nbytes)
         return saved
 
     x = torch.randn(n, device=DEVICE, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda saved: saved):
         fn(x)
     return sum(kept) / n
 
@@ -299,6 +302,7 @@ print("seed 0, counter 0:", *(f"{word:08x}" for word in words))
 
 @triton.jit(do_not_specialize=["seed"])
 def one_sample_kernel(x_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr):
+    """Draw a float for each element, and keep the element if it is at least p."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     x = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
@@ -417,6 +421,7 @@ def drop_threshold(p):
 
 @triton.jit(do_not_specialize=["seed", "threshold"])
 def seeded_dropout_kernel(x_ptr, out_ptr, n, seed, threshold, scale, BLOCK: tl.constexpr):
+    """Keep element i if word i % 4 of counter i // 4 is at least the threshold."""
     block = tl.program_id(0).to(tl.int64)
     offsets = block * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
@@ -459,11 +464,13 @@ class SeededDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, p, seed):
+        """Drop elements of *x*."""
         ctx.p, ctx.seed = p, seed
         return launch_seeded_dropout(x, p, seed)
 
     @staticmethod
     def backward(ctx, grad):
+        """Drop the same elements of the gradient, by drawing the mask again."""
         return SeededDropout.apply(grad.contiguous(), ctx.p, ctx.seed), None, None
 
 
@@ -734,25 +741,32 @@ else:
 # The GPU has to be timed, not Python. ``do_bench`` overwrites 256 MB before each call, to empty the
 # L2 cache, and Python gets ahead in the meantime. But calling an autograd function takes Python
 # longer than calling a plain one, and a fast GPU may be done with its 256 MB before Python is. Then
-# the GPU waits, with the clock running. So we write the same loop ourselves, with 1 GiB.
+# the GPU waits, with the clock running. So here is the same loop, with 1 GiB. All take turns after
+# every call.
 
 
-def measure(fn, n_bytes, calls=100):
-    """Return the median, 20th and 80th percentile of the rate of *fn*, in GB/s."""
+def measure(calls, n_bytes, rounds=100):
+    """Return {name: (median, 20th, 80th percentile)} of the rates of *calls*, in GB/s."""
     gpu = torch.get_device_module(DEVICE)
     other = torch.empty(2**30, dtype=torch.int8, device=DEVICE)
-    events = [[gpu.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]
-    for _ in range(10):
-        fn()  # the first call compiles
-    for start, end in events:
-        other.zero_()
-        start.record()
-        fn()
-        end.record()
+    events = {name: [] for name in calls}
+    for call in calls.values():
+        call()  # compiles the kernel
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
+            other.zero_()
+            start.record()
+            call()
+            end.record()
+            events[name].append((start, end))
     gpu.synchronize()
-    ms = torch.tensor([start.elapsed_time(end) for start, end in events])
-    quantiles = torch.tensor([0.5, 0.8, 0.2])  # the slow times are the low rates
-    return [n_bytes / t / 1e6 for t in ms.quantile(quantiles).tolist()]
+    times = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in events.items()}
+    quantiles = torch.tensor([0.5, 0.2, 0.8])
+    return {
+        name: (n_bytes / torch.tensor(ms) / 1e6).quantile(quantiles).tolist()
+        for name, ms in times.items()
+    }
 
 
 def benchmark(sizes, p=0.5, seed=123):
@@ -760,15 +774,15 @@ def benchmark(sizes, p=0.5, seed=123):
     rows = []
     for n in sizes:
         x = torch.randn(n, device=DEVICE)
-        providers = {
+        calls = {
             "triton": partial(seeded_dropout, x, p, seed),
             "triton, one sample a call": partial(one_sample_dropout, x, p, seed),
             "torch": partial(functional.dropout, x, p),
             "mask": partial(dropout, x, draw_mask(x, p), p),
             "copy": partial(torch.empty_like(x).copy_, x),
         }
-        for provider, fn in providers.items():
-            rows.append((n, provider, "GB/s", *measure(fn, 8 * n)))
+        for provider, rates in measure(calls, 8 * n).items():
+            rows.append((n, provider, "GB/s", *rates))
     return rows
 
 

@@ -34,6 +34,7 @@ DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cp
 
 @triton.jit(do_not_specialize=["threshold"])
 def seeded_rows_kernel(x_ptr, out_ptr, seeds_ptr, N, threshold, scale, BLOCK: tl.constexpr):
+    """Drop elements of one block of one row, with the seed of the row."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     columns = block * BLOCK + tl.arange(0, BLOCK)
@@ -68,12 +69,14 @@ class SeededRowsDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, p, seeds):
+        """Drop elements of *x*."""
         ctx.save_for_backward(seeds)
         ctx.p = p
         return launch_seeded_rows(x, p, seeds)
 
     @staticmethod
     def backward(ctx, grad):
+        """Drop the same elements of the gradient."""
         (seeds,) = ctx.saved_tensors
         return SeededRowsDropout.apply(grad.contiguous(), ctx.p, seeds), None, None
 
@@ -131,6 +134,7 @@ for which in (seeds, seeds[order]):
 
 @triton.jit(do_not_specialize=["seed", "threshold"])
 def seeded_dropout_kernel(x_ptr, out_ptr, n, seed, threshold, scale, BLOCK: tl.constexpr):
+    """Work as in the tutorial."""
     block = tl.program_id(0).to(tl.int64)
     offsets = block * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n

@@ -58,6 +58,7 @@ def projection_kernel(
     x_ptr, out_ptr, n, d, k, seed, threshold, scale,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
+    """Multiply rows of x by columns of R, which are made on the way."""
     rows = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     columns = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     quarter = tl.program_id(1) * (BLOCK_K // 4) + tl.arange(0, BLOCK_K // 4)

@@ -44,6 +44,7 @@ def strided_dropout_kernel(
     x_ptr, out_ptr, M, N, stride_m, stride_n, seed, threshold, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
+    """Drop elements of one tile of the matrix."""
     m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     block_n = tl.program_id(1).to(tl.int64)
     n = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -105,6 +106,7 @@ def strided_dropout(x, p, seed):
 
 @triton.jit(do_not_specialize=["seed", "threshold"])
 def seeded_dropout_kernel(x_ptr, out_ptr, n, seed, threshold, scale, BLOCK: tl.constexpr):
+    """Work as in the tutorial."""
     block = tl.program_id(0).to(tl.int64)
     offsets = block * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
