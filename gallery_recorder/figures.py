@@ -1,13 +1,15 @@
 """The figures of a tutorial: drawn by sphinx-gallery's scraper, kept in their smaller form.
 
 A figure is written as SVG, sharp at every size, and as PNG, which is smaller where there are
-many points. The smaller file is recorded. Drawing the same figure again gives the same bytes.
+many points. The smaller is recorded, by what it takes compressed, as git keeps it and servers
+send it. Drawing the same figure again gives the same bytes.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,7 @@ class FigureScraper:
         png = self._scratch / f"figure-{self.count:02d}.png"  # also what a thumbnail is made of
         figure.savefig(png, dpi=_PNG_DPI, metadata={"Software": None})
         kept = svg
-        if png.stat().st_size < svg.stat().st_size:
+        if png.stat().st_size < len(zlib.compress(svg.read_bytes())):
             kept = svg.with_suffix(".png")
             kept.write_bytes(png.read_bytes())
             svg.unlink()

@@ -331,6 +331,7 @@ def _environment(task: Task, staging: Staging) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUTF8": "1",
+        "PYTHONUNBUFFERED": "1",  # of C code as well: its output comes in order, crash or not
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
         "COLUMNS": "80",
