@@ -283,12 +283,12 @@ torch.manual_seed(0)
 shapes = [(0,), (1,), (5,), (1023,), (1024,), (1025,), (123, 5), (98432,)]
 if ON_GPU:
     shapes += [(1823, 781), (2**25 + 1,)]
-for dtype in (torch.float32, torch.float16, torch.float64, torch.int32):
+for dtype in (torch.float32, torch.float16, torch.int32):
     for shape in shapes:
         x = (100 * torch.randn(shape, device=DEVICE)).to(dtype)
         y = (100 * torch.randn(shape, device=DEVICE)).to(dtype)
         torch.testing.assert_close(add(x, y), add_reference(x, y), atol=0, rtol=0)
-print(f"add agrees with PyTorch, bit for bit, on {len(shapes)} shapes and 4 dtypes")
+print(f"add agrees with PyTorch, bit for bit, on {len(shapes)} shapes and 3 dtypes")
 
 # %%
 # And the errors, each with what it was given:
@@ -367,7 +367,7 @@ def measure(calls, n_bytes, rounds=5):
     times = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name] += triton.testing.do_bench(call, warmup=2, rep=6, return_mode="all")
+            times[name] += triton.testing.do_bench(call, warmup=1, rep=5, return_mode="all")
     quantiles = torch.tensor([0.5, 0.2, 0.8])
     return {
         name: (n_bytes / torch.tensor(ms) / 1e6).quantile(quantiles).tolist()
