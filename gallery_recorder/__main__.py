@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _record(options: argparse.Namespace) -> int:
     from gallery_recorder import recorder
     from gallery_recorder.progress import make_progress, report
+    from gallery_recorder.provenance import DeviceError
     from gallery_recorder.script import ScriptError
 
     try:
@@ -37,7 +38,7 @@ def _record(options: argparse.Namespace) -> int:
         )
     except ScriptError as error:
         return _complain(error, 2)
-    except recorder.NoDeviceError as error:
+    except DeviceError as error:
         return _complain(error, 1)
     print(report(outcomes))
     return recorder.exit_status(outcomes, stopped_by)

@@ -41,8 +41,16 @@ class Gpu(msgspec.Struct, frozen=True):
     compute_capability: str | None = None
 
 
+class DeviceError(Exception):
+    """The device that was asked for cannot be used; says why and what to do."""
+
+
 def find_gpus() -> list[Gpu]:
-    """The GPUs that this process may use, in their order; none where there is none."""
+    """The GPUs that this process may use, in their order; none where there is none.
+
+    Raises:
+        DeviceError: torch is there, and a driver, but torch cannot be asked.
+    """
     if not any(os.environ.get(name) is not None for name in VISIBLE_VARIABLES):
         with contextlib.suppress(Exception):  # no library, no driver, or partitioned GPUs
             return _gpus_by_nvml()
@@ -55,7 +63,7 @@ def find_gpus() -> list[Gpu]:
         env=os.environ | {"PYTHONPATH": python_path()},
     )
     if answer.returncode != 0:
-        raise RuntimeError(
+        raise DeviceError(
             f"torch could not be asked which GPUs there are:\n{answer.stderr.strip()}\n"
             "Check the installation of torch, or record with --device cpu."
         )

@@ -61,10 +61,6 @@ class Place:
         return self.gpu.name if self.gpu else INTERPRETER
 
 
-class NoDeviceError(Exception):
-    """There is no GPU where one was asked for."""
-
-
 def record(options: Options, progress: Progress) -> tuple[list[Outcome], int | None]:
     """Record the tutorials that *options* name; return what became of each, in their order.
 
@@ -73,7 +69,7 @@ def record(options: Options, progress: Progress) -> tuple[list[Outcome], int | N
 
     Raises:
         ScriptError: a name means no tutorial.
-        NoDeviceError: ``cuda`` was asked for and there is no GPU.
+        DeviceError: ``cuda`` was asked for and there is no GPU, or it cannot be used.
     """
     paths = select_scripts(options.tutorials, options.names)
     places = _places(options)
@@ -90,7 +86,7 @@ def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
 def _places(options: Options) -> list[Place]:
     gpus = provenance.find_gpus() if options.device != "cpu" else []
     if options.device == "cuda" and not gpus:
-        raise NoDeviceError(
+        raise provenance.DeviceError(
             "no GPU was found, and --device cuda asks for one. See whether `nvidia-smi` (or "
             "`rocm-smi`) lists it and whether torch.cuda.is_available(); --device cpu records in "
             "Triton's interpreter."

@@ -125,7 +125,7 @@ def test_the_command_line(room):
 def test_a_gpu_that_is_not_there_is_an_error(room, monkeypatch):
     room.write("01-a", "x = 1")
     monkeypatch.setattr(provenance, "find_gpus", list)
-    with pytest.raises(recorder.NoDeviceError, match="no GPU was found, and --device cuda"):
+    with pytest.raises(provenance.DeviceError, match="no GPU was found, and --device cuda"):
         room.record(device="cuda")
     if not provenance.find_gpus():
         hidden = os.environ | {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
