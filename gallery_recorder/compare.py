@@ -142,17 +142,26 @@ def read(path: Path) -> dict[str, dict[str, Measurement]]:
     return found
 
 
-def _ratios(old: Measurement, new: Measurement) -> tuple[float, float]:
-    """How many times as fast: by the medians, and within the spread."""
-    if old.unit in _RATES:
-        plain, generous = new.median / old.median, new.p80 / old.p20
-    elif old.unit in _TIMES:
-        plain, generous = old.median / new.median, old.p80 / new.p20
-    else:
+def is_rate(unit: str) -> bool:
+    """Whether more of *unit* is better; less is better of a time.
+
+    Raises:
+        CompareError: the unit is not known.
+    """
+    if unit not in _RATES | _TIMES:
         raise CompareError(
-            f"the unit {old.unit!r} is not known, so neither is which way is better. Known are "
+            f"the unit {unit!r} is not known, so neither is which way is better. Known are "
             f"{', '.join(sorted(_RATES | _TIMES))}."
         )
+    return unit in _RATES
+
+
+def _ratios(old: Measurement, new: Measurement) -> tuple[float, float]:
+    """How many times as fast: by the medians, and within the spread."""
+    if is_rate(old.unit):
+        plain, generous = new.median / old.median, new.p80 / old.p20
+    else:
+        plain, generous = old.median / new.median, old.p80 / new.p20
     return plain, plain if plain >= 1 else min(1.0, generous)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gallery_recorder.replay import Replayed
 
 #: Directives whose output depends on recordings or on tutorials' introductions.
-_DEPENDENT = (".. gallery-recordings::", ".. minigallery::")
+_DEPENDENT = (".. gallery-", ".. minigallery::")
 
 
 def setup(app: Sphinx) -> None:

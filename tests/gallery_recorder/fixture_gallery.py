@@ -7,12 +7,17 @@ made up, so that rendering can be tested by itself and fast.
 from __future__ import annotations
 
 import base64
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 
 from gallery_recorder import recording
 from gallery_recorder.script import load_script
+
+PROJECT = Path(__file__).parents[2]
 
 TUTORIAL = '''"""
 First kernel
@@ -42,8 +47,8 @@ SECTION = """# %%
 # Section {number}
 # ----------------
 #
-# A paragraph with a formula, :math:`x_{{{number}}} = 2^{{-{number}}}`, and ``code`` in it, as long as
-# the paragraphs of a tutorial are.
+# A paragraph with a formula, :math:`x_{{{number}}} = 2^{{-{number}}}`, and ``code`` in it,
+# as long as the paragraphs of a tutorial are.
 
 
 def step_{number}(values):
@@ -93,6 +98,9 @@ PNG = base64.b64decode(
 )
 
 
+SPEED = "size,provider,unit,median,p20,p80\n4,triton,GB/s,2,1,3\n"
+
+
 def make_gallery(
     root: Path,
     names: tuple[str, ...] = ("01-first", "02-second"),
@@ -117,7 +125,13 @@ def make_gallery(
     return root
 
 
-def make_recording(root: Path, name: str, device: str = "nvidia-h200") -> Path:
+def make_recording(
+    root: Path,
+    name: str,
+    device: str = "nvidia-h200",
+    recorded: str = "2026-11-20T12:00:00Z",
+    speed: str = SPEED,
+) -> Path:
     """Write a recording of the tutorial *name* as it is now; returns its folder."""
     interpreted = device == recording.INTERPRETER
     script = load_script(root / "tutorials" / f"{name}.py", root / "tutorials")
@@ -127,14 +141,14 @@ def make_recording(root: Path, name: str, device: str = "nvidia-h200") -> Path:
     staging.mkdir(parents=True)
     (staging / "figure-01.svg").write_text(SVG)
     (staging / "thumbnail.png").write_bytes(PNG)
-    (staging / "speed.csv").write_text("size,provider,unit,median,p20,p80\n4,triton,GB/s,2,1,3\n")
+    (staging / "speed.csv").write_text(speed)
     first, *middle, last = script.code
     content = recording.Recording(
         schema=recording.SCHEMA,
         tutorial=name,
         title=script.title,
         key=script.key,
-        run=recording.Run("2026-11-20T12:00:00Z", 12.5, 3 * 2**30, 2**30),
+        run=recording.Run(recorded, 12.5, 3 * 2**30, 2**30),
         provenance=recording.Provenance(
             device="the interpreter" if interpreted else "NVIDIA H200",
             kind="interpreter" if interpreted else "gpu",
@@ -178,6 +192,17 @@ def make_recording(root: Path, name: str, device: str = "nvidia-h200") -> Path:
     )
     recording.save(content, staging, folder)
     return folder
+
+
+def render(root: Path) -> None:
+    """Build the gallery's site into ``build/html``, warnings as errors."""
+    subprocess.run(
+        [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q"]
+        + ["-b", "html", "docs", "build/html"],  # noqa: RUF005
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        check=True,
+    )
 
 
 def change(folder: Path, **fields: object) -> None:

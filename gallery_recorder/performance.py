@@ -1,0 +1,359 @@
+"""The performance page: how each recorded benchmark does against its alternatives and ceilings.
+
+``.. gallery-performance::`` shows it, computed while rendering from the CSV files of the
+recordings; ``.. gallery-headlines::`` shows one line a benchmark, from the same numbers. They are
+also in the site as ``_static/performance.json``, described by ``_static/performance.schema.json``.
+
+In a benchmark, the providers whose name begins with ``triton`` are the tutorial's kernels; a comma
+after it names a step on the way to the final one. ``copy`` and vendor libraries are ceilings; the
+others are what a reader would call instead. A suffix such as ``+ leaky_relu`` is compared with the
+same suffix only.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import subprocess
+import tarfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
+
+import msgspec
+from docutils import nodes
+from msgspec import Meta
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from gallery_recorder import compare, recording
+from gallery_recorder.charts import Line, line_chart, sparkline
+from gallery_recorder.pages import ListedRecording, label, listed_recordings, readable_seconds
+
+#: Providers that nothing is expected to beat: a copy of the same bytes, the vendor's library.
+CEILINGS = ("copy", "cublas", "rocblas")
+
+#: As many earlier recordings of a benchmark as its sparkline shows.
+MAX_HISTORY = 30
+
+_Ratio = Annotated[float, Meta(gt=0)]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Our kernel's rate over another provider's, at each size, and the summary of it."""
+
+    provider: Annotated[str, Meta(description="the kernel of the tutorial")]
+    against: Annotated[str, Meta(description="what it is compared with")]
+    role: Literal["alternative", "ceiling"]
+    sizes: list[int]
+    ratios: list[_Ratio]
+    min: _Ratio
+    geometric_mean: _Ratio
+    max: _Ratio
+    min_at: int
+    max_at: int
+
+
+class Point(msgspec.Struct, frozen=True):
+    """The geometric means of an earlier recording, by the provider compared with."""
+
+    recorded: str
+    commit: str
+    geometric_means: dict[str, _Ratio]
+
+
+class Benchmark(msgspec.Struct, frozen=True):
+    """One benchmark on one device."""
+
+    tutorial: str
+    title: str
+    name: str
+    device: str
+    recorded: str
+    triton: str
+    torch: str
+    commit: str | None
+    seconds: Annotated[float, Meta(description="GPU seconds that recording the tutorial took")]
+    size: Annotated[str, Meta(description="the size that varies")]
+    comparisons: list[Comparison]
+    history: Annotated[list[Point], Meta(description="oldest first, this recording last")]
+
+
+class Performance(msgspec.Struct, frozen=True):
+    """Everything on the performance page."""
+
+    schema: Literal[1]
+    benchmarks: list[Benchmark]
+
+
+def setup(app: Sphinx) -> None:
+    """Register the directives and write the data; called by ``replay.setup``."""
+    for name, kind in (
+        ("gallery-performance", PerformanceDirective),
+        ("gallery-headlines", HeadlinesDirective),
+    ):
+        app.add_directive(name, type(kind.__name__, (kind,), {"app": app}))
+    app.connect("env-before-read-docs", _collect)
+    app.connect("build-finished", _write_data)
+
+
+def _collect(app: Sphinx, *_: object) -> None:
+    """Find the benchmarks of all recordings that are current on their device."""
+    found = [
+        benchmark
+        for item in listed_recordings(app)
+        if item.state in ("shown", "current") and not item.content.interpreted
+        for benchmark in benchmarks_of(item)
+    ]
+    app.gallery_performance = Performance(1, found)  # type: ignore[attr-defined]
+
+
+def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
+    """The benchmarks among the data files of a recording.
+
+    Raises:
+        CompareError: a CSV file cannot be read as a benchmark.
+    """
+    content = item.content
+    found = []
+    for name in [n for block in content.blocks for n in block.data if n.endswith(".csv")]:
+        size, comparisons = compare_providers(item.folder / name)
+        if comparisons:
+            found.append(
+                Benchmark(
+                    tutorial=item.name,
+                    title=content.title,
+                    name=Path(name).stem,
+                    device=content.provenance.device,
+                    recorded=content.run.recorded,
+                    triton=content.provenance.triton,
+                    torch=content.provenance.torch,
+                    commit=content.provenance.commit,
+                    seconds=content.run.seconds,
+                    size=size,
+                    comparisons=comparisons,
+                    history=history(item.folder, name),
+                )
+            )
+    return found
+
+
+def compare_providers(path: Path) -> tuple[str, list[Comparison]]:
+    """The size that varies in a benchmark file, and each kernel against each other provider."""
+    measured = compare.read(path)
+    if not measured:
+        return "", []  # a table of something else
+    column, sizes = _varying_size(measured)
+    comparisons = []
+    for ours in measured:
+        kernel, _, suffix = ours.partition(" + ")
+        if kernel != "triton":
+            continue
+        for other in measured:
+            name, _, its_suffix = other.partition(" + ")
+            if name.startswith("triton") or its_suffix != suffix:
+                continue
+            ratios = {
+                sizes[text]: _times_as_fast(at, measured[other][text])
+                for text, at in measured[ours].items()
+                if text in measured[other]
+            }
+            if ratios:
+                role = "ceiling" if name in CEILINGS else "alternative"
+                comparisons.append(_comparison(ours, other, role, ratios))
+    return column, comparisons
+
+
+def _times_as_fast(ours: compare.Measurement, theirs: compare.Measurement) -> float:
+    ratio = ours.median / theirs.median
+    return ratio if compare.is_rate(ours.unit) else 1 / ratio
+
+
+def _comparison(
+    ours: str, other: str, role: Literal["alternative", "ceiling"], ratios: dict[int, float]
+) -> Comparison:
+    worst, best = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
+    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    return Comparison(
+        provider=ours,
+        against=other,
+        role=role,
+        sizes=sorted(ratios),
+        ratios=[round(ratios[size], 4) for size in sorted(ratios)],
+        min=round(ratios[worst], 4),
+        geometric_mean=round(mean, 4),
+        max=round(ratios[best], 4),
+        min_at=worst,
+        max_at=best,
+    )
+
+
+def _varying_size(
+    measured: dict[str, dict[str, compare.Measurement]],
+) -> tuple[str, dict[str, int]]:
+    """The name of the last size column that varies, and its value for each ``M=…, N=…``."""
+    texts = list(dict.fromkeys(text for sizes in measured.values() for text in sizes))
+    rows = {text: dict(part.split("=") for part in text.split(", ")) for text in texts}
+    columns = list(rows[texts[0]])
+    varying = [c for c in columns if len({row[c] for row in rows.values()}) > 1] or columns
+    return varying[-1], {text: int(row[varying[-1]]) for text, row in rows.items()}
+
+
+# --- earlier recordings ---------------------------------------------------------------------------
+
+
+def history(folder: Path, name: str) -> list[Point]:
+    """The geometric means of the recordings that git holds for *folder*, oldest first.
+
+    Without git, or for a recording that is not committed yet, there is just what lies there.
+    """
+    points = [_point(folder, name, "")]
+    listed = _git(folder, "log", f"-{MAX_HISTORY}", "--format=%H", "--", recording.FILE_NAME)
+    for commit in (listed or b"").decode().split():
+        archive = _git(folder, "archive", commit, ".")
+        if archive is None:
+            continue
+        with TemporaryDirectory() as scratch:
+            with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+                packed.extractall(scratch, filter="data")
+            try:
+                points.append(_point(Path(scratch), name, commit))
+            except (recording.RecordingError, compare.CompareError, OSError):
+                continue  # of an older schema, or from before the benchmark
+    by_date = {point.recorded: point for point in reversed(points)}
+    return [by_date[date] for date in sorted(by_date)]
+
+
+def _point(folder: Path, name: str, commit: str) -> Point:
+    _, comparisons = compare_providers(folder / name)
+    return Point(
+        recorded=recording.load(folder).run.recorded,
+        commit=commit,
+        geometric_means={f"{c.provider} / {c.against}": c.geometric_mean for c in comparisons},
+    )
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    try:
+        made = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return made.stdout
+
+
+# --- on the page ----------------------------------------------------------------------------------
+
+
+class HeadlinesDirective(SphinxDirective):
+    """``.. gallery-headlines::``: for each benchmark, one line with its geometric means."""
+
+    app: Sphinx
+
+    def run(self) -> list[nodes.Node]:
+        """Write a list, or nothing where no recording has a benchmark."""
+        lines = []
+        data: Performance = self.app.gallery_performance  # type: ignore[attr-defined]
+        for item in data.benchmarks:
+            means = ", ".join(
+                f"**{c.geometric_mean:.2f}** of {c.against}" for c in item.comparisons
+            )
+            lines.append(f"* :doc:`{item.title} </{_docname(self.app, item)}>`: {means}")
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+class PerformanceDirective(SphinxDirective):
+    """``.. gallery-performance::``: a section for each benchmark, with table and plot."""
+
+    app: Sphinx
+
+    def run(self) -> list[nodes.Node]:
+        """Write it as reStructuredText, with the plots as inline SVG."""
+        data: Performance = self.app.gallery_performance  # type: ignore[attr-defined]
+        if not data.benchmarks:
+            return self.parse_text_to_nodes(
+                "No benchmark has been recorded on a GPU yet: `make record` does it."
+            )
+        sections = {}
+        for item in data.benchmarks:
+            sections.setdefault((item.tutorial, item.name), []).append(item)
+        text = "\n".join(self._section(items) for items in sections.values())
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+    def _section(self, items: list[Benchmark]) -> str:
+        first = items[0]
+        several = len({item.name for item in items}) > 1
+        heading = f"{first.title}: {first.name}" if several else first.title
+        rows = []
+        for item in items:
+            link = label(recording.slug(item.device), item.tutorial)
+            for c in item.comparisons:
+                ours = "" if c.provider == "triton" else f"{c.provider} / "
+                rows.append(
+                    [
+                        f":ref:`{item.device} <{link}>`",
+                        f"{ours}{c.against}" + (" (ceiling)" if c.role == "ceiling" else ""),
+                        f"{c.min:.2f} ({item.size} {c.min_at})",
+                        f"**{c.geometric_mean:.2f}**",
+                        f"{c.max:.2f} ({item.size} {c.max_at})",
+                        _course(item, f"{c.provider} / {c.against}"),
+                        item.recorded[:10],
+                    ]
+                )
+        head = ["GPU", "Against", "Minimum", "Geometric mean", "Maximum", "History", "Recorded"]
+        table = "\n".join(
+            [".. list-table::", "   :header-rows: 1", ""]
+            + ["   * - " + "\n     - ".join(row) for row in [head, *rows]]
+        )
+        versions = "; ".join(
+            f"{item.device}: Triton {item.triton}, PyTorch {item.torch}, "
+            f"{readable_seconds(item.seconds)} to record"
+            for item in items
+        )
+        plots = "\n\n".join(f".. raw:: html\n\n   {_chart(item)}" for item in items)
+        return "\n".join(
+            [
+                "",
+                heading,
+                "-" * len(heading),
+                "",
+                f":doc:`The page </{_docname(self.app, first)}>`. {versions}.",
+                "",
+                plots,
+                "",
+                table,
+                "",
+            ]
+        )
+
+
+def _course(item: Benchmark, comparison: str) -> str:
+    """The geometric means of *comparison* in the recordings so far, for a table's cell."""
+    values = [
+        p.geometric_means[comparison] for p in item.history if comparison in p.geometric_means
+    ]
+    if len(values) < 2:
+        return "first recording"
+    label = f"geometric means of {len(values)} recordings: {values[0]:.2f} to {values[-1]:.2f}"
+    return f".. raw:: html\n\n          {sparkline(values, label)}"
+
+
+def _chart(item: Benchmark) -> str:
+    return line_chart(
+        [Line(f"{c.provider} / {c.against}", c.sizes, c.ratios) for c in item.comparisons],
+        title=f"{item.title}, {item.device}: times as fast (higher is better, 1 is even)",
+        x_label=item.size,
+    )
+
+
+def _docname(app: Sphinx, item: Benchmark) -> str:
+    replayed = app.gallery_replayed.values()  # type: ignore[attr-defined]
+    return next(r.docname for r in replayed if r.script.name == item.tutorial)
+
+
+def _write_data(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.format == "html":
+        static = Path(app.outdir, "_static")
+        data = msgspec.json.encode(app.gallery_performance)  # type: ignore[attr-defined]
+        (static / "performance.json").write_bytes(msgspec.json.format(data, indent=1))
+        schema = msgspec.json.encode(msgspec.json.schema(Performance))
+        (static / "performance.schema.json").write_bytes(msgspec.json.format(schema, indent=1))

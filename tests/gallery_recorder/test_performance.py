@@ -1,0 +1,128 @@
+"""The performance page: its numbers come from the CSV files, and nothing on it looks empty."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import fixture_gallery
+import jsonschema
+import pytest
+
+from gallery_recorder import charts, performance
+
+HEAD = "M,N,provider,unit,median,p20,p80\n"
+
+
+def write(path: Path, *rows: str) -> Path:
+    path.write_text(HEAD + "".join(f"{row}\n" for row in rows))
+    return path
+
+
+def test_each_kernel_is_compared_with_the_others_of_its_suffix(tmp_path):
+    path = write(
+        tmp_path / "b.csv",
+        "7,256,triton,TFLOPS,4,4,4",
+        "7,256,cublas,TFLOPS,2,2,2",
+        "7,256,triton + relu,TFLOPS,3,3,3",
+        "7,256,cublas + relu,TFLOPS,1,1,1",
+        '7,256,"triton, one step",TFLOPS,1,1,1',
+        "7,512,triton,TFLOPS,1,1,1",
+        "7,512,cublas,TFLOPS,2,2,2",
+    )
+    size, found = performance.compare_providers(path)
+    assert size == "N"
+    assert [(c.provider, c.against, c.role) for c in found] == [
+        ("triton", "cublas", "ceiling"),
+        ("triton + relu", "cublas + relu", "ceiling"),
+    ]
+    plain = found[0]
+    assert (plain.sizes, plain.ratios) == ([256, 512], [2.0, 0.5])
+    assert (plain.min, plain.min_at, plain.max, plain.max_at) == (0.5, 512, 2.0, 256)
+    assert plain.geometric_mean == 1.0
+
+
+def test_less_time_is_faster(tmp_path):
+    path = write(tmp_path / "b.csv", "7,1,triton,ms,2,2,2", "7,1,torch,ms,6,6,6")
+    _, (found,) = performance.compare_providers(path)
+    assert found.ratios == [3.0]
+    assert found.role == "alternative"
+
+
+def test_a_table_of_something_else_is_no_benchmark(tmp_path):
+    (tmp_path / "b.csv").write_text("a,b\n1,2\n")
+    assert performance.compare_providers(tmp_path / "b.csv") == ("", [])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """A site with a performance page, of a gallery in git with two recordings of one tutorial."""
+    root = fixture_gallery.make_gallery(tmp_path_factory.mktemp("performance") / "g")
+    (root / "docs" / "performance.rst").write_text(
+        "Performance\n===========\n\n.. gallery-headlines::\n\n.. gallery-performance::\n"
+    )
+    index = root / "docs" / "index.rst"
+    index.write_text(index.read_text() + "   performance\n")
+    fixture_gallery.make_recording(root, "02-second", "interpreter")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(root)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for day, median in (("20", "2"), ("21", "3")):
+        fixture_gallery.make_recording(
+            root,
+            "01-first",
+            recorded=f"2026-11-{day}T12:00:00Z",
+            speed="size,provider,unit,median,p20,p80\n"
+            f"4,triton,GB/s,{median},1,9\n4,torch,GB/s,2,1,9\n",
+        )
+        subprocess.run([*git, "add", "recordings"], check=True)
+        subprocess.run([*git, "commit", "-qm", "Record"], check=True)
+    fixture_gallery.render(root)
+    return root / "build" / "html"
+
+
+def test_page_shows_ratios_chart_and_history(site):
+    html = (site / "performance.html").read_text()
+    assert "<strong>1.50</strong>" in html
+    assert "NVIDIA H200" in html
+    assert html.count('class="gallery-chart"') == 1
+    assert "geometric means of 2 recordings: 1.00 to 1.50" in html
+    assert 'href="tutorials/01-first.html"' in html
+
+
+def test_the_interpreter_is_no_benchmark(site):
+    assert "the interpreter" not in (site / "performance.html").read_text()
+
+
+def test_data_follows_its_schema(site):
+    data = json.loads((site / "_static" / "performance.json").read_text())
+    schema = json.loads((site / "_static" / "performance.schema.json").read_text())
+    jsonschema.validate(data, schema)
+    (benchmark,) = data["benchmarks"]
+    assert benchmark["device"] == "NVIDIA H200"
+    assert [point["geometric_means"] for point in benchmark["history"]] == [
+        {"triton / torch": 1.0},
+        {"triton / torch": 1.5},
+    ]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(5,), (256, 384), tuple(2**i for i in range(12, 28)), tuple(128 * i for i in range(2, 100))],
+)
+def test_charts_are_whole_within_their_frame(sizes):
+    line = charts.Line("a <b> & c", sizes, [0.5 + i / len(sizes) for i in range(len(sizes))])
+    html = charts.line_chart([line, line], "Title & more", "size")
+    figure = ElementTree.fromstring(html)
+    for polyline in figure.iter("polyline"):
+        for point in polyline.get("points").split():
+            x, y = map(float, point.split(","))
+            assert 46 <= x <= 644
+            assert 12 <= y <= 228
+    assert "\n" not in html
+
+
+def test_sparkline_needs_two_values():
+    assert charts.sparkline([1.0], "one") == ""
+    ElementTree.fromstring(charts.sparkline([1.0, 1.0, 2.0], "three & more"))
