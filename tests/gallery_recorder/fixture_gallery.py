@@ -198,7 +198,7 @@ def render(root: Path) -> None:
     """Build the gallery's site into ``build/html``, warnings as errors."""
     subprocess.run(
         [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q"]
-        + ["-b", "html", "docs", "build/html"],  # noqa: RUF005
+        + ["-b", "html", "docs", "build/html"],
         cwd=root,
         env=os.environ | {"PYTHONPATH": str(PROJECT)},
         check=True,
