@@ -17,11 +17,15 @@ extensions = [
     "gallery_recorder.reference",
     "gallery_recorder.release",
     "sphinx_copybutton",
+    "sphinxcontrib.bibtex",
 ]
 templates_path = ["docs/_templates"]
 exclude_patterns = ["_templates", "getting-started/tutorials/**/GALLERY_HEADER.rst"]
 nitpicky = True
 html_math_renderer = "mathml"
+bibtex_bibfiles = ["docs/programming-guide/references.bib"]
+bibtex_default_style = "plain"
+bibtex_reference_style = "author_year"
 
 # --- tutorials and their recordings ------------------------------------------------------------
 
@@ -45,7 +49,7 @@ sphinx_gallery_conf = {
 
 html_theme = "sphinx_rtd_theme"
 html_static_path = ["docs/_static"]
-html_css_files = ["custom.css", "versions.css"]
+html_css_files = ["custom.css", "versions.css", "reference.css"]
 html_js_files = ["versions.js", ("scroll.js", {"defer": "defer"})]
 html_logo = "docs/_static/logo.svg"
 html_favicon = "docs/_static/favicon.svg"
