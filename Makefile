@@ -8,7 +8,15 @@ DEVICE  ?= auto
 FORCE   ?=
 OLD     ?=
 NEW     ?= recordings
+REPORT  ?=
 PORT    ?= 8000
+SITE    ?=
+VERSION ?=
+OVERWRITE ?=
+YES     ?=
+BRANCH  ?= recordings/new
+# Recipes take these as "$$VERSION": a name from outside is never read as a command.
+export SITE VERSION BRANCH REPORT
 
 ifdef PYTHON
   PY     := $(PYTHON)
@@ -25,7 +33,8 @@ endif
 SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
 
-.PHONY: help html record status check compare test lint linkcheck bench serve clean
+.PHONY: help html record status check compare test lint actionlint linkcheck bench serve
+.PHONY: publish unpublish pages propose clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | \
@@ -51,8 +60,25 @@ status: $(RENDER) ## say which recordings are current, stale or missing
 check: $(RENDER) ## fail where a tutorial lacks a current recording of the reference device
 	@$(GALLERY) status --check
 
-compare: $(RENDER) ## the benchmarks of two recordings, or folders of them: OLD=dir NEW=dir
-	@$(GALLERY) compare $(OLD) $(NEW)
+compare: $(RENDER) ## benchmarks of two recordings, or folders of them: OLD=dir (else as committed) NEW=dir REPORT=file
+	@mkdir -p build
+ifeq ($(OLD),)
+	@rm -rf build/committed && mkdir -p build/committed/recordings
+	@git archive HEAD recordings 2>/dev/null | tar -x -C build/committed 2>/dev/null || true
+endif
+	@$(GALLERY) compare $(or $(OLD),build/committed/recordings) $(NEW) $(if $(REPORT),>$(REPORT) 2>&1 || true)
+
+propose: ## open a pull request with the recordings in the work tree: REPORT=file BRANCH=name
+	@.github/propose.sh "$$BRANCH" "$$REPORT"
+
+publish: $(RENDER) ## put build/html into a site of versions: SITE=dir VERSION=v1.0.0 OVERWRITE=1
+	@$(GALLERY) publish build/html "$$SITE" --version "$$VERSION" $(if $(OVERWRITE),--overwrite)
+
+unpublish: $(RENDER) ## take a version out of a site, after asking: SITE=dir VERSION=v1.0.0 YES=1
+	@$(GALLERY) unpublish "$$SITE" --version "$$VERSION" $(if $(YES),--yes)
+
+pages: $(RENDER) ## publish build/html to the branch that GitHub Pages serves: VERSION=v1.0.0
+	@.github/pages.sh "$$VERSION"
 
 test: $(TEST) lint ## run the linters and all tests
 	$(PY) -m pytest
@@ -61,6 +87,12 @@ lint: $(TEST) ## run the linters alone
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m sphinxlint --enable all --disable line-too-long docs/*.rst docs/getting-started/*.rst README.md
+	@PATH="$(dir $(PY)):$$PATH" zizmor --offline --no-progress --quiet .github/workflows
+	@PATH="$(dir $(PY)):$$PATH"; if command -v actionlint >/dev/null; then actionlint; else \
+	  echo "actionlint is not installed, so workflows were checked by zizmor alone: make actionlint"; fi
+
+actionlint: .venv/installed-workflows ## install actionlint, from GitHub, and lint the workflows
+	PATH="$(dir $(PY)):$$PATH" actionlint
 
 linkcheck: $(RENDER) ## try every link that leaves the site
 	$(SPHINX) -b linkcheck docs build/linkcheck

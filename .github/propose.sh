@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Open a pull request with the recordings in the work tree, or renew the one that is open:
+# propose.sh BRANCH REPORT, with the comparison in the file REPORT as its text.
+set -euo pipefail
+branch=$1
+report=$2
+
+text=$(mktemp)
+{
+  echo "Recordings made from $(git rev-parse --short HEAD)."
+  echo '```'
+  cat "$report"
+  echo '```'
+  # GitHub starts no workflow for what a workflow opens.
+  echo "Close and reopen this pull request to have it checked."
+} >"$text"
+
+git add --all recordings
+if git diff --cached --quiet; then
+  echo "Nothing was recorded: every recording is as it was."
+  exit
+fi
+if [ -n "${CI:-}" ]; then
+  gh auth setup-git
+  git config user.name "$GITHUB_ACTOR"
+  git config user.email "$GITHUB_ACTOR@users.noreply.github.com"
+fi
+git switch --quiet --force-create "$branch"
+git commit --quiet --message "Record tutorials"
+git push --quiet --force origin "$branch"
+gh pr edit "$branch" --body-file "$text" 2>/dev/null ||
+  gh pr create --head "$branch" --title "Recordings: ${branch#recordings/}" --body-file "$text"
