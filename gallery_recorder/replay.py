@@ -204,6 +204,7 @@ def _output(item: Replayed, block: recording.Block, images: Any, data_dir: Path)
             f"   :alt: {' '.join(figure.alt.split())}\n"
             f"   :width: {figure.width}\n"
             f"   :height: {figure.height}\n"
+            "   :loading: lazy\n"
             "   :class: sphx-glr-single-img\n"
         )
     text = block.stdout
