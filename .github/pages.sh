@@ -6,18 +6,21 @@ site=build/pages
 
 if [ -n "${CI:-}" ]; then
   gh auth setup-git
-  git config user.name "$GITHUB_ACTOR"
-  git config user.email "$GITHUB_ACTOR@users.noreply.github.com"
+  git config --global user.name "$GITHUB_ACTOR"
+  git config --global user.email "$GITHUB_ACTOR@users.noreply.github.com"
 fi
-git worktree remove --force "$site" 2>/dev/null || true
-git worktree prune
-if git fetch --quiet --depth 1 origin gh-pages 2>/dev/null; then
-  git worktree add --quiet --force -B gh-pages "$site" FETCH_HEAD
-else
-  git worktree add --quiet --orphan -b gh-pages "$site"
+rm -rf "$site"
+git init --quiet --initial-branch gh-pages "$site"
+git -C "$site" remote add origin "$(git remote get-url origin)"
+if git ls-remote --exit-code origin refs/heads/gh-pages >/dev/null; then
+  git -C "$site" pull --quiet --depth 1 origin gh-pages
 fi
 SITE=$site VERSION=$version make --no-print-directory publish
 
 git -C "$site" add --all
+if git -C "$site" diff --cached --quiet; then
+  echo "The branch gh-pages has this already."
+  exit
+fi
 git -C "$site" commit --quiet --message "Publish $version, built from $(git rev-parse --short HEAD)"
 git -C "$site" push --quiet origin gh-pages
