@@ -21,6 +21,7 @@ _MARKUP = re.compile(
     r":(?:code|math):`[^`]*`|``.*?``|`[^`]+`_|\*\w[^*\n]*\*"
     r"|(?P<role>:(?:py:)?(?:class|func|meth|mod|obj):`~?(?P<name>[^`]+)`)"
     r"|`(?P<quoted>[^`]+)`"
+    r'|(?P<string>"[^"\s]*")'  # a value such as ".ca"; in prose its quotes would become curly
     r"|(?P<star>(?<!\*)\*(?!\*))",
     re.DOTALL,
 )
@@ -114,6 +115,8 @@ def _repair(found: re.Match[str], resolve: Resolver) -> str:
         return _reference(found["name"], resolve)
     if found["quoted"]:
         return f"``{found['quoted']}``"
+    if found["string"]:
+        return f"``{found['string']}``"
     return r"\*" if found["star"] else found.group()
 
 

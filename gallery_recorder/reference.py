@@ -108,6 +108,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("api-index", IndexDirective)
     app.add_directive("automodules", ModulesDirective)
     app.add_node(index_node)
+    app.connect("builder-inited", _name_decorators, priority=600)  # sphinx-gallery generates at 500
     app.connect("builder-inited", lambda app: _load(app, reference), priority=600)
     app.connect("env-get-outdated", lambda app, env, *_: _outdated(env, reference))
     app.connect("doctree-read", _fill_index)
@@ -138,6 +139,19 @@ def _load(app: Sphinx, reference: Reference) -> None:
                 },
                 key=lambda use: (use[0].count("/"), use[0]),
             )
+
+
+def _name_decorators(app: Sphinx) -> None:
+    """Let ``@triton.jit`` be a link too.
+
+    sphinx-gallery looks up names as they are highlighted, and there the sign belongs to the name.
+    """
+    for folder in getattr(app.config, "sphinx_gallery_conf", {}).get("gallery_dirs", ()):
+        for path in Path(app.srcdir, folder).rglob("*.codeobj.json"):
+            names = json.loads(path.read_text(encoding="utf-8"))
+            decorators = {f"@{name}": names[name] for name in names if f"@{name}" not in names}
+            if decorators and not any(name.startswith("@") for name in names):
+                path.write_text(json.dumps(names | decorators), encoding="utf-8")
 
 
 def _outdated(env: BuildEnvironment, reference: Reference) -> list[str]:

@@ -131,7 +131,11 @@ def test_words_of_ours_are_marked(site):
 
 def test_code_of_tutorials_links_to_entries_and_back(site):
     tutorial = (site / "getting-started" / "tutorials" / "01-vector-add.html").read_text()
-    for target in ("triton.language.html#triton.language.load", "triton.html#triton.cdiv"):
+    for target in (
+        "triton.language.html#triton.language.load",
+        "triton.html#triton.cdiv",
+        "triton.html#triton.jit",  # a decorator
+    ):
         assert f'href="../../python-api/{target}"' in tutorial
     load = entry_html(site, "triton.language", "triton.language.load")
     assert 'href="../getting-started/tutorials/01-vector-add.html"' in load

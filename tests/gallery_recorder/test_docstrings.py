@@ -46,6 +46,12 @@ def test_literal_blocks_are_left_alone():
     assert parse(text).body == text.rstrip()
 
 
+def test_values_in_quotes_are_code():
+    assert parse('one of {"", ".ca"}, ``"x"``, "two words"').body == (
+        'one of {``""``, ``".ca"``}, ``"x"``, "two words"'
+    )
+
+
 def test_a_lone_star_is_escaped():
     assert parse("a *.ttgir file").body == r"a \*.ttgir file"
 

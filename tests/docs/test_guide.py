@@ -1,0 +1,72 @@
+"""The programming guide: its figures, its code and its bibliography are what they claim to be."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+GUIDE = Path(__file__).parents[2] / "docs" / "programming-guide"
+
+CHECK = """
+import torch, triton
+import triton.language as tl
+
+{kernel}
+
+for m, n, k in [(16, 16, 16), (33, 18, 5), (1, 40, 70)]:
+    a, b = torch.randn(m, k).half(), torch.randn(k, n).half()
+    c = torch.full((m, n), float("nan"))
+    matmul[(triton.cdiv(m, 16), triton.cdiv(n, 16))](a, b, c, m, n, k, T=16)
+    # fp16 products are exact in fp32; the order of at most 70 additions differs.
+    torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-5, atol=1e-4)
+"""
+
+
+def test_the_blocked_program_is_right(tmp_path):
+    text = (GUIDE / "chapter-1" / "introduction.rst").read_text()
+    kernel = re.search(r"\.\. code-block:: python\n\n((?: {9}.*\n|\n)+)", text).group(1)
+    script = tmp_path / "check.py"
+    script.write_text(CHECK.format(kernel=dedent(kernel)))
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_figures_are_what_the_script_draws(tmp_path):
+    script = (GUIDE / "draw_figures.py").read_text()
+    (tmp_path / "draw_figures.py").write_text(script)
+    subprocess.run([sys.executable, "draw_figures.py"], cwd=tmp_path, check=True)
+    drawn = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
+    committed = {path.name: path.read_text() for path in (GUIDE / "figures").iterdir()}
+    assert drawn == committed, "draw them again: python docs/programming-guide/draw_figures.py"
+
+
+def test_every_reference_is_cited_and_complete():
+    entries = re.findall(r"^@\w+\{(\w+),(.*?)^\}", bibliography(), re.MULTILINE | re.DOTALL)
+    cited = {
+        key
+        for path in GUIDE.rglob("*.rst")
+        for keys in re.findall(r":cite:`([^`]+)`", path.read_text())
+        for key in keys.split(",")
+    }
+    assert {key for key, _ in entries} == cited
+    for key, fields in entries:
+        for field in ("author", "title", "year"):
+            assert re.search(rf"^\s+{field}\s+= \{{", fields, re.MULTILINE), (key, field)
+        assert re.search(r"^\s+(doi|url)\s+=", fields, re.MULTILINE), key
+
+
+def bibliography() -> str:
+    return (GUIDE / "references.bib").read_text()
+
+
+def test_no_measured_numbers_in_the_guide():
+    """What a kernel reaches is in recordings; the guide explains."""
+    for path in GUIDE.rglob("*.rst"):
+        assert not re.search(r"\d\s*(GB/s|TFLOPS|µs|ms)\b", path.read_text()), path
