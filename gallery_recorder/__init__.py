@@ -5,8 +5,16 @@ The modules, in the order the data flows:
 ``script``      a tutorial's file: its blocks, title, settings and the key of its code
 ``recording``   the recording: its format on disk, loading with validation, saving in one step
 ``recorder``    which tutorials to record, and the report of how it went
+``needs``       what a tutorial asks for in its file: time, and the GPU that it needs
+``scheduler``   which tutorial runs where and when
+``lock``        between recorders: of one recording, and of one GPU
+``progress``    what is told meanwhile, and the report
 ``runner``      one tutorial in one process: time limit, process group, nothing left behind
+``job``         what the runner and that process tell each other
 ``child``       what runs inside that process: sphinx-gallery's executor and scrapers
+``figures``     the plots and the thumbnail
+``guard``       files are written in the working directory only
+``text``        what is kept of printed text
 ``provenance``  the machine that a recording was made on
 ``status``      which recordings are current, stale or missing
 ``compare``     the benchmarks of two recordings, side by side

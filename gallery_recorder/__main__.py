@@ -12,7 +12,10 @@ from gallery_recorder import publish
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 done, 1 a tutorial failed or a check did not hold, 2 wrong usage."""
     options = _parser().parse_args(arguments)
-    return options.command(options)
+    try:
+        return options.command(options)
+    except KeyboardInterrupt:  # before anything is recorded; later the recorder sees to it
+        return 130
 
 
 def _record(options: argparse.Namespace) -> int:

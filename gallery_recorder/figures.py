@@ -116,4 +116,6 @@ def _on_white(transparent: Path, opaque: Path) -> None:
     with Image.open(transparent) as image:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
-        Image.alpha_composite(white, image).convert("RGB").save(opaque, optimize=True)
+        flat = Image.alpha_composite(white, image).convert("RGB")
+        # A plot has few colours; naming them halves the file.
+        flat.quantize(256, dither=Image.Dither.NONE).save(opaque, optimize=True)

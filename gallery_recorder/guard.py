@@ -77,7 +77,7 @@ class Guard:
 
 def caches() -> list[Path]:
     """The folders in which torch, triton, CUDA and matplotlib keep what they compiled."""
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))
     named = ("TRITON_HOME", "TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "XDG_CACHE_HOME", "MPLCONFIGDIR")
     named += ("CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR")
     return [

@@ -14,7 +14,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -129,17 +129,26 @@ def gpu_state(own_processes: int = 0) -> GpuState | None:
     try:
         with _nvml() as nvml:
             gpu = _leased_gpu(nvml)
+
+            def ask(question: Callable[..., Any], *what: Any) -> Any:
+                try:
+                    return question(gpu, *what)
+                except nvml.NVMLError:  # this GPU does not tell, or not in this container
+                    return None
+
+            power = ask(nvml.nvmlDeviceGetPowerUsage)
+            processes = ask(nvml.nvmlDeviceGetComputeRunningProcesses)
             return GpuState(
-                sm_clock=nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-                memory_clock=nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
-                temperature=nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
-                power=round(nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
-                throttling=_throttling(nvml, gpu),
-                other_processes=max(
-                    0, len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)) - own_processes
+                sm_clock=ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+                memory_clock=ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+                temperature=ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+                power=None if power is None else round(power / 1000),
+                throttling=_names_of(ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons), nvml),
+                other_processes=(
+                    None if processes is None else max(0, len(processes) - own_processes)
                 ),
             )
-    except Exception:  # no such library, or a GPU or a container in which it may not look
+    except Exception:  # there is no such library, or no driver that it works with
         return None
 
 
@@ -244,9 +253,8 @@ def _leased_gpu(nvml: Any) -> Any:
     return nvml.nvmlDeviceGetHandleByUUID(name)
 
 
-def _throttling(nvml: Any, gpu: Any) -> tuple[str, ...]:
-    """The reasons for which the driver holds the clocks down just now; idleness is none."""
-    reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+def _names_of(reasons: int | None, nvml: Any) -> tuple[str, ...]:
+    """The reasons for which the driver holds the clocks down, by name; idleness is none."""
     names = {
         "power cap": nvml.nvmlClocksThrottleReasonSwPowerCap,
         "hardware slowdown": nvml.nvmlClocksThrottleReasonHwSlowdown,
@@ -254,7 +262,7 @@ def _throttling(nvml: Any, gpu: Any) -> tuple[str, ...]:
         "hardware thermal slowdown": nvml.nvmlClocksThrottleReasonHwThermalSlowdown,
         "power brake": nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
     }
-    return tuple(name for name, bit in names.items() if reasons & bit)
+    return tuple(name for name, bit in names.items() if (reasons or 0) & bit)
 
 
 # --- asking torch, in a process of its own ----------------------------------------------------

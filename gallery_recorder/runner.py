@@ -302,7 +302,11 @@ class _Child:
         with contextlib.suppress(OSError):
             copied = re.escape(f'"{self._staging.work / self._task.path.name}"')
             text = self._staging.stack.read_text(errors="replace")
-            return [int(n) for n in re.findall(rf"File {copied}, line (\d+)", text)]
+            threads = re.split(r"\n(?=Thread |Current thread )", text)
+            threads.sort(key=lambda thread: not thread.startswith("Current thread"))
+            for thread in threads:
+                if lines := re.findall(rf"File {copied}, line (\d+)", thread):
+                    return [int(line) for line in lines]
         return []
 
     def _last_words(self) -> str:

@@ -72,7 +72,11 @@ class Paths:
 def machine_paths() -> dict[Path, str]:
     """Where this Python, its packages and its user live, and what to call that."""
     library = Path(sysconfig.get_path("stdlib"))
-    found = {Path.home(): "~", Path(sys.prefix): "<python>", Path(sys.base_prefix): "<python>"}
+    found = {
+        Path(os.path.expanduser("~")): "~",
+        Path(sys.prefix): "<python>",
+        Path(sys.base_prefix): "<python>",
+    }
     found |= {Path(p): "<packages>" for p in sys.path if os.path.isabs(p)}
     found |= {library: "<python>/lib", library / "lib-dynload": "<python>/lib/lib-dynload"}
     # /usr is the same everywhere, and a name for it would be a puzzle.

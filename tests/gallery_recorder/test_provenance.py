@@ -15,6 +15,7 @@ import pytest
 
 from gallery_recorder import provenance
 from gallery_recorder.provenance import Gpu
+from gallery_recorder.recording import GpuState
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,10 @@ class Nvml(ModuleType):
     nvmlClocksThrottleReasonHwThermalSlowdown = 0x40
     nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 0x80
 
-    class NVMLError_NotSupported(Exception):
+    class NVMLError(Exception):
+        pass
+
+    class NVMLError_NotSupported(NVMLError):
         pass
 
     def __init__(self, partitioned=False):
@@ -159,6 +163,18 @@ def test_the_state_of_the_leased_gpu(monkeypatch):
     assert provenance.gpu_state().temperature == 40
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert provenance.gpu_state() is None
+
+
+def test_what_the_gpu_does_not_tell_is_left_out(monkeypatch):
+    nvml = Nvml()
+
+    def refuse(*_):
+        raise nvml.NVMLError_NotSupported
+
+    nvml.nvmlDeviceGetPowerUsage = nvml.nvmlDeviceGetComputeRunningProcesses = refuse
+    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = refuse
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert provenance.gpu_state() == GpuState(1980, 3201, 40)
 
 
 def test_the_provenance_of_a_gpu(monkeypatch):
