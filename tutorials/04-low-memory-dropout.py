@@ -581,17 +581,16 @@ def expected_mask(n, p, seed):
 
 
 sizes = [1, 5, 123, 1024, 4099] + ([1_000_003] if ON_GPU else [])
-seeds = [0, 1, 123, 2**31, 2**32 + 1, 2**64 - 1]
-for n in sizes:
+seeds = [0, 1, 2**31, 2**32 + 1, 2**64 - 1]
+for n, seed in [(n, 123) for n in sizes] + [(4099, seed) for seed in seeds]:
     x = torch.randn(n, device=DEVICE)
-    for seed in seeds:
-        y = seeded_dropout(x, 0.3, seed)
-        # Dropped elements must be exact zeros. The others are x * (1 / 0.7) where the reference
-        # has x / 0.7: two roundings instead of one, well within the default tolerance of fp32.
-        torch.testing.assert_close(y, dropout_reference(x, expected_mask(n, 0.3, seed), 0.3))
-        for block in (128, 4096):
-            assert torch.equal(y, launch_seeded_dropout(x, 0.3, seed, block)), (n, seed, block)
-print(f"The masks are those of the rule, for {len(sizes)} sizes, {len(seeds)} seeds and 3 blocks")
+    y = seeded_dropout(x, 0.3, seed)
+    # Dropped elements must be exact zeros. The others are x * (1 / 0.7) where the reference has
+    # x / 0.7: two roundings instead of one, well within the default tolerance of fp32.
+    torch.testing.assert_close(y, dropout_reference(x, expected_mask(n, 0.3, seed), 0.3))
+for block in (64, 256, 4096):
+    assert torch.equal(y, launch_seeded_dropout(x, 0.3, seed, block)), f"blocks of {block}"
+print(f"The mask is that of the rule, for {len(sizes)} sizes, {1 + len(seeds)} seeds and 4 blocks")
 
 # %%
 # Next, both kernels in all dtypes, up to the bounds of ``p``. There are infinities and NaNs in the
