@@ -501,21 +501,21 @@ else:
 # The takeaways, computed from the rows above:
 
 
-def print_ratios(rows, ours, others):
-    """Print minimum, geometric mean and maximum of the rate of *ours* over each of *others*."""
+def print_ratio(rows, label, ours, other):
+    """Print minimum, geometric mean and maximum of the rate of *ours* over that of *other*."""
     rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
-    for other in others:
-        ratio = {n: rate[n, ours] / rate[n, other] for n, _ in rate}
-        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
-        mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        print(
-            f"{ours} / {other:6s} min {ratio[low]:.2f} (n={low})   geometric mean {mean:.2f}   "
-            f"max {ratio[high]:.2f} (n={high})"
-        )
+    ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
+    low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
+    mean = math.prod(ratio.values()) ** (1 / len(ratio))
+    print(
+        f"{label:15s}  min {ratio[low]:.2f} (n={low})   geometric mean {mean:.2f}   "
+        f"max {ratio[high]:.2f} (n={high})"
+    )
 
 
 if ON_GPU:
-    print_ratios(rows, "triton", ["torch", "copy"])
+    for other in ("torch", "copy"):
+        print_ratio(rows, f"triton / {other}", "triton", other)
     peak = max(median for _, provider, _, median, _, _ in rows if provider == "copy")
     balance = launch_ms * 1e6 * peak / bytes_moved(1)
     print(f"launch and moving take equally long at {balance:,.0f} elements")
