@@ -805,7 +805,7 @@ def check(a, b, activation="", plan=None):
     if activation == "leaky_relu":
         expected = torch.nn.functional.leaky_relu(expected)
     rounding = torch.finfo(a.dtype).eps  # one unit in the last place
-    summing = 2**-22 * a.shape[1]  # K times two bits more than fp32 rounds away
+    summing = 2**-20 * a.shape[1]  # K times four bits more than fp32 rounds away
     torch.testing.assert_close(got.double(), expected, rtol=rounding, atol=summing)
 
 
@@ -863,15 +863,29 @@ for wrong in (b.double(), b.to(torch.float32), b[0], a, b.cpu().numpy()):
 # LeakyReLU, fused by us and as a second operation after the library's product. At a few sizes go
 # with them the plans that this page went through on its way, to see what each idea brought.
 #
-# As on the pages before, every call starts with a cold L2 cache, and all take turns.
+# As on the pages before, events take the time on the GPU, every call starts with a cold L2 cache,
+# and all take turns. Overwriting a gibibyte before each call does two things: it flushes the cache,
+# and it keeps the GPU busy for long enough that Python is always ahead with its launches. That
+# matters here: to make six descriptors can take Python longer than a small product takes the GPU.
 
 
-def measure(calls, ops, rounds=3):
+def measure(calls, ops, rounds=50):
     """Return {name: (median, 20th, 80th percentile)} of the rates of *calls*, in TFLOPS."""
-    times = {name: [] for name in calls}
+    gpu = torch.get_device_module(DEVICE)
+    other = torch.empty(2**30, dtype=torch.int8, device=DEVICE)
+    events = {name: [] for name in calls}
+    for call in calls.values():
+        call()  # compiles the kernel
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name] += triton.testing.do_bench(call, warmup=2, rep=8, return_mode="all")
+            start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
+            other.zero_()
+            start.record()
+            call()
+            end.record()
+            events[name].append((start, end))
+    gpu.synchronize()
+    times = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in events.items()}
     quantiles = torch.tensor([0.5, 0.2, 0.8])
     return {
         name: (ops / torch.tensor(ms) / 1e9).quantile(quantiles).tolist()
