@@ -1,0 +1,66 @@
+"""Recording: what the recorder adds to a tutorial, and how well it fills its places.
+
+*child* is a Python that imports what executes a tutorial and ends; nobody can do without that.
+*overhead* is what a tutorial of one short statement takes beyond it. The schedule is simulated:
+the real scheduler, and 400 tutorials of 15 to 45 seconds that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tabulate import tabulate
+
+from benchmarks._process import cost_of
+from gallery_recorder.scheduler import Scheduler
+
+ROOT = Path(__file__).parents[1]
+TUTORIAL = '"""\nA title\n=======\n"""\n\n# %%\n# A sentence.\n\nx = 1\n'
+
+
+def main() -> None:
+    """Print two tables."""
+    child = min(
+        cost_of([sys.executable, "-c", "import gallery_recorder.child"], cwd=ROOT).wall
+        for _ in range(5)
+    )
+    rows = []
+    for count in (1, 10, 40):
+        with tempfile.TemporaryDirectory() as folder:
+            tutorials = Path(folder, "tutorials")
+            tutorials.mkdir()
+            for number in range(count):
+                (tutorials / f"{number:03}-tutorial.py").write_text(TUTORIAL)
+            command = ["-m", "gallery_recorder", "record", "--device", "cpu", "--jobs", "1"]
+            command += ["--tutorials", str(tutorials), "--recordings", str(Path(folder, "made"))]
+            cost = cost_of([sys.executable, *command], cwd=ROOT)
+            each = cost.wall / count
+            rows.append((count, cost.wall, each, child, each - child, cost.memory))
+    head = ("tutorials", "wall s", "each s", "child s", "overhead s", "MiB")
+    print(tabulate(rows, head, floatfmt=("", ".2f", ".3f", ".3f", ".3f", ".0f")))
+    print()
+    seconds = {number: random.Random(number).uniform(15, 45) for number in range(400)}
+    rows = []
+    for places in (1, 8, 64):
+        bound = max(sum(seconds.values()) / places, max(seconds.values()))
+        end = simulate(seconds, places)
+        rows.append((places, end, bound, end / bound))
+    head = ("workers", "makespan s", "lower bound s", "ratio")
+    print(tabulate(rows, head, floatfmt=("", ".0f", ".0f", ".3f")))
+
+
+def simulate(seconds: dict[int, float], places: int) -> float:
+    """When the last of the tutorials would end."""
+    scheduler = Scheduler(seconds, range(places))
+    now, ends = 0.0, []
+    while True:
+        for name, _ in scheduler.start():
+            heapq.heappush(ends, (now + seconds[name], name))
+        if not scheduler.running:
+            return now
+        now, name = heapq.heappop(ends)
+        scheduler.finish(name)
