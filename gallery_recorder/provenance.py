@@ -90,7 +90,6 @@ def describe(device_name: str, commit: str | None) -> Provenance:
     software = {
         "os": _operating_system(),
         "python": platform.python_version(),
-        "torch": _version("torch"),
         "triton": _version("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm"),
         "numpy": _version("numpy"),
         "matplotlib": _version("matplotlib"),
@@ -98,7 +97,9 @@ def describe(device_name: str, commit: str | None) -> Provenance:
         "commit": commit,
     }
     if device_name == INTERPRETER:
-        return Provenance(device=INTERPRETER, kind="interpreter", **software)
+        return Provenance(
+            device=INTERPRETER, kind="interpreter", torch=_version("torch"), **software
+        )
 
     import torch
 
@@ -107,6 +108,7 @@ def describe(device_name: str, commit: str | None) -> Provenance:
     return Provenance(
         device=device_name,
         kind="gpu",
+        torch=str(torch.__version__),  # with the toolkit it was built for, such as +cu130
         compute_capability=(
             properties.gcnArchName.split(":")[0]
             if amd

@@ -75,6 +75,7 @@ def fake_torch(hip=None):
         gcnArchName="gfx942:sramecc+:xnack-",
     )
     torch = ModuleType("torch")
+    torch.__version__ = "2.11.0+cu130"
     torch.version = SimpleNamespace(hip=hip, cuda=None if hip else "13.0")
     torch.cuda = SimpleNamespace(
         device_count=lambda: 2, get_device_properties=lambda index: properties
@@ -183,7 +184,7 @@ def test_the_provenance_of_a_gpu(monkeypatch):
     made = provenance.describe("NVIDIA H200", "abc")
     assert (made.kind, made.device, made.compute_capability) == ("gpu", "NVIDIA H200", "9.4")
     assert (made.toolkit, made.driver, made.multiprocessors) == ("CUDA 13.0", "580.1", 304)
-    assert made.commit == "abc"
+    assert (made.commit, made.torch) == ("abc", "2.11.0+cu130")
     monkeypatch.setitem(sys.modules, "torch", fake_torch("6.4"))
     made = provenance.describe("AMD Instinct MI300X", None)
     assert (made.compute_capability, made.toolkit) == ("gfx942", "ROCm 6.4")
