@@ -18,6 +18,12 @@ BRANCH  ?= recordings/new
 # Recipes take these as "$$VERSION": a name from outside is never read as a command.
 export SITE VERSION BRANCH REPORT
 
+# The versions of Triton that tutorials run on and the API reference is read from.
+TRITONS ?= 3.6.0 3.7.1 3.8.0 3.9.0
+MATRIX  := $(TRITONS:%=build/matrix/triton-%)
+# The interpreter of 3.6.0 cannot convert the bound of a loop with NumPy 2.4.
+MATRIX_3.6.0 := numpy==2.3.5
+
 ifdef PYTHON
   PY     := $(PYTHON)
   RENDER :=
@@ -34,11 +40,11 @@ SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
 
 .PHONY: help html record status check compare test lint actionlint linkcheck bench serve
-.PHONY: publish unpublish pages propose clean
+.PHONY: test-matrix api publish unpublish pages propose clean
 
 help: ## list the verbs
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | \
-	  awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
+	  awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 html: $(RENDER) ## build the site into build/html, recording first what has no recording
 	@mkdir -p build
@@ -83,10 +89,27 @@ pages: $(RENDER) ## publish build/html to the branch that GitHub Pages serves: V
 test: $(TEST) lint ## run the linters and all tests
 	$(PY) -m pytest
 
+test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the interpreter, on every TRITONS version
+	@for triton in $(MATRIX); do echo "== $${triton##*/}"; $$triton/bin/python -m pytest \
+	  tests/docs/test_api.py tests/docs/test_semantics.py tests/docs/test_guide.py tests/tutorials \
+	  || failed="$$failed $${triton##*/}"; done; \
+	  test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
+
+api: $(RENDER) $(MATRIX) ## read the API out of every TRITONS version, into docs/python-api
+	@for triton in $(MATRIX); do $$triton/bin/python -m gallery_recorder.api docs/python-api || exit 1; done
+
+# An environment with one version of Triton before everything that $(PY) has.
+build/matrix/triton-%: | $(RENDER)
+	@rm -rf $@.new
+	$(PY) -m venv --without-pip $@.new
+	$(PY) -m pip --python $@.new/bin/python install --quiet --disable-pip-version-check --no-deps triton==$* $(MATRIX_$*)
+	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >$$(echo $@.new/lib/python*/site-packages)/rest.pth
+	@mv $@.new $@
+
 lint: $(TEST) ## run the linters alone
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m sphinxlint --enable all --disable line-too-long docs/*.rst docs/getting-started/*.rst README.md
+	$(PY) -m sphinxlint --enable all --disable line-too-long docs/*.rst docs/getting-started/*.rst docs/programming-guide docs/python-api README.md
 	@PATH="$(dir $(PY)):$$PATH" zizmor --offline --no-progress --quiet .github/workflows
 	@PATH="$(dir $(PY)):$$PATH"; if command -v actionlint >/dev/null; then actionlint; else \
 	  echo "actionlint is not installed, so workflows were checked by zizmor alone: make actionlint"; fi
@@ -104,7 +127,7 @@ serve: html ## build the site and serve it on this machine: PORT=8000
 	$(PY) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)
 
 clean: ## delete everything that was built; recordings stay
-	rm -rf build docs/getting-started/tutorials
+	rm -rf build docs/getting-started/tutorials docs/gen_modules
 
 # --- the checkout's own environment --------------------------------------------------------------
 
