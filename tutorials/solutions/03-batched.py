@@ -1,0 +1,109 @@
+"""
+Many small products in one launch
+=================================
+
+*Solution to the second exercise of* :doc:`../03-matrix-multiplication`.
+
+A product of 128 × 128 matrices is four tiles of 64 × 64: most of a GPU stands idle, and the launch
+costs more than the product. But if there are hundreds of such products, all their tiles can be
+computed at the same time. The batch becomes the second axis of the grid.
+"""
+
+# %%
+
+import os
+
+import torch
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+from tabulate import tabulate
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+
+# %%
+# A program needs one thing more than before: where *its* matrices begin. That is the number of the
+# batch times one more stride. From there on, nothing is new. (The offset can be large, so it has 64
+# bits.)
+
+
+@triton.jit
+def bmm_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K,
+    stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_cb, stride_cm,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of one product of the batch."""
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    batch = tl.program_id(1).to(tl.int64)
+    rows = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    steps = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + batch * stride_ab + rows[:, None] * stride_am + steps[None, :] * stride_ak
+    b_ptrs = b_ptr + batch * stride_bb + steps[:, None] * stride_bk + columns[None, :] * stride_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        a_mask = (rows[:, None] < M) & (steps[None, :] < K - k)
+        b_mask = (steps[:, None] < K - k) & (columns[None, :] < N)
+        a = tl.load(a_ptrs + k * stride_ak, mask=a_mask, other=0.0)
+        b = tl.load(b_ptrs + k * stride_bk, mask=b_mask, other=0.0)
+        acc = tl.dot(a, b, acc)
+    c_ptrs = c_ptr + batch * stride_cb + rows[:, None] * stride_cm + columns[None, :]
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+def bmm(a, b):
+    """Return the products of B pairs of fp16 or bf16 matrices, (B, M, K) and (B, K, N)."""
+    (batch, M, K), N = a.shape, b.shape[2]
+    c = torch.empty((batch, M, N), dtype=a.dtype, device=a.device)
+    bmm_kernel[triton.cdiv(M, 64) * triton.cdiv(N, 64), batch](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride()[:2],
+        BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return c
+
+
+# %%
+# The strides pay off at once: a batch of transposed matrices, or *one* matrix for the whole batch
+# (a stride of zero, from ``expand``), needs no copy.
+
+torch.manual_seed(0)
+for batch, M, N, K in [(1, 1, 1, 1), (3, 5, 7, 3), (4, 65, 33, 70)]:
+    a = torch.randn(batch, M, K, device=DEVICE, dtype=torch.float16)
+    b = torch.randn(batch, K, N, device=DEVICE, dtype=torch.float16)
+    for left, right in ((a, b), (a, b.mT.contiguous().mT), (a[:1].expand(batch, M, K), b)):
+        expected = left.double() @ right.double()
+        torch.testing.assert_close(
+            bmm(left, right).double(), expected, rtol=2**-10, atol=2**-20 * K
+        )
+print("bmm agrees with float64, for transposed and for shared matrices, too")
+
+# %%
+# What is gained? Here are 512 products of 128 × 128 matrices: in one launch, in 512 launches of the
+# same kernel, and by the vendor's library, in one call. A long series of launches is as slow as
+# Python can make them.
+
+if ON_GPU:
+    a = torch.randn(512, 128, 128, device=DEVICE, dtype=torch.float16)
+    b = torch.randn(512, 128, 128, device=DEVICE, dtype=torch.float16)
+    calls = {
+        "one launch": lambda: bmm(a, b),
+        "512 launches": lambda: [bmm(a[i : i + 1], b[i : i + 1]) for i in range(512)],
+        "torch.bmm": lambda: torch.bmm(a, b),
+    }
+    table = []
+    for name, call in calls.items():
+        us = triton.testing.do_bench(call, 5, 30, return_mode="median") * 1e3
+        table.append((name, us, 2 * 512 * 128**3 / us / 1e6))
+    print(tabulate(table, ["", "µs", "TFLOPS"], floatfmt=("", ".1f", ".1f")))
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# Small products use each number only a few dozen times, so the best that can be reached here is set
+# by the memory and not by the tensor cores: count the bytes, as in :doc:`../01-vector-add`.

@@ -1,0 +1,131 @@
+"""
+A linear layer in one kernel
+============================
+
+*Solution to the first exercise of* :doc:`../03-matrix-multiplication`.
+
+A linear layer computes ``activation(x @ weight.T + bias)``. The bias is one number for each column
+of the result, so a program needs ``BLOCK_N`` of them: one small load for a whole tile. Bias and
+activation are applied to the accumulator, while it is in registers and in fp32.
+"""
+
+# %%
+
+import os
+
+import torch
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+from tabulate import tabulate
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+
+# %%
+# The activations. GELU is the exact one, as PyTorch computes it unless told otherwise; the error
+# function is part of ``tl.math``.
+
+ACTIVATIONS = {
+    "": lambda x: x,
+    "relu": torch.nn.functional.relu,
+    "gelu": torch.nn.functional.gelu,
+}
+
+
+@triton.jit
+def activate(x, ACTIVATION: tl.constexpr):
+    """Apply the activation named *ACTIVATION* to a block."""
+    if ACTIVATION == "relu":
+        x = tl.maximum(x, 0.0)
+    elif ACTIVATION == "gelu":
+        x = 0.5 * x * (1.0 + tl.math.erf(x * 0.7071067811865476))
+    return x
+
+
+# %%
+# The kernel is that of the page, with two lines more. ``weight`` has shape (N, K), as in
+# ``torch.nn.Linear``. To read it as a K × N matrix, it is enough to exchange its strides.
+
+
+@triton.jit
+def linear_kernel(
+    x_ptr, weight_ptr, bias_ptr, out_ptr, M, N, K, stride_x, stride_weight, stride_out,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of activation(x @ weight.T + bias)."""
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    steps = tl.arange(0, BLOCK_K)
+    x_ptrs = x_ptr + rows[:, None] * stride_x + steps[None, :]
+    weight_ptrs = weight_ptr + columns[None, :] * stride_weight + steps[:, None]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        x_mask = (rows[:, None] < M) & (steps[None, :] < K - k)
+        weight_mask = (steps[:, None] < K - k) & (columns[None, :] < N)
+        x = tl.load(x_ptrs + k, mask=x_mask, other=0.0)
+        weight = tl.load(weight_ptrs + k, mask=weight_mask, other=0.0)
+        acc = tl.dot(x, weight, acc)
+    bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
+    acc = activate(acc + bias[None, :].to(tl.float32), ACTIVATION)
+    out_ptrs = out_ptr + rows[:, None] * stride_out + columns[None, :]
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+def linear(x, weight, bias, activation=""):
+    """Return ``activation(x @ weight.T + bias)`` for fp16 or bf16 matrices with contiguous rows."""
+    (M, K), N = x.shape, weight.shape[0]
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    linear_kernel[triton.cdiv(M, 64), triton.cdiv(N, 128)](
+        x, weight, bias, out, M, N, K, x.stride(0), weight.stride(0), out.stride(0),
+        BLOCK_M=64, BLOCK_N=128, BLOCK_K=64, ACTIVATION=activation, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return out
+
+
+# %%
+# The check, with tolerances as on the page: one rounding to fp16, and a sum in fp32.
+
+torch.manual_seed(0)
+for M, N, K in [(1, 1, 1), (5, 7, 3), (123, 77, 45), (64, 256, 128)]:
+    x = torch.randn(M, K, device=DEVICE, dtype=torch.float16)
+    weight = torch.randn(N, K, device=DEVICE, dtype=torch.float16)
+    bias = torch.randn(N, device=DEVICE, dtype=torch.float16)
+    exact = x.double() @ weight.double().T + bias.double()
+    for name, function in ACTIVATIONS.items():
+        got = linear(x, weight, bias, name).double()
+        torch.testing.assert_close(got, function(exact), rtol=2**-10, atol=2**-20 * (K + 1))
+print("linear agrees with float64, for every activation")
+
+# %%
+# What does each activation cost, in our kernel and in PyTorch, where it is a kernel of its own? K
+# is small here on purpose: the shorter the product, the more the rest weighs.
+
+if ON_GPU:
+    x = torch.randn(8192, 256, device=DEVICE, dtype=torch.float16)
+    weight = torch.randn(4096, 256, device=DEVICE, dtype=torch.float16)
+    bias = torch.randn(4096, device=DEVICE, dtype=torch.float16)
+
+    def microseconds(fn):
+        """Return the median microseconds of one call of *fn*."""
+        return triton.testing.do_bench(fn, 5, 30, return_mode="median") * 1e3
+
+    table = []
+    for name, function in ACTIVATIONS.items():
+        one = microseconds(lambda name=name: linear(x, weight, bias, name))
+        two = microseconds(lambda f=function: f(torch.nn.functional.linear(x, weight, bias)))
+        table.append((name or "none", one, two, two / one))
+    print("µs, lower is better")
+    headers = ["activation", "one kernel", "PyTorch", "PyTorch / one kernel"]
+    print(tabulate(table, headers, floatfmt=("", ".1f", ".1f", ".2f")))
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# In our kernel, ReLU is one more operation on what is in registers anyway. GELU takes some
+# arithmetic, for every element of the result, which the tensor cores cannot do. In PyTorch, every
+# activation costs a trip of the whole result from memory and back, however little it computes.

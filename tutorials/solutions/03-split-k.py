@@ -1,0 +1,133 @@
+"""
+Sharing a long K
+================
+
+*Solution to the third exercise of* :doc:`../03-matrix-multiplication`.
+
+A 64 × K by K × 64 product has one tile of 64 × 64, and one SM has to go all the way along K
+alone. So cut K in S parts, give each part to a program of its own, and add up the S partial sums.
+The question is how. If all programs added to the same result with atomic operations, the order would
+be another one each time, and so would be the rounding: the same inputs would give different
+results. Instead, each program writes its partial sum down, and a second kernel adds them up,
+always in the same order.
+"""
+
+# %%
+
+import os
+
+import torch
+
+if not torch.accelerator.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import triton
+import triton.language as tl
+from tabulate import tabulate
+
+ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
+DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+
+# %%
+# The first kernel: the part of K is the second axis of the grid. A partial sum stays in fp32, since
+# more is to be added to it.
+
+
+@triton.jit
+def partial_kernel(
+    a_ptr, b_ptr, partial_ptr, M, N, K, part, stride_am, stride_bk,
+    BLOCK: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of the product of one part of A's columns and B's rows."""
+    tiles_n = tl.cdiv(N, BLOCK)
+    rows = tl.program_id(0) // tiles_n * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.program_id(0) % tiles_n * BLOCK + tl.arange(0, BLOCK)
+    steps = tl.arange(0, BLOCK_K)
+    first = tl.program_id(1).to(tl.int64) * part
+    last = tl.minimum(first + part, K)
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(first, last, BLOCK_K):
+        a_mask = (rows[:, None] < M) & (k + steps[None, :] < last)
+        b_mask = (k + steps[:, None] < last) & (columns[None, :] < N)
+        a_ptrs = a_ptr + rows[:, None].to(tl.int64) * stride_am + (k + steps[None, :])
+        b_ptrs = b_ptr + (k + steps[:, None]) * stride_bk + columns[None, :]
+        a = tl.load(a_ptrs, mask=a_mask, other=0.0)
+        b = tl.load(b_ptrs, mask=b_mask, other=0.0)
+        acc = tl.dot(a, b, acc)
+    partial_ptrs = partial_ptr + (tl.program_id(1).to(tl.int64) * M + rows[:, None]) * N
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(partial_ptrs + columns[None, :], acc, mask=inside)
+
+
+# %%
+# The second kernel: every element of C is the sum of S numbers that lie M · N elements apart. The
+# loop adds them in order, so the result depends on S but on nothing else.
+
+
+@triton.jit
+def sum_kernel(partial_ptr, c_ptr, size, parts, BLOCK: tl.constexpr):
+    """Add up *parts* partial sums of *size* elements each."""
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < size
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for _ in range(parts):
+        total += tl.load(partial_ptr + offsets, mask=mask, other=0.0)
+        partial_ptr += size
+    tl.store(c_ptr + offsets, total.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+def split_k_matmul(a, b, parts):
+    """Return ``a @ b`` for fp16 or bf16 matrices with contiguous rows, with K cut in *parts*."""
+    (M, K), N = a.shape, b.shape[1]
+    part = triton.cdiv(triton.cdiv(K, parts), 64) * 64  # whole steps for all but the last part
+    partial = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
+    c = torch.empty((M, N), dtype=a.dtype, device=a.device)
+    partial_kernel[triton.cdiv(M, 64) * triton.cdiv(N, 64), parts](
+        a, b, partial, M, N, K, part, a.stride(0), b.stride(0),
+        BLOCK=64, BLOCK_K=64, num_warps=4, num_stages=4,
+    )  # fmt: skip
+    sum_kernel[(triton.cdiv(M * N, 256),)](partial, c, M * N, parts, BLOCK=256, num_warps=1)
+    return c
+
+
+# %%
+# The check: right for any number of parts, also where some of them are empty, and the same, bit for
+# bit, when it is done again.
+
+torch.manual_seed(0)
+for M, N, K in [(1, 1, 1), (5, 7, 300), (64, 64, 1024), (65, 33, 777)]:
+    a = torch.randn(M, K, device=DEVICE, dtype=torch.float16)
+    b = torch.randn(K, N, device=DEVICE, dtype=torch.float16)
+    for parts in (1, 3, 8):
+        c = split_k_matmul(a, b, parts)
+        expected = a.double() @ b.double()
+        torch.testing.assert_close(c.double(), expected, rtol=2**-10, atol=2**-20 * K)
+        assert torch.equal(c, split_k_matmul(a, b, parts))
+print("split_k_matmul agrees with float64, and with itself")
+
+# %%
+# How many parts are best?
+
+if ON_GPU:
+    a = torch.randn(64, 2**17, device=DEVICE, dtype=torch.float16)
+    b = torch.randn(2**17, 64, device=DEVICE, dtype=torch.float16)
+
+    def microseconds(fn):
+        """Return the median microseconds of one call of *fn*."""
+        return triton.testing.do_bench(fn, 5, 30, return_mode="median") * 1e3
+
+    table = [
+        (parts, microseconds(lambda parts=parts: split_k_matmul(a, b, parts)))
+        for parts in (1, 4, 16, 64, 128, 256, 512, 1024, 2048)
+    ]
+    table.append(("torch", microseconds(lambda: torch.matmul(a, b))))
+    print("64 × 131072 by 131072 × 64, µs, lower is better")
+    print(tabulate(table, ["parts", "time"], floatfmt=("", ".1f")))
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# At first, twice the parts take about half the time. Once every SM has something to do, more parts
+# can only bring more loads under way at the same time. And the partial sums have to be written and
+# read again: they are S · M · N numbers of 4 bytes, beside the (M + N) · K numbers of 2 bytes that
+# the product itself has to read. Where the two become alike, splitting has gone too far.
