@@ -15,6 +15,7 @@ extensions = [
     "gallery_recorder.highlight",
     "gallery_recorder.links",
     "gallery_recorder.reference",
+    "gallery_recorder.glossary",
     "gallery_recorder.release",
     "sphinx_copybutton",
     "sphinxcontrib.bibtex",
