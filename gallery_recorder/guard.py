@@ -54,10 +54,16 @@ class Guard:
             if flags & _WRITING_FLAGS or (isinstance(mode, str) and set(mode) & set("wax+")):
                 self._check(path)
         elif event in _NAME_CHANGES:
+            if event == "os.mkdir" and self._leads_to_allowed(arguments[0]):
+                return  # a library makes ~/.config on its way to ~/.config/matplotlib
             for path, folder in _NAME_CHANGES[event]:
                 self._check(arguments[path], arguments[folder], follow_link=False)
         elif event in _FILE_CHANGES:
             self._check(arguments[0])
+
+    def _leads_to_allowed(self, path: Any) -> bool:
+        real = os.path.realpath(os.fsdecode(path))
+        return any(root.startswith(f"{real}/") for root in self._allowed)
 
     def _check(self, path: Any, folder: int = -1, follow_link: bool = True) -> None:
         if not isinstance(path, str | bytes | os.PathLike):

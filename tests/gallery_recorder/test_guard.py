@@ -1,0 +1,50 @@
+"""The guard refuses writing outside, and lets libraries make their caches."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# A process of its own: an audit hook can never be taken off again.
+PROGRAM = """
+import os
+from pathlib import Path
+from gallery_recorder.guard import Guard
+
+refused = []
+home = Path.cwd() / "home"
+guard = Guard([home / ".config" / "matplotlib"], refused.append)
+guard.switch_on()
+guard.active = True
+{code}
+guard.active = False
+print([Path(path).name for path in refused])
+"""
+
+
+def refused(code: str, folder: Path) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(code=code)],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+def test_a_cache_and_the_folders_above_it_may_be_made(tmp_path):
+    code = "(home / '.config' / 'matplotlib' / 'deep').mkdir(parents=True)"
+    assert refused(code, tmp_path) == "[]"
+    assert (tmp_path / "home" / ".config" / "matplotlib" / "deep").is_dir()
+
+
+def test_a_folder_beside_a_cache_may_not(tmp_path):
+    (tmp_path / "home").mkdir()
+    assert refused("(home / '.other').mkdir()", tmp_path) == "['.other']"
+
+
+def test_a_folder_above_a_cache_may_not_be_removed(tmp_path):
+    (tmp_path / "home" / ".config").mkdir(parents=True)
+    assert refused("os.rename(home / '.config', 'gone')", tmp_path) == "['.config', 'gone']"
