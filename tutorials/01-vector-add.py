@@ -344,38 +344,55 @@ else:
 # --------------------
 #
 # Time on the GPU itself is taken by *events*: marks in the queue, before and after the kernel,
-# that the GPU stamps as it passes them. ``triton.testing.do_bench`` does that, and takes care of
-# what else goes wrong with a simple stopwatch:
+# that the GPU stamps as it passes them. What else there is to look after:
 #
-# * **Warm-up.** The first call compiles; the first milliseconds find the clocks low. They are not
-#   counted.
+# * **Warm-up.** The first call compiles the kernel. It is not counted.
 # * **Caches.** Call a kernel twice, and its data may still be in the L2 cache from the first time.
-#   ``do_bench`` overwrites the cache before each call, so that every call starts with its data in
-#   memory. (While the GPU is busy with that, Python gets ahead, so Python's share is not in the
-#   measurement.)
-# * **Spread.** One measurement is an anecdote. We take as many as fit into some milliseconds and
-#   keep the median, and the 20th and 80th percentiles to show how far they scatter.
-#
-# One thing is left to us. Clocks and temperatures drift, and whoever is measured first may be
-# better off or worse off than the next. So the functions to compare take turns, several times.
-#
-# A result is a *rate*, in GB/s (10⁹ bytes per second): bytes that have to be moved, over time.
+#   So something else has to go through the cache before each call: we read a gigabyte. (We do not
+#   *write* one. The cache would be full of values on their way to memory, and the kernel would
+#   have to wait for them, although they are none of its business.)
+# * **Python.** While the GPU is busy with that gigabyte, Python gets ahead and has everything in
+#   the queue in time. So its share, however large, is not in the measurement.
+# * **Drift.** Clocks and temperatures change, and whoever is measured first may be better or worse
+#   off than the next. So the functions to compare take turns, after every single call.
+# * **Spread.** One measurement is an anecdote. We take many and keep the median, and the 20th and
+#   80th percentiles to show how far they scatter.
 
 
-def measure(calls, n_bytes, rounds=5):
-    """Return {name: (median, 20th, 80th percentile)} of the rates of *calls*, in GB/s."""
-    times = {name: [] for name in calls}
+def measure(calls, rounds=100):
+    """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
+    gpu = torch.get_device_module(DEVICE)
+    other = torch.zeros(2**28, dtype=torch.int32, device=DEVICE)  # 1 GiB
+    events = {name: [] for name in calls}
+    for call in calls.values():
+        call()  # compiles the kernel
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name] += triton.testing.do_bench(call, warmup=1, rep=5, return_mode="all")
-    quantiles = torch.tensor([0.5, 0.2, 0.8])
+            start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
+            other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
+            start.record()
+            call()
+            end.record()
+            events[name].append((start, end))
+    gpu.synchronize()
     return {
-        name: (n_bytes / torch.tensor(ms) / 1e6).quantile(quantiles).tolist()
-        for name, ms in times.items()
+        name: torch.tensor([start.elapsed_time(end) for start, end in pairs])
+        for name, pairs in events.items()
     }
 
 
+def rates(ms, n_bytes):
+    """Return the median, 20th and 80th percentile of the rate in GB/s."""
+    return (n_bytes / ms / 1e6).quantile(torch.tensor([0.5, 0.2, 0.8])).tolist()
+
+
 # %%
+# ``triton.testing.do_bench`` is such a loop, ready made, for one function at a time. It overwrites
+# 256 MB before each call and needs one line where this needs twenty; for a quick look it is the
+# right tool, and the solutions to the exercises use it.
+#
+# The result is a *rate*, in GB/s (10⁹ bytes per second): bytes that have to be moved, over time.
+#
 # The benchmark
 # -------------
 #
@@ -402,13 +419,13 @@ def benchmark(sizes):
             "torch": partial(add_reference, x, y),
             "copy": partial(torch.empty_like(source).copy_, source),
         }
-        for provider, rates in measure(calls, bytes_moved(n)).items():
-            rows.append((n, provider, "GB/s", *rates))
+        for provider, ms in measure(calls).items():
+            rows.append((n, provider, "GB/s", *rates(ms, bytes_moved(n))))
     return rows
 
 
 if ON_GPU:
-    launch_ms = triton.testing.do_bench(lambda: empty_kernel[(1,)](), 5, 30, return_mode="median")
+    launch_ms = measure({"empty": lambda: empty_kernel[(1,)]()})["empty"].median().item()
     rows = benchmark([2**i for i in range(12, 28)])
     with open("vector-add-performance.csv", "w", newline="") as file:
         writer = csv.writer(file)
@@ -538,11 +555,11 @@ def add_with_block(x, y, block):
 
 
 if ON_GPU:
-    x = torch.rand(2**24, device=DEVICE)
-    y = torch.rand(2**24, device=DEVICE)
+    x, y = torch.rand(2, 2**24, device=DEVICE)
     calls = {block: partial(add_with_block, x, y, block) for block in (64, 256, 1024, 4096, 16384)}
-    rates = measure(calls, bytes_moved(x.numel()))
-    table = [(block, x.numel() // block, median) for block, (median, _, _) in rates.items()]
+    n = x.numel()
+    times = measure(calls)
+    table = [(block, n // block, rates(times[block], bytes_moved(n))[0]) for block in calls]
     print(tabulate(table, ["BLOCK", "programs", "GB/s"], floatfmt=".0f"))
 else:
     print("Without a GPU there is nothing to compare.")

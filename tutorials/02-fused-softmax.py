@@ -514,21 +514,35 @@ for wrong in ([1.0], torch.ones(2, 2, device=DEVICE).double(), torch.ones(3, dev
 # 4096 rows of 256 to 12672 elements, in steps of 128, against PyTorch's own softmax and against
 # the naive version. The kernels of steps 1 and 2 take part at some lengths, to show what each step
 # brought. The ceiling is a copy of the matrix: it reads and writes as much as a fused softmax has
-# to. All rates count these bytes, ``2 * M * N * 4``, also for those who move more. As in the last
-# tutorial, all take turns.
+# to. All rates count these bytes, ``2 * M * N * 4``, also for those who move more. The loop that
+# measures is that of :doc:`01-vector-add`.
 
 
-def measure(calls, n_bytes, rounds=3):
-    """Return {name: (median, 20th, 80th percentile)} of the rates of *calls*, in GB/s."""
-    times = {name: [] for name in calls}
+def measure(calls, rounds=40):
+    """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
+    gpu = torch.get_device_module(DEVICE)
+    other = torch.zeros(2**28, dtype=torch.int32, device=DEVICE)  # 1 GiB
+    events = {name: [] for name in calls}
+    for call in calls.values():
+        call()  # compiles the kernel
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name] += triton.testing.do_bench(call, warmup=1, rep=3, return_mode="all")
-    quantiles = torch.tensor([0.5, 0.2, 0.8])
+            start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
+            other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
+            start.record()
+            call()
+            end.record()
+            events[name].append((start, end))
+    gpu.synchronize()
     return {
-        name: (n_bytes / torch.tensor(ms) / 1e6).quantile(quantiles).tolist()
-        for name, ms in times.items()
+        name: torch.tensor([start.elapsed_time(end) for start, end in pairs])
+        for name, pairs in events.items()
     }
+
+
+def rates(ms, n_bytes):
+    """Return the median, 20th and 80th percentile of the rate in GB/s."""
+    return (n_bytes / ms / 1e6).quantile(torch.tensor([0.5, 0.2, 0.8])).tolist()
 
 
 SOME = [256, 384, 512, 640, 768, 1024, 1152, 1536, 2048, 2176, 3072, 4096, 4224, 6144, 6272, 8192,
@@ -544,15 +558,13 @@ def benchmark(M, columns):
             "triton": partial(softmax, x),
             "torch": partial(torch.softmax, x, dim=1),
             "copy": x.clone,
+            "naive": partial(naive_softmax, x),
         }
         if N in SOME:
             calls["triton, one row a program"] = partial(softmax_by_rows, x)
             calls["triton, tiles"] = partial(softmax_by_tiles, x)
-        n_bytes = 2 * M * N * x.element_size()
-        rates = measure(calls, n_bytes)
-        # The naive version is slow, and far from the others: one round is enough.
-        rates |= measure({"naive": partial(naive_softmax, x)}, n_bytes, rounds=1)
-        rows += [(M, N, provider, "GB/s", *values) for provider, values in rates.items()]
+        for provider, ms in measure(calls).items():
+            rows.append((M, N, provider, "GB/s", *rates(ms, 2 * M * N * x.element_size())))
     return rows
 
 
@@ -575,8 +587,9 @@ def print_table(rows, columns):
     steps = ["triton, one row a program", "triton, tiles", "triton", "torch", "naive"]
     table = []
     for N in columns:
-        rates = [rate[N, provider] for provider in steps]
-        table.append((N, *rates, rates[2] / rate[N, "torch"], rates[2] / rate[N, "copy"]))
+        ours = rate[N, "triton"]
+        medians = [rate[N, provider] for provider in steps]
+        table.append((N, *medians, ours / rate[N, "torch"], ours / rate[N, "copy"]))
     headers = ["N", "step 1", "step 2", "triton", *steps[3:], "triton\n/torch", "triton\n/copy"]
     print("Bandwidth in GB/s, higher is better")
     print(tabulate(table, headers, floatfmt=("d", *[".0f"] * 5, ".2f", ".2f")))

@@ -737,35 +737,34 @@ else:
 # ``copy``
 #     ``out.copy_(x)`` moves the same 8 bytes and computes nothing: the ceiling.
 #
-# The GPU has to be timed, not Python. ``do_bench`` overwrites 256 MB before each call, to empty the
-# L2 cache, and Python gets ahead in the meantime. But calling an autograd function takes Python
-# longer than calling a plain one, and a fast GPU may be done with its 256 MB before Python is. Then
-# the GPU waits, with the clock running. So here is the same loop, with 1 GiB. All take turns after
-# every call.
+# The loop that measures is that of :doc:`01-vector-add`.
 
 
-def measure(calls, n_bytes, rounds=100):
-    """Return {name: (median, 20th, 80th percentile)} of the rates of *calls*, in GB/s."""
+def measure(calls, rounds=100):
+    """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
     gpu = torch.get_device_module(DEVICE)
-    other = torch.empty(2**30, dtype=torch.int8, device=DEVICE)
+    other = torch.zeros(2**28, dtype=torch.int32, device=DEVICE)  # 1 GiB
     events = {name: [] for name in calls}
     for call in calls.values():
         call()  # compiles the kernel
     for _ in range(rounds):
         for name, call in calls.items():
             start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-            other.zero_()
+            other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
             start.record()
             call()
             end.record()
             events[name].append((start, end))
     gpu.synchronize()
-    times = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in events.items()}
-    quantiles = torch.tensor([0.5, 0.2, 0.8])
     return {
-        name: (n_bytes / torch.tensor(ms) / 1e6).quantile(quantiles).tolist()
-        for name, ms in times.items()
+        name: torch.tensor([start.elapsed_time(end) for start, end in pairs])
+        for name, pairs in events.items()
     }
+
+
+def rates(ms, n_bytes):
+    """Return the median, 20th and 80th percentile of the rate in GB/s."""
+    return (n_bytes / ms / 1e6).quantile(torch.tensor([0.5, 0.2, 0.8])).tolist()
 
 
 def benchmark(sizes, p=0.5, seed=123):
@@ -780,8 +779,8 @@ def benchmark(sizes, p=0.5, seed=123):
             "mask": partial(dropout, x, draw_mask(x, p), p),
             "copy": partial(torch.empty_like(x).copy_, x),
         }
-        for provider, rates in measure(calls, 8 * n).items():
-            rows.append((n, provider, "GB/s", *rates))
+        for provider, ms in measure(calls).items():
+            rows.append((n, provider, "GB/s", *rates(ms, 8 * n)))
     return rows
 
 
