@@ -24,6 +24,7 @@ from __future__ import annotations
 import builtins
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import pkgutil
@@ -451,10 +452,11 @@ class ModulesDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Find the modules, so that a new one needs no line on the page."""
-        lines: list[str] = []
-        for full in _modules(self.arguments[0]):
-            lines += ["", f"``{full}``", "-" * (len(full) + 4), ""]
-            lines += [f".. automodule:: {full}", indent(":members:", "   "), ""]
+        names = _modules(self.arguments[0])
+        lines = [f"* :py:mod:`{name}` – {_first_sentence(name)}" for name in names]
+        for name in names:
+            lines += ["", f"``{name}``", "-" * (len(name) + 4), ""]
+            lines += [f".. automodule:: {name}", indent(":members:", "   "), ""]
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
@@ -462,6 +464,11 @@ def _modules(package_name: str) -> list[str]:
     package = importlib.import_module(package_name)
     found = pkgutil.walk_packages(package.__path__, f"{package_name}.")
     return sorted(item.name for item in found if not item.name.endswith(".__main__"))
+
+
+def _first_sentence(module: str) -> str:
+    text = inspect.getdoc(importlib.import_module(module)) or ""
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def _keep_colon(
