@@ -217,6 +217,8 @@ class Execution:
         def find_and_keep_repr(methods: tuple[str, ...], value: Any) -> tuple[Any, Any]:
             text, method = find_repr(methods, value)
             if text and method:
+                if len(text) > MAX_OUTPUT:
+                    raise _too_much("its page, as the value of its last expression,")
                 kind = "html" if method == "_repr_html_" else "text"
                 reprs.append(Repr(kind, self.paths.name(clean(text).removesuffix("\n"))))
             return text, method

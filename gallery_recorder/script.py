@@ -24,9 +24,7 @@ from sphinx_gallery.py_source_parser import Block
 NOT_A_TUTORIAL = re.compile(r"(^|/)(_|conftest\.py$)")
 
 #: A line of text that is underlined, with nothing before it but comments and labels.
-_HEADING = re.compile(
-    r"\A\s*(?:\.\. .*\n\s*)*(?:([^\w\s])\1*\n)?\s*\S.*\n([^\w\s])\2*\s*$", re.M
-)
+_HEADING = re.compile(r"\A\s*(?:\.\. .*\n\s*)*(?:([^\w\s])\1*\n)?\s*\S.*\n([^\w\s])\2*\s*$", re.M)
 
 
 class ScriptError(Exception):

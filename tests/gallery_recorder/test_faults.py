@@ -122,6 +122,11 @@ FAULTS = [
         r"more than 1,000,000 bytes to standard output in one block",
         None,
     ),
+    Fault(
+        "value-too-large",
+        "'x' * 1_000_001",
+        r"more than 1,000,000 bytes to its page, as the value of its last expression, in one blo",
+    ),
     Fault("input", "name = input('Who? ')", r"reads from standard input"),
     Fault("stdin", "import sys\nfor line in sys.stdin:\n    pass", r"reads from standard input", 2),
     Fault(

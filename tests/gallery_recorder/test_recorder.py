@@ -17,10 +17,10 @@ import msgspec
 import pytest
 from room import Room
 
-from gallery_recorder import atomic, lock, provenance, recorder
+from gallery_recorder import atomic, lock, provenance, recorder, recording
 from gallery_recorder.script import load_script
 
-#: How often the recorder is killed in the property test, in all; more with GALLERY_KILLS=1000.
+#: How often the recorder is killed while it saves, and a fifth as often while a tutorial runs.
 KILLS = int(os.environ.get("GALLERY_KILLS", "200"))
 
 
@@ -358,43 +358,67 @@ def test_a_fault_of_the_recorder_itself_is_told(room, monkeypatch):
     assert "the recorder itself failed; please report this:\nTraceback" in outcome.text
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_killed_at_any_moment_the_recording_is_whole(room, seed):
-    """SIGKILL at random moments, the moving in included: the recording is the old or the new."""
-    room.write(
-        "01-a", "import os\nprint(os.environ['NUMBER'])\nopen('a.txt', 'w').write('x' * 999)"
-    )
-    tutorial = load_script(room.tutorials / "01-a.py", room.tutorials)
+def kill_often(room, times, moments):
+    """Kill a recorder of ``01-a`` *times* times; after each, its recording is whole.
+
+    Each of *moments* is a file of the staging folder that the delay begins with (the start where
+    there is none) and the longest delay.
+    """
+    key = load_script(room.tutorials / "01-a.py", room.tutorials).key
     room.put_recording("01-a")
-    chance = random.Random(seed)
+    chance = random.Random(7)
     there, replaced = "old", 0
-    for number in range(KILLS // 4):
-        # Begin to count at the start, when all is executed, or when the recording is written.
-        begin, longest = chance.choice(
-            [("", 0.5), ("result.json", 0.3), ("recording/recording.json", 0.01)]
-        )
+    for number in range(times):
+        begin, longest = chance.choice(moments)
         process = os.fork()
         if process == 0:
             os.environ["NUMBER"] = str(number)
             try:
                 room.record(force=True)
-            finally:
+            finally:  # also where it is interrupted before it can see to that itself
                 os._exit(0)
         ended = False
         while begin and not ended and not list(room.device.glob(f".staging-*/{begin}")):
             ended = os.waitpid(process, os.WNOHANG)[0] != 0
+            time.sleep(0.001)
         time.sleep(chance.uniform(0, longest))
         if not ended:
-            os.kill(process, signal.SIGKILL)
+            os.kill(process, chance.choice([signal.SIGKILL] * 4 + [signal.SIGINT]))
             os.waitpid(process, 0)
         found = room.load("01-a")
         printed = found.blocks[-1].stdout.strip()
-        assert printed in (there, str(number))
-        assert found.key == (tutorial.key if printed != "old" else "0" * 64)
+        assert printed in (there, str(number)), "neither the old recording nor the new one"
+        assert found.key == (key if printed != "old" else "0" * 64)
         replaced += printed != there
         there = printed
     wait_for(lambda: not any("gallery_recorder" in line for line in room.left_over()))
-    assert 0 < replaced < KILLS // 4, "the moments were not spread over the whole run"
-    room.record()
+    assert 0 < replaced < times, "the moments were not spread over the whole run"
+    room.record(force=True)
     assert room.left_over() == []
-    print(f"{KILLS // 4} kills, {replaced} recordings replaced")
+    print(f"killed {times} times, {replaced} recordings replaced")
+
+
+def test_killed_at_any_moment_of_a_tutorial_the_recording_is_whole(room, monkeypatch):
+    """SIGKILL, and sometimes SIGINT: at the start, in a block, when it is executed, when saved."""
+    room.write(
+        "01-a", "import os\nprint(os.environ['NUMBER'])\nopen('a.txt', 'w').write('x' * 999)"
+    )
+    monkeypatch.setenv("NUMBER", "last")
+    kill_often(
+        room, KILLS // 5, [("", 0.5), ("result.json", 0.3), ("recording/recording.json", 0.01)]
+    )
+
+
+def test_killed_at_any_moment_of_saving_the_recording_is_whole(room, monkeypatch):
+    """Hundreds of kills while recordings are moved in, with what is executed made up."""
+    room.write("01-a", "x = 1")
+    made = recording.load(room.put_recording("02-b"))
+    key = load_script(room.tutorials / "01-a.py", room.tutorials).key
+
+    def run(task, staging, *_):
+        shutil.copy(room.device / "02-b" / "data.csv", staging.recording)
+        blocks = (msgspec.structs.replace(made.blocks[0], stdout=os.environ.get("NUMBER", "last")),)
+        return msgspec.structs.replace(made, tutorial=task.tutorial, key=key, blocks=blocks)
+
+    monkeypatch.setattr(recorder.runner, "run", run)
+    kill_often(room, KILLS, [("", 0.08), ("recording/recording.json", 0.015)])
