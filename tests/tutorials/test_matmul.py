@@ -93,6 +93,36 @@ def test_every_tile_has_exactly_one_number(page, tiles_m, tiles_n, group):
     assert sorted(seen) == [(row, column) for row in range(tiles_m) for column in range(tiles_n)]
 
 
+@pytest.mark.parametrize("sms", [1, 5, 132])
+def test_every_plan_computes_every_tile_once(page, sms, monkeypatch):
+    """With 5 SMs there are whole tiles and pieces, with 1 only the former, with 132 the latter."""
+    a, b = matrices(400, 304, 128)
+    monkeypatch.setitem(page["launch_descriptors"].__globals__, "SMS", sms)
+    expected = a.double() @ b.double()
+    for plan in page["POINTER_PLANS"] + page["DESCRIPTOR_PLANS"]:
+        got = page["run_plan"](plan, a, b)
+        torch.testing.assert_close(got.double(), expected, rtol=2**-10, atol=2**-13, msg=str(plan))
+
+
+def test_plans_fit_into_the_shared_memory(page, monkeypatch):
+    plans = page["DESCRIPTOR_PLANS"]
+    monkeypatch.setitem(page["fit"].__globals__, "SHARED_BYTES", 65536)
+    assert 0 < len(page["usable"](plans)) < len(plans)
+    for plan in page["usable"](plans):
+        step = 2 * plan.block_k * (plan.block_m + plan.block_n)
+        assert 2 <= plan.stages <= 65536 // step // (plan.share or 1)
+
+
+@given(
+    shape=st.tuples(*[st.integers(1, 9000)] * 3), described=st.booleans(), sms=st.integers(1, 300)
+)
+def test_every_shape_has_a_plan(page, shape, described, sms):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(page["plan_cost"].__globals__, "SMS", sms)
+        plan = page["cheapest_plan"].__wrapped__(*shape, described)
+        assert 0 < page["plan_cost"](plan, *shape) < float("inf")
+
+
 def test_the_counts_of_tiles_read(page):
     assert page["reads"] == {1: 90, 3: 54}
 

@@ -6,10 +6,10 @@ Sharing a long K
 
 A 64 × K by K × 64 product has one tile of 64 × 64, and one SM has to go all the way along K
 alone. So cut K in S parts, give each part to a program of its own, and add up the S partial sums.
-The question is how. If all programs added to the same result with atomic operations, the order would
-be another one each time, and so would be the rounding: the same inputs would give different
-results. Instead, each program writes its partial sum down, and a second kernel adds them up,
-always in the same order.
+The question is how. If all programs added to the same result with atomic operations, the order
+would be another one each time, and so would be the rounding: the same inputs would give different
+results. Instead, each program writes its partial sum down, and a second kernel adds them up, always
+in the same order.
 """
 
 # %%
