@@ -70,7 +70,8 @@ def compare(old: Path, new: Path) -> tuple[str, bool]:
         RecordingError: a recording is damaged.
         CompareError: there is nothing to compare, or a benchmark cannot be read.
     """
-    parts, lost = [], False
+    parts = ["Ratios say how many times as fast the new recording is; above 1 is better."]
+    lost, without = False, []
     for tutorial, before, after in _pairs(old, new):
         made_before, made_after = recording.load(before), recording.load(after)
         lines = [
@@ -79,9 +80,14 @@ def compare(old: Path, new: Path) -> tuple[str, bool]:
             if name in _benchmarks_of(made_before)
             for line in compare_benchmark(name, read(before / name), read(after / name))
         ]
+        if not lines:
+            without.append(tutorial)
+            continue
         same = made_before.provenance.device == made_after.provenance.device
         lost = lost or (same and any(line.lost for line in lines))
         parts.append(_show(tutorial, made_before, made_after, lines, same))
+    if without:
+        parts.append(f"Without a benchmark in common: {', '.join(without)}.")
     return "\n\n".join(parts), lost
 
 
@@ -200,14 +206,9 @@ def _recordings(root: Path) -> dict[tuple[str, str], Path]:
 
 
 def _show(tutorial: str, old: Recording, new: Recording, lines: list[Line], same: bool) -> str:
-    head = [
-        f"{tutorial}: {_where(old)} → {_where(new)}",
-        "  Ratios say how many times as fast the new recording is; above 1 is better.",
-    ]
+    head = [f"{tutorial}: {_where(old)} → {_where(new)}"]
     if not same:
         head.append("  The GPUs differ: this compares them, and nothing counts as lost.")
-    if not lines:
-        return "\n".join([head[0], "  They have no benchmark in common."])
     width = max(len(f"{line.benchmark}  {line.provider}") for line in lines)
     table = [
         f"  {f'{line.benchmark}  {line.provider}':<{width}}  {line.ratio:6.3f} over "

@@ -331,10 +331,14 @@ def _lease(place: Place, stop: threading.Event, waiting: Callable[[str], None]) 
     if place.gpu is None:
         yield True
         return
-    identity = recording.slug(place.gpu.identity)
-    lock = Path(tempfile.gettempdir()) / f"gallery-gpu-{os.getuid()}-{identity}.lock"
-    with locked(lock, stop, waiting) as mine:
+    with locked(_gpu_lock(place.gpu), stop, waiting) as mine:
         yield mine
+
+
+def _gpu_lock(gpu: provenance.Gpu) -> Path:
+    # The user's own: in /tmp nobody may open another's file for writing.
+    name = f"gallery-gpu-{os.getuid()}-{recording.slug(gpu.identity)}.lock"
+    return Path(tempfile.gettempdir()) / name
 
 
 class _Signals:

@@ -65,7 +65,9 @@ class Room:
         path.write_text(head + dedent(code).strip("\n") + "\n")
         return path
 
-    def record(self, *names: str, **options: object) -> dict[str, Outcome]:
+    def record(
+        self, *names: str, out: io.StringIO | None = None, **options: object
+    ) -> dict[str, Outcome]:
         """Record in this process, in the interpreter; return what became of each tutorial."""
         said = recorder.Options(
             **{
@@ -76,7 +78,7 @@ class Room:
                 **options,
             }
         )
-        outcomes, _ = recorder.record(said, Progress(io.StringIO()))
+        outcomes, _ = recorder.record(said, Progress(out or io.StringIO()))
         return {outcome.tutorial: outcome for outcome in outcomes}
 
     def command(self, verb: str, *arguments: str) -> list[str]:

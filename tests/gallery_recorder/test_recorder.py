@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 import re
@@ -11,13 +12,15 @@ import signal
 import subprocess
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 from room import Room
 
-from gallery_recorder import atomic, lock, provenance, recorder, recording
+from gallery_recorder import atomic, lock, provenance, recorder, recording, runner
+from gallery_recorder.job import Failure
 from gallery_recorder.script import load_script
 
 #: How often the recorder is killed while it saves, and a fifth as often while a tutorial runs.
@@ -201,6 +204,51 @@ def test_several_are_recorded_at_once_and_the_longest_first(room):
     assert times["03-longer"][0] < times["02-long"][1]
     assert times["02-long"][0] < times["03-longer"][1]
     assert times["01-short"][0] > min(times["02-long"][1], times["03-longer"][1])
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Three GPUs that are made up, the last of another model, and what was executed on them."""
+    found = [
+        provenance.Gpu(name, f"GPU-{os.getpid()}-{n}", {"CUDA_VISIBLE_DEVICES": str(n)}, 10**11)
+        for n, name in enumerate(["NVIDIA H200", "NVIDIA H200", "NVIDIA A100"])
+    ]
+    monkeypatch.setattr(provenance, "find_gpus", lambda: found)
+    spans = []
+
+    def run(task, staging, *_):
+        begun = time.monotonic()
+        time.sleep(0.1)
+        spans.append((task.visible["CUDA_VISIBLE_DEVICES"], begun, time.monotonic()))
+        raise runner.TutorialError(Failure("was made up", "Nothing."))
+
+    monkeypatch.setattr(recorder.runner, "run", run)
+    return spans
+
+
+@pytest.mark.parametrize(("jobs", "used"), [(None, {"0", "1"}), (1, {"0"}), (9, {"0", "1"})])
+def test_every_gpu_of_a_model_has_one_tutorial_at_a_time(room, gpus, jobs, used):
+    for number in range(6):
+        room.write(f"{number:02}-a", "x = 1")
+    room.record(device="auto", jobs=jobs)
+    assert len(gpus) == 6
+    assert {gpu for gpu, _, _ in gpus} == used
+    for gpu in used:
+        own = sorted(span[1:] for span in gpus if span[0] == gpu)
+        assert all(before[1] <= after[0] for before, after in pairwise(own))
+
+
+def test_a_gpu_is_not_shared_between_recorders(room, gpus):
+    room.write("01-a", "x = 1")
+    out = io.StringIO()
+    path = recorder._gpu_lock(provenance.find_gpus()[0])
+    held = lock.try_lock(path)
+    threading.Timer(0.5, lambda: lock.unlock(path, held)).start()
+    begun = time.monotonic()
+    room.record(device="cuda", out=out)
+    assert f"01-a: waits: process {os.getpid()} uses the GPU" in out.getvalue()
+    assert gpus[0][1] - begun > 0.3
+    assert not path.exists()
 
 
 # --- what disturbs a recorder -------------------------------------------------------------------
