@@ -80,7 +80,7 @@ class LiveProgress(Progress):
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("block {task.completed} of {task.total}"),
+            TextColumn("{task.fields[at]}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[last]}", style="dim"),
             console=self._console,
@@ -97,11 +97,13 @@ class LiveProgress(Progress):
     def started(self, tutorial: str, last_seconds: float | None) -> None:
         """Add a row."""
         last = f"last time {last_seconds:.1f} s" if last_seconds is not None else "first time"
-        self._rows[tutorial] = self._bars.add_task(tutorial, total=None, last=last)
+        self._rows[tutorial] = self._bars.add_task(tutorial, total=None, at="starts", last=last)
 
     def block(self, tutorial: str, event: BlockStarted) -> None:
         """Advance the row."""
-        self._bars.update(self._rows[tutorial], completed=event.block, total=event.of)
+        at = f"block {event.block} of {event.of}"
+        row = self._rows[tutorial]
+        self._bars.update(row, completed=event.block - 1, total=event.of, at=at)
 
     def finished(self, outcome: Outcome) -> None:
         """Let the row scroll away."""
