@@ -334,7 +334,7 @@ class Plan:
     stages: int
     group: int = 8
     descriptors: bool = False  # which of the two kernels; all that follows is explained below
-    share: int | None = None  # at most so many programs, which run on one SM at the same time
+    share: int | None = None  # so many programs run on one SM, all at the same time
     cut: tuple[int, int] | None = None  # the smaller tile for the last wave
 
 
@@ -485,8 +485,8 @@ def plan_cost(plan, M, N, K):
         left * (plan.block_m // plan.cut[0]) * (plan.block_n // plan.cut[1]) if plan.cut else left
     )
     last = divide_up(pieces, SMS)
-    if plan.share and waves + last > plan.share:
-        return math.inf
+    if plan.share and waves + last != plan.share:
+        return math.inf  # not the number of programs on an SM that this plan is for
     cost = K * waves * tile_cost(plan.block_m, plan.block_n)
     cost += K * last * tile_cost(*(plan.cut or (plan.block_m, plan.block_n)))
     return cost + (START if plan.cut and not plan.share else 0)
@@ -529,10 +529,11 @@ draw_estimate(estimates, range(1024, 4097, 64))
 # tile that was shared. The balance is perfect. But partial sums have to travel through memory, and
 # SMs that work at different places along K no longer need the same tiles at the same time.)
 #
-# There is yet another remedy for small matrices: tiles so small that *several* programs fit on one
-# SM at the same time. They share its tensor cores, so they are not done sooner, but while one of
-# them waits for data another one multiplies. Such tiles are less efficient, so this pays as long as
-# all programs run at once.
+# There is yet another remedy, for matrices that are not large: tiles so small that *several*
+# programs fit on one SM at the same time. They share its tensor cores, but while one of them waits for data
+# or stores its tile, another one multiplies. Small tiles are less efficient, so this pays as long
+# as all programs run at once. Then there is only one wave, and it is made of ``share`` programs on
+# each SM.
 #
 # Tensor descriptors
 # ------------------
@@ -725,8 +726,8 @@ for n in [256, 640, 1024, 1536, 2048, 2176, 3072, 4096]:
     tile, cut = f"{plan.block_m} × {plan.block_n}", "{} × {}".format(*plan.cut) if plan.cut else ""
     tiles = divide_up(n, plan.block_m) * divide_up(n, plan.block_n)
     kernel = "descriptors" if plan.descriptors else "pointers"
-    schedule = f"at most {plan.share} on an SM" if plan.share else "persistent"
-    schedule = schedule if plan.descriptors or plan.share else "in waves"
+    schedule = "persistent" if plan.descriptors else "in waves"
+    schedule = f"{plan.share} on an SM" if plan.share else schedule
     table.append((n, tile, cut, f"{tiles / SMS:.2f}", kernel, schedule))
 print(f"Plans for M = N = K on {SMS} SMs")
 print(tabulate(table, ["size", "tile", "last wave", "waves", "kernel", "programs"]))
@@ -818,9 +819,8 @@ def check(a, b, activation="", plan=None):
 
 
 torch.manual_seed(0)
-shapes = [(1, 1, 1), (5, 7, 3), (123, 77, 45), (64, 256, 128), (4, 0, 3), (3, 2, 0)]
-if ON_GPU:
-    shapes += [(1823, 781, 517), (2176, 1920, 256)]
+shapes = [(123, 77, 45), (64, 256, 128), (4, 0, 3), (3, 2, 0)]
+shapes += [(1823, 781, 517), (2176, 1920, 256)] if ON_GPU else [(1, 1, 1), (5, 7, 3)]
 for M, N, K in shapes:
     a = torch.randn(M, K, device=DEVICE, dtype=torch.float16)
     b = torch.randn(K, N, device=DEVICE, dtype=torch.float16)
