@@ -25,6 +25,7 @@ run this page without a GPU: Triton's interpreter then runs the same kernels, sl
 import csv
 import math
 import os
+import random
 import time
 from functools import partial
 
@@ -354,7 +355,7 @@ else:
 # * **Python.** While the GPU is busy with that gigabyte, Python gets ahead and has everything in
 #   the queue in time. So its share, however large, is not in the measurement.
 # * **Drift.** Clocks and temperatures change, and whoever is measured first may be better or worse
-#   off than the next. So the functions to compare take turns, after every single call.
+#   off than the next. So the functions to compare take turns, in a new order each time.
 # * **Spread.** One measurement is an anecdote. We take many and keep the median, and the 20th and
 #   80th percentiles to show how far they scatter.
 
@@ -367,11 +368,11 @@ def measure(calls, rounds=100):
     for call in calls.values():
         call()  # compiles the kernel
     for _ in range(rounds):
-        for name, call in calls.items():
+        for name in random.sample(list(calls), len(calls)):
             start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
             other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
             start.record()
-            call()
+            calls[name]()
             end.record()
             events[name].append((start, end))
     gpu.synchronize()

@@ -26,6 +26,7 @@ You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time 
 import csv
 import math
 import os
+import random
 import warnings
 from functools import cache, partial
 
@@ -526,11 +527,11 @@ def measure(calls, rounds=40):
     for call in calls.values():
         call()  # compiles the kernel
     for _ in range(rounds):
-        for name, call in calls.items():
+        for name in random.sample(list(calls), len(calls)):
             start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
             other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
             start.record()
-            call()
+            calls[name]()
             end.record()
             events[name].append((start, end))
     gpu.synchronize()

@@ -25,6 +25,7 @@ You should know programs, blocks, offsets and masks from :doc:`01-vector-add`.
 import csv
 import math
 import os
+import random
 from functools import partial
 
 import matplotlib.pyplot as plt
@@ -748,11 +749,11 @@ def measure(calls, rounds=100):
     for call in calls.values():
         call()  # compiles the kernel
     for _ in range(rounds):
-        for name, call in calls.items():
+        for name in random.sample(list(calls), len(calls)):
             start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
             other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
             start.record()
-            call()
+            calls[name]()
             end.record()
             events[name].append((start, end))
     gpu.synchronize()
