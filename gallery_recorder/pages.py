@@ -70,7 +70,7 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
     if item is None or title is None:
         return
     line = nodes.paragraph(classes=["gallery-provenance"])
-    line += nodes.Text("Recorded on " + summary(item.recording) + " · ")
+    line += nodes.Text(f"Recorded {summary(item.recording)} · ")
     line += _reference(app.env.docname, label(item.device, item.script.name), "full record")
     added: list[nodes.Node] = [line]
     if item.recording.interpreted:
@@ -87,7 +87,8 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
 def summary(content: Recording) -> str:
     """Device, versions, date, time and memory in one line."""
     where, run = content.provenance, content.run
-    parts = [where.device, f"Triton {where.triton}", f"PyTorch {where.torch}"]
+    device = "in Triton's interpreter" if content.interpreted else f"on {where.device}"
+    parts = [device, f"Triton {where.triton}", f"PyTorch {where.torch}"]
     if where.toolkit:
         parts.append(where.toolkit)
     parts.append(readable_date(run.recorded))
