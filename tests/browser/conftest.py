@@ -1,0 +1,123 @@
+"""The published site on a local server, and a browser that reports what goes wrong on a page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
+
+import fixture_site  # noqa: E402
+
+from gallery_recorder import publish, versions  # noqa: E402
+
+#: What Chromium shall leave alone: updates, experiments, other hosts.
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-sandbox",
+]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+#: A page that only the newest version has.
+NEW_PAGE = "new-page.html"
+
+
+@pytest.fixture(scope="session")
+def published(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site of one build under several names: a stable release, older ones, and the branch."""
+    folder = tmp_path_factory.mktemp("published")
+    built = versions.read(site / versions.FILE_NAME).all[0].name
+    for name in ("v0.9.0", "v1.0.0rc1", "v1.0.0", "main"):
+        build = folder / "builds" / name
+        shutil.copytree(site, build)
+        _rename(build, built, name)
+        publish.publish(build, folder / "site", name)
+        shutil.rmtree(build)
+    return folder / "site"
+
+
+def _rename(build: Path, old: str, new: str) -> None:
+    """Make *build* one of version *new*, in its list and on its pages."""
+    listed = build / versions.FILE_NAME
+    text = listed.read_text(encoding="utf-8").replace(f'"{old}"', f'"{new}"')
+    if new == "main":
+        shutil.copy(build / "contributing.html", build / NEW_PAGE)
+        text = text.replace('"index.html"', f'"index.html", "{NEW_PAGE}"')
+    listed.write_text(text, encoding="utf-8")
+    for path in build.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        for form in ('data-version="{}"', "<b>{}</b>"):
+            text = text.replace(form.format(old), form.format(new))
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def address(published: Path) -> Iterator[str]:
+    """Where the root of the site is served."""
+    with fixture_site.served(published) as root:
+        yield root
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium; skips where there is none, and fails in CI, which has to have one."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        reason = f"no browser: none of {', '.join(BROWSERS)} is installed"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def context(browser: Browser, address: str) -> Iterator[BrowserContext]:
+    """A reader who comes for the first time, and may use the clipboard."""
+    made = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    made.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, address: str) -> Iterator[Page]:
+    """An empty page. The test fails where the browser has something to complain about."""
+    opened = context.new_page()
+    complaints = watch(opened, address)
+    yield opened
+    assert not complaints, "\n".join(complaints)
+
+
+def watch(page: Page, address: str) -> list[str]:
+    """Collect errors in the console, failed requests, and requests to another host."""
+    complaints: list[str] = []
+    home = urlsplit(address).netloc
+
+    def request(request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc != home:
+            complaints.append(f"{page.url}: asks another host: {request.url}")
+
+    def message(message) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(f"{page.url}: {message.type}: {message.text}")
+
+    page.on("request", request)
+    page.on("console", message)
+    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+    return complaints

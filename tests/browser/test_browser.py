@@ -1,0 +1,361 @@
+"""The published site in a real browser: what a reader sees, presses and downloads."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import re
+import zipfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nbformat
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from gallery_recorder import versions
+
+ROOT = Path(__file__).resolve().parents[2]
+SCREENSHOTS = ROOT / "build" / "screenshots"
+GALLERY = "getting-started/tutorials"
+FIRST = f"{GALLERY}/01-vector-add.html"
+NEW_PAGE = "new-page.html"
+TUTORIALS = [
+    f"{GALLERY}/{path.stem}.html" for path in sorted((ROOT / "tutorials").glob("[0-9]*.py"))
+]
+#: One page of each kind, and every tutorial.
+KINDS = [
+    "index.html",
+    "getting-started/installation.html",
+    "contributing.html",
+    "recordings.html",
+    "search.html",
+    "genindex.html",
+    f"{GALLERY}/index.html",
+    *TUTORIALS,
+]
+WIDTHS = (360, 1280, 1920)
+#: Bytes of a first visit: all, and scripts.
+FIRST_LOAD, SCRIPTS = 600_000, 150_000
+
+
+def pages(published: Path, version: str = "v1.0.0") -> list[str]:
+    """The addresses of all pages of a version, below it."""
+    (listed,) = versions.read(published / version / versions.FILE_NAME).all
+    return list(listed.pages)
+
+
+def menu(page: Page):
+    """The version menu, opened."""
+    page.locator(".rst-versions summary").click()
+    return page.locator(".rst-versions")
+
+
+# --- every page -----------------------------------------------------------------------------------
+
+
+def test_every_page_loads_without_a_complaint(page: Page, published: Path, address: str) -> None:
+    """No error in the console, no other host, no empty picture, no formula without a size."""
+    problems = []
+    for name in pages(published):
+        answer = page.goto(f"{address}v1.0.0/{name}")
+        if not answer.ok or not page.title():
+            problems.append(f"{name}: {answer.status}, title {page.title()!r}")
+        page.locator(".rst-versions li").first.wait_for(state="attached")
+        problems += [
+            f"{name}: {text}"
+            for text in page.evaluate(
+                """() => {
+                    const found = [];
+                    for (const image of document.images) {
+                        if (!image.hasAttribute("alt")) found.push(`no alt: ${image.src}`);
+                        if (image.loading !== "lazy" && !image.naturalWidth)
+                            found.push(`not shown: ${image.src}`);
+                    }
+                    for (const math of document.querySelectorAll("math")) {
+                        const box = math.getBoundingClientRect();
+                        if (!box.width || !box.height) found.push(`no size: ${math.textContent}`);
+                    }
+                    return found;
+                }"""
+            )
+        ]
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("media", ["screen", "print"])
+def test_no_page_scrolls_sideways(page: Page, published: Path, address: str, media: str) -> None:
+    page.emulate_media(media=media)
+    wide = []
+    for name in pages(published):
+        page.goto(f"{address}v1.0.0/{name}")
+        for width in WIDTHS if media == "screen" else (720,):  # A4 with margins
+            page.set_viewport_size({"width": width, "height": 900})
+            found = page.evaluate("document.scrollingElement.scrollWidth")
+            if found > width:
+                wide.append(f"{name}: {found} px wide at {width} px")
+    assert not wide, "\n".join(wide)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(page: Page, address: str, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    problems = []
+    for place in [*(f"stable/{name}" for name in KINDS), f"v0.9.0/{FIRST}", "versions.html"]:
+        page.goto(address + place)
+        for violation in Axe().run(page).response["violations"]:
+            if violation["impact"] in ("serious", "critical"):
+                nodes = [node["html"][:150] for node in violation["nodes"][:3]]
+                problems.append(f"{place}: {violation['id']}: {violation['help']}: {nodes}")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_first_visit_is_light(page: Page, address: str, name: str) -> None:
+    answers = []
+    page.on("response", lambda answer: answers.append(answer))
+    page.goto(f"{address}stable/{name}", wait_until="networkidle")
+    sizes = {answer.url: len(answer.body()) for answer in answers if answer.ok}
+    scripts = sum(size for url, size in sizes.items() if urlsplit(url).path.endswith(".js"))
+    assert sum(sizes.values()) < FIRST_LOAD, sizes
+    assert scripts < SCRIPTS, sizes
+
+
+def test_colours_follow_the_reader(page: Page, address: str) -> None:
+    def light(scheme: str, selector: str, what: str) -> float:
+        page.emulate_media(color_scheme=scheme)
+        colour = page.locator(selector).first.evaluate(f"e => getComputedStyle(e).{what}")
+        return sum(float(part) for part in re.findall(r"[\d.]+", colour)[:3]) / 3
+
+    page.goto(f"{address}stable/{FIRST}")
+    ground, text = (".wy-nav-content", "backgroundColor"), (".document p", "color")
+    assert light("light", *ground) > 200 > 100 > light("light", *text)
+    assert light("dark", *text) > 150 > 60 > light("dark", *ground)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        ("index.html", 1280, "light"),
+        (FIRST, 1280, "light"),
+        (FIRST, 1280, "dark"),
+        (FIRST, 360, "light"),
+    ],
+)
+def test_screenshots(page: Page, address: str, name: str, width: int, scheme: str) -> None:
+    """Pictures to look at, in ``build/screenshots``."""
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{address}stable/{name}", wait_until="networkidle")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    picture = SCREENSHOTS / f"{Path(name).stem}-{width}-{scheme}.png"
+    page.screenshot(path=picture)
+    assert picture.stat().st_size > 10_000
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def test_formulas_are_typeset(page: Page, address: str) -> None:
+    seen = 0
+    for name in TUTORIALS:
+        page.goto(f"{address}stable/{name}")
+        for formula in page.locator("math").all():
+            box = formula.bounding_box()
+            assert box["width"] > 3, formula.text_content()
+            assert box["height"] > 3, formula.text_content()
+            seen += 1
+    assert seen > 5
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("Philox", f"{GALLERY}/04-low-memory-dropout.html"),
+        ("program_id", "python-api/triton.language.html"),
+        ("matmul", f"{GALLERY}/03-matrix-multiplication.html"),
+    ],
+)
+def test_search_finds(page: Page, published: Path, address: str, words: str, wanted: str) -> None:
+    if wanted not in pages(published):
+        pytest.skip(f"this build has no {wanted}")
+    page.goto(f"{address}stable/index.html")
+    box = page.locator("#rtd-search-form input[name=q]")
+    box.fill(words)
+    box.press("Enter")
+    found = page.locator(f"#search-results a[href*='{wanted}']")
+    expect(found.first).to_be_visible()
+    found.first.click()
+    expect(page).to_have_url(re.compile(re.escape(f"stable/{wanted}")))
+
+
+def test_previous_and_next(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/{TUTORIALS[0]}")
+    for name in TUTORIALS[1:]:
+        page.locator(".rst-footer-buttons a[rel=next]").click()
+        expect(page).to_have_url(f"{address}stable/{name}")
+    for name in reversed(TUTORIALS[:-1]):
+        page.locator(".rst-footer-buttons a[rel=prev]").click()
+        expect(page).to_have_url(f"{address}stable/{name}")
+
+
+def test_copy_buttons_copy_code(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/{FIRST}")
+    for code in page.locator(".highlight-Python:not(.sphx-glr-script-out *)").all()[:3]:
+        code.hover()
+        code.locator("button.copybtn").click()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied.strip() == code.locator("pre").inner_text().strip()
+        ast.parse(copied)
+    assert page.locator(".sphx-glr-script-out").count()
+    assert not page.locator(".sphx-glr-script-out button.copybtn").count()
+
+
+def test_copied_commands_have_no_prompt(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/getting-started/installation.html")
+    for block in page.locator(".highlight:has(.gp)").all():
+        block.hover()
+        block.locator("button.copybtn").click()
+        lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+        assert lines
+        assert not [line for line in lines if line.startswith(("$", ">>>"))]
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_downloads(page: Page, address: str, tmp_path: Path, name: str) -> None:
+    page.goto(f"{address}stable/{name}")
+    kinds = set()
+    for link in page.locator("a.download").all():
+        with page.expect_download() as started:
+            link.click()
+        file = tmp_path / started.value.suggested_filename
+        started.value.save_as(file)
+        kinds.add(file.suffix)
+        match file.suffix:
+            case ".py":
+                original = ROOT / "tutorials" / f"{Path(name).stem}.py"
+                assert file.read_text() == original.read_text()
+            case ".ipynb":
+                notebook = nbformat.read(file, as_version=4)
+                nbformat.validate(notebook)
+                assert any(cell.get("outputs") for cell in notebook.cells)
+            case ".zip":
+                with zipfile.ZipFile(file) as archive:
+                    assert archive.testzip() is None
+                    assert archive.namelist()
+            case ".csv":
+                with file.open(newline="") as table:
+                    header, *rows = csv.reader(table)
+                assert rows
+                assert {len(row) for row in rows} == {len(header)}
+    assert {".py", ".ipynb", ".zip"} <= kinds
+
+
+# --- versions -------------------------------------------------------------------------------------
+
+
+def test_the_root_leads_to_the_stable_version(page: Page, address: str) -> None:
+    page.goto(address)
+    expect(page).to_have_url(f"{address}stable/")
+    assert page.locator("link[rel=canonical]").get_attribute("href").endswith("/stable/index.html")
+
+
+def test_the_menu_lists_branches_and_tags(page: Page, address: str) -> None:
+    page.goto(f"{address}v1.0.0/{FIRST}")
+    items = menu(page).locator("li")
+    expect(items).to_have_text(
+        [
+            re.compile("^v1.0.0 *stable$"),
+            re.compile("^v1.0.0rc1 *pre-release, old$"),
+            re.compile("^v0.9.0 *old$"),
+            re.compile("^main *in development$"),
+        ]
+    )
+    assert page.locator(".rst-versions [aria-current=true]").all_inner_texts() == ["v1.0.0"]
+    expect(page.locator(".rst-versions summary")).to_contain_text("v1.0.0")
+
+
+@pytest.mark.parametrize("start", ["v1.0.0", "stable", "latest"])
+def test_the_menu_keeps_to_the_same_page(page: Page, address: str, start: str) -> None:
+    page.goto(f"{address}{start}/{FIRST}#exercises")
+    menu(page).get_by_role("link", name="v0.9.0").click()
+    expect(page).to_have_url(f"{address}v0.9.0/{FIRST}#exercises")
+
+
+def test_the_menu_leads_to_the_front_page_where_the_page_is_new(page: Page, address: str) -> None:
+    page.goto(f"{address}main/{NEW_PAGE}")
+    opened = menu(page)
+    expect(opened.locator("li", has_text="v0.9.0")).to_contain_text("without this page")
+    opened.get_by_role("link", name="v1.0.0", exact=True).click()
+    expect(page).to_have_url(f"{address}v1.0.0/")
+
+
+def test_the_menu_works_by_keyboard(page: Page, address: str) -> None:
+    page.goto(f"{address}v1.0.0/index.html")
+    page.locator(".rst-versions li").first.wait_for(state="attached")
+    page.locator(".rst-versions summary").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".rst-versions ul")).to_be_visible()
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "main"
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{address}main/index.html")
+
+
+def test_the_menu_is_in_reach_on_a_narrow_screen(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 640})
+    page.goto(f"{address}v1.0.0/{FIRST}")
+    page.get_by_role("button", name="Menu").click()
+    expect(menu(page).get_by_role("link", name="main")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [("v0.9.0", "v0.9.0, an old release"), ("v1.0.0rc1", "v1.0.0rc1, an old pre-release")],
+)
+def test_an_old_release_says_so(page: Page, address: str, version: str, words: str) -> None:
+    page.goto(f"{address}{version}/{FIRST}")
+    note = page.locator(".gallery-old")
+    expect(note).to_contain_text(words)
+    note.get_by_role("link", name="the stable release, v1.0.0").click()
+    expect(page).to_have_url(f"{address}stable/{FIRST}")
+    expect(page.locator(".rst-versions li")).to_have_count(4)
+    expect(page.locator(".gallery-old")).to_have_count(0)
+
+
+def test_without_a_script_there_is_a_plain_link(browser: Browser, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{address}v0.9.0/{FIRST}")
+    page.locator(".rst-versions summary").click()
+    link = page.get_by_role("link", name="All versions")
+    expect(link).to_be_visible()
+    assert link.get_attribute("href").endswith("/triton-gallery/versions.html")
+    page.goto(f"{address}versions.html")
+    page.get_by_role("link", name="v1.0.0", exact=True).click()
+    expect(page).to_have_url(f"{address}v1.0.0/")
+    page.goto(address)
+    expect(page).to_have_url(f"{address}stable/")
+    context.close()
+
+
+def test_opened_as_a_file_nothing_complains(page: Page, published: Path) -> None:
+    page.goto((published / "v1.0.0" / FIRST).as_uri())
+    expect(menu(page).get_by_role("link", name="All versions")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+
+
+def test_a_page_that_is_not_there(browser: Browser, address: str) -> None:
+    """The browser's console tells of the 404 itself, so nobody watches here."""
+    page = browser.new_page()
+    page.goto(f"{address}v0.9.0/{NEW_PAGE}")
+    expect(page.get_by_role("searchbox")).to_have_value("new page")
+    page.locator("#elsewhere a", has_text="main").click()
+    expect(page).to_have_url(f"{address}main/{NEW_PAGE}")
+    page.goto(f"{address}no/such/low-memory-dropout.html")
+    expect(page.get_by_role("searchbox")).to_have_value("low memory dropout")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("#search-results a[href*='04-low-memory-dropout']").first).to_be_visible()
+    page.close()
