@@ -28,6 +28,7 @@ import csv
 import functools
 import math
 import os
+import random
 import time
 from dataclasses import dataclass, replace
 
@@ -530,10 +531,10 @@ draw_estimate(estimates, range(1024, 4097, 64))
 # SMs that work at different places along K no longer need the same tiles at the same time.)
 #
 # There is yet another remedy, for matrices that are not large: tiles so small that *several*
-# programs fit on one SM at the same time. They share its tensor cores, but while one of them waits for data
-# or stores its tile, another one multiplies. Small tiles are less efficient, so this pays as long
-# as all programs run at once. Then there is only one wave, and it is made of ``share`` programs on
-# each SM.
+# programs fit on one SM at the same time. They share its tensor cores, but while one of them waits
+# for data or stores its tile, another one multiplies. Small tiles are less efficient, so this pays
+# as long as all programs run at once. Then there is only one wave, made of ``share`` programs on
+# each SM. Some of them can be pieces.
 #
 # Tensor descriptors
 # ------------------
@@ -676,11 +677,12 @@ POINTER_PLANS = [
     Plan(128, 128, 64, warps=8, stages=4),
     Plan(128, 256, 64, warps=8, stages=3),
 ]
+TWO = Plan(64, 128, 64, warps=4, stages=4, descriptors=True, share=2, cut=(64, 64))
 THREE = Plan(64, 128, 64, warps=4, stages=3, descriptors=True, share=3)
 DESCRIPTOR_PLANS = [
     *POINTER_PLANS[:2],
     Plan(64, 128, 128, warps=4, stages=4, descriptors=True, share=1),
-    *(THREE, replace(THREE, cut=(64, 64))),
+    *(TWO, THREE, replace(THREE, cut=(64, 64))),
     *(MEDIUM, *CUT, LARGE),
 ]
 FP32_PLAN = Plan(64, 64, 32, warps=4, stages=2)  # no tensor cores: a simple plan will do
@@ -877,7 +879,7 @@ for wrong in (b.double(), b.to(torch.float32), b[0], a, b.cpu().numpy()):
 # with them the plans that this page went through on its way, to see what each idea brought.
 #
 # As on the pages before, events take the time on the GPU, every call starts with a cold L2 cache,
-# and all take turns.
+# and all take turns, in a new order each time.
 
 
 def measure(calls, rounds=50):
@@ -888,11 +890,11 @@ def measure(calls, rounds=50):
     for call in calls.values():
         call()  # compiles the kernel
     for _ in range(rounds):
-        for name, call in calls.items():
+        for name in random.sample(list(calls), len(calls)):
             start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
             other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
             start.record()
-            call()
+            calls[name]()
             end.record()
             events[name].append((start, end))
     gpu.synchronize()
