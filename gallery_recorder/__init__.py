@@ -19,4 +19,10 @@ The modules, in the order the data flows:
 ``status``      which recordings are current, stale or missing
 ``compare``     the benchmarks of two recordings, side by side
 ``replay``      the Sphinx extension that renders recordings instead of executing tutorials
+``release``     which version the checkout is, from git
+``inspection``  whether a build is fit to be published
+``versions``    the versions of a site, and the list that their menus read
+``front``       the files at the root of a site
+``publish``     a build into a site of versions, in one step; a version out of it
+``atomic``      a folder in the place of another one in one step
 """
