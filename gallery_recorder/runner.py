@@ -37,6 +37,7 @@ from gallery_recorder.provenance import VISIBLE_VARIABLES, python_path
 from gallery_recorder.recording import INTERPRETER, Recording
 from gallery_recorder.text import clean
 
+_START = 300.0  # seconds until the first block: a cold start is not the tutorial's fault
 _GRACE = 5.0  # seconds that a process has to end after SIGTERM, before SIGKILL
 _FAREWELL = 10.0  # seconds that it has to end after its last block
 _POLL = 0.05
@@ -139,7 +140,8 @@ class _Child:
 
     def follow(self, stop: threading.Event, listen: Callable[[BlockStarted], None]) -> None:
         """Listen until the process has ended, or has to be ended."""
-        deadline = time.monotonic() + self._task.timeout
+        deadline = time.monotonic() + _START
+        begun = False
         farewell = None
         unread = b""
         while self._process.poll() is None:
@@ -147,6 +149,9 @@ class _Child:
                 raise StoppedError
             if self._events_ready():
                 unread = self._take(unread, listen)
+            if self._at is not None and not begun:
+                begun = True
+                deadline = time.monotonic() + self._task.timeout
             if self._done and farewell is None:
                 farewell = time.monotonic() + _FAREWELL
             if farewell is not None and time.monotonic() > farewell:
@@ -155,6 +160,11 @@ class _Child:
                     "A thread or an exit handler of it is still running. End it in the tutorial.",
                 )
             if farewell is None and time.monotonic() > deadline:
+                if not begun:
+                    self._failed_here(
+                        f"did not begin within {_START:g} s",
+                        "The machine is too busy, or Python cannot import what the recorder needs.",
+                    )
                 self._failed_here(
                     f"took longer than {self._task.timeout:g} s and was ended",
                     "Give it more time with --timeout, or in the tutorial with "
