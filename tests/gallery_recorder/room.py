@@ -128,7 +128,12 @@ class Room:
 
     def left_over(self) -> list[str]:
         """Files and processes that a recorder should have removed."""
-        files = [str(p) for p in self.recordings.rglob(".*")]
+        files = [
+            os.path.join(folder, name)
+            for folder, folders, names in os.walk(self.recordings)
+            for name in [*folders, *names]
+            if name.startswith(".")
+        ]
         processes = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
