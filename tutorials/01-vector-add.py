@@ -360,7 +360,7 @@ else:
 #   80th percentiles to show how far they scatter.
 
 
-def measure(calls, rounds=100):
+def measure(calls, rounds=200):
     """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
     gpu = torch.get_device_module(DEVICE)
     other = torch.zeros(2**28, dtype=torch.int32, device=DEVICE)  # 1 GiB
