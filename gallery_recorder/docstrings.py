@@ -10,20 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from textwrap import dedent
 
 #: Turns a name such as ``tl.dot`` or ``tensor`` into the full name of an entry, or None.
 Resolver = Callable[[str], str | None]
 
 _HEADING = re.compile(r"^(\S.*)\n([*=~^-])\2{2,}$", re.MULTILINE)
 _FIELD = re.compile(r":(param|type|return|returns|rtype|note|ivar|raises)\b ?([^:\n]*):\s*(.*)")
-#: What has to be repaired, and before it what has not: roles for code, literals, links, emphasis.
+#: What has to be repaired, and before it what has not: code, literals, links, emphasis, bullets.
 _MARKUP = re.compile(
-    r":(?:code|math):`[^`]*`|``.*?``|`[^`]+`_|\*\w[^*\n]*\*"
+    r":(?:code|math):`[^`]*`|``.*?``|`[^`]+`_|\*\w[^*\n]*\*|^ *\* "
     r"|(?P<role>:(?:py:)?(?:class|func|meth|mod|obj):`~?(?P<name>[^`]+)`)"
     r"|`(?P<quoted>[^`]+)`"
     r'|(?P<string>"[^"\s]*")'  # a value such as ".ca"; in prose its quotes would become curly
     r"|(?P<star>(?<!\*)\*(?!\*))",
-    re.DOTALL,
+    re.DOTALL | re.MULTILINE,
 )
 _MEMBER_SENTENCE = re.compile(
     r"This function can also be called as a member function on.*?instead of\s+:code:`[^`]*`\.?",
@@ -69,12 +70,12 @@ def parse(text: str, resolve: Resolver) -> Docstring:
             at += 1
             continue
         kind, name, first = found.groups()
-        content = [first]
+        content: list[str] = []
         at += 1
         while at < len(lines) and (lines[at].startswith(" ") or _blank_inside(lines, at)):
-            content.append(lines[at].strip())
+            content.append(lines[at])
             at += 1
-        value = sound(" ".join(content).strip(), resolve)
+        value = sound(_joined(first, content), resolve)
         if kind in ("param", "ivar"):
             parameters.setdefault(name, Field(name)).text = value
         elif kind == "type":
@@ -134,6 +135,13 @@ def _type(text: str, resolve: Resolver) -> str:
         return f":py:obj:`{name or found.group()} <{full}>`" if full else found.group()
 
     return re.sub(r"(?<![\w.`])(Block|Tensor|DType|tl\.\w+)(?![\w.`])", link, text)
+
+
+def _joined(first: str, rest: list[str]) -> str:
+    """The lines of a field: those of a list as they are, others as one, however indented."""
+    if any(re.match(r"\s*[*-] ", line) for line in rest):
+        return f"{first.strip()}\n{dedent(chr(10).join(rest))}".strip()
+    return " ".join([first, *(line.strip() for line in rest)]).strip()
 
 
 def _blank_inside(lines: list[str], at: int) -> bool:

@@ -296,13 +296,15 @@ class ApiDirective(SphinxDirective):
         parsed = docstrings.parse(text, self.reference.resolve)
         lines = [*parsed.body.split("\n"), ""]
         for note in parsed.notes:
-            lines += [note, ""]
+            lines += [*note.split("\n"), ""]
         if parsed.parameters:
             lines += [":Parameters:"]
             for item in parsed.parameters:
                 kind = f" ({item.type})" if item.type else ""
-                text = f" – {item.text}" if item.text else ""
+                first, *rest = item.text.split("\n")
+                text = f" – {first}" if first else ""
                 lines.append(f"   * **{_escape(item.name)}**{kind}{text}")
+                lines += [f"     {line}".rstrip() for line in rest]
         if parsed.returns.text or parsed.returns.type:
             parts = (parsed.returns.text, parsed.returns.type)
             lines.append(":Returns: " + " – ".join(filter(None, parts)))

@@ -67,3 +67,9 @@ def test_types_lead_to_entries():
     assert parsed.parameters[0].type == ":py:obj:`dtype <tl.dtype>`"
     assert (parsed.returns.text, parsed.returns.type) == ("it", "Block")
     assert parse(":note: careful").notes == ["careful"]
+
+
+def test_a_list_in_a_field_stays_a_list():
+    parsed = parse(":note: It may use:\n\n       * one,\n       * two\nEnd.")
+    assert parsed.notes == ["It may use:\n\n* one,\n* two"]
+    assert parsed.body == "End."
