@@ -1,0 +1,74 @@
+"""What the tests that need a GPU share: the functions of a tutorial, without its benchmarks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+TUTORIALS = Path(__file__).parents[2] / "tutorials"
+_DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.If)
+_SLOW = {"measure", "measure_memory", "benchmark", "do_bench", "elapsed_time", "show", "check"}
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker("gpu")
+
+
+@pytest.fixture(scope="session")
+def on_gpu() -> None:
+    """Skip where there is no GPU: these sizes would take hours in the interpreter."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.accelerator.is_available():
+        pytest.skip("there is no GPU; in the interpreter these sizes would take hours")
+
+
+@pytest.fixture(scope="session")
+def definitions(on_gpu) -> Callable[[str], dict[str, Any]]:
+    """Return ``definitions(name)``: what ``tutorials/<name>.py`` defines, nothing of it timed."""
+    mpl.use("agg")
+
+    @cache
+    def load(name: str) -> dict[str, Any]:
+        path = TUTORIALS / f"{name}.py"
+        tree = ast.parse(path.read_text())
+        functions = {n.name: _names(n) for n in tree.body if isinstance(n, ast.FunctionDef)}
+        tree.body = [
+            statement
+            for statement in tree.body
+            if isinstance(statement, _DEFINITIONS)
+            and (isinstance(statement, ast.FunctionDef) or not _reaches(statement, functions))
+        ]
+        namespace: dict[str, Any] = {"__name__": name}
+        exec(compile(tree, path, "exec"), namespace)
+        return namespace
+
+    return load
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {
+        n.id if isinstance(n, ast.Name) else n.attr
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name | ast.Attribute)
+    }
+
+
+def _reaches(statement: ast.stmt, functions: dict[str, set[str]]) -> bool:
+    """Whether *statement* draws, times or checks something, itself or through functions."""
+    found: set[str] = set()
+    todo = list(_names(statement))
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += functions.get(name, ())
+    return bool(found & _SLOW)
