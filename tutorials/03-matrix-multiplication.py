@@ -530,11 +530,11 @@ draw_estimate(estimates, range(1024, 4097, 64))
 # tile that was shared. The balance is perfect. But partial sums have to travel through memory, and
 # SMs that work at different places along K no longer need the same tiles at the same time.)
 #
-# There is yet another remedy, for matrices that are not large: tiles so small that *several*
-# programs fit on one SM at the same time. They share its tensor cores, but while one of them waits
-# for data or stores its tile, another one multiplies. Small tiles are less efficient, so this pays
-# as long as all programs run at once. Then there is only one wave, made of ``share`` programs on
-# each SM. Some of them can be pieces.
+# The last wave need not even wait for the one before. If the pipelines are kept short, *two*
+# programs fit on one SM at the same time: a whole tile and a piece, say. They share its tensor
+# cores, and while one of them waits for data or stores its tile, the other one multiplies. With
+# short pipelines a program waits more often, so this pays where all programs run at once, and where
+# there are enough of them to keep each other company.
 #
 # Tensor descriptors
 # ------------------
@@ -677,12 +677,12 @@ POINTER_PLANS = [
     Plan(128, 128, 64, warps=8, stages=4),
     Plan(128, 256, 64, warps=8, stages=3),
 ]
-TWO = Plan(64, 128, 64, warps=4, stages=4, descriptors=True, share=2, cut=(64, 64))
-THREE = Plan(64, 128, 64, warps=4, stages=3, descriptors=True, share=3)
+PAIR = replace(MEDIUM, stages=3, share=2)
 DESCRIPTOR_PLANS = [
     *POINTER_PLANS[:2],
     Plan(64, 128, 128, warps=4, stages=4, descriptors=True, share=1),
-    *(TWO, THREE, replace(THREE, cut=(64, 64))),
+    Plan(64, 128, 64, warps=4, stages=4, descriptors=True, share=2, cut=(64, 64)),
+    *(replace(PAIR, cut=cut) for cut in ((64, 64), (64, 128))),
     *(MEDIUM, *CUT, LARGE),
 ]
 FP32_PLAN = Plan(64, 64, 32, warps=4, stages=2)  # no tensor cores: a simple plan will do
@@ -882,7 +882,7 @@ for wrong in (b.double(), b.to(torch.float32), b[0], a, b.cpu().numpy()):
 # and all take turns, in a new order each time.
 
 
-def measure(calls, rounds=50):
+def measure(calls, rounds=40):
     """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
     gpu = torch.get_device_module(DEVICE)
     other = torch.zeros(2**28, dtype=torch.int32, device=DEVICE)  # 1 GiB
