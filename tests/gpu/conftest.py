@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import sys
+import types
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -47,9 +49,9 @@ def definitions(on_gpu) -> Callable[[str], dict[str, Any]]:
             if isinstance(statement, _DEFINITIONS)
             and (isinstance(statement, ast.FunctionDef) or not _reaches(statement, functions))
         ]
-        namespace: dict[str, Any] = {"__name__": name}
-        exec(compile(tree, path, "exec"), namespace)
-        return namespace
+        module = sys.modules[name] = types.ModuleType(name)  # where dataclasses look for it
+        exec(compile(tree, path, "exec"), module.__dict__)
+        return module.__dict__
 
     return load
 
