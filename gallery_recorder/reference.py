@@ -156,8 +156,11 @@ def _name_decorators(app: Sphinx) -> None:
 
 
 def _outdated(env: BuildEnvironment, reference: Reference) -> list[str]:
-    """Pages are read again when other tutorials use their names, or modules came or went."""
-    state = {".. api::": reference.uses, ".. automodules::": _modules("gallery_recorder")}
+    """Pages are read again when tutorials use other names, or versions or modules came or went."""
+    state = {
+        ".. api::": [reference.versions, reference.uses],
+        ".. automodules::": _modules("gallery_recorder"),
+    }
     known = getattr(env, "api_state", {})
     env.api_state = {  # type: ignore[attr-defined]
         directive: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
@@ -167,8 +170,7 @@ def _outdated(env: BuildEnvironment, reference: Reference) -> list[str]:
     return [
         docname
         for docname in env.found_docs
-        if docname.startswith("python-api/")
-        and any(name in env.doc2path(docname).read_text(encoding="utf-8") for name in changed)
+        if any(name in env.doc2path(docname).read_text(encoding="utf-8") for name in changed)
     ]
 
 
