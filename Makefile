@@ -110,6 +110,7 @@ lint: $(TEST) ## run the linters alone
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m sphinxlint --enable all --disable line-too-long docs/*.rst docs/getting-started/*.rst docs/programming-guide docs/python-api README.md
+	$(PY) -m codespell_lib benchmarks conf.py docs gallery_recorder README.md tests tutorials
 	@PATH="$(dir $(PY)):$$PATH" zizmor --offline --no-progress --quiet .github/workflows
 	@PATH="$(dir $(PY)):$$PATH"; if command -v actionlint >/dev/null; then actionlint; else \
 	  echo "actionlint is not installed, so workflows were checked by zizmor alone: make actionlint"; fi
