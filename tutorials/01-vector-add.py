@@ -2,8 +2,8 @@
 Vector addition
 ===============
 
-This is the "hello, world" of GPU programming: add two vectors. There is nothing to win
-mathematically, and that is the point. Everything you see here is what *every* kernel has.
+This is the "hello, world" of GPU programming: add two vectors. The mathematics is trivial, and that
+is the point: whatever else you see on this page, *every* kernel has.
 
 You will build ``add(x, y)``, a function that gives what ``x + y`` gives in PyTorch, and learn
 
@@ -19,7 +19,7 @@ run this page without a GPU: Triton's interpreter then runs the same kernels, sl
 
 # %%
 # First the imports. Without a GPU the interpreter has to be chosen before Triton is imported,
-# since that is when its own functions are set up.
+# since Triton sets up its own functions while it is being imported.
 
 # sphinx_gallery_thumbnail_number = 2
 import csv
@@ -68,7 +68,7 @@ print(f"fp32: {bytes_moved(1)} bytes moved for 1 addition")
 # bytes to and from its memory, so the arithmetic is free and the memory sets the pace: the kernel
 # is **memory-bound**. This is why we shall give its speed in bytes per second and not in
 # operations per second, and why the yardstick is a plain copy: nothing that moves these bytes can
-# be much faster than a kernel that does nothing else.
+# be much faster than a kernel that does nothing else with them.
 #
 # The kernel
 # ----------
@@ -102,11 +102,14 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 # ``offsets``
 #     Which elements of the vectors this program works on, counted from the start of each vector.
 # ``x_ptr + offsets``
-#     A tensor that is passed to a kernel arrives as the address of its first element. An address
-#     plus a block of offsets is a **block of addresses**, one for each element. Offsets count
-#     elements, not bytes: Triton knows the type behind the pointer.
+#     A tensor that is passed to a kernel arrives as a **pointer**: the address of its first
+#     element. A pointer plus a block of offsets is a **block of pointers**, one for each element.
+#     Offsets count elements, not bytes: Triton knows the type behind the pointer.
 # ``tl.load`` and ``tl.store``
-#     Read from, and write to, all these addresses. Between the two, ``x + y`` lives in registers.
+#     Read from, and write to, all these addresses. Between the two, the numbers are in
+#     **registers**, the small and fast memory right beside the arithmetic.
+# ``mask``
+#     Which of the elements exist. This one deserves a closer look.
 # ``.to(tl.int64)``
 #     Integers in a kernel have 32 bits unless you ask for more. From element 2³¹ on, they would
 #     wrap around to negative offsets. A 64-bit start costs next to nothing.
@@ -115,8 +118,8 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 # ------------------
 #
 # What exactly is in ``offsets``, and what in ``mask``? Let a kernel write them down. We take a
-# vector of 21 elements and blocks of 8. Two blocks are too few and three are too many, so that one
-# of the programs hangs over the end.
+# vector of 21 elements and blocks of 8. Two blocks are too few and three are too many, so the last
+# program hangs over the end.
 
 
 @triton.jit
@@ -203,14 +206,14 @@ print("with a mask,    behind the end:", buffer[21:].tolist())
 # because the number of registers that a block takes and the instructions that fill them depend on
 # it. Another ``BLOCK`` is another kernel, compiled on its first launch and kept for the next ones.
 # ``n``, on the other hand, is an ordinary argument: the same compiled kernel serves vectors of all
-# lengths. (Almost: Triton makes a second version for lengths that are divisible by 16, since it
-# can then prove that 16 bytes at a time are safe.)
+# lengths. (Almost: Triton makes a version of its own for lengths that are divisible by 16, since it
+# can then prove that the mask never cuts through 16 bytes, and move them at a time.)
 #
 # Why is ``BLOCK`` a **power of two**? ``tl.arange`` insists on it. A block is dealt out evenly to
-# warps (groups of 32 or 64 threads that run in step), to the threads of a warp and to the
-# registers of a thread. There are powers of two of all of them, so that a power of two can always
-# be halved until everybody has the same share. Your vector may have any length: that is what the
-# mask is for.
+# **warps** (groups of threads that run in step, 32 on an NVIDIA GPU and 32 or 64 on an AMD one), to
+# the threads of a warp and to the registers of a thread. All of these come in powers of two, and a
+# power of two can be halved again and again until everybody has an equal share. Your vector may
+# have any length: that is what the mask is for.
 #
 # The launcher
 # ------------
@@ -245,8 +248,8 @@ def check_arguments(x, y):
 
 
 # %%
-# Now the launch itself. ``add_kernel[grid]`` says how many programs to start: enough blocks to
-# cover all elements, rounded up. ``num_warps`` says how many warps share one block.
+# Now the launch itself. ``add_kernel[grid]`` says how many programs to start: as many as there are
+# blocks, counting a last one that is not full. ``num_warps`` says how many warps share one block.
 
 
 def add(x, y):
@@ -268,16 +271,19 @@ def add(x, y):
 
 
 # %%
-# A block of 1024 elements on 4 warps of 32 threads is 8 elements for each thread, which fp32
-# fetches as two loads of 16 bytes from each vector. Sixteen bytes is what one thread usually
-# fetches in one instruction at best, and several requests in flight are what keeps a memory busy.
+# A block of 1024 elements on 4 warps of 32 threads is 8 elements for each thread: in fp32, two
+# loads of 16 bytes from each vector. Sixteen bytes is as much as a thread can fetch with one
+# instruction on most GPUs, and several requests under way are what keeps a memory busy.
+#
+# (PyTorch's autograd cannot look into a kernel, so the result of ``add`` carries no gradient.
+# :doc:`04-low-memory-dropout` shows how to give a kernel a backward pass.)
 #
 # Is it right?
 # ------------
 #
 # A fast wrong answer is worth nothing, so the check comes before the clock. The sizes are chosen
-# to hurt: nothing at all, one element, one less and one more than a block, and a shape that
-# nothing divides. An addition rounds once, in the kernel as in PyTorch, so the results must be
+# to hurt: nothing at all, one element, one less and one more than a block, and shapes that no
+# block divides. An addition rounds once, in the kernel as in PyTorch, so the results must be
 # *equal*, not merely close.
 
 torch.manual_seed(0)
@@ -313,6 +319,8 @@ for wrong in (torch.ones(5, device=DEVICE), x.to(torch.float64), x.expand(2, 4).
 #
 # * A stopwatch around the call measures how fast Python can *ask*, not how fast the GPU can add.
 # * An error inside a kernel surfaces at some later, innocent line.
+#
+# Here is what the stopwatch shows: the time that Python needs for one call.
 
 
 def host_microseconds(fn, calls=1000):
@@ -339,7 +347,9 @@ else:
 # on small tensors?** PyTorch's way from Python to the queue is C++; Triton's is Python, with our
 # checks on top. As long as the GPU has work queued up, nobody notices. When it has not, a small
 # kernel is finished sooner than the next one can be asked for, and what you measure is Python. The
-# remedies are to put more work into one kernel, or to record the launches once in a CUDA graph.
+# remedies are to put more work into one kernel, or to record the launches once in a CUDA graph and
+# replay them. On the GPU itself the two kernels may well be equally fast, and that is what we
+# measure from here on.
 #
 # How to time a kernel
 # --------------------
@@ -353,7 +363,7 @@ else:
 #   *write* one. The cache would be full of values on their way to memory, and the kernel would
 #   have to wait for them, although they are none of its business.)
 # * **Python.** While the GPU is busy with that gigabyte, Python gets ahead and has everything in
-#   the queue in time. So its share, however large, is not in the measurement.
+#   the queue in time. So its share is not in the measurement.
 # * **Drift.** Clocks and temperatures change, and whoever is measured first may be better or worse
 #   off than the next. So the functions to compare take turns, in a new order each time.
 # * **Spread.** One measurement is an anecdote. We take many and keep the median, and the 20th and
@@ -388,9 +398,9 @@ def rates(ms, n_bytes):
 
 
 # %%
-# ``triton.testing.do_bench`` is such a loop, ready made, for one function at a time. It overwrites
-# 256 MB before each call and needs one line where this needs twenty; for a quick look it is the
-# right tool, and the solutions to the exercises use it.
+# ``triton.testing.do_bench`` is such a loop, ready made, for one function at a time. It empties the
+# cache by writing, and needs one line where this needs twenty; for a quick look it is the right
+# tool, and the solutions to the exercises use it.
 #
 # The result is a *rate*, in GB/s (10⁹ bytes per second): bytes that have to be moved, over time.
 #
@@ -400,7 +410,8 @@ def rates(ms, n_bytes):
 # Vectors from 2¹² to 2²⁷ elements, doubling. Each is added by our kernel and by PyTorch; beside
 # them goes a **ceiling**, a copy that moves as many bytes as the addition (it reads 1½ vectors and
 # writes as many), measured in the same run. One more measurement will help to read the curve: a
-# kernel that does nothing at all.
+# kernel that does nothing at all. (The largest vectors need several gigabytes. On a GPU with less
+# memory, shorten the list of sizes.)
 
 
 @triton.jit
@@ -504,18 +515,21 @@ else:
 # **The left end** is a straight climb: twice the elements, almost twice the rate. So the *time*
 # hardly changes. It is the time that it takes to get any kernel going: the GPU has to read the
 # launch from the queue, start the programs, fetch the code. A few thousand elements keep a handful
-# of programs busy for a moment, and most of the GPU stands idle.
+# of programs busy for a moment, and most of the GPU stands idle. There is little to win on that
+# stretch: PyTorch's kernel, ours and the copy all wait for the same thing.
 #
 # **The right end** is flat: the time is now in proportion to the bytes. The memory is the limit,
 # and no cleverness in the kernel lifts the curve above what the memory can do. PyTorch's kernel is
-# up against the same wall, so the curves have to meet.
+# up against the same wall, so the curves have to meet. (If the addition comes out a little *ahead*
+# of the copy, remember that it reads two bytes for each one that it writes, and the copy reads one.
+# Writing can be the dearer half, since a memory loses time whenever it turns from one to the
+# other.)
 #
 # **The bend in between** is where launching and moving take equally long, which is where the bytes
 # equal the launch time multiplied by the bandwidth. Where a measurement falls below the model, the
 # programs do not have enough loads under way to hide how long each one takes: latency is the third
 # thing that costs time, beside launch and bandwidth.
-
-# %%
+#
 # The takeaways, computed from the rows above:
 
 
@@ -544,8 +558,8 @@ else:
 # How large should a block be?
 # ----------------------------
 #
-# We said 1024, with half a reason. Here is the other half: the same vectors, with blocks from 64
-# to 16384 elements on 4 warps each.
+# We said 1024, with half a reason. Here is the other half: one long vector, with blocks from 64 to
+# 16384 elements on 4 warps each.
 
 
 def add_with_block(x, y, block):
@@ -566,10 +580,11 @@ else:
     print("Without a GPU there is nothing to compare.")
 
 # %%
-# With 64 elements there are more threads than elements: half of the threads of a program have
-# nothing to do, and the others fetch 4 bytes at a time. The other end asks much of each thread:
-# 128 elements of two vectors have to be held in registers, so that fewer programs fit on the GPU
-# at a time. In between is a wide plateau, where the choice does not matter.
+# Four warps have more than 64 threads. So with 64 elements, at least half of the threads of a
+# program have nothing to do, the others fetch 4 bytes at a time, and there are very many programs
+# to start. The other end asks much of each thread: with 16384 elements on 128 threads, each has to
+# hold 128 elements of two vectors in its registers, so that fewer programs fit on the GPU at a
+# time. In between lies a plateau where the choice matters little.
 #
 # What to remember
 # ----------------
@@ -577,7 +592,7 @@ else:
 # * You write what one program does; the program id says which block is its own.
 # * A pointer plus a block of offsets is a block of pointers, and a mask says which of them count.
 # * Count the bytes first. They tell you what the best possible kernel can do.
-# * Check before you time; time on the GPU, warm, with a cold cache, many times.
+# * Check before you time; time on the GPU, compiled, with a cold cache, many times.
 # * Small kernels cost their launch, large ones their bytes.
 #
 # Exercises
@@ -589,7 +604,7 @@ else:
 # 2. **Strides.** ``add`` refuses ``x[::2]``. Write a kernel that takes a stride for each vector.
 #    What happens to the bandwidth, and why? :doc:`Solution <solutions/01-strides>`.
 # 3. **More work for each program.** Start a fixed number of programs and let each one loop over
-#    blocks. Does it pay? :doc:`Solution <solutions/01-grid-stride>`.
+#    blocks. Does that pay? :doc:`Solution <solutions/01-grid-stride>`.
 #
 # References
 # ----------
