@@ -14,7 +14,7 @@ import matplotlib as mpl
 import pytest
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
-_DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.If)
+_DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign)
 _SLOW = {"measure", "measure_memory", "benchmark", "do_bench", "elapsed_time", "show", "check"}
 
 
@@ -46,7 +46,7 @@ def definitions(on_gpu) -> Callable[[str], dict[str, Any]]:
         tree.body = [
             statement
             for statement in tree.body
-            if isinstance(statement, _DEFINITIONS)
+            if _defines(statement)
             and (isinstance(statement, ast.FunctionDef) or not _reaches(statement, functions))
         ]
         module = sys.modules[name] = types.ModuleType(name)  # where dataclasses look for it
@@ -54,6 +54,12 @@ def definitions(on_gpu) -> Callable[[str], dict[str, Any]]:
         return module.__dict__
 
     return load
+
+
+def _defines(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If):
+        return all(isinstance(s, ast.Assign) for s in [*statement.body, *statement.orelse])
+    return isinstance(statement, _DEFINITIONS)
 
 
 def _names(node: ast.AST) -> set[str]:
