@@ -448,8 +448,8 @@ def spread(steps: int, count: int) -> list[int]:
 def test_killed_at_any_moment_every_version_is_served_whole(tmp_path, forker):
     """At least 100 kills while a branch is replaced, read over HTTP meanwhile."""
     site = tmp_path / "site"
-    builds = [make_build(tmp_path / f"b{n}", "main", str(n), files=20) for n in range(2)]
-    release = make_build(tmp_path / "release", "v1.0.0", files=5)
+    builds = [make_build(tmp_path / f"b{n}", "main", str(n), files=6) for n in range(2)]
+    release = make_build(tmp_path / "release", "v1.0.0", files=2)
     publish.publish(release, site, "v1.0.0")
     publish.publish(builds[0], site, "main")
     trees = [tree(build) for build in builds]

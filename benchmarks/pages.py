@@ -1,0 +1,103 @@
+"""Pages in a browser: bytes of a first visit, and Lighthouse scores where there is a Node.js.
+
+A first visit loads the page and all it shows. Scores are of 100; higher is better. The build in
+build/html is served from this machine, uncompressed and not from near the reader, so performance
+is that of the page and not of a host. Lighthouse comes from npm, at the version named here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tabulate import tabulate
+
+from gallery_recorder import publish, versions
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
+
+import fixture_site  # noqa: E402
+
+LIGHTHOUSE = "lighthouse@12.8.2"
+CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
+GALLERY = "getting-started/tutorials"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+
+
+def main() -> None:
+    """Print a table."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    build = ROOT / "build" / "html"
+    if browser is None or not build.is_dir():
+        print("left out: it needs " + ("a browser" if browser is None else "`make html` first"))
+        return
+    names = ["index.html", *(f"{GALLERY}/{p.stem}.html" for p in _tutorials())]
+    with tempfile.TemporaryDirectory() as folder:
+        version = versions.read(build / versions.FILE_NAME).all[0].name
+        publish.publish(build, Path(folder, "site"), version)
+        with fixture_site.served(Path(folder, "site")) as root:
+            weights = _weights(browser, [f"{root}stable/{name}" for name in names])
+            rows = [
+                (Path(name).stem, *weight, *_scores(browser, f"{root}stable/{name}", folder))
+                for name, weight in zip(names, weights, strict=True)
+            ]
+    head = ("page", "kB", "script kB", *CATEGORIES)
+    print(tabulate(rows, head, floatfmt=".0f", missingval="-"))
+
+
+def _tutorials() -> list[Path]:
+    return sorted((ROOT / "tutorials").glob("[0-9]*.py"))
+
+
+def _weights(browser: str, addresses: list[str]) -> list[tuple[float, float]]:
+    """Kilobytes of a first visit to each address: all, and scripts."""
+    from playwright.sync_api import sync_playwright
+
+    found = []
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=browser, args=FLAGS)
+        for address in addresses:
+            sizes: dict[str, int] = {}
+            page = running.new_context().new_page()
+            answers = []
+            page.on("response", lambda answer, answers=answers: answers.append(answer))
+            page.goto(address, wait_until="networkidle")
+            sizes = {answer.url: len(answer.body()) for answer in answers if answer.ok}
+            scripts = [n for url, n in sizes.items() if urlsplit(url).path.endswith(".js")]
+            found.append((sum(sizes.values()) / 1000, sum(scripts) / 1000))
+            page.context.close()
+        running.close()
+    return found
+
+
+def _scores(browser: str, address: str, folder: str) -> list[float | None]:
+    """Lighthouse's scores; nothing where it cannot be run."""
+    if not shutil.which("npx"):
+        return [None] * len(CATEGORIES)
+    report = Path(folder, "report.json")
+    done = subprocess.run(
+        [
+            *("npx", "--yes", LIGHTHOUSE, address, "--quiet", "--preset=desktop"),
+            *("--output=json", f"--output-path={report}"),
+            f"--only-categories={','.join(CATEGORIES)}",
+            f"--chrome-flags=--headless {' '.join(FLAGS)} --user-data-dir={folder}/profile",
+        ],
+        env=os.environ | {"CHROME_PATH": browser},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode or not report.exists():
+        print(f"lighthouse: {done.stderr.strip()[-300:]}", file=sys.stderr)
+        return [None] * len(CATEGORIES)
+    categories = json.loads(report.read_text())["categories"]
+    report.unlink()
+    return [100 * categories[name]["score"] for name in CATEGORIES]
