@@ -3,9 +3,9 @@ Fused softmax
 =============
 
 Softmax turns a row of numbers into a row of probabilities. It sits in every attention layer and
-behind every classifier. It is also the shortest example of the one trick that makes custom
-kernels worth writing: **fusion**, that is, doing several steps while the data is at hand,
-instead of sending it to memory and back between the steps.
+behind every classifier. It is also the shortest example of the best reason to write a kernel of
+your own: **fusion**, that is, doing several steps while the data is at hand, instead of sending
+it to memory and back between the steps.
 
 You will build ``softmax(x)``, which gives what ``torch.softmax(x, dim=1)`` gives, and learn
 
@@ -20,7 +20,7 @@ You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time 
 """
 
 # %%
-# The first cell is the one of the last tutorial: without a GPU, it chooses the interpreter.
+# The first cell is that of the last tutorial: without a GPU, it chooses the interpreter.
 
 # sphinx_gallery_thumbnail_number = 3
 import csv
@@ -56,8 +56,8 @@ print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 #     y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}} \qquad \text{with} \quad m = \max_j x_j
 #
 # Mathematically :math:`m` cancels. Numerically it saves the day: in fp32, :math:`e^{x}` overflows
-# from about :math:`x = 89` on, and infinity divided by infinity is not a number. With the maximum
-# subtracted, the largest exponent is 0 and nothing can overflow.
+# from about :math:`x = 89` on, and infinity divided by infinity is not a number (NaN). With the
+# maximum subtracted, the largest exponent is 0 and nothing can overflow.
 #
 # Written down in PyTorch, with what each line reads and writes for *M* rows of *N* elements:
 
@@ -81,7 +81,7 @@ print("with the maximum:   ", naive_softmax(x)[1].tolist())
 #
 # Add up the comments: the naive version reads :math:`5MN + 2M` elements and writes :math:`3MN +
 # 2M`. A kernel that fetches each row once, does everything, and writes the result once reads
-# :math:`MN` and writes :math:`MN`. For each element there are a handful of operations and 8 bytes.
+# :math:`MN` and writes :math:`MN`. In fp32 that is 8 bytes an element, for a handful of operations.
 #
 # A kernel is **compute-bound** where its operations take longer than its bytes, as in a product of
 # large matrices, and **memory-bound** where it is the other way round. A GPU can do dozens of
@@ -101,15 +101,18 @@ for N in (256, 1024, 12672):
 # %%
 # A factor of four, whatever the GPU. This also answers **why the naive version is slow when
 # PyTorch's own softmax is not**: none of its lines is slow by itself, but each is a kernel of its
-# own, and the only way for one kernel to hand data to the next is through memory.
-# ``torch.softmax`` is one fused kernel, written by hand. It is the one to beat; the naive version
-# is what you get for an expression that nobody has written a kernel for.
+# own, and the only way for one kernel to hand data to the next is through memory. (If the matrix is
+# small, the L2 cache may hold it between two kernels. You cannot count on that.)
+# ``torch.softmax`` is a single fused kernel, written by hand. It is the one to beat; the naive
+# version is what you get for an expression that nobody has written a kernel for.
 #
 # Where a load puts the data
 # --------------------------
 #
-# "Through memory" deserves a picture. This is the way of a row, with the sizes of the GPU that
-# this page was made on, where it tells:
+# "Through memory" deserves a picture. A GPU consists of many **multiprocessors** (NVIDIA says SM,
+# AMD compute unit), each with registers and a cache of its own; a program runs on one of them, and
+# several programs can share one. This is the way of a row, with the sizes of the GPU that made
+# this page, as far as it tells them:
 
 
 def memory_levels():
@@ -157,25 +160,25 @@ draw_memory(memory_levels())
 
 # %%
 # ``tl.load`` puts the data into **registers**, the private, fastest memory of the threads that run
-# the program. On its way it passes L2 and L1, which keep a copy as long as they have nothing
-# better to keep; a kernel may be lucky and find its data there, but cannot rely on it. What it
-# *can* rely on is its registers: as long as a variable is in use, its block stays there. So the
-# plan for a fused kernel is plain: load a row once, keep it in registers until its softmax is
-# done, store it once.
+# the program. On its way it passes L2 and L1, which may keep a copy until something else needs the
+# room; a kernel may be lucky and find its data there, but cannot rely on it. What it *can* rely on
+# is its registers: as long as a variable is in use, its block stays there, if it fits. So the plan
+# for a fused kernel is plain: load a row once, keep it in registers until its softmax is done,
+# store it once.
 #
 # Step 1: one row a program
 # -------------------------
 #
-# The program id chooses the row, and nothing else. What is new beside :doc:`01-vector-add`:
+# The program id chooses the row, and nothing else. Three things are new since :doc:`01-vector-add`:
 #
 # * **Strides.** Element (*i*, *j*) of a matrix lies ``i * row_stride + j`` elements behind the
 #   first. The row stride need not be *N*: a slice of a wider matrix keeps the width of the whole.
-# * **Padding.** ``tl.arange`` wants a power of two, so the block is *N* rounded up. The lanes past
+# * **Padding.** ``tl.arange`` wants a power of two, so the block is *N* rounded up. The places past
 #   the end must not change the result: they are filled with minus infinity, the neutral element of
 #   the maximum, whose exponential is 0, the neutral element of the sum.
-# * **Reductions.** ``tl.max`` and ``tl.sum`` combine a whole block to one number: first each
-#   thread its own elements, then the threads of a warp among themselves, then the warps through
-#   shared memory.
+# * **Reductions.** ``tl.max`` and ``tl.sum`` turn a whole block into one number: first each thread
+#   combines its own elements, then the threads of a warp do so among themselves, then the warps,
+#   through *shared memory*, a small fast memory that all warps of a program can reach.
 
 
 @triton.jit
@@ -237,22 +240,23 @@ draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
 # --------------------------------------
 #
 # ``num_warps`` is the number of warps that share one program, 4 unless you say otherwise. It
-# changes nothing about the result and a lot about the speed, because it decides how the row is
-# spread over threads:
+# changes nothing about the result but the last bits (sums are added up in another order), and a lot
+# about the speed, because it decides how the row is spread over threads:
 #
 # * **Too many warps**: each thread has next to nothing to do, and at each reduction the warps have
 #   to wait for one another. A short row is all waiting.
 # * **Too few warps**: each thread holds many elements, so it needs many registers. A
-#   multiprocessor has a fixed number of them, so fewer programs fit at a time; the share that does
-#   fit is called **occupancy**. And if a thread needs more than it can have, values *spill* to
-#   memory, which is what we wanted to avoid.
+#   multiprocessor has a fixed number of them, so fewer warps are on it at a time; how many there
+#   are, of all that it could manage, is called **occupancy**. With few of them, there may be nobody
+#   to work while the others wait for memory. And if a thread needs more registers than it can have,
+#   values *spill* to memory, which is what we wanted to avoid.
 #
 # In between lies a comfortable middle, and it suggests a rule: **one warp for 512 elements**. On a
 # GPU with warps of 32 threads that is 16 elements a thread: four loads of 16 bytes under way at
 # once, and 16 registers to keep them in, which leaves room for many programs side by side.
 #
-# A row of fewer than 512 elements cannot fill even one warp. So we give a program **several
-# rows**, as many as make up 512 elements. The block becomes a two-dimensional tile, and the
+# A row of fewer than 512 elements is not enough even for one warp. So we give a program **several
+# rows**, as many as make up 512 elements. The block becomes a two-dimensional **tile**, and the
 # reductions run along its second axis. (A row that fits into one warp has a further advantage: no
 # warp waits for another at a reduction.)
 
@@ -275,8 +279,9 @@ def softmax_kernel(
 # %%
 # Two details. The arithmetic is done in fp32 even where the data is fp16, which costs no bytes;
 # the store rounds to the type of the output. And the kernel takes a stride for columns, too, so
-# that it works on any view, a transpose for example. That costs nothing where the stride is 1,
-# because Triton compiles an argument that equals 1 into the kernel as a constant.
+# that it is right for any view, a transpose for example. That costs nothing where the stride is 1,
+# because Triton compiles an argument that equals 1 into the kernel as a constant. (With other
+# strides it is right, but slow: what lies between the elements is fetched as well.)
 
 
 @cache
@@ -308,14 +313,14 @@ print(tabulate(table, ["N", "rows", "block", "warps"]))
 # The plan depends on *N* alone, so a cache makes it free from the second call on. Sixteen warps is
 # where the rule stops: programs of more than 1024 threads do not exist, and some GPUs have 64
 # threads in a warp. (No rule is best for every length on every GPU. One that fits in a line and
-# comes close everywhere is worth more here than a table made for one GPU.)
+# has a reason is worth more here than a table made for one GPU.)
 #
 # Step 3: rows just above a power of two
 # --------------------------------------
 #
-# Look at 4224 in the table. It is padded to 8192, so that nearly half of the lanes carry nothing.
-# That costs no bytes, since a masked load does not touch memory. But the registers of these lanes
-# are taken all the same, and every instruction is issued for them, too. The remedy is to take such
+# Look at 4224 in the table. It is padded to 8192, so that nearly half of the block is empty. That
+# costs no bytes, since a masked load does not touch memory. But the registers of the empty half are
+# taken all the same, and every instruction is issued for it, too. The remedy is to take such
 # a row in **two pieces**: a head that is the largest power of two below *N*, and for the rest a
 # tail of a quarter or a half of that. 4224 becomes 4096 + 1024. (A tail of 128 would do, but every
 # new size of a block is a kernel to compile, and it is the large waste that has to go.)
@@ -356,18 +361,18 @@ table = [(N, *head_tail_plan(N)) for N in (640, 4224, 12000)]
 print(tabulate(table, ["N", "head", "tail", "warps"]))
 
 # %%
-# Two pieces pay where one block would be padding for a quarter or more. Rows of up to 512 elements
-# are left to the tiles: they are one warp's work anyway.
+# We take two pieces where a quarter or more of one block would be padding. Rows of up to 512
+# elements are left to the tiles: they are one warp's work anyway.
 #
 # Step 4: when a row does not fit
 # -------------------------------
 #
-# A row of a million elements fits into no register file. It has to be read in pieces, and since
-# every output needs the maximum and the sum of the *whole* row, it has to be read twice: once for
-# those, once for the output. But not three times, as the formula suggests (maximum, then sum, then
-# output): maximum and sum can be had in one pass. Keep the maximum *m* and the sum *s* of what you
-# have seen so far; where a new piece raises the maximum to *m'*, the old sum is too large by a
-# known factor:
+# A row of a million elements does not fit into the registers of any program. It has to be read in
+# pieces, and since every output needs the maximum and the sum of the *whole* row, it has to be read
+# twice: once for those, once for the output. But not three times, as the formula suggests (maximum,
+# then sum, then output): maximum and sum can be had in one pass. Keep the maximum *m* and the sum
+# *s* of what you have seen so far; where a new piece raises the maximum to *m'*, the old sum is too
+# large by a known factor:
 #
 # .. math::
 #
@@ -400,8 +405,8 @@ def long_softmax_kernel(x_ptr, x_row_stride, x_col_stride, out_ptr, N, BLOCK: tl
 
 
 # %%
-# The second pass makes three transfers out of two, so for such rows expect two thirds of the
-# bandwidth of a copy, or more where the L2 cache still has the row.
+# The second pass makes three transfers out of two, so for such rows expect two thirds of a copy's
+# rate, or more where the L2 cache still has the row.
 #
 # The launcher
 # ------------
@@ -423,7 +428,7 @@ def softmax(x):
 
     Raises:
         TypeError: *x* is no tensor, or of another dtype.
-        ValueError: *x* is no matrix, or not on the GPU.
+        ValueError: *x* is no matrix, or not on the device that this page runs on.
     """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
@@ -454,11 +459,13 @@ def softmax(x):
 # ------------
 #
 # The reference is computed in float64, so that the reference's own rounding does not count. How
-# close must the result be? Adding *N* numbers in fp32 in any order is off by a few units in the
-# last place, about 10⁻⁷ of the result, and :math:`x - m` is rounded by as much as its own size
-# allows; 10⁻⁵ relative leaves room for both. fp16 rounds the result itself to 11 bits. Awkward are
-# the short rows, a row that is one longer than a power of two (4097), a shape that nothing divides
-# (1823 × 781), views, and rows too long for one block.
+# close must the result be? fp32 has 24 bits, so each operation is off by 2⁻²⁴ at most, or 6·10⁻⁸ of
+# its result. Positive numbers that are added up by many threads are hardly worse off. But the error
+# of :math:`x - m` is relative to its own size, here up to about 40, and after the exponential it is
+# a relative error of the *result*: 40 · 2⁻²⁴ is 2·10⁻⁶. So 10⁻⁵ leaves room for everything. fp16
+# rounds the result itself to 11 bits. Awkward are the short rows, a row that is one longer than a
+# power of two (4097), a shape that nothing divides (1823 × 781), views, and rows too long for one
+# block.
 
 
 def check(x):
@@ -478,9 +485,9 @@ for dtype in (torch.float32, torch.float16):
 print(f"softmax agrees with float64 on {len(shapes)} shapes, in fp32 and fp16")
 
 # %%
-# Now rows that do not lie side by side, and rows with infinities in them. A row of nothing but
-# minus infinity has no softmax: the maximum is minus infinity, too, and the difference of the two
-# is not a number. PyTorch answers NaN, and so do we.
+# Now views, whose rows do not follow one another without gaps, and rows with infinities in them. A
+# row of nothing but minus infinity has no softmax: the maximum is minus infinity, too, and the
+# difference of the two is not a number. PyTorch answers NaN, and so do we.
 
 wide = torch.randn(40, 100, device=DEVICE)
 check(wide[:, 10:91])  # row stride 100
@@ -651,13 +658,19 @@ else:
 # time, whoever does it: the copy rises, too. What counts is the distance from the copy.
 #
 # **The kernel of step 1** has four warps for every row. That is too many for short rows, and too
-# few for the longest, where each thread has to hold a hundred elements and more. Step 2 takes care
-# of both ends.
+# few for the longest, where each thread of a warp of 32 has to hold a hundred elements and more.
+# Step 2 takes care of both ends. In between, four warps are no bad choice, and now and then the
+# better one.
 #
-# **The steps down** right behind the powers of two are the padding, in step 1 and in step 2. The
+# **The steps down** right behind large powers of two are the padding, in step 1 and in step 2. The
 # two pieces of step 3 take most of it away.
 #
-# **The naive version** is flat and low: its time is all bytes, too, four times as many of them.
+# **PyTorch's softmax** is fused as well, and yet its curve can have jumps, at lengths that are not
+# ours. There are several kernels behind that one function, too, and the length of the row decides
+# which of them runs. The one for short rows keeps a row in registers, as ours do; those for longer
+# rows go over a row several times. Where the curve jumps, another one takes over.
+#
+# **The naive version** stays low: its time is all bytes, too, but it has four times as many.
 #
 # The takeaways, computed from the rows above:
 
@@ -690,7 +703,8 @@ else:
 
 # %%
 # If more is reached than the bytes explain, then the naive version does not use the bandwidth that
-# it has: five kernels, each with its own start and its own end, two of them reductions.
+# it has: five kernels, each with its own start and its own end, two of them reductions. If less is
+# reached, then a cache has carried some of its bytes.
 #
 # What to remember
 # ----------------
@@ -712,7 +726,7 @@ else:
 #    scaled first. Fuse both into the kernel. How many bytes does it read? :doc:`Solution
 #    <solutions/02-causal-softmax>`.
 # 3. **Backward.** For the output *y* and the gradient *g* of it, the gradient of the input is
-#    :math:`y \cdot (g - \sum_j g_j y_j)`. Write its kernel. What speed-up do you expect over
+#    :math:`y \cdot (g - \sum_j g_j y_j)`. Write a kernel for it. What speed-up do you expect over
 #    PyTorch operations? :doc:`Solution <solutions/02-softmax-backward>`.
 #
 # References
