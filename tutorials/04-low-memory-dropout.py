@@ -71,9 +71,9 @@ def dropout_reference(x, x_keep, p):
 # Dropout with a mask
 # -------------------
 #
-# The first kernel reads the mask beside ``x``; somebody else has drawn it. Now there are two
-# things called "mask", so they get two names: ``inside`` guards the end of the tensor, as in every
-# kernel, and ``keep`` is the one of dropout.
+# The first kernel reads ``x`` and a mask that somebody else has drawn. Now there are two things
+# called "mask", so they get two names: ``inside`` guards the end of the tensor, as in every kernel,
+# and ``keep`` is the one of dropout.
 
 
 @triton.jit
@@ -88,8 +88,8 @@ def dropout_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
 
 # %%
 # Two details. The arithmetic is in fp32 even if the tensor is in fp16, so that only the result is
-# rounded. And a dropped element is *chosen* to be zero, with ``tl.where``; it is not multiplied by
-# zero, because infinity times zero is not a number.
+# rounded to fp16. And a dropped element is *chosen* to be zero, with ``tl.where``; it is not
+# multiplied by zero, because infinity times zero is not a number.
 #
 # The checks of ``x`` and ``p`` are functions of their own. The next launcher needs them too.
 
@@ -209,8 +209,8 @@ print_rows(("input", x), ("mask", x_keep), ("output", dropout(x, x_keep, 0.5)))
 # -----------------
 #
 # Dropout of fp32 has to move 8 bytes an element: 4 are read, 4 are written. A mask of booleans adds
-# one byte that is read, after it has been written by whoever drew it. The backward pass reads it
-# again.
+# one byte for each element. Whoever draws the mask writes it, our kernel reads it, and the backward
+# pass reads it again.
 #
 # Worse than moving the mask is *keeping* it: it has to stay in memory from the forward pass until
 # the backward pass returns to this layer, and a network has many layers. PyTorch tells us what a
@@ -240,22 +240,24 @@ print(f"  PyTorch's dropout {torch_bytes:g}, dropout with a mask {mask_bytes:g}"
 # Why not remember only how the random numbers began, and draw them again? With an ordinary
 # generator that is slow. It has a **state**: every number is made from the state that the number
 # before it left behind, and whoever wants the millionth has to go through all before it. But the
-# programs of a grid run at the same time and in any order. None of them could begin.
+# programs of a grid run at the same time and in any order. Each would have to wait for the one
+# before it.
 #
 # Random numbers without a state
 # ------------------------------
 #
 # A **counter-based** generator has no state. It is a function: give it a key and a counter, and you
-# get random bits. The next counter gives bits that have nothing to do with them. It works like a
-# cipher, which turns a message (the counter) into what looks like noise (the random bits), under a
-# key (the seed). Whoever wants number one million calls it with one million: in any program, at
-# any time, as often as needed. **A seed and an offset are enough.**
+# get random bits. The next counter gives bits that seem to have nothing to do with the first ones.
+# It works like a cipher, which turns a message (the counter) into what looks like noise (the random
+# bits), under a key (the seed). Whoever wants number one million calls it with one million: in any
+# program, at any time, as often as needed. **A seed and an offset are enough.**
 #
-# Triton's generator is *Philox4x32-10*. Its counter is four words of 32 bits, and so is its result;
-# its key is two words, which makes seeds of 64 bits. Ten times over, it multiplies two words of the
-# counter with constants, and mixes both halves of the products with the other two words and the
-# key. In PyTorch that is short enough to read. (A product of two words has 64 bits. PyTorch's
-# integers have 64 bits with a sign, so ``multiply`` puts it together from two smaller products.)
+# Triton's generator is *Philox4x32-10*. (So is PyTorch's own, on a GPU; but PyTorch's dropout keeps
+# the mask all the same.) Its counter is four words of 32 bits, and so is its result; its key is two
+# words, which makes seeds of 64 bits. Ten times over, it multiplies two words of the counter by
+# constants, and mixes both halves of the products with the other two words and the key. In PyTorch
+# that is short enough to read. (A product of two words has 64 bits. PyTorch's integers have 64
+# bits with a sign, so ``multiply`` puts it together from two smaller products.)
 
 WORD = 0xFFFFFFFF  # the lower 32 bits
 
@@ -297,8 +299,8 @@ print("seed 0, counter 0:", *(f"{word:08x}" for word in words))
 # One number an element
 # ---------------------
 #
-# In a kernel, ``tl.rand(seed, offsets)`` gives a block of floats between 0 and 1, with the offsets
-# as counters. Compared with the kernel above, one load is gone.
+# In a kernel, ``tl.rand(seed, offsets)`` gives a block of floats from 0 up to (but not including)
+# 1, with the offsets as counters. Compared with the kernel above, one load is gone.
 
 
 @triton.jit(do_not_specialize=["seed"])
@@ -325,9 +327,9 @@ print_rows(("output, seed 1", one_sample_dropout(ones, 0.5, seed=1)),
            ("output, seed 2", one_sample_dropout(ones, 0.5, seed=2)))  # fmt: skip
 
 # %%
-# (Triton compiles a kernel again where an integer argument is 1 or becomes divisible by 16, since
-# that helps with addresses. A seed is no address and changes all the time: ``do_not_specialize``
-# keeps it out of this.)
+# (Triton compiles another version of a kernel where an integer argument is 1 or divisible by 16,
+# since that helps with addresses. A seed is no address and changes all the time:
+# ``do_not_specialize`` keeps it out of this.)
 #
 # The kernel is right, and it wastes three quarters of its work. Philox makes four words, and
 # ``tl.rand`` takes the first and throws the others away. Ten rounds of multiplications for every
@@ -340,11 +342,11 @@ print_rows(("output, seed 1", one_sample_dropout(ones, 0.5, seed=1)),
 # ``w1``, ``w2`` and ``w3``. For ``BLOCK`` elements, ``BLOCK // 4`` counters will do. But which
 # element gets which word?
 #
-# The obvious answer is a trap: cut the block into quarters, and give ``w0`` to the first, ``w1`` to
+# The obvious answer is a trap. Cut the block into quarters, and give ``w0`` to the first, ``w1`` to
 # the second, and so on. Every element gets a number of its own, and all tests of randomness pass.
 # But now the mask depends on ``BLOCK``. Tune the kernel, or move to a GPU that likes another block
-# size, and the same seed drops other elements. Should a forward and a backward pass ever disagree
-# about ``BLOCK``, the gradients are wrong and nobody is told.
+# size, and the same seed drops other elements. Should the forward and the backward pass ever
+# disagree about ``BLOCK``, the gradients would be wrong and nobody would be told.
 #
 # So we choose a rule that knows nothing of blocks: **element i gets word i % 4 of counter i // 4**.
 # This picture is computed from the two rules, for sixteen elements and two sizes of blocks. Each
@@ -396,10 +398,11 @@ draw_rules([quarters, neighbours], blocks=[8, 16])
 # between two blocks: ``a[0], b[0], a[1], b[1], …``. Interleave ``w0`` with ``w2`` and ``w1`` with
 # ``w3``, then interleave the results: ``w0[0], w1[0], w2[0], w3[0], w0[1], …``.
 #
-# That sounds like a lot of moving around. In fact nothing moves. Triton decides which thread holds
-# which elements, and to read fp32 in pieces of 16 bytes, a thread holds four neighbours. The same
-# thread then calls Philox for their counter, and has the four words in registers of its own, where
-# they are needed. Interleaving is only a matter of what these registers are called.
+# That sounds like a lot of moving around. In fact nothing moves, as long as each thread has four
+# elements or more. Triton decides which thread holds which elements, and to read fp32 in pieces of
+# 16 bytes, a thread holds four neighbours. The same thread then calls Philox for their counter, and
+# has the four words in registers of its own, where they are needed. Interleaving is only a matter
+# of what these registers are called.
 #
 # .. note::
 #    The rule has to be fixed, not this very rule. Sharing a counter among four elements at a fixed
@@ -412,7 +415,7 @@ draw_rules([quarters, neighbours], blocks=[8, 16])
 # ``tl.rand`` turns each word into a float, to be compared with :math:`p`. Shorter is the other way
 # round: turn :math:`p` into an integer, once, in the launcher. A word takes each value from 0 to
 # 2³² − 1 with the same probability, so it is less than :math:`t = p \cdot 2^{32}` with probability
-# :math:`p`. Rounding :math:`t` to an integer changes :math:`p` by 2⁻³³ at most.
+# :math:`p`. Making :math:`t` an integer of 32 bits changes :math:`p` by 2⁻³² at most.
 
 
 def drop_threshold(p):
@@ -450,14 +453,15 @@ def launch_seeded_dropout(x, p, seed, block=1024):
 # %%
 # The bounds of ``p`` deserve a thought. With ``p = 0`` the threshold is 0, no word is below it, and
 # the scale is 1: the output is the input, bit for bit, without any special treatment. With
-# ``p = 1`` the scale would be 1/0, so the launcher returns zeros and no kernel is involved.
+# ``p = 1`` the scale would be 1/0, so the launcher returns zeros without asking our kernel.
 #
 # A backward pass without a mask
 # ------------------------------
 #
 # Now the autograd function is *shorter* than the one above. There is no ``save_for_backward``: two
 # Python numbers stay behind, however large the tensor is. And since the backward pass is dropout
-# with the same mask, it may call the function itself, which makes second derivatives right, too.
+# with the same mask, ``backward`` may call the function itself, which makes second derivatives
+# right, too.
 
 
 class SeededDropout(torch.autograd.Function):
@@ -562,8 +566,8 @@ def draw_philox(seed, p, counters=3):
 draw_philox(seed=123, p=0.5)
 
 # %%
-# A practical word on seeds. Two layers with one seed would drop the same positions, and so would
-# two training steps. Give every call a new one, for instance
+# A practical word on seeds. Two layers with the same seed would drop the same positions, and so
+# would two training steps. Give every call a new one, for instance
 # ``torch.randint(2**63 - 1, ()).item()``: this asks the generator on the CPU, does not wait for the
 # GPU, and obeys ``torch.manual_seed``.
 #
@@ -571,8 +575,8 @@ draw_philox(seed=123, p=0.5)
 # ------------
 #
 # Random does not mean untestable. ``philox`` and the rule tell for each element whether it is kept,
-# with no kernel and no block in sight. The kernel has to agree on **every element**: for sizes that
-# fill no block, for seeds of more than 32 bits, and for several block sizes.
+# without any kernel or block. The kernel has to agree on **every element**: for sizes that fill no
+# block, for seeds of more than 32 bits, and for several block sizes.
 
 
 def expected_mask(n, p, seed):
@@ -595,7 +599,8 @@ print(f"The mask is that of the rule, for {len(sizes)} sizes, {1 + len(seeds)} s
 
 # %%
 # Next, both kernels in all dtypes, up to the bounds of ``p``. There are infinities and NaNs in the
-# input; where they are dropped, they must become zeros. (The interpreter does not do bf16.)
+# input; where they are dropped, they must become zeros. (The interpreter gets bf16 wrong, so bf16
+# is left to GPUs.)
 
 for dtype in DTYPES if ON_GPU else (torch.float16, torch.float32):
     x = torch.randn(1823, device=DEVICE).to(dtype)
@@ -635,7 +640,7 @@ print("Both gradients are right")
 # on average, with a standard deviation of :math:`\sqrt{nq(1 - q)}`. A good generator is rarely
 # more than three of them off, and practically never five. Besides all elements, count the elements
 # of each of the four words, pairs of neighbours that are both kept, and positions at which two
-# seeds agree.
+# seeds agree. One of the tables is printed; all of them are checked.
 
 
 def count_kept(n, p):
@@ -662,9 +667,9 @@ for p in (0.01, 0.25, 0.5, 0.9):
         print(tabulate(rows, headers, floatfmt=("", "d", "d", ".0f", "+.2f")))
 
 # %%
-# Finally, what the launcher refuses. The second case would be a quiet one: the kernel would number
-# the elements in the order of memory, and a transposed matrix and a copy of it would get
-# different masks from one seed.
+# Finally, what the launcher refuses. The second case would go wrong quietly: the kernel would
+# number the elements in the order of memory, so a transposed matrix and a contiguous copy of it
+# would get different masks from one seed.
 
 x = torch.ones(4, 6, device=DEVICE)
 for wrong in ((x.double(), 0.5, 0), (x.T, 0.5, 0), (x, 1.5, 0), (x, 0.5, -1), (x, 0.5, 1.0)):
@@ -688,8 +693,8 @@ print(f"Bytes kept for the backward pass, for each element: {seeded_bytes:g}")
 # %%
 # Then, what the GPU's memory says: how much more is in use after the forward pass (not counting the
 # output), and at the peak of forward and backward pass together. With one layer, everybody needs
-# room for the output and the gradient. The difference adds up with the number of layers, because
-# an output that is not needed any more makes room for the next one, and a mask does not.
+# room for the output and the gradient. The difference grows with the number of layers, because an
+# output that is not needed any more makes room for the next one, and a mask does not.
 
 
 def measure_memory(layer_fn, layers, n=2**24):
@@ -725,7 +730,7 @@ else:
 # -------------
 #
 # Rates are in GB/s. Everybody is credited with what dropout of fp32 *has to* move, 8 bytes an
-# element; who moves more has a lower rate to show for it.
+# element; whoever moves more has a lower rate to show for it.
 #
 # ``triton``
 #     ``seeded_dropout``.
@@ -738,7 +743,8 @@ else:
 # ``copy``
 #     ``out.copy_(x)`` moves the same 8 bytes and computes nothing: the ceiling.
 #
-# The loop that measures is that of :doc:`01-vector-add`.
+# The loop that measures is that of :doc:`01-vector-add`. (The largest tensors need several
+# gigabytes. On a GPU with less memory, shorten the list of sizes.)
 
 
 def measure(calls, rounds=100):
@@ -863,12 +869,14 @@ else:
 # fewer bytes.
 #
 # **The right end** shows what limits each kernel. The copy is limited by memory. The mask's kernel
-# is, too, but it moves 9 bytes where 8 count: 8/9 of the copy's rate is the best it could have, and
-# PyTorch's kernel, which *writes* a byte, is in no better position.
+# is, too, but it moves 9 bytes where 8 count: 8/9 of the copy's rate, or thereabouts, is what it
+# can have. PyTorch's kernel *writes* the ninth byte, so it can have no more. It also has to draw
+# the numbers: where it falls clearly short of the mask's curve, it is not the number of bytes that
+# holds it back.
 #
-# **One sample and four samples** move the same bytes. Where their curves part, it is arithmetic
-# that limits the lower one, with four times as many calls of Philox. Where they coincide, the GPU
-# computes fast enough for its memory to hide even that.
+# **One sample a call and four** move the same bytes. Where their curves part, it is arithmetic that
+# limits the lower one, with four times as many calls of Philox. Where they coincide, the GPU
+# computes so fast, compared with its memory, that even this is hidden.
 #
 # **A seeded kernel close to the copy** has its random numbers for free: they are computed while
 # the memory is busy. To make a number again can be cheaper than to remember it.
