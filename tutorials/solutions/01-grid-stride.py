@@ -4,10 +4,10 @@ A fixed number of programs
 
 *Solution to the third exercise of* :doc:`../01-vector-add`.
 
-One program a block means very many programs for a long vector, each of which lives for a few
-microseconds. The alternative is the **grid-stride loop**: start only as many programs as the GPU
-can hold at a time, and let each one work through every ``tl.num_programs(0)``-th block. Does it
-pay?
+One program a block means very many programs for a long vector, each of which lives only for a
+moment. The alternative is the **grid-stride loop**: start a fixed number of programs, about as
+many as the GPU can hold at a time, and let each one work through every
+``tl.num_programs(0)``-th block. Does that pay?
 """
 
 # %%
@@ -75,6 +75,6 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# The hardware hands a new program to a free slot in next to no time, so for a kernel as simple as
-# this one there is little to gain. The loop starts to pay where a program has something to set up
-# that all of its blocks can share: a table, a weight, a partial sum.
+# The hardware puts a new program into a free place in next to no time, so for a kernel as simple as
+# this one there is little to gain, if anything. The loop starts to pay where a program has
+# something to set up that all of its blocks can share: a table, a weight, a partial sum.

@@ -26,8 +26,8 @@ ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
 DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
 
 # %%
-# One multiplication is all that changes. The result is a new, contiguous vector: it needs no
-# stride.
+# One multiplication for each vector is all that changes. The result is a new, contiguous vector: it
+# needs no stride.
 
 
 @triton.jit
@@ -49,7 +49,7 @@ def add_strided(x, y):
 
 
 # %%
-# Strides of 1 and 2, a column of a matrix, and a stride of 0, which repeats one element:
+# Columns of a matrix, a stride of 0, which repeats one element, and strides of 2 and 1:
 
 torch.manual_seed(0)
 table = torch.rand(781, 7, device=DEVICE)
@@ -61,9 +61,10 @@ torch.testing.assert_close(add_strided(x[::2], x[:1001]), x[::2] + x[:1001], rto
 print("add_strided agrees with PyTorch, bit for bit")
 
 # %%
-# What does it cost? Memory is not fetched by the element but by the **sector** of 32 bytes or
-# more. With a stride of 2, half of what each sector brings is thrown away; from a stride of 8 on,
-# fp32 uses 4 of every 32 bytes. In this table "useful" counts only the elements that are added:
+# What does it cost? Memory is not fetched by the element but by the **sector** of 32 bytes or more.
+# With a stride of 2, half of what each sector brings is thrown away; with a stride of 8, fp32 uses
+# 4 of every 32 bytes. Where a larger stride costs still more, the pieces are larger than 32 bytes.
+# "Useful" counts only the elements that are added, and the result:
 
 if ON_GPU:
     n = 2**24

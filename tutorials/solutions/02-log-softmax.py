@@ -56,8 +56,8 @@ def log_softmax(x):
 
 
 # %%
-# The last row holds one number that is larger than the rest by 200. Its log-softmax is finite all
-# the same, while the logarithm of softmax is not:
+# The last row holds one number that is larger than the rest by about 200. Its log-softmax is finite
+# all the same, while the logarithm of softmax is not:
 
 torch.manual_seed(0)
 for N in (1, 781, 4097):

@@ -105,5 +105,5 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# Small products use each number only a few dozen times, so the best that can be reached here is set
-# by the memory and not by the tensor cores: count the bytes, as in :doc:`../01-vector-add`.
+# Small products do only a few dozen operations for each byte, so the best that can be reached here
+# is set by the memory and not by the tensor cores: count the bytes, as in :doc:`../01-vector-add`.

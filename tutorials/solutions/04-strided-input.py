@@ -152,7 +152,9 @@ print("Equal matrices have equal results, whatever their strides")
 # as well, and ``grad.contiguous()`` would not be needed any more.
 #
 # What does it cost? ``x.T`` on a GPU, in one kernel, and with a copy first. The copy reads and
-# writes everything once more.
+# writes everything once more. It can cost even more than that: a plain copying kernel goes through
+# input and output in the same order, and in one of them the neighbours are far apart. Rates count
+# 8 bytes an element:
 
 if ON_GPU:
     x = torch.randn(8192, 8192, device=DEVICE)
