@@ -63,13 +63,13 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
         with _staging(site) as staging:
             with _explained(site, "Nothing was changed"):
                 shutil.copytree(build, staging / name, ignore=shutil.ignore_patterns(".*"))
-                _stage_root(staging, now)
+                root = _stage_root(staging, now)
                 _sync_tree(staging)
             with _explained(site, "Every version is whole; publish again to finish"):
                 if not (site / versions.FILE_NAME).exists():  # what makes a folder a site
                     os.rename(staging / _ROOT / _EMPTY, site / versions.FILE_NAME)
                 atomic.replace_folder(staging / name, site / name)
-                _put_root(staging, site, now)
+                _put_root(staging, site, root)
     return now
 
 
@@ -94,10 +94,10 @@ def unpublish(site: Path, name: str) -> Versions:
         now = Versions("site", address, (v for key, v in published.items() if key != name))
         with _staging(site) as staging:
             with _explained(site, "Nothing was changed"):
-                _stage_root(staging, now)
+                root = _stage_root(staging, now)
                 _sync_tree(staging)
             with _explained(site, "Every version is whole; unpublish again to finish"):
-                _put_root(staging, site, now)  # nothing leads to it any more
+                _put_root(staging, site, root)  # nothing leads to it any more
                 os.rename(site / name, staging / name)
     return now
 
@@ -203,7 +203,8 @@ def _finish_interrupted(site: Path) -> None:
 def _staging(site: Path) -> Iterator[Path]:
     """A folder on the file system of *site*, out of readers' sight, removed at the end."""
     staging = site / _STAGING
-    staging.mkdir()
+    with _explained(site, "Nothing was changed"):
+        staging.mkdir()
     try:
         yield staging
     finally:
@@ -214,18 +215,21 @@ def _links(now: Versions) -> dict[str, str]:
     return {STABLE: now.stable.name, LATEST: now.latest.name}
 
 
-def _stage_root(staging: Path, now: Versions) -> None:
+def _stage_root(staging: Path, now: Versions) -> list[str]:
+    """Write the root's files to be; returns their names, in the order to put them in place."""
     root = staging / _ROOT
     root.mkdir()
     (root / _EMPTY).write_bytes(Versions("site", now.address, []).encode())
-    for name, content in front.files(now).items():
-        (root / name).write_bytes(content)
-    for name, target in _links(now).items():
+    links, files = _links(now), front.files(now)
+    for name, target in links.items():
         (root / name).symlink_to(target, target_is_directory=True)
+    for name, content in files.items():
+        (root / name).write_bytes(content)
+    return [*links, *files]
 
 
-def _put_root(staging: Path, site: Path, now: Versions) -> None:
-    for name in (*_links(now), *front.files(now)):
+def _put_root(staging: Path, site: Path, names: list[str]) -> None:
+    for name in names:
         os.replace(staging / _ROOT / name, site / name)
     atomic.sync(site)
 
@@ -264,6 +268,10 @@ def _publish(options: argparse.Namespace) -> int:
         return _complain(error)
     print(f"Published: {options.site / options.version}")
     _show(now)
+    for release in [v for v in now.releases if v.name != options.version][:1]:
+        (published,) = (v for v in now.all if v.name == options.version)
+        if gone := sorted(set(release.pages) - set(published.pages)):
+            print(f"Pages of {release.name} that it does not have: {', '.join(gone)}")
     return 0
 
 

@@ -383,6 +383,13 @@ def test_the_command_line(tmp_path, capsys):
     assert "has no v1" in capsys.readouterr().err
 
 
+def test_the_command_line_tells_which_pages_are_gone(site, tmp_path, capsys):
+    publish.publish(make_build(tmp_path / "b", "v1.1.0", more=("a.html", "b.html")), site, "v1.1.0")
+    build = make_build(tmp_path / "c", "v1.2.0", more=("b.html",))
+    assert cli.main(["publish", str(build), str(site), "--version", "v1.2.0"]) == 0
+    assert "Pages of v1.1.0 that it does not have: a.html\n" in capsys.readouterr().out
+
+
 # --- the list of versions -------------------------------------------------------------------------
 
 
