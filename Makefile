@@ -47,14 +47,12 @@ help: ## list the verbs
 	  awk -F'\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 html: $(RENDER) ## build the site into build/html, recording first what has no recording
-	@mkdir -p build
-	@$(GALLERY) status --check any >build/status.txt 2>&1 || $(MAKE) --no-print-directory missing
+	@$(GALLERY) status --check any >/dev/null || $(MAKE) --no-print-directory missing
 	@$(SPHINX) -b html docs build/html
 	@echo "The site: file://$(CURDIR)/build/html/index.html"
 
 .PHONY: missing
 missing: $(RECORD)
-	@cat build/status.txt
 	$(GALLERY) record --missing --device $(DEVICE)
 
 record: $(RECORD) ## execute tutorials and keep their outputs: T=02 for one, DEVICE=auto|cuda|cpu, FORCE=1
