@@ -582,9 +582,9 @@ else:
 # %%
 # Four warps have more than 64 threads. So with 64 elements, at least half of the threads of a
 # program have nothing of their own to do, the others fetch 4 bytes at a time, and there are very
-# many programs to start. The other end asks much of each thread: with 16384 elements on 128 threads, each has to
-# hold 128 elements of two vectors in its registers, so that fewer programs fit on the GPU at a
-# time. In between lies a plateau where the choice matters little.
+# many programs to start. The other end asks much of each thread: with 16384 elements on 128
+# threads, each has to hold 128 elements of two vectors in its registers, so that fewer programs fit
+# on the GPU at a time. In between lies a plateau where the choice matters little.
 #
 # What to remember
 # ----------------
