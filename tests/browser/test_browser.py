@@ -330,6 +330,14 @@ def test_an_old_release_says_so(page: Page, address: str, version: str, words: s
     expect(page.locator(".gallery-old")).to_have_count(0)
 
 
+def test_screenshot_of_the_versions(page: Page, address: str) -> None:
+    """The menu and the line of an old release, to look at."""
+    page.goto(f"{address}v0.9.0/{FIRST}")
+    menu(page)
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "versions-1280-light.png")
+
+
 def test_without_a_script_there_is_a_plain_link(browser: Browser, address: str) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
