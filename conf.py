@@ -18,7 +18,9 @@ extensions = [
     "gallery_recorder.glossary",
     "gallery_recorder.release",
     "sphinx_copybutton",
+    "sphinx_llms_txt",
     "sphinxcontrib.bibtex",
+    "sphinxext.opengraph",
 ]
 templates_path = ["docs/_templates"]
 exclude_patterns = ["_templates", "getting-started/tutorials/**/GALLERY_HEADER.rst"]
@@ -57,6 +59,11 @@ html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"
 # Where the stable version is served; the other versions are beside it.
 html_baseurl = "https://triton-gallery.github.io/triton-gallery/stable/"
+# Link previews: title, description and the site's picture; cards drawn per page need matplotlib.
+ogp_site_url = html_baseurl
+ogp_image = "_static/card.png"
+ogp_image_alt = "Triton Gallery"
+ogp_social_cards = {"enable": False}
 html_context = {"repository": repository, "branch": branch}
 html_copy_source = True
 copybutton_selector = "div:not(.sphx-glr-script-out) > div.highlight > pre"
