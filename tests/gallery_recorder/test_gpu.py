@@ -52,7 +52,19 @@ FAULTS = {
         r"device-side assert(.|\n)*(x is not positive)(.|\n)*A kernel started in this block",
     ),
     "endless-kernel": (
-        "# sphinx_gallery_timeout = 8\ntorch.cuda._sleep(200_000_000_000)\nNone",
+        """
+        # sphinx_gallery_timeout = 8
+        @triton.jit
+        def kernel(x_ptr, n):
+            x = tl.load(x_ptr)
+            for _ in range(n):
+                for _ in range(n):
+                    x = x * 0.5 + 1.0  # each step waits for the one before
+            tl.store(x_ptr, x)
+
+
+        kernel[(1,)](torch.zeros(1, device="cuda"), 1_000_000)
+        """,
         r"took longer than 8 s and was ended",
     ),
     "out-of-memory": (

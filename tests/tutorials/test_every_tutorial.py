@@ -30,8 +30,8 @@ ALLOWED = {"torch", "triton", "matplotlib", "tabulate"}
 
 #: A number with the unit of a measurement, or a claim of speed. A size in bytes is no measurement.
 MEASURED = re.compile(
-    r"\d[\d.,]*\s*(?:[GT]B/s|T?FLOPS|TFLOP/s|µs|us\b|ms\b|milliseconds|microseconds|%(?! ?-?\d)|per ?cent"
-    r"|(?:x|×|times)\s+(?:as\s+)?(?:fast|slow))",
+    r"\d[\d.,]*\s*(?:[GT]B/s|T?FLOPS|TFLOP/s|µs|us\b|ms\b|milliseconds|microseconds"
+    r"|%(?! ?-?\d)|per ?cent|(?:x|×|times)\s+(?:as\s+)?(?:fast|slow))",
     re.IGNORECASE,
 )
 
