@@ -31,6 +31,8 @@ def setup(app: Sphinx) -> None:
     # A directive has no supported way to the application, so it is told here.
     directive = type("RecordingsDirective", (RecordingsDirective,), {"app": app})
     app.add_directive("gallery-recordings", directive)
+    written = (_visit_line, _depart_line)
+    app.add_node(ProvenanceLine, html=written, latex=written, text=written, man=written)
     app.connect("doctree-read", _add_provenance)
     app.connect("env-get-outdated", _outdated_pages)
     app.connect("missing-reference", _leave_text)
@@ -63,13 +65,25 @@ def readable_date(recorded: str) -> str:
 # --- on each tutorial's page ------------------------------------------------------------------
 
 
+class ProvenanceLine(nodes.Admonition, nodes.paragraph):
+    """A paragraph about the page, not of it: descriptions and previews leave it out."""
+
+
+def _visit_line(translator: Any, node: nodes.Element) -> None:
+    translator.visit_paragraph(node)
+
+
+def _depart_line(translator: Any, node: nodes.Element) -> None:
+    translator.depart_paragraph(node)
+
+
 def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
     """Put the provenance line, or the interpreter's banner, under the page's title."""
     item = app.gallery_replayed.get(app.env.docname)  # type: ignore[attr-defined]
     title = next(doctree.findall(nodes.title), None)
     if item is None or title is None:
         return
-    line = nodes.paragraph(classes=["gallery-provenance"])
+    line = ProvenanceLine(classes=["gallery-provenance"])
     line += nodes.Text(f"Recorded {summary(item.recording)} · ")
     line += _reference(app.env.docname, label(item.device, item.script.name), "full record")
     added: list[nodes.Node] = [line]
