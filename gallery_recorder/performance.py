@@ -36,6 +36,8 @@ CEILINGS = ("copy", "cublas", "rocblas")
 #: As many earlier recordings of a benchmark as its sparkline shows.
 MAX_HISTORY = 30
 
+NOTHING = "No benchmark has been recorded on a GPU yet: ``make record`` does it."
+
 _Ratio = Annotated[float, Meta(gt=0)]
 
 
@@ -250,15 +252,17 @@ class HeadlinesDirective(SphinxDirective):
     app: Sphinx
 
     def run(self) -> list[nodes.Node]:
-        """Write a list, or nothing where no recording has a benchmark."""
-        lines = []
+        """Write a list."""
         data: Performance = self.app.gallery_performance  # type: ignore[attr-defined]
+        lines = []
         for item in data.benchmarks:
-            means = ", ".join(
-                f"**{c.geometric_mean:.2f}** of {c.against}" for c in item.comparisons
+            means = "; ".join(
+                f"{_kernel(c, ': ')}**{c.geometric_mean:.2f}** × {c.against}"
+                for c in item.comparisons
             )
-            lines.append(f"* :doc:`{item.title} </{_docname(self.app, item)}>`: {means}")
-        return self.parse_text_to_nodes("\n".join(lines))
+            page = f":doc:`{item.title} </{_docname(self.app, item)}>`"
+            lines.append(f"* {page}, {item.device}: {means}")
+        return self.parse_text_to_nodes("\n".join(lines) or NOTHING)
 
 
 class PerformanceDirective(SphinxDirective):
@@ -270,9 +274,7 @@ class PerformanceDirective(SphinxDirective):
         """Write it as reStructuredText, with the plots as inline SVG."""
         data: Performance = self.app.gallery_performance  # type: ignore[attr-defined]
         if not data.benchmarks:
-            return self.parse_text_to_nodes(
-                "No benchmark has been recorded on a GPU yet: `make record` does it."
-            )
+            return self.parse_text_to_nodes(NOTHING)
         sections = {}
         for item in data.benchmarks:
             sections.setdefault((item.tutorial, item.name), []).append(item)
@@ -287,7 +289,7 @@ class PerformanceDirective(SphinxDirective):
         for item in items:
             link = label(recording.slug(item.device), item.tutorial)
             for c in item.comparisons:
-                ours = "" if c.provider == "triton" else f"{c.provider} / "
+                ours = _kernel(c, " / ")
                 rows.append(
                     [
                         f":ref:`{item.device} <{link}>`",
@@ -324,6 +326,11 @@ class PerformanceDirective(SphinxDirective):
                 "",
             ]
         )
+
+
+def _kernel(comparison: Comparison, end: str) -> str:
+    """Which of the tutorial's kernels it is, where that is not the plain one."""
+    return "" if comparison.provider == "triton" else f"{comparison.provider}{end}"
 
 
 def _course(item: Benchmark, comparison: str) -> str:
