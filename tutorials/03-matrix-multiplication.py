@@ -10,8 +10,7 @@ pure Triton, one idea at a time. You will build ``matmul(a, b, activation="")`` 
 * why the sum is kept in fp32 though the matrices are fp16, and which masks an awkward shape needs;
 * why the **order** of the tiles decides how often memory is read;
 * what **autotuning** is, what its key is and what it costs;
-* what a **wave** is, why a product that does not fill its last wave is slow, and what helps:
-  **stream-K**;
+* what a **wave** is, why a product that does not fill its last wave is slow, and what helps;
 * what **tensor descriptors** are good for, on the GPUs that have them;
 * how to **fuse** an activation into the product, and what that saves.
 
@@ -48,8 +47,10 @@ DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cp
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
-# Some decisions on this page depend on the GPU: how many processors it has, how much shared memory
-# a program can get, and whether it has tensor descriptors (you will read what that is).
+# Some decisions on this page depend on the GPU: how many processors it has (NVIDIA calls them SMs,
+# streaming multiprocessors, AMD compute units), how much shared memory a program can get, and
+# whether there are tensor descriptors (you will read what that is). Without a GPU, the page
+# calculates with the numbers of an H200.
 
 
 def gpu_facts():
@@ -99,11 +100,11 @@ print(tabulate(counts, ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]))
 
 # %%
 # The operations grow with the cube of the size, the bytes with its square. The vector addition
-# did a twelfth of an operation for each byte; here it is hundreds. No memory is the limit any more,
-# if only each byte is *used* hundreds of times once it is on the chip. Large products are
+# did a twelfth of an operation for each byte; here it is hundreds. Memory need not be the limit any
+# more, as long as each byte is *used* hundreds of times once it is on the chip. Large products are
 # **compute-bound**, so their speed is given in operations per second (a TFLOPS is 10¹² of them in
 # a second), and the yardstick is the vendor's library, which PyTorch calls for you: cuBLAS on an
-# NVIDIA GPU, rocBLAS on an AMD one.
+# NVIDIA GPU, rocBLAS or its relatives on an AMD one.
 #
 # Tiles
 # -----
@@ -113,8 +114,8 @@ print(tabulate(counts, ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]))
 # computes a whole **tile** of C, ``BLOCK_M`` × ``BLOCK_N`` elements. It walks along K in steps of
 # ``BLOCK_K``. At each step it loads a ``BLOCK_M`` × ``BLOCK_K`` tile of A and a ``BLOCK_K`` ×
 # ``BLOCK_N`` tile of B; ``tl.dot`` multiplies the two and adds the result to the tile of C that
-# the program keeps in registers. Now each number that is loaded is used ``BLOCK_N`` or ``BLOCK_M``
-# times.
+# the program keeps in registers. Now each number of A that is loaded is used ``BLOCK_N`` times, and
+# each number of B ``BLOCK_M`` times.
 
 
 def draw_tiles():
@@ -144,11 +145,12 @@ draw_tiles()
 # %%
 # How large should a tile be? A step loads ``(BLOCK_M + BLOCK_N) * BLOCK_K`` numbers and does
 # ``BLOCK_M * BLOCK_N * BLOCK_K`` products with them: with a tile twice as wide in both directions,
-# each number is used twice as often. Small tiles starve the tensor cores (the part of the GPU that
-# multiplies small matrices in hardware), because the data does not arrive in time. On the other
-# hand, the tile of C lives in registers, as 4-byte numbers, and there are only so many: 128 × 256
-# of them are 128 KiB, spread over the threads of one program. And large tiles are *few*: remember
-# this, it will come back.
+# each number is used twice as often. Small tiles starve the **tensor cores** (the part of the GPU
+# that multiplies small matrices in hardware; AMD calls them matrix cores), because the data does
+# not arrive in time. On the other hand, the tile of C lives in registers, as 4-byte numbers, and
+# there are only so many: 128 × 256 of them are 128 KiB, spread over the threads of one program.
+# (Some of the newest GPUs have a memory just for such tiles, no larger than the registers.) And
+# large tiles are *few*: remember this, it will come back.
 #
 # Why fp32 in the registers? An fp16 number has 11 significant bits. Once a sum is 2048 times as
 # large as what is added to it, adding changes nothing at all:
@@ -160,16 +162,18 @@ for _ in range(4096):
 print("1 + 1 + … + 1, 4096 times, kept in fp16:", int(total))
 
 # %%
-# Tensor cores take fp16 numbers and add up their products in fp32, so the larger numbers cost
-# nothing but registers. The sum is rounded to fp16 once, at the very end.
+# Tensor cores can take fp16 numbers and add up their products in fp32. On the GPUs of data centres
+# that costs nothing but registers; some others are slower at it, which a right result is worth. The
+# sum is rounded to fp16 once, at the very end.
 #
 # The order of the tiles
 # ----------------------
 #
 # A program has one number, a tile has two: a row and a column. In which order should the programs
 # take the tiles? The obvious one is row by row. But a GPU runs many programs at the same time, and
-# those that run together share the L2 cache: a tile of A or B that several of them need is fetched
-# from memory once. So programs that run at the same time should need the *same* tiles.
+# those that run together share the L2 cache: if several of them need a tile of A or B, it is
+# fetched from memory once, and then it is there. So programs that run at the same time should need
+# the *same* tiles.
 #
 # Here is an order with a choice: it takes ``group`` rows of tiles together and goes through the
 # group column by column. With ``group=1`` it is plain row-major order.
@@ -226,8 +230,8 @@ print("tiles read for the first 9 outputs:", reads)
 # %%
 # Row by row, nine programs need one row of A and *all* of B: 9 + 81 = 90 tiles. Three by three they
 # need three rows of A and three columns of B: 27 + 27 = 54. Same work, same results, and the memory
-# has to deliver little more than half. The larger the matrices, the more it matters: as soon as B
-# no longer fits into the L2 cache, row-major order fetches it from memory over and over.
+# has to deliver three fifths as much. The larger the matrices, the more it matters: as soon as B no
+# longer fits into the L2 cache, row-major order fetches it from memory over and over.
 #
 # The kernel
 # ----------
@@ -295,7 +299,8 @@ def matmul_kernel(
 #     broadcasts to a whole tile of offsets, just as in PyTorch. The strides come from the
 #     tensor, so a transposed or sliced matrix needs no copy and no other kernel.
 # ``a_ptrs += a_step``
-#     The tile of the next step lies ``BLOCK_K`` columns to the right, for all its elements alike.
+#     The next tile of A lies ``BLOCK_K`` columns to the right, for all its elements alike, and the
+#     next tile of B ``BLOCK_K`` rows further down.
 # the **three masks**
 #     M, N and K need not be multiples of the tile. Rows beyond M and columns beyond N give
 #     elements of C that nobody wants; the mask of the *store* throws them away. Along K it is
@@ -360,7 +365,7 @@ def launch_pointers(plan, a, b, c, activation):
 def run_plan(plan, a, b, activation=""):
     """Return ``activation(a @ b)``, computed by *plan*. The arguments must have been checked."""
     c = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-    if c.numel():  # a grid of no programs is an error
+    if c.numel():  # otherwise there is nothing to compute
         launch = launch_descriptors if plan.descriptors else launch_pointers
         launch(plan, a, b, c, activation)
     return c
@@ -425,10 +430,9 @@ else:
 # Choosing by thinking: waves
 # ---------------------------
 #
-# A GPU has a number of processors: NVIDIA calls them SMs (streaming multiprocessors), AMD compute
-# units. The registers and the shared memory that a large tile needs fill a whole SM. So the
-# programs run in **waves**: as many as there are SMs, then as many again. The last wave takes as
-# long as any other, however few programs are left for it.
+# The registers and the shared memory that a large tile needs fill a whole processor, which we shall
+# call SM from here on. So the programs run in **waves**: as many as there are SMs, then as many
+# again. The last wave takes as long as any other, however few programs are left for it.
 #
 # Here are 9 tiles on 4 SMs: three waves, and three quarters of the last one are wasted. Below it,
 # the last tile is cut into four small ones, so that each SM gets one.
@@ -522,8 +526,8 @@ draw_estimate(estimates, range(1024, 4097, 64))
 
 # %%
 # Each tooth is one wave more. The larger tile is the better one where its waves are full, and the
-# worse one where they are not; neither is right for all sizes. Cutting the last wave fills most of
-# the gaps.
+# worse one where they are not, so neither is right for all sizes. Cutting the last wave fills part
+# of the gaps. (The fewer SMs a GPU has, the more waves there are, and the smaller the teeth.)
 #
 # (There is another way to fill the last wave. *Stream-K*, see the references, gives each SM an
 # equal share of all steps along K, wherever tiles begin and end, and adds up the partial sums of a
@@ -533,8 +537,8 @@ draw_estimate(estimates, range(1024, 4097, 64))
 # The last wave need not even wait for the one before. If the pipelines are kept short, *two*
 # programs fit on one SM at the same time: a whole tile and a piece, say. They share its tensor
 # cores, and while one of them waits for data or stores its tile, the other one multiplies. With
-# short pipelines a program waits more often, so this pays where all programs run at once, and where
-# there are enough of them to keep each other company.
+# short pipelines a program waits more often, so this pays only where all programs run at once, and
+# where there are enough of them to fill each other's pauses.
 #
 # Tensor descriptors
 # ------------------
@@ -738,7 +742,8 @@ print(tabulate(table, ["size", "tile", "last wave", "waves", "kernel", "programs
 # Fusing an activation
 # --------------------
 #
-# In a network, a product is rarely alone: its result goes through an activation, here LeakyReLU.
+# In a network, a product is rarely alone: its result goes through an activation, here *LeakyReLU*,
+# which multiplies negative numbers by 0.01 and leaves the others as they are.
 # As an operation of its own, the activation reads C from memory and writes it back, for one
 # comparison and one multiplication an element. In our kernels ``apply_activation`` works on
 # the accumulator, which is in registers anyway, *before* the sum is rounded to fp16. That is as
@@ -747,7 +752,8 @@ print(tabulate(table, ["size", "tile", "last wave", "waves", "kernel", "programs
 # The launcher
 # ------------
 #
-# What is left is the function for users: check the arguments, choose the plan, run it.
+# What is left is the function for users: check the arguments, choose the plan, run it. (As on the
+# pages before, the result carries no gradient. :doc:`04-low-memory-dropout` shows how to add one.)
 
 
 def check_arguments(a, b, activation):
@@ -875,8 +881,8 @@ for wrong in (b.double(), b.to(torch.float32), b[0], a, b.cpu().numpy()):
 #
 # Square fp16 matrices from 256 to 4096, in steps of 128, because the steps show what powers of
 # two hide. Four things are timed at each size: our product and the library's, and the same with
-# LeakyReLU, fused by us and as a second operation after the library's product. At a few sizes go
-# with them the plans that this page went through on its way, to see what each idea brought.
+# LeakyReLU, fused by us and as a second operation after the library's product. At a few sizes, the
+# plans that this page went through on its way are timed as well, to see what each idea brought.
 #
 # As on the pages before, events take the time on the GPU, every call starts with a cold L2 cache,
 # and all take turns, in a new order each time.
@@ -1077,12 +1083,13 @@ else:
 # tiles, and as many bytes under way at once as possible.
 #
 # **The saw-tooth in the middle.** Whenever the tiles need one wave more, the rate drops, and it
-# recovers as that wave fills up. The library's curve has teeth as well, at other sizes, because
-# its tiles are others. That is why the ratio of the two goes up and down.
+# recovers as that wave fills up. The library has to fill its waves as well, but its tiles are
+# others, so it has its teeth at other sizes. That is why the ratio of the two goes up and down.
 #
-# **The right end.** There are so many waves that the last one hardly counts. The tensor cores are
-# busy all the time, and the rate is what the chip can sustain. That can be less than its data
-# sheet says: when all tensor cores work, many GPUs reach their power limit and lower their clocks.
+# **The right end.** With every wave more, the last one counts less, and the teeth get smaller.
+# Where the waves are full, the tensor cores are busy most of the time, and the rate is what the
+# chip can sustain. That can be less than its data sheet says: when all tensor cores work, many GPUs
+# reach their power limit and lower their clocks.
 #
 # **The activation.** The second operation of the unfused version costs a launch, and a trip of C
 # from memory and back. The larger K is, the less that weighs beside the product. For small
@@ -1117,7 +1124,8 @@ else:
 # * A tile of C stays in registers while tiles of A and B stream past. The larger the tile, the more
 #   often each number is used, and the fewer tiles there are.
 # * Sum in fp32, round once.
-# * Rows and columns that stick out are dropped when C is stored; what sticks out of K must be zero.
+# * Rows and columns that stick out are dropped when C is stored; what sticks out along K must be
+#   zero.
 # * Programs that run together should need the same data: the order of the tiles is free, use it.
 # * Count the waves. Where the last one is nearly empty, choose other tiles, or cut it up.
 # * Whatever happens to C next, do it while C is still in registers.
