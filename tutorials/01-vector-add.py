@@ -40,7 +40,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
@@ -230,8 +233,8 @@ def check_arguments(x, y):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
         if t.dtype.is_complex or t.dtype == torch.bool:
             raise TypeError(f"{name} must hold real numbers, but its dtype is {t.dtype}")
-        if t.device.type != DEVICE.type:
-            raise ValueError(f"{name} must be on a {DEVICE.type} device, but is on {t.device}")
+        if t.device != DEVICE:
+            raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
         if not t.is_contiguous():
             raise ValueError(
                 f"{name} must be contiguous, but has shape {tuple(t.shape)} and strides "
@@ -243,8 +246,6 @@ def check_arguments(x, y):
         raise ValueError(
             f"x and y must have one shape, but have {tuple(x.shape)} and {tuple(y.shape)}"
         )
-    if x.device != y.device:
-        raise ValueError(f"x and y must be on one device, but are on {x.device} and {y.device}")
 
 
 # %%
@@ -359,11 +360,11 @@ else:
 #
 # * **Warm-up.** The first call compiles the kernel. It is not counted.
 # * **Caches.** Call a kernel twice, and its data may still be in the L2 cache from the first time.
-#   So something else has to go through the cache before each call: we read a gigabyte. (We do not
-#   *write* one. The cache would be full of values on their way to memory, and the kernel would
-#   have to wait for them, although they are none of its business.)
-# * **Python.** While the GPU is busy with that gigabyte, Python gets ahead and has everything in
-#   the queue in time. So its share is not in the measurement.
+#   So something else has to go through the cache before each call: we read half a gigabyte,
+#   twice. (We do not *write* it. The cache would be full of values on their way to memory, and the
+#   kernel would have to wait for them, although they are none of its business.)
+# * **Python.** While the GPU is busy with that, Python gets ahead and has everything in the queue
+#   in time. So its share is not in the measurement.
 # * **Drift.** Clocks and temperatures change, and whoever is measured first may be better or worse
 #   off than the next. So the functions to compare take turns, in a new order each time.
 # * **Spread.** One measurement is an anecdote. We take many and keep the median, and the 20th and
@@ -373,14 +374,15 @@ else:
 def measure(calls, rounds=200):
     """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
     gpu = torch.get_device_module(DEVICE)
-    other = torch.zeros(2**28, dtype=torch.int32, device=DEVICE)  # 1 GiB
+    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
     events = {name: [] for name in calls}
     for call in calls.values():
         call()  # compiles the kernel
     for _ in range(rounds):
         for name in random.sample(list(calls), len(calls)):
             start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-            other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
+            for _ in range(2):
+                other.amax()  # reads 512 MiB, so that the cache holds nothing of ours
             start.record()
             calls[name]()
             end.record()
@@ -442,7 +444,7 @@ if ON_GPU:
     with open("vector-add-performance.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["size", "provider", "unit", "median", "p20", "p80"])
-        writer.writerows(rows)
+        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
@@ -458,8 +460,8 @@ def print_table(rows, every=2):
     for n in sizes[:-1:every] + sizes[-1:]:
         ours, torchs, copys = (rate[n, p] for p in ("triton", "torch", "copy"))
         table.append((n, ours, torchs, copys, ours / torchs, ours / copys))
-    headers = ["elements", "triton", "torch", "copy", "triton/torch", "triton/copy"]
-    print("Bandwidth in GB/s, higher is better")
+    headers = ["elements", "triton", "torch", "copy", "triton\n/torch", "triton\n/copy"]
+    print("GB/s, higher is better")
     print(tabulate(table, headers, floatfmt=("d", ".0f", ".0f", ".0f", ".2f", ".2f")))
 
 
@@ -475,17 +477,22 @@ else:
 
 
 def plot_rates(rows, launch_ms):
-    """Draw rate over size: medians as lines, the spread from p20 to p80 as bands, and the model."""
+    """Draw rates over size, with a model of them, and the ratios of ours to the others below.
+
+    Lines are medians. Bands reach from p20 to p80; those of the ratios are ours, over the median
+    of the other.
+    """
     styles = {
         "triton": {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
         "torch": {"color": "#d1495b", "marker": "s", "linestyle": "-."},
         "copy": {"color": "#444444", "marker": "", "linestyle": "--"},
     }
-    fig, ax = plt.subplots(figsize=(7, 4.2))
+    fig, (ax, below) = plt.subplots(2, 1, figsize=(7, 5.6), sharex=True, height_ratios=[2, 1])
     for provider, style in styles.items():
         mine = [row for row in rows if row[1] == provider]
         sizes = [row[0] for row in mine]
-        ax.plot(sizes, [row[3] for row in mine], label=provider, markersize=5, **style)
+        label = "copy (ceiling)" if provider == "copy" else provider
+        ax.plot(sizes, [row[3] for row in mine], label=label, markersize=5, **style)
         low, high = [row[4] for row in mine], [row[5] for row in mine]
         ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
     peak = mine[-1][3]  # GB/s of the largest copy
@@ -494,11 +501,20 @@ def plot_rates(rows, launch_ms):
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(
-        title=f"Vector addition, fp32, {gpu}", xlabel="elements", ylabel="GB/s, higher is better"
-    )
+    ax.set(title=f"Vector addition, fp32, {gpu}", ylabel="GB/s, higher is better")
     ax.grid(alpha=0.3)
     ax.legend()
+
+    rate = {(row[0], row[1]): row[3:] for row in rows}
+    for other in ("torch", "copy"):
+        ratios = [[r / rate[n, other][0] for r in rate[n, "triton"]] for n in sizes]
+        medians, low, high = zip(*ratios, strict=True)
+        below.plot(sizes, medians, label=f"triton / {other}", markersize=5, **styles[other])
+        below.fill_between(sizes, low, high, color=styles[other]["color"], alpha=0.15, linewidth=0)
+    below.axhline(1, color="#888888", linewidth=1)
+    below.set(xlabel="elements", ylabel="ratio")
+    below.grid(alpha=0.3)
+    below.legend(ncols=2)
     fig.tight_layout()
     plt.show()
 
@@ -533,24 +549,31 @@ else:
 # The takeaways, computed from the rows above:
 
 
-def print_ratio(rows, label, ours, other):
-    """Print minimum, geometric mean and maximum of the rate of *ours* over that of *other*."""
-    rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
-    ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
-    low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
-    mean = math.prod(ratio.values()) ** (1 / len(ratio))
-    print(
-        f"{label:15s}  min {ratio[low]:.2f} (n={low})   geometric mean {mean:.2f}   "
-        f"max {ratio[high]:.2f} (n={high})"
-    )
+def print_ratios(rate, pairs):
+    """Print how the ratio of two rates varies with the size.
+
+    Args:
+        rate: {(size, provider): median rate}.
+        pairs: {name of the ratio: (provider, other provider)}.
+    """
+    table = []
+    for name, (ours, other) in pairs.items():
+        ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
+        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
+        mean = math.prod(ratio.values()) ** (1 / len(ratio))
+        table.append((name, ratio[low], low, mean, ratio[high], high))
+    headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
+    print(tabulate(table, headers, floatfmt=".2f"))
 
 
 if ON_GPU:
-    for other in ("torch", "copy"):
-        print_ratio(rows, f"triton / {other}", "triton", other)
+    rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
+    pairs = {f"triton / {other}": ("triton", other) for other in ("torch", "copy")}
+    print_ratios(rate, pairs)
     peak = max(median for _, provider, _, median, _, _ in rows if provider == "copy")
     balance = launch_ms * 1e6 * peak / bytes_moved(1)
-    print(f"launch and moving take equally long at {balance:,.0f} elements")
+    balance = float(f"{balance:.2g}")  # the launch time is not known to more than two digits
+    print(f"\nLaunch and moving take equally long at about {balance:,.0f} elements")
 else:
     print("No ratios without a GPU.")
 
