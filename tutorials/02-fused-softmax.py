@@ -41,7 +41,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)  # the interpreter's inf - inf
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
@@ -64,7 +67,7 @@ print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 def naive_softmax(x):
     """Return the softmax of each row of the matrix *x*, one PyTorch operation at a time."""
-    m = x.max(dim=1).values  # reads MN, writes M
+    m = x.amax(dim=1)  # reads MN, writes M
     z = x - m[:, None]  # reads MN + M, writes MN
     e = torch.exp(z)  # reads MN, writes MN
     s = e.sum(dim=1)  # reads MN, writes M
@@ -142,7 +145,7 @@ def draw_memory(levels):
         box = {"facecolor": "#cfe3f1" if name == "registers" else "#eeeeee", "edgecolor": "#444444"}
         ax.add_patch(plt.Rectangle((1.5 * i, (1 - height) / 2), 1.0, height, **box))
         ax.text(1.5 * i + 0.5, 0.5, f"{name}\n{size}", ha="center", va="center", fontsize=11)
-        ax.text(1.5 * i + 0.5, -0.08, note, ha="center", va="top", fontsize=9)
+        ax.text(1.5 * i + 0.5, -0.08, note, ha="center", va="top", fontsize=10)
         if i:
             for y, (start, end) in ((0.62, (-0.48, -0.02)), (0.38, (-0.02, -0.48))):
                 ends = {"xytext": (1.5 * i + start, y), "xy": (1.5 * i + end, y)}
@@ -228,7 +231,11 @@ def draw_rows(M, N, row_stride):
     ax.set_yticks([i + 0.4 for i in range(M)], [f"row {i}" for i in range(M)])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(f"N = {N}, row stride = {row_stride}, BLOCK = {block}; hatched: padding")
+    ax.set_title(
+        f"Offsets of each row (N = {N}, row stride = {row_stride}, BLOCK = {block}); "
+        "hatched: padding",
+        fontsize=11,
+    )
     fig.tight_layout()
     plt.show()
 
@@ -433,11 +440,11 @@ def softmax(x):
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise TypeError(f"x must be of dtype float16, bfloat16 or float32, but is {x.dtype}")
+        raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
     if x.ndim != 2:
         raise ValueError(f"x must be a matrix, but has shape {tuple(x.shape)}")
-    if x.device.type != DEVICE.type:
-        raise ValueError(f"x must be on a {DEVICE.type} device, but is on {x.device}")
+    if x.device != DEVICE:
+        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
     M, N = x.shape
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     if M == 0 or N == 0:
@@ -529,14 +536,15 @@ for wrong in ([1.0], torch.ones(2, 2, device=DEVICE).double(), torch.ones(3, dev
 def measure(calls, rounds=40):
     """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
     gpu = torch.get_device_module(DEVICE)
-    other = torch.zeros(2**28, dtype=torch.int32, device=DEVICE)  # 1 GiB
+    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
     events = {name: [] for name in calls}
     for call in calls.values():
         call()  # compiles the kernel
     for _ in range(rounds):
         for name in random.sample(list(calls), len(calls)):
             start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-            other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
+            for _ in range(2):
+                other.amax()  # reads 512 MiB, so that the cache holds nothing of ours
             start.record()
             calls[name]()
             end.record()
@@ -581,7 +589,7 @@ if ON_GPU:
     with open("softmax-performance.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["M", "N", "provider", "unit", "median", "p20", "p80"])
-        writer.writerows(rows)
+        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
@@ -599,7 +607,7 @@ def print_table(rows, columns):
         medians = [rate[N, provider] for provider in steps]
         table.append((N, *medians, ours / rate[N, "torch"], ours / rate[N, "copy"]))
     headers = ["N", "step 1", "step 2", "triton", *steps[3:], "triton\n/torch", "triton\n/copy"]
-    print("Bandwidth in GB/s, higher is better")
+    print("GB/s, higher is better")
     print(tabulate(table, headers, floatfmt=("d", *[".0f"] * 5, ".2f", ".2f")))
 
 
@@ -617,10 +625,15 @@ def plot_rates(rows):
     styles = {
         "copy": {"color": "#444444", "linestyle": "--"},
         "triton": {"color": "#1b6ca8", "linestyle": "-", "marker": "o"},
-        "triton, tiles": {"color": "#1b6ca8", "linestyle": "--", "marker": ""},
+        "triton, tiles": {"color": "#1b6ca8", "linestyle": (0, (1, 1)), "marker": "v"},
         "triton, one row a program": {"color": "#1b6ca8", "linestyle": ":", "marker": "x"},
         "torch": {"color": "#d1495b", "linestyle": "-.", "marker": "s"},
         "naive": {"color": "#8d6a9f", "linestyle": "-", "marker": "^"},
+    }
+    labels = {
+        "copy": "copy (ceiling)",
+        "triton, tiles": "step 2: tiles",
+        "triton, one row a program": "step 1: one row a program",
     }
     fig, ax = plt.subplots(figsize=(7, 4.2))
     for provider, style in styles.items():
@@ -630,7 +643,7 @@ def plot_rates(rows):
         ax.plot(
             columns,
             medians,
-            label=provider,
+            label=labels.get(provider, provider),
             markersize=4,
             markevery=max(1, len(mine) // 12),
             **style,
@@ -675,28 +688,33 @@ else:
 # The takeaways, computed from the rows above:
 
 
-def print_ratio(rows, label, ours, other):
-    """Print minimum, geometric mean and maximum of the rate of *ours* over that of *other*."""
-    rate = {(N, provider): median for _, N, provider, _, median, _, _ in rows}
-    ratio = {N: rate[N, ours] / rate[N, other] for N, provider in rate if provider == other}
-    low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
-    mean = math.prod(ratio.values()) ** (1 / len(ratio))
-    print(
-        f"{label:15s}  min {ratio[low]:.2f} (N={low})   geometric mean {mean:.2f}   "
-        f"max {ratio[high]:.2f} (N={high})"
-    )
+def print_ratios(rate, pairs):
+    """Print how the ratio of two rates varies with the size.
+
+    Args:
+        rate: {(size, provider): median rate}.
+        pairs: {name of the ratio: (provider, other provider)}.
+    """
+    table = []
+    for name, (ours, other) in pairs.items():
+        ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
+        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
+        mean = math.prod(ratio.values()) ** (1 / len(ratio))
+        table.append((name, ratio[low], low, mean, ratio[high], high))
+    headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
+    print(tabulate(table, headers, floatfmt=".2f"))
 
 
 if ON_GPU:
-    for other in ("torch", "naive", "copy"):
-        print_ratio(rows, f"triton / {other}", "triton", other)
-    print_ratio(rows, "step 2 / step 1", "triton, tiles", "triton, one row a program")
-    print_ratio(rows, "step 3 / step 2", "triton", "triton, tiles")
+    rate = {(N, provider): median for _, N, provider, _, median, _, _ in rows}
+    pairs = {f"triton / {other}": ("triton", other) for other in ("torch", "naive", "copy")}
+    pairs["step 2 / step 1"] = "triton, tiles", "triton, one row a program"
+    pairs["step 3 / step 2"] = "triton", "triton, tiles"
+    print_ratios(rate, pairs)
     M, N = rows[-1][:2]
-    rate = {provider: median for _, n, provider, _, median, _, _ in rows if n == N}
     print(
-        f"speed-up over the naive version at N = {N}: expected {expected_speedup(M, N):.2f}, "
-        f"reached {rate['triton'] / rate['naive']:.2f}"
+        f"\nSpeed-up over the naive version at N = {N}: expected {expected_speedup(M, N):.2f}, "
+        f"reached {rate[N, 'triton'] / rate[N, 'naive']:.2f}"
     )
 else:
     print("No ratios without a GPU.")

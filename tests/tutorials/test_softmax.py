@@ -140,8 +140,8 @@ def test_naive_and_first_steps(page):
     ("x", "error", "says"),
     [
         ([1.0], TypeError, "x must be a torch.Tensor, but is a list"),
-        (torch.ones(2, 2).double(), TypeError, "but is torch.float64"),
-        (torch.ones(2, 2).int(), TypeError, "but is torch.int32"),
+        (torch.ones(2, 2).double(), TypeError, "its dtype is torch.float64"),
+        (torch.ones(2, 2).int(), TypeError, "its dtype is torch.int32"),
         (torch.ones(3), ValueError, r"a matrix, but has shape \(3,\)"),
         (torch.ones(2, 3, 4), ValueError, r"a matrix, but has shape \(2, 3, 4\)"),
         (torch.ones(2, 2, device="meta"), ValueError, "but is on meta"),
