@@ -131,11 +131,11 @@ def test_the_counts_of_tiles_read(page):
     ("a", "b", "activation", "error", "message"),
     [
         ([[1.0]], torch.ones(1, 1), "", TypeError, "a must be a torch.Tensor, but is a list"),
-        (torch.ones(2, 2).int(), torch.ones(2, 2).int(), "", TypeError, "a must have one of"),
-        (torch.ones(2, 2), torch.ones(2, 2).double(), "", TypeError, "b must have one of"),
+        (torch.ones(2, 2).int(), torch.ones(2, 2).int(), "", TypeError, "a must be float16"),
+        (torch.ones(2, 2), torch.ones(2, 2).double(), "", TypeError, "b must be float16"),
         (torch.ones(2, 2), torch.ones(2, 2).half(), "", TypeError, "one dtype, but have"),
         (torch.ones(2), torch.ones(2, 2), "", ValueError, "a must have 2 dimensions"),
-        (torch.ones(2, 3), torch.ones(2, 3), "", ValueError, r"\(2, 3\) and \(2, 3\)"),
+        (torch.ones(2, 3), torch.ones(2, 3), "", ValueError, r"\(2, 3\) × \(2, 3\)"),
         (torch.ones(2, 2), torch.ones(2, 2), "relu", ValueError, "activation must be one of"),
     ],
 )
