@@ -40,7 +40,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
@@ -102,8 +105,8 @@ def check_input(x):
         raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
     if x.dtype not in DTYPES:
         raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
-    if x.device.type != DEVICE.type:
-        raise ValueError(f"x must be on a {DEVICE.type} device, but is on {x.device}")
+    if x.device != DEVICE:
+        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
     if not x.is_contiguous():
         raise ValueError(
             f"x must be contiguous, but has shape {tuple(x.shape)} and strides {x.stride()}; "
@@ -383,6 +386,7 @@ def draw_rules(rules, blocks, n=16):
     for i in range(n):
         ax.text(i + 0.5, -0.5, str(i), **cell)
     ax.text(-0.3, -0.5, "element", **cell | {"ha": "right"})
+    ax.set_title("counter.word of each element, by two rules")
     ax.axis("off")
     fig.tight_layout()
     plt.show()
@@ -558,6 +562,7 @@ def draw_philox(seed, p, counters=3):
     for top, label in labels.items():
         ax.text(-0.2, top, label, **style | {"ha": "right"})
     ax.set(xlim=(-2.2, 4.3 * counters - 0.2), ylim=(5.8, -0.2))
+    ax.set_title("From counters to words to elements that are kept")
     ax.axis("off")
     fig.tight_layout()
     plt.show()
@@ -750,14 +755,15 @@ else:
 def measure(calls, rounds=100):
     """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
     gpu = torch.get_device_module(DEVICE)
-    other = torch.zeros(2**28, dtype=torch.int32, device=DEVICE)  # 1 GiB
+    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
     events = {name: [] for name in calls}
     for call in calls.values():
         call()  # compiles the kernel
     for _ in range(rounds):
         for name in random.sample(list(calls), len(calls)):
             start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-            other.amax()  # reads 1 GiB, so that the cache holds nothing of ours
+            for _ in range(2):
+                other.amax()  # reads 512 MiB, so that the cache holds nothing of ours
             start.record()
             calls[name]()
             end.record()
@@ -796,7 +802,7 @@ if ON_GPU:
     with open("dropout-performance.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["size", "provider", "unit", "median", "p20", "p80"])
-        writer.writerows(rows)
+        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
@@ -811,9 +817,9 @@ def print_table(rows, every=2):
     for n in sorted({n for n, _ in rate})[::every]:
         ours, one, torchs, masks, copys = (rate[n, provider] for provider in STYLES)
         table.append((n, ours, one, torchs, masks, copys, ours / torchs, ours / copys))
-    headers = ["elements", "triton", "one\nsample", "torch", "mask", "copy",
+    headers = ["elements", "triton", "one sample\na call", "torch", "mask", "copy",
                "triton\n/torch", "triton\n/copy"]  # fmt: skip
-    print("Rate in GB/s, higher is better")
+    print("GB/s, higher is better")
     print(tabulate(table, headers, floatfmt=("d", *[".0f"] * 5, ".2f", ".2f")))
 
 
@@ -884,24 +890,30 @@ else:
 # The takeaways, computed from the rows above:
 
 
-def print_ratios(rows, ours, others, sizes, note):
-    """Print minimum, geometric mean and maximum of the rate of *ours* over each of *others*."""
-    rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
-    print(f"{note}:")
-    for other in others:
-        ratio = {n: rate[n, ours] / rate[n, other] for n in sizes}
+def print_ratios(rate, pairs):
+    """Print how the ratio of two rates varies with the size.
+
+    Args:
+        rate: {(size, provider): median rate}.
+        pairs: {name of the ratio: (provider, other provider)}.
+    """
+    table = []
+    for name, (ours, other) in pairs.items():
+        ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
         low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
         mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        print(f"  {ours} / {other}\n    min {ratio[low]:.2f} (n={low})   geometric mean {mean:.2f}"
-              f"   max {ratio[high]:.2f} (n={high})")  # fmt: skip
+        table.append((name, ratio[low], low, mean, ratio[high], high))
+    headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
+    print(tabulate(table, headers, floatfmt=".2f"))
 
 
 if ON_GPU:
-    sizes = sorted({row[0] for row in rows})
-    others = [provider for provider in STYLES if provider != "triton"]
-    print_ratios(rows, "triton", others, sizes, "all sizes")
-    large = [n for n in sizes if n >= 2**24]
-    print_ratios(rows, "triton", ["torch", "copy"], large, "from 2^24 elements")
+    rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
+    pairs = {f"triton / {other}": ("triton", other) for other in ("torch", "mask", "copy")}
+    pairs["triton / one sample a call"] = "triton", "triton, one sample a call"
+    print_ratios(rate, pairs)
+    print("\nFrom 2^24 elements on:")
+    print_ratios({(n, who): r for (n, who), r in rate.items() if n >= 2**24}, pairs)
 else:
     print("No ratios without a GPU.")
 
