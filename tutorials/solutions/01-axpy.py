@@ -24,7 +24,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # The number ``a`` is passed by value and arrives in the kernel as a scalar. Triton stretches it to
@@ -43,6 +46,12 @@ def axpy_kernel(a, x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 def axpy(a, x, y):
     """Return ``a * x + y`` for a number *a* and contiguous vectors *x*, *y* of one length."""
+    for name, t in (("x", x), ("y", y)):
+        if t.shape != x.shape or t.dtype != x.dtype or t.device != DEVICE or not t.is_contiguous():
+            raise ValueError(
+                f"{name} must be contiguous, on {DEVICE}, and of the shape and dtype of x, but has "
+                f"shape {tuple(t.shape)}, strides {t.stride()}, {t.dtype}, and is on {t.device}"
+            )
     out = torch.empty_like(x)
     axpy_kernel[(triton.cdiv(x.numel(), 1024),)](a, x, y, out, x.numel(), BLOCK=1024)
     return out

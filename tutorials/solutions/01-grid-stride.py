@@ -24,7 +24,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # The body is the same; a loop goes around it.
@@ -44,6 +47,14 @@ def add_loop_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 def add_loop(x, y, programs):
     """Return ``x + y`` for contiguous *x* and *y* of one shape, using *programs* programs."""
+    for name, t in (("x", x), ("y", y)):
+        if t.shape != x.shape or t.dtype != x.dtype or t.device != DEVICE or not t.is_contiguous():
+            raise ValueError(
+                f"{name} must be contiguous, on {DEVICE}, and of the shape and dtype of x, but has "
+                f"shape {tuple(t.shape)}, strides {t.stride()}, {t.dtype}, and is on {t.device}"
+            )
+    if programs < 1:
+        raise ValueError(f"programs must be at least 1, but is {programs}")
     out = torch.empty_like(x)
     add_loop_kernel[(programs,)](x, y, out, x.numel(), BLOCK=1024)
     return out

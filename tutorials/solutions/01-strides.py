@@ -23,7 +23,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # One multiplication for each vector is all that changes. The result is a new, contiguous vector: it
@@ -42,6 +45,12 @@ def add_strided_kernel(x_ptr, x_stride, y_ptr, y_stride, out_ptr, n, BLOCK: tl.c
 
 def add_strided(x, y):
     """Return ``x + y`` for vectors *x* and *y* of one length and dtype, with any strides."""
+    for name, t in (("x", x), ("y", y)):
+        if t.ndim != 1 or t.shape != x.shape or t.dtype != x.dtype or t.device != DEVICE:
+            raise ValueError(
+                f"{name} must be a vector on {DEVICE}, of the length and dtype of x, but has "
+                f"shape {tuple(t.shape)}, {t.dtype}, and is on {t.device}"
+            )
     n = x.numel()
     out = torch.empty(n, dtype=x.dtype, device=x.device)
     add_strided_kernel[(triton.cdiv(n, 1024),)](x, x.stride(0), y, y.stride(0), out, n, BLOCK=1024)

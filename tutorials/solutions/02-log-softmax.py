@@ -29,7 +29,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 
@@ -48,7 +51,14 @@ def log_softmax_kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
 
 def log_softmax(x):
     """Return the logarithm of the softmax of each row of *x*, a contiguous fp32 matrix."""
+    if x.ndim != 2 or not x.is_contiguous() or x.dtype != torch.float32 or x.device != DEVICE:
+        raise ValueError(
+            f"x must be a contiguous fp32 matrix on {DEVICE}, but has shape {tuple(x.shape)}, "
+            f"strides {x.stride()}, {x.dtype}, and is on {x.device}"
+        )
     M, N = x.shape
+    if not 1 <= N <= 32768:  # a row has to fit into registers
+        raise ValueError(f"x must have 1 to 32768 columns, but has {N}")
     out = torch.empty_like(x)
     block = triton.next_power_of_2(N)
     log_softmax_kernel[(M,)](x, out, N, BLOCK=block, num_warps=max(1, min(16, block // 512)))

@@ -30,7 +30,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 
@@ -48,6 +51,18 @@ def softmax_backward_kernel(y_ptr, g_ptr, out_ptr, N, BLOCK: tl.constexpr):
 
 def softmax_backward(y, g):
     """Return the gradient of the input, for contiguous fp32 matrices *y* (output) and *g*."""
+    for name, t in (("y", y), ("g", g)):
+        if t.dtype != torch.float32 or t.device != DEVICE or not t.is_contiguous():
+            raise ValueError(
+                f"{name} must be contiguous, fp32 and on {DEVICE}, but has strides {t.stride()}, "
+                f"{t.dtype}, and is on {t.device}"
+            )
+    if y.ndim != 2 or not 1 <= y.shape[1] <= 32768:  # a row has to fit into registers
+        raise ValueError(
+            f"y must be a matrix of 1 to 32768 columns, but has shape {tuple(y.shape)}"
+        )
+    if g.shape != y.shape:
+        raise ValueError(f"g must have the shape of y, {tuple(y.shape)}, but has {tuple(g.shape)}")
     M, N = y.shape
     out = torch.empty_like(y)
     block = triton.next_power_of_2(N)

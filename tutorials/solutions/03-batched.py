@@ -23,7 +23,10 @@ import triton.language as tl
 from tabulate import tabulate
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # A program needs one thing more than before: where *its* matrices begin. That is the number of the
@@ -59,7 +62,19 @@ def bmm_kernel(
 
 def bmm(a, b):
     """Return the products of B pairs of fp16 or bf16 matrices, (B, M, K) and (B, K, N)."""
+    for name, t in (("a", a), ("b", b)):
+        if t.dtype not in (torch.float16, torch.bfloat16) or t.dtype != a.dtype:
+            raise TypeError(f"{name} must be fp16 or bf16, like a, but its dtype is {t.dtype}")
+        if t.ndim != 3 or t.device != DEVICE:
+            raise ValueError(
+                f"{name} must have 3 dimensions and be on {DEVICE}, but has shape "
+                f"{tuple(t.shape)} and is on {t.device}"
+            )
+    if b.shape[:2] != (a.shape[0], a.shape[2]):
+        raise ValueError(f"a and b do not fit: {tuple(a.shape)} × {tuple(b.shape)}")
     (batch, M, K), N = a.shape, b.shape[2]
+    if batch > 65535:  # a grid has no more places along its second axis
+        raise ValueError(f"a must have up to 65535 matrices, but has {batch}")
     c = torch.empty((batch, M, N), dtype=a.dtype, device=a.device)
     bmm_kernel[triton.cdiv(M, 64) * triton.cdiv(N, 64), batch](
         a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride()[:2],

@@ -23,7 +23,10 @@ import triton.language as tl
 from tabulate import tabulate
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # The activations. GELU is the exact one, as PyTorch computes it unless told otherwise; the error
@@ -78,6 +81,19 @@ def linear_kernel(
 
 def linear(x, weight, bias, activation=""):
     """Return ``activation(x @ weight.T + bias)`` for fp16 or bf16 matrices with contiguous rows."""
+    for name, t, ndim in (("x", x, 2), ("weight", weight, 2), ("bias", bias, 1)):
+        if t.dtype not in (torch.float16, torch.bfloat16) or t.dtype != x.dtype:
+            raise TypeError(f"{name} must be fp16 or bf16, like x, but its dtype is {t.dtype}")
+        if t.ndim != ndim or t.stride(-1) != 1 or t.device != DEVICE:
+            raise ValueError(
+                f"{name} must have {ndim} dimensions, contiguous rows and be on {DEVICE}, but has "
+                f"shape {tuple(t.shape)}, strides {t.stride()}, and is on {t.device}"
+            )
+    if weight.shape != (bias.shape[0], x.shape[1]):
+        shapes = f"{tuple(x.shape)}, {tuple(weight.shape)}, {tuple(bias.shape)}"
+        raise ValueError(f"x, weight and bias do not fit: {shapes}")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {[*ACTIVATIONS]}, but is {activation!r}")
     (M, K), N = x.shape, weight.shape[0]
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     linear_kernel[triton.cdiv(M, 64), triton.cdiv(N, 128)](

@@ -26,7 +26,10 @@ import triton.language as tl
 from tabulate import tabulate
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # The first kernel: the part of K is the second axis of the grid. A partial sum stays in fp32, since
@@ -78,6 +81,20 @@ def sum_kernel(partial_ptr, c_ptr, size, parts, BLOCK: tl.constexpr):
 
 def split_k_matmul(a, b, parts):
     """Return ``a @ b`` for fp16 or bf16 matrices with contiguous rows, with K cut in *parts*."""
+    for name, t in (("a", a), ("b", b)):
+        if t.dtype not in (torch.float16, torch.bfloat16) or t.dtype != a.dtype:
+            raise TypeError(f"{name} must be fp16 or bf16, like a, but its dtype is {t.dtype}")
+        if t.ndim != 2 or t.stride(1) != 1 or t.device != DEVICE:
+            raise ValueError(
+                f"{name} must be a matrix with contiguous rows on {DEVICE}, but has shape "
+                f"{tuple(t.shape)}, strides {t.stride()}, and is on {t.device}"
+            )
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"a must have as many columns as b has rows: {tuple(a.shape)} × {tuple(b.shape)}"
+        )
+    if not 1 <= parts <= 65535:
+        raise ValueError(f"parts must be from 1 to 65535, but is {parts}")
     (M, K), N = a.shape, b.shape[1]
     part = triton.cdiv(triton.cdiv(K, parts), 64) * 64  # whole steps for all but the last part
     partial = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)

@@ -24,7 +24,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # The seeds are a vector in GPU memory. The grid gets a second axis: a program works on one block of
@@ -90,13 +93,18 @@ def seeded_dropout_rows(x, p, seeds):
         seeds: Contiguous int64 tensor of shape (M,), on the device of *x*.
 
     Raises:
-        TypeError: *x* or *seeds* is of another dtype.
+        TypeError: *x* or *seeds* is no tensor, or of another dtype.
         ValueError: Shapes, strides or devices do not fit, or *p* is out of range.
     """
+    for name, t in (("x", x), ("seeds", seeds)):
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
     if seeds.dtype != torch.int64:
         raise TypeError(f"seeds must be int64, but its dtype is {seeds.dtype}")
+    if x.device != DEVICE:
+        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
     if x.ndim != 2 or x.shape[1] > 2**25 or not x.is_contiguous():
         raise ValueError(
             f"x must be a contiguous matrix with up to 2**25 columns, but has shape "

@@ -29,7 +29,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # The elements of the matrix :math:`R`, of shape :math:`d \times k`, are independent, with
@@ -89,11 +92,15 @@ def project(x, k, s, seed):
         seed: Integer from 0 to 2⁶⁴ - 1.
 
     Raises:
-        TypeError: *x* is not float32.
-        ValueError: *x* is no contiguous matrix, or a number is out of range.
+        TypeError: *x* is no tensor, or not float32.
+        ValueError: *x* is no contiguous matrix or on another device, or a number is out of range.
     """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
     if x.dtype != torch.float32:
         raise TypeError(f"x must be float32, but its dtype is {x.dtype}")
+    if x.device != DEVICE:
+        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
     if x.ndim != 2 or not x.is_contiguous():
         raise ValueError(
             f"x must be a contiguous matrix, but has shape {tuple(x.shape)} and strides "

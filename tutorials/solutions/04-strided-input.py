@@ -23,7 +23,10 @@ import triton
 import triton.language as tl
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+DEVICE = torch.device("cpu")
+if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
+    accelerator = torch.accelerator.current_accelerator()
+    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # What should decide whether an element is dropped? Not its place in memory: ``x.T`` and
@@ -74,11 +77,15 @@ def strided_dropout(x, p, seed):
         seed: Integer from 0 to 2⁶⁴ - 1.
 
     Raises:
-        TypeError: *x* is of another dtype.
-        ValueError: *x* is no such matrix, or *p* or *seed* is out of range.
+        TypeError: *x* is no tensor, or of another dtype.
+        ValueError: *x* is no such matrix or on another device, or *p* or *seed* is out of range.
     """
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
+    if x.device != DEVICE:
+        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
     if x.ndim != 2 or x.shape[1] > 2**21:
         raise ValueError(
             f"x must be a matrix with up to 2**21 columns, but has shape {tuple(x.shape)}"
