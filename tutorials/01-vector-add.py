@@ -473,7 +473,9 @@ else:
 # %%
 # And all sizes as a picture, both axes logarithmic. Beside the measurements goes a model with two
 # numbers in it: the time of the empty kernel, plus the bytes divided by the bandwidth of the
-# largest copy.
+# largest copy. Lines that lie so close together need a magnifying glass: below are our rates over
+# those of the others. Where the band of a ratio has 1 in it, the scatter is larger than the
+# difference, and nobody is ahead.
 
 
 def plot_rates(rows, launch_ms):
