@@ -24,6 +24,8 @@ def _record(options: argparse.Namespace) -> int:
     from gallery_recorder.provenance import DeviceError
     from gallery_recorder.script import ScriptError
 
+    if options.engine == "local" and (options.address or options.accelerator):
+        return _complain("--address and --accelerator are of a cluster; add --engine ray", 2)
     try:
         outcomes, stopped_by = recorder.record(
             recorder.Options(
@@ -36,6 +38,9 @@ def _record(options: argparse.Namespace) -> int:
                 force=options.force,
                 missing=options.missing,
                 commit=options.commit,
+                engine=options.engine,
+                address=options.address,
+                accelerator=options.accelerator,
             ),
             make_progress(),
         )
@@ -112,6 +117,23 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive(int),
         metavar="N",
         help="tutorials at the same time; default one a GPU, or one a core without GPU",
+    )
+    record.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="where tutorials are executed: on this machine, or on a Ray cluster",
+    )
+    record.add_argument(
+        "--address",
+        metavar="ADDRESS",
+        help="the Ray cluster, such as HOST:6379; default $RAY_ADDRESS, or the cluster that this "
+        "machine is in",
+    )
+    record.add_argument(
+        "--accelerator",
+        metavar="TYPE",
+        help="the type of GPU, where the Ray cluster has several, such as H200",
     )
     which = record.add_mutually_exclusive_group()
     which.add_argument("--force", action="store_true", help="record also what is current")

@@ -70,6 +70,13 @@ def find_gpus() -> list[Gpu]:
     return msgspec.json.decode(answer.stdout.strip().splitlines()[-1], type=list[Gpu])
 
 
+def leased_gpu() -> Gpu | None:
+    """The GPU that this process was leased; None where NVIDIA's library cannot tell."""
+    with contextlib.suppress(Exception), _nvml() as nvml:
+        return _described(nvml, _leased_gpu(nvml), {})
+    return None
+
+
 def python_path() -> str:
     """``PYTHONPATH`` for a process that shall import this package as this one does."""
     own = str(Path(__file__).resolve().parents[1])
@@ -226,25 +233,24 @@ def _gpus_by_nvml() -> list[Gpu]:
     with _nvml() as nvml:
         found = []
         for index in range(nvml.nvmlDeviceGetCount()):
-            gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-            with contextlib.suppress(nvml.NVMLError_NotSupported):
-                if nvml.nvmlDeviceGetMigMode(gpu)[0]:
-                    raise RuntimeError("a partitioned GPU: only torch knows its parts")
-            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(gpu)
-            found.append(
-                Gpu(
-                    name=nvml.nvmlDeviceGetName(gpu),
-                    identity=nvml.nvmlDeviceGetUUID(gpu),
-                    # The library counts GPUs by their bus; CUDA does so only when told.
-                    visible={
-                        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-                        "CUDA_VISIBLE_DEVICES": str(index),
-                    },
-                    memory=nvml.nvmlDeviceGetMemoryInfo(gpu).total,
-                    compute_capability=f"{major}.{minor}",
-                )
-            )
+            # The library counts GPUs by their bus; CUDA does so only when told.
+            visible = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(index)}
+            found.append(_described(nvml, nvml.nvmlDeviceGetHandleByIndex(index), visible))
         return found
+
+
+def _described(nvml: Any, gpu: Any, visible: dict[str, str]) -> Gpu:
+    with contextlib.suppress(nvml.NVMLError_NotSupported):
+        if nvml.nvmlDeviceGetMigMode(gpu)[0]:
+            raise RuntimeError("a partitioned GPU: only torch knows its parts")
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(gpu)
+    return Gpu(
+        name=nvml.nvmlDeviceGetName(gpu),
+        identity=nvml.nvmlDeviceGetUUID(gpu),
+        visible=visible,
+        memory=nvml.nvmlDeviceGetMemoryInfo(gpu).total,
+        compute_capability=f"{major}.{minor}",
+    )
 
 
 def _leased_gpu(nvml: Any) -> Any:

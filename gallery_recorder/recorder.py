@@ -9,22 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import secrets
-import shutil
 import signal
-import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from gallery_recorder import needs, provenance, recording, runner
+from gallery_recorder import engines, needs, provenance, recording, runner, workplace
+from gallery_recorder.engines import Engine, Place, Told
 from gallery_recorder.job import Failure, Staging
-from gallery_recorder.lock import locked, try_lock, unlock
+from gallery_recorder.lock import locked
 from gallery_recorder.progress import Outcome, Progress
-from gallery_recorder.recording import INTERPRETER, Recording, RecordingError
+from gallery_recorder.recording import Recording, RecordingError
 from gallery_recorder.scheduler import Scheduler
 from gallery_recorder.script import Script, ScriptError, load_script, select_scripts
 
@@ -46,19 +45,9 @@ class Options:
     force: bool = False
     missing: bool = False
     commit: str | None = None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one tutorial at a time is executed: a GPU, or a core with the interpreter."""
-
-    number: int
-    gpu: provenance.Gpu | None = None
-
-    @property
-    def device_name(self) -> str:
-        """What recordings made here are called."""
-        return self.gpu.name if self.gpu else INTERPRETER
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    accelerator: str | None = None
 
 
 def record(options: Options, progress: Progress) -> tuple[list[Outcome], int | None]:
@@ -69,11 +58,13 @@ def record(options: Options, progress: Progress) -> tuple[list[Outcome], int | N
 
     Raises:
         ScriptError: a name means no tutorial.
-        DeviceError: ``cuda`` was asked for and there is no GPU, or it cannot be used.
+        DeviceError: ``cuda`` was asked for and there is no GPU, or it cannot be used; or there is
+            no cluster where one was asked for.
     """
     paths = select_scripts(options.tutorials, options.names)
-    places = _places(options)
-    return _Recorder(options, progress, places).record(paths)
+    where = (options.engine, options.device, options.jobs, options.address, options.accelerator)
+    with engines.engine(*where) as engine:
+        return _Recorder(options, progress, engine).record(paths)
 
 
 def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
@@ -83,28 +74,15 @@ def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
     return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0
 
 
-def _places(options: Options) -> list[Place]:
-    gpus = provenance.find_gpus() if options.device != "cpu" else []
-    if options.device == "cuda" and not gpus:
-        raise provenance.DeviceError(
-            "no GPU was found, and --device cuda asks for one. See whether `nvidia-smi` (or "
-            "`rocm-smi`) lists it and whether torch.cuda.is_available(); --device cpu records in "
-            "Triton's interpreter."
-        )
-    # Recordings belong to a device by its name, so GPUs of another model than the first wait.
-    places = [Place(n, gpu) for n, gpu in enumerate(gpus) if gpu.name == gpus[0].name]
-    if not places:
-        places = [Place(number) for number in range(len(os.sched_getaffinity(0)))]
-    return places[: options.jobs]
-
-
 class _Recorder:
     """One run of the recorder."""
 
-    def __init__(self, options: Options, progress: Progress, places: list[Place]) -> None:
+    def __init__(self, options: Options, progress: Progress, engine: Engine) -> None:
         self.options = options
         self.progress = progress
-        self.places = places
+        self.engine = engine
+        places = engine.places
+        self.device = places[0]
         on_gpu = places[0].gpu is not None
         root = options.recordings or (GPU_RECORDINGS if on_gpu else INTERPRETER_RECORDINGS)
         self.folder = root / recording.slug(places[0].device_name)
@@ -118,7 +96,7 @@ class _Recorder:
 
     def record(self, paths: list[Path]) -> tuple[list[Outcome], int | None]:
         """Record what has to be recorded of *paths*."""
-        _remove_leftovers(self.folder)
+        workplace.remove_leftovers(self.folder)
         scripts = {}
         for path in paths:
             decided = self._decide(path)
@@ -127,7 +105,7 @@ class _Recorder:
             else:
                 self._finished(path, decided)
         last = {path: _last_seconds(self.folder / s.name) for path, s in scripts.items()}
-        scheduler = Scheduler(last, self.places)
+        scheduler = Scheduler(last, self.engine.places)
         finished: queue.Queue[tuple[Path, Outcome]] = queue.Queue()
         with _signals(self.stop) as signals, self.progress:
             while True:
@@ -157,7 +135,7 @@ class _Recorder:
         try:
             script = load_script(path, self.options.tutorials)
             needs.timeout_of(script)
-            unmet = needs.unmet_need(script, self.places[0].gpu)
+            unmet = needs.unmet_need(script, self.device.gpu)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
         if unmet:
@@ -183,11 +161,13 @@ class _Recorder:
         def waiting(for_what: str) -> None:
             self.progress.note(script.name, for_what)
 
-        lock = _lock_path(self.folder, script.name)
+        lock = workplace.lock_path(self.folder, script.name)
         try:
             with (
                 locked(lock, self.stop, lambda p: waiting(f"waits: {p} is recording it")) as mine,
-                _lease(place, self.stop, lambda p: waiting(f"waits: {p} uses the GPU")) as leased,
+                self.engine.lease(
+                    place, self.stop, lambda p: waiting(f"waits: {p} uses the GPU")
+                ) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(script.name, "interrupted", "was not begun")
@@ -215,23 +195,26 @@ class _Recorder:
     def _execute(self, script: Script, place: Place) -> Outcome:
         task = runner.Task(
             tutorial=script.name,
-            path=script.path,
+            file=script.path.name,
+            code=script.path.read_bytes(),
             source=self._source(script),
             device_name=place.device_name,
             timeout=self.options.timeout or needs.timeout_of(script),
             commit=self.commit,
             visible=place.gpu.visible if place.gpu else {},
         )
-        staging = Staging(_new_staging(self.folder, script.name))
+        staging = Staging(workplace.new_staging(self.folder, script.name))
+        told = Told(
+            lambda event: self.progress.block(script.name, event),
+            lambda text: self.progress.note(script.name, text),
+        )
         started = time.monotonic()
         try:
             staging.create()
-            made = runner.run(
-                task, staging, self.stop, lambda event: self.progress.block(script.name, event)
-            )
+            made = self.engine.run(task, staging, self.stop, told)
             recording.save(made, staging.recording, self.folder / script.name)
         finally:
-            remove(staging.folder)
+            workplace.remove(staging.folder)
         return Outcome(
             script.name,
             "recorded",
@@ -251,17 +234,6 @@ def explain(source: str, failure: Failure) -> str:
     block = f", block {failure.block} of {failure.of}" if failure.block else ""
     parts = [f"{where}{block}: {failure.cause}", failure.detail.rstrip("\n"), failure.remedy]
     return "\n".join(part for part in parts if part)
-
-
-def remove(folder: Path) -> None:
-    """Remove *folder*, also where the tutorial made folders in it that cannot be entered."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        for parent, folders, _ in os.walk(folder):
-            for name in folders:
-                with contextlib.suppress(OSError):
-                    os.chmod(Path(parent, name), 0o700)
-        shutil.rmtree(folder)
 
 
 def _warnings(made: Recording) -> tuple[str, ...]:
@@ -287,58 +259,6 @@ def _last_seconds(folder: Path) -> float | None:
         return recording.load(folder).run.seconds
     except RecordingError:
         return None
-
-
-# --- staging folders and locks ------------------------------------------------------------------
-
-
-def _flat(name: str) -> str:
-    return name.replace("/", "--")
-
-
-def _lock_path(folder: Path, name: str) -> Path:
-    return folder / f".lock-{_flat(name)}"
-
-
-def _new_staging(folder: Path, name: str) -> Path:
-    # Beside the recording, so that on the same file system, and it can be moved in one step.
-    return folder.resolve() / f".staging-{_flat(name)}-{secrets.token_hex(4)}"
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what recorders left that were killed; where the lock is free, its holder is gone."""
-    stagings: dict[str, list[Path]] = {
-        path.name.removeprefix(".lock-"): [] for path in folder.glob(".lock-*")
-    }
-    for path in folder.glob(".staging-*"):
-        name = path.name.removeprefix(".staging-").rpartition("-")[0]
-        stagings.setdefault(name, []).append(path)
-    for name, paths in stagings.items():
-        lock = folder / f".lock-{name}"
-        descriptor = try_lock(lock)
-        if descriptor is not None:
-            try:
-                for path in paths:
-                    runner.end_processes_of(path.resolve())
-                    remove(path)
-            finally:
-                unlock(lock, descriptor)
-
-
-@contextlib.contextmanager
-def _lease(place: Place, stop: threading.Event, waiting: Callable[[str], None]) -> Iterator[bool]:
-    """Hold the GPU of *place* against other recorders: benchmarks never share one."""
-    if place.gpu is None:
-        yield True
-        return
-    with locked(_gpu_lock(place.gpu), stop, waiting) as mine:
-        yield mine
-
-
-def _gpu_lock(gpu: provenance.Gpu) -> Path:
-    # The user's own: in /tmp nobody may open another's file for writing.
-    name = f"gallery-gpu-{os.getuid()}-{recording.slug(gpu.identity)}.lock"
-    return Path(tempfile.gettempdir()) / name
 
 
 class _Signals:

@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -46,10 +45,15 @@ _LOG_LIMIT = 64 * MAX_OUTPUT  # of all blocks, bytes; more is not waited for
 
 @dataclass(frozen=True)
 class Task:
-    """A tutorial to execute, and where: ``visible`` shows its process one GPU and no other."""
+    """A tutorial to execute, and where.
+
+    ``file`` and ``code`` are the name and the content of its file, which need not be on this
+    machine; ``visible`` shows its process one GPU and no other.
+    """
 
     tutorial: str
-    path: Path
+    file: str
+    code: bytes
     source: str
     device_name: str
     timeout: float
@@ -88,7 +92,7 @@ def run(
         TutorialError: there is no recording, and why.
         StoppedError: *stop* was set.
     """
-    shutil.copyfile(task.path, staging.work / task.path.name)
+    (staging.work / task.file).write_bytes(task.code)
     child = _Child(task, staging)
     try:
         child.follow(stop, listen)
@@ -310,7 +314,7 @@ class _Child:
             os.kill(self._process.pid, signal.SIGUSR1)
             time.sleep(0.2)  # faulthandler writes the stacks from the signal's handler
         with contextlib.suppress(OSError):
-            copied = re.escape(f'"{self._staging.work / self._task.path.name}"')
+            copied = re.escape(f'"{self._staging.work / self._task.file}"')
             text = self._staging.stack.read_text(errors="replace")
             threads = re.split(r"\n(?=Thread |Current thread )", text)
             threads.sort(key=lambda thread: not thread.startswith("Current thread"))
@@ -323,7 +327,7 @@ class _Child:
         """The end of what the process wrote to standard error."""
         with contextlib.suppress(OSError), open(self._staging.stderr, "rb") as file:
             file.seek(max(0, self._staging.stderr.stat().st_size - 4000))
-            copied = str(self._staging.work / self._task.path.name)
+            copied = str(self._staging.work / self._task.file)
             words = clean(file.read()).replace(copied, self._task.source)
             if words.strip():
                 return "Standard error ends with:\n" + "".join(

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 from room import Room
 
-from gallery_recorder import atomic, lock, provenance, recorder, recording, runner
+from gallery_recorder import atomic, lock, provenance, recorder, recording, runner, workplace
 from gallery_recorder.job import Failure
 from gallery_recorder.script import load_script
 
@@ -241,7 +241,7 @@ def test_every_gpu_of_a_model_has_one_tutorial_at_a_time(room, gpus, jobs, used)
 def test_a_gpu_is_not_shared_between_recorders(room, gpus):
     room.write("01-a", "x = 1")
     out = io.StringIO()
-    path = recorder._gpu_lock(provenance.find_gpus()[0])
+    path = workplace.gpu_lock(provenance.find_gpus()[0])
     held = lock.try_lock(path)
     threading.Timer(0.5, lambda: lock.unlock(path, held)).start()
     begun = time.monotonic()

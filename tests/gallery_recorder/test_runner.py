@@ -25,7 +25,8 @@ def make_task(room, code, **changes):
     path = room.write("01-a", code)
     task = {
         "tutorial": "01-a",
-        "path": path,
+        "file": path.name,
+        "code": path.read_bytes(),
         "source": "tutorials/01-a.py",
         "device_name": "interpreter",
         "timeout": 20.0,
@@ -82,7 +83,7 @@ def test_the_file_that_is_executed_is_a_copy(room):
 
     made = runner.run(task, staging, threading.Event(), edit)
     assert made.blocks[1].stdout == "first\n"
-    assert made.key != load_script(task.path, room.tutorials).key
+    assert made.key != load_script(room.tutorials / task.file, room.tutorials).key
 
 
 def test_its_environment(room, monkeypatch):

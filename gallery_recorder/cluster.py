@@ -1,0 +1,287 @@
+"""Execute tutorials on the nodes of a Ray cluster, each in a fresh worker with a GPU of its own.
+
+What a node needs is installed there, Ray included; this package travels with the tasks, and so do
+the tutorials. A recording comes back through Ray's object store, so nodes share no disk.
+
+Ray repeats nothing by itself here: it cannot tell a tutorial that takes all memory from a node
+that was lost. A tutorial whose worker or node is lost is begun again on what is left of the
+cluster, a few times; one that fails is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gallery_recorder import provenance, runner, workplace
+from gallery_recorder.engines import Place, Told
+from gallery_recorder.job import Failure, Staging
+from gallery_recorder.lock import locked
+from gallery_recorder.provenance import DeviceError, Gpu
+from gallery_recorder.recording import Recording
+
+_ATTEMPTS = 3  # to execute one tutorial; a node that is lost each time has another reason
+_POLL = 0.2
+_PATIENCE = 20.0  # seconds that a worker has to end its tutorial when it is asked to
+
+_TYPE = "accelerator_type:"  # how Ray calls the GPU models that a node has
+
+
+class Made(msgspec.Struct, frozen=True, tag="made"):
+    """What a worker sends back: the recording and the content of its files, by name."""
+
+    recording: Recording
+    files: dict[str, bytes]
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Hold a connection to the cluster at *address*; None means the one that this machine is in.
+
+    Raises:
+        DeviceError: Ray is not installed, or there is no such cluster.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise DeviceError(
+            "--engine ray needs Ray, which is not installed here. Install it with:\n"
+            "  python -m pip install --group cluster --constraint requirements.txt"
+        ) from error
+    where = address or os.environ.get("RAY_ADDRESS") or "auto"
+    package = Path(__file__).parent
+    try:
+        _see_whether_it_answers(where)
+        ray.init(
+            where,
+            runtime_env={"py_modules": [str(package)]},
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except Exception as error:  # Ray raises whatever happened to it
+        raise DeviceError(
+            f"no Ray cluster could be reached at {where}: {_first_line(error)}\n"
+            "Start one with `ray start --head` on one machine and `ray start --address=HOST:6379` "
+            "on the others, with the same versions of Python and Ray, and give --address HOST:6379 "
+            "on one of them."
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _see_whether_it_answers(address: str) -> None:
+    """Try the port of *address*, since Ray would try it for minutes, and write about that."""
+    at = urlsplit(address if "://" in address else f"//{address}")
+    if at.hostname and at.port:
+        socket.create_connection((at.hostname, at.port), timeout=_PATIENCE).close()
+
+
+class RayEngine:
+    """The GPUs of a cluster, or else its cores."""
+
+    def __init__(self, device: str, jobs: int | None, accelerator: str | None) -> None:
+        """See what the cluster has.
+
+        Raises:
+            DeviceError: a GPU was asked for and there is none, or they are of several types.
+        """
+        import ray
+
+        gpus = _gpus(ray.nodes(), accelerator) if device != "cpu" else 0
+        if not gpus and (device == "cuda" or accelerator):
+            raise DeviceError(
+                f"no node of the cluster has a GPU{f' of type {accelerator}' * bool(accelerator)}, "
+                "and one is asked for. See what `ray status` lists; --device cpu records in "
+                "Triton's interpreter."
+            )
+        # A worker has one tutorial: what that did to its process or its GPU ends with it.
+        self._resources: dict[str, Any] = {"max_calls": 1, "max_retries": 0, "num_cpus": 1}
+        gpu = None
+        if gpus:
+            self._resources["num_gpus"] = 1
+            if accelerator:
+                self._resources["accelerator_type"] = accelerator
+            gpu = self._ask_for_gpu()
+        # More jobs than GPUs wait in Ray, where a cluster that grows by itself can see them.
+        self.places = [Place(n, gpu) for n in range(jobs or gpus or _cores(ray.nodes()) or 1)]
+
+    def lease(
+        self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
+    ) -> AbstractContextManager[bool]:
+        """Nothing to hold here: Ray leases a GPU to one task at a time."""
+        return nullcontext(True)
+
+    def run(
+        self, task: runner.Task, staging: Staging, stop: threading.Event, told: Told
+    ) -> Recording:
+        """Execute *task* on a node, and again on another where that one is lost."""
+        import ray
+        from ray import exceptions
+
+        lost = (
+            exceptions.WorkerCrashedError,
+            exceptions.NodeDiedError,
+            exceptions.ObjectLostError,
+        )
+        execute = ray.remote(**self._resources)(execute_on_node)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                answer = _wait_for(execute.remote(task), stop)
+                break
+            except lost as error:
+                if attempt == _ATTEMPTS:
+                    raise runner.TutorialError(
+                        Failure(
+                            f"lost its worker or its node {_ATTEMPTS} times",
+                            "See what Ray's logs on the nodes say, in /tmp/ray/session_latest/logs",
+                            detail=str(error),
+                        )
+                    ) from error
+                told.note(f"its worker or node was lost; begins again ({_first_line(error)})")
+            except exceptions.OutOfMemoryError as error:
+                raise runner.TutorialError(
+                    Failure(
+                        "was ended by Ray: its node ran out of memory",
+                        "Use smaller sizes, or nodes with more memory.",
+                    )
+                ) from error
+            except exceptions.RayError as error:
+                raise runner.TutorialError(
+                    Failure(
+                        f"could not be executed on the cluster: {_first_line(error)}",
+                        "Every node needs Python, Ray and the packages of the group `record` in "
+                        "pyproject.toml, in the versions that this machine has.",
+                        detail=str(error),
+                    )
+                ) from error
+        match msgspec.msgpack.decode(answer, type=Made | Failure):
+            case Failure() as failure:
+                raise runner.TutorialError(failure)
+            case Made() as made:
+                for name, content in made.files.items():
+                    (staging.recording / name).write_bytes(content)
+                return made.recording
+
+    def _ask_for_gpu(self) -> Gpu:
+        """What a GPU of the cluster is; waits until one is free."""
+        import ray
+
+        try:
+            return ray.get(ray.remote(**self._resources)(_own_gpu).remote())
+        except ray.exceptions.RayError as error:
+            raise DeviceError(
+                f"a node of the cluster could not tell which GPU it has: {_first_line(error)}\n"
+                "Every node needs the packages of the group `record` in pyproject.toml.\n"
+                f"{error}"
+            ) from error
+
+
+def _gpus(nodes: list[dict[str, Any]], accelerator: str | None) -> int:
+    """How many GPUs there are, of the type *accelerator* where one is asked for.
+
+    Raises:
+        DeviceError: they are of several types, and none is asked for.
+    """
+    count, types = 0, set()
+    for resources in (node["Resources"] for node in nodes if node["Alive"]):
+        own = {name.removeprefix(_TYPE) for name in resources if name.startswith(_TYPE)}
+        if accelerator is None or accelerator in own:
+            count += int(resources.get("GPU", 0))
+            types |= own
+    if len(types) > 1 and accelerator is None:
+        raise DeviceError(
+            f"the cluster has GPUs of several types: {', '.join(sorted(types))}. A folder of "
+            "recordings belongs to one of them: say which, with --accelerator TYPE."
+        )
+    return count
+
+
+def _cores(nodes: list[dict[str, Any]]) -> int:
+    return sum(int(node["Resources"].get("CPU", 0)) for node in nodes if node["Alive"])
+
+
+def _wait_for(answer: Any, stop: threading.Event) -> bytes:
+    import ray
+
+    while not ray.wait([answer], timeout=_POLL)[0]:
+        if stop.is_set():
+            # Asked politely, the worker ends its tutorial and removes what that left.
+            ray.cancel(answer)
+            if not ray.wait([answer], timeout=_PATIENCE)[0]:
+                ray.cancel(answer, force=True)
+            raise runner.StoppedError
+    return ray.get(answer)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+# --- on a node ----------------------------------------------------------------------------------
+
+
+def execute_on_node(task: runner.Task) -> bytes:
+    """Execute *task* on the node that this is called on; return what it made or why it failed."""
+    gpu = None if task.interpreted else provenance.leased_gpu()
+    if gpu is not None and gpu.name != task.device_name:
+        return _encode(
+            Failure(
+                f"was given a {gpu.name}, and these are recordings of a {task.device_name}",
+                "Ask for one type of GPU with --accelerator TYPE.",
+            )
+        )
+    if not task.interpreted:
+        # Ray allows one thread a core that it leased, and numbers GPUs by their bus; a tutorial
+        # shall find what it finds where no Ray is.
+        os.environ.pop("OMP_NUM_THREADS", None)
+        task = replace(task, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    folder = Path(tempfile.gettempdir()) / f"gallery-recorder-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    workplace.remove_leftovers(folder)
+    # Other recorders on the cluster may execute the tutorial here too, for another folder.
+    name = f"{task.tutorial}-{secrets.token_hex(4)}"
+    never = threading.Event()
+    with (
+        locked(workplace.lock_path(folder, name), never, lambda _: None),
+        workplace.lease(gpu, never, lambda _: None),
+    ):
+        staging = Staging(workplace.new_staging(folder, name))
+        try:
+            staging.create()
+            made = runner.run(task, staging, never)
+            files = {path.name: path.read_bytes() for path in staging.recording.iterdir()}
+            return _encode(Made(made, files))
+        except runner.TutorialError as error:
+            return _encode(error.failure)
+        except OSError as error:
+            return _encode(
+                Failure(
+                    f"could not be written on the node {os.uname().nodename}: {error}",
+                    "Make room there or set the permissions, then record it again.",
+                )
+            )
+        finally:
+            workplace.remove(staging.folder)
+
+
+def _encode(answer: Made | Failure) -> bytes:
+    return msgspec.msgpack.encode(answer)
+
+
+def _own_gpu() -> Gpu:
+    """The GPU that this process was leased."""
+    return provenance.leased_gpu() or provenance.find_gpus()[0]
