@@ -148,3 +148,6 @@ else:
 # can only bring more loads under way at the same time. And the partial sums have to be written and
 # read again: they are S · M · N numbers of 4 bytes, beside the (M + N) · K numbers of 2 bytes that
 # the product itself has to read. Where the two become alike, splitting has gone too far.
+#
+# (The vendor's library, behind ``torch.matmul``, can split K as well. Where it is faster, it brings
+# in the data faster than our plain kernel does: there is hardly anything else to do here.)
