@@ -27,7 +27,7 @@ from sphinx_gallery import __version__ as sphinx_gallery_version
 from sphinx_gallery import gen_rst
 from sphinx_gallery.py_source_parser import remove_config_comments
 
-from gallery_recorder import notebook, pages, performance, recording
+from gallery_recorder import growth, notebook, pages, performance, recording
 from gallery_recorder.recording import INTERPRETER, REFERENCE_DEVICE, Recording, RecordingError
 from gallery_recorder.script import Script, ScriptError, find_scripts, load_script
 
@@ -63,6 +63,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", notebook.add_outputs_to_downloads)
     pages.setup(app)
     performance.setup(app)
+    growth.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "1"}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import fault_table
 import pytest
 from room import SECOND, Room
 
@@ -252,6 +253,20 @@ def test_the_sound_ones_are_recorded(recorded):
 def test_nothing_is_left_behind(recorded):
     room, _, _ = recorded
     assert room.left_over() == []
+
+
+def test_the_table_in_the_docs_is_what_was_seen(recorded):
+    _, outcomes, _ = recorded
+    rows = [
+        fault_table.row(
+            fault.name,
+            f"{fault.code}\n\n{fault.settings}" if fault.settings else fault.code,
+            outcomes[fault.name],
+            tell_line=fault.line is not None,
+        )
+        for fault in FAULTS
+    ]
+    fault_table.check("faults.csv", rows, "tests/gallery_recorder/test_faults.py")
 
 
 # --- what is refused before anything is executed ------------------------------------------------

@@ -10,6 +10,7 @@ import subprocess
 import time
 from textwrap import dedent
 
+import fault_table
 import pytest
 from room import SECOND, Room
 
@@ -131,6 +132,15 @@ def test_a_fault_on_the_gpu_is_refused(recorded, name):
     assert where, text
     assert int(where.group(1)) >= SECOND
     assert re.search(FAULTS[name][1], text), text
+
+
+def test_the_table_in_the_docs_is_what_was_seen(recorded):
+    _, outcomes, _ = recorded
+    rows = [
+        fault_table.row(name, code, outcomes[name], tell_line=False)
+        for name, (code, _) in FAULTS.items()
+    ]
+    fault_table.check("faults-gpu.csv", rows, "-m gpu tests/gallery_recorder/test_gpu.py")
 
 
 def test_the_sound_ones_are_recorded(recorded):
