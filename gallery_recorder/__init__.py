@@ -6,6 +6,9 @@ The modules, in the order the data flows:
 ``recording``   the recording: its format on disk, loading with validation, saving in one step
 ``recorder``    which tutorials to record, and the report of how it went
 ``needs``       what a tutorial asks for in its file: time, and the GPU that it needs
+``engines``     where tutorials are executed: on this machine, or on a cluster
+``cluster``     the nodes of a Ray cluster
+``workplace``   staging folders, the GPUs' locks, and what a killed recorder left
 ``scheduler``   which tutorial runs where and when
 ``lock``        between recorders: of one recording, and of one GPU
 ``progress``    what is told meanwhile, and the report
@@ -19,6 +22,7 @@ The modules, in the order the data flows:
 ``status``      which recordings are current, stale or missing
 ``compare``     the benchmarks of two recordings, side by side
 ``replay``      the Sphinx extension that renders recordings instead of executing tutorials
+``growth``      what a gallery of many tutorials takes, reckoned from the recordings
 ``release``     which version the checkout is, from git
 ``inspection``  whether a build is fit to be published
 ``versions``    the versions of a site, and the list that their menus read

@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from gallery_recorder import engines, needs, provenance, recording, runner, workplace
 from gallery_recorder.engines import Engine, Place, Told
@@ -45,7 +44,7 @@ class Options:
     force: bool = False
     missing: bool = False
     commit: str | None = None
-    engine: Literal["local", "ray"] = "local"
+    engine: str = "local"
     address: str | None = None
     accelerator: str | None = None
 
