@@ -96,7 +96,8 @@ def _power_of_two(size: int) -> str:
 
 
 def _style(number: int) -> str:
-    return f'class="chart-line chart-line-{number % 4}" stroke-dasharray="{_DASHES[number % 4]}"'
+    kind = number % len(_DASHES)
+    return f'class="chart-line chart-line-{kind}" fill="none" stroke-dasharray="{_DASHES[kind]}"'
 
 
 def _key(number: int, name: str) -> str:

@@ -4,10 +4,10 @@
 recordings; ``.. gallery-headlines::`` shows one line a benchmark, from the same numbers. They are
 also in the site as ``_static/performance.json``, described by ``_static/performance.schema.json``.
 
-In a benchmark, the providers whose name begins with ``triton`` are the tutorial's kernels; a comma
-after it names a step on the way to the final one. ``copy`` and vendor libraries are ceilings; the
-others are what a reader would call instead. A suffix such as ``+ leaky_relu`` is compared with the
-same suffix only.
+In a benchmark, the providers ``triton`` and ``triton + …`` are the tutorial's kernels. ``copy`` and
+vendor libraries are ceilings; the others are what a reader would call instead. A suffix such as
+``+ leaky_relu`` is compared with the same suffix only. What was not measured at every size is a
+step on the way to the kernel, and is left to the tutorial's page.
 """
 
 from __future__ import annotations
@@ -153,16 +153,15 @@ def compare_providers(path: Path) -> tuple[str, list[Comparison]]:
             continue
         for other in measured:
             name, _, its_suffix = other.partition(" + ")
-            if name.startswith("triton") or its_suffix != suffix:
+            at_every_size = measured[ours].keys() <= measured[other].keys()
+            if name.startswith("triton") or its_suffix != suffix or not at_every_size:
                 continue
             ratios = {
                 sizes[text]: _times_as_fast(at, measured[other][text])
                 for text, at in measured[ours].items()
-                if text in measured[other]
             }
-            if ratios:
-                role = "ceiling" if name in CEILINGS else "alternative"
-                comparisons.append(_comparison(ours, other, role, ratios))
+            role = "ceiling" if name in CEILINGS else "alternative"
+            comparisons.append(_comparison(ours, other, role, ratios))
     return column, comparisons
 
 
@@ -193,12 +192,17 @@ def _comparison(
 def _varying_size(
     measured: dict[str, dict[str, compare.Measurement]],
 ) -> tuple[str, dict[str, int]]:
-    """The name of the last size column that varies, and its value for each ``M=…, N=…``."""
+    """The name of the size that varies, and its value for each ``M=…, N=…``.
+
+    Sizes that are always equal are one: ``M = N = K`` of square matrices.
+    """
     texts = list(dict.fromkeys(text for sizes in measured.values() for text in sizes))
     rows = {text: dict(part.split("=") for part in text.split(", ")) for text in texts}
     columns = list(rows[texts[0]])
     varying = [c for c in columns if len({row[c] for row in rows.values()}) > 1] or columns
-    return varying[-1], {text: int(row[varying[-1]]) for text, row in rows.items()}
+    last = varying[-1]
+    equal = [c for c in varying if all(row[c] == row[last] for row in rows.values())]
+    return " = ".join(equal), {text: int(row[last]) for text, row in rows.items()}
 
 
 # --- earlier recordings ---------------------------------------------------------------------------

