@@ -477,7 +477,11 @@ def softmax(x):
 
 def check(x):
     """Raise AssertionError where ``softmax`` is not what PyTorch computes in float64."""
-    rtol, atol = {torch.float16: (2**-10, 2**-24)}.get(x.dtype, (1e-5, 1e-30))
+    rtol, atol = {
+        torch.float16: (2**-10, 2**-24),
+        torch.bfloat16: (2**-7, 1e-30),
+        torch.float32: (1e-5, 1e-30),
+    }[x.dtype]
     expected = torch.softmax(x.double(), dim=1)
     torch.testing.assert_close(softmax(x).double(), expected, rtol=rtol, atol=atol, equal_nan=True)
 
@@ -486,10 +490,13 @@ torch.manual_seed(0)
 shapes = [(5, 1), (7, 2), (3, 781), (3, 4097), (2, 32769), (0, 5), (5, 0)]
 if ON_GPU:
     shapes += [(1823, 781), (4096, 12672), (3, 2**20)]
-for dtype in (torch.float32, torch.float16):
+dtypes = [torch.float32, torch.float16]
+if ON_GPU:
+    dtypes.append(torch.bfloat16)  # the interpreter computes it wrongly
+for dtype in dtypes:
     for shape in shapes:
         check(4 * torch.randn(shape, device=DEVICE, dtype=dtype))
-print(f"softmax agrees with float64 on {len(shapes)} shapes, in fp32 and fp16")
+print(f"softmax agrees with float64 on {len(shapes)} shapes and in {len(dtypes)} dtypes")
 
 # %%
 # Now views, whose rows do not follow one another without gaps, and rows with infinities in them. A
@@ -510,6 +517,16 @@ for N in (5, 40000):
     check(x)
     assert softmax(x)[1].isnan().all() and not softmax(x)[2].isnan().any()
 print("softmax agrees with float64 on views, and on rows with infinities")
+
+# %%
+# The steps on the way, and the naive version, are going to be timed. So they are checked as well:
+
+for N in (1, 781, 4097):
+    x = 4 * torch.randn(5, N, device=DEVICE)
+    for step in (naive_softmax, softmax_by_rows, softmax_by_tiles):
+        expected = torch.softmax(x.double(), dim=1)
+        torch.testing.assert_close(step(x).double(), expected, rtol=1e-5, atol=1e-30)
+print("The naive version and the kernels of steps 1 and 2 agree with float64, too")
 
 # %%
 # And what it refuses:

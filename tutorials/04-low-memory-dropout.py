@@ -619,6 +619,11 @@ for dtype in DTYPES if ON_GPU else (torch.float16, torch.float32):
     torch.testing.assert_close(seeded_dropout(x, 0.0, 7), x, rtol=0, atol=0, equal_nan=True)
     assert not seeded_dropout(x, 1.0, 7).any(), "p = 1 left something over"
 assert seeded_dropout(torch.empty(0, 3, device=DEVICE), 0.5, 7).shape == (0, 3)
+# The kernel with one sample a call follows another rule, but has to drop as many:
+y = one_sample_dropout(torch.ones(2**14, device=DEVICE), 0.25, seed=7)
+kept = y != 0
+torch.testing.assert_close(y[kept], torch.full_like(y[kept], 4 / 3))
+assert abs(kept.sum().item() - 0.75 * 2**14) < 5 * math.sqrt(2**14 * 0.75 * 0.25)
 print("Both kernels agree with PyTorch; p = 0 changes nothing, p = 1 leaves nothing")
 
 # %%
