@@ -35,23 +35,34 @@ def timeout_of(script: Script) -> float:
     return float(value)
 
 
+def needs_of(script: Script) -> list[str]:
+    """What *script* needs of a GPU, in its words; empty where it can be executed anywhere.
+
+    Raises:
+        ScriptError: its needs cannot be understood.
+    """
+    said = script.settings.get("needs", "")
+    found = [part.strip() for part in str(said).split(",") if part.strip()]
+    for need in found:
+        if not _NEED.fullmatch(need):
+            raise ScriptError(
+                f"{script.path}: sphinx_gallery_needs = {said!r} cannot be understood at {need!r}. "
+                "Write for example: # sphinx_gallery_needs = "
+                '"compute_capability>=9.0, memory>=40GB"'
+            )
+    return found
+
+
 def unmet_need(script: Script, gpu: Gpu | None) -> str | None:
     """What *script* needs and *gpu* does not have; None where it can be executed there.
 
     Raises:
         ScriptError: its needs cannot be understood.
     """
-    said = script.settings.get("needs", "")
-    for need in filter(None, (part.strip() for part in str(said).split(","))):
-        match = _NEED.fullmatch(need)
-        if match is None:
-            raise ScriptError(
-                f"{script.path}: sphinx_gallery_needs = {said!r} cannot be understood at {need!r}. "
-                "Write for example: # sphinx_gallery_needs = "
-                '"compute_capability>=9.0, memory>=40GB"'
-            )
+    for need in needs_of(script):
         if gpu is None:
             return f"a GPU with {need}"
+        match = _NEED.fullmatch(need)
         if (least := match["capability"]) and not _at_least(gpu.compute_capability, least):
             return f"{need}, and {gpu.name} has {gpu.compute_capability or 'none'}"
         if (least := match["memory"]) and gpu.memory < int(least) * 10**9:

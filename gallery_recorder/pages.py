@@ -20,7 +20,7 @@ from gallery_recorder import recording
 from gallery_recorder.recording import GpuState, Provenance, Recording
 
 if TYPE_CHECKING:
-    from gallery_recorder.replay import Replayed
+    from gallery_recorder.replay import Replayed, Unrecorded
 
 #: Directives whose output depends on recordings or on tutorials' introductions.
 _DEPENDENT = (".. gallery-", ".. minigallery::")
@@ -78,10 +78,17 @@ def _depart_line(translator: Any, node: nodes.Element) -> None:
 
 
 def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
-    """Put the provenance line, or the interpreter's banner, under the page's title."""
-    item = app.gallery_replayed.get(app.env.docname)  # type: ignore[attr-defined]
+    """Put the provenance line, and a banner where there is no GPU's, under the page's title."""
+    item = app.gallery_pages.get(app.env.docname)  # type: ignore[attr-defined]
     title = next(doctree.findall(nodes.title), None)
     if item is None or title is None:
+        return
+    if item.folder is None:
+        text = (
+            f"This tutorial needs a GPU with {' and '.join(item.needs)}, and its current code has "
+            "not been recorded on one. The page has no outputs."
+        )
+        _insert_below(title, [_banner(text)])
         return
     line = ProvenanceLine(classes=["gallery-provenance"])
     line += nodes.Text(f"Recorded {summary(item.recording)} · ")
@@ -93,7 +100,15 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
             "recording from a GPU belongs to the current code. They show what the code computes, "
             "not how fast it is: nothing was timed."
         )
-        added.append(nodes.warning("", nodes.paragraph("", text), classes=["gallery-banner"]))
+        added.append(_banner(text))
+    _insert_below(title, added)
+
+
+def _banner(text: str) -> nodes.Node:
+    return nodes.warning("", nodes.paragraph("", text), classes=["gallery-banner"])
+
+
+def _insert_below(title: nodes.Node, added: list[nodes.Node]) -> None:
     parent = title.parent
     parent[parent.index(title) + 1 : parent.index(title) + 1] = added
 
@@ -185,7 +200,9 @@ class RecordingsDirective(SphinxDirective):
 class ListedRecording:
     """A recording on the *Recordings* page, with what the page says of it."""
 
-    def __init__(self, device: str, folder: Path, name: str, replayed: Replayed | None) -> None:
+    def __init__(
+        self, device: str, folder: Path, name: str, replayed: Replayed | Unrecorded | None
+    ) -> None:
         """Read the recording in *folder*; *replayed* is what its tutorial's page shows."""
         self.device, self.folder, self.name = device, folder, name
         self.content = recording.load(folder)
@@ -202,9 +219,9 @@ class ListedRecording:
 
 def listed_recordings(app: Sphinx) -> list[ListedRecording]:
     """All recordings below the configured folders; the interpreter's only where they are shown."""
-    replayed: dict[str, Replayed] = {
+    replayed: dict[str, Replayed | Unrecorded] = {
         item.script.name: item
-        for item in app.gallery_replayed.values()  # type: ignore[attr-defined]
+        for item in app.gallery_pages.values()  # type: ignore[attr-defined]
     }
     items = []
     for root in app.config.gallery_recordings:
@@ -293,7 +310,7 @@ def _outdated_pages(
 ) -> list[str]:
     """Pages made from recordings and introductions are read again when one of these changed."""
     del added, changed, removed
-    replayed: dict[str, Any] = app.gallery_replayed  # type: ignore[attr-defined]
+    replayed: dict[str, Any] = app.gallery_pages  # type: ignore[attr-defined]
     parts = [item.script.blocks[0].content for item in replayed.values()]
     for root in app.config.gallery_recordings:
         for _, folder in recording.all_recordings(Path(app.confdir, root)):

@@ -27,7 +27,7 @@ from sphinx_gallery import __version__ as sphinx_gallery_version
 from sphinx_gallery import gen_rst
 from sphinx_gallery.py_source_parser import remove_config_comments
 
-from gallery_recorder import growth, notebook, pages, performance, recording
+from gallery_recorder import growth, needs, notebook, pages, performance, recording
 from gallery_recorder.recording import INTERPRETER, REFERENCE_DEVICE, Recording, RecordingError
 from gallery_recorder.script import Script, ScriptError, find_scripts, load_script
 
@@ -50,6 +50,19 @@ class Replayed:
     device: str
     folder: Path
     recording: Recording
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """A tutorial that needs more than this machine may have, and has no current recording.
+
+    Its page shows text and code, and says what it needs.
+    """
+
+    script: Script
+    docname: str
+    needs: list[str]
+    folder: None = None
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -96,9 +109,12 @@ def _configure(app: Sphinx, config: Any) -> None:
 
 def _begin(app: Sphinx) -> None:
     """Choose a recording for every tutorial, and put :func:`replay_script` in place."""
-    replayed = choose_recordings(app)
-    app.gallery_replayed = {item.docname: item for item in replayed}  # type: ignore[attr-defined]
-    by_path = {item.script.path.resolve(): item for item in replayed}
+    items = choose_recordings(app)
+    app.gallery_pages = {item.docname: item for item in items}  # type: ignore[attr-defined]
+    app.gallery_replayed = {  # type: ignore[attr-defined]
+        item.docname: item for item in items if isinstance(item, Replayed)
+    }
+    by_path = {item.script.path.resolve(): item for item in items}
     app.gallery_execute_script = gen_rst.execute_script  # type: ignore[attr-defined]
 
     def replay(script_blocks, script_vars, gallery_conf, file_conf):
@@ -112,11 +128,11 @@ def _end(app: Sphinx) -> None:
     gen_rst.execute_script = app.gallery_execute_script  # type: ignore[attr-defined]
 
 
-def choose_recordings(app: Sphinx) -> list[Replayed]:
+def choose_recordings(app: Sphinx) -> list[Replayed | Unrecorded]:
     """The recording that each tutorial's page shows.
 
     It is one whose key is the script's: the reference device's, else another GPU's, else the
-    interpreter's.
+    interpreter's. A tutorial that needs a particular GPU may have none.
 
     Raises:
         ExtensionError: tutorials lack a current recording, or one is damaged; all are listed.
@@ -132,13 +148,17 @@ def choose_recordings(app: Sphinx) -> list[Replayed]:
             try:
                 script = load_script(path, folder)
                 found = choose_recording(script, roots)
+                needed = needs.needs_of(script)
             except (ScriptError, RecordingError) as error:
                 problems.append(str(error))
                 continue
-            if found is None:
-                without.append(script.name)
+            docname = f"{pages_dir}/{script.name}"
+            if found is not None:
+                chosen.append(Replayed(script, docname, *found))
+            elif needed:
+                chosen.append(Unrecorded(script, docname, needed))
             else:
-                chosen.append(Replayed(script, f"{pages_dir}/{script.name}", *found))
+                without.append(script.name)
     if without:
         problems.append(
             "No recording belongs to the code of: "
@@ -170,7 +190,7 @@ def choose_recording(script: Script, roots: list[Path]) -> tuple[str, Path, Reco
 
 
 def replay_script(
-    item: Replayed,
+    item: Replayed | Unrecorded,
     script_blocks: list[Any],
     script_vars: dict[str, Any],
     gallery_conf: dict[str, Any],
@@ -182,6 +202,9 @@ def replay_script(
     """
     script_vars.update(memory_delta=0.0, example_globals={}, passing=True)
     outputs = ["\n"] * len(script_blocks)
+    if isinstance(item, Unrecorded):
+        _drop_empty_blocks(script_blocks, outputs)
+        return outputs, 0.0
     data_dir = Path(script_vars["target_file"]).with_suffix("")
     for code, block in zip(item.script.code, item.recording.blocks, strict=True):
         outputs[code.index] = _output(item, block, script_vars["image_path_iterator"], data_dir)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from gallery_recorder import recording
+from gallery_recorder import needs, recording
 from gallery_recorder.recorder import GPU_RECORDINGS, INTERPRETER_RECORDINGS
 from gallery_recorder.recording import REFERENCE_DEVICE, Recording, RecordingError
 from gallery_recorder.script import ScriptError, load_script, select_scripts
@@ -17,7 +17,8 @@ from gallery_recorder.script import ScriptError, load_script, select_scripts
 class Row:
     """A tutorial on a device. ``text`` says what is wrong, where something is.
 
-    *unreadable*: the tutorial itself is at fault; *orphan*: there is no such tutorial.
+    *unreadable*: the tutorial itself is at fault; *orphan*: there is no such tutorial. ``needs``
+    is what the tutorial needs of a GPU; its page is rendered without a recording as well.
     """
 
     tutorial: str
@@ -25,6 +26,7 @@ class Row:
     state: Literal["current", "stale", "damaged", "missing", "unreadable", "orphan"]
     made: Recording | None = None
     text: str = ""
+    needs: tuple[str, ...] = ()
 
 
 def rows(tutorials: Path, recordings: Path | None = None) -> list[Row]:
@@ -44,11 +46,15 @@ def rows(tutorials: Path, recordings: Path | None = None) -> list[Row]:
         name = path.relative_to(tutorials).with_suffix("").as_posix()
         folders = {REFERENCE_DEVICE: roots[0] / REFERENCE_DEVICE / name} | found.pop(name, {})
         try:
-            key = load_script(path, tutorials).key
+            script = load_script(path, tutorials)
+            needed = tuple(needs.needs_of(script))
         except ScriptError as error:
             result.append(Row(name, "-", "unreadable", text=str(error)))
             continue
-        result += [_row(name, device, folder, key) for device, folder in folders.items()]
+        result += [
+            replace(_row(name, device, folder, script.key), needs=needed)
+            for device, folder in folders.items()
+        ]
     for name, folders in sorted(found.items()):
         result += [
             Row(name, device, "orphan", text=f"{folder}: there is no tutorial {name}")
@@ -79,8 +85,15 @@ def what_is_lacking(lacking: list[Row]) -> str:
 
 
 def recorded_nowhere(rows: list[Row]) -> list[str]:
-    """The tutorials that have no current recording on any device, and so no page."""
-    names = {row.tutorial: None for row in rows if row.state != "orphan"}
+    """The tutorials that have no current recording on any device, and so no page.
+
+    Those that need a particular GPU have a page that says so, if no recording is damaged.
+    """
+    names = {
+        row.tutorial: None
+        for row in rows
+        if row.state != "orphan" and (row.state == "damaged" or not row.needs)
+    }
     return [n for n in names if not any(r.tutorial == n and r.state == "current" for r in rows)]
 
 

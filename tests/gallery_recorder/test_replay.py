@@ -177,6 +177,33 @@ def test_stale_and_missing_recordings_are_listed_with_the_command(tmp_path):
     assert not (root / "build" / "html" / "index.html").exists()
 
 
+def test_what_needs_a_particular_gpu_has_a_page_without_a_recording(tmp_path):
+    root = fixture_gallery.make_gallery(tmp_path / "g")
+    fixture_gallery.make_recording(root, "01-first")
+    script = root / "tutorials" / "02-second.py"
+    says = '# sphinx_gallery_needs = "compute_capability>=10.0, memory>=40GB"\n'
+    script.write_text(script.read_text() + says)
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    html = page(root, "tutorials/02-second")
+    assert "gallery-banner" in html
+    assert "needs a GPU with compute_capability&gt;=10.0 and memory&gt;=40GB" in html
+    assert "More prose" in html
+    assert "sphinx_gallery_needs" not in html
+    assert "Total running time" not in html
+    assert "gallery-provenance" not in html
+
+    folder = fixture_gallery.make_recording(root, "02-second")
+    assert build(root).returncode == 0
+    assert "gallery-banner" not in page(root, "tutorials/02-second")
+    assert "3.14159 on nvidia-h200" in page(root, "tutorials/02-second")
+
+    fixture_gallery.change(folder, key="0" * 64)
+    assert build(root).returncode == 0
+    assert "gallery-banner" in page(root, "tutorials/02-second")
+    assert "of older code" in page(root, "recordings")
+
+
 def test_the_reference_device_comes_first_and_stale_recordings_never(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     script = replay.load_script(root / "tutorials" / "01-first.py", root / "tutorials")
