@@ -51,6 +51,7 @@ sphinx_gallery_conf = {
 # --- how it looks ------------------------------------------------------------------------------
 
 html_theme = "sphinx_rtd_theme"
+html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["docs/_static"]
 html_css_files = ["custom.css", "versions.css", "reference.css"]
 html_js_files = ["versions.js", ("scroll.js", {"defer": "defer"})]
