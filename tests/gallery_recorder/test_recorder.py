@@ -420,8 +420,8 @@ def kill_often(room, times, moments):
         begin, longest = chance.choice(moments)
         process = os.fork()
         if process == 0:
-            os.environ["NUMBER"] = str(number)
             try:
+                os.environ["NUMBER"] = str(number)
                 room.record(force=True)
             finally:  # also where it is interrupted before it can see to that itself
                 os._exit(0)
