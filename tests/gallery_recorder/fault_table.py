@@ -13,7 +13,7 @@ from room import PROJECT, SECOND
 #: Set it to have the table written instead of compared.
 WRITE = "GALLERY_WRITE_FAULTS"
 
-HEAD = ("Fault", "What the tutorial's second block does", "What is reported")
+HEAD = ("Fault", "What is reported", "What the tutorial's second block does")
 
 
 def row(name: str, code: str, outcome: object, tell_line: bool = True) -> tuple[str, str, str]:
@@ -24,7 +24,7 @@ def row(name: str, code: str, outcome: object, tell_line: bool = True) -> tuple[
     cause = re.sub(r"([\\`*_|])", r"\\\1", cause)
     line = f"Line {int(where[1:]) - SECOND + 1}: " if where and tell_line else ""
     shown = ".. code-block:: python\n\n" + indent(dedent(code).strip("\n"), "   ")
-    return name.replace("-", " "), shown, f"{line}{cause}"
+    return name.replace("-", " "), f"{line}{cause}", shown
 
 
 def check(name: str, rows: list[tuple[str, str, str]], test: str) -> None:
