@@ -205,6 +205,16 @@ def test_previous_and_next(page: Page, address: str) -> None:
         expect(page).to_have_url(f"{address}stable/{name}")
 
 
+def test_keys_turn_pages_and_find_the_search(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/{TUTORIALS[0]}")
+    page.keyboard.press("ArrowRight")
+    expect(page).to_have_url(f"{address}stable/{TUTORIALS[1]}")
+    page.keyboard.press("ArrowLeft")
+    expect(page).to_have_url(f"{address}stable/{TUTORIALS[0]}")
+    page.keyboard.press("/")
+    expect(page.locator("input[name=q]").first).to_be_focused()
+
+
 def test_copy_buttons_copy_code(page: Page, address: str) -> None:
     page.goto(f"{address}stable/{FIRST}")
     for code in page.locator(".highlight-Python:not(.sphx-glr-script-out *)").all()[:3]:
