@@ -1,8 +1,9 @@
-"""The built site, once a test session."""
+"""What all tests share: Triton's interpreter, and the built site, once a test session."""
 
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the interpreter, except for the tests of ``-m gpu``.
+
+    Triton decides when it is imported, so one process can have one or the other.
+    """
+    if config.option.markexpr != "gpu":
+        os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(scope="session")
