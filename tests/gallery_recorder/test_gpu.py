@@ -173,7 +173,8 @@ def test_the_provenance(recorded):
     assert re.match(r"(CUDA|ROCm) \d", made.toolkit)
     if made.before is not None:
         assert made.before.sm_clock > 0
-        assert made.after.other_processes == 0
+        # The recorder's own do not count; the tests themselves may be on the GPU as well.
+        assert made.after.other_processes == made.before.other_processes
 
 
 def test_recorders_do_not_share_a_gpu(tmp_path):
