@@ -46,6 +46,9 @@ class Made(msgspec.Struct, frozen=True, tag="made"):
     files: dict[str, bytes]
 
 
+_ANSWERS = msgspec.msgpack.Decoder(Made | Failure)  # made once, before several threads use it
+
+
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[None]:
     """Hold a connection to the cluster at *address*; None means the one that this machine is in.
@@ -168,7 +171,7 @@ class RayEngine:
                         detail=str(error),
                     )
                 ) from error
-        match msgspec.msgpack.decode(answer, type=Made | Failure):
+        match _ANSWERS.decode(answer):
             case Failure() as failure:
                 raise runner.TutorialError(failure)
             case Made() as made:

@@ -176,13 +176,13 @@ def load(folder: Path) -> Recording:
     except OSError as error:
         raise RecordingError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     try:
-        version = msgspec.json.decode(content, type=_SchemaOnly).schema
+        version = _SCHEMA_DECODER.decode(content).schema
         if version != SCHEMA:
             advice = "update this checkout" if version > SCHEMA else remedy
             raise RecordingError(
                 f"{path}: `schema` is {version}, but this version reads schema {SCHEMA}; {advice}"
             )
-        recording = msgspec.json.decode(content, type=Recording)
+        recording = DECODER.decode(content)
     except msgspec.ValidationError as error:
         raise RecordingError(f"{path}: {_in_our_words(error)}; {remedy}") from error
     except msgspec.DecodeError as error:
@@ -225,6 +225,12 @@ def find(root: Path, tutorial: str) -> dict[str, Path]:
 
 class _SchemaOnly(msgspec.Struct):
     schema: int
+
+
+# Made here, once: threads of the recorder decode at the same time, and msgspec prepares a type
+# when it first meets it.
+DECODER = msgspec.json.Decoder(Recording)
+_SCHEMA_DECODER = msgspec.json.Decoder(_SchemaOnly)
 
 
 def _in_our_words(error: msgspec.ValidationError) -> str:

@@ -33,9 +33,10 @@ from gallery_recorder.job import (
     Staging,
 )
 from gallery_recorder.provenance import VISIBLE_VARIABLES, python_path
-from gallery_recorder.recording import INTERPRETER, Recording
+from gallery_recorder.recording import DECODER, INTERPRETER, Recording
 from gallery_recorder.text import clean
 
+_EVENTS = msgspec.json.Decoder(Event)  # made once, before several threads use it
 _START = 300.0  # seconds until the first block: a cold start is not the tutorial's fault
 _GRACE = 5.0  # seconds that a process has to end after SIGTERM, before SIGKILL
 _FAREWELL = 10.0  # seconds that it has to end after its last block
@@ -99,7 +100,7 @@ def run(
     finally:
         left = child.end_all()
     child.check(left)
-    return msgspec.json.decode(staging.result.read_bytes(), type=Recording)
+    return DECODER.decode(staging.result.read_bytes())
 
 
 class _Child:
@@ -253,7 +254,7 @@ class _Child:
             time.sleep(_POLL)  # it closed the pipe; select would return at once from now on
         *lines, unread = (unread + read).split(b"\n")
         for line in lines:
-            event = msgspec.json.decode(line, type=Event)
+            event = _EVENTS.decode(line)
             match event:
                 case BlockStarted():
                     self._at = event
