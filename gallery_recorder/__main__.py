@@ -31,7 +31,7 @@ def _record(options: argparse.Namespace) -> int:
             recorder.Options(
                 names=options.names,
                 device=options.device,
-                tutorials=options.tutorials,
+                tutorials=_galleries(options),
                 recordings=options.recordings,
                 timeout=options.timeout,
                 jobs=options.jobs,
@@ -57,7 +57,7 @@ def _status(options: argparse.Namespace) -> int:
     from gallery_recorder.script import ScriptError
 
     try:
-        rows = status.rows(options.tutorials, options.recordings)
+        rows = status.rows(_galleries(options), options.recordings)
     except ScriptError as error:
         return _complain(error, 2)
     status.show(rows)
@@ -78,6 +78,12 @@ def _compare(options: argparse.Namespace) -> int:
         return _complain(error, 1)
     print(text)
     return 1 if lost else 0
+
+
+def _galleries(options: argparse.Namespace) -> tuple[Path, ...]:
+    from gallery_recorder.script import project_galleries
+
+    return tuple(options.tutorials) if options.tutorials else project_galleries()
 
 
 def _complain(error: object, status: int) -> int:
@@ -175,7 +181,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_folders(parser: argparse.ArgumentParser, default_recordings: str) -> None:
-    parser.add_argument("--tutorials", type=Path, default=Path("tutorials"), metavar="DIR")
+    parser.add_argument(
+        "--tutorials",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="a folder of tutorials; may be given several times; "
+        "default: tutorials, and the chapters in guide that execute code",
+    )
     parser.add_argument("--recordings", type=Path, metavar="DIR", help=default_recordings)
 
 

@@ -161,17 +161,21 @@ def gpu_state(own_processes: int = 0) -> GpuState | None:
         return None
 
 
-def commit_of(folder: Path) -> str | None:
-    """The commit that *folder* is at, with ``-dirty`` where its files differ; None outside git."""
+def commit_of(*folders: Path) -> str | None:
+    """The commit that *folders* are at, with ``-dirty`` where files in them differ.
 
-    def git(*arguments: str) -> str:
+    None outside git.
+    """
+
+    def git(folder: Path, *arguments: str) -> str:
         return subprocess.run(
             ["git", "-C", folder, *arguments], capture_output=True, text=True, check=True
         ).stdout.strip()
 
     try:
-        commit = git("rev-parse", "HEAD")
-        return commit + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
+        commit = git(folders[0], "rev-parse", "HEAD")
+        dirty = any(git(folder, "status", "--porcelain", "--", ".") for folder in folders)
+        return commit + ("-dirty" if dirty else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -24,7 +24,13 @@ from gallery_recorder.lock import locked
 from gallery_recorder.progress import Outcome, Progress
 from gallery_recorder.recording import Recording, RecordingError
 from gallery_recorder.scheduler import Scheduler
-from gallery_recorder.script import Script, ScriptError, load_script, select_scripts
+from gallery_recorder.script import (
+    Script,
+    ScriptError,
+    ScriptFile,
+    project_galleries,
+    select_scripts,
+)
 
 #: Where recordings lie: those made on a GPU are kept in git, those of the interpreter are not.
 GPU_RECORDINGS = Path("recordings")
@@ -37,7 +43,7 @@ class Options:
 
     names: list[str] = field(default_factory=list)
     device: str = "auto"
-    tutorials: Path = Path("tutorials")
+    tutorials: tuple[Path, ...] = field(default_factory=project_galleries)
     recordings: Path | None = None
     timeout: float | None = None
     jobs: int | None = None
@@ -60,10 +66,10 @@ def record(options: Options, progress: Progress) -> tuple[list[Outcome], int | N
         DeviceError: ``cuda`` was asked for and there is no GPU, or it cannot be used; or there is
             no cluster where one was asked for.
     """
-    paths = select_scripts(options.tutorials, options.names)
+    files = select_scripts(options.tutorials, options.names)
     where = (options.engine, options.device, options.jobs, options.address, options.accelerator)
     with engines.engine(*where) as engine:
-        return _Recorder(options, progress, engine).record(paths)
+        return _Recorder(options, progress, engine).record(files)
 
 
 def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
@@ -88,51 +94,51 @@ class _Recorder:
         self.commit = (
             options.commit
             or os.environ.get("GALLERY_COMMIT")
-            or provenance.commit_of(options.tutorials)
+            or provenance.commit_of(*options.tutorials)
         )
         self.stop = threading.Event()
-        self.outcomes: dict[Path, Outcome] = {}
+        self.outcomes: dict[ScriptFile, Outcome] = {}
 
-    def record(self, paths: list[Path]) -> tuple[list[Outcome], int | None]:
-        """Record what has to be recorded of *paths*."""
+    def record(self, files: list[ScriptFile]) -> tuple[list[Outcome], int | None]:
+        """Record what has to be recorded of *files*."""
         workplace.remove_leftovers(self.folder)
         scripts = {}
-        for path in paths:
-            decided = self._decide(path)
+        for file in files:
+            decided = self._decide(file)
             if isinstance(decided, Script):
-                scripts[path] = decided
+                scripts[file] = decided
             else:
-                self._finished(path, decided)
-        last = {path: _last_seconds(self.folder / s.name) for path, s in scripts.items()}
+                self._finished(file, decided)
+        last = {file: _last_seconds(self.folder / file.name) for file in scripts}
         scheduler = Scheduler(last, self.engine.places)
-        finished: queue.Queue[tuple[Path, Outcome]] = queue.Queue()
+        finished: queue.Queue[tuple[ScriptFile, Outcome]] = queue.Queue()
         with _signals(self.stop) as signals, self.progress:
             while True:
-                for path, place in scheduler.start():
-                    self.progress.started(scripts[path].name, last[path])
+                for file, place in scheduler.start():
+                    self.progress.started(file.name, last[file])
                     threading.Thread(
-                        target=lambda p=path, s=scripts[path], at=place: finished.put(
-                            (p, self._record_one(s, at))
+                        target=lambda f=file, s=scripts[file], at=place: finished.put(
+                            (f, self._record_one(f, s, at))
                         )
                     ).start()
                 if not scheduler.running:
                     break
-                path, outcome = finished.get()
-                scheduler.finish(path)
-                self._finished(path, outcome)
+                file, outcome = finished.get()
+                scheduler.finish(file)
+                self._finished(file, outcome)
         with contextlib.suppress(OSError):
             self.folder.rmdir()  # empty: nothing could be recorded on a new device
-        return [self.outcomes[path] for path in paths], signals.received
+        return [self.outcomes[file] for file in files], signals.received
 
-    def _finished(self, path: Path, outcome: Outcome) -> None:
-        self.outcomes[path] = outcome
+    def _finished(self, file: ScriptFile, outcome: Outcome) -> None:
+        self.outcomes[file] = outcome
         self.progress.finished(outcome)
 
-    def _decide(self, path: Path) -> Script | Outcome:
+    def _decide(self, file: ScriptFile) -> Script | Outcome:
         """The script, where it has to be executed, or else what became of it."""
-        name = path.relative_to(self.options.tutorials).with_suffix("").as_posix()
+        name = file.name
         try:
-            script = load_script(path, self.options.tutorials)
+            script = file.load()
             needs.timeout_of(script)
             unmet = needs.unmet_need(script, self.device.gpu)
         except ScriptError as error:
@@ -154,8 +160,8 @@ class _Recorder:
         folders = [f for root in roots for f in recording.find(root, script.name).values()]
         return any(_is_of(script, folder) for folder in folders)
 
-    def _record_one(self, script: Script, place: Place) -> Outcome:
-        """Record *script* at *place*; whatever happens, say what."""
+    def _record_one(self, file: ScriptFile, script: Script, place: Place) -> Outcome:
+        """Record *script* of *file* at *place*; whatever happens, say what."""
 
         def waiting(for_what: str) -> None:
             self.progress.note(script.name, for_what)
@@ -172,31 +178,31 @@ class _Recorder:
                     return Outcome(script.name, "interrupted", "was not begun")
                 if not self.options.force and self._is_current(script):
                     return Outcome(script.name, "current", "another recorder has recorded it")
-                return self._execute(script, place)
+                return self._execute(file, script, place)
         except runner.StoppedError:
             return Outcome(script.name, "interrupted", "was ended")
         except runner.TutorialError as error:
-            return Outcome(script.name, "failed", explain(self._source(script), error.failure))
+            return Outcome(script.name, "failed", explain(file.source, error.failure))
         except (OSError, RecordingError) as error:
             failure = Failure(
                 f"could not be written: {error}",
                 "Make room or set the permissions, then record it again.",
             )
-            return Outcome(script.name, "failed", explain(self._source(script), failure))
+            return Outcome(script.name, "failed", explain(file.source, failure))
         except Exception:
             return Outcome(
                 script.name,
                 "failed",
-                f"{self._source(script)}: the recorder itself failed; please report this:\n"
+                f"{file.source}: the recorder itself failed; please report this:\n"
                 f"{traceback.format_exc()}",
             )
 
-    def _execute(self, script: Script, place: Place) -> Outcome:
+    def _execute(self, file: ScriptFile, script: Script, place: Place) -> Outcome:
         task = runner.Task(
             tutorial=script.name,
             file=script.path.name,
             code=script.path.read_bytes(),
-            source=self._source(script),
+            source=file.source,
             device_name=place.device_name,
             timeout=self.options.timeout or needs.timeout_of(script),
             commit=self.commit,
@@ -221,10 +227,6 @@ class _Recorder:
             seconds=time.monotonic() - started,
             warnings=_warnings(made),
         )
-
-    def _source(self, script: Script) -> str:
-        """The script's path as it is the same on every machine."""
-        return f"{self.options.tutorials.resolve().name}/{script.name}.py"
 
 
 def explain(source: str, failure: Failure) -> str:

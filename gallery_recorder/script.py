@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,10 @@ from sphinx_gallery.py_source_parser import Block
 
 #: Files in a gallery's folder that are no tutorials, as for sphinx-gallery's ``ignore_pattern``.
 NOT_A_TUTORIAL = re.compile(r"(^|/)(_|conftest\.py$)")
+
+#: Where the galleries of the project are: tutorials, and chapters of the guide that execute code.
+TUTORIALS = Path("tutorials")
+CHAPTERS = Path("guide")
 
 #: A line of text that is underlined, with nothing before it but comments and labels.
 _HEADING = re.compile(r"\A\s*(?:\.\. .*\n\s*)*(?:([^\w\s])\1*\n)?\s*\S.*\n([^\w\s])\2*\s*$", re.M)
@@ -148,40 +153,81 @@ def find_scripts(root: Path) -> list[Path]:
     ]
 
 
-def select_scripts(root: Path, names: list[str]) -> list[Path]:
-    """The tutorials that *names* mean; all of them where *names* is empty.
+@dataclass(frozen=True)
+class ScriptFile:
+    """A tutorial's file in the gallery at *root*, not read yet."""
 
-    A name is a path below *root* without ``.py``, a file name without ``.py``, or the number
+    root: Path
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name it is recorded under, as of :class:`Script`."""
+        return self.path.relative_to(self.root).with_suffix("").as_posix()
+
+    @property
+    def source(self) -> str:
+        """The path that messages give: the same on every machine."""
+        root = self.root.as_posix()
+        if self.root.is_absolute() or ".." in self.root.parts or root == ".":
+            root = self.root.resolve().name
+        return f"{root}/{self.name}.py"
+
+    def load(self) -> Script:
+        """Read and split it; raises what :func:`load_script` raises."""
+        return load_script(self.path, self.root)
+
+
+def project_galleries() -> tuple[Path, ...]:
+    """The galleries of the project in the working directory; ``tutorials``, if there is none."""
+    chapters = sorted(p.parent for p in CHAPTERS.glob("*/GALLERY_HEADER.rst"))
+    return (TUTORIALS, *(p for p in chapters if find_scripts(p)))
+
+
+def select_scripts(roots: Sequence[Path], names: Sequence[str]) -> list[ScriptFile]:
+    """The tutorials of the galleries *roots* that *names* mean; all where *names* is empty.
+
+    A name is a path below a gallery without ``.py``, a file name without ``.py``, or the number
     that a file name begins with.
 
     Raises:
-        ScriptError: a name means no tutorial, or there is no tutorial at all.
+        ScriptError: a name means no tutorial, a gallery has none, or two tutorials of different
+            galleries have one name, and so would have one recording.
     """
-    paths = find_scripts(root)
-    if not paths:
-        raise ScriptError(f"{root}: has no tutorials (NN-name.py files). Is --tutorials right?")
+    files: dict[str, ScriptFile] = {}
+    for root in roots:
+        paths = find_scripts(root)
+        if not paths:
+            raise ScriptError(f"{root}: has no tutorials (NN-name.py files). Is --tutorials right?")
+        for file in (ScriptFile(root, path) for path in paths):
+            if file.name in files:
+                raise ScriptError(
+                    f"{file.path}: {files[file.name].path} has the same name, and recordings are "
+                    "kept by name. Rename one of them."
+                )
+            files[file.name] = file
     if not names:
-        return paths
-    chosen: set[Path] = set()
+        return list(files.values())
+    chosen: set[str] = set()
     for name in names:
         wanted = name.removesuffix(".py").strip("/")
-        named = {p.relative_to(root).with_suffix("").as_posix(): p for p in paths}
         found = (
-            [named[wanted]]
-            if wanted in named
-            else [p for p in paths if p.stem == wanted]
-            or [p for p in paths if p.parent == root and _number(p) == wanted]
+            [wanted]
+            if wanted in files
+            else [n for n, file in files.items() if file.path.stem == wanted]
+            or [n for n in files if "/" not in n and _number(n) == wanted]
         )
         if not found:
             raise ScriptError(
-                f"no tutorial is called {name!r}. The tutorials in {root}: {', '.join(named)}."
+                f"no tutorial is called {name!r}. The tutorials in "
+                f"{', '.join(map(str, roots))}: {', '.join(files)}."
             )
         chosen.update(found)
-    return [p for p in paths if p in chosen]
+    return [file for name, file in files.items() if name in chosen]
 
 
-def _number(path: Path) -> str:
-    match = re.match(r"\d+", path.stem)
+def _number(name: str) -> str:
+    match = re.match(r"\d+", name)
     return match.group() if match else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,7 @@ from typing import Literal
 from gallery_recorder import needs, recording
 from gallery_recorder.recorder import GPU_RECORDINGS, INTERPRETER_RECORDINGS
 from gallery_recorder.recording import REFERENCE_DEVICE, Recording, RecordingError
-from gallery_recorder.script import ScriptError, load_script, select_scripts
+from gallery_recorder.script import ScriptError, select_scripts
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,10 @@ class Row:
     needs: tuple[str, ...] = ()
 
 
-def rows(tutorials: Path, recordings: Path | None = None) -> list[Row]:
+def rows(tutorials: Sequence[Path], recordings: Path | None = None) -> list[Row]:
     """One row for each tutorial and device, the reference device included; then the orphans.
+
+    *tutorials* are the galleries.
 
     Raises:
         ScriptError: there are no tutorials.
@@ -42,11 +45,11 @@ def rows(tutorials: Path, recordings: Path | None = None) -> list[Row]:
             tutorial = folder.relative_to(root / device).as_posix()
             found.setdefault(tutorial, {})[device] = folder
     result = []
-    for path in select_scripts(tutorials, []):
-        name = path.relative_to(tutorials).with_suffix("").as_posix()
+    for file in select_scripts(tutorials, []):
+        name = file.name
         folders = {REFERENCE_DEVICE: roots[0] / REFERENCE_DEVICE / name} | found.pop(name, {})
         try:
-            script = load_script(path, tutorials)
+            script = file.load()
             needed = tuple(needs.needs_of(script))
         except ScriptError as error:
             result.append(Row(name, "-", "unreadable", text=str(error)))

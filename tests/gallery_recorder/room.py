@@ -73,7 +73,7 @@ class Room:
             **{
                 "names": list(names),
                 "device": "cpu",
-                "tutorials": self.tutorials,
+                "tutorials": (self.tutorials,),
                 "recordings": self.recordings,
                 **options,
             }

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gallery_recorder.script import ScriptError, find_scripts, load_script, select_scripts
+from gallery_recorder.script import (
+    ScriptError,
+    find_scripts,
+    load_script,
+    project_galleries,
+    select_scripts,
+)
 
 TUTORIAL = '''"""
 .. _label:
@@ -174,8 +181,8 @@ def test_finding_and_selecting(tmp_path):
     assert names == ["01-a.py", "02-b.py", "solutions/01-c.py"]
 
     def select(*names):
-        found = select_scripts(tmp_path, list(names))
-        return [path.relative_to(tmp_path).as_posix() for path in found]
+        found = select_scripts([tmp_path], names)
+        return [file.path.relative_to(tmp_path).as_posix() for file in found]
 
     assert select() == names
     assert select("02", "01") == ["01-a.py", "02-b.py"]
@@ -186,4 +193,31 @@ def test_finding_and_selecting(tmp_path):
         with pytest.raises(ScriptError, match=r"The tutorials in .*: 01-a, 02-b, solutions/01-c"):
             select(wrong)
     with pytest.raises(ScriptError, match="has no tutorials"):
-        select_scripts(tmp_path / "assets" / "none", [])
+        select_scripts([tmp_path, tmp_path / "assets" / "none"], [])
+
+
+def test_several_galleries(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert project_galleries() == (Path("tutorials"),)
+    for folder, name in (("tutorials", "01-a"), ("guide/chapter-3", "debugging")):
+        Path(folder).mkdir(parents=True)
+        Path(folder, f"{name}.py").touch()
+        Path(folder, "GALLERY_HEADER.rst").touch()
+    Path("guide/drafts").mkdir()
+    Path("guide/drafts/c.py").touch()  # no header: no gallery
+    galleries = project_galleries()
+    assert galleries == (Path("tutorials"), Path("guide/chapter-3"))
+    files = select_scripts(galleries, [])
+    assert [(f.name, f.source) for f in files] == [
+        ("01-a", "tutorials/01-a.py"),
+        ("debugging", "guide/chapter-3/debugging.py"),
+    ]
+    assert [f.name for f in select_scripts(galleries, ["debugging", "01"])] == [
+        "01-a",
+        "debugging",
+    ]
+    (absolute,) = select_scripts([tmp_path / "guide" / "chapter-3"], [])
+    assert absolute.source == "chapter-3/debugging.py"
+    Path("guide/chapter-3/01-a.py").touch()
+    with pytest.raises(ScriptError, match=r"01-a\.py has the same name.*Rename one"):
+        select_scripts(galleries, ["debugging"])

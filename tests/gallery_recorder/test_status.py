@@ -47,7 +47,7 @@ def test_each_state_is_told(room):
     put_on_gpu(room, "06-gone")
     (room.tutorials / "06-gone.py").unlink()
 
-    rows = status.rows(room.tutorials, room.recordings)
+    rows = status.rows([room.tutorials], room.recordings)
     assert [(row.tutorial, row.device, row.state) for row in rows] == [
         ("01-current", "nvidia-h200", "current"),
         ("02-stale", "nvidia-h200", "stale"),
@@ -89,15 +89,15 @@ def test_each_state_is_told(room):
 
 def test_what_needs_a_particular_gpu_may_be_recorded_nowhere(room):
     room.write("01-a", 'x = 1\n# sphinx_gallery_needs = "memory>=40GB"')
-    rows = status.rows(room.tutorials, room.recordings)
+    rows = status.rows([room.tutorials], room.recordings)
     assert status.recorded_nowhere(rows) == []
     assert [row.tutorial for row in status.lacking(rows)] == ["01-a"]
     assert room.run("status", "--check", "any").returncode == 0
     assert room.run("status", "--check").returncode == 1
     (put_on_gpu(room, "01-a") / "recording.json").write_text("{")  # rendering would stop at it
-    assert status.recorded_nowhere(status.rows(room.tutorials, room.recordings)) == ["01-a"]
+    assert status.recorded_nowhere(status.rows([room.tutorials], room.recordings)) == ["01-a"]
     room.write("01-a", 'x = 1\n# sphinx_gallery_needs = "luck"')
-    (unclear,) = [row for row in status.rows(room.tutorials, room.recordings) if row.text]
+    (unclear,) = [row for row in status.rows([room.tutorials], room.recordings) if row.text]
     assert unclear.state == "unreadable"
     assert "cannot be understood at 'luck'" in unclear.text
 
