@@ -44,6 +44,8 @@ DEVICE = torch.device("cpu")
 if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
     accelerator = torch.accelerator.current_accelerator()
     DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
+# Large enough to be read on a phone:
+plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
@@ -147,12 +149,12 @@ print(seen_mask.cpu())
 
 def draw_blocks(offsets, mask):
     """Draw one row of cells a program; the cells that its mask switches off are hatched."""
-    fig, ax = plt.subplots(figsize=(7, 2.6))
+    fig, ax = plt.subplots(figsize=(7, 3))
     for pid, (row, keep) in enumerate(zip(offsets, mask, strict=True)):
         for lane, (offset, on) in enumerate(zip(row, keep, strict=True)):
             style = {"facecolor": "#cfe3f1"} if on else {"facecolor": "#eeeeee", "hatch": "////"}
             ax.add_patch(plt.Rectangle((lane, pid), 1, 0.8, edgecolor="#444444", **style))
-            label = {"ha": "center", "va": "center", "fontsize": 11}
+            label = {"ha": "center", "va": "center"}
             background = None if on else {"facecolor": "white", "edgecolor": "none", "pad": 1}
             ax.text(lane + 0.5, pid + 0.4, str(offset), bbox=background, **label)
     programs, block = len(offsets), len(offsets[0])
@@ -161,7 +163,7 @@ def draw_blocks(offsets, mask):
     ax.set_yticks([i + 0.4 for i in range(programs)], [f"program {i}" for i in range(programs)])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(f"Offsets of each program (n = {n}, BLOCK = {block}); hatched: masked off")
+    ax.set_title(f"Offsets of each program (n = {n}, BLOCK = {block});\nhatched: masked off")
     fig.tight_layout()
     plt.show()
 
@@ -321,7 +323,16 @@ for wrong in (torch.ones(5, device=DEVICE), x.to(torch.float64), x.expand(2, 4).
 # * A stopwatch around the call measures how fast Python can *ask*, not how fast the GPU can add.
 # * An error inside a kernel surfaces at some later, innocent line.
 #
-# Here is what the stopwatch shows: the time that Python needs for one call.
+# Here is what the stopwatch shows: the time that Python needs for one call. (What we measure, here
+# and below, is printed with three significant figures. Further digits would change from one run to
+# the next.)
+
+
+def significant(value):
+    """Return *value* as text with three significant figures, such as 4310, 52.1 or 0.980."""
+    rounded = f"{value:.2e}"  # first, since 9.996 has the exponent of 10.0
+    decimals = max(0, 2 - int(rounded.partition("e")[2]))
+    return f"{float(rounded):.{decimals}f}"
 
 
 def host_microseconds(fn, calls=1000):
@@ -338,8 +349,9 @@ def host_microseconds(fn, calls=1000):
 
 if ON_GPU:
     x, y = torch.rand(2, 4096, device=DEVICE)
-    print(f"Python's share of one call: x + y      {host_microseconds(lambda: x + y):5.1f} µs")
-    print(f"                            add(x, y)  {host_microseconds(lambda: add(x, y)):5.1f} µs")
+    print("Python's share of one call:")
+    for name, fn in (("x + y", partial(add_reference, x, y)), ("add(x, y)", partial(add, x, y))):
+        print(f"  {name:9s} {significant(host_microseconds(fn)):>5} µs")
 else:
     print("The interpreter does not queue anything: this experiment needs a GPU.")
 
@@ -459,10 +471,11 @@ def print_table(rows, every=2):
     table = []
     for n in sizes[:-1:every] + sizes[-1:]:
         ours, torchs, copys = (rate[n, p] for p in ("triton", "torch", "copy"))
-        table.append((n, ours, torchs, copys, ours / torchs, ours / copys))
-    headers = ["elements", "triton", "torch", "copy", "triton\n/torch", "triton\n/copy"]
-    print("GB/s, higher is better")
-    print(tabulate(table, headers, floatfmt=("d", ".0f", ".0f", ".0f", ".2f", ".2f")))
+        measured = (ours, torchs, copys, ours / torchs, ours / copys)
+        table.append((n, *map(significant, measured)))
+    headers = ["elements", "triton", "torch", "copy", "/torch", "/copy"]
+    print("GB/s, higher is better; /torch and /copy: triton's ratio to them")
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 
 
 if ON_GPU:
@@ -489,11 +502,13 @@ def plot_rates(rows, launch_ms):
         "torch": {"color": "#d1495b", "marker": "s", "linestyle": "-."},
         "copy": {"color": "#444444", "marker": "", "linestyle": "--"},
     }
-    fig, (ax, below) = plt.subplots(2, 1, figsize=(7, 5.6), sharex=True, height_ratios=[2, 1])
+    labels = {"torch": "torch (best alternative)", "copy": "copy (ceiling)"}
+    panels = {"sharex": True, "height_ratios": [2, 1], "layout": "constrained"}
+    fig, (ax, below) = plt.subplots(2, 1, figsize=(7, 6.6), **panels)
     for provider, style in styles.items():
         mine = [row for row in rows if row[1] == provider]
         sizes = [row[0] for row in mine]
-        label = "copy (ceiling)" if provider == "copy" else provider
+        label = labels.get(provider, provider)
         ax.plot(sizes, [row[3] for row in mine], label=label, markersize=5, **style)
         low, high = [row[4] for row in mine], [row[5] for row in mine]
         ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
@@ -503,9 +518,9 @@ def plot_rates(rows, launch_ms):
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(title=f"Vector addition, fp32, {gpu}", ylabel="GB/s, higher is better")
+    ax.set(title=f"Vector addition in fp32, GB/s\non {gpu}", ylabel="GB/s, higher is better")
     ax.grid(alpha=0.3)
-    ax.legend()
+    ax.legend(loc="lower right")  # where there is nothing: the curves rise from left to right
 
     rate = {(row[0], row[1]): row[3:] for row in rows}
     for other in ("torch", "copy"):
@@ -514,10 +529,12 @@ def plot_rates(rows, launch_ms):
         below.plot(sizes, medians, label=f"triton / {other}", markersize=5, **styles[other])
         below.fill_between(sizes, low, high, color=styles[other]["color"], alpha=0.15, linewidth=0)
     below.axhline(1, color="#888888", linewidth=1)
-    below.set(xlabel="elements", ylabel="ratio")
+    below.set(title="Our rate over those of the others", xlabel="elements", ylabel="ratio")
     below.grid(alpha=0.3)
-    below.legend(ncols=2)
-    fig.tight_layout()
+    low, high = below.get_ylim()
+    below.set_ylim(low, high + 0.5 * (high - low))  # room for the legend
+    below.legend(loc="upper center", ncols=2)
+    fig.align_ylabels()
     plt.show()
 
 
@@ -563,9 +580,11 @@ def print_ratios(rate, pairs):
         ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
         low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
         mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        table.append((name, ratio[low], low, mean, ratio[high], high))
+        least, mean, most = map(significant, (ratio[low], mean, ratio[high]))
+        table.append((name, least, low, mean, most, high))
     headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
-    print(tabulate(table, headers, floatfmt=".2f"))
+    align = {"stralign": "right", "colalign": ["left"]}
+    print(tabulate(table, headers, disable_numparse=True, **align))
 
 
 if ON_GPU:
@@ -573,9 +592,9 @@ if ON_GPU:
     pairs = {f"triton / {other}": ("triton", other) for other in ("torch", "copy")}
     print_ratios(rate, pairs)
     peak = max(median for _, provider, _, median, _, _ in rows if provider == "copy")
-    balance = launch_ms * 1e6 * peak / bytes_moved(1)
-    balance = float(f"{balance:.2g}")  # the launch time is not known to more than two digits
-    print(f"\nLaunch and moving take equally long at about {balance:,.0f} elements")
+    balance = float(significant(launch_ms * 1e6 * peak / bytes_moved(1)))
+    print(f"\nThe empty kernel takes {significant(launch_ms * 1e3)} µs. In this time the fastest")
+    print(f"copy moves as many bytes as the addition of {balance:.0f} elements.")
 else:
     print("No ratios without a GPU.")
 
@@ -594,13 +613,20 @@ def add_with_block(x, y, block):
     return out
 
 
+def print_blocks(rate, n):
+    """Print the rates {block: GB/s} of adding *n* elements, and what they are of the best one."""
+    best = max(rate.values())
+    table = [(b, n // b, significant(r), significant(r / best)) for b, r in rate.items()]
+    headers = ["BLOCK", "programs", "GB/s", "of the best"]
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+
+
 if ON_GPU:
     x, y = torch.rand(2, 2**24, device=DEVICE)
-    calls = {block: partial(add_with_block, x, y, block) for block in (64, 256, 1024, 4096, 16384)}
     n = x.numel()
+    calls = {block: partial(add_with_block, x, y, block) for block in (64, 256, 1024, 4096, 16384)}
     times = measure(calls)
-    table = [(block, n // block, rates(times[block], bytes_moved(n))[0]) for block in calls]
-    print(tabulate(table, ["BLOCK", "programs", "GB/s"], floatfmt=".0f"))
+    print_blocks({block: rates(ms, bytes_moved(n))[0] for block, ms in times.items()}, n)
 else:
     print("Without a GPU there is nothing to compare.")
 

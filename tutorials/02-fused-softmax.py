@@ -46,6 +46,8 @@ if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the 
     accelerator = torch.accelerator.current_accelerator()
     DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)  # the interpreter's inf - inf
+# Large enough to be read on a phone:
+plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
@@ -89,7 +91,15 @@ print("with the maximum:   ", naive_softmax(x)[1].tolist())
 # A kernel is **compute-bound** where its operations take longer than its bytes, as in a product of
 # large matrices, and **memory-bound** where it is the other way round. A GPU can do dozens of
 # operations in the time of 8 bytes, so softmax is memory-bound: time is bytes, and the quotient of
-# the bytes is the speed-up to expect.
+# the bytes is the speed-up to expect. (Such numbers, and all that are measured below, are printed
+# with three significant figures.)
+
+
+def significant(value):
+    """Return *value* as text with three significant figures, such as 4310, 52.1 or 0.980."""
+    rounded = f"{value:.2e}"  # first, since 9.996 has the exponent of 10.0
+    decimals = max(0, 2 - int(rounded.partition("e")[2]))
+    return f"{float(rounded):.{decimals}f}"
 
 
 def expected_speedup(M, N):
@@ -99,7 +109,7 @@ def expected_speedup(M, N):
 
 
 for N in (256, 1024, 12672):
-    print(f"N = {N:5d}: expect a factor of {expected_speedup(4096, N):.3f}")
+    print(f"N = {N:5d}: expect a factor of {significant(expected_speedup(4096, N))}")
 
 # %%
 # A factor of four, whatever the GPU. This also answers **why the naive version is slow when
@@ -139,21 +149,21 @@ def memory_levels():
 
 def draw_memory(levels):
     """Draw the levels as boxes, with the way of a load and of a store between them."""
-    fig, ax = plt.subplots(figsize=(7, 2.8))
+    fig, ax = plt.subplots(figsize=(7, 3.2))
     for i, (name, size, note) in enumerate(levels):
         height = 1.0 - 0.17 * i
         box = {"facecolor": "#cfe3f1" if name == "registers" else "#eeeeee", "edgecolor": "#444444"}
         ax.add_patch(plt.Rectangle((1.5 * i, (1 - height) / 2), 1.0, height, **box))
-        ax.text(1.5 * i + 0.5, 0.5, f"{name}\n{size}", ha="center", va="center", fontsize=11)
-        ax.text(1.5 * i + 0.5, -0.08, note, ha="center", va="top", fontsize=10)
+        ax.text(1.5 * i + 0.5, 0.5, f"{name}\n{size}", ha="center", va="center")
+        ax.text(1.5 * i + 0.5, -0.08, note, ha="center", va="top", fontsize=12)
         if i:
             for y, (start, end) in ((0.62, (-0.48, -0.02)), (0.38, (-0.02, -0.48))):
                 ends = {"xytext": (1.5 * i + start, y), "xy": (1.5 * i + end, y)}
                 ax.annotate("", arrowprops={"arrowstyle": "->"}, **ends)
-    ax.text(1.25, 0.68, "load", ha="center")
-    ax.text(1.25, 0.26, "store", ha="center")
+    ax.text(1.25, 0.67, "load", ha="center", fontsize=12)
+    ax.text(1.25, 0.26, "store", ha="center", fontsize=12)
     ax.set(xlim=(-0.15, 5.65), ylim=(-0.35, 1.05))
-    ax.set_title("What a load and a store pass through (registers and L1: of one multiprocessor)")
+    ax.set_title("What a load and a store pass through\n(registers and L1: of one multiprocessor)")
     ax.axis("off")
     fig.tight_layout()
     plt.show()
@@ -216,7 +226,7 @@ print("softmax_by_rows agrees with PyTorch")
 def draw_rows(M, N, row_stride):
     """Draw the block of each row, with its offsets; the padding is hatched."""
     block = triton.next_power_of_2(N)
-    fig, ax = plt.subplots(figsize=(7, 2.6))
+    fig, ax = plt.subplots(figsize=(7, 3))
     for row in range(M):
         for col in range(block):
             style = (
@@ -225,16 +235,15 @@ def draw_rows(M, N, row_stride):
             ax.add_patch(plt.Rectangle((col, row), 1, 0.8, edgecolor="#444444", **style))
             label = str(row * row_stride + col) if col < N else "−∞"
             back = None if col < N else {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            ax.text(col + 0.5, row + 0.4, label, ha="center", va="center", fontsize=11, bbox=back)
+            ax.text(col + 0.5, row + 0.4, label, ha="center", va="center", bbox=back)
     ax.set(xlim=(-0.1, block + 0.1), ylim=(M, -0.2), xlabel="column")
     ax.set_xticks([i + 0.5 for i in range(block)], range(block))
     ax.set_yticks([i + 0.4 for i in range(M)], [f"row {i}" for i in range(M)])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_title(
-        f"Offsets of each row (N = {N}, row stride = {row_stride}, BLOCK = {block}); "
-        "hatched: padding",
-        fontsize=11,
+        f"Offsets of each row (N = {N}, row stride = {row_stride}, BLOCK = {block});\n"
+        "hatched: padding"
     )
     fig.tight_layout()
     plt.show()
@@ -622,10 +631,11 @@ def print_table(rows, columns):
     for N in columns:
         ours = rate[N, "triton"]
         medians = [rate[N, provider] for provider in steps]
-        table.append((N, *medians, ours / rate[N, "torch"], ours / rate[N, "copy"]))
-    headers = ["N", "step 1", "step 2", "triton", *steps[3:], "triton\n/torch", "triton\n/copy"]
-    print("GB/s, higher is better")
-    print(tabulate(table, headers, floatfmt=("d", *[".0f"] * 5, ".2f", ".2f")))
+        ratios = (ours / rate[N, "torch"], ours / rate[N, "copy"])
+        table.append((N, *map(significant, (*medians, *ratios))))
+    headers = ["N", "step 1", "step 2", "triton", *steps[3:], "/torch", "/copy"]
+    print("GB/s, higher is better; /torch and /copy: triton's ratio to them")
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 
 
 if ON_GPU:
@@ -634,7 +644,7 @@ else:
     print("No table without a GPU.")
 
 # %%
-# And all of them:
+# And all of them. Lines are medians, and bands reach from the 20th to the 80th percentile.
 
 
 def plot_rates(rows):
@@ -649,10 +659,11 @@ def plot_rates(rows):
     }
     labels = {
         "copy": "copy (ceiling)",
+        "torch": "torch (best alternative)",
         "triton, tiles": "step 2: tiles",
         "triton, one row a program": "step 1: one row a program",
     }
-    fig, ax = plt.subplots(figsize=(7, 4.2))
+    fig, ax = plt.subplots(figsize=(7, 5.4), layout="constrained")
     for provider, style in styles.items():
         mine = [row for row in rows if row[2] == provider]
         columns = [row[1] for row in mine]
@@ -667,11 +678,11 @@ def plot_rates(rows):
         )
         ax.fill_between(columns, low, high, color=style["color"], alpha=0.2, linewidth=0)
     gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(title=f"Softmax, fp32, M = {rows[0][0]}, {gpu}", xlabel="N, elements in a row")
+    ax.set(title=f"Softmax of {rows[0][0]} rows in fp32, GB/s\non {gpu}")
+    ax.set(xlabel="N, elements in a row")
     ax.set(ylabel="GB/s, higher is better", ylim=(0, None))
     ax.grid(alpha=0.3)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
-    fig.tight_layout()
+    fig.legend(loc="outside lower center", ncols=2)
     plt.show()
 
 
@@ -717,9 +728,11 @@ def print_ratios(rate, pairs):
         ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
         low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
         mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        table.append((name, ratio[low], low, mean, ratio[high], high))
+        least, mean, most = map(significant, (ratio[low], mean, ratio[high]))
+        table.append((name, least, low, mean, most, high))
     headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
-    print(tabulate(table, headers, floatfmt=".2f"))
+    align = {"stralign": "right", "colalign": ["left"]}
+    print(tabulate(table, headers, disable_numparse=True, **align))
 
 
 if ON_GPU:
@@ -730,8 +743,9 @@ if ON_GPU:
     print_ratios(rate, pairs)
     M, N = rows[-1][:2]
     print(
-        f"\nSpeed-up over the naive version at N = {N}: expected {expected_speedup(M, N):.2f}, "
-        f"reached {rate[N, 'triton'] / rate[N, 'naive']:.2f}"
+        f"\nSpeed-up over the naive version at N = {N}: "
+        f"expected {significant(expected_speedup(M, N))}, "
+        f"reached {significant(rate[N, 'triton'] / rate[N, 'naive'])}"
     )
 else:
     print("No ratios without a GPU.")

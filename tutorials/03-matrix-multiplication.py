@@ -25,6 +25,7 @@ You should know programs, grids, masks and ``tl.constexpr`` (:doc:`01-vector-add
 
 import csv
 import functools
+import itertools
 import math
 import os
 import random
@@ -47,6 +48,8 @@ DEVICE = torch.device("cpu")
 if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
     accelerator = torch.accelerator.current_accelerator()
     DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
+# Large enough to be read on a phone:
+plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
@@ -79,7 +82,8 @@ print(f"{SMS} processors, {SHARED_BYTES} bytes of shared memory, descriptors: {H
 # The product :math:`C = AB` of an M × K and a K × N matrix has M × N elements, each the sum of K
 # products: :math:`c_{mn} = \sum_k a_{mk} b_{kn}`. The reference is one line, as ever. Count before
 # you write: each of the M × N × K products takes a multiplication and an addition, and in the best
-# of all worlds each matrix moves through memory once.
+# of all worlds each matrix moves through memory once. (On this page, what is no whole number by
+# nature is printed with three significant figures.)
 
 
 def matmul_reference(a, b):
@@ -97,11 +101,19 @@ def least_bytes(m, n, k, element_size=2):
     return (m * k + k * n + m * n) * element_size
 
 
+def significant(value):
+    """Return *value* as text with three significant figures, such as 4310, 52.1 or 0.980."""
+    rounded = f"{value:.2e}"  # first, since 9.996 has the exponent of 10.0
+    decimals = max(0, 2 - int(rounded.partition("e")[2]))
+    return f"{float(rounded):.{decimals}f}"
+
+
 counts = []
 for n in (256, 1024, 4096):
     ops, moved = operations(n, n, n), least_bytes(n, n, n)
-    counts.append((n, f"{ops / 1e9:.3g}", f"{moved / 1e6:.3g}", f"{ops / moved:.0f}"))
-print(tabulate(counts, ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]))
+    counts.append((n, *map(significant, (ops / 1e9, moved / 1e6, ops / moved))))
+headers = ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]
+print(tabulate(counts, headers, disable_numparse=True, stralign="right"))
 
 # %%
 # The operations grow with the cube of the size, the bytes with its square. The vector addition
@@ -125,7 +137,7 @@ print(tabulate(counts, ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]))
 
 def draw_tiles():
     """Draw which tiles of A and B one program reads for its tile of C, and in which steps."""
-    fig, axes = plt.subplots(1, 3, figsize=(7, 2.9), width_ratios=[6, 5, 5])
+    fig, axes = plt.subplots(1, 3, figsize=(7, 3))
     titles = ("A: M × K", "B: K × N", "C: M × N")
     shapes = ((4, 6), (6, 5), (4, 5))  # in tiles
     marked = ([(1, k) for k in range(6)], [(k, 3) for k in range(6)], [(1, 3)])
@@ -137,7 +149,7 @@ def draw_tiles():
                 ax.add_patch(plt.Rectangle((column, row), 1, 1, **style))
         for step, (row, column) in enumerate(tiles):
             text = "tile" if len(tiles) == 1 else f"{step}"
-            ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=10)
+            ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=12)
         ax.set(xlim=(-0.1, 6.1), ylim=(6.1, -0.1), title=title, aspect="equal")
         ax.axis("off")
     fig.suptitle("One program: its tile of C, and the step at which it reads each tile", y=0.98)
@@ -206,7 +218,7 @@ def draw_order(group, count=9, size=9):
     rows = {row for row, _ in positions}
     columns = {column for _, column in positions}
     reads = (len(rows) + len(columns)) * size
-    fig, axes = plt.subplots(1, 3, figsize=(7, 2.7))
+    fig, axes = plt.subplots(1, 3, figsize=(7, 3))
     pictures = (
         (f"A: {len(rows) * size} tiles read", lambda row, column: row in rows, "#cfe3f1"),
         (f"B: {len(columns) * size} tiles read", lambda row, column: column in columns, "#f5cdd3"),
@@ -218,10 +230,10 @@ def draw_order(group, count=9, size=9):
                 style = {"facecolor": colour if is_on(row, column) else "white"}
                 ax.add_patch(plt.Rectangle((column, row), 1, 1, edgecolor="#999999", **style))
         ax.set(xlim=(-0.1, size + 0.1), ylim=(size + 0.1, -0.1), aspect="equal")
-        ax.set_title(title, fontsize=11)
+        ax.set_title(title)
         ax.axis("off")
     for program, (row, column) in enumerate(positions):
-        axes[2].text(column + 0.5, row + 0.5, program, ha="center", va="center", fontsize=10)
+        axes[2].text(column + 0.5, row + 0.5, program, ha="center", va="center", fontsize=12)
     order = "row by row" if group == 1 else f"in groups of {group} rows"
     fig.suptitle(f"The first {count} programs {order}: {reads} tiles read", y=0.98)
     fig.tight_layout()
@@ -415,7 +427,8 @@ def autotune_once(n):
     for which in ("first", "second"):
         start = time.perf_counter()
         call()
-        print(f"{which} call: {(time.perf_counter() - start) * 1e3:8.2f} ms")
+        elapsed = time.perf_counter() - start
+        print(f"{which + ' call:':12s} {significant(elapsed * 1e3):>7} ms")
     best = tuned.best_config
     tile = " × ".join(str(best.kwargs[name]) for name in names[:3])
     print(f"{len(configs)} configurations tried; chosen: {tile}, ", end="")
@@ -450,13 +463,13 @@ def draw_waves(ax, bars, title):
     for sm, start, length, label in bars:
         colour = plt.get_cmap("tab10")(int(label[0]))
         ax.barh(sm, length, 0.8, left=start, color=colour, alpha=0.5, edgecolor="#444444")
-        ax.text(start + length / 2, sm, label, ha="center", va="center", fontsize=10)
+        ax.text(start + length / 2, sm, label, ha="center", va="center")
     ax.set(title=title, ylabel="SM", yticks=range(4), xlim=(0, 3.05), ylim=(3.6, -0.6))
 
 
 whole = [(i % 4, i // 4, 1, str(i)) for i in range(8)]
 pieces = [(i, 2, 0.25, f"8{'abcd'[i]}") for i in range(4)]
-fig, axes = plt.subplots(2, 1, figsize=(7, 4.2), sharex=True)
+fig, axes = plt.subplots(2, 1, figsize=(7, 4.6), sharex=True)
 draw_waves(axes[0], [*whole, (0, 2, 1, "8")], "9 tiles on 4 SMs: 3 waves")
 draw_waves(axes[1], [*whole, *pieces], "The last tile cut in four: 2¼ waves, if all goes well")
 axes[1].set_xlabel("time, in large tiles")
@@ -477,8 +490,10 @@ def tile_cost(m, n):
 
 table = []
 for m, n in [(64, 32), (64, 64), (64, 128), (128, 128), (128, 256)]:
-    table.append((f"{m} × {n}", m * n, tile_cost(m, n), f"{tile_cost(m, n) / (m * n):.2f}"))
-print(tabulate(table, ["tile", "products", "cost", "cost of a product"]))
+    cost = tile_cost(m, n)
+    table.append((f"{m} × {n}", m * n, cost, significant(cost / (m * n))))
+headers = ["tile", "products", "cost", "cost of a product"]
+print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 
 # %%
 # With this, the time of a whole product is easily estimated: K columns, times the waves, times the
@@ -506,18 +521,18 @@ def plan_cost(plan, M, N, K):
 
 def draw_estimate(plans, sizes):
     """Draw by size how fast the best of *plans* should be; 100 is large tiles in full waves."""
-    fig, ax = plt.subplots(figsize=(7, 3.6))
+    fig, ax = plt.subplots(figsize=(7, 4.8), layout="constrained")
     fastest = tile_cost(128, 256) / (128 * 256)
     styles = zip(plans.items(), ("#8d6a9f", "#d1495b", "#1b6ca8"), (":", "-.", "-"), strict=True)
     for (name, some), colour, line in styles:
         best = [min(plan_cost(plan, n, n, n) for plan in some) for n in sizes]
         speed = [100 * fastest * n**3 / SMS / cost for n, cost in zip(sizes, best, strict=True)]
         ax.plot(sizes, speed, label=name, color=colour, linestyle=line)
+    ax.axhline(100, label="full waves of 128 × 256 (ceiling)", color="#444444", linestyle="--")
     ax.set(xlabel="M = N", ylabel="estimated speed, %", ylim=(0, 105))
-    ax.set_title(f"Full waves of 128 × 256 are 100 %; {SMS} SMs")
+    ax.set_title(f"Estimated speed in % of full waves, {SMS} SMs")
     ax.grid(alpha=0.3)
-    ax.legend(loc="lower right")
-    fig.tight_layout()
+    fig.legend(loc="outside lower center")
     plt.show()
 
 
@@ -741,9 +756,11 @@ for n in [256, 640, 1024, 1536, 2048, 2176, 3072, 4096]:
     kernel = "descriptors" if plan.descriptors else "pointers"
     schedule = "persistent" if plan.descriptors else "in waves"
     schedule = f"{plan.share} on an SM" if plan.share else schedule
-    table.append((n, tile, cut, f"{tiles / SMS:.2f}", kernel, schedule))
+    table.append((n, tile, cut, significant(tiles / SMS), kernel, schedule))
 print(f"Plans for M = N = K on {SMS} SMs")
-print(tabulate(table, ["size", "tile", "last wave", "waves", "kernel", "programs"]))
+headers = ["size", "tile", "last wave", "waves", "kernel", "programs"]
+align = {"colalign": ["right"] * 4 + ["left"] * 2}
+print(tabulate(table, headers, disable_numparse=True, **align))
 
 # %%
 # Fusing an activation
@@ -987,12 +1004,12 @@ def print_table(rows, sizes):
     table = []
     for n in sizes:
         ours, library, fused, unfused = (rate[n, provider] for provider in PROVIDERS)
-        table.append((n, ours, library, ours / library, fused, unfused, fused / unfused))
-    headers = ["M=N=K", "triton", LIBRARY, f"triton\n/{LIBRARY}"]
+        measured = (ours, library, ours / library, fused, unfused, fused / unfused)
+        table.append((n, *map(significant, measured)))
+    headers = ["M=N=K", "triton", LIBRARY, "ratio"]
     headers += [f"{header}\n+ leaky" for header in headers[1:]]
-    print("TFLOPS, higher is better")
-    formats = ("d", ".3g", ".3g", ".2f", ".3g", ".3g", ".2f")
-    print(tabulate(table, headers, floatfmt=formats))
+    print(f"TFLOPS, higher is better; ratios are triton / {LIBRARY}")
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 
 
 if ON_GPU:
@@ -1002,54 +1019,87 @@ else:
 
 # %%
 # All sizes as a picture. The dashed line is the library: it is what you would call instead, and as
-# close to a ceiling as one can get by measuring.
+# close to a ceiling as one can get by measuring. Bands reach from the 20th to the 80th percentile.
 
 
-STYLES = (
-    {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
-    {"color": "#444444", "marker": "s", "linestyle": "--"},
-)
+STYLES = {
+    PROVIDERS[0]: {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
+    PROVIDERS[1]: {"color": "#444444", "marker": "s", "linestyle": "--"},
+    PROVIDERS[2]: {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
+    PROVIDERS[3]: {"color": "#d1495b", "marker": "^", "linestyle": "-."},
+}
 
 
-def plot_rates(rows, providers, title):
-    """Draw rate over size for two *providers*: medians as lines, p20 to p80 as bands."""
-    fig, ax = plt.subplots(figsize=(7, 4.2))
-    for provider, style in zip(providers, STYLES, strict=True):
+def plot_rates(rows, labels, title):
+    """Draw rate over size: medians as lines, p20 to p80 as bands.
+
+    Args:
+        rows: As ``benchmark`` returns them.
+        labels: {provider to draw: its name in the legend}.
+        title: What was measured.
+    """
+    fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
+    for provider, label in labels.items():
+        style = STYLES[provider]
         mine = [row for row in rows if row[3] == provider]
         sizes = [row[0] for row in mine]
-        ax.plot(sizes, [row[5] for row in mine], label=provider, markersize=4, **style)
+        ax.plot(sizes, [row[5] for row in mine], label=label, markersize=5, **style)
         low, high = [row[6] for row in mine], [row[7] for row in mine]
         ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
     gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(title=f"{title}, {gpu}", xlabel="M = N = K", ylabel="TFLOPS, higher is better")
-    ax.set_ylim(bottom=0)
+    ax.set(title=f"{title}, TFLOPS\non {gpu}", xlabel="M = N = K")
+    ax.set(ylabel="TFLOPS, higher is better", ylim=(0, None))
     ax.grid(alpha=0.3)
-    ax.legend()
-    fig.tight_layout()
+    fig.legend(loc="outside lower center")
     plt.show()
 
 
+PLAIN = {"triton": "triton", LIBRARY: f"{LIBRARY} (ceiling and best alternative)"}
 if ON_GPU:
-    plot_rates(rows, PROVIDERS[:2], "Matrix product, fp16")
+    plot_rates(rows, PLAIN, "Matrix product in fp16")
 else:
     print("No plot without a GPU.")
 
 # %%
-# And with the activation:
+# And with the activation. The ceiling is the library's product alone, without any activation.
 
+FUSED = {
+    PROVIDERS[2]: f"{PROVIDERS[2]}, fused",
+    PROVIDERS[3]: f"{PROVIDERS[3]} (best alternative)",
+    PROVIDERS[1]: f"{PROVIDERS[1]} without leaky_relu (ceiling)",
+}
 if ON_GPU:
-    plot_rates(rows, PROVIDERS[2:], "Matrix product + LeakyReLU, fp16")
+    plot_rates(rows, FUSED, "Matrix product + LeakyReLU in fp16")
 else:
     print("No plot without a GPU.")
 
 # %%
-# What did each idea bring? Here are the plans of this page beside each other, in TFLOPS:
+# What did each idea bring? Here are the plans of this page below each other, at some of the sizes.
+# The last column compares each with the first one, at the largest size.
+
+
+def step_names(rate):
+    """Return the names of this page's plans, in the order in which the page came to them."""
+    return list(dict.fromkeys(name for _, name in rate if name not in PROVIDERS))
+
+
+def print_steps(rate, names, sizes):
+    """Print the rates {(N, provider): TFLOPS} of *names*, and their ratios at the last size."""
+    n, first = sizes[-1], names[0]
+    table = []
+    for name in names:
+        measured = [*(rate[n, name] for n in sizes), rate[n, name] / rate[n, first]]
+        table.append((name, *map(significant, measured)))
+    headers = ["M=N=K", *map(str, sizes), f"/ line 1\nat {n}"]
+    align = {"stralign": "right", "colalign": ["left"]}
+    print("TFLOPS, higher is better")
+    print(tabulate(table, headers, disable_numparse=True, **align))
+
 
 if ON_GPU:
     rate = medians(rows)
-    names = list(dict.fromkeys(row[3] for row in rows if row[3] not in PROVIDERS))
-    table = [[name, *(rate[n, name] for n in STEP_SIZES)] for name in [*names, *PROVIDERS[:2]]]
-    print(tabulate(table, ["M=N=K", *map(str, STEP_SIZES)], floatfmt=".3g"))
+    some = [n for n in STEP_SIZES if n != 1024]
+    print_steps(rate, [*step_names(rate), *PROVIDERS[:2]], some)
 else:
     print("No table without a GPU.")
 
@@ -1066,8 +1116,9 @@ if ON_GPU:
         name: functools.partial(run_plan, plan, a, b)
         for name, plan in steps_of_this_page(n).items()
     }
-    for name, ms in measure(ordered, rounds=10).items():
-        print(f"{n} × {n}, {name:20s} {rates(ms, operations(n, n, n))[0]:.0f} TFLOPS")
+    times = measure(ordered, rounds=10)
+    rate = {(n, name): rates(ms, operations(n, n, n))[0] for name, ms in times.items()}
+    print_steps(rate, step_names(rate), [n])
 else:
     print("No comparison without a GPU.")
 
@@ -1109,15 +1160,21 @@ def print_ratios(rate, pairs):
         ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
         low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
         mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        table.append((name, ratio[low], low, mean, ratio[high], high))
+        least, mean, most = map(significant, (ratio[low], mean, ratio[high]))
+        table.append((name, least, low, mean, most, high))
     headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
-    print(tabulate(table, headers, floatfmt=".2f"))
+    align = {"stralign": "right", "colalign": ["left"]}
+    print(tabulate(table, headers, disable_numparse=True, **align))
 
 
 if ON_GPU:
     name = f"triton / {LIBRARY}"
-    pairs = {name: PROVIDERS[:2], f"{name}, + leaky_relu": PROVIDERS[2:]}
-    print_ratios(medians(rows), pairs)
+    pairs = {name: PROVIDERS[:2], "both + leaky_relu": PROVIDERS[2:]}
+    rate = medians(rows)
+    for before, after in itertools.pairwise(step_names(rate)):
+        pairs[f"step {after[0]} / step {before[0]}"] = after, before
+    pairs[f"triton / step {after[0]}"] = "triton", after
+    print_ratios(rate, pairs)
 else:
     print("No ratios without a GPU.")
 

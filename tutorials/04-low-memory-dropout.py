@@ -44,6 +44,8 @@ DEVICE = torch.device("cpu")
 if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
     accelerator = torch.accelerator.current_accelerator()
     DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
+# Large enough to be read on a phone:
+plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
 print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
@@ -197,13 +199,13 @@ def print_rows(*rows):
         if values.dtype == torch.bool:
             table.append([name, *("keep" if v else "-" for v in values.tolist())])
         else:
-            table.append([name, *(f"{v:.2f}" for v in values.tolist())])
+            table.append([name, *(f"{v:g}" for v in values.tolist())])
     align = ["left"] + ["right"] * values.numel()
     print(tabulate(table, disable_numparse=True, colalign=align, tablefmt="plain"))
 
 
 torch.manual_seed(0)
-x = torch.randn(8, device=DEVICE)
+x = torch.arange(1.0, 9.0, device=DEVICE)
 x_keep = draw_mask(x, 0.5)
 print_rows(("input", x), ("mask", x_keep), ("output", dropout(x, x_keep, 0.5)))
 
@@ -369,9 +371,9 @@ def neighbours(i, block):
 
 def draw_rules(rules, blocks, n=16):
     """Draw which counter and word each of *n* elements gets, one row a rule and block size."""
-    colours = ["#cfe3f1", "#f7d9b5", "#d4ecc4", "#e6cdea"]
-    cell = {"ha": "center", "va": "center", "fontsize": 10}
-    fig, ax = plt.subplots(figsize=(7, 2.7))
+    colours = ["#ffffff", "#cfe3f1", "#f4b183", "#8fb996"]
+    cell = {"ha": "center", "va": "center", "fontsize": 12}
+    fig, ax = plt.subplots(figsize=(7, 4))
     for row, (rule, block) in enumerate((rule, block) for rule in rules for block in blocks):
         top = row + 0.4 * (row // len(blocks))
         for i in range(n):
@@ -381,8 +383,9 @@ def draw_rules(rules, blocks, n=16):
             ax.text(i + 0.5, top + 0.42, f"{counter}.{word}", **cell)
         for edge in range(0, n + 1, block):
             ax.plot([edge, edge], [top - 0.06, top + 0.86], color="black", linewidth=2.5)
-        ax.text(-0.3, top + 0.42, f"{rule.__name__}, blocks of {block}", **cell | {"ha": "right"})
-    ax.set(xlim=(-6, n + 0.1), ylim=(top + 1, -0.9))
+        name = f"{rule.__name__},\nblocks of {block}"
+        ax.text(-0.3, top + 0.42, name, **cell | {"ha": "right"})
+    ax.set(xlim=(-4.2, n + 0.1), ylim=(top + 1, -0.9))
     for i in range(n):
         ax.text(i + 0.5, -0.5, str(i), **cell)
     ax.text(-0.3, -0.5, "element", **cell | {"ha": "right"})
@@ -513,7 +516,7 @@ def seeded_dropout(x, p, seed):
 #
 # One seed gives one mask, each time; another seed gives another mask:
 
-x = torch.randn(8, device=DEVICE)
+x = torch.arange(1.0, 9.0, device=DEVICE)
 print_rows(
     ("input", x),
     ("mask, seed 123", seeded_dropout(torch.ones_like(x), 0.5, seed=123) > 0),
@@ -528,16 +531,16 @@ print_rows(
 # words are written as fractions of 2³².
 
 
-def draw_philox(seed, p, counters=3):
+def draw_philox(seed, p, counters=2):
     """Draw the way from counters to words to elements that are kept (or dropped: hatched)."""
     words = torch.stack(philox(seed, torch.arange(counters)), dim=1).tolist()
-    fig, ax = plt.subplots(figsize=(7, 3.5))
-    style = {"ha": "center", "va": "center", "fontsize": 10}
+    fig, ax = plt.subplots(figsize=(7, 4))
+    style = {"ha": "center", "va": "center", "fontsize": 13}
 
     def box(left, top, width, text, **face):
         face = {"facecolor": "white", "edgecolor": "#444444"} | face
         ax.add_patch(plt.Rectangle((left + 0.04, top), width - 0.08, 0.8, **face))
-        back = {"facecolor": face["facecolor"], "edgecolor": "none", "pad": 1}
+        back = {"facecolor": face["facecolor"], "edgecolor": "none", "pad": 0}
         ax.text(left + width / 2, top + 0.41, text, bbox=back, **style)
 
     def arrow(x, top):
@@ -557,11 +560,11 @@ def draw_philox(seed, p, counters=3):
                 box(left + i, 4.2, 1, "keep", facecolor="#d4ecc4")
             else:
                 box(left + i, 4.2, 1, "drop", facecolor="#eeeeee", hatch="////")
-            ax.text(left + i + 0.5, 5.4, f"x[{4 * c + i}]", **style)
+            ax.text(left + i + 0.5, 5.4, str(4 * c + i), **style)
     labels = {0.4: "i // 4", 1.8: "ten rounds", 3.2: "word / 2³²", 4.6: f"≥ {p}?", 5.4: "element i"}
     for top, label in labels.items():
         ax.text(-0.2, top, label, **style | {"ha": "right"})
-    ax.set(xlim=(-2.2, 4.3 * counters - 0.2), ylim=(5.8, -0.2))
+    ax.set(xlim=(-2.4, 4.3 * counters - 0.2), ylim=(5.8, -0.2))
     ax.set_title("From counters to words to elements that are kept")
     ax.axis("off")
     fig.tight_layout()
@@ -653,6 +656,13 @@ print("Both gradients are right")
 # seeds agree. One of the tables is printed; all of them are checked.
 
 
+def significant(value):
+    """Return *value* as text with three significant figures, such as 4310, 52.1 or 0.980."""
+    rounded = f"{value:.2e}"  # first, since 9.996 has the exponent of 10.0
+    decimals = max(0, 2 - int(rounded.partition("e")[2]))
+    return f"{float(rounded):.{decimals}f}"
+
+
 def count_kept(n, p):
     """Return rows: what is counted, of how many, how many, how many expected, deviations."""
     ones = torch.ones(n, device=DEVICE)
@@ -668,13 +678,20 @@ def count_kept(n, p):
     return rows
 
 
+def print_counts(rows, p):
+    """Print what ``count_kept`` has counted."""
+    table = [(*row[:3], f"{row[3]:.0f}", significant(row[4])) for row in rows]
+    headers = [f"p = {p}", "of", "counted", "expected", "deviations"]
+    align = {"stralign": "right", "colalign": ["left"]}
+    print(tabulate(table, headers, disable_numparse=True, **align))
+
+
 for p in (0.01, 0.25, 0.5, 0.9):
     rows = count_kept(2**24 if ON_GPU else 2**14, p)
     for name, *_, deviations in rows:
         assert abs(deviations) < 5, f"p={p}, {name}: {deviations:.1f} standard deviations off"
     if p == 0.25:
-        headers = [f"p = {p}", "of", "counted", "expected", "deviations"]
-        print(tabulate(rows, headers, floatfmt=("", "d", "d", ".0f", "+.2f")))
+        print_counts(rows, p)
 
 # %%
 # Finally, what the launcher refuses. The second case would go wrong quietly: the kernel would
@@ -727,11 +744,25 @@ layer_fns = {
     "torch": lambda x, layer: functional.dropout(x, 0.5),
     "mask": lambda x, layer: dropout(x, draw_mask(x, 0.5), 0.5),
 }
+
+
+def print_memory(rows):
+    """Print rows (layers, dropout, bytes kept, bytes at the peak), and the ratios of the peaks."""
+    peaks = {(layers, name): peak for layers, name, _, peak in rows}
+    table = []
+    for layers, name, kept, peak in rows:
+        measured = (kept, peak, peak / peaks[layers, "seeded"])
+        table.append((layers, name, *map(significant, measured)))
+    headers = ["layers", "dropout", "kept for\nbackward", "peak, forward\n+ backward",
+               "peak\n/ seeded"]  # fmt: skip
+    print("GPU memory in bytes for each element of an fp32 tensor, lower is better")
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+
+
 if ON_GPU:
-    rows = [[n, name, *measure_memory(fn, n)] for n in (1, 8) for name, fn in layer_fns.items()]
-    headers = ["layers", "dropout", "kept for backward", "peak, forward + backward"]
-    print("GPU memory in bytes for each element of an fp32 tensor")
-    print(tabulate(rows, headers, floatfmt=".2f"))
+    print_memory(
+        [(n, name, *measure_memory(fn, n)) for n in (1, 8) for name, fn in layer_fns.items()]
+    )
 else:
     print("Without a GPU there is no GPU memory to measure.")
 
@@ -821,11 +852,11 @@ def print_table(rows, every=2):
     table = []
     for n in sorted({n for n, _ in rate})[::every]:
         ours, one, torchs, masks, copys = (rate[n, provider] for provider in STYLES)
-        table.append((n, ours, one, torchs, masks, copys, ours / torchs, ours / copys))
-    headers = ["elements", "triton", "one sample\na call", "torch", "mask", "copy",
-               "triton\n/torch", "triton\n/copy"]  # fmt: skip
-    print("GB/s, higher is better")
-    print(tabulate(table, headers, floatfmt=("d", *[".0f"] * 5, ".2f", ".2f")))
+        measured = (ours, one, torchs, masks, copys, ours / torchs, ours / copys)
+        table.append((n, *map(significant, measured)))
+    headers = ["size", "triton", "one a\ncall", "torch", "mask", "copy", "/torch", "/copy"]
+    print("GB/s, higher is better; /torch and /copy: triton's ratio to them")
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 
 
 STYLES = {
@@ -846,23 +877,25 @@ else:
 
 def plot_rates(rows):
     """Draw rate over size: medians as lines, the spread from p20 to p80 as bands."""
-    fig, ax = plt.subplots(figsize=(7, 4.2))
+    labels = {
+        "torch": "torch (best alternative)",
+        "mask": "mask (already drawn)",
+        "copy": "copy (ceiling)",
+    }
+    fig, ax = plt.subplots(figsize=(7, 5.4), layout="constrained")
     for provider, style in STYLES.items():
         mine = [row for row in rows if row[1] == provider]
         sizes = [row[0] for row in mine]
-        label = "copy (ceiling)" if provider == "copy" else provider
+        label = labels.get(provider, provider)
         ax.plot(sizes, [row[3] for row in mine], label=label, markersize=5, **style)
         low, high = [row[4] for row in mine], [row[5] for row in mine]
         ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
     ax.set_xscale("log", base=2)
     gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(
-        title=f"Dropout, fp32, p = 0.5, {gpu}", xlabel="elements", ylabel="GB/s, higher is better"
-    )
-    ax.set_ylim(bottom=0)
+    ax.set(title=f"Dropout in fp32, p = 0.5, GB/s\non {gpu}", xlabel="elements")
+    ax.set(ylabel="GB/s, higher is better", ylim=(0, None))
     ax.grid(alpha=0.3)
-    ax.legend()
-    fig.tight_layout()
+    fig.legend(loc="outside lower center", ncols=2)
     plt.show()
 
 
@@ -907,15 +940,17 @@ def print_ratios(rate, pairs):
         ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
         low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
         mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        table.append((name, ratio[low], low, mean, ratio[high], high))
+        least, mean, most = map(significant, (ratio[low], mean, ratio[high]))
+        table.append((name, least, low, mean, most, high))
     headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
-    print(tabulate(table, headers, floatfmt=".2f"))
+    align = {"stralign": "right", "colalign": ["left"]}
+    print(tabulate(table, headers, disable_numparse=True, **align))
 
 
 if ON_GPU:
     rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
     pairs = {f"triton / {other}": ("triton", other) for other in ("torch", "mask", "copy")}
-    pairs["triton / one sample a call"] = "triton", "triton, one sample a call"
+    pairs["triton / one a call"] = "triton", "triton, one sample a call"
     print_ratios(rate, pairs)
     print("\nFrom 2^24 elements on:")
     print_ratios({(n, who): r for (n, who), r in rate.items() if n >= 2**24}, pairs)
