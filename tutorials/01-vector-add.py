@@ -203,6 +203,7 @@ print("with a mask,    behind the end:", buffer[21:].tolist())
 # %%
 # The kernel without a mask wrote three elements that nobody gave it. Such a bug often goes
 # unnoticed for a long time, until the memory behind the vector belongs to something important.
+# :doc:`/programming-guide/chapter-3/debugging` shows how to find it, and other bugs of kernels.
 #
 # Compile time and run time
 # -------------------------
@@ -415,6 +416,9 @@ def rates(ms, n_bytes):
 # ``triton.testing.do_bench`` is such a loop, ready made, for one function at a time. It empties the
 # cache by writing, and needs one line where this needs twenty; for a quick look it is the right
 # tool, and the solutions to the exercises use it.
+#
+# :doc:`/programming-guide/chapter-4/measuring` takes our loop apart: it makes the mistakes on
+# purpose, and measures what each of them costs.
 #
 # The result is a *rate*, in GB/s (10⁹ bytes per second): bytes that have to be moved, over time.
 #

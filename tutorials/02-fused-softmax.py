@@ -556,7 +556,8 @@ for wrong in ([1.0], torch.ones(2, 2, device=DEVICE).double(), torch.ones(3, dev
 # the naive version. The kernels of steps 1 and 2 take part at some lengths, to show what each step
 # brought. The ceiling is a copy of the matrix: it reads and writes as much as a fused softmax has
 # to. All rates count these bytes, ``2 * M * N * 4``, also for those who move more. The loop that
-# measures is that of :doc:`01-vector-add`.
+# measures is that of :doc:`01-vector-add`, and :doc:`/programming-guide/chapter-4/measuring` takes
+# it apart.
 
 
 def measure(calls, rounds=40):

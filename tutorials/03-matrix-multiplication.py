@@ -907,7 +907,8 @@ for wrong in (b.double(), b.to(torch.float32), b[0], a, b.cpu().numpy()):
 # plans that this page went through on its way are timed as well, to see what each idea brought.
 #
 # As on the pages before, events take the time on the GPU, every call starts with a cold L2 cache,
-# and all take turns, in a new order each time.
+# and all take turns, in a new order each time: :doc:`/programming-guide/chapter-4/measuring` shows
+# what goes wrong otherwise.
 
 
 def measure(calls, rounds=40):

@@ -784,7 +784,8 @@ else:
 # ``copy``
 #     ``out.copy_(x)`` moves the same 8 bytes and computes nothing: the ceiling.
 #
-# The loop that measures is that of :doc:`01-vector-add`. (The largest tensors need several
+# The loop that measures is that of :doc:`01-vector-add`, and
+# :doc:`/programming-guide/chapter-4/measuring` takes it apart. (The largest tensors need several
 # gigabytes. On a GPU with less memory, shorten the list of sizes.)
 
 
