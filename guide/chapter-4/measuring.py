@@ -664,8 +664,7 @@ def plot_spread(timings, rows):
     }
     for name, (value, line, color) in marks.items():
         ax.axvline(value.item(), linestyle=line, color=color, linewidth=2, label=name or None)
-    ax.set(xlabel="µs", ylabel="timings")
-    ax.set_title(f"{len(timings)} timings in µs, {GPU_NAME}")
+    ax.set(xlabel="µs", ylabel="timings", title=f"{len(timings)} timings")
     ax.legend(fontsize=9)
     lines = {
         "median, quiet": ("quiet", 1, "o-", "#1b6ca8"),
@@ -675,12 +674,15 @@ def plot_spread(timings, rows):
     }
     for label, (name, column, style, color) in lines.items():
         right.plot(COUNTS, [row[column] for row in rows[name]], style, color=color, label=label)
-    right.set(xscale="log", xlabel="timings used", ylabel="width, %", ylim=0)
+    right.set(xscale="log", xlabel="timings used", title="Scatter of the result")
+    right.set(yscale="log", ylabel="width, %")
+    right.set_ylim(top=30 * right.get_ylim()[1])  # room for the legend
+    right.yaxis.set_major_formatter("{x:g}")
     right.set_xticks(COUNTS, COUNTS)
     right.minorticks_off()
-    right.set_title("Scatter of the result")
     right.grid(alpha=0.3)
     right.legend(fontsize=9)
+    fig.suptitle(f"One kernel, again and again, µs, {GPU_NAME}")
     fig.tight_layout()
     plt.show()
 
@@ -1177,9 +1179,9 @@ def plot_roofline(bandwidth, peaks, points, title):
     styles = {
         "fma": ("o-", "#1b6ca8", "multiply-adds, fp32"),
         "add": ("s", "#d1495b", "vector addition"),
-        "add, hot cache": ("P", "#d1495b", "the same, hot cache"),
+        "add, hot cache": ("x", "#d1495b", "the same, hot cache"),
         "softmax": ("D", "#8d6a9f", "softmax"),
-        "fp16 product": ("^:", "#2e7d32", "fp16 matrix products"),
+        "fp16 product": ("^:", "#2e7d32", "fp16 products, 128 to 8192"),
     }
     for provider, (style, color, name) in styles.items():
         mine = [(row[0] / row[1], row[4]) for row in points if row[2] == provider]
