@@ -82,7 +82,7 @@ print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 @triton.jit(do_not_specialize=["M", "N", "K"])  # one compiled kernel serves all shapes
 def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BUG: tl.constexpr, TILE: tl.constexpr):
-    """Compute *C* = *A* *B*, stored row by row; each program takes every so manieth tile."""
+    """Compute *C* = *A* *B*, all row by row; a program computes every n-th of the tiles."""
     across = tl.cdiv(N, TILE)
     tiles = tl.cdiv(M, TILE) * across
     a_stride = K
@@ -178,8 +178,9 @@ draw_errors({f'bug = "{bug}"': errors for bug, errors in maps.items() if bug != 
 #   that does not show. A wrong stride.
 # * **The first tile of each program is right** (there were four programs), and all later ones are
 #   wrong. Something is carried over from tile to tile: the accumulator is not set to zero again.
-# * **Everything is wrong.** Then it is not the place that matters, but the sum. Whether it is the
-#   mask, the type of the accumulator or the loop is decided by another experiment: other shapes.
+# * **Everything is wrong** (but for a few elements that are right by chance). Then it is not the
+#   place that matters, but the sum. Whether it is the mask, the type of the accumulator or the loop
+#   is decided by another experiment: other shapes.
 #
 # That experiment is a table. One shape at a time leaves something out: a remainder in one
 # dimension, the second tile, the second step of the loop. A bug that comes and goes with one column
@@ -202,7 +203,7 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 # ``"mask"`` fails if and only if K leaves a remainder: it reads past the end of each row, which is
 # the beginning of the next one.
 #
-# The patterns that we have met more than once:
+# Patterns and their likely causes:
 #
 # ========================================== ====================================================
 # what the map shows                         what to suspect
@@ -220,7 +221,7 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 # everything from element 2³¹ on             offsets that need 64 bits
 # NaN where the reference has numbers        a row that is masked off altogether, as in ∞ - ∞;
 #                                            0 · NaN from memory read without a mask
-# another pattern with each run              a race, or memory that nobody initialised
+# another pattern with each run              a race, or memory that nobody initialized
 # ========================================== ====================================================
 #
 # Experiments in a process of their own
@@ -259,6 +260,12 @@ def compose(main, *others):
     ]
     imports = [IMPORTS, WITH_TORCH] if "torch." in "".join(sources) else [IMPORTS]
     return "\n\n".join([*imports, *sources, f"{main.__name__}()\n"])
+
+
+# %%
+# What a process prints can be long, and differs from run to run in places that do not matter. What
+# we show goes through ``tidy`` first: it drops lines and shortens them, and adds nothing but the
+# source of a line that is only named.
 
 
 def tidy(text, script, keep="", fold=False):
@@ -435,7 +442,7 @@ run(refused, CONSTANTS, *FAULTY)
 # %%
 # How to read such a message:
 #
-# * ``at 2:14`` is line 2, column 14 **of the kernel**, counted from its ``def``, and not of the
+# * ``at 3:14`` is line 3, column 14 **of the kernel**, counted from its ``def``, and not of the
 #   file. The listing ends with that line, and ``^`` marks the place.
 # * The last line says what is wrong in the words of the compiler. Sometimes it is the name of a
 #   Python exception that was raised inside of it.
@@ -751,7 +758,7 @@ else:
 # * **One line can come several times.** If a block has fewer elements than the program has threads,
 #   some threads hold the same element, and each prints it. A scalar is held by all of them.
 # * **The order is that of the threads**, not that of your program, and the lines come when the GPU
-#   is waited for. In a notebook, look for them in the terminal in which it was started.
+#   is waited for. In a notebook they may come out in the terminal in which it was started.
 # * **It changes the kernel.** Printing costs registers and time, and keeps values alive that might
 #   have been optimized away. A race may disappear while you watch it.
 #
@@ -1004,7 +1011,7 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
 # What a race looks like:
 #
 # * **The result differs from run to run**, on the same input. Nothing else does that, except memory
-#   that nobody initialised. (Sums by ``tl.atomic_add`` also differ in their last digits, as the
+#   that nobody initialized. (Sums by ``tl.atomic_add`` also differ in their last digits, as the
 #   order of the additions changes. Whole numbers as input tell the two apart.)
 # * **Small cases can be right by luck**, or wrong in the same way each time. It takes more programs
 #   than the GPU can run at once to bring out the differences; a test should have that many, and
@@ -1249,8 +1256,8 @@ run(dots, dot_kernel)
 # ``wgmma``, ``mma`` and ``v_mfma`` are matrix instructions, and the numbers in their names are the
 # shape of the product that one of them computes, for a warp or for four. An ``fma`` is one
 # multiplication in each thread. So fp32 with ``input_precision="ieee"`` bypasses the tensor cores
-# of this NVIDIA GPU, and the kernel is slower by far. And a tile of 32 is too small for the largest
-# of the instructions.
+# of this NVIDIA GPU, and takes many more instructions. And a tile of 32 is too small for the
+# largest of the instructions.
 #
 # Registers and spills
 # ~~~~~~~~~~~~~~~~~~~~
@@ -1280,7 +1287,7 @@ def registers(cases):
 
 
 if ON_GPU:
-    rows = registers([(2**10, 4), (2**13, 4), (2**15, 4), (2**15, 32)])
+    rows = registers([(2**10, 4), (2**13, 4), (2**15, 4), (2**15, 16)])
     headers = [
         "BLOCK",
         "warps",
@@ -1307,23 +1314,24 @@ else:
 #
 # A program can also be slow because it compiles. Triton keeps one kernel for each combination of
 # types, compile-time constants, and those properties of the arguments that it uses. A listener is
-# told about each. Which of these values of ``n`` share a kernel?
+# told about each. Which of these numbers of columns share a kernel?
 
 
 def listener(src, cache_hit, **_):
-    """Print how ``n``, the fourth argument, entered the kernel that is being compiled."""
-    divisible = ["tt.divisibility", 16] in (src.attrs or {}).get((3,), [])
-    value = f" = {src.constants[3,]}" if (3,) in src.constants else ""
-    how = "  divisible by 16" if divisible else ""
-    print(f"    new kernel, n: {src.signature['n']}{value}{how}")
+    """Print how ``columns``, the third argument, went into a kernel that is compiled or found."""
+    divisible = ["tt.divisibility", 16] in src.attrs.get((2,), [])
+    value = f" = {src.constants[2,]}" if (2,) in src.constants else ""
+    how = ", divisible by 16" if divisible else ""
+    where = "found on disk" if cache_hit else "compiled"
+    print(f"    a kernel is {where}, columns: {src.signature['columns']}{value}{how}")
 
 
 if ON_GPU:
     triton.knobs.compilation.listener = listener
     x = torch.zeros(2**12, device=DEVICE)
     for n in (1000, 1001, 1024, 2048, 1, 2**32):
-        print("n =", n)
-        scale_kernel[(1,)](x, x, 2.0, n, BLOCK=1024)
+        print(f"{n} columns")
+        copy_row_kernel[(1,)](x, x, n, 4096, BLOCK=1024)
     triton.knobs.compilation.listener = None
 else:
     print("The interpreter compiles nothing: this experiment needs a GPU.")
