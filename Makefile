@@ -38,6 +38,10 @@ else
   LINT   := .venv/tried-actionlint
 endif
 
+# Pages that people write; the others are generated.
+PAGES    := $(filter-out docs/programming-guide/chapter-3/% docs/programming-guide/chapter-4/%,$(wildcard \
+  docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst docs/programming-guide/*/*.rst docs/python-api/*.rst))
+
 SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
 
@@ -109,8 +113,8 @@ build/matrix/triton-%: | $(RENDER)
 lint: $(TEST) $(LINT) ## run the linters alone
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m sphinxlint --enable all --disable line-too-long docs/*.rst docs/getting-started/*.rst docs/programming-guide docs/python-api README.md
-	$(PY) -m codespell_lib benchmarks conf.py docs gallery_recorder README.md tests tutorials
+	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md
+	$(PY) -m codespell_lib benchmarks conf.py docs gallery_recorder guide README.md tests tutorials
 	@PATH="$(dir $(PY)):$$PATH" zizmor --offline --no-progress --quiet .github/workflows
 	@PATH="$(dir $(PY)):$$PATH"; if command -v actionlint >/dev/null; then actionlint; \
 	  elif [ -n "$$GITHUB_ACTIONS" ]; then echo "actionlint is missing: see .venv/tried-actionlint"; exit 1; \
@@ -126,7 +130,7 @@ serve: html ## build the site and serve it on this machine: PORT=8000
 	$(PY) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)
 
 clean: ## delete everything that was built; recordings stay
-	rm -rf build docs/getting-started/tutorials docs/gen_modules
+	rm -rf build docs/getting-started/tutorials docs/programming-guide/chapter-[34] docs/gen_modules
 
 # --- the checkout's own environment --------------------------------------------------------------
 

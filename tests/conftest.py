@@ -6,6 +6,8 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,12 +24,26 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
 
 
+@contextmanager
+def _lock() -> Iterator[None]:
+    """One of pytest-xdist's workers builds, the others wait."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with open(ROOT / "build" / "site.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def only_builder() -> Iterator[None]:
+    """During the test no other builds the site; ask for `site` before it."""
+    with _lock():
+        yield
+
+
 @pytest.fixture(scope="session")
 def site() -> Path:
     """The folder of the site, built now; without changes since the last build that is quick."""
-    (ROOT / "build").mkdir(exist_ok=True)
-    with open(ROOT / "build" / "site.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one of pytest-xdist's workers builds, the others wait
+    with _lock():
         made = subprocess.run(
             ["make", "html", f"PYTHON={sys.executable}"],
             cwd=ROOT,

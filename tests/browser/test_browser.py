@@ -15,15 +15,16 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from gallery_recorder import versions
+from tests.galleries import FILES, PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENSHOTS = ROOT / "build" / "screenshots"
 GALLERY = "getting-started/tutorials"
 FIRST = f"{GALLERY}/01-vector-add.html"
 NEW_PAGE = "new-page.html"
-TUTORIALS = [
-    f"{GALLERY}/{path.stem}.html" for path in sorted((ROOT / "tutorials").glob("[0-9]*.py"))
-]
+#: The tutorials, without the solutions to their exercises, and the chapters that execute code.
+TUTORIALS = [f"{page}.html" for page in PAGES.values() if re.fullmatch(f"{GALLERY}/[^/]+", page)]
+CHAPTERS = [f"{page}.html" for page in PAGES.values() if page.startswith("programming-guide/")]
 #: One page of each kind, and every tutorial.
 KINDS = [
     "index.html",
@@ -33,7 +34,13 @@ KINDS = [
     "search.html",
     "genindex.html",
     f"{GALLERY}/index.html",
+    "programming-guide/chapter-1/introduction.html",
+    "python-api/triton.html",
+    "performance.html",
+    "faults.html",
+    "scale.html",
     *TUTORIALS,
+    *CHAPTERS,
 ]
 WIDTHS = (360, 1280, 1920)
 #: Bytes of a first visit: all, and scripts.
@@ -116,7 +123,7 @@ def test_axe_finds_nothing_serious(page: Page, address: str, scheme: str, rules:
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.parametrize("name", TUTORIALS)
+@pytest.mark.parametrize("name", [*TUTORIALS, *CHAPTERS])
 def test_a_first_visit_is_light(page: Page, address: str, name: str) -> None:
     answers = []
     page.on("response", lambda answer: answers.append(answer))
@@ -237,7 +244,7 @@ def test_copied_commands_have_no_prompt(page: Page, address: str) -> None:
         assert not [line for line in lines if line.startswith(("$", ">>>"))]
 
 
-@pytest.mark.parametrize("name", TUTORIALS)
+@pytest.mark.parametrize("name", [*TUTORIALS, *CHAPTERS])
 def test_downloads(page: Page, address: str, tmp_path: Path, name: str) -> None:
     page.goto(f"{address}stable/{name}")
     kinds = set()
@@ -249,8 +256,7 @@ def test_downloads(page: Page, address: str, tmp_path: Path, name: str) -> None:
         kinds.add(file.suffix)
         match file.suffix:
             case ".py":
-                original = ROOT / "tutorials" / f"{Path(name).stem}.py"
-                assert file.read_text() == original.read_text()
+                assert file.read_text() == FILES[Path(name).stem].path.read_text()
             case ".ipynb":
                 notebook = nbformat.read(file, as_version=4)
                 nbformat.validate(notebook)
