@@ -256,8 +256,8 @@ else:
 
 # %%
 # As long as reading is over sooner than Python has queued the rest, the number depends on how
-# fast Python is, and it would be another one on another day. From some point on it stays the
-# same: now it is the kernel's.
+# fast Python is, and it would be another one on another day. From some point on it hardly changes
+# any more: now it is the kernel's.
 #
 # **The remedy**: events, and before them enough work to keep the GPU busy for longer than Python
 # needs. Our loop reads 512 MiB, twice. (What the GPU reads meanwhile is no accident; see section
@@ -426,6 +426,7 @@ def plot_cache(rows):
         ax.fill_between(mebibytes, low, high, color=color, alpha=0.2, linewidth=0)
     ax.axvline(L2_BYTES / 2**20, color="#444444", linestyle="--", label="size of the L2 cache")
     ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.set(xlabel="MiB moved by a call", ylabel="GB/s, higher is better", ylim=0)
     ax.set_title(f"Vector addition, hot and cold cache, GB/s, {GPU_NAME}")
     ax.grid(alpha=0.3)
@@ -522,24 +523,24 @@ else:
 # 4. One timing is none
 # ---------------------
 #
-# **The mistake**: believing one number. Here are two thousand, of one kernel on the same data.
-# Then two thousand more while a neighbour disturbs: in one round of twenty, somebody else's
-# kernel starts at the same time, on another stream. Such neighbours are other processes, a
+# **The mistake**: believing one number. Here are two thousand, of one kernel on the same data. In
+# turns with them, two thousand more with a neighbour: in one round of twenty, somebody else's
+# kernel begins at the same time, on another stream. Such neighbours are other processes, a
 # display, a forgotten notebook.
 
 
-def with_neighbour(share=0.05):
-    """Return what has to go before a measurement in which a neighbour turns up now and then."""
+def with_neighbour(call, share=0.05):
+    """Return a function that calls *call*, now and then beside a kernel on another stream."""
     stream = gpu.Stream()
 
-    def before():
-        read_other()
+    def both():
         if random.random() < share:
-            stream.wait_stream(gpu.current_stream())  # begins when the reading is over
+            stream.wait_stream(gpu.current_stream())  # it begins when this one has got here
             with gpu.stream(stream):
-                other[: 2**25].zero_()
+                other.zero_()
+        call()
 
-    return before
+    return both
 
 
 def summary(timings):
@@ -558,8 +559,8 @@ def summary(timings):
 
 if ON_GPU:
     call = partial(add, *vectors(2**20))
-    timings = 1e3 * measure({"add": call}, 2000)["add"].double()
-    disturbed = 1e3 * measure({"add": call}, 2000, with_neighbour())["add"].double()
+    found = measure({"quiet": call, "disturbed": with_neighbour(call)}, 2000)
+    timings, disturbed = (1e3 * found[name].double() for name in ("quiet", "disturbed"))
     quiet, loud = summary(timings), summary(disturbed)
     print("Of 2000 timings, µs")
     show(
@@ -693,9 +694,11 @@ else:
     print("No plot without a GPU.")
 
 # %%
-# More timings help, but slowly: four times as many for half the scatter, if they are independent.
-# With a neighbour the mean needs many more of them than the median, and even then it has moved.
-# The width at the number of timings that you take is the smallest difference that you can claim.
+# More timings help, but slowly: four times as many for half the scatter of a median or mean, if
+# they are independent. (A minimum need not get steadier at all, since it hangs on the rarest
+# event.) Where a neighbour disturbs, the mean needs many more of them than the median, and has
+# moved besides. The width at the number of timings that you take is the smallest difference that
+# you can claim.
 #
 # **The remedy**: many timings, their median, and p20 and p80 beside it. If the mean is far from
 # the median, find out who the neighbour is.
@@ -742,9 +745,9 @@ if ON_GPU:
     table = []
     for name, (call, rounds) in kernels.items():
         for title, how in (("first A, then B", one_by_one), ("in random turns", in_turns)):
-            found = a_over_a(how, call, rounds, 7)
+            found = a_over_a(how, call, rounds, 5)
             table.append((name, title, min(found), statistics.median(found), max(found)))
-    print("Time of A over time of A, seven times")
+    print("Time of A over time of A, five times")
     show(table, ["kernel", "measured", "lowest", "median", "highest"])
 else:
     print(NO_GPU)
@@ -811,18 +814,15 @@ if ON_GPU:
         call()
         gpu.synchronize()
         time.sleep(0.7)
-        idle = sensors()
         watched[numbers] = [
             (at, matmul_flops(n) / ms / 1e9, clock, power)
             for at, ms, clock, power in watch(call, 2.2)
         ]
         last = watched[numbers][-len(watched[numbers]) // 3 :]
         table.append((numbers, *(statistics.median(row[i] for row in last) for i in (1, 2, 3))))
-    if math.isnan(idle[0]):
-        print("Clock and power cannot be read here; is nvidia-ml-py installed?")
-    else:
-        print(f"At rest: {idle[0]:.0f} MHz, {idle[1]:.0f} W")
-    print("In the last third of the time:")
+    if math.isnan(sensors()[0]):
+        print("Clock and power cannot be read here. Is nvidia-ml-py installed?")
+    print("In the last third of the time")
     show(table, ["product of", "TFLOPS", "MHz", "W"])
 else:
     print(NO_GPU)
@@ -850,7 +850,7 @@ def plot_clocks(watched, labels):
 
 
 if ON_GPU:
-    known = 1 if math.isnan(idle[0]) else 3  # without sensors there is the rate alone
+    known = 1 if math.isnan(sensors()[0]) else 3  # without sensors there is the rate alone
     plot_clocks(watched, ["TFLOPS", "clock, MHz", "power, W"][:known])
 else:
     print("No plot without a GPU.")
@@ -858,13 +858,15 @@ else:
 # %%
 # The upper curve is the best sensor. Clock and power come from the driver, which refreshes them
 # only a few times a second, and the power is an average over some time besides; the rate follows
-# the clock at once. Where it falls within the first moments, the GPU has run into a limit: it
-# begins with the highest clock that it has, finds that it draws too much, and takes the clock
-# back. Where the rate stays flat, no limit was reached.
+# the clock at once. Where it falls within the first moments, the GPU has run into one of its
+# limits, of power, of current or of temperature: it begins with the highest clock that it has,
+# finds that this is too much, and takes the clock back. Where the rate stays flat, no limit was
+# reached.
 #
 # And zeros? The kernel is the same, and so is the number of operations. But a transistor draws
-# power when it switches, and few of them switch when zeros are multiplied by zeros. So the clock
-# can stay higher. Whoever times on zeros times a kernel that nobody runs.
+# power when it switches, and few of them switch when zeros are multiplied by zeros. Where power
+# limits the clock, it can then stay higher. Whoever times on zeros times a kernel that nobody
+# runs.
 #
 # **The remedy**: quote ratios of what was measured in turns, within one run; beside an absolute
 # number, say what the clock was. Use data like the real data. And know which one you want: the
@@ -973,12 +975,12 @@ else:
     print(NO_GPU)
 
 # %%
-# Reading from the bottom: long kernels take the same time in all three, and it does not matter
-# which you use. In the middle, where a kernel moves about as much as the cache holds,
-# ``do_bench`` has dirty lines to wait for (section 3), and the graph finds its data in the cache.
-# At the top, a kernel is as long as a launch: the graph lets it follow close on the one before,
-# the two others let it start from a standstill, and in ``do_bench`` Python has only as long as
-# 256 MiB take to be written.
+# Reading from the bottom: the longest kernel takes nearly the same time in all of them, and it
+# hardly matters which you use. In the middle, where a kernel moves about as much as the cache
+# holds, ``do_bench`` has dirty lines to wait for (section 3), and the graph finds its data in the
+# cache. At the top, a kernel is as short as a launch: the graph lets it follow close on the one
+# before, the two others let it start from a standstill, and in ``do_bench`` Python has only as
+# long as 256 MiB take to be written.
 #
 # **The remedy**: use ``do_bench`` for a quick look and for kernels that take much longer than a
 # launch; ask it for the median; and use a loop like ours where kernels are short, where the cache
@@ -1172,7 +1174,7 @@ def plot_roofline(bandwidth, peaks, points, title):
     ridges = {name: peak / bandwidth for name, peak in peaks.items()}
     top = max(ridges.values())
     ax.plot([left, top], [left * bandwidth, top * bandwidth], color="#444444")
-    ax.annotate("memory", (left * 4, left * 4 * bandwidth), **label)
+    ax.annotate("memory", (left * 48, left * 48 * bandwidth), **label)
     for name, line in zip(peaks, ("--", "-."), strict=True):
         ax.plot([ridges[name], right], [peaks[name]] * 2, line, color="#444444")
         ax.annotate(name, (right, peaks[name]), **label)
@@ -1192,7 +1194,7 @@ def plot_roofline(bandwidth, peaks, points, title):
     ax.set_title(title)
     ax.grid(alpha=0.3)
     if points:
-        ax.legend(loc="lower right")
+        ax.legend(loc="upper left")
     fig.tight_layout()
     plt.show()
 

@@ -4,9 +4,11 @@ import csv
 import math
 import os
 import runpy
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import pytest
@@ -268,6 +270,19 @@ def test_an_a_over_a_test_sees_drift(chapter, gpu):
     in_turns = chapter["a_over_a"](chapter["in_turns"], slower, 20, 3, rest=0)
     assert max(one_by_one) < 0.95
     assert min(in_turns) > 0.95
+
+
+@pytest.mark.parametrize(("share", "visits"), [(0, 0), (1, 200), (0.05, pytest.approx(10, abs=9))])
+def test_the_neighbour_comes_now_and_then(chapter, gpu, monkeypatch, share, visits):
+    stream = SimpleNamespace(wait_stream=lambda waited_for: gpu.log.append(waited_for))
+    monkeypatch.setattr(gpu, "Stream", lambda: stream, raising=False)
+    monkeypatch.setattr(gpu, "current_stream", lambda: "neighbour", raising=False)
+    monkeypatch.setattr(gpu, "stream", lambda stream: nullcontext(), raising=False)
+    both = chapter["with_neighbour"](lambda: gpu.work("A", 1), share)
+    for _ in range(200):
+        both()
+    assert gpu.log.count("A") == 200
+    assert gpu.log.count("neighbour") == visits
 
 
 def test_watch_never_runs_far_ahead(chapter, gpu, monkeypatch):
