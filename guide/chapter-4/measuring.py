@@ -1030,7 +1030,8 @@ print("fma agrees with float64")
 
 # %%
 # How many operations, and how many bytes? A multiply-add counts as two operations, by custom. Of
-# the bytes we count those that *have* to move, each input once and each output once.
+# the bytes we count those that *have* to move, each input once and each output once. (The vectors
+# below need a few gigabytes. On a GPU with less memory, shorten them.)
 
 
 def fma_work(n, k):
@@ -1068,7 +1069,7 @@ def matmul_ceilings(n):
         a, b = torch.randn(2, n, n, dtype=dtype, device=DEVICE)
         name = f"{str(dtype).removeprefix('torch.')} product"
         calls[name] = partial(torch.mm, a, b, out=torch.empty_like(a))
-    calls["float32 product, as tf32"] = partial(as_tf32, calls["float32 product"])
+    calls["float32 product, tf32 allowed"] = partial(as_tf32, calls["float32 product"])
     return calls
 
 

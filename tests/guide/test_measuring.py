@@ -3,6 +3,7 @@
 import csv
 import math
 import os
+import random
 import runpy
 from contextlib import nullcontext
 from functools import partial
@@ -278,6 +279,7 @@ def test_the_neighbour_comes_now_and_then(chapter, gpu, monkeypatch, share, visi
     monkeypatch.setattr(gpu, "Stream", lambda: stream, raising=False)
     monkeypatch.setattr(gpu, "current_stream", lambda: "neighbour", raising=False)
     monkeypatch.setattr(gpu, "stream", lambda stream: nullcontext(), raising=False)
+    random.seed(0)
     both = chapter["with_neighbour"](lambda: gpu.work("A", 1), share)
     for _ in range(200):
         both()
