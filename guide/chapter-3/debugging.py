@@ -229,13 +229,12 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 #
 # From here on things crash, and a GPU process that has crashed stays crashed. Besides, the tools
 # are switched on by environment variables, most of which Triton reads only once. So each experiment
-# gets its own Python process. The function ``run`` writes a small script from functions of this
-# page, runs it, and prints what you would see in a terminal, below the command that you would have
-# typed. (The source of a kernel is that of its ``fn``, the Python function that was decorated.)
+# gets its own Python process. From functions of this page, ``compose`` writes a small script for
+# it. (The source of a kernel is that of its ``fn``, the Python function that was decorated.)
 
 SCRATCH = tempfile.TemporaryDirectory(prefix="debugging-")
 IMPORTS = """\
-import faulthandler, inspect, re, signal
+import faulthandler, inspect, os, re, signal
 from collections import Counter
 from pathlib import Path
 
@@ -263,8 +262,9 @@ def compose(main, *others):
 
 
 # %%
-# What a process prints can be long, and differs from run to run in places that do not matter. What
-# we show goes through ``tidy`` first: it drops lines and shortens them, and adds nothing but the
+# You will see what a terminal would show, with the command that you would have typed, but for one
+# thing. What a process prints can be long, and differs from run to run in places that do not
+# matter. So it goes through ``tidy``, which drops lines and shortens them, and adds nothing but the
 # source of a line that is only named.
 
 
@@ -299,39 +299,45 @@ def tidy(text, script, keep="", fold=False):
             f"{line}\n    {source[int(named[1] or named[2]) - 1].strip()}" if named else line
         )
     if fold:
-        lines = [f"{line}  ({n} times)" if n > 1 else line for line, n in Counter(lines).items()]
+        counted = [(*line.split("\n", 1), n) for line, n in Counter(lines).items()]
+        lines = [
+            "\n".join([f"{first}  ({n} times)" if n > 1 else first, *more])
+            for first, *more, n in counted
+        ]
     return [
         short
         for line in "\n".join(lines).splitlines()
-        for short in textwrap.wrap(line, 88, subsequent_indent="    ") or [""]
+        for short in textwrap.wrap(line, 96, subsequent_indent="    ") or [""]
     ]
 
 
-def run(main, *others, before=("",), stdin="", keep="", fold=False, seconds=100):
-    """Run *main* in a Python process of its own, and print what a terminal would show.
+# %%
+# Importing PyTorch takes a while, so experiments should be able to go side by side: ``start``
+# starts one and does not wait, ``show`` waits and prints, and ``run`` does both.
+
+
+def start(main, *others, before=("",)):
+    """Start *main* in a Python process of its own.
 
     Args:
         main: A function without arguments.
         others: The kernels and functions that it uses, and lines of code as strings.
         before: What is typed in front of ``python``: environment variables, or a checker. Several
-            strings make several runs, which go side by side.
-        stdin: What is typed while it runs.
-        keep: See :func:`tidy`.
-        fold: See :func:`tidy`.
-        seconds: After so long the process is killed.
+            strings make several processes.
 
     Returns:
-        list: What each run printed, all of it.
+        tuple: The script, and (what was typed, process) for each process.
     """
     script = Path(SCRATCH.name, f"{main.__name__}.py")
     script.write_text(compose(main, *others))
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}
     inherited |= {"TRITON_CACHE_DIR": f"{SCRATCH.name}/cache", "PYTHONWARNINGS": "ignore"}
     if not os.path.exists(importlib.util.cache_from_source(torch.__file__)):
-        # Nobody has kept the bytecode of PyTorch: keep it here, as importing it takes long without.
+        # Nobody has kept the bytecode of PyTorch. Keep it here, or each import takes seconds more.
         inherited |= {"PYTHONPYCACHEPREFIX": f"{SCRATCH.name}/pyc", "PYTHONDONTWRITEBYTECODE": ""}
     processes = []
-    for words in map(shlex.split, before):
+    for typed in before:
+        words = shlex.split(typed)
         added = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
         process = subprocess.Popen(
             [*words[len(added) :], sys.executable, script.name],
@@ -342,9 +348,26 @@ def run(main, *others, before=("",), stdin="", keep="", fold=False, seconds=100)
             stderr=subprocess.STDOUT,
             text=True,
         )
-        processes.append(process)
+        processes.append((typed, process))
+    return script, processes
+
+
+def show(experiment, stdin="", keep="", fold=False, seconds=100):
+    """Print what a terminal would show of what :func:`start` started.
+
+    Args:
+        experiment: What ``start`` returned.
+        stdin: What is typed while it runs.
+        keep: See :func:`tidy`.
+        fold: See :func:`tidy`.
+        seconds: After so long a process is killed.
+
+    Returns:
+        list: What each process printed, all of it.
+    """
+    script, processes = experiment
     outputs = []
-    for typed, process in zip(before, processes, strict=True):
+    for typed, process in processes:
         try:
             output, _ = process.communicate(stdin, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -358,6 +381,11 @@ def run(main, *others, before=("",), stdin="", keep="", fold=False, seconds=100)
         print(f"[{signal.Signals(-status).name if status < 0 else f'exit status {status}'}]\n")
         outputs.append(output)
     return outputs
+
+
+def run(main, *others, before=("",), **how):
+    """Start *main* as :func:`start` does, and :func:`show` it."""
+    return show(start(main, *others, before=before), **how)
 
 
 # %%
@@ -513,8 +541,9 @@ run(compile_scale, CONSTANTS, scale_kernel, before=["", "TRITON_ALWAYS_COMPILE=1
 # block is a NumPy array. So whatever you can do in Python, you can do in the middle of a kernel:
 # print with an f-string, ask for the program id in an ``if``, and stop in a debugger.
 #
-# In the next kernel something is wrong: the rows of a softmax should add up to 1, and they do not.
-# We stop in row 1, whose three elements are all alike, and look.
+# Here are two kernels with bugs. The rows of a softmax should add up to 1, and do not. We stop in
+# row 1, whose three elements are all alike, and look. The other kernel is given a stride that leads
+# far away.
 
 
 @triton.jit
@@ -538,23 +567,6 @@ def softmax():
     print("sums of the rows:", y.sum(dim=1).tolist())
 
 
-INTERPRET = "TRITON_INTERPRET=1"
-typed = "p columns < n\np x\np numerator\nc\n"  # p prints an expression, c continues
-run(softmax, softmax_kernel, before=[INTERPRET], stdin=typed)
-
-# %%
-# The last element of ``numerator`` is not 0, although there is no such element in the row.
-# ``other=0.0`` is neutral for a sum, but here it goes through a maximum and an exponential first.
-# It has to be ``-float("inf")``.
-#
-# Out of bounds
-# ~~~~~~~~~~~~~
-#
-# A pointer has no length in the interpreter either. What lies next to a tensor is read and written
-# without a word. What lies far away kills Python, and ``PYTHONFAULTHANDLER=1`` has it say in which
-# line, which on a GPU is a piece of work (we come to that):
-
-
 @triton.jit
 def first_column_kernel(x_ptr, y_ptr, stride, BLOCK: tl.constexpr):
     """Copy the first column of a matrix."""
@@ -564,19 +576,28 @@ def first_column_kernel(x_ptr, y_ptr, stride, BLOCK: tl.constexpr):
 
 
 def first_column():
-    """Pass a stride in bytes of a very large matrix, where elements of a small one are due."""
+    """Pass the stride of another, very large matrix."""
     x, y = torch.zeros(8, 8), torch.zeros(8)
     first_column_kernel[(1,)](x, y, 2**40, BLOCK=8)
 
 
-run(
-    first_column,
-    first_column_kernel,
-    before=[f"{INTERPRET} PYTHONFAULTHANDLER=1"],
-    keep="Fatal|File",
-)
+INTERPRET = "TRITON_INTERPRET=1"
+debugger = start(softmax, softmax_kernel, before=[INTERPRET])
+crash = start(first_column, first_column_kernel, before=[f"{INTERPRET} PYTHONFAULTHANDLER=1"])
+typed = "p columns < n\np x\np numerator\nc\n"  # p prints an expression, c continues
+show(debugger, stdin=typed)
+show(crash, keep="Fatal|File")
 
 # %%
+# In the softmax, the last element of ``numerator`` is not 0, although there is no such element in
+# the row. ``other=0.0`` is neutral for a sum, but here it goes through a maximum and an exponential
+# first. It has to be ``-float("inf")``.
+#
+# The other one shows that a pointer has no length in the interpreter either. What lies next to a
+# tensor is read and written without a word, and what lies far away kills Python. But here
+# ``PYTHONFAULTHANDLER=1`` tells the line, and the lines above the crash can be stepped through. On
+# a GPU that is a piece of work, as we shall see.
+#
 # What it does not tell you
 # ~~~~~~~~~~~~~~~~~~~~~~~~~
 #
@@ -771,7 +792,8 @@ else:
 # :py:func:`triton.language.device_assert` stops a kernel in which a condition does not hold.
 # (``assert`` with a text is the same.) It is compiled in on demand only: with ``TRITON_DEBUG=1`` in
 # the environment for all kernels, with ``@triton.jit(debug=True)`` for one kernel, or with
-# ``debug=True`` at the launch. Otherwise it costs nothing, so it can stay in the kernel.
+# ``debug=True`` at the launch. Otherwise it costs nothing, so it can stay in the kernel. Here are a
+# kernel with such a check, and another one without.
 
 
 @triton.jit
@@ -796,11 +818,27 @@ def gather():
             print(f"{what}: {type(error).__name__}: {str(error).splitlines()[0]}")
 
 
+@triton.jit
+def row_start_kernel(place_ptr, row, stride):
+    """Write where a row starts."""
+    tl.store(place_ptr, row * stride)
+
+
+def row_start():
+    """Ask for row 50 000 of a matrix with 50 000 columns."""
+    place = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    row_start_kernel[(1,)](place, 50_000, 50_000)
+    print("row 50 000 starts at", place.item())
+
+
 DEBUG = "TRITON_DEBUG=1"
 if ON_GPU:
-    run(gather, gather_kernel, before=["", DEBUG], fold=True)
+    index_check = start(gather, gather_kernel, before=["", DEBUG])
+    overflow_check = start(row_start, row_start_kernel, before=["", DEBUG])
+    show(index_check, fold=True)
+    show(overflow_check, keep=r"overflow|row|^\S*Error", fold=True)
 else:
-    print("The interpreter skips device_assert: this experiment needs a GPU.")
+    print("The interpreter skips device_assert, and integers wrap around in it: this needs a GPU.")
 
 # %%
 # Without the check, element 100 was read from memory that is not ours, and nothing happened. With
@@ -809,39 +847,18 @@ else:
 # on fails with the same error, also when it has nothing to do with the kernel. In a notebook,
 # restart it.
 #
-# ``TRITON_DEBUG=1`` brings checks that you have not written: additions, subtractions and
-# multiplications of integers of up to 32 bits are checked for overflow. In a kernel these are
-# mostly offsets.
-
-
-@triton.jit
-def row_start_kernel(start_ptr, row, stride):
-    """Write where a row starts."""
-    tl.store(start_ptr, row * stride)
-
-
-def row_start():
-    """Ask for row 50 000 of a matrix with 50 000 columns."""
-    start = torch.zeros(1, dtype=torch.int64, device=DEVICE)
-    row_start_kernel[(1,)](start, 50_000, 50_000)
-    print("row 50 000 starts at", start.item())
-
-
-if ON_GPU:
-    run(row_start, row_start_kernel, before=["", DEBUG], keep="overflow|row|Error", fold=True)
-else:
-    print("The interpreter does not check for overflow: this experiment needs a GPU.")
-
-# %%
-# The remedy is ``row.to(tl.int64) * stride``. In the interpreter, NumPy wraps around just as
-# silently as the GPU does without the check.
+# The second kernel has no check of its own. ``TRITON_DEBUG=1`` brings one: additions, subtractions
+# and multiplications of integers of up to 32 bits, which in a kernel are mostly offsets, are
+# checked for overflow. The remedy is ``row.to(tl.int64) * stride``. In the interpreter, NumPy wraps
+# around just as silently as the GPU does without the check.
 #
 # Errors that come late
 # ---------------------
 #
 # A launch puts a kernel into a queue and returns. When the kernel fails, Python is somewhere else
 # by now, and the error is raised by a later call that has to wait for the GPU or just asks how it
-# is:
+# is. ``late`` shows that. (``careless`` is for the next section, and started here because the
+# checkers take their time.)
 
 
 @triton.jit
@@ -860,9 +877,36 @@ def late():
     print(y.tolist())
 
 
+@triton.jit
+def count_kernel(x_ptr):
+    """Add one to each of 128 elements."""
+    offsets = tl.arange(0, 128)
+    tl.atomic_add(x_ptr + offsets, 1.0)
+
+
+def careless():
+    """Write 128 elements behind x, where y may be; count in z, which was not set to zero."""
+    x = torch.zeros(128, device=DEVICE)
+    y = torch.zeros(128, device=DEVICE)
+    z = torch.empty(128, device=DEVICE)
+    try:
+        write_kernel[(1,)](x, 128)
+        count_kernel[(1,)](z)
+        torch.accelerator.synchronize()
+        print("sum of x:", x.sum().item(), " sum of y:", y.sum().item(), flush=True)
+    except RuntimeError as error:
+        print("RuntimeError:", str(error).splitlines()[0], flush=True)
+    os._exit(0)  # without freeing memory, which fails after an error and takes long
+
+
 BLOCKING = "AMD_SERIALIZE_KERNEL=3" if torch.version.hip else "CUDA_LAUNCH_BLOCKING=1"
+checkers = [""]
+if shutil.which("compute-sanitizer") and not torch.version.hip:
+    memcheck = "PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer"
+    checkers += [memcheck, f"{memcheck} --padding 512", f"{memcheck} --tool initcheck"]
 if ON_GPU:
-    run(late, write_kernel, before=["", BLOCKING], keep="File|^    |Error|on with")
+    next_section = start(careless, write_kernel, count_kernel, before=checkers)
+    run(late, write_kernel, before=["", BLOCKING], keep=r"File|^    |^\S*Error|on with")
 else:
     print("In the interpreter nothing comes late: this experiment needs a GPU.")
 
@@ -881,7 +925,7 @@ else:
 #
 # Most accesses beyond a tensor are not punished at all. PyTorch asks the driver for large pieces of
 # memory and hands out parts of them, so next to a tensor lies another one, or a part that is free.
-# The next experiment writes behind a tensor, and it counts in one that nobody has set to zero.
+# ``careless``, above, writes behind a tensor, and it counts in one that nobody has set to zero.
 #
 # On NVIDIA's GPUs, ``compute-sanitizer``, a part of the CUDA toolkit, watches each access of each
 # thread. It compares the address with what the *driver* has handed out, so PyTorch has to be told
@@ -890,34 +934,11 @@ else:
 # what and where, and count those that only differ in the thread.)
 
 
-@triton.jit
-def count_kernel(x_ptr):
-    """Add one to each of 128 elements."""
-    offsets = tl.arange(0, 128)
-    tl.atomic_add(x_ptr + offsets, 1.0)
-
-
-def careless():
-    """Write 128 elements behind x, where y may be; count in z, which was not set to zero."""
-    x = torch.zeros(128, device=DEVICE)
-    y = torch.zeros(128, device=DEVICE)
-    write_kernel[(1,)](x, 128)
-    print("sum of x:", x.sum().item(), " sum of y:", y.sum().item())
-    z = torch.empty(128, device=DEVICE)
-    count_kernel[(1,)](z)
-
-
-SANITIZER = shutil.which("compute-sanitizer")
-if ON_GPU and SANITIZER and not torch.version.hip:
-    sanitizer = "PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer"
-    tools = ["", sanitizer, f"{sanitizer} --padding 512", f"{sanitizer} --tool initcheck"]
-    telling = (
-        r"^sum|= (Error|Invalid|Uninit|ERROR SUMMARY: \d+ errors?$)|kernel.* in |not supported"
-    )
-    run(careless, write_kernel, count_kernel, before=tools, keep=telling, fold=True)
-elif ON_GPU:
-    run(careless, write_kernel, count_kernel)
-    print("compute-sanitizer needs an NVIDIA GPU, and is not here.")
+if ON_GPU:
+    telling = r"^sum|^Runtime|(Error|Invalid|Uninit|SUMMARY: \d+ errors?$)|_kernel.* in |not supp"
+    show(next_section, keep=telling, fold=True)
+    if len(checkers) == 1:
+        print("compute-sanitizer needs an NVIDIA GPU, and is not here.")
 else:
     print("How PyTorch hands out the memory of a GPU can only be seen on one.")
 
@@ -927,9 +948,9 @@ else:
 # * Where nobody watches, *y* changes although the kernel never heard of it. Such a bug shows in
 #   another place, at another time, or never.
 # * ``memcheck``, which is what runs if no tool is named, says in which line of which kernel an
-#   address belongs to no tensor at all. That has a blind spot: the address behind *x* may well
-#   belong to *y*, and then it is as good as any. ``--padding 512`` leaves a gap behind each tensor
-#   for the kernel to fall into.
+#   address belongs to no tensor at all, for up to 100 threads. That has a blind spot: the address
+#   behind *x* may well belong to *y*, and then it is as good as any. ``--padding 512`` leaves a gap
+#   behind each tensor for the kernel to fall into.
 # * ``initcheck`` finds reads of memory that nobody has written: here the ``torch.empty`` that
 #   should be a ``torch.zeros``.
 # * ``racecheck`` looks at shared memory only. There it is Triton that places the barriers, so the
@@ -1002,7 +1023,7 @@ def repeat(function, cases, rounds):
     return rows
 
 
-rounds = 200 if ON_GPU else 2
+rounds = 100 if ON_GPU else 2
 cases = [(flag, n) for flag in (False, True) for n in ([64, 2**14] if ON_GPU else [64])]
 rows = repeat(missing_from_total, cases, rounds) + repeat(misplaced, cases, rounds)
 print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
@@ -1049,7 +1070,7 @@ def wait():
     """Wait for a flag that nobody raises. An alarm shows where Python is, and ends it."""
     flag = torch.zeros(1, dtype=torch.int32, device=DEVICE)
     faulthandler.register(signal.SIGALRM, chain=True)
-    signal.alarm(3 if ON_GPU else 1)  # seconds
+    signal.alarm(2 if ON_GPU else 1)  # seconds
     wait_kernel[(1,)](flag, 50_000_000)
     print("launched", flush=True)
     print("turns:", flag.item())
@@ -1085,7 +1106,7 @@ def stages():
         for stage in ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn"):
             if stage in asm or (stage == "sass" and target.backend == "cuda"):
                 load = re.search(r"(tt\.load|\bload <|ld\.global|LDG|global_load).*", asm[stage])
-                print(f"  {stage:7} {load[0][:66].strip()}")
+                print(f"  {stage:7} {re.sub(r' loc.*', '', load[0])[:66].strip()}")
 
 
 run(stages, scale_kernel, keep="^(?!nvdisasm|BLOCK)")
@@ -1150,7 +1171,7 @@ def annotate():
     lines, first = inspect.getsourcelines(row_softmax_kernel.fn)
     print(" ptx  gcn")
     for number, line in enumerate(lines, first):
-        print(*(f"{count[number] or '':4}" for count in counts), line.rstrip()[:77])
+        print(*(f"{count[number] or '':4}" for count in counts), line.rstrip()[:86])
 
 
 run(annotate, row_softmax_kernel, count_by_line)
