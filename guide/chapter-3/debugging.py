@@ -22,6 +22,9 @@ The table at the end leads from symptom to tool.
 """
 
 # %%
+# The imports come first. Without a GPU the interpreter is chosen before Triton is imported; what
+# needs a GPU is then skipped, and says so.
+
 # sphinx_gallery_thumbnail_number = 1
 import faulthandler
 import importlib.util
@@ -1383,15 +1386,17 @@ SCRATCH.cleanup()
 # %%
 # More of these (in Triton 3.6 to 3.9):
 #
-# ============================= ==================================================================
-# variable                      effect
-# ============================= ==================================================================
-# ``TRITON_KERNEL_OVERRIDE=1``  take stages from files in ``TRITON_OVERRIDE_DIR`` that you have
-#                               edited; they lie there as the dumped ones do
-# ``TRITON_PRINT_AUTOTUNING=1`` print what autotuning chose, and how long it took
-# ``MLIR_ENABLE_DUMP=1``        print the kernel before each pass of the compiler: very long
-# ``TRITON_CACHE_DIR``          where compiled kernels are kept; an empty folder is a fresh start
-# ============================= ==================================================================
+# ===================================== ==========================================================
+# variable                              effect
+# ===================================== ==========================================================
+# ``TRITON_KERNEL_OVERRIDE=1``          take stages from files in ``TRITON_OVERRIDE_DIR`` that you
+#                                       have edited; they lie there as the dumped ones do
+# ``TRITON_PRINT_AUTOTUNING=1``         print what autotuning chose, and how long it took
+# ``TRITON_FRONT_END_DEBUGGING=1``      show the compiler's own traceback with a compilation error
+# ``MLIR_ENABLE_DUMP=1``                print the kernel before each pass of the compiler: very long
+# ``TRITON_CACHE_DIR``                  where compiled kernels are kept; an empty folder is a fresh
+#                                       start
+# ===================================== ==========================================================
 #
 # Which tool?
 # -----------
