@@ -1392,7 +1392,8 @@ SCRATCH.cleanup()
 # ``TRITON_KERNEL_OVERRIDE=1``          take stages from files in ``TRITON_OVERRIDE_DIR`` that you
 #                                       have edited; they lie there as the dumped ones do
 # ``TRITON_PRINT_AUTOTUNING=1``         print what autotuning chose, and how long it took
-# ``TRITON_FRONT_END_DEBUGGING=1``      show the compiler's own traceback with a compilation error
+# ``TRITON_FRONT_END_DEBUGGING=1``      raise the compiler's own error, with its traceback, in
+#                                       place of a ``CompilationError``
 # ``MLIR_ENABLE_DUMP=1``                print the kernel before each pass of the compiler: very long
 # ``TRITON_CACHE_DIR``                  where compiled kernels are kept; an empty folder is a fresh
 #                                       start
