@@ -896,10 +896,10 @@ def careless():
         write_kernel[(1,)](x, 128)
         count_kernel[(1,)](z)
         torch.accelerator.synchronize()
-        print("sum of x:", x.sum().item(), " sum of y:", y.sum().item(), flush=True)
+        print("sum of x:", x.sum().item(), " sum of y:", y.sum().item())
     except RuntimeError as error:
         print("RuntimeError:", str(error).splitlines()[0], flush=True)
-    os._exit(0)  # without freeing memory, which fails after an error and takes long
+        os._exit(1)  # without freeing memory, which fails after an error and takes long
 
 
 BLOCKING = "AMD_SERIALIZE_KERNEL=3" if torch.version.hip else "CUDA_LAUNCH_BLOCKING=1"
