@@ -1258,8 +1258,8 @@ def dots():
     for dtype, tile, precision in (
         ("fp16", 64, "tf32"),
         ("fp16", 32, "tf32"),
-        ("fp32", 64, "tf32"),
-        ("fp32", 64, "ieee"),
+        ("fp32", 32, "tf32"),
+        ("fp32", 32, "ieee"),
     ):
         types = {"a_ptr": f"*{dtype}", "b_ptr": f"*{dtype}", "c_ptr": "*fp32"}
         types |= {"TILE": "constexpr", "PRECISION": "constexpr"}
