@@ -310,7 +310,7 @@ def tidy(text, script, keep="", fold=False):
     return [
         short
         for line in "\n".join(lines).splitlines()
-        for short in textwrap.wrap(line, 96, subsequent_indent="    ") or [""]
+        for short in textwrap.wrap(line, 104, subsequent_indent="    ") or [""]
     ]
 
 
