@@ -95,7 +95,7 @@ test: $(TEST) lint ## run the linters and all tests
 
 test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the interpreter, on every TRITONS version
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; $$triton/bin/python -m pytest \
-	  tests/docs/test_api.py tests/docs/test_semantics.py tests/docs/test_guide.py tests/tutorials \
+	  tests/docs/test_api.py tests/docs/test_semantics.py tests/docs/test_guide.py tests/guide tests/tutorials \
 	  || failed="$$failed $${triton##*/}"; done; \
 	  test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
