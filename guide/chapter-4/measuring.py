@@ -44,6 +44,9 @@ if not torch.accelerator.is_available():
 import triton
 import triton.language as tl
 
+# Letters that are still readable where a figure is scaled down to the width of a phone.
+plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
+
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
 DEVICE = torch.device("cpu")
 if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
@@ -412,7 +415,7 @@ else:
 
 def plot_cache(rows):
     """Draw rates over the bytes moved by a call, and the size of the L2 cache."""
-    fig, ax = plt.subplots(figsize=(7, 4))
+    fig, ax = plt.subplots(figsize=(7, 6))
     styles = {
         "hot": ("#d1495b", "s-.", "same data again and again (hot)"),
         "cold": ("#1b6ca8", "o-", "other data each time (cold)"),
@@ -428,9 +431,9 @@ def plot_cache(rows):
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set(xlabel="MiB moved by a call", ylabel="GB/s, higher is better", ylim=0)
-    ax.set_title(f"Vector addition, hot and cold cache, GB/s, {GPU_NAME}")
+    ax.set_title(f"Vector addition with a hot and a cold cache, GB/s\non {GPU_NAME}")
     ax.grid(alpha=0.3)
-    ax.legend()
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
     fig.tight_layout()
     plt.show()
 
@@ -651,8 +654,8 @@ else:
 
 
 def plot_spread(timings, rows):
-    """Draw a histogram of *timings*, and beside it the widths of *rows* over their number."""
-    fig, (ax, right) = plt.subplots(1, 2, figsize=(7, 3.8), width_ratios=[3, 2])
+    """Draw a histogram of *timings*, and below it the widths of *rows* over their number."""
+    fig, (ax, below) = plt.subplots(2, 1, figsize=(7, 8.8))
     cut = timings.quantile(0.995).item()
     shown = timings[timings <= cut]
     ax.hist(shown.tolist(), bins=60, color="#cfe3f1", edgecolor="#1b6ca8", linewidth=0.4)
@@ -665,8 +668,8 @@ def plot_spread(timings, rows):
     }
     for name, (value, line, color) in marks.items():
         ax.axvline(value.item(), linestyle=line, color=color, linewidth=2, label=name or None)
-    ax.set(xlabel="µs", ylabel="timings", title=f"{len(timings)} timings")
-    ax.legend(fontsize=9)
+    ax.set(xlabel="µs", ylabel="timings", title=f"{len(timings)} timings, quiet")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=4)
     lines = {
         "median, quiet": ("quiet", 1, "o-", "#1b6ca8"),
         "... in a row": ("quiet", 4, "D-.", "#8d6a9f"),
@@ -674,16 +677,15 @@ def plot_spread(timings, rows):
         "mean, disturbed": ("disturbed", 2, "s--", "#d1495b"),
     }
     for label, (name, column, style, color) in lines.items():
-        right.plot(COUNTS, [row[column] for row in rows[name]], style, color=color, label=label)
-    right.set(xscale="log", xlabel="timings used", title="Scatter of the result")
-    right.set(yscale="log", ylabel="width, %")
-    right.set_ylim(top=30 * right.get_ylim()[1])  # room for the legend
-    right.yaxis.set_major_formatter("{x:g}")
-    right.set_xticks(COUNTS, COUNTS)
-    right.minorticks_off()
-    right.grid(alpha=0.3)
-    right.legend(fontsize=9)
-    fig.suptitle(f"One kernel, again and again, µs, {GPU_NAME}")
+        below.plot(COUNTS, [row[column] for row in rows[name]], style, color=color, label=label)
+    below.set(xscale="log", xlabel="timings used", title="Scatter of the result, by number of timings")
+    below.set(yscale="log", ylabel="width, %")
+    below.yaxis.set_major_formatter("{x:g}")
+    below.set_xticks(COUNTS, COUNTS)
+    below.minorticks_off()
+    below.grid(alpha=0.3)
+    below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
+    fig.suptitle(f"One kernel, again and again, µs\non {GPU_NAME}")
     fig.tight_layout()
     plt.show()
 
@@ -833,7 +835,7 @@ else:
 
 def plot_clocks(watched, labels):
     """Draw a panel over time for each of *labels*, the second and later columns of the rows."""
-    size = {"figsize": (7, 2 + 1.2 * len(labels)), "height_ratios": [3, 2, 2][: len(labels)]}
+    size = {"figsize": (7, 2 + 1.8 * len(labels)), "height_ratios": [3, 2, 2][: len(labels)]}
     fig, axes = plt.subplots(len(labels), 1, sharex=True, squeeze=False, **size)
     styles = {"random numbers": ("-", "#1b6ca8"), "zeros": ("--", "#d1495b")}
     for column, (ax, label) in enumerate(zip(axes[:, 0], labels, strict=True), start=1):
@@ -842,8 +844,8 @@ def plot_clocks(watched, labels):
             ax.plot([r[0] for r in rows], [r[column] for r in rows], line, color=color, label=name)
         ax.set_ylabel(label)
         ax.grid(alpha=0.3)
-    axes[0, 0].legend()
-    axes[0, 0].set_title(f"fp16 matrix products without a break, TFLOPS, {GPU_NAME}")
+    axes[-1, 0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.45), ncols=2)
+    axes[0, 0].set_title(f"fp16 matrix products without a break, TFLOPS\non {GPU_NAME}")
     axes[-1, 0].set_xlabel("seconds")
     fig.tight_layout()
     plt.show()
@@ -1169,13 +1171,13 @@ def plot_roofline(bandwidth, peaks, points, title):
         points: Rows (operations, bytes, provider, unit, TFLOPS, ...).
         title: Title of the figure.
     """
-    fig, ax = plt.subplots(figsize=(7, 4.8))
+    fig, ax = plt.subplots(figsize=(7, 6.8))
     left, right = 2**-5, 2**12  # operations for a byte
-    label = {"textcoords": "offset points", "xytext": (0, 6), "ha": "right", "fontsize": 9}
+    label = {"textcoords": "offset points", "xytext": (0, 6), "ha": "right", "fontsize": 12}
     ridges = {name: peak / bandwidth for name, peak in peaks.items()}
     top = max(ridges.values())
     ax.plot([left, top], [left * bandwidth, top * bandwidth], color="#444444")
-    ax.annotate("memory", (left * 48, left * 48 * bandwidth), **label)
+    ax.annotate("memory", (left * 32, left * 32 * bandwidth), **label | {"xytext": (-6, 6)})
     for name, line in zip(peaks, ("--", "-."), strict=True):
         ax.plot([ridges[name], right], [peaks[name]] * 2, line, color="#444444")
         ax.annotate(name, (right, peaks[name]), **label)
@@ -1195,7 +1197,7 @@ def plot_roofline(bandwidth, peaks, points, title):
     ax.set_title(title)
     ax.grid(alpha=0.3)
     if points:
-        ax.legend(loc="upper left")
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
     fig.tight_layout()
     plt.show()
 
@@ -1207,7 +1209,7 @@ if ON_GPU:
         "fp32 multiply-add": ceiling["float32 multiply-add"],
         "fp16 tensor cores": ceiling["float16 product"],
     }
-    plot_roofline(bandwidth, roofs, points, f"Roofline in TFLOPS, {GPU_NAME}")
+    plot_roofline(bandwidth, roofs, points, f"Roofline in TFLOPS\non {GPU_NAME}")
     for name, peak in roofs.items():
         print(f"ridge, {name}: {three(peak / bandwidth)} operations a byte")
 else:
