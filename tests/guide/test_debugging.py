@@ -290,7 +290,8 @@ def count():
 
 
 def test_run_shows_command_chosen_lines_and_status(page, capsys):
-    page["run"](count, "NUMBER = 5", before=["A=1", "A=2 nice"], keep="^here")
+    returned = page["run"](count, "NUMBER = 5", before=["A=1", "A=2 nice"], keep="^here")
+    assert returned is None, "the page would show the value of a cell's last line"
     first, second, rest = capsys.readouterr().out.split("\n\n")
     assert first == "$ A=1 python count.py\nhere 5\n[exit status 0]"
     assert second == "$ A=2 nice python count.py\nhere 5\n[exit status 0]"
