@@ -17,8 +17,8 @@ This chapter plants one bug after another and shows what each tool says about it
 * to notice a race, and a kernel that waits for ever;
 * to see in the compiled kernel why it is slow.
 
-The kernels are small; :doc:`/getting-started/tutorials/01-vector-add` is all that you need to know.
-The table at the end leads from symptom to tool.
+The kernels are small; :doc:`/getting-started/tutorials/01-vector-add` is enough to begin with. The
+table at the end leads from symptom to tool.
 """
 
 # %%
@@ -79,8 +79,9 @@ print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 #   there is no tolerance to argue about.
 # * **Take awkward shapes**: no multiple of the tile, no two sizes alike.
 #
-# Here is a matrix product with four switches. Each of them makes a mistake that everybody makes
-# sooner or later.
+# Here is a matrix product: a tile of *C* is the sum, along K, of products of a tile of *A* and a
+# tile of *B*. ``tl.dot(a, b, total)`` multiplies two tiles and adds ``total``. The kernel can be
+# told to make one of four mistakes, which everybody makes sooner or later.
 
 
 @triton.jit(do_not_specialize=["M", "N", "K"])  # one compiled kernel serves all shapes
@@ -173,7 +174,8 @@ def draw_errors(maps, tile=16):
 draw_errors({f'bug = "{bug}"': errors for bug, errors in maps.items() if bug != "none"})
 
 # %%
-# Each picture says what to look for.
+# Each picture says what to look for. (Single right elements in a wrong tile are sums that hit the
+# right number by chance.)
 #
 # * **Bands along the far edges were never written.** Nobody computed those tiles: the number of
 #   tiles was rounded down.
@@ -181,13 +183,12 @@ draw_errors({f'bug = "{bug}"': errors for bug, errors in maps.items() if bug != 
 #   that does not show. A wrong stride.
 # * **The first tile of each program is right** (there were four programs), and all later ones are
 #   wrong. Something is carried over from tile to tile: the accumulator is not set to zero again.
-# * **Everything is wrong** (but for a few elements that are right by chance). Then it is not the
-#   place that matters, but the sum. Whether it is the mask, the type of the accumulator or the loop
-#   is decided by another experiment: other shapes.
+# * **Everything is wrong.** Then it is not the place that matters, but the sum. Whether it is the
+#   mask, the type of the accumulator or the loop is decided by another experiment: other shapes.
 #
-# That experiment is a table. One shape at a time leaves something out: a remainder in one
-# dimension, the second tile, the second step of the loop. A bug that comes and goes with one column
-# sits in the code that only this column needs.
+# That experiment is a table. Its first shape is one full tile, with one step of the loop. Each of
+# the others adds something: a remainder in one dimension, a second step, more tiles than programs.
+# A bug that comes and goes with one column sits in the code that only this column needs.
 
 shapes = {
     "one tile": (16, 16, 16),
@@ -230,10 +231,17 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 # Experiments in a process of their own
 # -------------------------------------
 #
-# From here on things crash, and a GPU process that has crashed stays crashed. Besides, the tools
-# are switched on by environment variables, most of which Triton reads only once. So each experiment
-# gets its own Python process. From functions of this page, ``compose`` writes a small script for
-# it. (The source of a kernel is that of its ``fn``, the Python function that was decorated.)
+# From here on things crash, and a process in which a kernel has crashed can no longer use the GPU.
+# Besides, the tools are switched on by environment variables, some of which count only if they are
+# set before Python starts. So each experiment gets its own Python process.
+#
+# **You can skip the code of this section**: it has nothing to do with Triton. It is enough to know
+# that ``run(main, kernel)`` writes the functions ``main`` and ``kernel`` into a script, executes
+# it, and prints what you would see in a terminal. ``before=["A=1"]`` types ``A=1`` in front of the
+# command. ``start`` and ``show`` are the two halves of ``run``.
+#
+# For those who read on: ``compose`` puts the script together. (The source of a kernel is that of
+# its ``fn``, the Python function that was decorated.)
 
 SCRATCH = tempfile.TemporaryDirectory(prefix="debugging-")
 IMPORTS = """\
@@ -265,10 +273,9 @@ def compose(main, *others):
 
 
 # %%
-# You will see what a terminal would show, with the command that you would have typed, but for one
-# thing. What a process prints can be long, and differs from run to run in places that do not
-# matter. So it goes through ``tidy``, which drops lines and shortens them, and adds nothing but the
-# source of a line that is only named.
+# What a process prints can be long, and differs from run to run in places that do not matter. So
+# it goes through ``tidy``, which drops lines and shortens them. It adds two things: the source of a
+# line that is only named, and how often a line was repeated.
 
 
 def tidy(text, script, keep="", fold=False):
@@ -522,7 +529,7 @@ run(compile_scale, CONSTANTS, scale_kernel)
 #
 # Look at the number of lines, too. ``BLOCK = 256`` was asked for twice and printed once. Triton
 # keeps compiled kernels, in memory and on disk, and does not compile them again; a kernel that is
-# not compiled prints nothing. The second time you run your script, the line is missing altogether:
+# not compiled prints nothing. The second time you run your script, it prints none of these lines:
 
 run(compile_scale, CONSTANTS, scale_kernel, before=["", "TRITON_ALWAYS_COMPILE=1"])
 
@@ -591,9 +598,9 @@ show(crash, keep="Fatal|File")
 # first. It has to be ``-float("inf")``.
 #
 # The other one shows that a pointer has no length in the interpreter either. What lies next to a
-# tensor is read and written without a word, and what lies far away kills Python. But here
-# ``PYTHONFAULTHANDLER=1`` tells the line, and the lines above the crash can be stepped through. On
-# a GPU that is a piece of work, as we shall see.
+# tensor is read and written without a word, and what lies far away kills Python. But with
+# ``PYTHONFAULTHANDLER=1``, Python says in which line it was killed, and one can stop above that
+# line and look. On a GPU that takes more work, as we shall see.
 #
 # What it does not tell you
 # ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -702,18 +709,20 @@ run(
 #
 # * **It accepts kernels that the compiler refuses**, such as the last three of the six.
 # * **bf16 is wrong.** The numbers are kept as integers of 16 bits, and are added as such.
-# * **Checks do not check.** ``tl.device_assert`` is skipped. ``assert`` takes every block for true,
-#   and so does ``if``. Reduce the condition to a scalar, as ``scalar_assertion_kernel`` does: that
-#   is checked here, and on the GPU as well.
+# * **Checks do not check.** ``tl.device_assert`` is skipped. ``assert`` takes every block of
+#   several elements for true, and so does ``if``. Reduce the condition to a scalar, as
+#   ``scalar_assertion_kernel`` does: that is checked here, and also on the GPU if checks are
+#   switched on there (see below).
 # * **Nothing is parallel.** One program has finished before the next one begins. What programs do
 #   to each other on a GPU does not happen here, or always happens in the same way.
 # * **It knows nothing of the GPU**: not its speed, not its shared memory, and not its rounding.
 #   :py:func:`triton.language.dot` computes with fp32 in full here, and may use tf32 there.
 #
-# Of the rest: ``warmup`` compiles nothing. Autotuning and ``do_bench`` ask for the driver of a GPU;
-# if there is one, they time the interpreter, which is worse than an error. And ``range`` with a
-# bound that is an argument fails in Triton 3.6.0 with NumPy 2.4 or newer; make the bound a
-# ``tl.constexpr``, or take an older NumPy.
+# Of the rest: functions of the GPU's mathematical library, ``libdevice``, have no counterpart here.
+# ``warmup``, which compiles a kernel without a launch, compiles nothing. Autotuning and
+# ``do_bench`` ask for the driver of a GPU; if there is one, they time the interpreter, which is
+# worse than an error. And ``range`` with a bound that is an argument fails in Triton 3.6.0 with
+# NumPy 2.4 or newer; make the bound a ``tl.constexpr``, or take a newer Triton or an older NumPy.
 #
 # It is also slow. Its time grows with the number of programs and of operations in them, much less
 # with the size of a block. So take a few programs and small shapes, which are the better ones to
@@ -772,16 +781,18 @@ else:
     print("What the GPU prints, and what it loses, can only be seen on one.")
 
 # %%
-# Each line begins with the program, ``pid``, and the place in the block, ``idx``. What to know:
+# In the interpreter, a line holds the whole block. On a GPU, each element has a line, which begins
+# with the program, ``pid``, and the place in the block, ``idx``. What to know:
 #
-# * **Print from one program only.** The ``if`` in ``sum_kernel`` does that. The buffer for what is
-#   printed is limited, and what does not fit is lost without notice. That is why fewer lines came
-#   from ``flood_kernel`` than were printed. (On NVIDIA GPUs, the buffer can be made larger; see the
+# * **Print from one program only.** The ``if`` in ``sum_kernel`` does that. On NVIDIA's GPUs, the
+#   buffer for what is printed is limited, and what does not fit is lost without notice. So fewer
+#   lines may come from ``flood_kernel`` than were printed. (The buffer can be made larger; see the
 #   reference of ``device_print``.)
 # * **One line can come several times.** If a block has fewer elements than the program has threads,
 #   some threads hold the same element, and each prints it. A scalar is held by all of them.
-# * **The order is that of the threads**, not that of your program, and the lines come when the GPU
-#   is waited for. In a notebook they may come out in the terminal in which it was started.
+# * **The order means nothing.** Lines of different programs and warps are mixed, and they come
+#   late: perhaps not before Python waits for the GPU. In a notebook they may come out in the
+#   terminal in which it was started.
 # * **It changes the kernel.** Printing costs registers and time, and keeps values alive that might
 #   have been optimized away. A race may disappear while you watch it.
 #
@@ -843,11 +854,11 @@ else:
     print("The interpreter skips device_assert, and integers wrap around in it: this needs a GPU.")
 
 # %%
-# Without the check, element 100 was read from memory that is not ours, and nothing happened. With
-# it, the message has file and line, the program (``block``) and the thread; every thread that finds
-# the condition violated says so. And **the process is lost**: whatever it asks the GPU for from now
-# on fails with the same error, also when it has nothing to do with the kernel. In a notebook,
-# restart it.
+# Without the check, element 100 was read from the memory behind *x*, and nothing happened. With it,
+# there is a message. On NVIDIA's GPUs it has file and line, the program (``block``) and the thread;
+# every thread that finds the condition violated says so. And **the process is lost**: whatever it
+# asks the GPU for from now on fails with the same error, also when it has nothing to do with the
+# kernel. (With AMD's GPUs it may be ended at once.) In a notebook, restart Python.
 #
 # The second kernel has no check of its own. ``TRITON_DEBUG=1`` brings one: additions, subtractions
 # and multiplications of integers of up to 32 bits, which in a kernel are mostly offsets, are
@@ -857,10 +868,10 @@ else:
 # Errors that come late
 # ---------------------
 #
-# A launch puts a kernel into a queue and returns. When the kernel fails, Python is somewhere else
-# by now, and the error is raised by a later call that has to wait for the GPU or just asks how it
-# is. ``late`` shows that. (``careless`` is for the next section, and started here because the
-# checkers take their time.)
+# A launch puts a kernel into a queue, called a *stream*, and returns. When the kernel fails, Python
+# is somewhere else by now, and the error is raised by a later call that has to wait for the GPU or
+# just asks how it is. ``late`` shows that. (``careless`` is for the next section, and started here
+# because the checkers take their time.)
 
 
 @triton.jit
@@ -913,11 +924,14 @@ else:
     print("In the interpreter nothing comes late: this experiment needs a GPU.")
 
 # %%
-# The first traceback accuses ``y``, which is innocent. With ``CUDA_LAUNCH_BLOCKING=1``, each launch
-# waits for its kernel, and the traceback names the launch. This is the first thing to do about any
-# error that comes from the GPU; it costs speed and nothing else. (With PyTorch for AMD's GPUs, it
-# is ``AMD_SERIALIZE_KERNEL=3``. A kernel that goes right when launches wait, and wrong when they do
-# not, lacks a synchronization between streams, or uses a tensor that was freed.)
+# A traceback of the first run accuses ``y``, which is innocent. With ``CUDA_LAUNCH_BLOCKING=1``,
+# each launch waits for its kernel, and the traceback names the launch. This is the first thing to
+# do about any error that comes from the GPU; it costs nothing but speed. A kernel that goes right
+# when launches wait, and wrong when they do not, may lack a synchronization between two streams, or
+# use a tensor that was freed.
+#
+# With PyTorch for AMD's GPUs, the variable is ``AMD_SERIALIZE_KERNEL=3``. There the process may be
+# ended without a traceback; add ``PYTHONFAULTHANDLER=1``, as for the interpreter.
 #
 # Now you know the kernel, but not yet the line in it. If you can make the case small, run it in the
 # interpreter, as above. If not, there is a tool for that.
@@ -932,8 +946,8 @@ else:
 # On NVIDIA's GPUs, ``compute-sanitizer``, a part of the CUDA toolkit, watches each access of each
 # thread. It compares the address with what the *driver* has handed out, so PyTorch has to be told
 # to ask the driver for every single tensor: ``PYTORCH_NO_CUDA_MEMORY_CACHING=1``. Here is the same
-# script without it and with three of its checks. (The reports are long. We keep the lines that say
-# what and where, and count those that only differ in the thread.)
+# script without the tool, and with it in three ways. (The reports are long. We keep the lines that
+# say what and where, and count those that only differ in the thread.)
 
 
 if ON_GPU:
@@ -947,12 +961,14 @@ else:
 # %%
 # How to read this:
 #
-# * Where nobody watches, *y* changes although the kernel never heard of it. Such a bug shows in
-#   another place, at another time, or never.
+# * Where nobody watches, nothing is reported. If the sum of *y* is not 0, then *y* has changed
+#   although the kernel never heard of it. Such a bug shows in another place, at another time, or
+#   never.
 # * ``memcheck``, which is what runs if no tool is named, says in which line of which kernel an
-#   address belongs to no tensor at all, for up to 100 threads. That has a blind spot: the address
-#   behind *x* may well belong to *y*, and then it is as good as any. ``--padding 512`` leaves a gap
-#   behind each tensor for the kernel to fall into.
+#   address belongs to no tensor at all. (It prints up to 100 errors, and counts the others.) That
+#   has a blind spot: the address behind *x* may well belong to *y*, and then it is as good as any.
+#   ``--padding 512`` leaves a gap behind each tensor for the kernel to fall into. After such an
+#   error, the process has lost the GPU, as above.
 # * ``initcheck`` finds reads of memory that nobody has written: here the ``torch.empty`` that
 #   should be a ``torch.zeros``.
 # * ``racecheck`` looks at shared memory only. There it is Triton that places the barriers, so the
@@ -1033,16 +1049,17 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
 # %%
 # What a race looks like:
 #
-# * **The result differs from run to run**, on the same input. Nothing else does that, except memory
-#   that nobody initialized. (Sums by ``tl.atomic_add`` also differ in their last digits, as the
-#   order of the additions changes. Whole numbers as input tell the two apart.)
-# * **Small cases can be right by luck**, or wrong in the same way each time. It takes more programs
-#   than the GPU can run at once to bring out the differences; a test should have that many, and
-#   repeat.
-# * **The interpreter shows one order, and no overlap.** It never finds the lost additions. It does
-#   find the second race, if you run the programs backwards: a kernel whose result changes with the
-#   order of its programs is not correct, however often it has been right. ``REVERSED`` above is a
-#   cheap test.
+# * **The result differs from run to run**, on the same input. Hardly anything else does that, apart
+#   from memory that nobody initialized. (Sums of fractions by ``tl.atomic_add`` also differ, in
+#   their last digits, as the order of the additions changes. Whole numbers as input tell the two
+#   apart.)
+# * **Small cases can be right by luck**, or wrong in much the same way each time. The differences
+#   come out better with more programs than the GPU can run at once; a test should have that many,
+#   and repeat.
+# * **The interpreter shows one order, and no overlap.** It never finds the lost additions. The
+#   second kernel is always wrong there, and with ``REVERSED`` always right, because then each
+#   element is read before it is overwritten. So reversing the order is a cheap test: a kernel whose
+#   result changes with the order of its programs is not correct, however often it has been right.
 #
 # The remedies: an atomic operation where programs meet in one element; separate input and output
 # instead of working in place; and a second launch where one program needs what others have written,
@@ -1181,9 +1198,10 @@ run(annotate, row_softmax_kernel, count_by_line)
 # %%
 # These are the instructions of one thread, which has 8 elements of the 1024 on NVIDIA's GPUs (4
 # warps of 32 threads) and 4 on this one of AMD's (4 warps of 64). What stands out is the line with
-# the maximum, and after it the sum: in a reduction the threads of a warp exchange their values in
-# several steps, and the warps theirs through shared memory. If a line that you thought cheap has
-# hundreds of instructions, you have found something.
+# the maximum and the exponential. In a :term:`reduction`, such as a maximum or a sum, the threads
+# of a warp exchange their values in several steps, and the warps theirs through :term:`shared
+# memory`; and some operations, such as a division on AMD's GPUs, are many instructions for each
+# element. If a line that you thought cheap has hundreds of them, you have found something.
 #
 # Wide loads
 # ~~~~~~~~~~
@@ -1279,7 +1297,7 @@ run(dots, dot_kernel)
 # ``wgmma``, ``mma`` and ``v_mfma`` are matrix instructions, and the numbers in their names are the
 # shape of the product that one of them computes, for a warp or for four. An ``fma`` is one
 # multiplication in each thread. So fp32 with ``input_precision="ieee"`` bypasses the tensor cores
-# of this NVIDIA GPU, and takes many more instructions. And a tile of 32 is too small for the
+# of this NVIDIA GPU, and takes many more instructions there. And a tile of 32 is too small for the
 # largest of the instructions.
 #
 # Registers and spills
@@ -1336,8 +1354,8 @@ else:
 # ~~~~~~~~~~~~~~~~~~~~~~~~
 #
 # A program can also be slow because it compiles. Triton keeps one kernel for each combination of
-# types, compile-time constants, and those properties of the arguments that it uses. A listener is
-# told about each. Which of these numbers of columns share a kernel?
+# types, compile-time constants, and those properties of the arguments that it uses. A listener is a
+# function that Triton calls for each. Which of these numbers of columns share a kernel?
 
 
 def listener(src, cache_hit, **_):
@@ -1389,7 +1407,8 @@ SCRATCH.cleanup()
 # variable                              effect
 # ===================================== ==========================================================
 # ``TRITON_KERNEL_OVERRIDE=1``          take stages from files in ``TRITON_OVERRIDE_DIR`` that you
-#                                       have edited; they lie there as the dumped ones do
+#                                       have edited, and which lie there as the dumped ones do;
+#                                       with ``TRITON_ALWAYS_COMPILE=1``
 # ``TRITON_PRINT_AUTOTUNING=1``         print what autotuning chose, and how long it took
 # ``TRITON_FRONT_END_DEBUGGING=1``      raise the compiler's own error, with its traceback, in
 #                                       place of a ``CompilationError``
