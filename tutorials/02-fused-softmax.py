@@ -621,7 +621,7 @@ else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
-# All rows are in the CSV file; here are some of them.
+# All rows are in the CSV file; here are some of them. ("triton" is ``softmax``, with all steps.)
 
 
 def print_table(rows, columns):
@@ -710,11 +710,12 @@ else:
 # **PyTorch's softmax** is fused as well, and yet its curve can have jumps, at lengths that are not
 # ours. There are several kernels behind that one function, too, and the length of the row decides
 # which of them runs. The one for short rows keeps a row in registers, as ours do; those for longer
-# rows go over a row several times. Where the curve jumps, another one takes over.
+# rows may go over a row several times. Where the curve jumps, another one has taken over.
 #
 # **The naive version** stays low: its time is all bytes, too, but it has four times as many.
 #
-# The takeaways, computed from the rows above:
+# The takeaways, computed from the rows above. (In the last line, step 3 is ``softmax``. It leaves
+# many lengths to the kernel of step 2. What differs from 1 there is the error of the measurement.)
 
 
 def print_ratios(rate, pairs):

@@ -694,7 +694,9 @@ def can_describe(matrix):
 #
 # Here are all plans that we choose from, for 2-byte elements. The small ones come first: for small
 # matrices, with one wave only, a smaller tile is done sooner. Long steps (``block_k=128``) are
-# fewer steps, with more bytes under way.
+# fewer steps, with more bytes under way. Below is what is chosen for some sizes: the tile, the
+# smaller one into which the tiles of the last wave are cut (if any), and how many waves all the
+# tiles would make if none were cut.
 
 POINTER_PLANS = [
     Plan(64, 32, 128, warps=4, stages=4, share=1),
@@ -1075,8 +1077,9 @@ else:
     print("No plot without a GPU.")
 
 # %%
-# What did each idea bring? Here are the plans of this page below each other, at some of the sizes.
-# The last column compares each with the first one, at the largest size.
+# What did each idea bring? Here are the plans of this page below each other, at some of the sizes,
+# and under them ``matmul``, which chooses among all plans, and the library. The last column
+# compares each with the first line, at the largest size.
 
 
 def step_names(rate):
@@ -1146,7 +1149,7 @@ else:
 # from memory and back. The larger K is, the less that weighs beside the product. For small
 # matrices it weighs a lot.
 #
-# The takeaways, computed from the rows above:
+# The takeaways, computed from the rows above ("triton" is ``matmul``):
 
 
 def print_ratios(rate, pairs):

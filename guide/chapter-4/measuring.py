@@ -234,11 +234,11 @@ else:
     print(NO_GPU)
 
 # %%
-# The stopwatch alone shows about the same for both vectors, so it says nothing about the kernel.
-# With waiting, it shows too much: not by a great share for the long vector, but most of what it
-# shows for the short one is Python, and the way to the GPU and back.
+# One vector is 2¹⁴ times as long as the other. The stopwatch alone hardly notices, so it says
+# nothing about the kernel. With waiting, it shows too much: not by a great share for the long
+# vector, but most of what it shows for the short one is Python, and the way to the GPU and back.
 #
-# The third column is the trap that looks like the solution. If the GPU has nothing to do, it
+# "Events, idle GPU" is the trap that looks like the solution. If the GPU has nothing to do, it
 # stamps the first mark at once, and then waits with its clock running until Python has put the
 # kernel into the queue. Only if it is **busy with something else** while Python queues mark,
 # kernel and mark does it pass them without a break. How busy? We let it read more and more of the
@@ -259,8 +259,9 @@ else:
 
 # %%
 # As long as reading is over sooner than Python has queued the rest, the number depends on how
-# fast Python is, and it would be another one on another day. From some point on it hardly changes
-# any more: now it is the kernel's.
+# fast Python is, and it would be another one on another day. From some point on reading more
+# changes it no further: now it is the kernel's. (What still differs from row to row is scatter,
+# the subject of section 4.)
 #
 # **The remedy**: events, and before them enough work to keep the GPU busy for longer than Python
 # needs. Our loop reads 512 MiB, twice. (What the GPU reads meanwhile is no accident; see section
@@ -352,9 +353,10 @@ else:
     print(NO_GPU)
 
 # %%
-# Read the rows from left to right. If the first call is slow, it pays for waking up; how many
-# more are slow depends on how deep the sleep was. A kernel that draws much power may even get
-# *slower* in the course of time, which is the subject of section 6.
+# Read the rows from left to right. The first call meets an idle GPU, so it pays for Python's
+# launch, as in section 1. What it takes beyond that is the price of waking up; how many more are
+# slow depends on how deep the sleep was. A kernel that draws much power may even get *slower* in
+# the course of time, which is the subject of section 6.
 #
 # **The remedy**: call everything once before the loop, and measure for so long that the first
 # milliseconds do not decide. The median of section 4 is not moved by a few slow calls.
@@ -448,18 +450,20 @@ else:
 
 # %%
 # Where the hot curve lies above everything that the cold one reaches, it is not the speed of the
-# memory: it is the cache. Past the size of the L2 cache the two come together. (One call by
-# itself is slower where it is small, because it starts from a standstill: nothing else keeps the
-# GPU busy while its first loads are on their way.)
+# memory: it is the cache. Past the size of the cache the two come together. (That is the L2 cache
+# of the dashed line, or the larger one that some GPUs have behind it. One call by itself is slower
+# where it is small, because it starts from a standstill: nothing else keeps the GPU busy while its
+# first loads are on their way.)
 #
 # Which curve is the *true* one? Each answers a question. The data of a kernel *is* in the cache
-# if the kernel before has just written it, and is not if gigabytes have passed since. A benchmark
-# has to choose, and to say what it chose. Ours are cold.
+# if the kernel before has just written it, and is not if much else has passed through since. A
+# benchmark has to choose, and to say what it chose. Ours are cold.
 #
 # Now **how** to empty a cache? The usual way is to overwrite a large buffer. But a cache that has
 # taken up what was written is full of *dirty* lines, which have to be written to memory before
 # their place can be used. The kernel that comes next may have to wait for that, and the time is
-# put on its bill. So here is one kernel at several sizes, after different things:
+# put on its bill. So here is one kernel at several sizes, after different things: 256 MiB written
+# once, 512 MiB written twice, and the same amounts read.
 
 if ON_GPU:
     part = other[: 2**26]  # 256 MiB
@@ -482,9 +486,11 @@ else:
     print(NO_GPU)
 
 # %%
-# The last column is what somebody else's writing costs; one would be nothing. The bill is the
-# largest where the kernel moves about as much as the cache can hold, and small where it moves far
-# more.
+# The last column compares the rates after writing and after reading 512 MiB twice. It is what
+# somebody else's writing costs; one would be nothing. A kernel pays for each dirty line whose place
+# it takes, so the bill should be the largest, beside the kernel's own time, where it moves about as
+# much as the cache can hold. It cannot be more than one cache full, which is little where a kernel
+# moves far more.
 #
 # A cache that was *read* full is clean: its lines can be dropped without a word. But how much has
 # to be read until nothing of ours is left? We fill the cache with the vectors of a call, read
@@ -516,8 +522,8 @@ else:
     print(NO_GPU)
 
 # %%
-# As long as the rate still falls from row to row, some of our data was left. From then on,
-# reading more changes nothing. The last row is what our loop does.
+# As long as the rate still falls from row to row, some of our data was left. From then on it only
+# scatters, however much more is read. The last row is what our loop does.
 #
 # **The remedy**: before each call read several times what the largest cache holds (AMD's newer
 # GPUs have one behind the L2). Rotating through many copies of the data, as the cold curve above
@@ -527,9 +533,10 @@ else:
 # ---------------------
 #
 # **The mistake**: believing one number. Here are two thousand, of one kernel on the same data. In
-# turns with them, two thousand more with a neighbour: in one round of twenty, somebody else's
-# kernel begins at the same time, on another stream. Such neighbours are other processes, a
-# display, a forgotten notebook.
+# turns with them, two thousand more with a neighbour: in one round of twenty on average, somebody
+# else's kernel is put into another queue, to begin at the same time. (PyTorch calls a queue of the
+# GPU a *stream*; the kernels of two streams may run side by side.) Such neighbours are other
+# processes, a display, a forgotten notebook.
 
 
 def with_neighbour(call, share=0.05):
@@ -576,9 +583,11 @@ else:
     print(NO_GPU)
 
 # %%
-# The maximum is what happened to a single call, and the mean puts it on everybody's bill. The
-# median and the percentiles hardly notice, as long as fewer than a fifth are disturbed. Neither
-# does the minimum, but it answers another question: how lucky can one be?
+# The ratio says what the neighbour did. That depends on how much of the memory's bandwidth it gets
+# before our short kernel is done, so it can be much or nothing. The maximum is what happened to a
+# single call, and the mean puts it on everybody's bill, the quiet calls' too. The median and the
+# percentiles hardly notice, as long as clearly fewer than a fifth are disturbed. Neither does the
+# minimum, but it answers another question: how lucky can one be?
 #
 # Times come in steps, the ticks of the GPU's clock. A difference that is smaller than a tick
 # needs many timings to be seen at all.
@@ -650,7 +659,8 @@ else:
     print(NO_GPU)
 
 # %%
-# The distribution, and how the scatter narrows with the number of timings:
+# The distribution of the quiet timings, without the slowest half of a per cent, and how the scatter
+# narrows with the number of timings:
 
 
 def plot_spread(timings, rows):
@@ -698,9 +708,10 @@ else:
 # %%
 # More timings help, but slowly: four times as many for half the scatter of a median or mean, if
 # they are independent. (A minimum need not get steadier at all, since it hangs on the rarest
-# event.) Where a neighbour disturbs, the mean needs many more of them than the median, and has
-# moved besides. The width at the number of timings that you take is the smallest difference that
-# you can claim.
+# event.) The rarer and the larger the disturbances, the more timings a mean needs beside a median,
+# and it has moved besides. A difference that is smaller than the width, at the number of timings
+# that you take, is none that you can claim. (Medians of a hundred timings in a row are only
+# twenty here, so that the last point of their curve is rough itself.)
 #
 # **The remedy**: many timings, their median, and p20 and p80 beside it. If the mean is far from
 # the median, find out who the neighbour is.
@@ -755,12 +766,12 @@ else:
     print(NO_GPU)
 
 # %%
-# What differs from one is error. In random turns it is only scatter: it falls on both sides, and
-# more rounds make it smaller. Where "first A, then B" is on one side *every time*, the error is
-# systematic, and no number of rounds helps, because B always comes when the GPU has already
-# worked for a while. How much that matters depends on the kernel. One that waits for memory may
-# not notice; one that keeps all of the arithmetic busy is at the mercy of the clock, as the next
-# section shows.
+# What differs from one is error. In random turns neither has an advantage, so the error is only
+# scatter: it can fall on either side, and more rounds make it smaller. Where "first A, then B" is
+# on one side *every time*, the error is systematic, and no number of rounds helps, because B always
+# comes when the GPU has already worked for a while. How much that matters depends on the kernel.
+# One that waits for memory may not notice; one that keeps all of the arithmetic busy is at the
+# mercy of the clock, as the next section shows.
 #
 # **The remedy**: take turns, call by call, in random order. And before you believe that B is a
 # little faster than A, look at what A gains over A. (What no loop can show is how another
@@ -858,12 +869,16 @@ else:
     print("No plot without a GPU.")
 
 # %%
-# The upper curve is the best sensor. Clock and power come from the driver, which refreshes them
-# only a few times a second, and the power is an average over some time besides; the rate follows
-# the clock at once. Where it falls within the first moments, the GPU has run into one of its
-# limits, of power, of current or of temperature: it begins with the highest clock that it has,
-# finds that this is too much, and takes the clock back. Where the rate stays flat, no limit was
-# reached.
+# The rate, in the upper panel, is the best sensor, since it follows the clock at once. What the
+# driver says about clock and power it may refresh only a few times a second, and the power can be
+# an average over some time besides: its curve comes late, and may begin with what was drawn before.
+#
+# Where the rate falls within the first moments, the GPU has run into one of its limits, of power,
+# of current or of temperature: it begins with the highest clock that it has, finds that this is too
+# much, and takes the clock back. (A limit of current holds at every moment. It can be reached while
+# the average power is still far from its own.) Where the rate dips later on, and the clock with it,
+# this regulation may have gone too far, or met another limit. Where the rate stays flat, there
+# was no limit in its way.
 #
 # And zeros? The kernel is the same, and so is the number of operations. But a transistor draws
 # power when it switches, and few of them switch when zeros are multiplied by zeros. Where power
@@ -878,11 +893,11 @@ else:
 # 7. The launch has a price
 # -------------------------
 #
-# **The mistake**: adding up the times of kernels and taking the sum for the time of a program.
-# Each kernel has to be asked for, and if it is small, asking takes longer than computing. Here is
-# the time that Python takes for one call, and the time that the GPU takes. The first two rows are
-# the floor under all numbers on this page: two marks with *nothing* between them, and a kernel
-# that does nothing.
+# **The mistake**: adding up the times of kernels and taking the sum for the time of a program. Each
+# kernel has to be asked for, and if it is small, asking takes longer than computing. Here is the
+# time that Python takes for one call, and the time that the GPU takes. The first two rows are the
+# floor under all times of single calls on this page: two marks with *nothing* between them, and a
+# kernel that does nothing.
 
 
 @triton.jit
@@ -928,6 +943,10 @@ else:
     print(NO_GRAPHS)
 
 # %%
+# The ratio says how many times as soon the graph is done. To replay a graph has a price as well,
+# and a long chain shares it out among its kernels. What then remains for each is what the GPU
+# itself takes from one kernel to the next.
+#
 # **The remedy**: say which of the two you measure, the kernel or the program. Our loop measures
 # the kernel, and keeps launching out of it. For a program of small kernels, measure the program,
 # from its first launch to its last result; and if asking turns out to be the larger part, fuse
@@ -944,7 +963,7 @@ else:
 #
 # :py:func:`triton.testing.do_bench_cudagraph` records many calls in one graph and divides its
 # time by their number. So Python has no share in it at all; but nothing is done about the cache,
-# the calls follow each other without a gap, and what it calls a quantile is one of ten averages.
+# the calls follow each other without a gap, and its quantiles are those of ten such averages.
 #
 # All three on one kernel:
 
@@ -1097,11 +1116,11 @@ else:
     print(NO_GPU)
 
 # %%
-# Reading and writing need not be equally fast, so take the ceiling that moves bytes as your
-# kernel does. (What was written last is still in the cache when the clock stops, up to the size
-# of the cache. This is why the vectors are large: it must not matter.) For products, the last
-# line says what is left of the ceiling when the GPU gets no pause. Which of the two belongs
-# beside your kernel? The one that was measured in the way that your kernel was measured.
+# Reading and writing need not be equally fast, so take the ceiling that moves bytes as your kernel
+# does. (What was written last is still in the cache when the clock stops, up to the size of the
+# cache. This flatters writing. The longer the vectors are, the smaller is its share.) For products,
+# the last line says what is left of the ceiling when the GPU gets no pause. Which of the two
+# belongs beside your kernel? The one that was measured in the way that your kernel was measured.
 #
 # **The remedy**: no number without its ceiling, from the same GPU and the same run.
 #
@@ -1125,10 +1144,10 @@ def attainable(intensity, bandwidth, peak):
 # the intensity from which on a kernel *can* reach the peak.
 #
 # We trace it with one kernel, the one above. Its intensity is set by *K*: two operations for each
-# multiply-add, and eight bytes, four read and four written, whatever *K* is. Beside it go kernels
-# from the tutorials: vector addition; softmax, where we count five operations for an element
-# (compare, subtract, exponential, add, divide); and fp16 matrix products, whose intensity grows
-# with their size.
+# multiply-add, and eight bytes, four read and four written, whatever *K* is. Beside it go the
+# subjects of the tutorials: our vector addition; PyTorch's softmax, where we count five operations
+# for an element (compare, subtract, exponential, add, divide); and its fp16 matrix products, whose
+# intensity grows with their size.
 
 
 def roofline_points():
@@ -1243,8 +1262,9 @@ else:
 # * A kernel **under the flat part** does not keep the arithmetic busy, or does other work than
 #   you counted: index arithmetic, exchanging data, waiting.
 # * A kernel **above the roof** has not broken it. Its bytes were not moved, since they were in
-#   the cache, or the ceiling was none. Our hot addition is such a point where its rate in section
-#   3 was above the memory's.
+#   the cache, or the ceiling that we measured is a little too low for it: our slope is that of a
+#   copy, and an addition reads two bytes for each one that it writes. Our hot addition is such a
+#   point where its rate in section 3 was above the memory's.
 #
 # And what it leaves out: **time**. A small matrix product has a high intensity and still lies far
 # below every roof. It is over before all of the GPU has begun, and its launch, the latency of its
@@ -1266,8 +1286,9 @@ else:
 #   same run too. Ratios of several sizes are summed up by their :term:`geometric mean`, with the
 #   worst one beside it.
 #
-# The tables of the tutorials follow this list, and so does the record of each page (the link is
-# below its title).
+# Our tutorials keep to most of this list: they count bytes or operations and check first; a ceiling
+# and PyTorch stand beside each rate; the files with all the rows hold p20 and p80. The *where* is
+# in the record of each page (the link is below its title).
 #
 # What to remember
 # ----------------
