@@ -56,6 +56,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.language.extra import libdevice
 
+# Letters that are still readable where a figure is scaled down to the width of a phone.
+plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
+
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
 DEVICE = torch.device("cpu")
 if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
@@ -148,7 +151,7 @@ for bug, errors in maps.items():
 def draw_errors(maps, tile=16):
     """Draw what :func:`compare` returned: white is right, blue wrong, red never written."""
     colors = ListedColormap(["#ffffff", "#1b6ca8", "#e9a3ab"])
-    fig, axes = plt.subplots(2, 2, figsize=(7, 5.4))
+    fig, axes = plt.subplots(2, 2, figsize=(7, 7.2))
     for ax, (name, errors) in zip(axes.flat, maps.items(), strict=True):
         rows, columns = errors.shape
         ax.imshow(errors.numpy(), cmap=colors, vmin=0, vmax=2, extent=(0, columns, rows, 0))
@@ -165,8 +168,7 @@ def draw_errors(maps, tile=16):
         for y in range(0, rows + 1, tile):
             ax.axhline(y, color="#444444", linewidth=0.8)
         ax.set(title=name, xticks=range(0, columns, tile), yticks=range(0, rows, tile))
-        ax.title.set_fontsize(11)
-    fig.suptitle("Where C is wrong (dark) and where it was never written (hatched)", fontsize=12)
+    fig.suptitle("Where C is wrong (dark),\nand where it was never written (hatched)")
     fig.tight_layout()
     plt.show()
 

@@ -688,7 +688,7 @@ def plot_spread(timings, rows):
     }
     for label, (name, column, style, color) in lines.items():
         below.plot(COUNTS, [row[column] for row in rows[name]], style, color=color, label=label)
-    below.set(xscale="log", xlabel="timings used", title="Scatter of the result, by number of timings")
+    below.set(xscale="log", xlabel="timings used", title="Scatter, by number of timings")
     below.set(yscale="log", ylabel="width, %")
     below.yaxis.set_major_formatter("{x:g}")
     below.set_xticks(COUNTS, COUNTS)
