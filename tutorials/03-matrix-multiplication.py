@@ -760,7 +760,7 @@ for n in [256, 640, 1024, 1536, 2048, 2176, 3072, 4096]:
     schedule = f"{plan.share} on an SM" if plan.share else schedule
     table.append((n, tile, cut, significant(tiles / SMS), kernel, schedule))
 print(f"Plans for M = N = K on {SMS} SMs")
-headers = ["size", "tile", "last wave", "waves", "kernel", "programs"]
+headers = ["size", "tile", "last wave\ncut into", "waves", "kernel", "programs"]
 align = {"colalign": ["right"] * 4 + ["left"] * 2}
 print(tabulate(table, headers, disable_numparse=True, **align))
 

@@ -481,7 +481,7 @@ if ON_GPU:
         ]
         table.append((add_bytes(n) // 2**20, *found, found[1] / found[3]))
     print("GB/s of one kernel, by what comes before it")
-    show(table, ["MiB\nmoved", *flushes, "write\n/ read"])
+    show(table, ["MiB\nmoved", *flushes, "512 twice:\nwrite / read"])
 else:
     print(NO_GPU)
 
@@ -533,24 +533,26 @@ else:
 # ---------------------
 #
 # **The mistake**: believing one number. Here are two thousand, of one kernel on the same data. In
-# turns with them, two thousand more with a neighbour: in one round of twenty on average, somebody
-# else's kernel is put into another queue, to begin at the same time. (PyTorch calls a queue of the
-# GPU a *stream*; the kernels of two streams may run side by side.) Such neighbours are other
-# processes, a display, a forgotten notebook.
+# turns with them, a hundred at a time, two thousand more with a neighbour: before one call of
+# twenty on average, somebody else's kernels are put into another queue, and still run when ours
+# begins. (PyTorch calls a queue of the GPU a *stream*; the kernels of two streams may run side by
+# side.) Such neighbours are other processes, a display, a forgotten notebook.
 
 
-def with_neighbour(call, share=0.05):
-    """Return a function that calls *call*, now and then beside a kernel on another stream."""
+def with_neighbour(share=0.05):
+    """Return what goes before a call: reading, and now and then kernels of another stream."""
     stream = gpu.Stream()
 
-    def both():
+    def before():
+        other.amax()
         if random.random() < share:
-            stream.wait_stream(gpu.current_stream())  # it begins when this one has got here
+            stream.wait_stream(gpu.current_stream())  # they begin when this stream has got here
             with gpu.stream(stream):
-                other.zero_()
-        call()
+                for _ in range(4):
+                    other.zero_()  # together they outlast the reading
+        other.amax()
 
-    return both
+    return before
 
 
 def summary(timings):
@@ -569,8 +571,12 @@ def summary(timings):
 
 if ON_GPU:
     call = partial(add, *vectors(2**20))
-    found = measure({"quiet": call, "disturbed": with_neighbour(call)}, 2000)
-    timings, disturbed = (1e3 * found[name].double() for name in ("quiet", "disturbed"))
+    befores = {"quiet": read_other, "disturbed": with_neighbour()}
+    found = {name: [] for name in befores}
+    for _ in range(20):
+        for name, before in befores.items():
+            found[name].append(measure({"": call}, 100, before)[""])
+    timings, disturbed = (1e3 * torch.cat(found[name]).double() for name in befores)
     quiet, loud = summary(timings), summary(disturbed)
     print("Of 2000 timings, µs")
     show(
@@ -1104,7 +1110,7 @@ if ON_GPU:
     for name, ms in measure(matmul_ceilings(n), 12).items():
         tflops = [rate / 1e3 for rate in rates(ms, matmul_flops(n))]
         ceiling_rows.append((n, name, "TFLOPS", *tflops))
-    n, k = 2**24, 2048
+    n, k = 2**26, 2048
     ms = measure({"fma": partial(fma, *vectors(n)[1:], k)}, 30)["fma"]
     tflops = [rate / 1e3 for rate in rates(ms, fma_work(n, k)[0])]
     ceiling_rows.append((n, "float32 multiply-add", "TFLOPS", *tflops))
