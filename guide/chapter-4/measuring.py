@@ -589,11 +589,11 @@ else:
     print(NO_GPU)
 
 # %%
-# The ratio says what the neighbour did. That depends on how much of the memory's bandwidth it gets
-# before our short kernel is done, so it can be much or nothing. The maximum is what happened to a
-# single call, and the mean puts it on everybody's bill, the quiet calls' too. The median and the
-# percentiles hardly notice, as long as clearly fewer than a fifth are disturbed. Neither does the
-# minimum, but it answers another question: how lucky can one be?
+# The ratio says what the neighbour did: it took a part of the memory's bandwidth while our kernel
+# ran. The maximum is what happened to a single call, and the mean puts it on everybody's bill, the
+# quiet calls' too. The median and the percentiles hardly notice, as long as clearly fewer than a
+# fifth are disturbed. Neither does the minimum, but it answers another question: how lucky can one
+# be?
 #
 # Times come in steps, the ticks of the GPU's clock. A difference that is smaller than a tick
 # needs many timings to be seen at all.
@@ -602,7 +602,8 @@ else:
 # take their median, do that a thousand times, and see how far the thousand medians are apart.
 # This is *resampling*. It assumes that timings know nothing of each other. Whether that is so
 # shows when *n* timings **in a row** are taken instead: if their medians are further apart than
-# those of random ones, then the GPU was in another state at the beginning than at the end.
+# those of random ones, then timings that follow each other are alike. The GPU was in another state
+# at the beginning than at the end, or a neighbour who disturbs one call is still there at the next.
 
 
 def resampled(timings, n, statistic, times=1000):
