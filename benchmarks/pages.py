@@ -39,7 +39,7 @@ def main() -> None:
     if browser is None or not build.is_dir():
         print("left out: it needs " + ("a browser" if browser is None else "`make html` first"))
         return
-    names = ["index.html", *(f"{GALLERY}/{p.stem}.html" for p in _tutorials())]
+    names = ["index.html", *_scripts()]
     with tempfile.TemporaryDirectory() as folder:
         version = versions.read(build / versions.FILE_NAME).all[0].name
         publish.publish(build, Path(folder, "site"), version)
@@ -53,8 +53,13 @@ def main() -> None:
     print(tabulate(rows, head, floatfmt=".0f", missingval="-"))
 
 
-def _tutorials() -> list[Path]:
-    return sorted((ROOT / "tutorials").glob("[0-9]*.py"))
+def _scripts() -> list[str]:
+    """The pages of the tutorials, without solutions, and of the chapters that execute code."""
+    tutorials = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
+    chapters = sorted((ROOT / "guide").glob("*/*.py"))
+    return [f"{GALLERY}/{path.stem}.html" for path in tutorials] + [
+        f"programming-guide/{path.parent.name}/{path.stem}.html" for path in chapters
+    ]
 
 
 def _weights(browser: str, addresses: list[str]) -> list[tuple[float, float]]:
