@@ -118,7 +118,7 @@ class _Recorder:
                     self.progress.started(file.name, last[file])
                     threading.Thread(
                         target=lambda f=file, s=scripts[file], at=place: finished.put(
-                            (f, self._record_one(f, s, at))
+                            (f, self._record_one(s, at))
                         )
                     ).start()
                 if not scheduler.running:
@@ -160,8 +160,8 @@ class _Recorder:
         folders = [f for root in roots for f in recording.find(root, script.name).values()]
         return any(_is_of(script, folder) for folder in folders)
 
-    def _record_one(self, file: ScriptFile, script: Script, place: Place) -> Outcome:
-        """Record *script* of *file* at *place*; whatever happens, say what."""
+    def _record_one(self, script: Script, place: Place) -> Outcome:
+        """Record *script* at *place*; whatever happens, say what."""
 
         def waiting(for_what: str) -> None:
             self.progress.note(script.name, for_what)
@@ -178,31 +178,31 @@ class _Recorder:
                     return Outcome(script.name, "interrupted", "was not begun")
                 if not self.options.force and self._is_current(script):
                     return Outcome(script.name, "current", "another recorder has recorded it")
-                return self._execute(file, script, place)
+                return self._execute(script, place)
         except runner.StoppedError:
             return Outcome(script.name, "interrupted", "was ended")
         except runner.TutorialError as error:
-            return Outcome(script.name, "failed", explain(file.source, error.failure))
+            return Outcome(script.name, "failed", explain(script.source, error.failure))
         except (OSError, RecordingError) as error:
             failure = Failure(
                 f"could not be written: {error}",
                 "Make room or set the permissions, then record it again.",
             )
-            return Outcome(script.name, "failed", explain(file.source, failure))
+            return Outcome(script.name, "failed", explain(script.source, failure))
         except Exception:
             return Outcome(
                 script.name,
                 "failed",
-                f"{file.source}: the recorder itself failed; please report this:\n"
+                f"{script.source}: the recorder itself failed; please report this:\n"
                 f"{traceback.format_exc()}",
             )
 
-    def _execute(self, file: ScriptFile, script: Script, place: Place) -> Outcome:
+    def _execute(self, script: Script, place: Place) -> Outcome:
         task = runner.Task(
             tutorial=script.name,
             file=script.path.name,
             code=script.path.read_bytes(),
-            source=file.source,
+            source=script.source,
             device_name=place.device_name,
             timeout=self.options.timeout or needs.timeout_of(script),
             commit=self.commit,

@@ -56,8 +56,13 @@ class Script:
 
     @property
     def name(self) -> str:
-        """The name it is recorded under: its path below the gallery, without ``.py``."""
-        return self.path.relative_to(self.root).with_suffix("").as_posix()
+        """The name it is recorded under, as of :class:`ScriptFile`."""
+        return ScriptFile(self.root, self.path).name
+
+    @property
+    def source(self) -> str:
+        """The path that messages give, as of :class:`ScriptFile`."""
+        return ScriptFile(self.root, self.path).source
 
     @cached_property
     def code(self) -> tuple[CodeBlock, ...]:
@@ -162,7 +167,7 @@ class ScriptFile:
 
     @property
     def name(self) -> str:
-        """The name it is recorded under, as of :class:`Script`."""
+        """The name it is recorded under: its path below the gallery, without ``.py``."""
         return self.path.relative_to(self.root).with_suffix("").as_posix()
 
     @property
