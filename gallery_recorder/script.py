@@ -200,7 +200,7 @@ def select_scripts(roots: Sequence[Path], names: Sequence[str]) -> list[ScriptFi
             galleries have one name, and so would have one recording.
     """
     files: dict[str, ScriptFile] = {}
-    for root in roots:
+    for root in {root.resolve(): root for root in roots}.values():  # each once
         paths = find_scripts(root)
         if not paths:
             raise ScriptError(f"{root}: has no tutorials (NN-name.py files). Is --tutorials right?")

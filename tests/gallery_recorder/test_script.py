@@ -216,6 +216,7 @@ def test_several_galleries(tmp_path, monkeypatch):
         "01-a",
         "debugging",
     ]
+    assert len(select_scripts([*galleries, *galleries, Path("./tutorials")], [])) == 2
     (absolute,) = select_scripts([tmp_path / "guide" / "chapter-3"], [])
     assert absolute.source == "chapter-3/debugging.py"
     Path("guide/chapter-3/01-a.py").touch()
