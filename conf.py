@@ -1,5 +1,9 @@
 """Sphinx settings of the site."""
 
+from pathlib import Path
+
+from triton_site.assemble import assemble_gallery
+
 project = "Triton Gallery"
 author = "the Triton Gallery authors"
 copyright = author
@@ -10,13 +14,13 @@ branch = "main"
 # --- what is built ---------------------------------------------------------------------------
 
 extensions = [
-    "gallery_recorder.replay",
-    "gallery_recorder.mathml",
-    "gallery_recorder.highlight",
-    "gallery_recorder.links",
-    "gallery_recorder.reference",
-    "gallery_recorder.glossary",
-    "gallery_recorder.release",
+    "gallery_recorder.render.replay",
+    "triton_site.mathml",
+    "triton_site.highlight",
+    "triton_site.links",
+    "triton_site.reference",
+    "triton_site.glossary",
+    "gallery_recorder.publish.release",
     "sphinx_copybutton",
     "sphinx_llms_txt",
     "sphinxcontrib.bibtex",
@@ -33,8 +37,18 @@ bibtex_reference_style = "author_year"
 # --- tutorials and their recordings ------------------------------------------------------------
 
 gallery_recordings = ["recordings", "build/recordings"]
+# Scripts as readers download them: what they share is in each, whole.
+_root = Path(__file__).resolve().parent
+_galleries = {
+    folder: str(
+        assemble_gallery(
+            _root / folder, _root / "build/galleries" / folder, _root / "tutorials/shared"
+        )
+    )
+    for folder in ("tutorials", "guide/chapter-3", "guide/chapter-4")
+}
 sphinx_gallery_conf = {
-    "examples_dirs": ["../tutorials", "../guide/chapter-3", "../guide/chapter-4"],
+    "examples_dirs": list(_galleries.values()),
     "gallery_dirs": [
         "getting-started/tutorials",
         "programming-guide/chapter-3",

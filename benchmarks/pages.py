@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from tabulate import tabulate
 
-from gallery_recorder import publish, versions
+from gallery_recorder.publish import publish, versions
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))

@@ -17,7 +17,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from benchmarks._process import cost_of
-from gallery_recorder.scheduler import Scheduler
+from gallery_recorder.run.scheduler import Scheduler
 
 ROOT = Path(__file__).parents[1]
 #: ``ru_maxrss`` would be the largest child's memory, so the recorder writes down its own.
@@ -36,7 +36,7 @@ TUTORIAL = '"""\nA title\n=======\n"""\n\n# %%\n# A sentence.\n\nx = 1\n'
 def main() -> None:
     """Print two tables."""
     child = min(
-        cost_of([sys.executable, "-c", "import gallery_recorder.child"], cwd=ROOT).wall
+        cost_of([sys.executable, "-c", "import gallery_recorder.run.child"], cwd=ROOT).wall
         for _ in range(5)
     )
     rows = []

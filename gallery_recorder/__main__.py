@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gallery_recorder import publish
+from gallery_recorder.publish import publish
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,10 +19,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
-    from gallery_recorder import recorder
-    from gallery_recorder.progress import make_progress, report
-    from gallery_recorder.provenance import DeviceError
-    from gallery_recorder.script import ScriptError
+    from gallery_recorder.run import recorder
+    from gallery_recorder.run.progress import make_progress, report
+    from gallery_recorder.run.provenance import DeviceError
+    from gallery_recorder.source.script import ScriptError
 
     if options.engine == "local" and (options.address or options.accelerator):
         return _complain("--address and --accelerator are of a cluster; add --engine ray", 2)
@@ -53,8 +53,8 @@ def _record(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from gallery_recorder import status
-    from gallery_recorder.script import ScriptError
+    from gallery_recorder.source.script import ScriptError
+    from gallery_recorder.store import status
 
     try:
         rows = status.rows(_galleries(options), options.recordings)
@@ -69,8 +69,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from gallery_recorder import compare
-    from gallery_recorder.recording import RecordingError
+    from gallery_recorder.store import compare
+    from gallery_recorder.store.recording import RecordingError
 
     try:
         text, lost = compare.compare(options.old, options.new)
@@ -81,7 +81,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _galleries(options: argparse.Namespace) -> tuple[Path, ...]:
-    from gallery_recorder.script import project_galleries
+    from gallery_recorder.source.script import project_galleries
 
     return tuple(options.tutorials) if options.tutorials else project_galleries()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from gallery_recorder.script import ScriptFile, select_scripts
+from gallery_recorder.source.script import ScriptFile, select_scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = runpy.run_path(str(ROOT / "conf.py"))

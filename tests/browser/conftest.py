@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
 
 import fixture_site  # noqa: E402
 
-from gallery_recorder import publish, versions  # noqa: E402
+from gallery_recorder.publish import publish, versions  # noqa: E402
 
 #: What Chromium shall leave alone: updates, experiments, other hosts.
 FLAGS = [

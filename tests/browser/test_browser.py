@@ -14,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from gallery_recorder import versions
+from gallery_recorder.publish import versions
 from tests.galleries import FILES, PAGES
 
 ROOT = Path(__file__).resolve().parents[2]

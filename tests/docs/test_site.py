@@ -20,7 +20,7 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup, Tag
 
-from gallery_recorder.script import project_galleries
+from gallery_recorder.source.script import project_galleries
 from tests.galleries import CONF, FILES, GALLERIES, PAGES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from gallery_recorder import recording
-from gallery_recorder.script import load_script
+from gallery_recorder.source.script import load_script
+from gallery_recorder.store import recording
 
 PROJECT = Path(__file__).parents[2]
 
@@ -61,7 +61,7 @@ print(step_{number}(range(8)))
 
 CONF = """
 project = "Fixture"
-extensions = ["gallery_recorder.replay"]
+extensions = ["gallery_recorder.render.replay"]
 html_theme = "{theme}"
 gallery_recordings = ["recordings", "build/recordings"]
 sphinx_gallery_conf = {{

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from gallery_recorder.inspection import KEPT
-from gallery_recorder.versions import Version, Versions
+from gallery_recorder.publish.inspection import KEPT
+from gallery_recorder.publish.versions import Version, Versions
 
 ADDRESS = "https://example.org/triton-gallery/"
 GALLERY = "getting-started/tutorials"

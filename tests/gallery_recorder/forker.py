@@ -53,7 +53,7 @@ class Forker:
 
 def main() -> None:
     """Serve requests until standard input ends."""
-    importlib.import_module("gallery_recorder.publish")
+    importlib.import_module("gallery_recorder.publish.publish")
     importlib.import_module("jinja2")
     for line in sys.stdin:
         request = json.loads(line)

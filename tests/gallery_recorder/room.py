@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
-from gallery_recorder import recorder, recording
-from gallery_recorder.job import MARK
-from gallery_recorder.progress import Outcome, Progress
-from gallery_recorder.recording import INTERPRETER, Block, Provenance, Recording, Run
+from gallery_recorder.run import recorder
+from gallery_recorder.run.job import MARK
+from gallery_recorder.run.progress import Outcome, Progress
+from gallery_recorder.store import recording
+from gallery_recorder.store.recording import INTERPRETER, Block, Provenance, Recording, Run
 
 PROJECT = Path(__file__).parents[2]
 

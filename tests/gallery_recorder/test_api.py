@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder import api
-from gallery_recorder.api import Api, ApiError, Entry, Member, Overload
+from triton_site import api
+from triton_site.api import Api, ApiError, Entry, Member, Overload
 
 SMALL = Api(
     api.SCHEMA,

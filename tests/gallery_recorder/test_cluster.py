@@ -21,8 +21,9 @@ from pathlib import Path
 import pytest
 from room import PROJECT, Room
 
-from gallery_recorder import cluster, engines, recording
-from gallery_recorder.provenance import DeviceError
+from gallery_recorder.run import cluster, engines
+from gallery_recorder.run.provenance import DeviceError
+from gallery_recorder.store import recording
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None,
@@ -307,7 +308,7 @@ def test_without_ray_the_command_that_installs_it_is_told(tmp_path, monkeypatch)
 
 
 def test_the_recorder_itself_does_not_import_ray():
-    code = "import sys, gallery_recorder.recorder; print('ray' in sys.modules)"
+    code = "import sys, gallery_recorder.run.recorder; print('ray' in sys.modules)"
     printed = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
     )

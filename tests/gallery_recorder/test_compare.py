@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from room import Room
 
-from gallery_recorder import compare, recording
+from gallery_recorder.store import compare, recording
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
 

@@ -1,6 +1,6 @@
 """Docstrings of Triton's kind, made sound."""
 
-from gallery_recorder import docstrings
+from triton_site import docstrings
 
 NAMES = {"dot": "triton.language.dot", "tl.dot": "triton.language.dot", "dtype": "tl.dtype"}
 

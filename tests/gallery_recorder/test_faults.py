@@ -14,7 +14,7 @@ import fault_table
 import pytest
 from room import SECOND, Room
 
-from gallery_recorder import runner
+from gallery_recorder.run import runner
 
 
 @dataclass(frozen=True)

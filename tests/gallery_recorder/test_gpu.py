@@ -14,7 +14,8 @@ import fault_table
 import pytest
 from room import SECOND, Room
 
-from gallery_recorder import provenance, recording
+from gallery_recorder.run import provenance
+from gallery_recorder.store import recording
 
 GPUS = provenance.find_gpus()
 pytestmark = [

@@ -8,7 +8,7 @@ import pytest
 from bs4 import BeautifulSoup
 from fixture_gallery import make_gallery, make_recording, render
 
-from gallery_recorder.growth import Mean
+from gallery_recorder.render.growth import Mean
 
 PAGE = "Growth\n======\n\n.. gallery-growth::\n"
 

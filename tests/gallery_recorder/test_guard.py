@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os
 from pathlib import Path
-from gallery_recorder.guard import Guard
+from gallery_recorder.run.guard import Guard
 
 refused = []
 home = Path.cwd() / "home"

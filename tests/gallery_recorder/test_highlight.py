@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from docutils import nodes
 
-from gallery_recorder.highlight import joined
+from triton_site.highlight import joined
 
 
 def token(text: str, kind: str) -> nodes.inline:

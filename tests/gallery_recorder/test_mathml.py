@@ -24,7 +24,7 @@ def render(folder: Path, text: str) -> tuple[BeautifulSoup, str]:
             folder / "doctrees",
             "html",
             confoverrides={
-                "extensions": ["gallery_recorder.mathml"],
+                "extensions": ["triton_site.mathml"],
                 "html_math_renderer": "mathml",
                 "html_theme": "basic",
             },

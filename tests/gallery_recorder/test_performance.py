@@ -11,7 +11,7 @@ import fixture_gallery
 import jsonschema
 import pytest
 
-from gallery_recorder import charts, performance
+from triton_site import charts, performance
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from gallery_recorder import progress
-from gallery_recorder.job import BlockStarted
-from gallery_recorder.progress import LiveProgress, Outcome, Progress
+from gallery_recorder.run import progress
+from gallery_recorder.run.job import BlockStarted
+from gallery_recorder.run.progress import LiveProgress, Outcome, Progress
 
 OUTCOMES = [
     Outcome("01-a", "recorded", "recordings/x/01-a", 12.34, ("the clocks were held down",)),

@@ -13,9 +13,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gallery_recorder import provenance
-from gallery_recorder.provenance import Gpu
-from gallery_recorder.recording import GpuState
+from gallery_recorder.run import provenance
+from gallery_recorder.run.provenance import Gpu
+from gallery_recorder.store.recording import GpuState
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +113,7 @@ def test_else_torch_is_asked_in_another_process(monkeypatch, why):
 
     monkeypatch.setattr(subprocess, "run", run)
     assert provenance.find_gpus() == [Gpu("X", "i", {"A": "1"}, 5)]
-    assert asked[0][0][-2:] == ["-m", "gallery_recorder.provenance"]
+    assert asked[0][0][-2:] == ["-m", "gallery_recorder.run.provenance"]
 
 
 def test_a_torch_that_cannot_be_asked_is_an_error(monkeypatch):

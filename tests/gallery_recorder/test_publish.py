@@ -25,10 +25,11 @@ from fixture_site import TUTORIAL, make_build, served, tree, write
 from forker import Forker
 
 from gallery_recorder import __main__ as cli
-from gallery_recorder import atomic, inspection, lock, publish, versions
-from gallery_recorder.inspection import InspectionError
-from gallery_recorder.publish import PublishError
-from gallery_recorder.versions import Version, Versions, VersionsError
+from gallery_recorder.publish import inspection, publish, versions
+from gallery_recorder.publish.inspection import InspectionError
+from gallery_recorder.publish.publish import PublishError
+from gallery_recorder.publish.versions import Version, Versions, VersionsError
+from gallery_recorder.store import atomic, lock
 
 ROOT_FILES = {
     ".nojekyll",
@@ -465,7 +466,7 @@ def test_killed_at_any_moment_every_version_is_served_whole(tmp_path, forker):
     for place in ("v1.0.0", "stable"):
         whole |= {f"{place}/{name}": {content} for name, content in tree(release).items()}
 
-    forker.start("gallery_recorder.publish:publish", builds[1], site, "main")
+    forker.start("gallery_recorder.publish.publish:publish", builds[1], site, "main")
     status, steps = forker.wait()
     assert status == 0
     assert steps > 100
@@ -476,7 +477,7 @@ def test_killed_at_any_moment_every_version_is_served_whole(tmp_path, forker):
         for die_at in [*spread(steps, 110), *[0] * 20]:
             other = 0 if _edition(site, trees) else 1
             process = forker.start(
-                "gallery_recorder.publish:publish",
+                "gallery_recorder.publish.publish:publish",
                 builds[other],
                 site,
                 "main",
@@ -523,14 +524,14 @@ def test_killed_while_a_release_comes_and_goes(tmp_path, forker):
     ):
         kept = tmp_path / f"before-{function}"
         shutil.copytree(site, kept, symlinks=True)
-        forker.start(f"gallery_recorder.publish:{function}", *arguments)
+        forker.start(f"gallery_recorder.publish.publish:{function}", *arguments)
         status, steps = forker.wait()
         assert status == 0
         done = tree(site)
         for die_at in spread(steps, 24):
             shutil.rmtree(site)
             shutil.copytree(kept, site, symlinks=True)
-            forker.start(f"gallery_recorder.publish:{function}", *arguments, die_at=die_at)
+            forker.start(f"gallery_recorder.publish.publish:{function}", *arguments, die_at=die_at)
             status, _ = forker.wait()
             assert status == -signal.SIGKILL
             assert tree(site / "main") == tree(main)
@@ -548,13 +549,13 @@ def test_killed_while_a_release_comes_and_goes(tmp_path, forker):
 
 def test_killed_while_a_site_begins(tmp_path, forker):
     build = make_build(tmp_path / "build", "main")
-    forker.start("gallery_recorder.publish:publish", build, tmp_path / "site", "main")
+    forker.start("gallery_recorder.publish.publish:publish", build, tmp_path / "site", "main")
     _, steps = forker.wait()
     done = tree(tmp_path / "site")
     for die_at in spread(steps, 20):
         shutil.rmtree(tmp_path / "site")
         forker.start(
-            "gallery_recorder.publish:publish", build, tmp_path / "site", "main", die_at=die_at
+            "gallery_recorder.publish.publish:publish", build, tmp_path / "site", "main", die_at=die_at
         )
         assert forker.wait()[0] == -signal.SIGKILL
         if (tmp_path / "site" / "main").exists():

@@ -19,9 +19,10 @@ import msgspec
 import pytest
 from room import Room
 
-from gallery_recorder import atomic, lock, provenance, recorder, recording, runner, workplace
-from gallery_recorder.job import Failure
-from gallery_recorder.script import load_script
+from gallery_recorder.run import provenance, recorder, runner, workplace
+from gallery_recorder.run.job import Failure
+from gallery_recorder.source.script import load_script
+from gallery_recorder.store import atomic, lock, recording
 
 #: How often the recorder is killed while it saves, and a fifth as often while a tutorial runs.
 KILLS = int(os.environ.get("GALLERY_KILLS", "200"))

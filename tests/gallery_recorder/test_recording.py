@@ -9,8 +9,8 @@ import re
 import msgspec
 import pytest
 
-from gallery_recorder import atomic, recording
-from gallery_recorder.recording import (
+from gallery_recorder.store import atomic, recording
+from gallery_recorder.store.recording import (
     Block,
     Figure,
     GpuState,

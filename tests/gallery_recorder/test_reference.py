@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder import api
-from gallery_recorder.api import Api, Entry, Member, Overload
+from triton_site import api
+from triton_site.api import Api, Entry, Member, Overload
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,7 +75,7 @@ def build(root: Path, entries: str) -> subprocess.CompletedProcess[str]:
     for item in (OLD, NEW):
         api.save(item, root / "api")
     (root / "conf.py").write_text(
-        'extensions = ["gallery_recorder.reference"]\n'
+        'extensions = ["triton_site.reference"]\n'
         'triton_api = "api"\nnitpicky = True\nhtml_theme = "basic"\n'
     )
     (root / "index.rst").write_text(PAGE + entries)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.release import find_release
+from gallery_recorder.publish.release import find_release
 
 ROOT = Path(__file__).parents[2]
 SPHINX = ["-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-b", "html"]
 CONF = """
 project = "Fixture"
-extensions = ["gallery_recorder.release"]
+extensions = ["gallery_recorder.publish.release"]
 html_theme = "basic"
 html_baseurl = "https://example.org/fixture/stable/"
 """

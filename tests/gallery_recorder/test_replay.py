@@ -16,7 +16,7 @@ import pytest
 from sphinx.errors import ExtensionError
 from sphinx_gallery import gen_rst
 
-from gallery_recorder import pages, replay
+from gallery_recorder.render import pages, replay
 
 ROOT = Path(__file__).parents[2]
 

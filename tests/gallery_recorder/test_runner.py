@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from room import Room
 
-from gallery_recorder import needs, runner
-from gallery_recorder.job import BlockStarted, Staging
-from gallery_recorder.provenance import Gpu
-from gallery_recorder.script import load_script
+from gallery_recorder.run import runner
+from gallery_recorder.run.job import BlockStarted, Staging
+from gallery_recorder.run.provenance import Gpu
+from gallery_recorder.source import needs
+from gallery_recorder.source.script import load_script
 
 
 @pytest.fixture

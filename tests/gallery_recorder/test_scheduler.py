@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from gallery_recorder.scheduler import Scheduler
+from gallery_recorder.run.scheduler import Scheduler
 
 
 def simulate(seconds, places):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gallery_recorder.script import (
+from gallery_recorder.source.script import (
     ScriptError,
     find_scripts,
     load_script,

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from room import PROJECT, Room
 
-from gallery_recorder import recording, status
-from gallery_recorder.recording import REFERENCE_DEVICE
-from gallery_recorder.script import load_script
+from gallery_recorder.source.script import load_script
+from gallery_recorder.store import recording, status
+from gallery_recorder.store.recording import REFERENCE_DEVICE
 
 
 @pytest.fixture

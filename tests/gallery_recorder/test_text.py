@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.text import Paths, clean
+from gallery_recorder.run.text import Paths, clean
 
 
 @pytest.mark.parametrize(

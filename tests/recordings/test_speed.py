@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder import recording
+from gallery_recorder.store import recording
 
 ROOT = Path(__file__).parents[2] / "recordings" / recording.REFERENCE_DEVICE
 

@@ -1,8 +1,8 @@
 """The public API of a Triton version, read out of the installed package into one JSON file.
 
-    python -m gallery_recorder.api [FOLDER]      # writes FOLDER/triton-<version>.json
+    python -m triton_site.api [FOLDER]      # writes FOLDER/triton-<version>.json
 
-The reference pages are rendered from these files (see :mod:`gallery_recorder.reference`), so that
+The reference pages are rendered from these files (see :mod:`triton_site.reference`), so that
 rendering needs no Triton: its wheel is about 200 MB and exists for Linux alone. Reading several
 versions also tells since when a name exists and whose signature has changed, which no single
 installed version can. ``make api`` reads every version that the project supports.

@@ -16,11 +16,11 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder import recording
-from gallery_recorder.recording import GpuState, Provenance, Recording
+from gallery_recorder.store import recording
+from gallery_recorder.store.recording import GpuState, Provenance, Recording
 
 if TYPE_CHECKING:
-    from gallery_recorder.replay import Replayed, Unrecorded
+    from gallery_recorder.render.replay import Replayed, Unrecorded
 
 #: Directives whose output depends on recordings or on tutorials' introductions.
 _DEPENDENT = (".. gallery-", ".. minigallery::")

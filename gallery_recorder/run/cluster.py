@@ -25,12 +25,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gallery_recorder import provenance, runner, workplace
-from gallery_recorder.engines import Place, Told
-from gallery_recorder.job import Failure, Staging
-from gallery_recorder.lock import locked
-from gallery_recorder.provenance import DeviceError, Gpu
-from gallery_recorder.recording import Recording
+from gallery_recorder.run import provenance, runner, workplace
+from gallery_recorder.run.engines import Place, Told
+from gallery_recorder.run.job import Failure, Staging
+from gallery_recorder.run.provenance import DeviceError, Gpu
+from gallery_recorder.store.lock import locked
+from gallery_recorder.store.recording import Recording
 
 _ATTEMPTS = 3  # to execute one tutorial; a node that is lost each time has another reason
 _POLL = 0.2
@@ -64,7 +64,7 @@ def connected(address: str | None) -> Iterator[None]:
             "  python -m pip install --group cluster --constraint requirements.txt"
         ) from error
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     try:
         _see_whether_it_answers(where)
         ray.init(

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sphinx.application import Sphinx
 
-from gallery_recorder.recording import Block, Provenance
+from gallery_recorder.store.recording import Block, Provenance
 
 if TYPE_CHECKING:
-    from gallery_recorder.replay import Replayed
+    from gallery_recorder.render.replay import Replayed
 
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 

@@ -7,7 +7,7 @@ executed and torch is never imported.
 
 In ``conf.py``::
 
-    extensions = ["gallery_recorder.replay"]
+    extensions = ["gallery_recorder.render.replay"]
     gallery_recordings = ["recordings", "build/recordings"]
 """
 
@@ -27,9 +27,17 @@ from sphinx_gallery import __version__ as sphinx_gallery_version
 from sphinx_gallery import gen_rst
 from sphinx_gallery.py_source_parser import remove_config_comments
 
-from gallery_recorder import growth, needs, notebook, pages, performance, recording
-from gallery_recorder.recording import INTERPRETER, REFERENCE_DEVICE, Recording, RecordingError
-from gallery_recorder.script import Script, ScriptError, find_scripts, load_script
+from gallery_recorder.render import growth, notebook, pages
+from gallery_recorder.source import needs
+from gallery_recorder.source.script import Script, ScriptError, find_scripts, load_script
+from gallery_recorder.store import recording
+from gallery_recorder.store.recording import (
+    INTERPRETER,
+    REFERENCE_DEVICE,
+    Recording,
+    RecordingError,
+)
+from triton_site import performance
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +98,7 @@ def check_seam() -> None:
     found = tuple(inspect.signature(function).parameters) if function else None
     if found != _SEAM:
         raise ExtensionError(
-            "gallery_recorder.replay: sphinx_gallery.gen_rst.execute_script "
+            "gallery_recorder.render.replay: sphinx_gallery.gen_rst.execute_script "
             + (f"takes ({', '.join(found)})" if found else "does not exist")
             + f" in sphinx-gallery {sphinx_gallery_version}, but replaying needs "
             f"({', '.join(_SEAM)}). Install the sphinx-gallery that requirements.txt names."

@@ -13,13 +13,13 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.pages import (
+from gallery_recorder.render.pages import (
     ListedRecording,
     listed_recordings,
     readable_bytes,
     readable_seconds,
 )
-from gallery_recorder.recording import FILE_NAME
+from gallery_recorder.store.recording import FILE_NAME
 
 ASSUMED_SECONDS = 30.0
 WEEKS_A_MONTH = 52 / 12

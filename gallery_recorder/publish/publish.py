@@ -1,7 +1,8 @@
 """Put a finished build into a site under its version, and take a version out of it.
 
 A site is a folder of versions, each an immutable tree, with files at the root that are made from
-the versions' own ``versions.json`` (see :mod:`gallery_recorder.front`). ``stable`` and ``latest``
+the versions' own ``versions.json`` (see :mod:`~gallery_recorder.publish.front`). ``stable`` and
+``latest``
 are relative links to a version: a redirect would lose the address that readers copy, and
 search engines the page that ``rel=canonical`` names; hosts without links get copies, two whatever
 the number of versions.
@@ -22,9 +23,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gallery_recorder import atomic, front, lock, versions
-from gallery_recorder.inspection import InspectionError, inspect
-from gallery_recorder.versions import LATEST, STABLE, Version, Versions, VersionsError
+from gallery_recorder.publish import front, versions
+from gallery_recorder.publish.inspection import InspectionError, inspect
+from gallery_recorder.publish.versions import LATEST, STABLE, Version, Versions, VersionsError
+from gallery_recorder.store import atomic, lock
 
 _STAGING = ".publishing"
 _LOCK = ".publishing.lock"

@@ -18,8 +18,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from gallery_recorder import recording
-from gallery_recorder.recording import Recording
+from gallery_recorder.store import recording
+from gallery_recorder.store.recording import Recording
 
 #: A provider lost when its ratio within the spread is below this.
 TOLERATED = 0.95

@@ -1,7 +1,7 @@
 r"""Formulas as MathML: no script, no font and no image to load, and they print.
 
 Sphinx comes with no MathML renderer, docutils comes with a converter from LaTeX. This extension
-introduces the one to the other: put ``gallery_recorder.mathml`` into ``extensions`` and set
+introduces the one to the other: put ``triton_site.mathml`` into ``extensions`` and set
 ``html_math_renderer = "mathml"``. A formula that the converter does not know is a warning at its
 line, and shown as LaTeX. Displayed formulas may align at ``&`` and break at ``\\``, as in a bare
 ``.. math::`` directive, or stand in an ``aligned`` environment.

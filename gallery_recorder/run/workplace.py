@@ -15,9 +15,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gallery_recorder import recording, runner
-from gallery_recorder.lock import locked, try_lock, unlock
-from gallery_recorder.provenance import Gpu
+from gallery_recorder.run import runner
+from gallery_recorder.run.provenance import Gpu
+from gallery_recorder.store import recording
+from gallery_recorder.store.lock import locked, try_lock, unlock
 
 
 def lock_path(folder: Path, name: str) -> Path:

@@ -17,20 +17,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gallery_recorder import engines, needs, provenance, recording, runner, workplace
-from gallery_recorder.engines import Engine, Place, Told
-from gallery_recorder.job import Failure, Staging
-from gallery_recorder.lock import locked
-from gallery_recorder.progress import Outcome, Progress
-from gallery_recorder.recording import Recording, RecordingError
-from gallery_recorder.scheduler import Scheduler
-from gallery_recorder.script import (
+from gallery_recorder.run import engines, provenance, runner, workplace
+from gallery_recorder.run.engines import Engine, Place, Told
+from gallery_recorder.run.job import Failure, Staging
+from gallery_recorder.run.progress import Outcome, Progress
+from gallery_recorder.run.scheduler import Scheduler
+from gallery_recorder.source import needs
+from gallery_recorder.source.script import (
     Script,
     ScriptError,
     ScriptFile,
     project_galleries,
     select_scripts,
 )
+from gallery_recorder.store import recording
+from gallery_recorder.store.lock import locked
+from gallery_recorder.store.recording import Recording, RecordingError
 
 #: Where recordings lie: those made on a GPU are kept in git, those of the interpreter are not.
 GPU_RECORDINGS = Path("recordings")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
-from gallery_recorder.provenance import Gpu
-from gallery_recorder.script import Script, ScriptError
+from gallery_recorder.run.provenance import Gpu
+from gallery_recorder.source.script import Script, ScriptError
 
 DEFAULT_TIMEOUT = 600.0  # seconds
 

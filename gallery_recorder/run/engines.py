@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from gallery_recorder import provenance, runner, workplace
-from gallery_recorder.job import BlockStarted, Staging
-from gallery_recorder.recording import INTERPRETER, Recording
+from gallery_recorder.run import provenance, runner, workplace
+from gallery_recorder.run.job import BlockStarted, Staging
+from gallery_recorder.store.recording import INTERPRETER, Recording
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def engine(
     if name == "local":
         yield LocalEngine(device, jobs)
         return
-    from gallery_recorder import cluster
+    from gallery_recorder.run import cluster
 
     with cluster.connected(address):
         yield cluster.RayEngine(device, jobs, accelerator)

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder import atomic
+from gallery_recorder.store import atomic
 
 #: The version of the structures below; raise it when one of them changes.
 SCHEMA = 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from gallery_recorder import versions
-from gallery_recorder.versions import Version, Versions
+from gallery_recorder.publish import versions
+from gallery_recorder.publish.versions import Version, Versions
 
 _TEMPLATES = ("index.html", "versions.html", "404.html", "feed.xml", "sitemap.xml", "robots.txt")
 _GENERATED = ("genindex.html", "py-modindex.html", "search.html")

@@ -1,6 +1,6 @@
 """Execute one tutorial in this process and write down what it did.
 
-``python -m gallery_recorder.child STAGING`` is started by the runner, afresh for each tutorial.
+``python -m gallery_recorder.run.child STAGING`` is started by the runner, afresh for each tutorial.
 The blocks are executed by sphinx-gallery's own executor and the figures drawn by its own scraper,
 so a recording holds what sphinx-gallery would have shown. Around each block this module collects
 what sphinx-gallery does not: output of C code and of kernels, data files, time and memory.
@@ -34,10 +34,10 @@ from sphinx_gallery import gen_rst
 from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF
 from sphinx_gallery.scrapers import ImagePathIterator
 
-from gallery_recorder import provenance
-from gallery_recorder.figures import THUMBNAIL, FigureScraper
-from gallery_recorder.guard import Guard, caches
-from gallery_recorder.job import (
+from gallery_recorder.run import provenance
+from gallery_recorder.run.figures import THUMBNAIL, FigureScraper
+from gallery_recorder.run.guard import Guard, caches
+from gallery_recorder.run.job import (
     MAX_FILE,
     MAX_FILES,
     MAX_OUTPUT,
@@ -48,7 +48,9 @@ from gallery_recorder.job import (
     Job,
     Staging,
 )
-from gallery_recorder.recording import (
+from gallery_recorder.run.text import Paths, clean, machine_paths
+from gallery_recorder.source.script import CodeBlock, Script, load_script
+from gallery_recorder.store.recording import (
     FILE_NAME,
     SCHEMA,
     Block,
@@ -58,8 +60,6 @@ from gallery_recorder.recording import (
     Run,
     describe_file,
 )
-from gallery_recorder.script import CodeBlock, Script, load_script
-from gallery_recorder.text import Paths, clean, machine_paths
 
 _MAX_DETAIL = 20_000  # characters of a traceback that a report shows; the end says the most
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -125,7 +125,7 @@ class Execution:
                 staging.work: ".",
                 staging.tmp: "<tmp>",
                 staging.folder: "<staging>",
-                Path(__file__).parents[1]: "<project>",
+                Path(__file__).parents[2]: "<project>",
             }
         )
         self.output = _Output(staging)

@@ -42,8 +42,8 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder import api, docstrings
-from gallery_recorder.api import ApiError, Entry
+from triton_site import api, docstrings
+from triton_site.api import ApiError, Entry
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from gallery_recorder.job import (
+from gallery_recorder.run.job import (
     MARK,
     MAX_OUTPUT,
     BlockStarted,
@@ -32,9 +32,9 @@ from gallery_recorder.job import (
     Job,
     Staging,
 )
-from gallery_recorder.provenance import VISIBLE_VARIABLES, python_path
-from gallery_recorder.recording import DECODER, INTERPRETER, Recording
-from gallery_recorder.text import clean
+from gallery_recorder.run.provenance import VISIBLE_VARIABLES, python_path
+from gallery_recorder.run.text import clean
+from gallery_recorder.store.recording import DECODER, INTERPRETER, Recording
 
 _EVENTS = msgspec.json.Decoder(Event)  # made once, before several threads use it
 _START = 300.0  # seconds until the first block: a cold start is not the tutorial's fault
@@ -128,7 +128,7 @@ class _Child:
             with open(staging.stdout, "ab") as stdout, open(staging.stderr, "ab") as stderr:
                 self._process = subprocess.Popen(
                     # -P: a tutorial that is called random.py must not be found by an import
-                    [sys.executable, "-P", "-m", "gallery_recorder.child", str(staging.folder)],
+                    [sys.executable, "-P", "-m", "gallery_recorder.run.child", str(staging.folder)],
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from gallery_recorder.recording import INTERPRETER, GpuState, Provenance
+from gallery_recorder.store.recording import INTERPRETER, GpuState, Provenance
 
 #: The variables that choose which GPUs a process sees.
 VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -57,7 +57,7 @@ def find_gpus() -> list[Gpu]:
     if not (_installed("torch") and _may_have_gpu()):
         return []
     answer = subprocess.run(
-        [sys.executable, "-P", "-m", "gallery_recorder.provenance"],
+        [sys.executable, "-P", "-m", "gallery_recorder.run.provenance"],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": python_path()},
@@ -79,7 +79,7 @@ def leased_gpu() -> Gpu | None:
 
 def python_path() -> str:
     """``PYTHONPATH`` for a process that shall import this package as this one does."""
-    own = str(Path(__file__).resolve().parents[1])
+    own = str(Path(__file__).resolve().parents[2])
     there = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != own]
     return os.pathsep.join([*there, own])
 

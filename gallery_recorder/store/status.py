@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from gallery_recorder import needs, recording
-from gallery_recorder.recorder import GPU_RECORDINGS, INTERPRETER_RECORDINGS
-from gallery_recorder.recording import REFERENCE_DEVICE, Recording, RecordingError
-from gallery_recorder.script import ScriptError, select_scripts
+from gallery_recorder.run.recorder import GPU_RECORDINGS, INTERPRETER_RECORDINGS
+from gallery_recorder.source import needs
+from gallery_recorder.source.script import ScriptError, select_scripts
+from gallery_recorder.store import recording
+from gallery_recorder.store.recording import REFERENCE_DEVICE, Recording, RecordingError
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from urllib.parse import unquote, urlsplit
 
-from gallery_recorder import versions
-from gallery_recorder.versions import Version, Versions, VersionsError
+from gallery_recorder.publish import versions
+from gallery_recorder.publish.versions import Version, Versions, VersionsError
 
 #: Addresses that readers have links to, in every version.
 KEPT = ("index.html", "getting-started/installation.html", "getting-started/tutorials/index.html")

@@ -23,8 +23,8 @@ from sphinx.application import Sphinx
 from sphinx.builders import Builder
 from sphinx.config import Config
 
-from gallery_recorder import versions
-from gallery_recorder.versions import Version, Versions
+from gallery_recorder.publish import versions
+from gallery_recorder.publish.versions import Version, Versions
 
 #: The name of what is built without git history.
 UNKNOWN = "local"

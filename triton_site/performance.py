@@ -26,9 +26,14 @@ from msgspec import Meta
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder import compare, recording
-from gallery_recorder.charts import Line, line_chart, sparkline
-from gallery_recorder.pages import ListedRecording, label, listed_recordings, readable_seconds
+from gallery_recorder.render.pages import (
+    ListedRecording,
+    label,
+    listed_recordings,
+    readable_seconds,
+)
+from gallery_recorder.store import compare, recording
+from triton_site.charts import Line, line_chart, sparkline
 
 #: Providers that nothing is expected to beat: a copy of the same bytes, the vendor's library.
 CEILINGS = ("copy", "cublas", "rocblas")

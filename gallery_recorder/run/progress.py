@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from gallery_recorder.job import BlockStarted
+from gallery_recorder.run.job import BlockStarted
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Versions of a site: inspection, publishing in one step, the files at its root."""

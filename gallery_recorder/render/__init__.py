@@ -1,0 +1,1 @@
+"""The Sphinx extension: recordings in place of execution."""

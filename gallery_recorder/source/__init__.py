@@ -1,0 +1,1 @@
+"""A project's galleries and scripts: blocks, keys, needs."""

@@ -1,0 +1,1 @@
+"""Recordings on disk: format, locks, replacement in one step, comparison."""
