@@ -18,18 +18,28 @@ _RENAME_EXCHANGE = 2
 
 
 def replace_folder(new: Path, folder: Path) -> None:
-    """Put *new* in the place of *folder*, which may not exist; remove what was there."""
-    if not folder.exists():
+    """Put *new* in the place of *folder*, which may not exist; remove what was there.
+
+    What was there may be a link or a file: then that is removed, not what it leads to.
+    """
+    if not os.path.lexists(folder):
         os.rename(new, folder)
     elif exchange(new, folder):
-        shutil.rmtree(new)
+        _remove(new)
     else:
         # No exchange on this system: between the two renames the old folder lies aside, where
         # finish_interrupted_replacement finds it and puts it back.
         aside = _aside(folder)
         os.rename(folder, aside)
         os.rename(new, folder)
-        shutil.rmtree(aside)
+        _remove(aside)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _aside(folder: Path) -> Path:
@@ -39,7 +49,7 @@ def _aside(folder: Path) -> Path:
 def finish_interrupted_replacement(folder: Path) -> None:
     """Put the old *folder* back where :func:`replace_folder` was ended between its two renames."""
     aside = _aside(folder)
-    if aside.exists() and not folder.exists():
+    if os.path.lexists(aside) and not os.path.lexists(folder):
         with contextlib.suppress(FileNotFoundError):  # another reader was faster
             os.rename(aside, folder)
 

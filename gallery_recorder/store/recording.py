@@ -17,7 +17,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder.store import atomic
+from gallery_recorder.store import atomic, reading
+from gallery_recorder.store.reading import ReadingError
 
 #: The version of the structures below; raise it when one of them changes.
 SCHEMA = 1
@@ -29,6 +30,10 @@ REFERENCE_DEVICE = "nvidia-h200"
 INTERPRETER = "interpreter"
 
 FILE_NAME = "recording.json"
+
+#: Bytes of any file of a recording, far more than the recorder accepts: what is larger is not one,
+#: and is not read into memory.
+MAX_READ = 256_000_000
 
 _FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 _Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
@@ -157,8 +162,12 @@ def slug(device_name: str) -> str:
 
 
 def describe_file(path: Path) -> File:
-    """The entry for a file that lies beside ``recording.json``."""
-    content = path.read_bytes()
+    """The entry for a file that lies beside ``recording.json``.
+
+    Raises:
+        ReadingError: it is missing, too large, or no plain file.
+    """
+    content = reading.read_file(path, MAX_READ)
     return File(path.name, len(content), hashlib.sha256(content).hexdigest())
 
 
@@ -170,23 +179,22 @@ def load(folder: Path) -> Recording:
     """
     path = folder / FILE_NAME
     remedy = f"record it again with: make record T={_tutorial_of(folder)} FORCE=1"
-    atomic.finish_interrupted_replacement(folder)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise RecordingError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
-    try:
-        version = _SCHEMA_DECODER.decode(content).schema
+        atomic.finish_interrupted_replacement(folder)
+        content = reading.read_file(path, MAX_READ)
+        version = reading.decode(content, _SCHEMA_DECODER).schema
         if version != SCHEMA:
             advice = "update this checkout" if version > SCHEMA else remedy
             raise RecordingError(
                 f"{path}: `schema` is {version}, but this version reads schema {SCHEMA}; {advice}"
             )
-        recording = DECODER.decode(content)
+        recording = reading.decode(content, DECODER)
     except msgspec.ValidationError as error:
         raise RecordingError(f"{path}: {_in_our_words(error)}; {remedy}") from error
-    except msgspec.DecodeError as error:
-        raise RecordingError(f"{path}: is not whole JSON ({error}); {remedy}") from error
+    except ReadingError as error:
+        raise RecordingError(f"{path}: {error}; {remedy}") from error
+    except OSError as error:
+        raise RecordingError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     _check_files(folder, recording, remedy)
     return recording
 
@@ -260,9 +268,10 @@ def _check_files(folder: Path, recording: Recording, remedy: str) -> None:
     for number, file in enumerate(recording.files):
         try:
             found = describe_file(folder / file.name)
-        except OSError as error:
+        except ReadingError as error:
             raise RecordingError(
-                f"{path}: `files[{number}]`: {file.name} is missing ({error.strerror}); {remedy}"
+                f"{path}: `files[{number}]`: {file.name} {error}; take it back from git, or "
+                f"{remedy}"
             ) from error
         if found != file:
             raise RecordingError(

@@ -555,7 +555,11 @@ def test_killed_while_a_site_begins(tmp_path, forker):
     for die_at in spread(steps, 20):
         shutil.rmtree(tmp_path / "site")
         forker.start(
-            "gallery_recorder.publish.publish:publish", build, tmp_path / "site", "main", die_at=die_at
+            "gallery_recorder.publish.publish:publish",
+            build,
+            tmp_path / "site",
+            "main",
+            die_at=die_at,
         )
         assert forker.wait()[0] == -signal.SIGKILL
         if (tmp_path / "site" / "main").exists():

@@ -187,7 +187,7 @@ def test_a_missing_or_altered_file_is_an_error(folder):
     ):
         recording.load(folder)
     (folder / "speed.csv").unlink()
-    with pytest.raises(RecordingError, match=r"`files\[1\]`: speed\.csv is missing \(No such"):
+    with pytest.raises(RecordingError, match=r"`files\[1\]`: speed\.csv cannot be read \(No such"):
         recording.load(folder)
 
 
