@@ -99,8 +99,8 @@ test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the inter
 	  || failed="$$failed $${triton##*/}"; done; \
 	  test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
-api: $(RENDER) $(MATRIX) ## read the API out of every TRITONS version, into docs/python-api
-	@for triton in $(MATRIX); do $$triton/bin/python -m gallery_recorder.api docs/python-api || exit 1; done
+api: $(RENDER) $(MATRIX) ## read the API out of every TRITONS version, into docs/python-api/triton.json
+	@for triton in $(MATRIX); do $$triton/bin/python -m triton_site.api || exit 1; done
 
 # An environment with one version of Triton before everything that $(PY) has.
 build/matrix/triton-%: | $(RENDER)

@@ -1,14 +1,15 @@
-"""The public API of a Triton version, read out of the installed package into one JSON file.
+"""The public API of several versions of Triton, read out of the installed package into one file.
 
-    python -m triton_site.api [FOLDER]      # writes FOLDER/triton-<version>.json
+    python -m triton_site.api [FILE]      # adds the installed version to FILE, or replaces it there
 
-The reference pages are rendered from these files (see :mod:`triton_site.reference`), so that
+The reference pages are rendered from that file (see :mod:`triton_site.reference`), so that
 rendering needs no Triton: its wheel is about 200 MB and exists for Linux alone. Reading several
 versions also tells since when a name exists and whose signature has changed, which no single
-installed version can. ``make api`` reads every version that the project supports.
+installed version can. ``make api`` reads every version that the project supports. What several
+versions say alike is in the file once.
 
-Only what Triton says of itself is in the files: names, signatures, docstrings. Triton is imported
-in :func:`extract` and nowhere else; PyTorch is not needed.
+Only what Triton says of itself is there: names, signatures, docstrings. Triton is imported in
+:func:`extract` and nowhere else; PyTorch is not needed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ import inspect
 import re
 import sys
 import types
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 #: The version of the structures below; raise it when one of them changes.
-SCHEMA = 1
+SCHEMA = 2
+
+#: The file, seen from the project's root.
+FILE = Path("docs/python-api/triton.json")
 
 #: The modules whose public names are read. An object that several of them offer is described
 #: under the first.
@@ -62,7 +67,7 @@ class Overload(_Struct):
     """One type that a function of a device library takes: the library's own function for it."""
 
     backend: Literal["cuda", "hip"]
-    arguments: tuple[str, ...]
+    arguments: str
     result: str
     symbol: str
 
@@ -111,58 +116,80 @@ class Entry(_Struct):
 class Api(_Struct):
     """The public names of one version of Triton."""
 
-    schema: int
     triton: str
     entries: tuple[Entry, ...]
 
 
-# --- reading and writing the files ---------------------------------------------------------------
+class Distinct(_Struct):
+    """An entry, and the versions that have it like this, separated by spaces."""
+
+    versions: str
+    entry: Entry
 
 
-def load(path: Path) -> Api:
-    """Read the API in *path* and check it against the schema.
+class _File(_Struct):
+    schema: int
+    versions: tuple[str, ...]
+    entries: tuple[Distinct, ...]
+
+
+# --- reading and writing the file ----------------------------------------------------------------
+
+
+def load(path: Path) -> list[Api]:
+    """Read every version in *path*, oldest first, and check the file against the schema.
 
     Raises:
         ApiError: the file is missing, damaged or of another schema.
     """
     remedy = "take it back from git, or read it out again with: make api"
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=Api)
+        content = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:
         raise ApiError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except msgspec.ValidationError as error:
         raise ApiError(f"{path}: {error}; {remedy}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ApiError(f"{path}: is not whole JSON ({error}); {remedy}") from error
     if content.schema != SCHEMA:
         raise ApiError(
             f"{path}: `schema` is {content.schema}, but this version reads {SCHEMA}; {remedy}"
         )
-    return content
+    if not content.versions:
+        raise ApiError(f"{path}: holds no version of Triton; {remedy}")
+    return [
+        Api(
+            version,
+            tuple(item.entry for item in content.entries if version in item.versions.split()),
+        )
+        for version in sorted(content.versions, key=version_key)
+    ]
 
 
-def load_all(folder: Path) -> list[Api]:
-    """Every version in *folder*, oldest first.
+def save(apis: Iterable[Api], path: Path) -> None:
+    """Write *apis* to *path*: each distinct entry once, in the order of modules and names."""
+    versions: dict[Entry, list[str]] = {}
+    apis = sorted(apis, key=lambda api: version_key(api.triton))
+    for item in apis:
+        for entry in item.entries:
+            versions.setdefault(entry, []).append(item.triton)
+    entries = sorted(versions, key=lambda e: (_module_number(e.name), e.name))
+    content = _File(
+        SCHEMA,
+        tuple(item.triton for item in apis),
+        tuple(Distinct(" ".join(versions[entry]), entry) for entry in entries),
+    )
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
-    Raises:
-        ApiError: there is none, or one cannot be used.
-    """
-    found = [load(path) for path in folder.glob("triton-*.json")]
-    if not found:
-        raise ApiError(f"{folder}: holds no triton-<version>.json; make one with: make api")
-    return sorted(found, key=lambda api: version_key(api.triton))
+
+def _module_number(name: str) -> int:
+    module = name.rpartition(".")[0]
+    return MODULES.index(module) if module in MODULES else len(MODULES)
 
 
 def version_key(version: str) -> tuple[int, ...]:
     """``3.10.0`` as ``(3, 10, 0)``, to sort by."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def save(api: Api, folder: Path) -> Path:
-    """Write *api* into *folder*; returns the file."""
-    path = folder / f"triton-{api.triton}.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(api), indent=1) + b"\n")
-    return path
 
 
 # --- reading the installed Triton ----------------------------------------------------------------
@@ -182,7 +209,7 @@ def extract() -> Api:
                 if first != entry.name:
                     entry = Entry(entry.name, entry.kind, entry.defined, same_as=first)
             entries.append(entry)
-    return Api(SCHEMA, triton.__version__, tuple(entries))
+    return Api(triton.__version__, tuple(entries))
 
 
 def public_names(module: types.ModuleType) -> list[tuple[str, Any]]:
@@ -389,10 +416,10 @@ def _overloads(name: str) -> tuple[Overload, ...]:
     )
 
 
-_tables: dict[str, dict[str, list[tuple[tuple[str, ...], str, str]]]] = {}
+_tables: dict[str, dict[str, list[tuple[str, str, str]]]] = {}
 
 
-def _table(module_name: str) -> dict[str, list[tuple[tuple[str, ...], str, str]]]:
+def _table(module_name: str) -> dict[str, list[tuple[str, str, str]]]:
     """``{function: [(argument types, result type, symbol)]}``, read from the module's source."""
     if module_name not in _tables:
         tree = ast.parse(Path(importlib.import_module(module_name).__file__).read_text("utf-8"))
@@ -409,12 +436,12 @@ def _table(module_name: str) -> dict[str, list[tuple[tuple[str, ...], str, str]]
     return _tables[module_name]
 
 
-def _read_overload(key: Any, value: Any) -> tuple[tuple[str, ...], str, str] | None:
+def _read_overload(key: Any, value: Any) -> tuple[str, str, str] | None:
     """``(core.dtype("fp32"),): ("__nv_sinf", core.dtype("fp32"))`` in parts."""
     if not (isinstance(key, ast.Tuple) and isinstance(value, ast.Tuple)):
         return None
     symbol, result = value.elts
-    return tuple(map(_dtype_name, key.elts)), _dtype_name(result), ast.literal_eval(symbol)
+    return ", ".join(map(_dtype_name, key.elts)), _dtype_name(result), ast.literal_eval(symbol)
 
 
 def _dtype_name(node: ast.expr) -> str:
@@ -426,17 +453,22 @@ def _dtype_name(node: ast.expr) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the file of the installed Triton into the folder that is named."""
-    folder = Path(arguments[0] if arguments else "docs/python-api")
-    if not folder.is_dir():
-        print(f"{folder}: is no folder; name the one that the file should be written to.")
+    """Put the installed Triton into the file that is named."""
+    path = Path(arguments[0]) if arguments else FILE
+    if not path.parent.is_dir():
+        print(f"{path}: there is no folder {path.parent}; name the file to write.")
         return 2
     try:
         api = extract()
+        others = [item for item in load(path) if item.triton != api.triton] if path.exists() else []
     except ModuleNotFoundError as error:
         print(f"Triton cannot be imported ({error}). Install it first: pip install triton")
         return 1
-    print(f"{save(api, folder)}: {len(api.entries)} names of Triton {api.triton}")
+    except ApiError as error:
+        print(error)
+        return 1
+    save([*others, api], path)
+    print(f"{path}: {len(api.entries)} names of Triton {api.triton}")
     return 0
 
 

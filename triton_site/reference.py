@@ -1,4 +1,4 @@
-"""The Sphinx extension that renders the API reference of Triton out of ``triton-*.json``.
+"""The Sphinx extension that renders the API reference of Triton out of ``triton.json``.
 
 A page groups names and may add words of ours::
 
@@ -21,22 +21,19 @@ back, are sphinx-gallery's: set ``doc_module`` and ``backreferences_dir`` in its
 
 from __future__ import annotations
 
-import builtins
 import hashlib
-import importlib
-import inspect
 import json
 import os
-import pkgutil
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import indent
 from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
@@ -59,20 +56,20 @@ _BACKENDS = {"cuda": "NVIDIA", "hip": "AMD"}
 class Reference:
     """All versions of the API, and which tutorials use which name."""
 
-    folder: Path = Path()
+    path: Path = Path()
     versions: list[str] = field(default_factory=list)
     history: dict[str, dict[str, Entry]] = field(default_factory=dict)
     aliases: dict[str, list[str]] = field(default_factory=dict)
     uses: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
-    def load(self, folder: Path) -> None:
-        """Read every version in *folder*.
+    def load(self, path: Path) -> None:
+        """Read every version in *path*.
 
         Raises:
-            ApiError: a file is damaged, or there is none.
+            ApiError: the file is damaged, or there is none.
         """
-        self.folder = folder
-        apis = api.load_all(folder)
+        self.path = path
+        apis = api.load(path)
         self.versions = [item.triton for item in apis]
         self.history, self.aliases = {}, {}
         for item in apis:
@@ -96,38 +93,51 @@ class Reference:
         return None
 
 
+class ReferenceDomain(Domain):
+    """Hands what was read to the directives; keeps what pages were made of it."""
+
+    name = "triton-reference"
+    label = "Reference of Triton"
+    initial_data: ClassVar[dict[str, str]] = {"state": ""}
+
+    def __init__(self, env: BuildEnvironment) -> None:
+        super().__init__(env)
+        self.reference = Reference()
+
+    def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
+        """Nothing to do: what was read is the same in every process."""
+
+
+def _reference(env: BuildEnvironment) -> Reference:
+    domain = env.domains[ReferenceDomain.name]
+    assert isinstance(domain, ReferenceDomain)
+    return domain.reference
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
-    app.setup_extension("sphinx.ext.autodoc")
-    app.setup_extension("sphinx.ext.napoleon")
-    app.add_config_value("triton_api", "python-api", "env", (str,))
-    reference = Reference()
-    # A directive has no supported way to the application, so it is given what it needs here.
-    for name, directive in (("api", ApiDirective), ("api-versions", VersionsDirective)):
-        bound = type(directive.__name__, (directive,), {"reference": reference})
-        app.add_directive(name, bound)
+    app.add_config_value("triton_api", "python-api/triton.json", "env", (str,))
+    app.add_domain(ReferenceDomain)
+    app.add_directive("api", ApiDirective)
+    app.add_directive("api-versions", VersionsDirective)
     app.add_directive("api-index", IndexDirective)
-    app.add_directive("automodules", ModulesDirective)
     app.add_node(index_node)
     app.connect("builder-inited", _name_decorators, priority=600)  # sphinx-gallery generates at 500
-    app.connect("builder-inited", lambda app: _load(app, reference), priority=600)
-    app.connect("env-get-outdated", lambda app, env, *_: _outdated(env, reference))
+    app.connect("builder-inited", _load, priority=600)
+    app.connect("env-get-outdated", _outdated)
     app.connect("doctree-read", _fill_index)
-    app.connect("doctree-read", _leave_builtins)
-    app.connect("autodoc-process-docstring", _keep_colon, priority=400)  # napoleon comes at 500
-    app.connect("missing-reference", _leave_type)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "1"}
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "2"}
 
 
-def _load(app: Sphinx, reference: Reference) -> None:
+def _load(app: Sphinx) -> None:
     """Read the API, and sphinx-gallery's back-references, which it has written by now."""
+    reference = _reference(app.env)
     try:
         reference.load(Path(app.srcdir, app.config.triton_api))
     except ApiError as error:
         raise ExtensionError(str(error)) from error
     folder = getattr(app.config, "sphinx_gallery_conf", {}).get("backreferences_dir")
     path = Path(app.srcdir, folder, "backreferences_all.json") if folder else None
-    reference.uses = {}
     if path and path.is_file():
         for name, examples in json.loads(path.read_text(encoding="utf-8")).items():
             reference.uses[name] = sorted(
@@ -155,22 +165,22 @@ def _name_decorators(app: Sphinx) -> None:
                 path.write_text(json.dumps(names | decorators), encoding="utf-8")
 
 
-def _outdated(env: BuildEnvironment, reference: Reference) -> list[str]:
-    """Pages are read again when tutorials use other names, or versions or modules came or went."""
-    state = {
-        ".. api::": [reference.versions, reference.uses],
-        ".. automodules::": _modules("gallery_recorder"),
-    }
-    known = getattr(env, "api_state", {})
-    env.api_state = {  # type: ignore[attr-defined]
-        directive: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-        for directive, value in state.items()
-    }
-    changed = [name for name, digest in env.api_state.items() if known.get(name) != digest]
+def _outdated(
+    app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
+) -> list[str]:
+    """Pages with entries are read again when versions or the uses of names change."""
+    del app, added, changed, removed
+    reference = _reference(env)
+    made_of = json.dumps([reference.versions, reference.uses], sort_keys=True)
+    state = hashlib.sha256(made_of.encode()).hexdigest()
+    data = env.domaindata[ReferenceDomain.name]
+    known, data["state"] = data["state"], state
+    if known == state:
+        return []
     return [
         docname
         for docname in env.found_docs
-        if any(name in env.doc2path(docname).read_text(encoding="utf-8") for name in changed)
+        if ".. api::" in env.doc2path(docname).read_text(encoding="utf-8")
     ]
 
 
@@ -180,25 +190,28 @@ def _outdated(env: BuildEnvironment, reference: Reference) -> list[str]:
 class ApiDirective(SphinxDirective):
     """``.. api:: NAME …``: the entry of a name, or of several that share their description."""
 
-    reference: Reference
     required_arguments = 1
     optional_arguments = 0
     final_argument_whitespace = True
     has_content = True
     option_spec: ClassVar[dict[str, Any]] = {"no-members": directives.flag}
 
+    @property
+    def reference(self) -> Reference:
+        """What was read of Triton."""
+        return _reference(self.env)
+
     def run(self) -> list[nodes.Node]:
         """Write the entry as reStructuredText, so that the Python domain treats it as its own."""
         module = self.env.ref_context.get("py:module", "")
-        for version in self.reference.versions:
-            self.env.note_dependency(str(self.reference.folder / f"triton-{version}.json"))
+        self.env.note_dependency(str(self.reference.path))
         found: list[tuple[str, Entry]] = []
         for name in self.arguments[0].split():
             full = name if name in self.reference.history else f"{module}.{name}"
             item = self.reference.newest(full)
             if item is None:
                 raise self.error(
-                    f"no version of Triton in {self.reference.folder} has the name {full}; "
+                    f"no version of Triton in {self.reference.path} has the name {full}; "
                     "correct it, or read the versions again with: make api"
                 )
             found.append(item)
@@ -346,7 +359,7 @@ class ApiDirective(SphinxDirective):
         by_backend: dict[str, dict[str, None]] = {}
         for _, entry in found:
             for overload in entry.overloads:
-                text = f"{', '.join(overload.arguments)} → {overload.result}"
+                text = f"{overload.arguments} → {overload.result}"
                 by_backend.setdefault(overload.backend, {})[text] = None
         if not by_backend:
             return []
@@ -406,11 +419,9 @@ def _escape(text: str) -> str:
 class VersionsDirective(SphinxDirective):
     """``.. api-versions::``: the sentence that says which versions were read."""
 
-    reference: Reference
-
     def run(self) -> list[nodes.Node]:
         """Name the newest version, and those it is compared with."""
-        *older, newest = self.reference.versions
+        *older, newest = _reference(self.env).versions
         text = f"Read from Triton {newest}, and compared with {', '.join(older)}."
         return self.parse_text_to_nodes(text if older else f"Read from Triton {newest}.")
 
@@ -447,59 +458,3 @@ def _fill_index(app: Sphinx, doctree: nodes.document) -> None:
                     row += [link, nodes.Text(" ")]
                 rows.append(row)
         place.replace_self(nodes.container("", *rows, classes=["api-index"]))
-
-
-class ModulesDirective(SphinxDirective):
-    """``.. automodules:: PACKAGE``: every module of a package of ours, through autodoc."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        """Find the modules, so that a new one needs no line on the page."""
-        names = _modules(self.arguments[0])
-        lines = [f"* :py:mod:`{name}` – {_first_sentence(name)}" for name in names]
-        for name in names:
-            lines += ["", f"``{name}``", "-" * (len(name) + 4), ""]
-            lines += [f".. automodule:: {name}", indent(":members:", "   "), ""]
-        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
-
-
-def _modules(package_name: str) -> list[str]:
-    package = importlib.import_module(package_name)
-    found = pkgutil.walk_packages(package.__path__, f"{package_name}.")
-    return sorted(item.name for item in found if not item.name.endswith(".__main__"))
-
-
-def _first_sentence(module: str) -> str:
-    text = inspect.getdoc(importlib.import_module(module)) or ""
-    return " ".join(text.split("\n\n")[0].split())
-
-
-def _keep_colon(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
-) -> None:
-    """Napoleon takes what precedes a colon for an attribute's type; ours are sentences."""
-    del app, name, value, options
-    if what in ("attribute", "property", "data") and lines:
-        lines[0] = lines[0].replace(": ", " – ", 1)
-
-
-def _leave_builtins(app: Sphinx, doctree: nodes.document) -> None:
-    """In our own signatures ``tuple`` is Python's, and not that of the language of kernels."""
-    if app.env.docname != "python-api/gallery_recorder":
-        return
-    for node in list(doctree.findall(addnodes.pending_xref)):
-        if node.get("reftype") == "class" and hasattr(builtins, node["reftarget"]):
-            node.replace_self(node.children)
-
-
-def _leave_type(
-    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Node
-) -> nodes.Node | None:
-    """Types of Python and of libraries, in our own signatures, are no links.
-
-    A link would need the inventories of their documentation, and so the network.
-    """
-    del app, env
-    ours = node.get("refdoc") == "python-api/gallery_recorder"
-    return text if ours and node.get("reftype") in ("class", "exc") else None

@@ -16,7 +16,6 @@ from triton_site.api import Api, Entry, Member, Overload
 ROOT = Path(__file__).parents[2]
 
 OLD = Api(
-    api.SCHEMA,
     "3.8.0",
     (
         Entry("triton.language.load", "function", "t.core", "kernel", "(pointer)", "Loads."),
@@ -24,7 +23,6 @@ OLD = Api(
     ),
 )
 NEW = Api(
-    api.SCHEMA,
     "3.9.0",
     (
         Entry(
@@ -49,7 +47,7 @@ NEW = Api(
             "triton.language.sin",
             "function",
             doc="Sine.",
-            overloads=(Overload("cuda", ("fp32",), "fp32", "s"),),
+            overloads=(Overload("cuda", "fp32", "fp32", "s"),),
         ),
     ),
 )
@@ -71,12 +69,11 @@ ALL = ".. api:: load\n.. api:: gone\n.. api:: constexpr\n.. api:: tensor\n.. api
 
 
 def build(root: Path, entries: str) -> subprocess.CompletedProcess[str]:
-    (root / "api").mkdir(parents=True)
-    for item in (OLD, NEW):
-        api.save(item, root / "api")
+    root.mkdir(parents=True)
+    api.save([OLD, NEW], root / "api.json")
     (root / "conf.py").write_text(
         'extensions = ["triton_site.reference"]\n'
-        'triton_api = "api"\nnitpicky = True\nhtml_theme = "basic"\n'
+        'triton_api = "api.json"\nnitpicky = True\nhtml_theme = "basic"\n'
     )
     (root / "index.rst").write_text(PAGE + entries)
     return render(root)
@@ -139,7 +136,7 @@ def test_an_unknown_name_is_an_error(tmp_path):
 
 def test_a_damaged_file_stops_the_build(tmp_path):
     build(tmp_path / "p", ALL)
-    path = tmp_path / "p" / "api" / "triton-3.8.0.json"
+    path = tmp_path / "p" / "api.json"
     path.write_text(path.read_text()[:100])
     result = render(tmp_path / "p")
     assert result.returncode != 0
@@ -148,7 +145,6 @@ def test_a_damaged_file_stops_the_build(tmp_path):
 
 def test_a_new_version_renders_its_pages_again(tmp_path):
     build(tmp_path / "p", ALL)
-    newer = Api(api.SCHEMA, "3.10.0", NEW.entries)
-    api.save(newer, tmp_path / "p" / "api")
+    api.save([OLD, NEW, Api("3.10.0", NEW.entries)], tmp_path / "p" / "api.json")
     assert render(tmp_path / "p").returncode == 0
     assert "Read from Triton 3.10.0" in (tmp_path / "p" / "html" / "index.html").read_text()
