@@ -16,7 +16,7 @@ OVERWRITE ?=
 YES     ?=
 BRANCH  ?= recordings/new
 # Recipes take these as "$$VERSION": a name from outside is never read as a command.
-export SITE VERSION BRANCH REPORT
+export SITE VERSION BRANCH REPORT T
 
 # The versions of Triton that tutorials run on and the API reference is read from.
 TRITONS ?= 3.6.0 3.7.1 3.8.0 3.9.0
@@ -46,7 +46,7 @@ SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
 
 .PHONY: help html record status check compare test lint linkcheck bench serve
-.PHONY: test-matrix api publish unpublish pages propose clean
+.PHONY: new test-matrix api publish unpublish pages propose clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -63,6 +63,9 @@ missing: $(RECORD)
 
 record: $(RECORD) ## execute tutorials and keep their outputs: T=02 for one, DEVICE=auto|cuda|cpu, FORCE=1
 	$(GALLERY) record $(T) --device $(DEVICE) $(if $(FORCE),--force)
+
+new: ## write the skeleton of a tutorial: T=11-my-kernel
+	@$(if $(wildcard $(PY)),$(PY),python3) -m triton_site.new_tutorial "$$T"
 
 status: $(RENDER) ## say which recordings are current, stale or missing
 	@$(GALLERY) status

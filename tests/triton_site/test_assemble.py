@@ -1,0 +1,71 @@
+"""What scripts share is in each of them, whole: nothing missing, nothing twice."""
+
+from pathlib import Path
+
+import pytest
+
+from triton_site.assemble import AssembleError, assemble_gallery, assemble_script
+
+SHARED = {
+    "base.py": '"""Base."""\n\nimport os\n\nLIMIT = 3\nif os.sep:\n    LIMIT = 4\n',
+    "more.py": '"""More."""\n\nimport math\nimport random\n\nfrom shared.base import LIMIT\n\n'
+    "# As far as it goes.\nTOP = LIMIT * 2\n\n\n"
+    "def least(x):\n    return math.floor(x)\n\n\n"
+    "def most(x):\n    return min(TOP, least(x))\n\n\n"
+    "def unused():\n    return random.random()\n",
+}
+SCRIPT = """'''Title'''
+import sys  # for shared/
+sys.path.insert(0, ".")  # for shared/
+from shared.more import most
+from shared.base import LIMIT
+
+print(most(9.5), LIMIT)
+"""
+
+
+@pytest.fixture
+def shared(tmp_path) -> Path:
+    folder = tmp_path / "gallery" / "shared"
+    folder.mkdir(parents=True)
+    for name, text in SHARED.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_script_has_what_it_imports_and_what_that_needs(shared, capsys):
+    whole = assemble_script(SCRIPT, shared)
+    exec(compile(whole, "whole", "exec"), {})
+    assert capsys.readouterr().out == "8 4\n"
+    assert "shared" not in whole
+    assert "sys" not in whole
+
+
+def test_nothing_comes_twice_and_nothing_unused(shared):
+    whole = assemble_script(SCRIPT, shared)
+    assert whole.count("LIMIT = 3") == 1
+    assert whole.count("import os") == 1
+    assert "unused" not in whole
+    assert "random" not in whole
+    assert "# As far as it goes.\nTOP" in whole
+
+
+@pytest.mark.parametrize("line", ["from shared.more import nobody", "from shared.none import x"])
+def test_what_is_not_there_is_named(shared, line):
+    with pytest.raises(AssembleError, match=r"script\.py.*(nobody|none\.py)"):
+        assemble_script(line, shared, name="script.py")
+
+
+def test_a_gallery_is_copied_and_kept(shared, tmp_path):
+    source, target = shared.parent, tmp_path / "made"
+    (source / "01-a.py").write_text(SCRIPT)
+    (source / "sub").mkdir()
+    (source / "sub" / "data.csv").write_bytes(b"\xff\n")
+    assemble_gallery(source, target, shared)
+    made = {p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()}
+    assert made == {"01-a.py", "sub/data.csv"}
+    before = (target / "01-a.py").stat().st_mtime_ns
+    (source / "sub" / "data.csv").unlink()
+    assemble_gallery(source, target, shared)
+    assert (target / "01-a.py").stat().st_mtime_ns == before, "an unchanged file is not written"
+    assert not (target / "sub").exists()

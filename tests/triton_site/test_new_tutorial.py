@@ -1,0 +1,52 @@
+"""The skeleton that ``make new`` writes: it runs, and is formatted like the other tutorials."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from triton_site import assemble, new_tutorial
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("tutorials").mkdir()
+    assert new_tutorial.main(["11-my-kernel"]) == 0
+    return tmp_path / "tutorials" / "11-my-kernel.py"
+
+
+def test_the_skeleton_runs_as_a_download(written, tmp_path, monkeypatch):
+    whole = assemble.assemble_script(written.read_text(), ROOT / "tutorials" / "shared")
+    assert "for shared/" not in whole
+    download = tmp_path / "downloaded.py"
+    download.write_text(whole)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    assert "double" in runpy.run_path(str(download))
+
+
+def test_the_skeleton_passes_the_linters(written):
+    for command in (("check",), ("format", "--check")):
+        subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--config", ROOT / "pyproject.toml", written],
+            check=True,
+        )
+
+
+@pytest.mark.parametrize("name", ["", "my-kernel", "11-My", "../11-x", "11-my-kernel.py", "11_x"])
+def test_other_names_are_refused(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert new_tutorial.main([name]) == 2
+    assert "T=11-my-kernel" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_is_given_once(written, capsys):
+    before = written.read_text()
+    assert new_tutorial.main(["11-other"]) == 2
+    assert "11-my-kernel.py has the number 11" in capsys.readouterr().out
+    assert written.read_text() == before
