@@ -18,6 +18,9 @@ extensions = [
     "triton_site.mathml",
     "triton_site.highlight",
     "triton_site.links",
+    "triton_site.ladder",
+    "triton_site.differences",
+    "triton_site.folds",
     "triton_site.reference",
     "triton_site.glossary",
     "gallery_recorder.publish.release",
@@ -71,8 +74,12 @@ sphinx_gallery_conf = {
 html_theme = "sphinx_rtd_theme"
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["docs/_static"]
-html_css_files = ["custom.css", "versions.css", "reference.css"]
-html_js_files = ["versions.js", ("scroll.js", {"defer": "defer"})]
+html_css_files = ["custom.css", "versions.css", "reference.css", "reading.css"]
+html_js_files = [
+    "versions.js",
+    ("scroll.js", {"defer": "defer"}),
+    ("reading.js", {"defer": "defer"}),
+]
 html_logo = "docs/_static/logo.svg"
 html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"

@@ -17,6 +17,8 @@ You will build ``softmax(x)``, which gives what ``torch.softmax(x, dim=1)`` give
 * what to do when a row does not fit.
 
 You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time a kernel.
+
+.. ladder::
 """
 
 # %%
@@ -223,6 +225,9 @@ print("softmax_by_rows agrees with PyTorch")
 # six. The numbers are the offsets that a program computes for its row.
 
 
+# sphinx_gallery_fold = "draws strides and padding"
+
+
 def draw_rows(M, N, row_stride):
     """Draw the block of each row, with its offsets; the padding is hatched."""
     block = triton.next_power_of_2(N)
@@ -275,6 +280,9 @@ draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
 # rows**, as many as make up 512 elements. The block becomes a two-dimensional **tile**, and the
 # reductions run along its second axis. (A row that fits into one warp has a further advantage: no
 # warp waits for another at a reduction.)
+
+
+# sphinx_gallery_difference = "row_kernel"
 
 
 @triton.jit
@@ -624,6 +632,9 @@ else:
 # All rows are in the CSV file; here are some of them. ("triton" is ``softmax``, with all steps.)
 
 
+# sphinx_gallery_fold = "prints some of the rates"
+
+
 def print_table(rows, columns):
     """Print the median rates of some row lengths, and ratios of them."""
     rate = {(N, provider): median for _, N, provider, _, median, _, _ in rows}
@@ -646,6 +657,9 @@ else:
 
 # %%
 # And all of them. Lines are medians, and bands reach from the 20th to the 80th percentile.
+
+
+# sphinx_gallery_fold = "plots the rates"
 
 
 def plot_rates(rows):

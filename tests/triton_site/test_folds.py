@@ -1,0 +1,60 @@
+"""Machinery is folded on the page; what it printed, and the script, are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from triton_site.cells import cells_of
+
+TEXT = '''"""
+First
+=====
+
+Words.
+"""
+
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# Before.
+
+# sphinx_gallery_fold = "plots the rates"
+def plot():
+    """Plot."""
+
+
+plot()
+
+# %%
+# .. code-block:: Python
+#
+#    shown = "in the text, and no cell"
+#
+# After.
+
+kernel = 1
+'''
+
+
+def test_a_marked_cell_is_folded_with_its_line(build: Callable) -> None:
+    page = build(TEXT).page
+    (fold,) = page.select("details.gallery-fold")
+    assert fold.summary.span.text == "plots the rates"
+    assert "def plot" in fold.pre.text
+    assert "sphinx_gallery_fold" not in page.text
+    assert not fold.has_attr("open")
+
+
+def test_other_code_stays_in_sight(build: Callable) -> None:
+    page = build(TEXT).page
+    outside = [pre.text for pre in page.find_all("pre") if pre.find_parent("details") is None]
+    assert any("kernel = 1" in text for text in outside)
+    assert any("no cell" in text for text in outside)
+
+
+def test_cells_of_settings_alone_are_none(build: Callable, tmp_path) -> None:
+    build(TEXT)
+    from gallery_recorder.source.script import load_script
+
+    found = cells_of(load_script(tmp_path / "gallery" / "01-first.py", tmp_path / "gallery"))
+    assert [cell.setting("fold") for cell in found] == ["plots the rates", ""]

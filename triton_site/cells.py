@@ -1,0 +1,89 @@
+"""The code cells of a tutorial on its page: which box on the page is which cell of the script.
+
+sphinx-gallery writes a page out of a script's blocks and leaves its ``# sphinx_gallery_…`` comments
+out. What such a comment asks for is therefore read from the script, and carried out on the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx_gallery.py_source_parser import extract_file_config, remove_config_comments
+
+from gallery_recorder.source.script import Script
+
+
+@dataclass(frozen=True)
+class Page:
+    """A tutorial's page: its script, and the folder of the recording that it shows, if any."""
+
+    script: Script
+    folder: Path | None
+    interpreted: bool = False
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A code cell: its place among the code cells, its code, and what its comments ask for."""
+
+    number: int
+    code: str
+    settings: dict[str, Any]
+
+    def setting(self, name: str) -> str:
+        """What ``# sphinx_gallery_<name> = "…"`` says in this cell; empty where there is none."""
+        return str(self.settings.get(name, ""))
+
+
+def page_of(app: Sphinx, docname: str) -> Page | None:
+    """The tutorial that *docname* is the page of; None for other pages."""
+    return recorded_page(app, docname)
+
+
+def recorded_page(app: Sphinx, docname: str) -> Page | None:
+    """What the engine says of the page *docname*: the one place that asks it."""
+    item = app.gallery_pages.get(docname)  # type: ignore[attr-defined]
+    if item is None:
+        return None
+    if item.folder is None:
+        return Page(item.script, None)
+    return Page(item.script, item.folder, item.recording.interpreted, item.device)
+
+
+def cells_of(script: Script) -> list[Cell]:
+    """The code cells of *script* as its page shows them; what holds settings alone is none."""
+    contents = [block.content for block in script.blocks if block.type == "code"]
+    shown = [(remove_config_comments(content).strip(), content) for content in contents]
+    return [
+        Cell(number, code, extract_file_config(content))
+        for number, (code, content) in enumerate(pair for pair in shown if pair[0])
+    ]
+
+
+def boxes_of(doctree: nodes.document, script: Script) -> Iterator[tuple[Cell, nodes.literal_block]]:
+    """Each code cell of *script* with its box in *doctree*, in the order of the page."""
+    boxes = (
+        node
+        for node in doctree.findall(nodes.literal_block)
+        if str(node.get("language")).lower() == "python"
+    )
+    cells = iter(cells_of(script))
+    cell = next(cells, None)
+    for box in boxes:
+        # A text cell may show code, too: that is no cell.
+        if cell is not None and _same(box.astext(), cell.code):
+            yield cell, box
+            cell = next(cells, None)
+
+
+def _same(shown: str, code: str) -> bool:
+    """Whether two texts are equal but for the blanks that reStructuredText does not keep."""
+    return [line.rstrip() for line in shown.strip().splitlines()] == [
+        line.rstrip() for line in code.expandtabs(8).splitlines()
+    ]
