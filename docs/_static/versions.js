@@ -9,7 +9,8 @@
 
   function fill(list) {
     const menu = document.getElementById("gallery-versions");
-    const path = decodeURI(location.pathname.slice(tree.pathname.length));
+    let path = location.pathname.slice(tree.pathname.length);
+    try { path = decodeURI(path); } catch { /* a lone %: as it is */ }
     // Hosts serve index.html for a folder, and some of them page.html for page.
     const page = path.replace(/(^|\/)$/, "$1index.html").replace(/(^|\/)([^./]+)$/, "$1$2.html");
     const hasPage = (version) => list.pages[version.pages].includes(page);

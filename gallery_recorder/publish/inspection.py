@@ -69,9 +69,15 @@ def _read(build: Path) -> Versions:
 
 def _problems(build: Path, version: Version) -> list[str]:
     problems = []
-    files = {
-        path.relative_to(build).as_posix(): path for path in build.rglob("*") if path.is_file()
-    }
+    files = {}
+    for path in build.rglob("*"):
+        name = path.relative_to(build).as_posix()
+        if path.is_symlink():  # it could lead to any file of this machine
+            problems.append(f"{name} is a symbolic link")
+        elif path.is_file():
+            files[name] = path
+        elif not path.is_dir():
+            problems.append(f"{name} is no plain file")
     pages: dict[str, _Page] = {}
     for name, path in sorted(files.items()):
         if name.startswith(("_static/", ".")):
@@ -79,7 +85,10 @@ def _problems(build: Path, version: Version) -> list[str]:
         if path.stat().st_size == 0:
             problems.append(f"{name} is empty")
         elif name.endswith(".html"):
-            pages[name] = _Page(path.read_text(encoding="utf-8", errors="replace"))
+            try:
+                pages[name] = _Page(path.read_text(encoding="utf-8", errors="replace"))
+            except (AssertionError, RecursionError) as error:  # of Python's parser
+                problems.append(f"{name} is no page that can be read ({error})")
     for name in version.pages:
         if name not in files:
             problems.append(f"{name} is missing")
@@ -95,7 +104,10 @@ def _problems(build: Path, version: Version) -> list[str]:
 
 def _broken(page: str, reference: str, files: dict[str, Path], pages: dict[str, _Page]) -> str:
     """What is wrong with a link from *page*; nothing where it is right or leaves the site."""
-    parts = urlsplit(reference)
+    try:
+        parts = urlsplit(reference)
+    except ValueError as error:
+        return f"is no address ({error})"
     if parts.scheme or parts.netloc:
         return ""
     if parts.path.startswith("/"):

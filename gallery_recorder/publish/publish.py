@@ -42,7 +42,8 @@ class PublishError(Exception):
 def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Versions:
     """Put the finished *build* into *site* as version *name*; return the versions there now.
 
-    A branch is replaced, a release only where *overwrite* says so.
+    A branch is replaced, a release only where *overwrite* says so. What lies in the way and is no
+    version of this site is never replaced.
 
     Raises:
         InspectionError: *build* is not fit to be published, or another version.
@@ -54,22 +55,18 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
     built = inspect(build, name)
     (version,) = built.all
     with _site_for_us(site):
-        published = _versions_in(site)
-        released = name in published and name in _listed(site)
-        if released and version.number is not None and not overwrite:
-            raise PublishError(
-                f"{site / name}: is published already, and a release never changes. Publish the "
-                "change as a new release; if readers must not see this one, add OVERWRITE=1"
-            )
-        now = Versions("site", built.address, (published | {name: version}).values())
+        found = _Found(site)
+        found.check_place_of(version, overwrite)
+        now = Versions("site", built.address, (found.versions | {name: version}).values())
         with _staging(site) as staging:
             with _explained(site, "Nothing was changed"):
                 shutil.copytree(build, staging / name, ignore=shutil.ignore_patterns(".*"))
                 root = _stage_root(staging, now)
+                _check_root(site, root)
                 _sync_tree(staging)
             with _explained(site, "Every version is whole; publish again to finish"):
-                if not (site / versions.FILE_NAME).exists():  # what makes a folder a site
-                    os.rename(staging / _ROOT / _EMPTY, site / versions.FILE_NAME)
+                if found.listed is None:  # what makes a folder a site
+                    os.replace(staging / _ROOT / _EMPTY, site / versions.FILE_NAME)
                 atomic.replace_folder(staging / name, site / name)
                 _put_root(staging, site, root)
     return now
@@ -87,16 +84,18 @@ def unpublish(site: Path, name: str) -> Versions:
         raise PublishError(f"{site}: is no folder. Which site did you mean?")
     _check_site(site)
     with _site_for_us(site):
-        published = _versions_in(site)
-        if name not in published:
-            raise PublishError(f"{site}: has no {name}. It has: {', '.join(published) or 'none'}")
-        if len(published) == 1:
+        found = _Found(site)
+        there = ", ".join(found.versions) or "none"
+        if name not in found.versions:
+            raise PublishError(f"{site}: has no {name}. It has: {there}")
+        if len(found.versions) == 1:
             raise PublishError(f"{site}: has no version but {name}. Delete the folder instead")
-        address = versions.read(site / versions.FILE_NAME).address
-        now = Versions("site", address, (v for key, v in published.items() if key != name))
+        kept = (version for key, version in found.versions.items() if key != name)
+        now = Versions("site", found.address, kept)
         with _staging(site) as staging:
             with _explained(site, "Nothing was changed"):
                 root = _stage_root(staging, now)
+                _check_root(site, root)
                 _sync_tree(staging)
             with _explained(site, "Every version is whole; unpublish again to finish"):
                 _put_root(staging, site, root)  # nothing leads to it any more
@@ -120,6 +119,8 @@ def _check_site(site: Path) -> None:
     try:
         found = versions.read(site / versions.FILE_NAME)
     except VersionsError as error:
+        if _Found(site, quiet=True).versions:
+            return  # a site that lost its list, which is made from its versions
         raise PublishError(
             f"{site}: has files in it, but is no site ({error}). Give a site, or a folder that is "
             "empty or does not exist yet"
@@ -128,23 +129,91 @@ def _check_site(site: Path) -> None:
         raise PublishError(f"{site}: is a build, not a site. Give SITE=folder beside it")
 
 
-def _versions_in(site: Path) -> dict[str, Version]:
-    """The versions whose trees are there, whatever the list at the root says."""
-    found = {}
-    for entry in sorted(site.iterdir()):
-        if entry.is_symlink() or not (entry / versions.FILE_NAME).is_file():
-            continue
-        listed = versions.read(entry / versions.FILE_NAME)
-        if listed.of != "build" or [v.name for v in listed.all] != [entry.name]:
-            raise PublishError(f"{entry}: holds no version {entry.name}; move it out of the site")
-        found[entry.name] = listed.all[0]
-    return found
+class _Found:
+    """What is in a site before it is changed.
+
+    Attributes:
+        versions: the versions whose trees are there, by name, whatever the list at the root says.
+        listed: what that list says, None where it is missing or damaged.
+        address: where the site is served.
+    """
+
+    def __init__(self, site: Path, quiet: bool = False) -> None:
+        """Look into *site*, and tell of each list that is damaged, unless *quiet*."""
+        self._site = site
+        self._tell = (lambda problem: None) if quiet else _warn
+        self._lost: set[str] = set()
+        self.address = ""
+        self.listed = self._list()
+        self.versions = dict(sorted(self._trees()))
+
+    def check_place_of(self, version: Version, overwrite: bool) -> None:
+        """Refuse to put *version* in the place of what it must not replace."""
+        name, place = version.name, self._site / version.name
+        if not os.path.lexists(place):
+            if other := versions.twin(name, os.listdir(self._site)):
+                raise PublishError(
+                    f"{place}: the site has {other}, which some systems and readers cannot tell "
+                    f"from {name}. Publish it under another name, or take {other} out first"
+                )
+            return
+        if name not in self.versions:
+            raise PublishError(
+                f"{place}: is in the way, and is no version of this site. Nothing was changed; "
+                "move it out of the site"
+            )
+        if name in self._lost and not overwrite:
+            raise PublishError(
+                f"{place}: has lost its {versions.FILE_NAME}, so it may be no version. Nothing "
+                "was changed; move it out of the site, or add OVERWRITE=1 to replace it"
+            )
+        # In a list that is there, a version without an entry was not published to the end.
+        ended = self.listed is None or name in self.listed
+        if ended and version.number is not None and not overwrite:
+            raise PublishError(
+                f"{place}: is published already, and a release never changes. Publish the "
+                "change as a new release; if readers must not see this one, add OVERWRITE=1"
+            )
+
+    def _list(self) -> dict[str, Version] | None:
+        path = self._site / versions.FILE_NAME
+        if not os.path.lexists(path):
+            return None
+        try:
+            read = versions.read(path)
+        except VersionsError as error:
+            self._tell(f"{error}; it is made again from the versions that are there")
+            return None
+        self.address = read.address
+        return {version.name: version for version in read.all}
+
+    def _trees(self) -> Iterator[tuple[str, Version]]:
+        for entry in self._site.iterdir() if self._site.exists() else ():
+            if entry.is_symlink() or not entry.is_dir() or entry.name.startswith("."):
+                continue
+            path = entry / versions.FILE_NAME
+            try:
+                tree = versions.read(path)
+            except VersionsError as error:
+                there = os.path.lexists(path)
+                if listed := (self.listed or {}).get(entry.name):
+                    self._tell(f"{error}; the site's own list says what it is. Publish it again")
+                    if not there:
+                        self._lost.add(entry.name)
+                    yield entry.name, listed
+                elif there:
+                    self._tell(f"{error}; it is left as it is, and out of the list of versions")
+                continue
+            if tree.of != "build" or [v.name for v in tree.all] != [entry.name]:
+                raise PublishError(
+                    f"{entry}: holds no version {entry.name}; move it out of the site"
+                )
+            self.address = self.address or tree.address
+            yield entry.name, tree.all[0]
 
 
-def _listed(site: Path) -> set[str]:
-    """The versions that the list at the root names: those whose publishing came to its end."""
-    path = site / versions.FILE_NAME
-    return {v.name for v in versions.read(path).all} if path.exists() else set()
+def _warn(problem: str) -> None:
+    print(f"gallery_recorder: {problem}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -189,13 +258,24 @@ def _explained(site: Path, consequence: str) -> Iterator[None]:
 
 
 def _finish_interrupted(site: Path) -> None:
-    if (site / _STAGING).exists():
-        shutil.rmtree(site / _STAGING)
+    """Put in order what a publisher left; whatever else has such a name stays."""
+    staging = site / _STAGING
+    if staging.is_dir() and not staging.is_symlink():
+        shutil.rmtree(staging)
     for aside in site.glob(".*.replaced"):
-        folder = site / aside.name.removeprefix(".").removesuffix(".replaced")
-        atomic.finish_interrupted_replacement(folder)
-        if aside.exists():
-            shutil.rmtree(aside)
+        name = aside.name.removeprefix(".").removesuffix(".replaced")
+        if _is_tree(aside, name):
+            atomic.finish_interrupted_replacement(site / name)
+            if aside.exists():
+                shutil.rmtree(aside)
+
+
+def _is_tree(folder: Path, name: str) -> bool:
+    """Whether *folder* holds the version *name*, as its own list says."""
+    try:
+        return [v.name for v in versions.read(folder / versions.FILE_NAME).all] == [name]
+    except VersionsError:
+        return False
 
 
 # --- the site as it shall be ----------------------------------------------------------------------
@@ -228,6 +308,16 @@ def _stage_root(staging: Path, now: Versions) -> list[str]:
     for name, content in files.items():
         (root / name).write_bytes(content)
     return [*links, *files]
+
+
+def _check_root(site: Path, names: list[str]) -> None:
+    """Refuse where a folder has the name of a file or link of the root: it cannot be ours."""
+    for name in names:
+        if (site / name).is_dir() and not (site / name).is_symlink():
+            raise PublishError(
+                f"{site / name}: is in the way, a folder where the site has a file of its own. "
+                "Nothing was changed; move it out of the site"
+            )
 
 
 def _put_root(staging: Path, site: Path, names: list[str]) -> None:

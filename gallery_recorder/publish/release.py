@@ -22,9 +22,10 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.builders import Builder
 from sphinx.config import Config
+from sphinx.errors import ConfigError
 
 from gallery_recorder.publish import versions
-from gallery_recorder.publish.versions import Version, Versions
+from gallery_recorder.publish.versions import Version, Versions, VersionsError
 
 #: The name of what is built without git history.
 UNKNOWN = "local"
@@ -56,11 +57,18 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def find_release(root: Path) -> Release:
-    """The version that the checkout in *root* is."""
+    """The version that the checkout in *root* is.
+
+    Raises:
+        VersionsError: what ``GALLERY_VERSION`` says cannot be a version.
+    """
     given = os.environ.get("GALLERY_VERSION")
+    if given:
+        versions.check_name(given)
     if _git(root, "rev-parse", "--show-toplevel") != str(root.resolve()):
         return Release(given or UNKNOWN, given or UNKNOWN)
-    describe = _git(root, "describe", "--tags", "--always", "--dirty")
+    # Git lets a tag hold markup, and every page shows what this is.
+    describe = _plain(_git(root, "describe", "--tags", "--always", "--dirty"))
     commit, _, seconds = _git(root, "log", "-1", "--format=%H %ct").partition(" ")
     tags = [tag for tag in _git(root, "tag", "--points-at", "HEAD").split() if versions.number(tag)]
     if given:
@@ -69,9 +77,14 @@ def find_release(root: Path) -> Release:
         name = max(tags, key=versions.number)
     else:
         name = _git(root, "branch", "--show-current") or describe or UNKNOWN
-    name = name if given else re.sub(r"[^A-Za-z0-9._+-]", "-", name)
+    name = name if given else _plain(name)
     date = f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}" if seconds else None
     return Release(name, describe or name, commit or None, date)
+
+
+def _plain(name: str) -> str:
+    """*name* with everything replaced that the name of a version cannot hold."""
+    return re.sub(r"[^A-Za-z0-9._+-]", "-", name)
 
 
 def site_address(config: Config) -> str:
@@ -91,7 +104,10 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _find_release(app: Sphinx, config: Config) -> None:
-    release = find_release(Path(app.confdir))
+    try:
+        release = find_release(Path(app.confdir))
+    except VersionsError as error:
+        raise ConfigError(f"GALLERY_VERSION: {error}") from error
     app.gallery_release = release  # type: ignore[attr-defined]
     # Sphinx writes all pages again when one of these changes; it reads none again.
     config.html_context = config.html_context | {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,9 @@ from typing import Literal
 import msgspec
 from packaging.version import InvalidVersion
 from packaging.version import Version as Number
+
+from gallery_recorder.store import names, reading
+from gallery_recorder.store.reading import ReadingError
 
 #: The version of the format; raise it when a field changes its meaning.
 SCHEMA = 1
@@ -28,6 +32,12 @@ _MAIN_BRANCHES = ("main", "master")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _FILE_SUFFIX = re.compile(r"\.(html|json|txt|xml)$", re.IGNORECASE)
+
+
+_MAX_BYTES = 64_000_000  # of versions.json
+_ADDRESS = re.compile(r"(https?://[^\s<>\"'\\]+)?/")
+_PAGE = re.compile(r"(?!/)(?!.*(^|/)\.\.?(/|$))[^\x00-\x1f\x7f\\:<>\"]+")
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 class VersionsError(Exception):
@@ -79,6 +89,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _SchemaOnly(msgspec.Struct):
     schema: int
+
+
+_DECODER = msgspec.json.Decoder(_File)
+_SCHEMA_DECODER = msgspec.json.Decoder(_SchemaOnly)
 
 
 class Versions:
@@ -152,19 +166,50 @@ def read(path: Path) -> Versions:
         VersionsError: it is missing, damaged, or of a schema that this version does not know.
     """
     try:
-        content = path.read_bytes()
-        schema = msgspec.json.decode(content, type=_SchemaOnly).schema
+        content = reading.read_file(path, _MAX_BYTES)
+        schema = reading.decode(content, _SCHEMA_DECODER).schema
         if schema != SCHEMA:
             raise VersionsError(f"{path}: `schema` is {schema}, but this version reads {SCHEMA}")
-        file = msgspec.json.decode(content, type=_File)
-        versions = [
-            Version(v.name, v.release, file.pages[v.pages], v.commit, v.date) for v in file.versions
-        ]
-    except OSError as error:
-        raise VersionsError(f"{path}: cannot be read ({error.strerror})") from error
-    except (msgspec.DecodeError, IndexError) as error:
+        file = reading.decode(content, _DECODER)
+    except ReadingError as error:
+        raise VersionsError(f"{path}: {error}") from error
+    except msgspec.ValidationError as error:
         raise VersionsError(f"{path}: is no list of versions ({error})") from error
+    if wrong := _wrong(file):
+        raise VersionsError(f"{path}: is no list of versions ({wrong})")
+    versions = [
+        Version(v.name, v.release, file.pages[v.pages], v.commit, v.date) for v in file.versions
+    ]
     return Versions(file.of, file.address, versions)
+
+
+def _wrong(file: _File) -> str:
+    """What in *file* no publisher writes; nothing where it can be believed."""
+    if not _ADDRESS.fullmatch(file.address):
+        return f"{file.address!r} is no address of a site"
+    seen = set()
+    for version in file.versions:
+        try:
+            check_name(version.name)
+        except VersionsError as error:
+            return str(error)
+        if version.name in seen:
+            return f"{version.name} is in it twice"
+        seen.add(version.name)
+        if not 0 <= version.pages < len(file.pages):
+            return f"{version.name} has no list of pages"
+        if version.date is not None and not is_date(version.date):
+            return f"{version.date!r} is no date"
+    page = next((page for pages in file.pages for page in pages if not _PAGE.fullmatch(page)), None)
+    return "" if page is None else f"{page!r} is no page"
+
+
+def is_date(text: str) -> bool:
+    """Whether *text* is a moment as versions and recordings write it: ``2026-11-20T12:00:00Z``."""
+    try:
+        return bool(_DATE.fullmatch(text) and datetime.fromisoformat(text))
+    except ValueError:
+        return False
 
 
 def number(name: str) -> Number | None:
@@ -186,6 +231,8 @@ def check_name(name: str) -> None:
             f"{name!r} is no version: a version is a tag or a branch, such as v1.0.0 or main, of "
             "letters, digits and . _ + -, at most 64, beginning with a letter or digit"
         )
+    if not names.is_portable(name):
+        raise VersionsError(f"{name!r} is no version: some systems cannot have a folder called so")
     if name.lower() in (STABLE, LATEST) or _FILE_SUFFIX.search(name):
         raise VersionsError(
             f"{name!r} is no version: the site has something of its own at this address. "
@@ -193,11 +240,18 @@ def check_name(name: str) -> None:
         )
 
 
+def twin(name: str, others: Iterable[str]) -> str | None:
+    """Which of *others* could be taken for *name*: by its case, or as the same number."""
+    listed = list(others)
+    own = number(name)
+    same = (o for o in listed if o != name and own is not None and number(o) == own)
+    return names.twin(name, listed) or next(same, None)
+
+
 def _order(version: Version) -> tuple[object, ...]:
     if version.number is not None:
         return (0, _Descending(version.number), version.name)
-    main = version.name not in _MAIN_BRANCHES
-    return (1, main, version.name)
+    return (1, version.name not in _MAIN_BRANCHES, version.name)
 
 
 class _Descending:

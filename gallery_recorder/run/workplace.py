@@ -10,7 +10,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 from gallery_recorder.run import runner
 from gallery_recorder.run.provenance import Gpu
 from gallery_recorder.store import recording
-from gallery_recorder.store.lock import locked, try_lock, unlock
+from gallery_recorder.store.lock import locked, machine_folder, try_lock, unlock
 
 
 def lock_path(folder: Path, name: str) -> Path:
@@ -80,7 +79,5 @@ def lease(gpu: Gpu | None, stop: threading.Event, waiting: Callable[[str], None]
 
 
 def gpu_lock(gpu: Gpu) -> Path:
-    """The lock of *gpu* on this machine."""
-    # The user's own: in /tmp nobody may open another's file for writing.
-    name = f"gallery-gpu-{os.getuid()}-{recording.slug(gpu.identity)}.lock"
-    return Path(tempfile.gettempdir()) / name
+    """The lock of *gpu* on this machine, one for all users and jobs."""
+    return machine_folder() / f"gallery-gpu-{recording.slug(gpu.identity)}.lock"

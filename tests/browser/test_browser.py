@@ -385,6 +385,10 @@ def test_a_page_that_is_not_there(browser: Browser, address: str) -> None:
     expect(page).to_have_url(f"{address}main/{NEW_PAGE}")
     page.goto(f"{address}no/such/low-memory-dropout.html")
     expect(page.get_by_role("searchbox")).to_have_value("low memory dropout")
+    for lone in ("100%.html", "no/such/100%25%.html", "%E0%A4%A.html"):
+        page.goto(address + lone)
+        expect(page.get_by_role("searchbox")).not_to_have_value("")
+    page.goto(f"{address}no/such/low-memory-dropout.html")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("#search-results a[href*='04-low-memory-dropout']").first).to_be_visible()
     page.close()

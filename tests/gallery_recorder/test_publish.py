@@ -333,6 +333,172 @@ def test_a_tree_under_a_wrong_name_is_found(site, tmp_path):
         publish.publish(tmp_path / "builds" / "main", site, "main")
 
 
+# --- what is in the way, damaged, or not to be told apart -----------------------------------------
+
+
+def test_what_lies_in_the_way_and_is_no_version_stays(site, tmp_path):
+    """A folder, a file or a link of somebody else, under a name that a version shall have."""
+    build = make_build(tmp_path / "b", "v2.0.0")
+    precious = tmp_path / "precious"
+    write(precious / "thesis.txt", "do not lose this")
+    for make in (
+        lambda place: shutil.copytree(precious, place),
+        lambda place: place.mkdir(),
+        lambda place: write(place, "a file"),
+        lambda place: place.symlink_to(precious),
+        lambda place: place.symlink_to("nowhere"),
+        lambda place: write(place / "versions.json", "[]"),
+    ):
+        make(site / "v2.0.0")
+        before = tree(site), tree(precious)
+        for overwrite in (False, True):
+            with pytest.raises(PublishError, match=r"v2\.0\.0: is in the way, and is no version"):
+                publish.publish(build, site, "v2.0.0", overwrite)
+        assert (tree(site), tree(precious)) == before
+        aside = site / "v2.0.0"
+        shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
+    publish.publish(build, site, "v2.0.0")
+
+
+@pytest.mark.parametrize("name", ["v1.0.0", "main"])
+def test_a_version_that_lost_its_list_is_replaced_only_when_told_so(site, tmp_path, name):
+    build = make_build(tmp_path / "b", name, "2")
+    (site / name / "versions.json").unlink()
+    before = tree(site)
+    with pytest.raises(PublishError, match=r"has lost its versions\.json, so it may be no version"):
+        publish.publish(build, site, name)
+    assert tree(site) == before
+    publish.publish(build, site, name, overwrite=True)
+    assert tree(site / name) == tree(build)
+
+
+DAMAGED_LISTS = {
+    "a byte": lambda path: path.write_bytes(path.read_bytes().replace(b"name", b"n\xffme", 1)),
+    "a byte in a text": lambda path: path.write_bytes(
+        path.read_bytes().replace(b"-1", b"\xff1", 1)
+    ),
+    "nesting": lambda path: path.write_bytes(b'{"schema": 1, "pages": ' + b"[" * 200_000),
+    "nothing": lambda path: path.write_bytes(b""),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a device": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "markup in a name": lambda path: edit(path, '"name": "', '"name": "<script>'),
+    "a path": lambda path: edit(path, '"name": "', '"name": "../'),
+    "a number of no list": lambda path: edit(path, '"pages": 0', '"pages": -1'),
+    "an address with a script": lambda path: edit(path, '"https:', '"javascript:'),
+    "an address with markup": lambda path: edit(path, "example.org", "<b>"),
+    "a page elsewhere": lambda path: edit(path, '"index.html"', '"../../x.html"'),
+    "no date": lambda path: edit(path, "2026-11-20", "2026-13-40"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_LISTS)
+@pytest.mark.parametrize("where", ["", "main", "v1.0.0"])
+def test_a_damaged_list_stops_nothing_and_is_made_again(site, tmp_path, capsys, where, damage):
+    """One message for the version whose list it is; the others are published and taken out."""
+    if (where, damage) == ("", "a folder"):
+        pytest.skip("a folder in the place of the site's own list is refused")
+    whole, other = listed(site), tree(site / "v1.0.0" / "getting-started")
+    DAMAGED_LISTS[damage](site / where / "versions.json")
+    publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
+    told = capsys.readouterr().err
+    assert told.count("gallery_recorder: ") == 1
+    assert str(site / where / "versions.json") in told
+    names = [version["name"] for version in listed(site)["versions"]]
+    assert names == ["v1.1.0", "v1.0.0", "main"]
+    assert tree(site / "v1.0.0" / "getting-started") == other
+    publish.publish(make_build(tmp_path / "c", "main", "2"), site, "main")
+    publish.unpublish(site, "v1.1.0")
+    assert [v["name"] for v in listed(site)["versions"]] == ["v1.0.0", "main"]
+    assert listed(site)["pages"] == whole["pages"]
+    publish.unpublish(site, "main")
+
+
+def test_a_release_is_kept_when_the_sites_list_is_damaged(site, tmp_path):
+    """What the list said is not known then, so the release may have been published to the end."""
+    (site / "versions.json").write_bytes(b"\xff")
+    with pytest.raises(PublishError, match="a release never changes"):
+        publish.publish(make_build(tmp_path / "b", "v1.0.0", "2"), site, "v1.0.0")
+    assert "build 1" in (site / "v1.0.0" / "index.html").read_text()
+
+
+def test_a_damaged_list_in_a_build_is_one_message(site, tmp_path):
+    for number, damage in enumerate(DAMAGED_LISTS.values()):
+        build = make_build(tmp_path / str(number), "v2.0.0")
+        damage(build / "versions.json")
+        with pytest.raises(InspectionError):
+            publish.publish(build, site, "v2.0.0")
+
+
+@pytest.mark.parametrize("name", ["stable", "index.html", ".nojekyll"])
+def test_a_folder_where_the_site_has_a_file_stays(site, tmp_path, name):
+    (site / name).unlink()
+    write(site / name / "thesis.txt", "do not lose this")
+    before = tree(site)
+    with pytest.raises(PublishError, match="is in the way, a folder where the site has a file"):
+        publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
+    assert tree(site) == before
+
+
+def test_a_hidden_folder_of_somebody_else_stays(site, tmp_path):
+    write(site / ".main.replaced" / "thesis.txt", "do not lose this")
+    publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
+    assert (site / ".main.replaced" / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "name"),
+    [
+        *(("v1.0.0", "V1.0.0"), ("v1.0.0", "1.0.0"), ("v1.0.0", "v1.0"), ("main", "Main")),
+        ("v1.0.0", "v1.0.0.0"),
+    ],
+)
+def test_names_that_other_systems_cannot_tell_apart_are_refused(site, tmp_path, there, name):
+    build = make_build(tmp_path / "b", name)
+    before = tree(site)
+    with pytest.raises(PublishError, match=f"the site has {there}, which some systems"):
+        publish.publish(build, site, name)
+    assert tree(site) == before
+
+
+@pytest.mark.parametrize("name", ["CON", "nul", "Aux.1", "com7", "v1."])
+def test_a_name_that_other_systems_cannot_have_is_refused(site, tmp_path, name):
+    with pytest.raises(VersionsError, match="some systems cannot have a folder called so"):
+        publish.publish(tmp_path / "builds" / "main", site, name)
+
+
+STRANGE_PAGES = {
+    "a link to a file of the machine": (
+        lambda build: (build / "_static" / "x").symlink_to("/etc/passwd"),
+        "_static/x is a symbolic link",
+    ),
+    "a link to a folder": (lambda build: (build / "x").symlink_to("/etc"), "x is a symbolic link"),
+    "a pipe": (lambda build: os.mkfifo(build / "x"), "x is no plain file"),
+    "no address": (
+        lambda build: edit(build / TUTORIAL, "../../index.html#title", "http://["),
+        r"the link http://\[ is no address",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE_PAGES)
+def test_what_no_build_has_is_refused(site, tmp_path, kind):
+    build = make_build(tmp_path / "b", "main")
+    damage, words = STRANGE_PAGES[kind]
+    damage(build)
+    with pytest.raises(InspectionError, match=words):
+        publish.publish(build, site, "main")
+
+
+def test_markup_that_no_parser_reads_is_told_with_its_page(site, tmp_path):
+    build = make_build(tmp_path / "b", "main")
+    for text in ("<![x[", "<!DOCTYPE x [<!ENTITY", "<a href='&#xFFFFFFFF;'>", "<" * 5000):
+        edit(build / TUTORIAL, "<h1", f"{text}<h1")
+        with contextlib.suppress(InspectionError):  # one error or none
+            publish.publish(build, site, "main")
+        make_build(tmp_path / "b", "main")
+
+
 # --- taking a version out -------------------------------------------------------------------------
 
 

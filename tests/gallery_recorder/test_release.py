@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gallery_recorder.publish import versions
 from gallery_recorder.publish.release import find_release
 
 ROOT = Path(__file__).parents[2]
@@ -143,3 +144,26 @@ def test_a_version_is_rendered_again_from_its_tag(checkout, tmp_path):
     assert build(checkout)[0]["versions"][0]["name"] == "main"
     git(checkout, "worktree", "add", "--quiet", tmp_path / "again", "v1.0.0")
     assert build(tmp_path / "again")[0] == first
+
+
+@pytest.mark.parametrize("tag", ["x<script>alert(1)</script>", "v1'-alert(1)-'", 'a"onload="b'])
+def test_markup_in_the_name_of_a_tag_stays_off_the_pages(checkout, tag):
+    git(checkout, "tag", tag)
+    (checkout / "conf.py").write_text(CONF + f"templates_path = ['{ROOT}/docs/_templates']\n")
+    release = find_release(checkout)
+    assert not set("<>\"'()&") & set(release.describe + release.name)
+    version, _ = build(checkout)
+    assert "<script" not in json.dumps(version)
+    for path in (checkout / "build" / "html").rglob("*.html"):
+        assert tag not in path.read_text()
+
+
+@pytest.mark.parametrize("name", ["<script>", "a b", "../x", "stable"])
+def test_a_version_given_that_is_none_is_refused(checkout, monkeypatch, name):
+    monkeypatch.setenv("GALLERY_VERSION", name)
+    with pytest.raises(versions.VersionsError, match="is no version"):
+        find_release(checkout)
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        build(checkout)
+    assert "GALLERY_VERSION" in error.value.stderr
+    assert "Configuration error" in error.value.stderr
