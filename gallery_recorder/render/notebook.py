@@ -3,6 +3,9 @@
 sphinx-gallery writes a notebook without outputs, and packs it into zip files. Sphinx copies these
 downloads into the site at the end of a build; there the outputs are added, to the copies, so that
 sphinx-gallery's own files, by which it knows what changed, stay its own.
+
+A project's own extension can go on from there: each notebook is handed out, as the event
+``gallery-notebook`` with the page's name and the notebook, to be changed in place.
 """
 
 from __future__ import annotations
@@ -35,19 +38,21 @@ def add_outputs_to_downloads(app: Sphinx, exception: Exception | None) -> None:
         if source_path.suffix == ".ipynb":
             item = replayed.get(source_path.with_suffix("").as_posix())
             if item:
-                target.write_bytes(with_outputs(target.read_bytes(), item))
+                target.write_bytes(with_outputs(target.read_bytes(), item, app))
         elif source_path.suffix == ".zip":
-            _rewrite_zip(target, source_path.parent, replayed)
+            _rewrite_zip(app, target, source_path.parent, replayed)
 
 
-def _rewrite_zip(path: Path, base: PurePosixPath, replayed: dict[str, Replayed]) -> None:
+def _rewrite_zip(
+    app: Sphinx, path: Path, base: PurePosixPath, replayed: dict[str, Replayed]
+) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(buffer, "w") as new:
         for entry in sorted(old.infolist(), key=lambda entry: entry.filename):
             content = old.read(entry)
             item = replayed.get((base / entry.filename).with_suffix("").as_posix())
             if item and entry.filename.endswith(".ipynb"):
-                content = with_outputs(content, item)
+                content = with_outputs(content, item, app)
             # A fixed date: the same recordings give the same bytes on every machine.
             info = zipfile.ZipInfo(entry.filename, date_time=(1980, 1, 1, 0, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
@@ -56,10 +61,11 @@ def _rewrite_zip(path: Path, base: PurePosixPath, replayed: dict[str, Replayed])
     path.write_bytes(buffer.getvalue())
 
 
-def with_outputs(content: bytes, item: Replayed) -> bytes:
+def with_outputs(content: bytes, item: Replayed, app: Sphinx | None = None) -> bytes:
     """The notebook *content* with the outputs of the recording in its code cells.
 
     Only cells that hold more than comments were executed; these are the recorded blocks, in order.
+    With *app*, its extensions have a hand in it, through the event ``gallery-notebook``.
     """
     notebook = msgspec.json.decode(content)
     blocks = iter(zip(item.script.code, item.recording.blocks, strict=True))
@@ -81,6 +87,8 @@ def with_outputs(content: bytes, item: Replayed) -> bytes:
     notebook["metadata"]["recorded"] = _where(item.recording.provenance) | {
         "date": item.recording.run.recorded
     }
+    if app is not None:
+        app.emit("gallery-notebook", item.docname, notebook)
     return msgspec.json.format(msgspec.json.encode(notebook), indent=1) + b"\n"
 
 

@@ -78,6 +78,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     check_seam()
     app.setup_extension("sphinx_gallery.gen_gallery")
     app.add_config_value("gallery_recordings", ["recordings"], "env", (list, tuple))
+    app.add_event("gallery-notebook")
     app.connect("config-inited", _configure, priority=5)  # sphinx-gallery reads it at 10
     app.connect("builder-inited", _begin, priority=490)  # sphinx-gallery generates at 500
     app.connect("builder-inited", _end, priority=510)
