@@ -21,6 +21,7 @@ extensions = [
     "triton_site.ladder",
     "triton_site.differences",
     "triton_site.folds",
+    "triton_site.notebooks",
     "triton_site.reference",
     "triton_site.glossary",
     "gallery_recorder.publish.release",

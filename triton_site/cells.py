@@ -53,7 +53,8 @@ def recorded_page(app: Sphinx, docname: str) -> Page | None:
         return None
     if item.folder is None:
         return Page(item.script, None)
-    return Page(item.script, item.folder, item.recording.interpreted, item.device)
+    device = item.recording.provenance.device
+    return Page(item.script, item.folder, item.recording.interpreted, device)
 
 
 def cells_of(script: Script) -> list[Cell]:
