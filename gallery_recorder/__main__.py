@@ -80,6 +80,23 @@ def _compare(options: argparse.Namespace) -> int:
     return 1 if lost else 0
 
 
+def _convert(options: argparse.Namespace) -> int:
+    from gallery_recorder.source.script import select_scripts
+    from gallery_recorder.store import convert
+    from gallery_recorder.store.recording import RecordingError
+
+    galleries = {file.name: file.gallery for file in select_scripts(_galleries(options), [])}
+    try:
+        written = convert.convert(
+            options.old, options.new or options.old, galleries, options.variant, options.probe
+        )
+    except RecordingError as error:
+        return _complain(error, 1)
+    for folder in written:
+        print(folder)
+    return 0
+
+
 def _galleries(options: argparse.Namespace) -> tuple[Path, ...]:
     from gallery_recorder.source.script import project_galleries
 
@@ -175,6 +192,25 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("old", type=Path, metavar="OLD")
     compare.add_argument("new", type=Path, metavar="NEW")
     compare.set_defaults(command=_compare)
+
+    convert = commands.add_parser(
+        "convert", help="write recordings of the schema before this one anew, in this one"
+    )
+    convert.add_argument("old", type=Path, metavar="RECORDINGS")
+    convert.add_argument("new", type=Path, metavar="NEW", nargs="?", help="default: RECORDINGS")
+    convert.add_argument(
+        "--variant",
+        metavar="PATTERN",
+        help="the variant, from what a recording says of its software: 'numpy-{numpy}'",
+    )
+    convert.add_argument(
+        "--probe",
+        metavar="NAME",
+        default="software",
+        help="the probe under whose name versions of software are kept",
+    )
+    convert.add_argument("--tutorials", type=Path, action="append", metavar="DIR")
+    convert.set_defaults(command=_convert)
 
     publish.add_commands(commands)
     return parser

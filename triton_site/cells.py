@@ -54,7 +54,7 @@ def recorded_page(app: Sphinx, docname: str) -> Page | None:
     if item.folder is None:
         return Page(item.script, None)
     device = item.recording.provenance.device
-    return Page(item.script, item.folder, item.recording.interpreted, device)
+    return Page(item.script, item.folder, not item.recording.timed, device)
 
 
 def cells_of(script: Script) -> list[Cell]:

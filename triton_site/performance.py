@@ -109,7 +109,7 @@ def _collect(app: Sphinx, *_: object) -> None:
     found = [
         benchmark
         for item in listed_recordings(app)
-        if item.state in ("shown", "current") and not item.content.interpreted
+        if item.state in ("shown", "current") and item.content.timed
         for benchmark in benchmarks_of(item)
     ]
     app.gallery_performance = Performance(1, found)  # type: ignore[attr-defined]
@@ -133,8 +133,8 @@ def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
                     name=Path(name).stem,
                     device=content.provenance.device,
                     recorded=content.run.recorded,
-                    triton=content.provenance.triton,
-                    torch=content.provenance.torch,
+                    triton=item.software.get("triton", ""),
+                    torch=item.software.get("torch", ""),
                     commit=content.provenance.commit,
                     seconds=content.run.seconds,
                     size=size,
@@ -296,7 +296,7 @@ class PerformanceDirective(SphinxDirective):
         heading = f"{first.title}: {first.name}" if several else first.title
         rows = []
         for item in items:
-            link = label(recording.slug(item.device), item.tutorial)
+            link = label(f"{recording.slug(item.device)}-triton-{item.triton}", item.tutorial)
             for c in item.comparisons:
                 ours = _kernel(c, " / ")
                 rows.append(

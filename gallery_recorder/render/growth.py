@@ -19,7 +19,6 @@ from gallery_recorder.render.pages import (
     readable_bytes,
     readable_seconds,
 )
-from gallery_recorder.store.recording import FILE_NAME
 
 ASSUMED_SECONDS = 30.0
 WEEKS_A_MONTH = 52 / 12
@@ -56,10 +55,10 @@ def setup(app: Sphinx) -> None:
 
 def mean_of(items: list[ListedRecording]) -> tuple[Mean, str]:
     """The mean of the recordings made on a GPU, else of all; and what it is the mean of."""
-    timed = [item for item in items if not item.content.interpreted]
+    timed = [item for item in items if item.content.timed]
     count = len(timed or items)
     size = mean(
-        sum(file.bytes for file in item.content.files) + (item.folder / FILE_NAME).stat().st_size
+        sum(p.stat().st_size for p in item.folder.rglob("*") if p.is_file())
         for item in timed or items
     )
     if timed:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sphinx.application import Sphinx
 
-from gallery_recorder.store.recording import Block, Provenance
+from gallery_recorder.store import recording
+from gallery_recorder.store.recording import Block, Recording
 
 if TYPE_CHECKING:
     from gallery_recorder.render.replay import Replayed
@@ -84,7 +85,7 @@ def with_outputs(content: bytes, item: Replayed, app: Sphinx | None = None) -> b
         cell["execution_count"] = count
         cell["outputs"] = _outputs(block, item.folder, count)
     notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
-    notebook["metadata"]["recorded"] = _where(item.recording.provenance) | {
+    notebook["metadata"]["recorded"] = _where(item.recording) | {
         "date": item.recording.run.recorded
     }
     if app is not None:
@@ -92,12 +93,11 @@ def with_outputs(content: bytes, item: Replayed, app: Sphinx | None = None) -> b
     return msgspec.json.format(msgspec.json.encode(notebook), indent=1) + b"\n"
 
 
-def _where(provenance: Provenance) -> dict[str, Any]:
+def _where(made: Recording) -> dict[str, Any]:
+    software = made.probe(recording.SOFTWARE)
     return {
-        "device": provenance.device,
-        "triton": provenance.triton,
-        "torch": provenance.torch,
-        "toolkit": provenance.toolkit,
+        "device": made.provenance.device,
+        **{name: software.get(name) for name in ("triton", "torch", "toolkit")},
     }
 
 
@@ -106,8 +106,8 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
     for name, text in (("stdout", block.stdout), ("stderr", block.stderr)):
         if text:
             outputs.append({"output_type": "stream", "name": name, "text": text})
-    for figure in block.figures:
-        path = folder / figure.file
+    for name in block.images:
+        path = folder / name
         mime = _MIME[path.suffix]
         data = (
             path.read_text(encoding="utf-8")
@@ -117,17 +117,17 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
         outputs.append(
             {
                 "output_type": "display_data",
-                "data": {mime: data, "text/plain": figure.alt},
+                "data": {mime: data, "text/plain": Path(name).stem},
                 "metadata": {},
             }
         )
-    if block.repr:
-        kind = {"text": "text/plain", "html": "text/html"}[block.repr.kind]
+    if block.value:
+        kind = {"text": "text/plain", "html": "text/html"}[block.value.kind]
         outputs.append(
             {
                 "output_type": "execute_result",
                 "execution_count": count,
-                "data": {kind: block.repr.value},
+                "data": {kind: block.value.text},
                 "metadata": {},
             }
         )

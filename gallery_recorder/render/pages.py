@@ -94,7 +94,7 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
     line += nodes.Text(f"Recorded {summary(item.recording)} · ")
     line += _reference(app.env.docname, label(item.device, item.script.name), "full record")
     added: list[nodes.Node] = [line]
-    if item.recording.interpreted:
+    if not item.recording.timed:
         text = (
             "The outputs on this page come from Triton's interpreter on a CPU, because no "
             "recording from a GPU belongs to the current code. They show what the code computes, "
@@ -116,21 +116,22 @@ def _insert_below(title: nodes.Node, added: list[nodes.Node]) -> None:
 def summary(content: Recording) -> str:
     """Device, versions, date, time and memory in one line."""
     where, run = content.provenance, content.run
-    device = "in Triton's interpreter" if content.interpreted else f"on {where.device}"
-    parts = [device, f"Triton {where.triton}", f"PyTorch {where.torch}"]
-    if where.toolkit:
-        parts.append(where.toolkit)
+    software = content.probe(recording.SOFTWARE)
+    device = f"on {where.device}" if content.timed else "in Triton's interpreter"
+    parts = [device, f"Triton {software.get('triton')}", f"PyTorch {software.get('torch')}"]
+    if software.get("toolkit"):
+        parts.append(software["toolkit"])
     parts.append(readable_date(run.recorded))
-    if not content.interpreted:
+    if content.timed:
         parts.append(readable_seconds(run.seconds))
-        if run.peak_gpu_memory:
-            parts.append(f"{readable_bytes(run.peak_gpu_memory)} of GPU memory")
+        if software.get("peak_gpu_memory"):
+            parts.append(f"{readable_bytes(software['peak_gpu_memory'])} of GPU memory")
     return " · ".join(parts)
 
 
 def label(device: str, tutorial: str) -> str:
     """The reference label of a recording on the *Recordings* page."""
-    return f"recording-{device}-{tutorial.replace('/', '-')}"
+    return f"recording-{device}-{tutorial}".replace("/", "-")
 
 
 def _reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
@@ -174,13 +175,13 @@ class RecordingsDirective(SphinxDirective):
                     f":doc:`/{item.docname}`" if item.shown else item.name,
                     f":ref:`{item.content.provenance.device} <{label(item.device, item.name)}>`",
                     item.content.run.recorded[:10],
-                    item.content.provenance.triton,
-                    item.content.provenance.torch,
-                    "not timed"
-                    if item.content.interpreted
-                    else readable_seconds(item.content.run.seconds),
-                    readable_bytes(item.content.run.peak_gpu_memory)
-                    if item.content.run.peak_gpu_memory
+                    item.software.get("triton", "–"),
+                    item.software.get("torch", "–"),
+                    readable_seconds(item.content.run.seconds)
+                    if item.content.timed
+                    else "not timed",
+                    readable_bytes(item.software["peak_gpu_memory"])
+                    if item.software.get("peak_gpu_memory")
                     else "–",
                     item.state,
                 ]
@@ -206,6 +207,7 @@ class ListedRecording:
         """Read the recording in *folder*; *replayed* is what its tutorial's page shows."""
         self.device, self.folder, self.name = device, folder, name
         self.content = recording.load(folder)
+        self.software = self.content.probe(recording.SOFTWARE)
         self.docname = replayed.docname if replayed else None
         self.shown = replayed is not None and replayed.folder == folder
         if self.shown:
@@ -225,10 +227,11 @@ def listed_recordings(app: Sphinx) -> list[ListedRecording]:
     }
     items = []
     for root in app.config.gallery_recordings:
-        for device, folder in recording.all_recordings(Path(app.confdir, root)):
-            name = folder.relative_to(Path(app.confdir, root, device)).as_posix()
+        for folder in recording.all_recordings(Path(app.confdir, root)):
+            location = recording.location_of(folder, Path(app.confdir, root))
+            device, name = location.place, location.name
             item = ListedRecording(device, folder, name, replayed.get(name))
-            if item.shown or device != recording.INTERPRETER:
+            if item.shown or item.content.timed:
                 items.append(item)
     return sorted(items, key=lambda item: (item.name.count("/"), item.name, item.device))
 
@@ -253,15 +256,17 @@ def _section(item: ListedRecording) -> str:
 
 def _facts(content: Recording) -> list[tuple[str, str]]:
     where, run = content.provenance, content.run
-    gpu = content.provenance.kind == "gpu"
+    software = content.probe(recording.SOFTWARE)
+    driver = where.gpu.driver if where.gpu else None
+    memory = software.get("peak_gpu_memory")
     return [
         ("Device", _device(where)),
-        ("Driver and toolkit", ", ".join(filter(None, (where.driver, where.toolkit)))),
-        ("Triton", where.triton),
-        ("PyTorch", where.torch),
-        ("NumPy", where.numpy),
-        ("Matplotlib", where.matplotlib),
-        ("sphinx-gallery", where.sphinx_gallery),
+        ("Driver and toolkit", ", ".join(filter(None, (driver, software.get("toolkit"))))),
+        ("Triton", software.get("triton", "")),
+        ("PyTorch", software.get("torch", "")),
+        ("NumPy", software.get("numpy", "")),
+        ("Matplotlib", software.get("matplotlib", "")),
+        ("sphinx-gallery", where.versions.get("sphinx-gallery", "")),
         ("Python", where.python),
         ("Operating system", where.os),
         (
@@ -270,24 +275,24 @@ def _facts(content: Recording) -> list[tuple[str, str]]:
         ),
         ("Commit", f"``{where.commit}``" if where.commit else ""),
         ("Recorded", run.recorded.replace("T", " ").replace("Z", " UTC")),
-        ("Time", readable_seconds(run.seconds) if gpu else "not timed"),
-        ("Peak GPU memory", readable_bytes(run.peak_gpu_memory) if run.peak_gpu_memory else ""),
+        ("Time", readable_seconds(run.seconds) if content.timed else "not timed"),
+        ("Peak GPU memory", readable_bytes(memory) if memory else ""),
         ("Peak host memory", readable_bytes(run.peak_host_memory) if run.peak_host_memory else ""),
         ("GPU before", _gpu_state(where.before)),
         ("GPU after", _gpu_state(where.after)),
         ("Key of the code", f"``{content.key}``"),
-        ("Files", ", ".join(f"{f.name} ({readable_bytes(f.bytes)})" for f in content.files)),
+        ("Files", ", ".join(name for name in content.files)),
     ]
 
 
 def _device(where: Provenance) -> str:
     parts = [where.device]
-    if where.compute_capability:
-        parts.append(f"compute capability {where.compute_capability}")
-    if where.multiprocessors:
-        parts.append(f"{where.multiprocessors} multiprocessors")
-    if where.memory:
-        parts.append(readable_bytes(where.memory))
+    if where.gpu and where.gpu.compute_capability:
+        parts.append(f"compute capability {where.gpu.compute_capability}")
+    if where.gpu and where.gpu.multiprocessors:
+        parts.append(f"{where.gpu.multiprocessors} multiprocessors")
+    if where.gpu and where.gpu.memory:
+        parts.append(readable_bytes(where.gpu.memory))
     return ", ".join(parts)
 
 
@@ -313,7 +318,7 @@ def _outdated_pages(
     replayed: dict[str, Any] = app.gallery_pages  # type: ignore[attr-defined]
     parts = [item.script.blocks[0].content for item in replayed.values()]
     for root in app.config.gallery_recordings:
-        for _, folder in recording.all_recordings(Path(app.confdir, root)):
+        for folder in recording.all_recordings(Path(app.confdir, root)):
             parts.append((folder / recording.FILE_NAME).read_text(encoding="utf-8"))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     if getattr(env, "gallery_digest", None) == digest:

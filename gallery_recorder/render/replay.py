@@ -17,7 +17,6 @@ import inspect
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -189,12 +188,12 @@ def choose_recording(script: Script, roots: list[Path]) -> tuple[str, Path, Reco
     Raises:
         RecordingError: a recording of the tutorial is damaged.
     """
-    folders = [item for root in roots for item in recording.find(root, script.name).items()]
+    found = [at for root in roots for at in recording.find(root, script.gallery, script.name)]
     order = {REFERENCE_DEVICE: 0, INTERPRETER: 2}
-    for device, folder in sorted(folders, key=lambda item: order.get(item[0], 1)):
-        content = recording.load(folder)
+    for at in sorted(found, key=lambda at: order.get(at.device, 1)):
+        content = at.load()
         if content.key == script.key:
-            return device, folder, content
+            return at.place, at.folder, content
     return None
 
 
@@ -214,50 +213,25 @@ def replay_script(
     if isinstance(item, Unrecorded):
         _drop_empty_blocks(script_blocks, outputs)
         return outputs, 0.0
-    data_dir = Path(script_vars["target_file"]).with_suffix("")
+    target, src_dir = Path(script_vars["target_file"]), Path(gallery_conf["src_dir"])
     for code, block in zip(item.script.code, item.recording.blocks, strict=True):
-        outputs[code.index] = _output(item, block, script_vars["image_path_iterator"], data_dir)
+        outputs[code.index] = _output(item, block, target, src_dir)
     _drop_empty_blocks(script_blocks, outputs)
     _choose_thumbnail(item, script_vars, gallery_conf, file_conf)
     # The page changes when its recording does, also where the outputs are the same: a comment
     # makes sphinx-gallery write it, and so Sphinx read it, again.
     run = item.recording.run
     outputs[-1] += f"\n.. recorded {run.recorded} on {item.device}, key {item.recording.key}\n\n"
-    return outputs, 0.0 if item.recording.interpreted else run.seconds
+    return outputs, run.seconds if item.recording.timed else 0.0
 
 
-def _output(item: Replayed, block: recording.Block, images: Any, data_dir: Path) -> str:
-    """What a code block did, as reStructuredText: figures, text, values, files."""
-    parts = []
-    for figure in block.figures:
-        image = Path(next(images)).with_suffix(Path(figure.file).suffix)
-        _copy(item.folder / figure.file, image)
-        parts.append(
-            f".. image:: images/{image.name}\n"
-            f"   :alt: {' '.join(figure.alt.split())}\n"
-            f"   :width: {figure.width}\n"
-            f"   :height: {figure.height}\n"
-            "   :loading: lazy\n"
-            "   :class: sphx-glr-single-img\n"
-        )
-    text = block.stdout
-    if block.repr and block.repr.kind == "text":
-        text = f"{text.rstrip()}\n{block.repr.value}" if text.strip() else block.repr.value
-    if text.strip():
-        parts.append(gen_rst.CODE_OUTPUT.format(indent(text.strip("\n"), " " * 4)))
-    if block.stderr.strip():
-        stderr = gen_rst.CODE_OUTPUT.format(indent(block.stderr.strip("\n"), " " * 4))
-        parts.append(stderr.replace("sphx-glr-script-out", "sphx-glr-script-out gallery-stderr"))
-    if block.repr and block.repr.kind == "html":
-        parts.append(gen_rst.HTML_HEADER.format(indent(block.repr.value, " " * 4)))
+def _output(item: Replayed, block: recording.Block, target: Path, src_dir: Path) -> str:
+    """What a code block did, as sphinx-gallery wrote it down; its files are put in place."""
+    for name in block.images:
+        _copy(item.folder / name, target.parent / name)
     for name in block.data:
-        _copy(item.folder / name, data_dir / name)
-        size = pages.readable_bytes((data_dir / name).stat().st_size)
-        parts.append(
-            ".. container:: gallery-data\n\n"
-            f"   :download:`{name} <{data_dir.name}/{name}>` ({size})\n"
-        )
-    return "\n" + "\n\n".join(parts) + "\n\n"
+        _copy(item.folder / name, target.with_suffix("") / name)
+    return recording.rst_of(block, target.parent.relative_to(src_dir).as_posix())
 
 
 def _drop_empty_blocks(script_blocks: list[Any], outputs: list[str]) -> None:

@@ -50,15 +50,17 @@ from gallery_recorder.run.job import (
 )
 from gallery_recorder.run.text import Paths, clean, machine_paths
 from gallery_recorder.source.script import CodeBlock, Script, load_script
+from gallery_recorder.store.convert import Figure, output_rst
 from gallery_recorder.store.recording import (
     FILE_NAME,
     SCHEMA,
+    SOFTWARE,
     Block,
     GpuState,
     Recording,
-    Repr,
-    Run,
-    describe_file,
+    RunFacts,
+    Value,
+    digest,
 )
 
 _MAX_DETAIL = 20_000  # characters of a traceback that a report shows; the end says the most
@@ -134,6 +136,7 @@ class Execution:
         self.memory = _GpuMemory()
         self.files = _DataFiles(staging.work, script.path)
         self.throttling: set[str] = set()
+        self.figures: list[Figure] = []
         self._process = os.getpid()
 
     def run(self) -> Recording:
@@ -148,17 +151,21 @@ class Execution:
         data = self.files.copy_to(self.staging.recording)
         number = self.script.settings.get("thumbnail_number", 1)
         thumbnail = self.scraper.make_thumbnail(number if isinstance(number, int) else 1)
-        machine = provenance.describe(self.job.device_name, self.job.commit)
+        machine, software = provenance.describe(self.job.device_name, self.job.commit)
+        if on_gpu:
+            software["peak_gpu_memory"] = self.memory.peak
+        names = self._move_images(thumbnail)
         return Recording(
             schema=SCHEMA,
-            tutorial=self.job.tutorial,
+            gallery=self.job.gallery,
+            name=self.job.tutorial,
             title=self.script.title,
             key=self.script.key,
-            run=Run(
+            run=RunFacts(
                 recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 seconds=round(sum(block.seconds for block in blocks), 3),
-                peak_gpu_memory=self.memory.peak if on_gpu else None,
                 peak_host_memory=_peak_host_memory(),
+                timed=on_gpu,
             ),
             provenance=msgspec.structs.replace(
                 machine,
@@ -167,11 +174,46 @@ class Execution:
                 after=after,
             ),
             blocks=tuple(
-                msgspec.structs.replace(block, data=tuple(data.get(number, ())))
+                self._finished(block, names, data.get(number, []))
                 for number, block in enumerate(blocks, 1)
             ),
-            files=tuple(describe_file(p) for p in sorted(self.staging.recording.iterdir())),
-            thumbnail=thumbnail,
+            probes={SOFTWARE: software},
+            thumbnail=names.get(thumbnail or ""),
+            files={
+                path.relative_to(self.staging.recording).as_posix(): digest(path)
+                for path in sorted(self.staging.recording.rglob("*"))
+                if path.is_file()
+            },
+        )
+
+    def _move_images(self, thumbnail: str | None) -> dict[str, str]:
+        """Give the figures the names that sphinx-gallery gives images."""
+        stem = self.script.path.stem
+        names = {}
+        for number, figure in enumerate(self.figures, 1):
+            suffix = Path(figure.file).suffix
+            names[figure.file] = f"images/sphx_glr_{stem}_{number:03}{suffix}"
+        if thumbnail:
+            names[thumbnail] = f"images/sphx_glr_{stem}_thumbnail.png"
+        for old, new in names.items():
+            (self.staging.recording / "images").mkdir(exist_ok=True)
+            (self.staging.recording / old).rename(self.staging.recording / new)
+        return names
+
+    def _finished(self, block: Block, names: dict[str, str], data: list[str]) -> Block:
+        figures = [
+            msgspec.structs.replace(figure, file=names[figure.file])
+            for figure in self.figures
+            if figure.file in block.images
+        ]
+        sizes = {name: (self.staging.recording / name).stat().st_size for name in data}
+        return msgspec.structs.replace(
+            block,
+            data=tuple(data),
+            images=tuple(figure.file for figure in figures),
+            rst=output_rst(
+                figures, block.stdout, block.stderr, block.value, sizes, self.script.path.stem
+            ),
         )
 
     def tell(self, event: Event) -> None:
@@ -211,7 +253,7 @@ class Execution:
             "example_globals": main_module.__dict__,
             "memory_delta": [],
         }
-        reprs: list[Repr] = []
+        reprs: list[Value] = []
         find_repr = gen_rst._get_last_repr
 
         def find_and_keep_repr(methods: tuple[str, ...], value: Any) -> tuple[Any, Any]:
@@ -220,14 +262,14 @@ class Execution:
                 if len(text) > MAX_OUTPUT:
                     raise _too_much("its page, as the value of its last expression,")
                 kind = "html" if method == "_repr_html_" else "text"
-                reprs.append(Repr(kind, self.paths.name(clean(text).removesuffix("\n"))))
+                reprs.append(Value(kind, self.paths.name(clean(text).removesuffix("\n"))))
             return text, method
 
         gen_rst._get_last_repr = find_and_keep_repr
         compiler = codeop.Compile()
         self.guard.switch_on()
 
-        def execute(code: CodeBlock) -> Repr | None:
+        def execute(code: CodeBlock) -> Value | None:
             reprs.clear()
             gen_rst.execute_code_block(
                 compiler,
@@ -258,6 +300,7 @@ class Execution:
         self.memory.look()
         if self.job.device == "cuda":
             self._look_at_gpu()
+        self.figures += self.scraper.new
         for figure in self.scraper.new:
             _check_size(self.staging.recording / figure.file, f"figure {figure.file}")
         self.files.look(number)
@@ -272,8 +315,8 @@ class Execution:
             seconds=round(seconds, 3),
             stdout=self.paths.name(clean(stdout)),
             stderr=self.paths.name(clean(stderr)),
-            repr=value,
-            figures=tuple(self.scraper.new),
+            value=value,
+            images=tuple(figure.file for figure in self.scraper.new),
         )
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 from sphinx_gallery import scrapers
 from sphinx_gallery.utils import scale_image
 
-from gallery_recorder.store.recording import Figure
+from gallery_recorder.store.convert import Figure
 
 THUMBNAIL = "thumbnail.png"
 

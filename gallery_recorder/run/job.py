@@ -24,6 +24,7 @@ MAX_FILES = 50
 class Job(msgspec.Struct, frozen=True):
     """What to execute. ``source`` is the tutorial's path as messages shall name it."""
 
+    gallery: str
     tutorial: str
     source: str
     device: Literal["cuda", "cpu"]

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from gallery_recorder.store.recording import INTERPRETER, GpuState, Provenance
+from gallery_recorder.store.recording import INTERPRETER, GpuFacts, GpuState, Provenance
 
 #: The variables that choose which GPUs a process sees.
 VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -89,33 +89,35 @@ def variables() -> dict[str, str]:
     return {name: v for name, v in sorted(os.environ.items()) if name.startswith("TRITON_")}
 
 
-def describe(device_name: str, commit: str | None) -> Provenance:
-    """The provenance of what this process executed, on the GPU that it sees or interpreted.
+def describe(device_name: str, commit: str | None) -> tuple[Provenance, dict[str, Any]]:
+    """The provenance of what this process executed, and the software that it used.
 
     On a GPU, torch must be usable; the interpreter's provenance does without importing it.
     """
-    software = {
-        "os": _operating_system(),
-        "python": platform.python_version(),
+    machine = Provenance(
+        device=device_name,
+        kind="cpu" if device_name == INTERPRETER else "gpu",
+        os=_operating_system(),
+        python=platform.python_version(),
+        versions={"sphinx-gallery": _version("sphinx-gallery")},
+        commit=commit,
+    )
+    software: dict[str, Any] = {
         "triton": _version("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm"),
+        "torch": _version("torch"),
         "numpy": _version("numpy"),
         "matplotlib": _version("matplotlib"),
-        "sphinx_gallery": _version("sphinx-gallery"),
-        "commit": commit,
     }
     if device_name == INTERPRETER:
-        return Provenance(
-            device=INTERPRETER, kind="interpreter", torch=_version("torch"), **software
-        )
+        return machine, software
 
     import torch
 
     properties = torch.cuda.get_device_properties(0)
     amd = torch.version.hip is not None
-    return Provenance(
-        device=device_name,
-        kind="gpu",
-        torch=str(torch.__version__),  # with the toolkit it was built for, such as +cu130
+    software["torch"] = str(torch.__version__)  # with the toolkit it was built for
+    software["toolkit"] = f"ROCm {torch.version.hip}" if amd else f"CUDA {torch.version.cuda}"
+    facts = GpuFacts(
         compute_capability=(
             properties.gcnArchName.split(":")[0]
             if amd
@@ -124,9 +126,8 @@ def describe(device_name: str, commit: str | None) -> Provenance:
         memory=properties.total_memory,
         multiprocessors=properties.multi_processor_count,
         driver=_driver(),
-        toolkit=f"ROCm {torch.version.hip}" if amd else f"CUDA {torch.version.cuda}",
-        **software,
     )
+    return msgspec.structs.replace(machine, gpu=facts), software
 
 
 def gpu_state(own_processes: int = 0) -> GpuState | None:

@@ -111,7 +111,7 @@ class _Recorder:
                 scripts[file] = decided
             else:
                 self._finished(file, decided)
-        last = {file: _last_seconds(self.folder / file.name) for file in scripts}
+        last = {file: _last_seconds(self.folder / file.gallery / file.name) for file in scripts}
         scheduler = Scheduler(last, self.engine.places)
         finished: queue.Queue[tuple[ScriptFile, Outcome]] = queue.Queue()
         with _signals(self.stop) as signals, self.progress:
@@ -154,12 +154,14 @@ class _Recorder:
         return script
 
     def _is_current(self, script: Script) -> bool:
-        return _is_of(script, self.folder / script.name)
+        return _is_of(script, self.folder / script.gallery / script.name)
 
     def _is_current_somewhere(self, script: Script) -> bool:
         given = self.options.recordings
         roots = [given] if given else [GPU_RECORDINGS, INTERPRETER_RECORDINGS]
-        folders = [f for root in roots for f in recording.find(root, script.name).values()]
+        folders = [
+            at.folder for root in roots for at in recording.find(root, script.gallery, script.name)
+        ]
         return any(_is_of(script, folder) for folder in folders)
 
     def _record_one(self, script: Script, place: Place) -> Outcome:
@@ -201,6 +203,7 @@ class _Recorder:
 
     def _execute(self, script: Script, place: Place) -> Outcome:
         task = runner.Task(
+            gallery=script.gallery,
             tutorial=script.name,
             file=script.path.name,
             code=script.path.read_bytes(),
@@ -219,13 +222,13 @@ class _Recorder:
         try:
             staging.create()
             made = self.engine.run(task, staging, self.stop, told)
-            recording.save(made, staging.recording, self.folder / script.name)
+            recording.save(made, staging.recording, self.folder / script.gallery / script.name)
         finally:
             workplace.remove(staging.folder)
         return Outcome(
             script.name,
             "recorded",
-            str(self.folder / script.name),
+            str(self.folder / script.gallery / script.name),
             seconds=time.monotonic() - started,
             warnings=_warnings(made),
         )

@@ -52,6 +52,7 @@ class Task:
     machine; ``visible`` shows its process one GPU and no other.
     """
 
+    gallery: str
     tutorial: str
     file: str
     code: bytes
@@ -115,6 +116,7 @@ class _Child:
         self._events, writing = os.pipe()
         try:
             job = Job(
+                gallery=task.gallery,
                 tutorial=task.tutorial,
                 source=task.source,
                 device="cpu" if task.interpreted else "cuda",

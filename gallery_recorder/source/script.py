@@ -60,6 +60,11 @@ class Script:
         return ScriptFile(self.root, self.path).name
 
     @property
+    def gallery(self) -> str:
+        """The gallery it is recorded under, as of :class:`ScriptFile`."""
+        return ScriptFile(self.root, self.path).gallery
+
+    @property
     def source(self) -> str:
         """The path that messages give, as of :class:`ScriptFile`."""
         return ScriptFile(self.root, self.path).source
@@ -169,6 +174,11 @@ class ScriptFile:
     def name(self) -> str:
         """The name it is recorded under: its path below the gallery, without ``.py``."""
         return self.path.relative_to(self.root).with_suffix("").as_posix()
+
+    @property
+    def gallery(self) -> str:
+        """The gallery it is recorded under: the name of its folder."""
+        return self.root.resolve().name
 
     @property
     def source(self) -> str:

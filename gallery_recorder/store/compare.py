@@ -201,7 +201,7 @@ def _recordings(root: Path) -> dict[tuple[str, str], Path]:
     for path in sorted(root.glob(f"**/{recording.FILE_NAME}")):
         if not any(part.startswith(".") for part in path.relative_to(root).parts):
             made = recording.load(path.parent)
-            found[recording.slug(made.provenance.device), made.tutorial] = path.parent
+            found[recording.slug(made.provenance.device), made.name] = path.parent
     return found
 
 
@@ -221,4 +221,4 @@ def _show(tutorial: str, old: Recording, new: Recording, lines: list[Line], same
 
 def _where(made: Recording) -> str:
     at = made.provenance
-    return f"{at.device}, triton {at.triton}, {made.run.recorded[:10]}"
+    return ", ".join(filter(None, (at.device, made.variant, made.run.recorded[:10])))

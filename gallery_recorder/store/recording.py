@@ -1,9 +1,9 @@
-"""A recording: what one tutorial printed, drew and wrote on one device, and where that was.
+"""A recording: what one script printed, drew and wrote on one device, and where that was.
 
-On disk a recording is a folder, ``<recordings>/<device>/<tutorial>/``, with ``recording.json`` and
-the files that it names. The structures below are its schema; msgspec validates it on load.
-A recording is replaced in one step, so whoever reads it, and whatever dies meanwhile, finds a
-whole one.
+On disk a recording is a folder, ``<recordings>/<device>[/<variant>]/<gallery>/<name>/``, with
+``recording.json`` and the files that it names. The structures below are its schema; msgspec
+validates it on load. A recording is replaced in one step, so whoever reads it, and whatever dies
+meanwhile, finds a whole one.
 """
 
 from __future__ import annotations
@@ -11,32 +11,41 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from gallery_recorder.source.commands import record_again
 from gallery_recorder.store import atomic, reading
 from gallery_recorder.store.reading import ReadingError
 
 #: The version of the structures below; raise it when one of them changes.
-SCHEMA = 1
-
-#: The device whose recordings the site shows first and ``status --check`` asks for.
-REFERENCE_DEVICE = "nvidia-h200"
-
-#: The device name of recordings made without a GPU; they are never kept in git.
-INTERPRETER = "interpreter"
+SCHEMA = 2
 
 FILE_NAME = "recording.json"
+
+# Until conf.py says these: the device that pages show first, and recordings without a GPU.
+REFERENCE_DEVICE = "nvidia-h200"
+INTERPRETER = "interpreter"
+SOFTWARE = "triton_site.probes.software"
+
+#: Stands in a block's reStructuredText for the folder of the gallery's pages, which conf.py may
+#: rename: ``/@@gallery@@/images/sphx_glr_plot_001.png``.
+GALLERY_FOLDER = "@@gallery@@"
 
 #: Bytes of any file of a recording, far more than the recorder accepts: what is larger is not one,
 #: and is not read into memory.
 MAX_READ = 256_000_000
 
-_FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+_PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
+# A path below the recording's folder: no step upwards, nothing hidden, no control character.
+_FILE_NAME = rf"^{_PART}(?:/{_PART})*$"
+_FileName = Annotated[str, Meta(max_length=240, pattern=_FILE_NAME)]
 _Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+_Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
 _Count = Annotated[int, Meta(ge=0)]
 _Seconds = Annotated[float, Meta(ge=0)]
 
@@ -45,44 +54,36 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a recording: never changed once made, and nothing in it goes unnamed."""
 
 
-class File(_Struct):
-    """A file beside ``recording.json``: its name, its size in bytes and its hash."""
-
-    name: _FileName
-    bytes: _Count
-    sha256: _Sha256
-
-
-class Figure(_Struct):
-    """A figure: its file, the text that stands for it, and its size in CSS pixels."""
-
-    file: _FileName
-    alt: str
-    width: _Count
-    height: _Count
-
-
-class Repr(_Struct):
+class Value(_Struct):
     """The value of a block's last expression, as plain text or as HTML."""
 
     kind: Literal["text", "html"]
-    value: str
+    text: str
 
 
 class Block(_Struct):
     """What one code block did.
 
-    ``line`` is where the block began when it was recorded, ``key`` the key of its code.
+    ``line`` is where the block began when it was recorded, ``key`` the key of its code. ``rst`` is
+    what sphinx-gallery made of its output, with :data:`GALLERY_FOLDER` for the folder of its page;
+    ``images`` are the files that this needs, and ``data`` the files that the block wrote.
+    ``memory`` is in MB, as sphinx-gallery measures it. ``probes`` holds what probes found, by their
+    names.
     """
 
     line: _Count
     key: _Sha256
     seconds: _Seconds
+    memory: float | None = None
+    passed: bool = True
+    exception: str | None = None
+    rst: str = ""
     stdout: str = ""
     stderr: str = ""
-    repr: Repr | None = None
-    figures: tuple[Figure, ...] = ()
+    value: Value | None = None
+    images: tuple[_FileName, ...] = ()
     data: tuple[_FileName, ...] = ()
+    probes: dict[str, Any] = {}
 
 
 class GpuState(_Struct):
@@ -100,60 +101,128 @@ class GpuState(_Struct):
     other_processes: _Count | None = None
 
 
-class Provenance(_Struct):
-    """The machine and the software that made the recording."""
+class GpuFacts(_Struct):
+    """What a GPU is, as far as its driver tells; ``memory`` in bytes."""
 
-    device: str
-    kind: Literal["gpu", "interpreter"]
-    os: str
-    python: str
-    torch: str
-    triton: str
-    numpy: str
-    matplotlib: str
-    sphinx_gallery: str
     compute_capability: str | None = None
     memory: _Count | None = None
     multiprocessors: _Count | None = None
     driver: str | None = None
-    toolkit: str | None = None
+
+
+class Provenance(_Struct):
+    """The machine that made the recording. ``versions`` are those of the packages involved."""
+
+    device: str
+    kind: Literal["gpu", "cpu"]
+    os: str
+    python: str
+    versions: dict[str, str] = {}
     environment: dict[str, str] = {}
     commit: str | None = None
+    gpu: GpuFacts | None = None
     before: GpuState | None = None
     after: GpuState | None = None
 
 
-class Run(_Struct):
-    """One execution: when it was (UTC), how long it took, and the most memory it held, in bytes."""
+class RunFacts(_Struct):
+    """The run: when it was (UTC), how long it took, and the most memory that it held.
+
+    ``memory`` is in MB, as sphinx-gallery measures it where ``show_memory`` is on, and
+    ``peak_host_memory`` in bytes. Times of a run that is not ``timed`` say nothing about the
+    device. A run that ``failed`` was expected to, or only warned about.
+    """
 
     recorded: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
     seconds: _Seconds
-    peak_gpu_memory: _Count | None = None
+    memory: float | None = None
     peak_host_memory: _Count | None = None
-    status: Literal["passed"] = "passed"
+    status: Literal["passed", "failed"] = "passed"
+    timed: bool = True
 
 
 class Recording(_Struct):
-    """One tutorial on one device. ``key`` is the key of the script that was executed."""
+    """One script on one device. ``key`` is the key of the script that was executed.
+
+    ``name`` is its path below the folder of its gallery, without suffix. ``probes`` holds what
+    each probe says of the whole run, by its dotted name. ``backreferences`` are the objects that
+    sphinx-gallery found in the code, and ``thumbnail`` is the file that a thumbnail is made of
+    where a scraper chose one. ``files`` gives the SHA-256 of each file.
+    """
 
     schema: int
-    tutorial: str
+    gallery: _Slug
+    name: _FileName
     title: str
     key: _Sha256
-    run: Run
+    run: RunFacts
     provenance: Provenance
     blocks: tuple[Block, ...]
-    files: tuple[File, ...] = ()
+    variant: _Slug | None = None
+    probes: dict[str, Any] = {}
+    backreferences: dict[str, list[dict[str, Any]]] = {}
     thumbnail: _FileName | None = None
+    files: dict[_FileName, _Sha256] = {}
 
     @property
-    def interpreted(self) -> bool:
-        """Whether Triton's interpreter made it, so that it holds no timings."""
-        return self.provenance.kind == "interpreter"
+    def timed(self) -> bool:
+        """Whether its times say how fast the device is."""
+        return self.run.timed
+
+    @property
+    def data(self) -> list[str]:
+        """The names of all files that its blocks wrote, in order."""
+        return [name for block in self.blocks for name in block.data]
+
+    def probe(self, name: str) -> dict[str, Any]:
+        """What the probe *name* says of the run, empty where it was not asked."""
+        found = self.probes.get(name)
+        return found if isinstance(found, dict) else {}
 
 
 class RecordingError(Exception):
     """A recording that cannot be used; says which file and field, and what to do."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a recording lies: below which root, and for which device, variant and script."""
+
+    root: Path
+    device: str
+    variant: str | None
+    gallery: str
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder with ``recording.json``."""
+        return Path(self.root, self.device, self.variant or "", self.gallery, self.name)
+
+    @property
+    def place(self) -> str:
+        """Device and variant: ``nvidia-h200/triton-3.9.0``."""
+        return "/".join(filter(None, (self.device, self.variant)))
+
+    def load(self) -> Recording:
+        """What :func:`load` returns, if it says that it is from here.
+
+        Raises:
+            RecordingError: as :func:`load`, or the recording belongs somewhere else.
+        """
+        found = load(self.folder)
+        for field, says, lies in (
+            ("provenance.device", slug(found.provenance.device), self.device),
+            ("variant", found.variant, self.variant),
+            ("gallery", found.gallery, self.gallery),
+            ("name", found.name, self.name),
+        ):
+            if says != lies:
+                raise RecordingError(
+                    f"{self.folder / FILE_NAME}: `{field}` says {says}, but it lies in the folder "
+                    f"of {lies}; put it where it belongs, or {record_again(self.name)}"
+                )
+        return found
 
 
 def slug(device_name: str) -> str:
@@ -161,14 +230,18 @@ def slug(device_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-") or "unknown"
 
 
-def describe_file(path: Path) -> File:
-    """The entry for a file that lies beside ``recording.json``.
+def digest(path: Path) -> str:
+    """The SHA-256 of a recording's file.
 
     Raises:
         ReadingError: it is missing, too large, or no plain file.
     """
-    content = reading.read_file(path, MAX_READ)
-    return File(path.name, len(content), hashlib.sha256(content).hexdigest())
+    return hashlib.sha256(reading.read_file(path, MAX_READ)).hexdigest()
+
+
+def rst_of(block: Block, pages: str) -> str:
+    """The block's reStructuredText, for a page in the folder *pages* of the documentation."""
+    return block.rst.replace(GALLERY_FOLDER, pages.strip("/"))
 
 
 def load(folder: Path) -> Recording:
@@ -178,13 +251,17 @@ def load(folder: Path) -> Recording:
         RecordingError: it is missing, damaged or of a schema that this version does not know.
     """
     path = folder / FILE_NAME
-    remedy = f"record it again with: make record T={_tutorial_of(folder)} FORCE=1"
+    remedy = record_again(folder.name)
     try:
         atomic.finish_interrupted_replacement(folder)
         content = reading.read_file(path, MAX_READ)
         version = reading.decode(content, _SCHEMA_DECODER).schema
         if version != SCHEMA:
-            advice = "update this checkout" if version > SCHEMA else remedy
+            advice = (
+                "install a newer gallery-recorder"
+                if version > SCHEMA
+                else "convert it with `gallery-recorder convert`, or " + remedy
+            )
             raise RecordingError(
                 f"{path}: `schema` is {version}, but this version reads schema {SCHEMA}; {advice}"
             )
@@ -209,10 +286,9 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
         RecordingError: *staging* does not hold the files that *recording* names.
         OSError: the disk is full or cannot be written; *folder* is as it was.
     """
-    text = msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
-    (staging / FILE_NAME).write_bytes(text)
+    (staging / FILE_NAME).write_bytes(encode(recording))
     load(staging)
-    for path in staging.iterdir():
+    for path in staging.rglob("*"):
         atomic.sync(path)
     atomic.sync(staging)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -220,15 +296,57 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     atomic.sync(folder.parent)
 
 
-def find(root: Path, tutorial: str) -> dict[str, Path]:
-    """The folders that hold recordings of *tutorial* below *root*, by device."""
+def encode(recording: Recording) -> bytes:
+    """The content of ``recording.json``: what is empty is left out of it."""
+    plain = msgspec.to_builtins(recording)
+    for block in plain["blocks"]:
+        for field in [name for name, value in block.items() if not value and name != "passed"]:
+            if field not in ("line", "key", "seconds"):
+                del block[field]
+        if block["passed"]:
+            del block["passed"]
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
+
+
+def find(root: Path, gallery: str, name: str) -> list[Location]:
+    """Where recordings of the script *name* of *gallery* lie below *root*."""
+    found = []
+    for device in _folders(root):
+        for variant in (None, *(path.name for path in _folders(device))):
+            location = Location(root, device.name, variant, gallery, name)
+            if (location.folder / FILE_NAME).exists():
+                found.append(location)
+    return found
+
+
+def all_recordings(root: Path) -> Iterator[Path]:
+    """The folder of every recording below *root*."""
+    for path in sorted(root.glob(f"*/**/{FILE_NAME}")):
+        if not any(part.startswith(".") for part in path.relative_to(root).parts):
+            yield path.parent
+
+
+def location_of(folder: Path, root: Path) -> Location:
+    """Where the recording in *folder*, below *root*, says that it lies.
+
+    Raises:
+        RecordingError: it cannot be read, or lies somewhere else.
+    """
+    made = load(folder)
+    device = folder.relative_to(root).parts[0]
+    location = Location(root, device, made.variant, made.gallery, made.name)
+    if location.folder != folder:
+        raise RecordingError(
+            f"{folder / FILE_NAME}: it is of {made.gallery}/{made.name}, whose recordings lie in "
+            f"{location.folder}; put it there, or {record_again(made.name)}"
+        )
+    return location
+
+
+def _folders(root: Path) -> list[Path]:
     if not root.is_dir():
-        return {}
-    return {
-        device.name: device / tutorial
-        for device in sorted(root.iterdir())
-        if not device.name.startswith(".") and (device / tutorial / FILE_NAME).exists()
-    }
+        return []
+    return sorted(p for p in root.iterdir() if not p.name.startswith(".") and p.is_dir())
 
 
 class _SchemaOnly(msgspec.Struct):
@@ -250,46 +368,30 @@ def _in_our_words(error: msgspec.ValidationError) -> str:
 
 def _check_files(folder: Path, recording: Recording, remedy: str) -> None:
     path = folder / FILE_NAME
-    listed = {file.name for file in recording.files}
-    for number, block in enumerate(recording.blocks):
-        named = [(f"figures[{i}]", figure.file) for i, figure in enumerate(block.figures)]
-        named += [(f"data[{i}]", name) for i, name in enumerate(block.data)]
-        for field, name in named:
-            if name not in listed:
-                raise RecordingError(
-                    f"{path}: `blocks[{number}].{field}` names {name}, which `files` does not "
-                    f"list; {remedy}"
-                )
-    if recording.thumbnail is not None and recording.thumbnail not in listed:
-        raise RecordingError(
-            f"{path}: `thumbnail` names {recording.thumbnail}, which `files` does not list; "
-            f"{remedy}"
-        )
-    for number, file in enumerate(recording.files):
+    named = [
+        (f"blocks[{number}].{field}[{index}]", name)
+        for number, block in enumerate(recording.blocks)
+        for field, names in (("images", block.images), ("data", block.data))
+        for index, name in enumerate(names)
+    ]
+    if recording.thumbnail is not None:
+        named.append(("thumbnail", recording.thumbnail))
+    for field, name in named:
+        if name not in recording.files:
+            raise RecordingError(
+                f"{path}: `{field}` names {name}, which `files` does not list; {remedy}"
+            )
+    for name, sha256 in recording.files.items():
+        if ".." in PurePosixPath(name).parts or name == FILE_NAME:
+            raise RecordingError(f"{path}: `files` lists {name}, which is no file of it; {remedy}")
         try:
-            found = describe_file(folder / file.name)
+            found = digest(folder / name)
         except ReadingError as error:
             raise RecordingError(
-                f"{path}: `files[{number}]`: {file.name} {error}; take it back from git, or "
-                f"{remedy}"
+                f"{path}: `files`: {name} {error}; take it back from git, or {remedy}"
             ) from error
-        if found != file:
+        if found != sha256:
             raise RecordingError(
-                f"{path}: `files[{number}]`: {file.name} is not the file that was recorded "
-                f"({found.bytes} bytes, sha256 {found.sha256[:12]}…, expected {file.bytes} bytes, "
-                f"{file.sha256[:12]}…); take it back from git, or {remedy}"
+                f"{path}: `files`: {name} is not the file that was recorded (sha256 "
+                f"{found[:12]}…, expected {sha256[:12]}…); take it back from git, or {remedy}"
             )
-
-
-def _tutorial_of(folder: Path) -> str:
-    """``<recordings>/<device>/<tutorial>``: the tutorial, which may be in a subfolder."""
-    parts = folder.parts
-    return "/".join(parts[-2:] if parts[-2:-1] == ("solutions",) else parts[-1:])
-
-
-def all_recordings(root: Path) -> Iterator[tuple[str, Path]]:
-    """Every recording below *root*: its device and its folder."""
-    for path in sorted(root.glob(f"*/**/{FILE_NAME}")):
-        parts = path.relative_to(root).parts
-        if not any(part.startswith(".") for part in parts):
-            yield parts[0], path.parent

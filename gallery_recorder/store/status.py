@@ -40,15 +40,20 @@ def rows(tutorials: Sequence[Path], recordings: Path | None = None) -> list[Row]
         ScriptError: there are no tutorials.
     """
     roots = [recordings] if recordings else [GPU_RECORDINGS, INTERPRETER_RECORDINGS]
-    found: dict[str, dict[str, Path]] = {}  # by tutorial, by device
+    left: dict[Path, Path] = {}
     for root in roots:
-        for device, folder in recording.all_recordings(root):
-            tutorial = folder.relative_to(root / device).as_posix()
-            found.setdefault(tutorial, {})[device] = folder
+        for folder in recording.all_recordings(root):
+            left[folder] = root
     result = []
     for file in select_scripts(tutorials, []):
         name = file.name
-        folders = {REFERENCE_DEVICE: roots[0] / REFERENCE_DEVICE / name} | found.pop(name, {})
+        folders = {}
+        for root in roots:
+            for location in recording.find(root, file.gallery, name):
+                folders[location.place] = location.folder
+                left.pop(location.folder, None)
+        if not any(place.split("/")[0] == REFERENCE_DEVICE for place in folders):
+            folders[REFERENCE_DEVICE] = roots[0] / REFERENCE_DEVICE / file.gallery / name
         try:
             script = file.load()
             needed = tuple(needs.needs_of(script))
@@ -59,11 +64,11 @@ def rows(tutorials: Sequence[Path], recordings: Path | None = None) -> list[Row]
             replace(_row(name, device, folder, script.key), needs=needed)
             for device, folder in folders.items()
         ]
-    for name, folders in sorted(found.items()):
-        result += [
-            Row(name, device, "orphan", text=f"{folder}: there is no tutorial {name}")
-            for device, folder in folders.items()
-        ]
+    for folder, root in sorted(left.items()):
+        device, *name = folder.relative_to(root).parts
+        result.append(
+            Row("/".join(name), device, "orphan", text=f"{folder}: there is no such tutorial")
+        )
     return result
 
 
@@ -72,7 +77,8 @@ def lacking(rows: list[Row]) -> list[Row]:
     return [
         row
         for row in rows
-        if row.state == "unreadable" or (row.device == REFERENCE_DEVICE and row.state != "current")
+        if row.state == "unreadable"
+        or (row.device.split("/")[0] == REFERENCE_DEVICE and row.state != "current")
         if row.state != "orphan"
     ]
 
@@ -148,14 +154,15 @@ def _cells(row: Row) -> list[str]:
     if made is None:
         return [row.tutorial, row.device, *["-"] * 6]
     where, took = made.provenance, made.run
-    memory = took.peak_gpu_memory
+    software = made.probe(recording.SOFTWARE)
+    memory = software.get("peak_gpu_memory")
     return [
         row.tutorial,
         row.device,
         took.recorded.removesuffix("Z").replace("T", " "),
-        "-" if made.interpreted else where.device,
-        where.triton,
-        where.torch,
+        where.device if made.timed else "-",
+        software.get("triton", "-"),
+        software.get("torch", "-"),
         f"{took.seconds:.1f}",
         "-" if memory is None else f"{memory / 2**20:,.0f} MiB",
     ]

@@ -15,7 +15,7 @@ from gallery_recorder.run import recorder
 from gallery_recorder.run.job import MARK
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.store import recording
-from gallery_recorder.store.recording import INTERPRETER, Block, Provenance, Recording, Run
+from gallery_recorder.store.recording import INTERPRETER, Block, Provenance, Recording, RunFacts
 
 PROJECT = Path(__file__).parents[2]
 
@@ -60,6 +60,11 @@ class Room:
     def device(self) -> Path:
         return self.recordings / INTERPRETER
 
+    @property
+    def gallery(self) -> Path:
+        """Where recordings of the gallery lie."""
+        return self.device / "tutorials"
+
     def write(self, name: str, code: str, head: str = HEAD) -> Path:
         """Make a tutorial whose second block is *code*."""
         path = self.tutorials / f"{name}.py"
@@ -100,7 +105,7 @@ class Room:
         )
 
     def load(self, name: str) -> Recording:
-        return recording.load(self.device / name)
+        return recording.load(self.gallery / name)
 
     def put_recording(self, name: str, seconds: float = 1.0, key: str = "0" * 64) -> Path:
         """Make up a recording of *name*, with a file; return its folder."""
@@ -109,23 +114,26 @@ class Room:
         (staging / "data.csv").write_text("a,b\n1,2\n")
         made = Recording(
             schema=recording.SCHEMA,
-            tutorial=name,
+            gallery="tutorials",
+            name=name,
             title="A title",
             key=key,
-            run=Run("2026-01-02T03:04:05Z", seconds),
-            provenance=Provenance(
-                INTERPRETER, "interpreter", "Linux", "3.12", "2.11", "3.6.0", "2.4", "3.10", "0.22"
-            ),
+            run=RunFacts("2026-01-02T03:04:05Z", seconds, timed=False),
+            provenance=Provenance(INTERPRETER, "cpu", "Linux", "3.12"),
             blocks=(Block(11, key, seconds, stdout="old\n", data=("data.csv",)),),
-            files=(recording.describe_file(staging / "data.csv"),),
+            files={"data.csv": recording.digest(staging / "data.csv")},
         )
-        recording.save(made, staging, self.device / name)
-        return self.device / name
+        recording.save(made, staging, self.gallery / name)
+        return self.gallery / name
 
     def content(self, name: str) -> dict[str, str]:
         """The hash of each file of a recording."""
-        folder = self.device / name
-        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+        folder = self.gallery / name
+        return {
+            p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in folder.rglob("*")
+            if p.is_file()
+        }
 
     def left_over(self) -> list[str]:
         """Files and processes that a recorder should have removed."""
