@@ -31,7 +31,7 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str) -> str:
     The x axis is logarithmic where the sizes double rather than step.
     """
     sizes = sorted({size for line in lines for size in line.x})
-    doubles = len(sizes) > 2 and sizes[-1] / sizes[0] >= 4 * len(sizes)
+    doubles = len(sizes) > 2 and sizes[0] > 0 and sizes[-1] / sizes[0] >= 4 * len(sizes)
     place = math.log2 if doubles else float
     span = place(sizes[-1]) - place(sizes[0]) or 1.0
     top = 1.08 * max(1.0, *(value for line in lines for value in line.y))

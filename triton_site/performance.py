@@ -22,9 +22,12 @@ from typing import Annotated, Literal
 
 import msgspec
 from docutils import nodes
+from docutils.utils import column_width
 from msgspec import Meta
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.rst import escape
 
 from gallery_recorder.render.pages import (
     ListedRecording,
@@ -34,6 +37,8 @@ from gallery_recorder.render.pages import (
 )
 from gallery_recorder.store import compare, recording
 from triton_site.charts import Line, line_chart, sparkline
+
+logger = logging.getLogger(__name__)
 
 #: Providers that nothing is expected to beat: a copy of the same bytes, the vendor's library.
 CEILINGS = ("copy", "cublas", "rocblas")
@@ -106,12 +111,13 @@ def setup(app: Sphinx) -> None:
 
 def _collect(app: Sphinx, *_: object) -> None:
     """Find the benchmarks of all recordings that are current on their device."""
-    found = [
-        benchmark
-        for item in listed_recordings(app)
-        if item.state in ("shown", "current") and item.content.timed
-        for benchmark in benchmarks_of(item)
-    ]
+    found = []
+    for item in listed_recordings(app):
+        if item.state in ("shown", "current") and item.content.timed:
+            try:
+                found += benchmarks_of(item)
+            except compare.CompareError as error:  # one table less; the other pages are whole
+                logger.warning("%s", error, type="gallery", subtype="benchmark")
     app.gallery_performance = Performance(1, found)  # type: ignore[attr-defined]
 
 
@@ -266,11 +272,11 @@ class HeadlinesDirective(SphinxDirective):
         lines = []
         for item in data.benchmarks:
             means = "; ".join(
-                f"{_kernel(c, ': ')}**{c.geometric_mean:.2f}** × {c.against}"
+                f"{_plain(_kernel(c, ':'))} **{c.geometric_mean:.2f}** × {_plain(c.against)}"
                 for c in item.comparisons
             )
-            page = f":doc:`{item.title} </{_docname(self.app, item)}>`"
-            lines.append(f"* {page}, {item.device}: {means}")
+            page = f":doc:`{_plain(item.title)} </{_docname(self.app, item)}>`"
+            lines.append(f"* {page}, {_plain(item.device)}: {means.strip()}")
         return self.parse_text_to_nodes("\n".join(lines) or NOTHING)
 
 
@@ -293,19 +299,19 @@ class PerformanceDirective(SphinxDirective):
     def _section(self, items: list[Benchmark]) -> str:
         first = items[0]
         several = len({item.name for item in items}) > 1
-        heading = f"{first.title}: {first.name}" if several else first.title
+        heading = _plain(f"{first.title}: {first.name}" if several else first.title)
         rows = []
         for item in items:
             link = label(f"{recording.slug(item.device)}-triton-{item.triton}", item.tutorial)
             for c in item.comparisons:
-                ours = _kernel(c, " / ")
+                ours, size = _kernel(c, " / "), _plain(item.size)
                 rows.append(
                     [
-                        f":ref:`{item.device} <{link}>`",
-                        f"{ours}{c.against}" + (" (ceiling)" if c.role == "ceiling" else ""),
-                        f"{c.min:.2f} ({item.size} {c.min_at})",
+                        f":ref:`{_plain(item.device)} <{link}>`",
+                        _plain(f"{ours}{c.against}{' (ceiling)' * (c.role == 'ceiling')}"),
+                        f"{c.min:.2f} ({size} {c.min_at})",
                         f"**{c.geometric_mean:.2f}**",
-                        f"{c.max:.2f} ({item.size} {c.max_at})",
+                        f"{c.max:.2f} ({size} {c.max_at})",
                         _course(item, f"{c.provider} / {c.against}"),
                         item.recorded[:10],
                     ]
@@ -316,7 +322,7 @@ class PerformanceDirective(SphinxDirective):
             + ["   * - " + "\n     - ".join(row) for row in [head, *rows]]
         )
         versions = "; ".join(
-            f"{item.device}: Triton {item.triton}, PyTorch {item.torch}, "
+            _plain(f"{item.device}: Triton {item.triton}, PyTorch {item.torch}") + ", "
             f"{readable_seconds(item.seconds)} to record"
             for item in items
         )
@@ -325,7 +331,7 @@ class PerformanceDirective(SphinxDirective):
             [
                 "",
                 heading,
-                "-" * len(heading),
+                "-" * column_width(heading),
                 "",
                 f":doc:`The page </{_docname(self.app, first)}>`. {versions}.",
                 "",
@@ -335,6 +341,11 @@ class PerformanceDirective(SphinxDirective):
                 "",
             ]
         )
+
+
+def _plain(text: str) -> str:
+    """*text*, which a recording or a table gives, as reStructuredText without markup."""
+    return escape(" ".join(text.split()))
 
 
 def _kernel(comparison: Comparison, end: str) -> str:

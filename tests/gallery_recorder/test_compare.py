@@ -151,3 +151,48 @@ def test_the_command(room, value, returned):
     after = put(room, "01-a", HEAD + rows("triton", [value]), version="new")
     command = [*room.command("compare")[:4], str(before), str(after)]
     assert subprocess.run(command, capture_output=True).returncode == returned
+
+
+#: Tables that look like a benchmark and cannot be read as one, and what is said of them.
+NO_BENCHMARKS = {
+    "size-with-a-unit": (HEAD + "4096,4k,triton,GB/s,1,1,1\n", r":2: .*invalid literal.*'4k'"),
+    "no-size": (HEAD + "4096,none,triton,GB/s,1,1,1\n", r":2: .*'none'"),
+    "no-column-of-a-size": ("provider,unit,median,p20,p80\na,GB/s,1,1,1\n", "no column of a size"),
+    "a-text-for-a-number": (HEAD + "4096,1,triton,GB/s,fast,1,1\n", r":2: .*'fast'"),
+    "not-a-number": (HEAD + "4096,1,triton,GB/s,nan,1,1\n", "more than 0"),
+    "endless": (HEAD + "4096,1,triton,GB/s,1e999,1,1\n", "more than 0"),
+    "huge": (HEAD + f"4096,{'9' * 400},triton,GB/s,1,1,1\n", "too large"),
+    "very-huge": (HEAD + f"4096,{'9' * 9000},triton,GB/s,1,1,1\n", "digits|too large"),
+    "short-row": (HEAD + "4096,1,triton\n", "fewer values than columns"),
+    "long-row": (HEAD + "4096,1,triton,GB/s,1,1,1,1\n", "more or fewer values"),
+    "nobody": (HEAD + "4096,1,,GB/s,1,1,1\n", "names no provider"),
+    "unit": (HEAD + "4096,1,triton,parsecs,1,1,1\n", "unit 'parsecs' is not known"),
+    "not-utf-8": (HEAD.encode() + b"4096,1,triton\xff,GB/s,1,1,1\n", "utf-8"),
+    "nul": (HEAD.encode() + b"4096,1,tri\x00ton,GB/s,1,1,1\n", "NUL|provider"),
+    "odd-column": ("M=N," + HEAD[2:] + "1,1,triton,GB/s,1,1,1\n", "its name is odd"),
+    "long-field": (HEAD + f'4096,1,"{"x" * 200_000}",GB/s,1,1,1\n', "field larger"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_BENCHMARKS)
+def test_a_table_that_is_no_benchmark_is_told_with_its_file_and_line(tmp_path, kind):
+    text, words = NO_BENCHMARKS[kind]
+    path = tmp_path / "speed.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(compare.CompareError, match=words) as error:
+        compare.read(path)
+    assert str(error.value).startswith(f"{path}:")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe\x00", b"a,b\n1,\xff\n", b"provider,unit\nx,y\n", b"\x00" * 99, b"a\x00,b"],
+)
+def test_any_other_table_holds_no_benchmark(tmp_path, content):
+    (tmp_path / "data.csv").write_bytes(content)
+    assert compare.read(tmp_path / "data.csv") == {}
+
+
+def test_a_benchmark_with_a_byte_order_mark_is_read(tmp_path):
+    (tmp_path / "speed.csv").write_text("\ufeff" + HEAD + rows("triton", [1]))
+    assert list(compare.read(tmp_path / "speed.csv")["triton"]) == ["M=4096, N=128"]

@@ -135,3 +135,30 @@ def test_charts_are_whole_within_their_frame(sizes):
 def test_sparkline_needs_two_values():
     assert charts.sparkline([1.0], "one") == ""
     ElementTree.fromstring(charts.sparkline([1.0, 1.0, 2.0], "three & more"))
+
+
+def test_a_size_of_zero_has_a_chart():
+    chart = charts.line_chart([charts.Line("a", [0, 1, 2, 99], [1.0, 1.0, 1.0, 2.0])], "t", "x")
+    ElementTree.fromstring(chart)
+
+
+def test_markup_in_a_table_or_a_title_is_text(tmp_path):
+    """What a recording says is shown, and is no reStructuredText and no HTML of the page."""
+    evil = '`a <javascript:alert(1)>`__ |x| **b** <script>alert("c")</script> :raw-html:`d`'
+    root = fixture_gallery.make_gallery(tmp_path / "gallery", names=("01-first",))
+    (root / "docs" / "index.rst").write_text(
+        fixture_gallery.INDEX + "\n.. gallery-headlines::\n\n.. gallery-performance::\n"
+    )
+    quoted = evil.replace('"', '""')
+    speed = "size,provider,unit,median,p20,p80\n" + "".join(
+        f"{size},{provider},GB/s,2,1,3\n"
+        for size in (4, 8)
+        for provider in ("triton", f'"triton + {quoted}"', f'"torch + {quoted}"', f'"{quoted}"')
+    )
+    folder = fixture_gallery.make_recording(root, "01-first", speed=speed)
+    fixture_gallery.change(folder, title=f"Title {evil}")
+    fixture_gallery.render(root)
+    page = (root / "build" / "html" / "index.html").read_text()
+    assert "<script>alert" not in page
+    assert "javascript:alert" not in page.replace("&lt;javascript:alert", "")
+    assert "alert(&quot;c&quot;)" in page
