@@ -24,6 +24,7 @@ extensions = [
     "triton_site.notebooks",
     "triton_site.reference",
     "triton_site.glossary",
+    "triton_site.search",
     "gallery_recorder.publish.release",
     "sphinx_copybutton",
     "sphinx_llms_txt",

@@ -1,0 +1,171 @@
+// The search page: ranks the sections in search-sections.js by the words of the query.
+//
+// A word matches a word with the same stem, never letters inside one; where no section has a word,
+// words that begin like it count a little. `tl.` means `triton.language.`. Sections that have more of
+// the query's words come first; among them decides how rare the words are, and where they stand
+// (BM25 with fields: Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009).
+(function () {
+  "use strict";
+  const SHOWN = 40;
+  // What readers type, and what the pages call it.
+  const SYNONYMS = {
+    tma: ["descriptor"], gemm: ["matmul"], moe: ["expert"], norm: ["normalization"], layernorm: ["normalization"],
+    rmsnorm: ["normalization"], smem: ["shared"], vectorize: ["contiguous"], printf: ["device_print"],
+    print: ["device_print"], oob: ["mask"], bounds: ["mask"], sm: ["multiprocessor"], cta: ["program"],
+    libdevice: ["math"], crash: ["illegal"], stuck: ["hang"], bf16: ["bfloat16"], fp16: ["float16"],
+  };
+  const stemmer = new Stemmer();
+
+  function tokens(text) {
+    const whole = text.toLowerCase().replace(/\btl\.(?=\w)/g, "triton.language.");
+    return whole.match(/[\p{L}\p{N}_]+(?:\.[\p{L}\p{N}_]+)*/gu) || [];
+  }
+  function split(text) {
+    const words = [];
+    for (const token of tokens(text)) {
+      words.push(token);
+      if (token.includes(".")) words.push(token.slice(token.lastIndexOf(".") + 1));
+      if (token.includes("_")) words.push(...token.split(/[._]+/).filter(Boolean));
+    }
+    return words;
+  }
+  const stems = new Map();
+  function stem(word) {
+    if (!stems.has(word)) stems.set(word, /^[a-z]{3,}$/.test(word) ? stemmer.stemWord(word) : word);
+    return stems.get(word);
+  }
+
+  // --- the index: for each stem, the sections that have it, and how much of it ---------------------
+
+  const sections = [];
+  const index = new Map();
+  for (const [address, page, rank, parts] of window.gallerySections) {
+    for (const [title, anchor, kind, prose, code] of parts) {
+      const number = sections.length;
+      const counts = new Map();
+      let length = 0;
+      const add = (text, weight, size) => {
+        for (const word of split(text)) {
+          const key = stem(word);
+          counts.set(key, (counts.get(key) || 0) + weight);
+          length += size;
+        }
+      };
+      add(title, 6, 1);
+      add(prose, 1, 1);
+      add(code, 0.35, 0.2);
+      if (kind !== "page") add(page, 1.5, 1);
+      // A page also stands for words that its sections share out among them.
+      else for (const [t, , , p] of parts.slice(1)) add(`${t} ${p}`, 0.15, 0.05);
+      sections.push({ title, anchor, kind, prose, code, address, page, rank, length });
+      for (const [key, count] of counts) {
+        if (!index.has(key)) index.set(key, []);
+        index.get(key).push([number, count]);
+      }
+    }
+  }
+  const mean = sections.reduce((sum, s) => sum + s.length, 0) / sections.length;
+
+  function postings(word) {
+    const exact = index.get(stem(word));
+    if (exact || word.length < 3) return [exact || [], 1];
+    const found = new Map();
+    for (const [key, list] of index) {
+      if (key.startsWith(word)) for (const [n, count] of list) found.set(n, (found.get(n) || 0) + count);
+    }
+    return [[...found], 0.5];
+  }
+
+  function alternatives(token) {
+    const words = split(token).map((word, i) => [word, i ? 0.5 : 1]);
+    for (const word of SYNONYMS[token] || []) words.push([word, 0.8]);
+    if (/^[a-z]{4,}$/.test(token)) words.push([token.endsWith("er") ? token.slice(0, -2) : token + "er", 0.6]);
+    return words.filter(([word], i) => i === 0 || index.has(stem(word)));
+  }
+
+  function search(query) {
+    const all = [...new Set(tokens(query))];
+    const rare = all.filter((word) => !stopwords.has(word));
+    const asked = rare.length ? rare : all;
+    const scores = new Map();
+    const matched = new Map();
+    for (const word of asked) {
+      const best = new Map();
+      for (const [alternative, trust] of alternatives(word)) {
+        const [list, sureness] = postings(alternative);
+        const rarity = Math.log(1 + (sections.length - list.length + 0.5) / (list.length + 0.5));
+        for (const [n, count] of list) {
+          const norm = 1.2 * (0.4 + (0.6 * sections[n].length) / mean);
+          const score = ((rarity * count * 2.2) / (count + norm)) * sureness * trust;
+          best.set(n, Math.max(best.get(n) || 0, score));
+        }
+      }
+      for (const [n, score] of best) {
+        scores.set(n, (scores.get(n) || 0) + score);
+        matched.set(n, (matched.get(n) || 0) + 1);
+      }
+    }
+    const whole = query.trim().toLowerCase().replace(/^tl\./, "triton.language.");
+    const phrase = query.trim().toLowerCase();
+    for (const [n, score] of scores) {
+      const s = sections[n];
+      const title = s.title.toLowerCase();
+      let factor = s.rank * Math.pow(matched.get(n) / asked.length, 3);
+      if (title === whole || title.endsWith("." + whole)) factor *= 3;
+      else if (/[ -]/.test(phrase) && (title.includes(phrase) || s.prose.toLowerCase().includes(phrase))) factor *= 1.8;
+      const named = split(s.title).map(stem);
+      if (s.kind === "page") factor *= asked.every((word) => named.includes(stem(word))) ? 1.6 : 0.9;
+      if (s.title === "References" || s.title === "Exercises") factor *= 0.6;
+      scores.set(n, score * factor);
+    }
+    return [...scores].sort((a, b) => b[1] - a[1] || a[0] - b[0]).map(([n]) => sections[n]);
+  }
+
+  // --- the page ------------------------------------------------------------------------------------
+
+  function excerpt(section, words) {
+    const text = section.prose || section.code;
+    const lower = text.toLowerCase();
+    const places = words.map((word) => lower.indexOf(word)).filter((place) => place >= 0);
+    const start = Math.max(0, Math.min(...places, text.length) - 80);
+    const from = places.length && start ? text.indexOf(" ", start) + 1 : 0;
+    const cut = text.slice(from, from + 220);
+    const ends = from + 220 >= text.length;
+    return (from ? "… " : "") + (ends ? cut : cut.slice(0, cut.lastIndexOf(" ")) + " …");
+  }
+
+  function element(name, text, attributes) {
+    const made = Object.assign(document.createElement(name), attributes);
+    if (text) made.textContent = text;
+    return made;
+  }
+
+  function show(query) {
+    const place = document.getElementById("search-results");
+    const found = search(query);
+    const words = split(query);
+    const list = element("ul", "", { className: "search" });
+    for (const section of found.slice(0, SHOWN)) {
+      const item = element("li");
+      const root = document.documentElement.dataset.content_root || "";
+      const href = root + section.address + (section.anchor ? "#" + section.anchor : "");
+      item.append(element("a", section.title, { href }));
+      if (section.kind !== "page") item.append(element("span", " – " + section.page, { className: "search-page" }));
+      item.append(element("p", excerpt(section, words), { className: "context" }));
+      list.append(item);
+    }
+    const count = found.length === 1 ? "One place" : `${found.length || "No"} places`;
+    const more = found.length > SHOWN ? `; the first ${SHOWN} are shown` : "";
+    const none = found.length ? "" : ". Try fewer words, or a name of the API such as tl.load";
+    place.replaceChildren(
+      element("h2", "Search results"),
+      element("p", `${count} found for “${query}”${more}${none}.`, { className: "search-summary", role: "status" }),
+      list,
+    );
+  }
+
+  const query = new URLSearchParams(window.location.search).get("q") || "";
+  for (const box of document.querySelectorAll("input[name=q]")) box.value = query;
+  if (query.trim()) show(query);
+  window.gallerySearch = search;
+})();

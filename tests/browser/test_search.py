@@ -1,0 +1,98 @@
+"""What readers search for leads them to the place, among the first three."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+T = "getting-started/tutorials/"
+A = "python-api/triton"
+G = "programming-guide/chapter-"
+
+#: Words, and where one of the first three results has to lead. Beginnings of addresses, so that a
+#: page may move a section.
+SEARCHES = {
+    "tl.load": f"{A}.language.html#triton.language.load",
+    "tl.dot": f"{A}.language.html#triton.language.dot",
+    "triton.language.store": f"{A}.language.html#triton.language.store",
+    "do_bench": f"{A}.testing.html#triton.testing.do_bench",
+    "autotune": f"{A}.html#triton.autotune",
+    "device_print": f"{A}.language.html#triton.language.device_print",
+    "philox": f"{A}.language.html#triton.language.philox",
+    "TMA": f"{T}03-",
+    "nan": f"{A}.language.html",
+    "num_warps": f"{T}02-fused-softmax.html",
+    "softmax": f"{T}02-fused-softmax.html",
+    "matmul": f"{T}03-",
+    "past the end": f"{T}01-vector-add.html#past-the-end",
+    "slow on small tensors": f"{T}01-vector-add.html",
+    "print inside kernel": f"{G}3/debugging.html",
+    "row stride": f"{T}02-fused-softmax.html",
+    "rows that do not fit": f"{T}02-fused-softmax.html",
+    "online softmax": f"{T}02-fused-softmax.html",
+    "seed": f"{T}04-low-memory-dropout.html",
+    "mask": "glossary.html#term-mask",
+    "occupancy": "glossary.html#term-occupancy",
+    "bank conflict": "glossary.html#term-bank-conflict",
+    "wave quantization": f"{T}03-",
+    "persistent kernel": f"{T}03-",
+    "leaky relu": f"{T}03-",
+    "tensor descriptor": f"{T}03-",
+    "race": f"{G}3/debugging.html#races",
+    "out of bounds": f"{G}3/debugging.html",
+    "illegal memory access": f"{G}3/debugging.html",
+    "kernel hangs": f"{G}3/debugging.html",
+    "register spill": f"{G}3/debugging.html",
+    "compute-sanitizer": f"{G}3/debugging.html",
+    "L2 cache": f"{G}4/measuring.html",
+    "no GPU": "getting-started/installation.html",
+    "colab": "getting-started/installation.html",
+    "type promotion": "python-api/semantics.html#type-promotion",
+}
+
+
+@pytest.fixture(scope="module")
+def search_page(browser: Browser, address: str) -> Iterator[Page]:
+    page = browser.new_page()
+    page.goto(f"{address}stable/search.html")
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize(("words", "wanted"), SEARCHES.items())
+def test_words_lead_to_their_place(search_page: Page, words: str, wanted: str) -> None:
+    found = search_page.evaluate(
+        "words => gallerySearch(words).slice(0, 3).map((s) => `${s.address}#${s.anchor}`)", words
+    )
+    assert any(place.startswith(wanted) for place in found), found
+
+
+def test_letters_inside_a_word_are_no_match(search_page: Page) -> None:
+    found = search_page.evaluate(
+        "gallerySearch('max').filter((s) => s.kind !== 'page')"
+        ".map((s) => `${s.title} ${s.prose} ${s.code} ${s.page}`.toLowerCase())"
+    )
+    assert found
+    assert all(re.search(r"(?<![^\W_])max(?![^\W_])", text) for text in found)
+    titles = search_page.evaluate("gallerySearch('TMA').slice(0, 10).map((s) => s.title)")
+    assert not any("oftmax" in title for title in titles)
+
+
+def test_the_page_shows_what_was_found(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/index.html")
+    box = page.locator("#rtd-search-form input[name=q]")
+    box.fill("past the end")
+    box.press("Enter")
+    first = page.locator("#search-results li a").first
+    first.click()
+    expect(page.locator("#past-the-end")).to_be_in_viewport()
+
+
+def test_nothing_found_says_so(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/search.html?q=%3Cem%3Exyzzy%3C/em%3E")
+    expect(page.locator("#search-results em")).to_have_count(0)
+    page.goto(f"{address}stable/search.html?q=xyzzy")
+    expect(page.get_by_role("status")).to_contain_text("No places found for “xyzzy”")
