@@ -16,7 +16,7 @@ branch = "main"
 extensions = [
     "gallery_recorder.render.replay",
     "triton_site.mathml",
-    "triton_site.highlight",
+    "triton_site.menu",
     "triton_site.links",
     "triton_site.ladder",
     "triton_site.differences",
@@ -74,6 +74,8 @@ sphinx_gallery_conf = {
 # --- how it looks ------------------------------------------------------------------------------
 
 html_theme = "sphinx_rtd_theme"
+# Pygments' classes of names, operators, punctuation and space have the colour of text here.
+gallery_plain_tokens = ("n", "o", "p", "w")
 html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["docs/_static"]
 html_css_files = ["custom.css", "versions.css", "reference.css", "reading.css"]

@@ -26,7 +26,7 @@ from sphinx_gallery import __version__ as sphinx_gallery_version
 from sphinx_gallery import gen_rst
 from sphinx_gallery.py_source_parser import remove_config_comments
 
-from gallery_recorder.render import growth, notebook, pages
+from gallery_recorder.render import codeblocks, growth, notebook, pages
 from gallery_recorder.source import needs
 from gallery_recorder.source.script import Script, ScriptError, find_scripts, load_script
 from gallery_recorder.store import recording
@@ -82,6 +82,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", _begin, priority=490)  # sphinx-gallery generates at 500
     app.connect("builder-inited", _end, priority=510)
     app.connect("build-finished", notebook.add_outputs_to_downloads)
+    codeblocks.setup(app)
     pages.setup(app)
     performance.setup(app)
     growth.setup(app)
