@@ -24,8 +24,7 @@ def html(code: str, *names: str, plain: str = "") -> str:
 
 def test_neighbours_of_one_class_share_an_element() -> None:
     assert html('"a" 1') == (
-        '<span class="s2">"a"</span><span class="w"> </span><span class="mi">1</span>'
-        '<span class="w">\n</span>'
+        '<span class="s2">"a"</span> <span class="mi">1</span><span class="w">\n</span>'
     )
 
 
