@@ -76,12 +76,16 @@ sphinx_gallery_conf = {
 html_theme = "sphinx_rtd_theme"
 # Pygments' classes of names, operators, punctuation and space have the colour of text here.
 gallery_plain_tokens = ("n", "o", "p", "w")
-html_theme_options = {"navigation_with_keys": True}
+html_theme_options = {
+    "navigation_with_keys": True,
+    "prev_next_buttons_location": None,  # our layout has them, with titles
+}
 html_static_path = ["docs/_static"]
-html_css_files = ["custom.css", "versions.css", "reference.css", "reading.css"]
+html_css_files = ["custom.css", "layout.css", "versions.css", "reference.css", "reading.css"]
 html_js_files = [
     "versions.js",
     ("scroll.js", {"defer": "defer"}),
+    ("layout.js", {"defer": "defer"}),
     ("reading.js", {"defer": "defer"}),
 ]
 html_logo = "docs/_static/logo.svg"

@@ -81,7 +81,7 @@ def _write(app: Sphinx, error: Exception | None) -> None:
 
 
 def _rank(docname: str) -> float:
-    """How much a page counts: lessons first, then the reference, solutions, and lists at the end."""
+    """How much a page counts: lessons first, then the reference, solutions, lists."""
     if docname.startswith(_LISTS):
         return 0.4
     if "/solutions/" in docname or docname.endswith("triton.language.extra"):

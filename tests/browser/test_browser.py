@@ -205,10 +205,10 @@ def test_search_finds(page: Page, published: Path, address: str, words: str, wan
 def test_previous_and_next(page: Page, address: str) -> None:
     page.goto(f"{address}stable/{TUTORIALS[0]}")
     for name in TUTORIALS[1:]:
-        page.locator(".rst-footer-buttons a[rel=next]").click()
+        page.locator(".gallery-neighbors a[rel=next]").click()
         expect(page).to_have_url(f"{address}stable/{name}")
     for name in reversed(TUTORIALS[:-1]):
-        page.locator(".rst-footer-buttons a[rel=prev]").click()
+        page.locator(".gallery-neighbors a[rel=prev]").click()
         expect(page).to_have_url(f"{address}stable/{name}")
 
 
