@@ -71,6 +71,8 @@ def assemble_script(text: str, shared: Path, name: str = "the script") -> str:
             if replaced and code:
                 code = "\n" + code
             replaced[node.lineno] = (node.end_lineno or node.lineno, code)
+        elif _imports(node):
+            given.add(("", ast.dump(node)))  # the script has it already
     made: list[str] = []
     number = 1
     while number <= len(lines):

@@ -50,6 +50,12 @@ def test_nothing_comes_twice_and_nothing_unused(shared):
     assert "# As far as it goes.\nTOP" in whole
 
 
+def test_what_the_script_imports_itself_is_not_imported_again(shared):
+    whole = assemble_script("import math\n\nfrom shared.more import least\n", shared)
+    assert whole.count("import math") == 1
+    assert assemble_script("from shared.more import least\n", shared).count("import math") == 1
+
+
 @pytest.mark.parametrize("line", ["from shared.more import nobody", "from shared.none import x"])
 def test_what_is_not_there_is_named(shared, line):
     with pytest.raises(AssembleError, match=r"script\.py.*(nobody|none\.py)"):
