@@ -11,12 +11,18 @@ import re
 import sys
 import sysconfig
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
     r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # window titles and links
     r"|[ -/]*[0-~])"
+)
+#: Characters that change the direction of the text around them, break a line where none is seen, or
+#: are seen by nobody: with them a text reads as something that it is not.
+_DECEIVING = re.compile(
+    "[\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}\b")
 
@@ -25,8 +31,9 @@ def clean(output: bytes | str) -> str:
     r"""What *output* looks like on a screen, as plain text that ends with one newline.
 
     Colours are dropped, a carriage return writes over its line, bytes that are not UTF-8 and
-    control characters are written as ``\xNN``, tabs become spaces, and an object's address,
-    which is another one each time, becomes ``at 0x…``.
+    control characters are written as ``\xNN``, what turns the direction of text as ``\u202e``,
+    tabs become spaces, and an object's address, which is another one each time, becomes
+    ``at 0x…``.
     """
     text = output.decode("utf-8", "backslashreplace") if isinstance(output, bytes) else output
     text = _ESCAPE_SEQUENCE.sub("", text).replace("\r\n", "\n")
@@ -35,17 +42,48 @@ def clean(output: bytes | str) -> str:
     return text + "\n" if text else ""
 
 
+def shorten(text: str, width: int = 500, lines: int = 120) -> str:
+    """*text* for a report: the middle of a long line and of many lines is left out, and told."""
+    found = [_shorten_line(line, width) for line in text.splitlines()]
+    if len(found) > lines:
+        left_out = len(found) - lines
+        half = lines // 2
+        found[half : len(found) - lines + half] = [f"… {left_out:,} lines …"]
+    return "".join(f"{line}\n" for line in found)
+
+
+def _shorten_line(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    half = width // 2
+    return f"{line[:half]} … {len(line) - 2 * half:,} characters … {line[-half:]}"
+
+
+def name_of(error: BaseException) -> str:
+    """The name of the class of *error*, whatever that class does to hide it."""
+    return type.__dict__["__name__"].__get__(type(error))
+
+
+def said_by(value: object, how: Callable[[object], str] = str) -> str:
+    """``str(value)``, or *how* else it is to be said; what happened where that raises."""
+    try:
+        return how(value)
+    except BaseException as error:
+        return f"<{how.__name__}() of it raised {name_of(error)}>"
+
+
 def _overwrite(line: str) -> str:
     """Let each carriage return in *line* begin it anew, as a terminal does."""
-    shown = ""
-    for part in line.split("\r"):
-        shown = part + shown[len(part) :]
+    *earlier, shown = line.split("\r")
+    for part in reversed(earlier):  # from the last one: what is seen of each is what sticks out
+        shown += part[len(shown) :]
     return shown
 
 
 def _visible(line: str) -> str:
     if line.isprintable():
         return line
+    line = _DECEIVING.sub(lambda match: ascii(match.group())[1:-1], line)
     return "".join(
         f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in line
     )

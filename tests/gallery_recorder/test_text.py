@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.run.text import Paths, clean
+from gallery_recorder.run.text import Paths, clean, name_of, said_by, shorten
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,10 @@ from gallery_recorder.run.text import Paths, clean
         (b"<object object at 0x7f63bb10c5e0>", "<object object at 0x…>\n"),
         (b"at 0x12 stays\n", "at 0x12 stays\n"),
         ("text\ud800\n", "text\\xd800\n"),
+        ("a\u202eb\u2066c\u200fd\n", "a\\u202eb\\u2066c\\u200fd\n"),
+        ("one\u2028line\ufeff\n", "one\\u2028line\\ufeff\n"),
+        ("tag\U000e0041\n", "tag\\U000e0041\n"),
+        ("family 👩‍👩‍👧 and Ελλάδα שלום\n", "family 👩‍👩‍👧 and Ελλάδα שלום\n"),
     ],
 )
 def test_clean(printed, kept):
@@ -52,3 +56,44 @@ def test_paths_are_named_and_longer_ones_first(tmp_path):
     assert (
         paths.name(f"{tmp_path}-more /rooted /root, x/root") == f"{tmp_path}-more /rooted ~, x/root"
     )
+
+
+def test_a_progress_bar_of_a_million_characters_takes_no_time():
+    """Each carriage return once copied the whole line: a megabyte took minutes."""
+    line = "x" * 400_000 + "\ra" * 300_000
+    assert clean(line) == "a" + "x" * 399_999 + "\n"
+
+
+def test_a_report_keeps_both_ends_of_a_long_line_and_of_many_lines():
+    text = "begin" + "x" * 30_000 + "end\nValueError: wrong\n"
+    short = shorten(text)
+    assert short.startswith("begin")
+    assert short.endswith("end\nValueError: wrong\n")
+    assert "characters" in short
+    assert len(short) < 1000
+    many = shorten("".join(f"line {n}\n" for n in range(1000)))
+    assert many.startswith("line 0\n")
+    assert many.endswith("line 999\n")
+    assert "… 880 lines …" in many
+    assert len(many.splitlines()) == 121
+    assert shorten("a\nb") == "a\nb\n"
+
+
+def test_what_cannot_be_said_is_told():
+    class OddError(Exception):
+        def __str__(self):
+            raise SystemExit(3)
+
+        def __repr__(self):
+            raise KeyboardInterrupt
+
+    class Hidden(type):
+        __name__ = property(lambda self: 1 / 0)
+
+    class NamelessError(Exception, metaclass=Hidden):
+        pass
+
+    assert said_by(OddError()) == "<str() of it raised SystemExit>"
+    assert said_by(OddError(), repr) == "<repr() of it raised KeyboardInterrupt>"
+    assert said_by(7) == "7"
+    assert name_of(NamelessError()) == "NamelessError"
