@@ -15,8 +15,9 @@ VERSION ?=
 OVERWRITE ?=
 YES     ?=
 BRANCH  ?= recordings/new
+FROM    ?=
 # Recipes take these as "$$VERSION": a name from outside is never read as a command.
-export SITE VERSION BRANCH REPORT T
+export SITE VERSION BRANCH REPORT FROM T
 
 # The versions of Triton that tutorials run on and the API reference is read from.
 TRITONS ?= 3.6.0 3.7.1 3.8.0 3.9.0
@@ -80,6 +81,12 @@ ifeq ($(OLD),)
 	@git archive HEAD recordings 2>/dev/null | tar -x -C build/committed 2>/dev/null || true
 endif
 	@$(GALLERY) compare $(or $(OLD),build/committed/recordings) $(NEW) $(if $(REPORT),>$(REPORT) 2>&1 || true)
+
+take: $(RENDER) ## take the recordings that another machine made, and nothing else: FROM=dir
+	@$(PY) -m gallery_recorder.store.take "$$FROM" recordings
+
+runner: ## list the settings on GitHub that keep code of strangers off a GPU machine
+	@cat .github/runner.txt
 
 propose: ## open a pull request with the recordings in the work tree: REPORT=file BRANCH=name
 	@.github/propose.sh "$$BRANCH" "$$REPORT"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Put build/html into the branch gh-pages as one version, and push it: pages.sh VERSION
+# Where another version was pushed meanwhile, it is put into what is there then.
 set -euo pipefail
 version=$1
 site=build/pages
@@ -9,18 +10,24 @@ if [ -n "${CI:-}" ]; then
   git config --global user.name "$GITHUB_ACTOR"
   git config --global user.email "$GITHUB_ACTOR@users.noreply.github.com"
 fi
-rm -rf "$site"
-git init --quiet --initial-branch gh-pages "$site"
-git -C "$site" remote add origin "$(git remote get-url origin)"
-if git ls-remote --exit-code origin refs/heads/gh-pages >/dev/null; then
-  git -C "$site" pull --quiet --depth 1 origin gh-pages
-fi
-SITE=$site VERSION=$version make --no-print-directory publish
+for attempt in 1 2 3 4 5; do
+  rm -rf "$site"
+  git init --quiet --initial-branch gh-pages "$site"
+  git -C "$site" remote add origin "$(git remote get-url origin)"
+  if git ls-remote --exit-code origin refs/heads/gh-pages >/dev/null; then
+    git -C "$site" pull --quiet --depth 1 origin gh-pages
+  fi
+  SITE=$site VERSION=$version make --no-print-directory publish
 
-git -C "$site" add --all
-if git -C "$site" diff --cached --quiet; then
-  echo "The branch gh-pages has this already."
-  exit
-fi
-git -C "$site" commit --quiet --message "Publish $version, built from $(git rev-parse --short HEAD)"
-git -C "$site" push --quiet origin gh-pages
+  git -C "$site" add --all
+  if git -C "$site" diff --cached --quiet; then
+    echo "The branch gh-pages has this already."
+    exit
+  fi
+  git -C "$site" commit --quiet --message "Publish $version, built from $(git rev-parse --short HEAD)"
+  git -C "$site" push --quiet origin gh-pages && exit
+  echo "The push was refused (attempt $attempt of 5); another version may have come first."
+  sleep "$attempt"
+done
+echo "Nothing was published: see what git says above." >&2
+exit 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,8 @@ def test_rights_are_given_job_by_job(path):
         assert given == wanted
 
 
-def test_code_of_a_fork_never_reaches_a_gpu_machine():
+def test_our_own_files_give_the_gpu_machine_to_main_alone():
+    """What a fork brings, settings have to keep off; see ``make runner``."""
     for path in WORKFLOWS:
         own_machines = [job for job in jobs(path) if "self-hosted" in job["runs-on"]]
         assert bool(own_machines) == (path.stem == "record")
@@ -64,3 +67,91 @@ def test_code_of_a_fork_never_reaches_a_gpu_machine():
             assert read(path)[True]["push"]["branches"] == ["main"]
             assert "github.ref == 'refs/heads/main'" in job["if"]
             assert job["permissions"] == {"contents": "read"}
+
+
+def test_the_settings_are_printed_and_explained():
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "runner"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    for words in ("Approval", "Runner groups", "record.yml@refs/heads/main", "ephemeral"):
+        assert words in printed
+    assert (
+        ".. literalinclude:: ../.github/runner.txt" in (ROOT / "docs/contributing.rst").read_text()
+    )
+    for path in (ROOT / "docs").rglob("*.rst"):
+        assert "never reaches" not in path.read_text()
+
+
+def test_an_artifact_is_unpacked_outside_the_checkout():
+    """Before a step with a token, nothing in the checkout may come from a tutorial."""
+    for path in WORKFLOWS:
+        for job in jobs(path):
+            for number, step in enumerate(job["steps"]):
+                if "download-artifact" not in step.get("uses", ""):
+                    continue
+                assert step["with"]["path"].startswith("${{ runner.temp }}/")
+                taken = job["steps"][number + 1]
+                assert taken["run"] == "make take"
+                assert taken["env"] == {"FROM": step["with"]["path"]}
+                with_token = [s for s in job["steps"] if "github.token" in str(s)]
+                assert [s["run"].split()[1] for s in with_token] == ["propose"]
+
+
+def test_a_push_to_main_never_takes_the_place_of_a_release_that_waits():
+    publish = read(ROOT / ".github/workflows/publish.yml")
+    assert publish["concurrency"] == {
+        "group": "publish-${{ github.ref }}",
+        "cancel-in-progress": False,
+    }
+    assert "concurrency" not in publish["jobs"]["publish"]
+    # Who waits to deploy may give way: each deploys all that the branch holds by then.
+    deploy = publish["jobs"]["deploy"]
+    assert deploy["concurrency"] == {"group": "deploy", "cancel-in-progress": False}
+    assert deploy["steps"][0]["with"]["ref"] == "gh-pages"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", folder, "-c", "user.name=A", "-c", "user.email=a@example.org", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_two_versions_that_are_pushed_at_once_are_both_published(tmp_path):
+    """The second push is refused; then its version is put into what the first one made."""
+    git(tmp_path, "init", "--quiet", "--bare", "--initial-branch", "gh-pages", "origin.git")
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    git(checkout, "init", "--quiet", "--initial-branch", "main")
+    git(checkout, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    (checkout / "pages.sh").write_text((ROOT / ".github/pages.sh").read_text())
+    # Stands for `make publish`: adds a folder, and lets another version come first, once.
+    (checkout / "Makefile").write_text(
+        "publish:\n\tmkdir -p $(SITE)/$(VERSION) && echo x >$(SITE)/$(VERSION)/index.html\n"
+        "\ttest -e other || (touch other && sh ./other.sh)\n"
+    )
+    (checkout / "other.sh").write_text(
+        f"git init -q -b gh-pages {tmp_path}/other && cd {tmp_path}/other && mkdir v1.0.0 && "
+        f"echo x >v1.0.0/index.html && git add . && git commit -qm other && "
+        f"git push -q {tmp_path}/origin.git gh-pages\n"
+    )
+    git(checkout, "add", "pages.sh")
+    git(checkout, "commit", "--quiet", "--message", "First")
+    identity = {
+        f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    done = subprocess.run(
+        ["bash", "pages.sh", "main"],
+        cwd=checkout,
+        env=environment | identity,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    names = git(tmp_path / "origin.git", "ls-tree", "-r", "--name-only", "gh-pages").split()
+    assert names == ["main/index.html", "v1.0.0/index.html"]
+    assert "attempt 1 of 5" in done.stdout

@@ -1,0 +1,102 @@
+"""Take recordings that another machine made, and nothing else that came with them.
+
+``python -m gallery_recorder.store.take FROM INTO`` reads the folder *FROM* with a program of this
+checkout. What is no whole recording in its right place is refused, and then nothing is taken; each
+recording is written anew from what was read, so that no name, link or mode comes along.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+from gallery_recorder.store import reading, recording
+from gallery_recorder.store.recording import Location, RecordingError
+
+_MAX_FILES = 100_000
+_MAX_BYTES = 2_000_000_000
+
+
+class TakeError(Exception):
+    """A folder that holds something else than recordings; says what, and where."""
+
+
+def take(source: Path, into: Path) -> list[Location]:
+    """Put the recordings of *source* into *into*; return where they lie now.
+
+    Raises:
+        TakeError: something in *source* is no part of a recording; nothing was taken.
+        RecordingError: a recording is damaged, or lies in the wrong place; nothing was taken.
+    """
+    files = _files(source)
+    found = [recording.location_of(folder, source) for folder in recording.all_recordings(source)]
+    expected = {location.folder / recording.FILE_NAME for location in found}
+    for location in found:
+        expected |= {location.folder / name for name in location.load().files}
+    if strangers := sorted(files - expected):
+        raise TakeError(
+            f"{strangers[0]}: belongs to no recording. Nothing was taken; leave it out, or record "
+            "again"
+        )
+    return [_copy(location, into) for location in found]
+
+
+def _files(source: Path) -> set[Path]:
+    """All files of *source*, none of them anything but a plain file."""
+    if source.is_symlink() or not source.is_dir():
+        raise TakeError(f"{source}: is no folder of recordings")
+    found, size = set(), 0
+    for folder, folders, names in os.walk(source):
+        for path in [Path(folder, name) for name in (*folders, *names)]:
+            state = path.lstat()
+            if stat.S_ISDIR(state.st_mode):
+                continue
+            if not stat.S_ISREG(state.st_mode):
+                raise TakeError(f"{path}: is no plain file. Nothing was taken")
+            found.add(path)
+            size += state.st_size
+            if len(found) > _MAX_FILES or size > _MAX_BYTES:
+                raise TakeError(
+                    f"{source}: holds more than {_MAX_FILES:,} files or {_MAX_BYTES:,} bytes. "
+                    "Nothing was taken"
+                )
+    return found
+
+
+def _copy(location: Location, into: Path) -> Location:
+    made = location.load()
+    staging = into / f".take-{secrets.token_hex(4)}"
+    staging.mkdir(parents=True)
+    try:
+        for name in made.files:
+            target = staging / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(reading.read_file(location.folder / name, recording.MAX_READ))
+        target = Location(into, location.device, location.variant, location.gallery, location.name)
+        recording.save(made, staging, target.folder)  # which compares the hashes once more
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return target
+
+
+def main(arguments: list[str]) -> int:
+    """Take the recordings of the first argument into the second."""
+    if len(arguments) != 2:
+        print("usage: python -m gallery_recorder.store.take FROM INTO", file=sys.stderr)
+        return 2
+    try:
+        taken = take(Path(arguments[0]), Path(arguments[1]))
+    except (TakeError, RecordingError, OSError) as error:
+        print(f"gallery_recorder: {error}", file=sys.stderr)
+        return 1
+    for location in taken:
+        print(f"Taken: {location.folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
