@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +17,17 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.store import recording
-from gallery_recorder.store.recording import GpuState, Provenance, Recording
+from gallery_recorder.store import reading, recording
+from gallery_recorder.store.reading import ReadingError
+from gallery_recorder.store.recording import GpuState, Provenance, Recording, RecordingError
 
 if TYPE_CHECKING:
     from gallery_recorder.render.replay import Replayed, Unrecorded
+
+logger = logging.getLogger(__name__)
 
 #: Directives whose output depends on recordings or on tutorials' introductions.
 _DEPENDENT = (".. gallery-", ".. minigallery::")
@@ -120,18 +127,19 @@ def summary(content: Recording) -> str:
     device = f"on {where.device}" if content.timed else "in Triton's interpreter"
     parts = [device, f"Triton {software.get('triton')}", f"PyTorch {software.get('torch')}"]
     if software.get("toolkit"):
-        parts.append(software["toolkit"])
+        parts.append(str(software["toolkit"]))
     parts.append(readable_date(run.recorded))
     if content.timed:
         parts.append(readable_seconds(run.seconds))
-        if software.get("peak_gpu_memory"):
-            parts.append(f"{readable_bytes(software['peak_gpu_memory'])} of GPU memory")
-    return " · ".join(parts)
+        memory = software.get("peak_gpu_memory")
+        if isinstance(memory, int) and memory > 0:
+            parts.append(f"{readable_bytes(memory)} of GPU memory")
+    return plain(" · ".join(parts))
 
 
 def label(device: str, tutorial: str) -> str:
     """The reference label of a recording on the *Recordings* page."""
-    return f"recording-{device}-{tutorial}".replace("/", "-")
+    return f"recording-{device}-{tutorial}".replace("/", "-").lower()
 
 
 def _reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
@@ -143,6 +151,19 @@ def _reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
         reftarget=target,
         refexplicit=True,
         refwarn=False,
+        refdoc=docname,
+    )
+
+
+def _page_reference(docname: str, item: ListedRecording) -> addnodes.pending_xref:
+    return addnodes.pending_xref(
+        "",
+        nodes.inline("", plain(item.content.title)),
+        refdomain="std",
+        reftype="doc",
+        reftarget=f"/{item.docname}",
+        refexplicit=False,
+        refwarn=True,
         refdoc=docname,
     )
 
@@ -164,38 +185,75 @@ class RecordingsDirective(SphinxDirective):
     app: Sphinx
 
     def run(self) -> list[nodes.Node]:
-        """Write it as reStructuredText, so that theme and references treat it like any other."""
+        """Make it of nodes: what a recording says is text, whatever characters it has."""
         items = listed_recordings(self.app)
         if not items:
-            return self.parse_text_to_nodes("There are no recordings yet.")
+            return [nodes.paragraph("", "There are no recordings yet.")]
+        return [self._table(items), *(self._section(item) for item in items)]
+
+    def _table(self, items: list[ListedRecording]) -> nodes.table:
+        docname = self.env.docname
         rows = [
-            "   * - "
-            + "\n     - ".join(
-                [
-                    f":doc:`/{item.docname}`" if item.shown else item.name,
-                    f":ref:`{item.content.provenance.device} <{label(item.device, item.name)}>`",
-                    item.content.run.recorded[:10],
-                    item.software.get("triton", "–"),
-                    item.software.get("torch", "–"),
+            [
+                _page_reference(docname, item) if item.shown else nodes.Text(item.name),
+                _reference(docname, label(item.device, item.name), _device_name(item)),
+                nodes.Text(item.content.run.recorded[:10]),
+                nodes.Text(item.said("triton") or "–"),
+                nodes.Text(item.said("torch") or "–"),
+                nodes.Text(
                     readable_seconds(item.content.run.seconds)
                     if item.content.timed
-                    else "not timed",
-                    readable_bytes(item.software["peak_gpu_memory"])
-                    if item.software.get("peak_gpu_memory")
-                    else "–",
-                    item.state,
-                ]
-            )
+                    else "not timed"
+                ),
+                nodes.Text(item.peak_gpu_memory or "–"),
+                nodes.Text(item.state),
+            ]
             for item in items
         ]
-        head = "\n     - ".join(
-            ("Tutorial", "Device", "Date", "Triton", "PyTorch", "Time", "GPU memory", "State")
-        )
-        table = "\n".join(
-            [".. list-table::", "   :header-rows: 1", "", f"   * - {head}", *rows, "", ""]
-        )
-        sections = "\n".join(_section(item) for item in items)
-        return self.parse_text_to_nodes(table + sections, allow_section_headings=True)
+        head = ("Tutorial", "Device", "Date", "Triton", "PyTorch", "Time", "GPU memory", "State")
+        return _table(head, rows)
+
+    def _section(self, item: ListedRecording) -> nodes.section:
+        name = nodes.fully_normalize_name(label(item.device, item.name))
+        heading = nodes.title("", f"{_title(item)}: {_device_name(item)}")
+        section = nodes.section("", heading, names=[name])
+        facts = nodes.field_list()
+        for field, value in _facts(item):
+            if value:
+                body = nodes.field_body("", nodes.paragraph("", plain(value)))
+                facts += nodes.field("", nodes.field_name("", field), body)
+        section += facts
+        self.state.document.note_explicit_target(section, section)
+        return section
+
+
+def _title(item: ListedRecording) -> str:
+    """A script's title; sphinx-gallery has taken its markup away, but for backslashes."""
+    return re.sub(r"\\(.)", r"\1", plain(item.content.title))
+
+
+def _device_name(item: ListedRecording) -> str:
+    return plain(item.content.provenance.device)
+
+
+def plain(value: object) -> str:
+    """*value* as one line of text that can be seen, character by character."""
+    line = " ".join(str(value).split())
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[nodes.Node]]) -> nodes.table:
+    group = nodes.tgroup(cols=len(head))
+    group += [nodes.colspec(colwidth=1) for _ in head]
+    group += nodes.thead("", _row([nodes.Text(name) for name in head]))
+    group += nodes.tbody("", *(_row(row) for row in rows))
+    return nodes.table("", group, classes=["colwidths-auto"])
+
+
+def _row(cells: Sequence[nodes.Node]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
 
 
 class ListedRecording:
@@ -207,7 +265,7 @@ class ListedRecording:
         """Read the recording in *folder*; *replayed* is what its tutorial's page shows."""
         self.device, self.folder, self.name = device, folder, name
         self.content = recording.load(folder)
-        self.software = self.content.probe(recording.SOFTWARE)
+        self._software = self.content.probe(recording.SOFTWARE)
         self.docname = replayed.docname if replayed else None
         self.shown = replayed is not None and replayed.folder == folder
         if self.shown:
@@ -217,6 +275,16 @@ class ListedRecording:
         else:
             same = self.content.key == replayed.script.key
             self.state = "current" if same else "of older code"
+
+    def said(self, name: str) -> str:
+        """What the recording says of *name* among the software, empty where it says nothing."""
+        return plain(self._software.get(name, ""))
+
+    @property
+    def peak_gpu_memory(self) -> str:
+        """The most memory that it held on the GPU, to read; empty where that is not known."""
+        count = self._software.get("peak_gpu_memory")
+        return readable_bytes(count) if isinstance(count, int) and count > 0 else ""
 
 
 def listed_recordings(app: Sphinx) -> list[ListedRecording]:
@@ -228,60 +296,43 @@ def listed_recordings(app: Sphinx) -> list[ListedRecording]:
     items = []
     for root in app.config.gallery_recordings:
         for folder in recording.all_recordings(Path(app.confdir, root)):
-            location = recording.location_of(folder, Path(app.confdir, root))
-            device, name = location.place, location.name
-            item = ListedRecording(device, folder, name, replayed.get(name))
+            try:
+                location = recording.location_of(folder, Path(app.confdir, root))
+                device, name = location.place, location.name
+                item = ListedRecording(device, folder, name, replayed.get(name))
+            except RecordingError as error:  # one recording less; the other ones are whole
+                logger.warning("%s", error, type="gallery", subtype="recording")
+                continue
             if item.shown or item.content.timed:
                 items.append(item)
     return sorted(items, key=lambda item: (item.name.count("/"), item.name, item.device))
 
 
-def _section(item: ListedRecording) -> str:
+def _facts(item: ListedRecording) -> list[tuple[str, str]]:
     content = item.content
-    heading = f"{content.title}: {content.provenance.device}"
-    fields = [f":{name}: {value}" for name, value in _facts(content) if value]
-    return "\n".join(
-        [
-            "",
-            f".. _{label(item.device, item.name)}:",
-            "",
-            heading,
-            "-" * len(heading),
-            "",
-            *fields,
-            "",
-        ]
-    )
-
-
-def _facts(content: Recording) -> list[tuple[str, str]]:
     where, run = content.provenance, content.run
-    software = content.probe(recording.SOFTWARE)
     driver = where.gpu.driver if where.gpu else None
-    memory = software.get("peak_gpu_memory")
+    environment = sorted(where.environment.items())
     return [
         ("Device", _device(where)),
-        ("Driver and toolkit", ", ".join(filter(None, (driver, software.get("toolkit"))))),
-        ("Triton", software.get("triton", "")),
-        ("PyTorch", software.get("torch", "")),
-        ("NumPy", software.get("numpy", "")),
-        ("Matplotlib", software.get("matplotlib", "")),
+        ("Driver and toolkit", ", ".join(filter(None, (driver, item.said("toolkit"))))),
+        ("Triton", item.said("triton")),
+        ("PyTorch", item.said("torch")),
+        ("NumPy", item.said("numpy")),
+        ("Matplotlib", item.said("matplotlib")),
         ("sphinx-gallery", where.versions.get("sphinx-gallery", "")),
         ("Python", where.python),
         ("Operating system", where.os),
-        (
-            "Environment",
-            ", ".join(f"``{name}={value}``" for name, value in sorted(where.environment.items())),
-        ),
-        ("Commit", f"``{where.commit}``" if where.commit else ""),
+        ("Environment", ", ".join(f"{name}={value}" for name, value in environment)),
+        ("Commit", where.commit or ""),
         ("Recorded", run.recorded.replace("T", " ").replace("Z", " UTC")),
         ("Time", readable_seconds(run.seconds) if content.timed else "not timed"),
-        ("Peak GPU memory", readable_bytes(memory) if memory else ""),
+        ("Peak GPU memory", item.peak_gpu_memory),
         ("Peak host memory", readable_bytes(run.peak_host_memory) if run.peak_host_memory else ""),
         ("GPU before", _gpu_state(where.before)),
         ("GPU after", _gpu_state(where.after)),
-        ("Key of the code", f"``{content.key}``"),
-        ("Files", ", ".join(name for name in content.files)),
+        ("Key of the code", content.key),
+        ("Files", ", ".join(content.files)),
     ]
 
 
@@ -319,8 +370,10 @@ def _outdated_pages(
     parts = [item.script.blocks[0].content for item in replayed.values()]
     for root in app.config.gallery_recordings:
         for folder in recording.all_recordings(Path(app.confdir, root)):
-            parts.append((folder / recording.FILE_NAME).read_text(encoding="utf-8"))
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+            with contextlib.suppress(ReadingError):  # damaged: told where it is listed
+                content = reading.read_file(folder / recording.FILE_NAME, recording.MAX_READ)
+                parts.append(hashlib.sha256(content).hexdigest())
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()
     if getattr(env, "gallery_digest", None) == digest:
         return []
     env.gallery_digest = digest  # type: ignore[attr-defined]

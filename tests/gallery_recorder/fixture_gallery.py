@@ -16,6 +16,7 @@ import msgspec
 
 from gallery_recorder.source.script import load_script
 from gallery_recorder.store import recording
+from gallery_recorder.store.convert import Figure, output_rst
 
 PROJECT = Path(__file__).parents[2]
 
@@ -136,37 +137,49 @@ def make_recording(
     interpreted = device == recording.INTERPRETER
     script = load_script(root / "tutorials" / f"{name}.py", root / "tutorials")
     base = root / "build" / "recordings" if interpreted else root / "recordings"
-    folder = base / device / name
+    folder = base / device / "tutorials" / name
+    stem = Path(name).name
     staging = base / device / f".staging-{name.replace('/', '-')}"
-    staging.mkdir(parents=True)
-    (staging / "figure-01.svg").write_text(SVG)
-    (staging / "thumbnail.png").write_bytes(PNG)
+    (staging / "images").mkdir(parents=True)
+    figure, thumbnail = f"images/sphx_glr_{stem}_001.svg", f"images/sphx_glr_{stem}_thumbnail.png"
+    (staging / figure).write_text(SVG)
+    (staging / thumbnail).write_bytes(PNG)
     (staging / "speed.csv").write_text(speed)
+    said = f"3.14159 on {device}\n"
+    rows = "".join(f"row {row:3}  {row * row:9.3f} GB/s\n" for row in range(12))
+    drawn = Figure(figure, "A rising line", 700, 400)
+    value = recording.Value("text", "42")
     first, *middle, last = script.code
+    software = {
+        "torch": "2.11.0+cu130",
+        "triton": "3.6.0",
+        "numpy": "2.5.0",
+        "matplotlib": "3.11.0",
+    }
+    if not interpreted:
+        software |= {"toolkit": "CUDA 13.0", "peak_gpu_memory": 3 * 2**30}
     content = recording.Recording(
         schema=recording.SCHEMA,
-        tutorial=name,
+        gallery="tutorials",
+        name=name,
         title=script.title,
         key=script.key,
-        run=recording.Run(recorded, 12.5, 3 * 2**30, 2**30),
+        run=recording.RunFacts(recorded, 12.5, peak_host_memory=2**30, timed=not interpreted),
         provenance=recording.Provenance(
-            device="the interpreter" if interpreted else "NVIDIA H200",
-            kind="interpreter" if interpreted else "gpu",
+            device="NVIDIA H200" if device == "nvidia-h200" else device,
+            kind="cpu" if interpreted else "gpu",
             os="Linux",
             python="3.12.3",
-            torch="2.11.0+cu130",
-            triton="3.6.0",
-            numpy="2.5.0",
-            matplotlib="3.11.0",
-            sphinx_gallery="0.22.1",
-            toolkit=None if interpreted else "CUDA 13.0",
+            versions={"sphinx-gallery": "0.22.1"},
         ),
+        probes={recording.SOFTWARE: software},
         blocks=(
             recording.Block(
                 line=first.block.lineno,
                 key=first.key,
                 seconds=0.5,
-                stdout=f"3.14159 on {device}\n",
+                rst=output_rst([], said, "a warning\n", None, {}, stem),
+                stdout=said,
                 stderr="a warning\n",
             ),
             *(
@@ -174,7 +187,8 @@ def make_recording(
                     line=code.block.lineno,
                     key=code.key,
                     seconds=0.1,
-                    stdout="".join(f"row {row:3}  {row * row:9.3f} GB/s\n" for row in range(12)),
+                    rst=output_rst([], rows, "", None, {}, stem),
+                    stdout=rows,
                 )
                 for code in middle
             ),
@@ -182,13 +196,18 @@ def make_recording(
                 line=last.block.lineno,
                 key=last.key,
                 seconds=12.0,
-                repr=recording.Repr("text", "42"),
-                figures=(recording.Figure("figure-01.svg", "A rising line", 700, 400),),
+                rst=output_rst([drawn], "", "", value, {"speed.csv": len(speed)}, stem),
+                value=value,
+                images=(figure,),
                 data=("speed.csv",),
             ),
         ),
-        files=tuple(recording.describe_file(path) for path in sorted(staging.iterdir())),
-        thumbnail="thumbnail.png",
+        files={
+            path.relative_to(staging).as_posix(): recording.digest(path)
+            for path in sorted(staging.rglob("*"))
+            if path.is_file()
+        },
+        thumbnail=thumbnail,
     )
     recording.save(content, staging, folder)
     return folder
@@ -208,4 +227,4 @@ def render(root: Path) -> None:
 def change(folder: Path, **fields: object) -> None:
     """Write the recording in *folder* again with other *fields*."""
     content = msgspec.structs.replace(recording.load(folder), **fields)
-    (folder / recording.FILE_NAME).write_bytes(msgspec.json.encode(content))
+    (folder / recording.FILE_NAME).write_bytes(recording.encode(content))

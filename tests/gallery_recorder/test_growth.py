@@ -30,7 +30,15 @@ def page(root):
 def test_the_table_is_reckoned_from_recordings_on_a_gpu(tmp_path):
     root = make_gallery(tmp_path / "g")
     folders = [make_recording(root, name) for name in ("01-first", "02-second")]
-    size = sum(path.stat().st_size for folder in folders for path in folder.iterdir()) / 2
+    size = (
+        sum(
+            path.stat().st_size
+            for folder in folders
+            for path in folder.rglob("*")
+            if path.is_file()
+        )
+        / 2
+    )
     found = page(root)
     text = re.sub(r"\s+", " ", found.get_text())
     assert f"taken to have {size / 1024:.1f} KiB and to need 12 s of a GPU" in text

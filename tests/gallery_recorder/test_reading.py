@@ -96,10 +96,12 @@ def _states(gallery):
     return {row.tutorial: row.state for row in rows}
 
 
-@pytest.mark.parametrize("name", ["recording.json", "figure-01.svg", "speed.csv"])
+@pytest.mark.parametrize(
+    "name", ["recording.json", "images/sphx_glr_01-first_001.svg", "speed.csv"]
+)
 @pytest.mark.parametrize("kind", STRANGE)
 def test_a_strange_file_damages_that_recording_alone(gallery, kind, name):
-    folder = gallery / "recordings" / "nvidia-h200" / "01-first"
+    folder = gallery / "recordings" / "nvidia-h200" / "tutorials" / "01-first"
     (folder / name).unlink()
     STRANGE[kind][0](folder / name)
     with pytest.raises(RecordingError, match=r"recording\.json: .*(record it again|take it back)"):
@@ -118,7 +120,7 @@ _WITHOUT = {("nothing", "recording.json"), ("itself", "recording.json")}
 @pytest.mark.parametrize("kind", NO_JSON)
 def test_a_damaged_byte_damages_that_recording_alone(gallery, kind):
     damage, words = NO_JSON[kind]
-    path = gallery / "recordings" / "nvidia-h200" / "01-first" / "recording.json"
+    path = gallery / "recordings" / "nvidia-h200" / "tutorials" / "01-first" / "recording.json"
     title = msgspec.json.decode(path.read_bytes())["title"].encode()
     path.write_bytes(damage(path.read_bytes().replace(title, b"A title", 1)))
     with pytest.raises(RecordingError, match=words):
@@ -133,7 +135,7 @@ def test_a_link_in_a_recordings_place_is_replaced_and_what_it_leads_to_stays(
 ):
     if not exchange:
         monkeypatch.setattr(recording.atomic, "exchange", lambda *_: False)
-    device = gallery / "recordings" / "nvidia-h200"
+    device = gallery / "recordings" / "nvidia-h200" / "tutorials"
     target = device / "02-second"
     if leads_to == "a file":
         target = tmp_path / "file"
@@ -143,7 +145,7 @@ def test_a_link_in_a_recordings_place_is_replaced_and_what_it_leads_to_stays(
     before = recording.load(device / "02-second")
     fixture_gallery.make_recording(gallery, "01-first")
     assert not (device / "01-first").is_symlink()
-    assert recording.load(device / "01-first").tutorial == "01-first"
+    assert recording.load(device / "01-first").name == "01-first"
     assert recording.load(device / "02-second") == before
     assert leads_to != "a file" or target.read_text() == "precious"
     assert sorted(os.listdir(device)) == ["01-first", "02-second"]

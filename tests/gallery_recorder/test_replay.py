@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import fixture_gallery
+import msgspec
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 from sphinx.errors import ExtensionError
 from sphinx_gallery import gen_rst
 
 from gallery_recorder.render import pages, replay
+from gallery_recorder.store import recording
 
 ROOT = Path(__file__).parents[2]
 
@@ -157,7 +161,7 @@ def test_editing_prose_renders_that_page_with_the_same_outputs(tmp_path):
 
 def test_a_new_recording_renders_its_page_again(tmp_path):
     root = fresh(tmp_path)
-    folder = root / "recordings" / "nvidia-h200" / "01-first"
+    folder = root / "recordings" / "nvidia-h200" / "tutorials" / "01-first"
     text = (folder / "recording.json").read_text()
     (folder / "recording.json").write_text(text.replace("2026-11-20T", "2027-01-02T"))
     assert build(root).returncode == 0
@@ -216,17 +220,19 @@ def test_the_reference_device_comes_first_and_stale_recordings_never(tmp_path):
     ]:
         fixture_gallery.make_recording(root, "01-first", device)
         assert replay.choose_recording(script, roots)[0] == expected
-    fixture_gallery.change(root / "recordings" / "nvidia-h200" / "01-first", key="0" * 64)
+    fixture_gallery.change(
+        root / "recordings" / "nvidia-h200" / "tutorials" / "01-first", key="0" * 64
+    )
     assert replay.choose_recording(script, roots)[0] == "amd-instinct-mi300x"
 
 
 def test_a_damaged_recording_stops_the_build(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     folder = fixture_gallery.make_recording(root, "01-first")
-    (folder / "figure-01.svg").write_text("<svg/>")
+    (folder / "images" / "sphx_glr_01-first_001.svg").write_text("<svg/>")
     result = build(root)
     assert result.returncode != 0
-    assert "figure-01.svg is not the file that was recorded" in result.stderr
+    assert "sphx_glr_01-first_001.svg is not the file that was recorded" in result.stderr
 
 
 def test_refuses_a_changed_seam(monkeypatch):
@@ -276,3 +282,75 @@ def test_readable_seconds(seconds, text):
 def test_notebook_json_keeps_characters(gallery):
     text = download(gallery, "01-first.ipynb").decode()
     assert json.loads(text)["nbformat_minor"] == 5
+
+
+@pytest.mark.parametrize(
+    ("title", "shown"),
+    [
+        ("What ``**kwargs`` do", "What **kwargs do"),
+        ("What \\|x\\| is", "What |x| is"),
+        ("融合的核函数：一次遍历", "融合的核函数：一次遍历"),
+        ("Less < more & most", "Less < more & most"),
+    ],
+)
+def test_any_title_has_a_page_and_a_record(tmp_path, title, shown):
+    """The page of recordings measured titles in characters and took them for markup."""
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    script = root / "tutorials" / "01-first.py"
+    script.write_text(
+        script.read_text().replace("First kernel\n============", f"{title}\n{'=' * 40}", 1)
+    )
+    fixture_gallery.make_recording(root, "01-first")
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    html = BeautifulSoup(page(root, "tutorials/01-first"), "html.parser")
+    assert html.h1.get_text().startswith(shown)
+    html = BeautifulSoup(page(root, "recordings"), "html.parser")
+    shown = shown.replace("*", "")  # sphinx-gallery's titles have no markup
+    assert any(h.get_text().startswith(f"{shown}: NVIDIA H200") for h in html.find_all("h2"))
+
+
+def test_nothing_that_a_recording_says_of_itself_is_markup(tmp_path):
+    """Each text of ``recording.json`` that a page shows is one that tries to be more."""
+    evil = "`x <javascript:alert(1)>`_ |v| <script>evil()</script> :raw-html:`y`\n\n.. raw:: html\n"
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    folder = fixture_gallery.make_recording(root, "01-first")
+    made = recording.load(folder)
+    state = recording.GpuState(throttling=(evil,))
+    probe = dict.fromkeys(("triton", "torch", "numpy", "matplotlib", "toolkit"), evil)
+    fixture_gallery.change(
+        folder,
+        title=f"Title {evil}",
+        provenance=msgspec.structs.replace(
+            made.provenance,
+            os=evil,
+            python=evil,
+            commit=evil,
+            environment={f"NAME {evil}": evil, "b": "``"},
+            versions={"sphinx-gallery": evil, evil: evil},
+            gpu=recording.GpuFacts(compute_capability=evil, driver=evil),
+            before=state,
+            after=state,
+        ),
+        probes={recording.SOFTWARE: probe | {"peak_gpu_memory": evil}, evil: {evil: evil}},
+    )
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    for path in (root / "build" / "html").rglob("*.html"):
+        html = BeautifulSoup(path.read_text(), "html.parser")
+        assert not [s for s in html.find_all("script") if "evil" in s.get_text()]
+        assert not [a for a in html.find_all("a") if a.get("href", "").startswith("javascript")]
+    assert "evil()" in BeautifulSoup(page(root, "recordings"), "html.parser").get_text()
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"[" * 200_000, b""])
+def test_a_damaged_recording_that_no_page_shows_is_left_out_with_a_warning(tmp_path, damage):
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    fixture_gallery.make_recording(root, "01-first")
+    other = fixture_gallery.make_recording(root, "01-first", device="zz-other")
+    (other / recording.FILE_NAME).write_bytes(damage)
+    result = build(root)
+    assert "zz-other" in result.stderr
+    assert re.search("is not whole JSON|Expected `object`", result.stderr)
+    assert "Traceback" not in result.stderr
+    assert "NVIDIA H200" in page(root, "recordings")
