@@ -333,12 +333,12 @@ def location_of(folder: Path, root: Path) -> Location:
         RecordingError: it cannot be read, or lies somewhere else.
     """
     made = load(folder)
-    device = folder.relative_to(root).parts[0]
+    device = slug(made.provenance.device)
     location = Location(root, device, made.variant, made.gallery, made.name)
     if location.folder != folder:
         raise RecordingError(
-            f"{folder / FILE_NAME}: it is of {made.gallery}/{made.name}, whose recordings lie in "
-            f"{location.folder}; put it there, or {record_again(made.name)}"
+            f"{folder / FILE_NAME}: it is of {made.gallery}/{made.name} on {device}, whose place "
+            f"is {location.folder}; put it there, or {record_again(made.name)}"
         )
     return location
 

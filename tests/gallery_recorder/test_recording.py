@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,63 +15,61 @@ import pytest
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.recording import (
     Block,
-    Figure,
+    GpuFacts,
     GpuState,
+    Location,
     Provenance,
     Recording,
     RecordingError,
-    Repr,
-    Run,
+    RunFacts,
+    Value,
 )
 
 KEY = hashlib.sha256(b"code").hexdigest()
+FIGURE = "images/sphx_glr_01-a_001.svg"
+THUMBNAIL = "images/sphx_glr_01-a_thumbnail.png"
 
 
 def make(staging, **changes):
     """A recording with everything in it; its files are written to *staging*."""
-    staging.mkdir(exist_ok=True)
-    files = {"figure-01.svg": "<svg/>", "speed.csv": "size,provider\n1,a\n", "thumbnail.png": "p"}
+    (staging / "images").mkdir(parents=True, exist_ok=True)
+    files = {FIGURE: "<svg/>", THUMBNAIL: "p", "speed.csv": "size,provider\n1,a\n"}
     for name, content in files.items():
         (staging / name).write_text(content)
     state = GpuState(1980, 3201, 41, 320, ("power cap",), 0)
     made = Recording(
         schema=recording.SCHEMA,
-        tutorial="01-a",
+        gallery="tutorials",
+        name="01-a",
         title="A title",
         key=KEY,
-        run=Run("2026-01-02T03:04:05Z", 12.5, 3 * 2**30, 2**30),
+        run=RunFacts("2026-01-02T03:04:05Z", 12.5, 3.5, 2**30),
         provenance=Provenance(
             device="NVIDIA H200",
             kind="gpu",
             os="Linux",
             python="3.12.3",
-            torch="2.11.0+cu130",
-            triton="3.6.0",
-            numpy="2.4.1",
-            matplotlib="3.10.0",
-            sphinx_gallery="0.22.1",
-            compute_capability="9.0",
-            memory=150_000_000_000,
-            multiprocessors=132,
-            driver="580.1",
-            toolkit="CUDA 13.0",
+            versions={"sphinx-gallery": "0.22.1"},
             environment={"TRITON_X": "1"},
             commit="abc",
+            gpu=GpuFacts("9.0", 150_000_000_000, 132, "580.1"),
             before=state,
             after=state,
         ),
         blocks=(
-            Block(9, KEY, 1.25, "out\n", "err\n", Repr("html", "<b>x</b>")),
+            Block(9, KEY, 1.25, stdout="out\n", stderr="err\n", value=Value("html", "<b>x</b>")),
             Block(
                 20,
                 KEY,
                 0.0,
-                figures=(Figure("figure-01.svg", "A plot", 672, 403),),
+                rst=f".. image:: /{recording.GALLERY_FOLDER}/{FIGURE}\n",
+                images=(FIGURE,),
                 data=("speed.csv",),
             ),
         ),
-        files=tuple(recording.describe_file(staging / name) for name in sorted(files)),
-        thumbnail="thumbnail.png",
+        probes={recording.SOFTWARE: {"triton": "3.6.0", "torch": "2.11.0+cu130"}},
+        files={name: recording.digest(staging / name) for name in sorted(files)},
+        thumbnail=THUMBNAIL,
     )
     return msgspec.structs.replace(made, **changes)
 
@@ -77,14 +78,15 @@ def make(staging, **changes):
 def folder(tmp_path):
     """The folder of a saved recording."""
     made = make(tmp_path / "staging")
-    recording.save(made, tmp_path / "staging", tmp_path / "nvidia-h200" / "01-a")
-    return tmp_path / "nvidia-h200" / "01-a"
+    location = Location(tmp_path, "nvidia-h200", None, "tutorials", "01-a")
+    recording.save(made, tmp_path / "staging", location.folder)
+    return location.folder
 
 
 def test_round_trip(tmp_path, folder):
     expected = make(tmp_path / "again")
     assert recording.load(folder) == expected
-    assert not expected.interpreted
+    assert expected.timed
     assert not (tmp_path / "staging").exists()
 
 
@@ -129,30 +131,33 @@ def drop(*keys):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (put("schema", 0), r"`schema` is 0, but this version reads schema 1; record it again"),
-        (put("schema", 2), r"`schema` is 2, but this version reads schema 1; update this checkout"),
+        (put("schema", 1), r"`schema` is 1, but this version reads schema 2; convert it with"),
+        (put("schema", 3), r"`schema` is 3, but this version reads schema 2; install a newer"),
         (put("schema", "1"), r"`schema`: Expected `int`"),
         (drop("schema"), r"required field `schema`"),
         (drop("run", "seconds"), r"`run`: .* required field `seconds`"),
         (put("run", "seconds", -1), r"`run\.seconds`: Expected `float` >= 0"),
         (put("run", "recorded", "yesterday"), r"`run\.recorded`: Expected `str` matching"),
-        (put("run", "status", "failed"), r"`run\.status`: Invalid enum value 'failed'"),
+        (put("run", "status", "went"), r"`run\.status`: Invalid enum value 'went'"),
         (put("provenance", "kind", "tpu"), r"`provenance\.kind`: Invalid enum"),
         (put("surprise", 1), r"unknown field `surprise`"),
         (put("blocks", 0, "surprise", 1), r"`blocks\[0\]`: .* unknown field `surprise`"),
         (put("blocks", 1, "key", "abc"), r"`blocks\[1\]\.key`: Expected `str` matching"),
-        (put("files", 0, "name", "../x"), r"`files\[0\]\.name`: Expected `str` matching"),
-        (put("files", 0, "name", "a/b"), r"`files\[0\]\.name`: Expected `str` matching"),
+        (put("files", "../x", KEY), r"matching regex .* at `key` in `\$\.files`"),
+        (put("files", "/etc/passwd", KEY), r"matching regex .* at `key` in `\$\.files`"),
+        (put("files", ".hidden", KEY), r"matching regex .* at `key` in `\$\.files`"),
+        (put("name", "../x"), r"`name`: Expected `str` matching"),
+        (put("gallery", "a/b"), r"`gallery`: Expected `str` matching"),
         (
-            put("blocks", 1, "figures", 0, "file", "other.svg"),
-            r"`blocks\[1\]\.figures\[0\]` names other\.svg, which `files` does not list",
+            put("blocks", 1, "images", ["images/other.svg"]),
+            r"`blocks\[1\]\.images\[0\]` names images/other\.svg, which `files` does not list",
         ),
         (
             put("blocks", 0, "data", ["gone.csv"]),
             r"`blocks\[0\]\.data\[0\]` names gone\.csv, which `files` does not list",
         ),
         (put("thumbnail", "x.png"), r"`thumbnail` names x\.png, which `files` does not list"),
-        (put("files", 1, "bytes", 1), r"`files\[1\]`: speed\.csv is not the file that was record"),
+        (put("files", "speed.csv", KEY), r"`files`: speed\.csv is not the file that was recorded"),
     ],
 )
 def test_damage_names_the_file_the_field_and_the_remedy(folder, edit, message):
@@ -161,9 +166,8 @@ def test_damage_names_the_file_the_field_and_the_remedy(folder, edit, message):
         recording.load(folder)
     assert re.search(message, str(error.value)), str(error.value)
     assert str(error.value).startswith(f"{folder}/recording.json: ")
-    assert "update this checkout" in str(error.value) or str(error.value).endswith(
-        "record it again with: make record T=01-a FORCE=1"
-    )
+    newer = "install a newer" in str(error.value)
+    assert newer or re.search(r"record it again with: \S.* record 01-a --force$", str(error.value))
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2, 100, -1, -2])
@@ -182,27 +186,20 @@ def test_a_missing_recording_is_an_error(tmp_path):
 
 def test_a_missing_or_altered_file_is_an_error(folder):
     (folder / "speed.csv").write_text("size,provider\n1,b\n")
-    with pytest.raises(
-        RecordingError, match=r"`files\[1\]`: speed\.csv is not .* from git, or rec"
-    ):
+    with pytest.raises(RecordingError, match=r"`files`: speed\.csv is not .* from git, or rec"):
         recording.load(folder)
     (folder / "speed.csv").unlink()
-    with pytest.raises(RecordingError, match=r"`files\[1\]`: speed\.csv cannot be read \(No such"):
+    with pytest.raises(RecordingError, match=r"`files`: speed\.csv cannot be read \(No such"):
         recording.load(folder)
-
-
-def test_the_remedy_of_a_solution_names_its_folder(tmp_path):
-    with pytest.raises(RecordingError, match="make record T=solutions/01-b FORCE=1"):
-        recording.load(tmp_path / "nvidia-h200" / "solutions" / "01-b")
 
 
 def test_what_would_not_load_is_not_saved(tmp_path, folder):
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = (folder / "recording.json").read_bytes()
     staging = tmp_path / "staging"
     made = make(staging, thumbnail="gone.png")
     with pytest.raises(RecordingError, match="thumbnail"):
         recording.save(made, staging, folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert (folder / "recording.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("exchange", [True, False])
@@ -212,13 +209,13 @@ def test_replacing_takes_all_of_the_new_and_nothing_of_the_old(
     if not exchange:
         monkeypatch.setattr(atomic, "exchange", lambda *_: False)
     made = make(tmp_path / "staging", title="Another title", thumbnail=None)
-    (tmp_path / "staging" / "thumbnail.png").unlink()
-    made = msgspec.structs.replace(
-        made, files=tuple(file for file in made.files if file.name != "thumbnail.png")
-    )
+    (tmp_path / "staging" / THUMBNAIL).unlink()
+    files = {name: sha256 for name, sha256 in made.files.items() if name != THUMBNAIL}
+    made = msgspec.structs.replace(made, files=files)
     recording.save(made, tmp_path / "staging", folder)
     assert recording.load(folder) == made
-    assert {p.name for p in folder.iterdir()} == {"figure-01.svg", "recording.json", "speed.csv"}
+    assert {p.name for p in folder.iterdir()} == {"images", "recording.json", "speed.csv"}
+    assert [p.name for p in (folder / "images").iterdir()] == [Path(FIGURE).name]
     assert [p.name for p in folder.parent.iterdir()] == ["01-a"]
 
 
@@ -244,16 +241,30 @@ def test_a_replacement_that_was_cut_off_is_undone_by_the_next_reader(tmp_path, f
 
 def test_finding(tmp_path, folder):
     root = tmp_path
-    assert recording.find(root, "01-a") == {"nvidia-h200": folder}
-    assert recording.find(root, "02-b") == {}
-    assert recording.find(root / "none", "01-a") == {}
+    (found,) = recording.find(root, "tutorials", "01-a")
+    assert (found.folder, found.place) == (folder, "nvidia-h200")
+    assert found.load() == recording.load(folder)
+    assert recording.find(root, "tutorials", "02-b") == []
+    assert recording.find(root / "none", "tutorials", "01-a") == []
     (root / ".hidden").mkdir()
-    solution = root / "nvidia-h200" / "solutions" / "01-b"
-    recording.save(make(root / "staging"), root / "staging", solution)
-    assert list(recording.all_recordings(root)) == [
-        ("nvidia-h200", folder),
-        ("nvidia-h200", solution),
-    ]
+    other = Location(root, "nvidia-h200", "triton-3.9.0", "tutorials", "solutions/01-b")
+    made = make(root / "staging", variant=other.variant, name=other.name)
+    recording.save(made, root / "staging", other.folder)
+    assert recording.location_of(other.folder, root) == other
+    assert set(recording.all_recordings(root)) == {folder, other.folder}
+
+
+@pytest.mark.parametrize("step", ["device", "variant", "gallery", "name"])
+def test_a_recording_in_the_place_of_another_is_an_error(tmp_path, folder, step):
+    """As when an interpreter's recording is copied into the folder of a GPU."""
+    place = {"device": "amd-x", "variant": "v1", "gallery": "guide", "name": "02-b"}
+    right = Location(tmp_path, "nvidia-h200", None, "tutorials", "01-a")
+    wrong = replace(right, **{step: place[step]})
+    shutil.copytree(folder, wrong.folder)
+    with pytest.raises(RecordingError, match="put it"):
+        wrong.load()
+    with pytest.raises(RecordingError, match="put it"):
+        recording.location_of(wrong.folder, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,15 @@ def put_on_gpu(room, name, key=None):
     made = msgspec.structs.replace(
         made,
         key=key,
-        run=msgspec.structs.replace(made.run, peak_gpu_memory=3 * 2**30),
+        run=msgspec.structs.replace(made.run, timed=True),
+        probes={
+            recording.SOFTWARE: {"triton": "3.6.0", "torch": "2.11", "peak_gpu_memory": 3 * 2**30}
+        },
         provenance=msgspec.structs.replace(made.provenance, device="NVIDIA H200", kind="gpu"),
     )
-    recording.save(made, folder, room.recordings / REFERENCE_DEVICE / name)
-    return room.recordings / REFERENCE_DEVICE / name
+    target = room.recordings / REFERENCE_DEVICE / "tutorials" / name
+    recording.save(made, folder, target)
+    return target
 
 
 def test_each_state_is_told(room):
@@ -50,12 +54,12 @@ def test_each_state_is_told(room):
     rows = status.rows([room.tutorials], room.recordings)
     assert [(row.tutorial, row.device, row.state) for row in rows] == [
         ("01-current", "nvidia-h200", "current"),
-        ("02-stale", "nvidia-h200", "stale"),
         ("02-stale", "interpreter", "stale"),
+        ("02-stale", "nvidia-h200", "stale"),
         ("03-missing", "nvidia-h200", "missing"),
         ("04-damaged", "nvidia-h200", "damaged"),
         ("05-unreadable", "-", "unreadable"),
-        ("06-gone", "nvidia-h200", "orphan"),
+        ("tutorials/06-gone", "nvidia-h200", "orphan"),
     ]
     assert [row.tutorial for row in status.lacking(rows)] == [
         "02-stale",
@@ -76,7 +80,7 @@ def test_each_state_is_told(room):
     ]
     assert "04-damaged is damaged:" in shown.stdout
     assert "recording.json: " in shown.stdout
-    assert "there is no tutorial 06-gone" in shown.stdout
+    assert "tutorials/06-gone: there is no such tutorial" in shown.stdout
 
     checked = room.run("status", "--check")
     assert checked.returncode == 1
