@@ -25,6 +25,7 @@ extensions = [
     "triton_site.reference",
     "triton_site.glossary",
     "triton_site.search",
+    "triton_site.solutions",
     "gallery_recorder.publish.release",
     "sphinx_copybutton",
     "sphinx_llms_txt",
@@ -60,7 +61,7 @@ sphinx_gallery_conf = {
         "programming-guide/chapter-4",
     ],
     "filename_pattern": "",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "triton_site.solutions.ExerciseOrder",
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts; recordings.rst says more.
     "write_computation_times": False,
