@@ -71,8 +71,9 @@ new: ## write the skeleton of a tutorial: T=11-my-kernel
 status: $(RENDER) ## say which recordings are current, stale or missing
 	@$(GALLERY) status
 
-check: $(RENDER) ## fail where a tutorial lacks a current recording of the reference device
+check: $(RENDER) ## fail where the reference device lacks a current recording, or a claim does not hold
 	@$(GALLERY) status --check
+	@$(PY) -m triton_site.claims
 
 compare: $(RENDER) ## benchmarks of two recordings, or folders of them: OLD=dir (else as committed) NEW=dir REPORT=file
 	@mkdir -p build

@@ -19,6 +19,7 @@ extensions = [
     "triton_site.menu",
     "triton_site.links",
     "triton_site.ladder",
+    "triton_site.claims",
     "triton_site.differences",
     "triton_site.folds",
     "triton_site.notebooks",
@@ -107,6 +108,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 # --- make linkcheck ----------------------------------------------------------------------------
 
 linkcheck_ignore = [
-    r"_static/performance\.(schema\.)?json",  # written by `make html`; its links are tested there
+    # Written by `make html`; links to them are tested there.
+    r"_static/(performance|claims)\.(schema\.)?json",
     r"https://doi\.org/10\.1145/.*",  # ACM answers programs with 403; compared by hand
 ]

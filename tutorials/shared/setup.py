@@ -8,6 +8,8 @@ import torch
 
 if not torch.accelerator.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+# Triton 3.9 asks whether products and sums may be fused; they always were.
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
 DEVICE = torch.device("cpu")
