@@ -1,0 +1,142 @@
+"""No process of a script outlives its keeper, and the keeper does not outlive the recorder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from room import PROJECT
+
+from gallery_recorder.run import keeper
+
+#: Ways for a process to get away from the one that started it.
+ESCAPES = {
+    "a child": "subprocess.Popen(['sleep', '986'])",
+    "a daemon": "subprocess.Popen(['sleep', '986'], start_new_session=True)",
+    "without environment": "subprocess.Popen(['setsid', 'sleep', '986'], env={})",
+    "by two forks": (
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        os.execve('/usr/bin/env', ['env', '-i', 'sleep', '986'], {})\n"
+        "    os._exit(0)\n"
+        "time.sleep(0.3)"
+    ),
+    "deaf to SIGTERM": (
+        "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; sleep 986; sleep 986'], env={})"
+    ),
+}
+
+
+class Kept:
+    """A keeper with a module that executes *code*, and the recorder's ends of its pipes."""
+
+    def __init__(self, folder: Path, code: str, left: str = "-", grace: float = 1.0) -> None:
+        (folder / "kept_module.py").write_text("import os, subprocess, sys, time\n" + code)
+        control, self.control = os.pipe()
+        self.status, status = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gallery_recorder.run.keeper"]
+            + [str(control), str(status), str(grace), left, "kept_module", "@keeper"],
+            cwd=PROJECT,
+            env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{PROJECT}"},
+            pass_fds=(control, status),
+            start_new_session=True,
+        )
+        os.close(control)
+        os.close(status)
+        self._lines = os.fdopen(self.status)
+        self.pid = int(self._lines.readline())
+
+    def code(self) -> int:
+        return int(self._lines.readline())
+
+    def end(self, ask: bool = True) -> None:
+        if ask:
+            os.write(self.control, b"q")
+        os.close(self.control)
+        self.process.wait(20)
+        self._lines.close()
+
+
+@contextlib.contextmanager
+def kept(folder, code, **options):
+    made = Kept(folder, code, **options)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.end()
+
+
+def wait_for(condition):
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", ESCAPES)
+def test_every_process_is_found_and_ended(tmp_path, how):
+    with kept(tmp_path, ESCAPES[how]) as made:
+        assert made.code() == 0
+        wait_for(
+            lambda: any("sleep 986" in c for c in keeper.descendants(made.process.pid).values())
+        )
+        found = set(keeper.descendants(made.process.pid))
+        made.end()
+    for pid in found:
+        assert not os.path.exists(f"/proc/{pid}") or "Z" in _state(pid)
+
+
+def _state(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "Z"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("pass", 0),
+        ("sys.exit(3)", 3),
+        ("os.kill(os.getpid(), 11)", -11),
+        ("os.killpg(0, 9)", -9),
+        ("assert sys.argv[1] == str(os.getppid())", 0),
+    ],
+)
+def test_the_exit_status_is_told_as_it_was(tmp_path, code, status):
+    with kept(tmp_path, code) as made:
+        assert made.code() == status
+        assert made.process.poll() is None
+        assert keeper.descendants(made.process.pid) == {}
+
+
+def test_what_still_runs_is_ended_when_that_is_asked(tmp_path):
+    with kept(tmp_path, "time.sleep(986)") as made:
+        os.write(made.control, b"q")
+        assert made.code() == -signal.SIGTERM
+
+
+def test_when_the_recorder_is_gone_all_is_ended_and_its_folder_removed(tmp_path):
+    left = tmp_path / "left"
+    left.mkdir()
+    with kept(tmp_path, "time.sleep(986)", left=str(left)) as made:
+        made.end(ask=False)
+    assert not left.exists()
+    assert _state(made.pid) == "Z"
+
+
+def test_a_signal_that_the_script_sends_its_parent_does_nothing(tmp_path):
+    code = (
+        "import signal\nfor n in (1, 2, 3, 10, 12, 15): os.kill(os.getppid(), n)\ntime.sleep(0.2)"
+    )
+    with kept(tmp_path, code) as made:
+        assert made.code() == 0
+        assert made.process.poll() is None
