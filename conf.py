@@ -29,7 +29,7 @@ extensions = [
     "triton_site.solutions",
     "gallery_recorder.publish.release",
     "sphinx_copybutton",
-    "sphinx_llms_txt",
+    "triton_site.twins",
     "sphinxcontrib.bibtex",
     "sphinxext.opengraph",
 ]

@@ -63,6 +63,9 @@ class Writer:
             (nodes.literal_block, self._code),
             (nodes.doctest_block, self._code),
             (nodes.math_block, self._formula),
+            (addnodes.desc_signature, self._signature),
+            # What is written as it stands, whoever made the node: code blocks with links in them.
+            (nodes.FixedTextElement, self._code),
             (nodes.bullet_list, lambda n: self._list(n, lambda number: "- ")),
             (nodes.enumerated_list, lambda n: self._list(n, lambda number: f"{number}. ")),
             (nodes.definition_list, self._definitions),
@@ -88,6 +91,16 @@ class Writer:
     def _code(self, node: nodes.Element) -> str:
         language = str(node.get("language", "")).lower()
         return fenced(node.astext(), "" if language in ("none", "default") else language)
+
+    def _signature(self, node: nodes.Element) -> str:
+        name = "".join(
+            part.astext()
+            for part in node.children
+            if isinstance(part, addnodes.desc_addname | addnodes.desc_name)
+        )
+        lists = list(node.findall(addnodes.desc_parameterlist))
+        parameters = ", ".join(part.astext() for items in lists for part in items.children)
+        return f"**{code_span(f'{name}({parameters})' if lists else name)}**"
 
     def _formula(self, node: nodes.Element) -> str:
         text = node.astext().strip()
