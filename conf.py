@@ -14,7 +14,8 @@ branch = "main"
 # --- what is built ---------------------------------------------------------------------------
 
 extensions = [
-    "gallery_recorder.render.replay",
+    "sphinx_gallery.gen_gallery",
+    "gallery_recorder",
     "triton_site.mathml",
     "triton_site.menu",
     "triton_site.links",
@@ -43,7 +44,24 @@ bibtex_reference_style = "author_year"
 
 # --- tutorials and their recordings ------------------------------------------------------------
 
+# Without a GPU, Triton's interpreter executes the tutorials: what they compute is right, their
+# times say nothing, and such recordings are not kept in git.
 gallery_recordings = ["recordings", "build/recordings"]
+gallery_environment = {
+    "cpu": {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+}
+gallery_untimed = {"cpu": "interpreter"}
+gallery_devices = ["nvidia-h200"]
+gallery_variant = "triton_site.probes.triton_release"
+gallery_probes = ["triton_site.probes.software"]
+gallery_variables = ["TRITON_*", "TORCH_*", "PYTORCH_*"]
+gallery_writable = ["~/.triton", "~/.nv", "$TRITON_CACHE_DIR", "$TRITON_HOME", "$CUDA_CACHE_PATH"]
+gallery_data = ["*"]
+gallery_stderr = "apart"
+gallery_filters = [
+    "gallery_recorder.run.text.mask_addresses",
+    "gallery_recorder.run.text.name_paths",
+]
 # Scripts as readers download them: what they share is in each, whole.
 _root = Path(__file__).resolve().parent
 _galleries = {
@@ -63,6 +81,7 @@ sphinx_gallery_conf = {
     ],
     "filename_pattern": "",
     "within_subsection_order": "triton_site.solutions.ExerciseOrder",
+    "image_scrapers": ("gallery_recorder.run.figures.svg_scraper",),
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts; recordings.rst says more.
     "write_computation_times": False,

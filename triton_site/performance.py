@@ -35,7 +35,7 @@ from gallery_recorder.render.pages import (
     listed_recordings,
     readable_seconds,
 )
-from gallery_recorder.store import compare, recording
+from gallery_recorder.store import benchmarks, recording
 from triton_site.charts import Line, line_chart, sparkline
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ def _collect(app: Sphinx, *_: object) -> None:
         if item.state in ("shown", "current") and item.content.timed:
             try:
                 found += benchmarks_of(item)
-            except compare.CompareError as error:  # one table less; the other pages are whole
+            except benchmarks.BenchmarkError as error:  # one table less; the other pages are whole
                 logger.warning("%s", error, type="gallery", subtype="benchmark")
     app.gallery_performance = Performance(1, found)  # type: ignore[attr-defined]
 
@@ -125,7 +125,7 @@ def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
     """The benchmarks among the data files of a recording.
 
     Raises:
-        CompareError: a CSV file cannot be read as a benchmark.
+        BenchmarkError: a CSV file cannot be read as a benchmark.
     """
     content = item.content
     found = []
@@ -153,7 +153,7 @@ def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
 
 def compare_providers(path: Path) -> tuple[str, list[Comparison]]:
     """The size that varies in a benchmark file, and each kernel against each other provider."""
-    measured = compare.read(path)
+    measured = benchmarks.read(path)
     if not measured:
         return "", []  # a table of something else
     column, sizes = _varying_size(measured)
@@ -176,9 +176,9 @@ def compare_providers(path: Path) -> tuple[str, list[Comparison]]:
     return column, comparisons
 
 
-def _times_as_fast(ours: compare.Measurement, theirs: compare.Measurement) -> float:
+def _times_as_fast(ours: benchmarks.Measurement, theirs: benchmarks.Measurement) -> float:
     ratio = ours.median / theirs.median
-    return ratio if compare.is_rate(ours.unit) else 1 / ratio
+    return ratio if benchmarks.is_rate(ours.unit) else 1 / ratio
 
 
 def _comparison(
@@ -201,7 +201,7 @@ def _comparison(
 
 
 def _varying_size(
-    measured: dict[str, dict[str, compare.Measurement]],
+    measured: dict[str, dict[str, benchmarks.Measurement]],
 ) -> tuple[str, dict[str, int]]:
     """The name of the size that varies, and its value for each ``M=…, N=…``.
 
@@ -235,7 +235,7 @@ def history(folder: Path, name: str) -> list[Point]:
                 packed.extractall(scratch, filter="data")
             try:
                 points.append(_point(Path(scratch), name, commit))
-            except (recording.RecordingError, compare.CompareError, OSError):
+            except (recording.RecordingError, benchmarks.BenchmarkError, OSError):
                 continue  # of an older schema, or from before the benchmark
     by_date = {point.recorded: point for point in reversed(points)}
     return [by_date[date] for date in sorted(by_date)]

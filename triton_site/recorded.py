@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from gallery_recorder.source.script import project_galleries, select_scripts
+from gallery_recorder.source import project
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import Recording
 
@@ -53,7 +53,7 @@ def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
     Raises:
         ScriptError: there are no tutorials.
     """
-    scripts = [file.load() for file in select_scripts(project_galleries(), [])]
+    scripts = [example.load() for example in project.read(project.find(None, None, ())).recorded]
     return _current(roots, {(s.gallery, s.name): (s.key, s.name) for s in scripts})
 
 

@@ -27,8 +27,8 @@ from sphinx_gallery import gen_rst
 from sphinx_gallery.py_source_parser import remove_config_comments
 
 from gallery_recorder.render import codeblocks, growth, notebook, pages
-from gallery_recorder.source import needs
-from gallery_recorder.source.script import Script, ScriptError, find_scripts, load_script
+from gallery_recorder.source import needs, project, settings
+from gallery_recorder.source.script import Script, ScriptError
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import (
     INTERPRETER,
@@ -76,8 +76,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx; loads sphinx-gallery."""
     check_seam()
     app.setup_extension("sphinx_gallery.gen_gallery")
-    app.add_config_value("gallery_recordings", ["recordings"], "env", (list, tuple))
-    app.add_event("gallery-notebook")
+    settings.register(app)
     app.connect("config-inited", _configure, priority=5)  # sphinx-gallery reads it at 10
     app.connect("builder-inited", _begin, priority=490)  # sphinx-gallery generates at 500
     app.connect("builder-inited", _end, priority=510)
@@ -147,27 +146,24 @@ def choose_recordings(app: Sphinx) -> list[Replayed | Unrecorded]:
         ExtensionError: tutorials lack a current recording, or one is damaged; all are listed.
     """
     roots = [Path(app.confdir, root) for root in app.config.gallery_recordings]
-    gallery_conf = app.config.sphinx_gallery_conf
     chosen, without, problems = [], [], []
-    for tutorials, pages_dir in zip(
-        _as_list(gallery_conf["examples_dirs"]), _as_list(gallery_conf["gallery_dirs"]), strict=True
-    ):
-        folder = Path(app.srcdir, tutorials).resolve()
-        for path in find_scripts(folder):
-            try:
-                script = load_script(path, folder)
-                found = choose_recording(script, roots)
-                needed = needs.needs_of(script)
-            except (ScriptError, RecordingError) as error:
-                problems.append(str(error))
-                continue
-            docname = f"{pages_dir}/{script.name}"
-            if found is not None:
-                chosen.append(Replayed(script, docname, *found))
-            elif needed:
-                chosen.append(Unrecorded(script, docname, needed))
-            else:
-                without.append(script.name)
+    for example in project.examples_of(app):
+        if not example.recorded:
+            continue
+        try:
+            script = example.load()
+            found = choose_recording(script, roots)
+            needed = needs.needs_of(script)
+        except (ScriptError, RecordingError) as error:
+            problems.append(str(error))
+            continue
+        docname = f"{example.pages}/{script.path.stem}"
+        if found is not None:
+            chosen.append(Replayed(script, docname, *found))
+        elif needed:
+            chosen.append(Unrecorded(script, docname, needed))
+        else:
+            without.append(script.name)
     if without:
         problems.append(
             "No recording belongs to the code of: "

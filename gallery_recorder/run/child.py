@@ -1,665 +1,390 @@
-"""Execute one tutorial in this process and write down what it did.
+"""Execute one script in this process and write down what it did.
 
-``python -m gallery_recorder.run.child STAGING`` is started by the runner, afresh for each tutorial.
-The blocks are executed by sphinx-gallery's own executor and the figures drawn by its own scraper,
-so a recording holds what sphinx-gallery would have shown. Around each block this module collects
-what sphinx-gallery does not: output of C code and of kernels, data files, time and memory.
+``python -m gallery_recorder.run.child STAGING PARENT EVENTS`` is started afresh for each script.
+conf.py is read, and sphinx-gallery executes the blocks as conf.py says, so a recording holds what
+sphinx-gallery would have shown. Around each block this module collects what sphinx-gallery does
+not: output of C code and of kernels, data files, and what probes find.
 """
 
 from __future__ import annotations
 
-import codeop
 import contextlib
-import copy
 import ctypes
 import faulthandler
-import importlib.util
-import io
-import logging
 import os
+import platform
 import re
 import signal
-import stat
 import sys
 import time
-import traceback
-import warnings
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from sphinx_gallery import gen_rst
-from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF
-from sphinx_gallery.scrapers import ImagePathIterator
-
-from gallery_recorder.run import provenance
-from gallery_recorder.run.figures import THUMBNAIL, FigureScraper
+from gallery_recorder import seam
+from gallery_recorder.run import gpus, provenance
+from gallery_recorder.run.failure import failure_of
+from gallery_recorder.run.files import Watched
 from gallery_recorder.run.guard import Guard, caches
-from gallery_recorder.run.job import (
-    MAX_FILE,
-    MAX_FILES,
-    MAX_OUTPUT,
-    BlockStarted,
-    Done,
-    Event,
-    Failure,
-    Job,
-    Staging,
-)
-from gallery_recorder.run.text import Paths, clean, machine_paths
+from gallery_recorder.run.messages import BlockStarted, Done, Event, Failure, Result, Run
+from gallery_recorder.run.output import NoInput, Output, Tee, too_much
+from gallery_recorder.run.refusal import Refusal
+from gallery_recorder.run.staging import Staging
+from gallery_recorder.run.text import Paths, clean
+from gallery_recorder.source import settings
+from gallery_recorder.source.project import decode, encode, read_app
 from gallery_recorder.source.script import CodeBlock, Script, load_script
-from gallery_recorder.store.convert import Figure, output_rst
-from gallery_recorder.store.recording import (
-    FILE_NAME,
-    SCHEMA,
-    SOFTWARE,
-    Block,
-    GpuState,
-    Recording,
-    RunFacts,
-    Value,
-    digest,
-)
+from gallery_recorder.store.convert import data_rst
+from gallery_recorder.store.recording import GALLERY_FOLDER, Block, Provenance, Value
 
-_MAX_DETAIL = 20_000  # characters of a traceback that a report shows; the end says the most
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_OUR_NAMES = re.compile(rf"{re.escape(FILE_NAME)}|{re.escape(THUMBNAIL)}|figure-\d+\.(svg|png)")
-
-
-class Refusal(BaseException):
-    """The tutorial did something that no recording can hold.
-
-    Not an ``Exception``, so that a tutorial that catches those does not hide it.
-    """
-
-    def __init__(self, cause: str, remedy: str) -> None:
-        super().__init__(cause)
-        self.cause = cause
-        self.remedy = remedy
+_HOOKS = ("provenance", "before_block", "after_block")
 
 
 def main() -> int:
-    """Execute the tutorial in the staging folder that the command line names."""
-    staging = Staging(Path(sys.argv[1]))
-    job = msgspec.json.decode(staging.job.read_bytes(), type=Job)
-    _die_with(job.runner)
-    os.set_inheritable(job.events, False)
+    """Execute the script in the staging folder that the command line names."""
+    staging, parent, events = Staging(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+    _die_with(parent)
+    os.set_inheritable(events, False)
     stack = os.fdopen(os.open(staging.stack, os.O_WRONLY | os.O_CREAT), "w")
     faulthandler.enable(stack)
-    faulthandler.register(signal.SIGUSR1, stack)  # the runner asks where it hangs
-    (copied,) = staging.work.glob("*.py")
-    execution = Execution(job, staging, load_script(copied, staging.work))
+    faulthandler.register(signal.SIGUSR1, stack)  # the parent asks where it hangs
+    child = Child(decode(staging.order.read_bytes(), Run), staging, events)
     try:
-        recording = execution.run()
-        staging.result.write_bytes(msgspec.json.encode(recording))
-    except BaseException as error:  # whatever it was, the runner shall know
-        execution.tell(execution.failure(error))
+        result = child.execute()
+        staging.result.write_bytes(encode(result))
+    except BaseException as error:  # whatever it was, the parent shall know
+        child.tell(child.failure(error))
         return 1
-    execution.tell(Done())
+    child.tell(Done())
     return 0
 
 
-def _die_with(runner: int) -> None:
+def _die_with(parent: int) -> None:
     """Let the kernel end this process when the one that started it is gone, however it went."""
     set_parent_death_signal = 1
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != runner:
+    if os.getppid() != parent:
         os._exit(1)  # it was gone before we asked
     with contextlib.suppress(OSError):  # where memory runs out, this process goes and not another
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-class Execution:
-    """One tutorial, executed block by block."""
+class Child:
+    """One script, executed block by block."""
 
-    def __init__(self, job: Job, staging: Staging, script: Script) -> None:
-        self.job = job
+    def __init__(self, run: Run, staging: Staging, events: int) -> None:
+        self.run = run
         self.staging = staging
-        self.script = script
+        self._events = events
+        self._process = os.getpid()
         self.current: CodeBlock | None = None
         self.refusals: list[Refusal] = []
+        path = staging.copied(run.path, run.top)
+        self.script: Script = load_script(path, run.source)
+        self.pages = staging.docs / run.pages
+        self.pages.mkdir(parents=True)
         self.paths = Paths(
-            machine_paths()
-            | {
-                script.path: job.source,
-                staging.work: ".",
+            {
+                path: run.source,
+                path.parent: ".",
+                staging.tree / run.top.name: "<project>",
+                staging.docs: "<pages>",
                 staging.tmp: "<tmp>",
                 staging.folder: "<staging>",
-                Path(__file__).parents[2]: "<project>",
             }
         )
-        self.output = _Output(staging)
-        self.guard = Guard([staging.work, *caches()], self._refuse_writing)
-        self.scraper = FigureScraper(staging.recording, staging.tmp)
-        self.memory = _GpuMemory()
-        self.files = _DataFiles(staging.work, script.path)
+        self.filters: list[Callable[[str], str]] = []
+        self.probes: dict[str, Any] = {}
+        apart = run.settings.stderr == "apart"
+        self.output = Output(staging.stdout, staging.stderr, run.limit("output"), apart)
+        allowed = [path.parent, staging.docs, staging.tmp, *caches(), *run.settings.writable]
+        self.guard = Guard(allowed, self._refuse_writing)
+        self.blocks: list[Block] = []
         self.throttling: set[str] = set()
-        self.figures: list[Figure] = []
-        self._process = os.getpid()
+        self._code = {code.index: code for code in self.script.code}
+        self._left_over = ""  # what a block of comments alone showed: figures that were deferred
+        self._value: Value | None = None
+        self._code_ended = 0.0
+        self._drawing = 0.0
+        self._thumbnail: str | None = None
 
-    def run(self) -> Recording:
+    def execute(self) -> Result:
         """Execute all blocks and return what they did."""
-        on_gpu = self.job.device == "cuda"
-        before = provenance.gpu_state() if on_gpu else None
-        variables = provenance.variables()
-        execute = self._prepare()
-        blocks = [self._record(n, code, execute) for n, code in enumerate(self.script.code, 1)]
+        app = read_app(self.run.where, self.staging.scratch)
+        conf = app.config.sphinx_gallery_conf
+        conf.update(
+            src_dir=str(self.staging.docs),
+            builder_name="html",
+            plot_gallery=True,
+            filename_pattern="",
+            parallel=False,
+            abort_on_example_error=not self.run.may_fail,
+        )
+        self.filters = [*settings.objects(app.config.gallery_filters, "gallery_filters").values()]
+        self.probes = settings.objects(app.config.gallery_probes, "gallery_probes")
+        variant = settings.read(app.config, self.run.where.conf or Path.cwd()).variant
+        on_gpu = self.run.kind == "gpu"
+        facts = gpus.facts() if on_gpu else None
+        before = gpus.state() if on_gpu else None
+        variables = provenance.variables(self.run.settings.variables)
+        sys.stdin = NoInput()  # type: ignore[assignment]
+        self.guard.switch_on()
+        _, seconds, script_vars, file_settings = seam.execute(
+            self.script.path,
+            self.pages,
+            conf,
+            lambda index, names, one: self._block(index, names, one),
+            self._figures,
+            Tee,
+            self._keep_value,
+        )
         self.current = None
-        after = self._state_after() if on_gpu else None
-        data = self.files.copy_to(self.staging.recording)
-        number = self.script.settings.get("thumbnail_number", 1)
-        thumbnail = self.scraper.make_thumbnail(number if isinstance(number, int) else 1)
-        machine, software = provenance.describe(self.job.device_name, self.job.commit)
-        if on_gpu:
-            software["peak_gpu_memory"] = self.memory.peak
-        names = self._move_images(thumbnail)
-        return Recording(
-            schema=SCHEMA,
-            gallery=self.job.gallery,
-            name=self.job.tutorial,
-            title=self.script.title,
-            key=self.script.key,
-            run=RunFacts(
-                recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                seconds=round(sum(block.seconds for block in blocks), 3),
-                peak_host_memory=_peak_host_memory(),
-                timed=on_gpu,
-            ),
-            provenance=msgspec.structs.replace(
-                machine,
-                environment={name: self.paths.name(v) for name, v in variables.items()},
+        self._thumbnail = self._chosen_thumbnail(file_settings)
+        files = self._watched.copy_to(self.staging.recording)
+        after = gpus.state() if on_gpu else None
+        if after:
+            self.throttling.update(after.throttling)
+            after = _replace(after, throttling=tuple(sorted(self.throttling)))
+        base = seam.memory_base(conf)
+        delta = script_vars["memory_delta"]
+        return Result(
+            provenance=Provenance(
+                device=self.run.device,
+                kind=self.run.kind,
+                os=provenance.operating_system(),
+                python=platform.python_version(),
+                versions=provenance.versions(),
+                environment={name: self._shown(value) for name, value in variables.items()},
+                gpu=facts,
                 before=before,
                 after=after,
             ),
             blocks=tuple(
-                self._finished(block, names, data.get(number, []))
-                for number, block in enumerate(blocks, 1)
+                self._with_files(number, block, *files.get(number, ([], [])))
+                for number, block in enumerate(self.blocks, 1)
             ),
-            probes={SOFTWARE: software},
-            thumbnail=names.get(thumbnail or ""),
-            files={
-                path.relative_to(self.staging.recording).as_posix(): digest(path)
-                for path in sorted(self.staging.recording.rglob("*"))
-                if path.is_file()
-            },
-        )
-
-    def _move_images(self, thumbnail: str | None) -> dict[str, str]:
-        """Give the figures the names that sphinx-gallery gives images."""
-        stem = self.script.path.stem
-        names = {}
-        for number, figure in enumerate(self.figures, 1):
-            suffix = Path(figure.file).suffix
-            names[figure.file] = f"images/sphx_glr_{stem}_{number:03}{suffix}"
-        if thumbnail:
-            names[thumbnail] = f"images/sphx_glr_{stem}_thumbnail.png"
-        for old, new in names.items():
-            (self.staging.recording / "images").mkdir(exist_ok=True)
-            (self.staging.recording / old).rename(self.staging.recording / new)
-        return names
-
-    def _finished(self, block: Block, names: dict[str, str], data: list[str]) -> Block:
-        figures = [
-            msgspec.structs.replace(figure, file=names[figure.file])
-            for figure in self.figures
-            if figure.file in block.images
-        ]
-        sizes = {name: (self.staging.recording / name).stat().st_size for name in data}
-        return msgspec.structs.replace(
-            block,
-            data=tuple(data),
-            images=tuple(figure.file for figure in figures),
-            rst=output_rst(
-                figures, block.stdout, block.stderr, block.value, sizes, self.script.path.stem
+            seconds=round(seconds, 3),
+            passed="formatted_exception" not in script_vars,
+            variant=variant,
+            memory=None if base is None else round(base + delta, 3),
+            peak_host_memory=_peak_host_memory(),
+            probes=self._ask("provenance"),
+            backreferences=seam.code_objects(
+                self.script.path, conf, script_vars["example_globals"]
             ),
+            thumbnail=self._thumbnail,
         )
 
     def tell(self, event: Event) -> None:
-        """Send *event* to the runner; without a runner there is nothing to go on for."""
+        """Send *event* to the parent; without a parent there is nothing to go on for."""
         self._end_copies()
-        os.write(self.job.events, msgspec.json.encode(event) + b"\n")
+        os.write(self._events, encode(event) + b"\n")
+
+    def failure(self, error: BaseException) -> Failure:
+        """What *error* means, where it was, and what to do."""
+        printed: list[bytes] = []
+        with contextlib.suppress(OSError):
+            printed = self.output.take(limited=False)
+        return failure_of(error, self.script, self.current, printed, self._shown)
 
     def _end_copies(self) -> None:
-        """End a copy of this process that the tutorial forked and that left its block."""
+        """End a copy of this process that the script forked and that left its block."""
         if os.getpid() != self._process:
             os._exit(0)
 
-    def _prepare(self) -> Any:
-        """Set up what sphinx-gallery's ``execute_script`` does around the blocks.
+    # --- one block --------------------------------------------------------------------------------
 
-        Returns a function that executes one block and returns what its last expression shows.
-        """
-        logging.getLogger("sphinx").addHandler(logging.NullHandler())  # we tell failures ourselves
-        warnings.filterwarnings("ignore", message=".*non-interactive, and thus cannot be shown")
-        sys.stdin = _NoInput()
-        sys.argv = [str(self.script.path)]
-        main_module = importlib.util.module_from_spec(
-            importlib.util.spec_from_loader("__main__", None)
-        )
-        main_module.__doc__ = ""
-        conf = copy.deepcopy(DEFAULT_GALLERY_CONF) | {
-            "src_dir": str(self.staging.work),
-            "image_scrapers": (self._draw,),
-            "matplotlib_animations": (False, None),
-            "abort_on_example_error": True,
-        }
-        script_vars = {
-            "execute_script": True,
-            "src_file": str(self.script.path),
-            "image_path_iterator": ImagePathIterator(self.staging.recording / "figure-{0:02d}.png"),
-            "fake_main": main_module,
-            "example_globals": main_module.__dict__,
-            "memory_delta": [],
-        }
-        reprs: list[Value] = []
-        find_repr = gen_rst._get_last_repr
-
-        def find_and_keep_repr(methods: tuple[str, ...], value: Any) -> tuple[Any, Any]:
-            text, method = find_repr(methods, value)
-            if text and method:
-                if len(text) > MAX_OUTPUT:
-                    raise _too_much("its page, as the value of its last expression,")
-                kind = "html" if method == "_repr_html_" else "text"
-                reprs.append(Value(kind, self.paths.name(clean(text).removesuffix("\n"))))
-            return text, method
-
-        gen_rst._get_last_repr = find_and_keep_repr
-        compiler = codeop.Compile()
-        self.guard.switch_on()
-
-        def execute(code: CodeBlock) -> Value | None:
-            reprs.clear()
-            gen_rst.execute_code_block(
-                compiler,
-                code.block,
-                main_module.__dict__,
-                script_vars,
-                conf,
-                self.script.settings,
-            )
-            return reprs[-1] if reprs else None
-
-        return execute
-
-    def _record(self, number: int, code: CodeBlock, execute: Any) -> Block:
-        self.current = code
-        self.tell(BlockStarted(number, len(self.script.code), code.line))
-        self.scraper.new.clear()
-        drawing = self.scraper.seconds
+    def _block(self, index: int, script_vars: dict[str, Any], one: Callable[[], str]) -> str:
+        """Execute block *index* of the script, of text or of code; return what it shows."""
+        if not script_vars["execute_script"] or self.script.blocks[index].type == "text":
+            return self._not_executed(index, one)
+        code = self._code.get(index)
+        number = len(self.blocks) + 1 if code else len(self.blocks)
+        if code:
+            self.current = code
+            self.tell(BlockStarted(number, len(self._code), code.line))
+        self._value = None
+        self._drawing = 0.0
+        self.output.begin()
+        if not hasattr(self, "_watched"):
+            self._watched = self._watch()
+        self._ask("before_block")
         started = time.perf_counter()
-        with self._watched():
-            value = execute(code)
-            self._end_copies()
-            self.memory.synchronize()
-        seconds = time.perf_counter() - started - (self.scraper.seconds - drawing)
+        self.guard.active = True
+        try:
+            rst = one()
+        finally:
+            self.guard.active = False
+        self._end_copies()
+        found = self._ask("after_block")
+        seconds = time.perf_counter() - started - self._drawing
         stdout, stderr = self.output.take()
         if self.refusals:
-            raise self.refusals[0]  # the tutorial, or a thread of it, hid it
-        self.memory.look()
-        if self.job.device == "cuda":
-            self._look_at_gpu()
-        self.figures += self.scraper.new
-        for figure in self.scraper.new:
-            _check_size(self.staging.recording / figure.file, f"figure {figure.file}")
-        self.files.look(number)
-        if self.scraper.count + len(self.files.owner) > MAX_FILES:
-            raise Refusal(
-                f"made more than {MAX_FILES} figures and data files",
-                "Draw several plots as one figure, or write several tables to one file.",
+            raise self.refusals[0]  # the script, or a thread of it, hid it
+        if self.run.kind == "gpu" and (state := gpus.state()):
+            self.throttling.update(state.throttling)
+        self._watched.look(max(number, 1))
+        if code is None:
+            self._keep_left_over(rst)
+            return rst
+        rst, self._left_over = self._left_over + rst, ""
+        error = script_vars.get("formatted_exception")
+        errors = self._shown(clean(stderr))
+        if self.run.settings.stderr == "apart":
+            rst += _stderr_rst(errors)
+        self.blocks.append(
+            Block(
+                line=code.line,
+                key=code.key,
+                seconds=round(max(seconds, 0.0), 3),
+                memory=self._memory(script_vars),
+                passed=error is None,
+                exception=None if error is None else self._shown(error),
+                rst=self._recorded(rst),
+                stdout=self._shown(clean(stdout)),
+                stderr=errors,
+                value=self._value,
+                probes=found,
             )
-        return Block(
-            line=code.line,
-            key=code.key,
-            seconds=round(seconds, 3),
-            stdout=self.paths.name(clean(stdout)),
-            stderr=self.paths.name(clean(stderr)),
-            value=value,
-            images=tuple(figure.file for figure in self.scraper.new),
+        )
+        return rst
+
+    def _not_executed(self, index: int, one: Callable[[], str]) -> str:
+        """Let sphinx-gallery show a block that is not executed: text, or code after a failure."""
+        if code := self._code.get(index):
+            self.blocks.append(Block(line=code.line, key=code.key, seconds=0.0))
+        return one()
+
+    def _keep_left_over(self, rst: str) -> None:
+        """What a block without statements shows goes to the block before it, or to the next."""
+        if not rst.strip():
+            return
+        if self.blocks:
+            last = self.blocks[-1]
+            self.blocks[-1] = _replace(last, rst=last.rst + self._recorded(rst))
+        else:
+            self._left_over += rst
+
+    def _figures(self, draw: Callable[[], str]) -> str:
+        """Draw the block's figures; that is not the script that writes, nor its time."""
+        started = time.perf_counter()
+        active, self.guard.active = self.guard.active, False
+        try:
+            return draw()
+        finally:
+            self.guard.active = active
+            self._drawing += time.perf_counter() - started
+
+    def _keep_value(self, text: str, method: str) -> None:
+        limit = self.run.limit("output")
+        if len(text) > limit:
+            raise too_much("its page, as the value of its last expression,", limit)
+        kind = "html" if method == "_repr_html_" else "text"
+        self._value = Value(kind, self._shown(text if kind == "html" else clean(text).rstrip("\n")))
+
+    def _memory(self, script_vars: dict[str, Any]) -> float | None:
+        measured = script_vars["memory_delta"]
+        return round(measured[-1], 3) if isinstance(measured, list) and measured[-1] else None
+
+    def _ask(self, hook: str) -> dict[str, Any]:
+        """What the probes answer that have *hook*, by name.
+
+        Raises:
+            Refusal: a probe fails, or answers something that no recording can hold.
+        """
+        assert hook in _HOOKS
+        found = {}
+        for name, probe in self.probes.items():
+            if not hasattr(probe, hook):
+                continue
+            answer = getattr(probe, hook)()
+            if answer is None:
+                continue
+            try:
+                found[name] = decode(encode(answer), dict)
+            except (TypeError, ValueError) as error:
+                raise Refusal(
+                    f"was executed, but the probe {name}.{hook} answered {answer!r:.80}",
+                    f"It must answer a dictionary that JSON can hold: {error}.",
+                ) from error
+        return found
+
+    # --- what is kept -----------------------------------------------------------------------------
+
+    def _watch(self) -> Watched:
+        return Watched(
+            self.staging.docs,
+            self.pages,
+            self.script.path,
+            self.run.settings.data,
+            self.run.limit("file"),
+            self.run.limit("files"),
         )
 
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """While a block runs: its output is collected, its writing watched."""
-        with self.output.collected():
-            self.guard.active = True
-            try:
-                yield
-            finally:
-                self.guard.active = False
+    def _with_files(self, number: int, block: Block, images: list[str], data: list[str]) -> Block:
+        stem = self.script.path.stem
+        images = [name for name in images if name != self._thumbnail]
+        links = [
+            data_rst(name, (self.staging.recording / name).stat().st_size, stem) for name in data
+        ]
+        return _replace(
+            block,
+            images=tuple(images),
+            data=tuple(data),
+            rst=block.rst + "".join(f"\n{link}\n" for link in links),
+        )
 
-    def _draw(self, *arguments: Any) -> str:
-        """Draw the block's figures; that is not the tutorial that writes."""
-        self.guard.active = False
-        try:
-            return self.scraper.draw(*arguments)
-        finally:
-            self.guard.active = True
+    def _recorded(self, rst: str) -> str:
+        """*rst* as it is recorded: without the paths of this machine and of these pages."""
+        return self._shown(
+            rst.replace(f"/{self.run.pages}/", f"/{GALLERY_FOLDER}/") if self.run.pages else rst
+        )
+
+    def _shown(self, text: str) -> str:
+        """*text* without the paths of this run, and as the filters of conf.py leave it."""
+        text = self.paths.name(text)
+        for text_filter in self.filters:
+            text = text_filter(text)
+        return text
+
+    def _chosen_thumbnail(self, file_settings: dict[str, Any]) -> str | None:
+        """The recorded image that a scraper chose for the thumbnail, if one did."""
+        chosen = file_settings.get("thumbnail_path")
+        if not isinstance(chosen, str):
+            return None
+        name = os.path.normpath(chosen)
+        return self._watched.recorded_name(name) if name in self._watched.images.owner else None
 
     def _refuse_writing(self, path: str) -> None:
         self.refusals.append(
             Refusal(
-                f"would have written to {self.paths.name(path)}, outside its working directory",
-                "Write to a plain file name, such as `results.csv`; it becomes a download. For "
-                "files that nobody needs, use the module `tempfile`.",
+                f"would have written to {self._shown(path)}, outside its working directory",
+                "Write to a plain file name, such as `results.csv`; for files that nobody needs, "
+                "use the module `tempfile`. gallery_writable in conf.py allows other places.",
             )
         )
         raise self.refusals[-1]
 
-    def _look_at_gpu(self) -> None:
-        if state := provenance.gpu_state():
-            self.throttling.update(state.throttling)
 
-    def _state_after(self) -> GpuState | None:
-        state = provenance.gpu_state(own_processes=1 if self.memory.used else 0)
-        if state is None:
-            return None
-        return msgspec.structs.replace(state, throttling=tuple(sorted(self.throttling)))
-
-    # --- what went wrong ------------------------------------------------------------------------
-
-    def failure(self, error: BaseException) -> Failure:
-        """What *error* means, where it was, and what to do."""
-        line = self.current.line if self.current else None
-        for frame in traceback.extract_tb(error.__traceback__):
-            if frame.filename == str(self.script.path):
-                line = frame.lineno
-        detail = ""
-        if isinstance(error, Refusal):
-            cause, remedy = error.cause, error.remedy
-        elif isinstance(error, SystemExit):
-            cause = f"ended itself with sys.exit({error.code!r})"
-            remedy = (
-                "A tutorial runs to its last block. Raise an exception where something is wrong, "
-                "and leave sys.exit out."
-            )
-        elif self.current is None and isinstance(error, OSError):
-            cause = f"was executed, but could not be written: {error.strerror}"
-            remedy = "Make room on the disk, or set the permissions, then record it again."
-        else:
-            cause = f"raised {type(error).__name__}"
-            remedy = _remedy(error)
-            detail = self._traceback(error)
-            with contextlib.suppress(OSError):
-                stdout, stderr = self.output.take(limited=False)
-                printed = clean(stderr).strip() or clean(stdout).strip()
-                if printed:
-                    last = printed.splitlines()[-15:]
-                    detail += "Printed before:\n" + "".join(f"  {text}\n" for text in last)
-        codes = list(self.script.code)
-        return Failure(
-            cause=cause,
-            remedy=remedy,
-            detail=self.paths.name(clean(detail[-_MAX_DETAIL:])),
-            block=codes.index(self.current) + 1 if self.current else None,
-            of=len(codes),
-            line=line,
-        )
-
-    def _traceback(self, error: BaseException) -> str:
-        """The traceback of *error*, without the frames of sphinx-gallery and of this module."""
-        ours = {gen_rst.__file__, __file__}
-        formatted = traceback.TracebackException.from_exception(error)
-        part: traceback.TracebackException | None = formatted
-        while part is not None:
-            part.stack = traceback.StackSummary.from_list(
-                [frame for frame in part.stack if frame.filename not in ours]
-            )
-            part = part.__cause__ or part.__context__
-        return "".join(formatted.format())
+def _stderr_rst(text: str) -> str:
+    if not text.strip():
+        return ""
+    shown = "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
+    return (
+        f"\n.. rst-class:: sphx-glr-script-out gallery-stderr\n\n .. code-block:: none\n\n{shown}\n"
+    )
 
 
-def _remedy(error: BaseException) -> str:
-    text = str(error)
-    if isinstance(error, MemoryError):
-        return "Use smaller sizes, or a machine with more memory."
-    if type(error).__name__ in ("OutOfMemoryError", "OutOfResources") and "out of" in text:
-        return (
-            "Use smaller sizes, or say what the tutorial needs, so that it is skipped on smaller "
-            'GPUs: # sphinx_gallery_needs = "memory>=80GB"'
-        )
-    if "CUDA error" in text or "HIP error" in text or "device-side assert" in text:
-        return (
-            "A kernel started in this block, not always at this line, failed. Find it with "
-            "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer."
-        )
-    return "Correct the tutorial, then record it again."
+def _replace(struct: Any, **changes: Any) -> Any:
+    import msgspec
 
-
-def _check_size(path: Path, what: str) -> None:
-    size = path.stat().st_size
-    if size > MAX_FILE:
-        raise Refusal(
-            f"made a {what} of {size:,} bytes; the limit is {MAX_FILE:,}",
-            "Keep what the page shows, not all that was measured.",
-        )
+    return msgspec.structs.replace(struct, **changes)
 
 
 def _peak_host_memory() -> int | None:
     """The most memory that this process held; ``ru_maxrss`` would count the parent's as well."""
     match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(match.group(1)) * 1024 if match else None
-
-
-class _NoInput(io.TextIOBase):
-    """Standard input of a tutorial: nobody is there to type, so reading it is refused."""
-
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return 0
-
-    def _refuse(self, *_: Any) -> Any:
-        raise Refusal(
-            "reads from standard input, where nobody types",
-            "Give the value in the tutorial itself.",
-        )
-
-    read = readline = readlines = __next__ = _refuse
-
-
-class _Stream(io.TextIOWrapper):
-    """Standard output or error of a block: the real one, up to a limit."""
-
-    def __init__(self, descriptor: int, stream: str) -> None:
-        raw = os.fdopen(os.dup(descriptor), "wb")
-        super().__init__(
-            raw, encoding="utf-8", errors="backslashreplace", newline="", line_buffering=True
-        )
-        self._stream = stream
-        self.written = 0
-
-    def write(self, text: str) -> int:
-        self.written += len(text)
-        if self.written > MAX_OUTPUT:
-            raise _too_much(self._stream)
-        return super().write(text)
-
-
-def _too_much(stream: str) -> Refusal:
-    return Refusal(
-        f"printed more than {MAX_OUTPUT:,} bytes to {stream} in one block",
-        "Print what a reader reads; write more to a file.",
-    )
-
-
-class _Tee(gen_rst._LoggingTee):
-    """What sphinx-gallery's executor puts in the place of ``sys.stdout`` and ``sys.stderr``.
-
-    Its own one joins the two in memory. This one writes each to its file, where the output of C
-    code and of child processes lands as well, in the order in which it was printed.
-    """
-
-    def __init__(self, stdout: _Stream, stderr: _Stream) -> None:
-        self.output = io.StringIO()  # sphinx-gallery reads it; it stays empty
-        self._stdout = stdout
-        self._stderr = stderr
-        self.origs = (sys.stdout, sys.stderr)
-
-    def set_std_and_reset_position(self) -> _Tee:
-        sys.stdout, sys.stderr = self, self._stderr
-        return self
-
-    def restore_std(self) -> None:
-        self.flush()
-        sys.stdout, sys.stderr = self.origs
-
-    def write(self, text: str) -> int:
-        return self._stdout.write(text)
-
-    def flush(self) -> None:
-        self._stdout.flush()
-        self._stderr.flush()
-
-    def fileno(self) -> int:
-        return 1
-
-    def isatty(self) -> bool:
-        return False
-
-    @property
-    def buffer(self) -> Any:
-        return self._stdout.buffer
-
-    @property
-    def errors(self) -> str | None:
-        return self._stdout.errors
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stdout, name)
-
-
-class _Output:
-    """What reaches the descriptors 1 and 2, block by block."""
-
-    def __init__(self, staging: Staging) -> None:
-        self._files = {"standard output": staging.stdout, "standard error": staging.stderr}
-        self._streams = [_Stream(1, "standard output"), _Stream(2, "standard error")]
-        self._taken = {name: path.stat().st_size for name, path in self._files.items()}
-        self._tee = _Tee(*self._streams)
-        self._libc = ctypes.CDLL(None)
-
-    @contextlib.contextmanager
-    def collected(self) -> Iterator[None]:
-        for stream in self._streams:
-            stream.written = 0
-        self._tee.set_std_and_reset_position()
-        try:
-            yield
-        finally:
-            self._tee.restore_std()
-
-    def take(self, limited: bool = True) -> list[bytes]:
-        """What was printed since the last time, standard output first."""
-        for stream in (*self._streams, sys.__stdout__, sys.__stderr__):
-            with contextlib.suppress(ValueError):  # the tutorial closed it
-                stream.flush()
-        self._libc.fflush(None)
-        found = []
-        for name, path in self._files.items():
-            with open(path, "rb") as file:
-                file.seek(self._taken[name])
-                text = file.read(MAX_OUTPUT + 1)
-            if limited and len(text) > MAX_OUTPUT:
-                raise _too_much(name)
-            self._taken[name] += len(text)
-            found.append(text)
-        return found
-
-
-class _DataFiles:
-    """The files in the working directory, and the block that wrote each of them last."""
-
-    def __init__(self, folder: Path, script: Path) -> None:
-        self._folder = folder
-        self._script = script
-        self._seen = self._scan()
-        self.owner: dict[str, int] = {}
-
-    def _scan(self) -> dict[str, tuple[int, int, int]]:
-        states = {p.name: p.lstat() for p in self._folder.iterdir()}
-        return {name: (s.st_ino, s.st_size, s.st_mtime_ns) for name, s in states.items()}
-
-    def look(self, block: int) -> None:
-        """Note what is new or changed since the last look as *block*'s, if it can be kept."""
-        found = self._scan()
-        changed = [name for name, state in found.items() if self._seen.get(name) != state]
-        if self._seen[self._script.name] != found.get(self._script.name):
-            raise Refusal(
-                f"changed its own file, {self._script.name}", "Write to a file of another name."
-            )
-        for name in changed:
-            path = self._folder / name
-            mode = path.lstat().st_mode
-            kinds = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a symbolic link"}
-            if not stat.S_ISREG(mode):
-                raise Refusal(
-                    f"made {kinds.get(stat.S_IFMT(mode), 'a special file')}, {name}, in its "
-                    "working directory",
-                    "Write plain files there; use the module `tempfile` for anything else.",
-                )
-            if not _PLAIN_NAME.fullmatch(name) or _OUR_NAMES.fullmatch(name):
-                raise Refusal(
-                    f"wrote a file called {name!r}",
-                    "Use letters, digits, '.', '_' and '-', and begin with a letter or a digit; "
-                    f"{FILE_NAME}, {THUMBNAIL} and figure-NN belong to the recording.",
-                )
-            _check_size(path, f"data file {name}")
-            self.owner[name] = block
-        self.owner = {name: number for name, number in self.owner.items() if name in found}
-        self._seen = found
-
-    def copy_to(self, folder: Path) -> dict[int, list[str]]:
-        """Copy the files to *folder* and return their names by block."""
-        by_block: dict[int, list[str]] = {}
-        for name, block in sorted(self.owner.items()):
-            (folder / name).write_bytes((self._folder / name).read_bytes())
-            by_block.setdefault(block, []).append(name)
-        return by_block
-
-
-class _GpuMemory:
-    """The most memory that torch has held on the GPU, also where a tutorial resets that count."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self.used = False
-        self._following = False
-
-    def synchronize(self) -> None:
-        """Wait for the GPU, so that what fails there fails in the block that started it."""
-        if cuda := self._cuda():
-            cuda.synchronize()
-
-    def look(self) -> None:
-        """Note the peak so far."""
-        if cuda := self._cuda():
-            self.used = True
-            self.peak = max(self.peak, cuda.max_memory_reserved())
-            self._follow_resets()
-
-    def _cuda(self) -> Any:
-        torch = sys.modules.get("torch")
-        cuda = getattr(torch, "cuda", None)
-        return cuda if cuda is not None and cuda.is_initialized() else None
-
-    def _follow_resets(self) -> None:
-        """Look before each reset of the count, from now on."""
-        if self._following:
-            return
-        self._following = True
-        for name in ("cuda", "cuda.memory", "accelerator", "accelerator.memory"):
-            module = sys.modules.get(f"torch.{name}")
-            reset = getattr(module, "reset_peak_memory_stats", None)
-            if reset is not None:
-
-                def looked(*arguments: Any, _reset: Any = reset, **named: Any) -> Any:
-                    self.look()
-                    return _reset(*arguments, **named)
-
-                module.reset_peak_memory_stats = looked
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Keeps a tutorial's files in its working directory, under plain names.
+"""Keeps a script's files in its own folder and in the folders that conf.py allows.
 
-What a tutorial writes there becomes downloads on its page, so it has to be found, and nothing
-else on the machine may change: a download that writes to ``../data`` would do that on a reader's
-machine too. Python tells an audit hook about each file before it is opened; what a child process
-or a C library opens is seen only where it leaves something beside the working directory.
+What a script writes becomes part of its recording, so it has to be found, and nothing else on the
+machine may change: a download that writes to ``../data`` would do that on a reader's machine too.
+Python tells an audit hook about each file before it is opened; what a child process or a C library
+opens is seen only where it leaves something beside the working directory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class Guard:
     looks only while ``active``.
     """
 
-    def __init__(self, allowed: list[Path], refuse: Callable[[str], None]) -> None:
+    def __init__(self, allowed: Iterable[Path | str], refuse: Callable[[str], None]) -> None:
         self.active = False
         self._allowed = [os.path.realpath(path) for path in allowed]
         self._refuse = refuse
@@ -82,12 +82,11 @@ class Guard:
 
 
 def caches() -> list[Path]:
-    """The folders in which torch, triton, CUDA and matplotlib keep what they compiled."""
+    """The folders in which libraries keep what they computed, compiled or fetched."""
     home = Path(os.path.expanduser("~"))
-    named = ("TRITON_HOME", "TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "XDG_CACHE_HOME", "MPLCONFIGDIR")
-    named += ("CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR")
+    named = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR")
     return [
         *(Path(os.environ[name]) for name in named if os.environ.get(name)),
-        *(home / name for name in (".triton", ".cache", ".nv", ".config/matplotlib")),
+        *(home / name for name in (".cache", ".config/matplotlib")),
         Path(tempfile.gettempdir()),
     ]

@@ -9,14 +9,14 @@ import time
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from gallery_recorder.run.job import BlockStarted
+from gallery_recorder.run.messages import BlockStarted
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a tutorial, and the text that says more about it."""
+    """What became of a script, and the text that says more about it."""
 
-    tutorial: str
+    script: str
     status: Literal["recorded", "current", "skipped", "failed", "interrupted"]
     text: str
     seconds: float | None = None
@@ -38,28 +38,28 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def started(self, tutorial: str, last_seconds: float | None) -> None:
-        """*tutorial* is begun; its last recording took *last_seconds*."""
-        self._began[tutorial] = self._told[tutorial] = time.monotonic()
+    def started(self, script: str, last_seconds: float | None) -> None:
+        """*script* is begun; its last recording took *last_seconds*."""
+        self._began[script] = self._told[script] = time.monotonic()
         last = f" (last time {last_seconds:.1f} s)" if last_seconds is not None else ""
-        self._print(f"{tutorial}: begins{last}")
+        self._print(f"{script}: begins{last}")
 
-    def block(self, tutorial: str, event: BlockStarted) -> None:
-        """*tutorial* has come to a block."""
+    def block(self, script: str, event: BlockStarted) -> None:
+        """*script* has come to a block."""
         now = time.monotonic()
-        if now - self._told[tutorial] > 5:
-            self._told[tutorial] = now
+        if now - self._told[script] > 5:
+            self._told[script] = now
             self._print(
-                f"{tutorial}: block {event.block} of {event.of}, line {event.line}, "
-                f"{now - self._began[tutorial]:.0f} s"
+                f"{script}: block {event.block} of {event.of}, line {event.line}, "
+                f"{now - self._began[script]:.0f} s"
             )
 
-    def note(self, tutorial: str, text: str) -> None:
-        """Something else about *tutorial*."""
-        self._print(f"{tutorial}: {text}")
+    def note(self, script: str, text: str) -> None:
+        """Something else about *script*."""
+        self._print(f"{script}: {text}")
 
     def finished(self, outcome: Outcome) -> None:
-        """A tutorial has come to its end."""
+        """A script has come to its end."""
         self._print(_one_line(outcome))
 
     def _print(self, line: str) -> None:
@@ -68,7 +68,7 @@ class Progress:
 
 
 class LiveProgress(Progress):
-    """A line for each tutorial that runs, redrawn; what is finished scrolls above it."""
+    """A line for each script that runs, redrawn; what is finished scrolls above it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,21 +94,21 @@ class LiveProgress(Progress):
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def started(self, tutorial: str, last_seconds: float | None) -> None:
+    def started(self, script: str, last_seconds: float | None) -> None:
         """Add a row."""
         last = f"last time {last_seconds:.1f} s" if last_seconds is not None else "first time"
-        self._rows[tutorial] = self._bars.add_task(tutorial, total=None, at="starts", last=last)
+        self._rows[script] = self._bars.add_task(script, total=None, at="starts", last=last)
 
-    def block(self, tutorial: str, event: BlockStarted) -> None:
+    def block(self, script: str, event: BlockStarted) -> None:
         """Advance the row."""
         at = f"block {event.block} of {event.of}"
-        row = self._rows[tutorial]
+        row = self._rows[script]
         self._bars.update(row, completed=event.block - 1, total=event.of, at=at)
 
     def finished(self, outcome: Outcome) -> None:
         """Let the row scroll away."""
-        if outcome.tutorial in self._rows:
-            self._bars.remove_task(self._rows.pop(outcome.tutorial))
+        if outcome.script in self._rows:
+            self._bars.remove_task(self._rows.pop(outcome.script))
         super().finished(outcome)
 
     def _print(self, line: str) -> None:
@@ -127,9 +127,9 @@ def report(outcomes: list[Outcome]) -> str:
     parts = []
     for outcome in outcomes:
         if outcome.status == "failed":
-            parts.append(f"FAILED {outcome.tutorial}\n{_indented(outcome.text)}")
+            parts.append(f"FAILED {outcome.script}\n{_indented(outcome.text)}")
     for outcome in outcomes:
-        parts += [f"WARNING {outcome.tutorial}: {warning}." for warning in outcome.warnings]
+        parts += [f"WARNING {outcome.script}: {warning}." for warning in outcome.warnings]
     counts = [
         f"{number} {status}"
         for status in ("recorded", "current", "skipped", "failed", "interrupted")
@@ -142,7 +142,7 @@ def report(outcomes: list[Outcome]) -> str:
 def _one_line(outcome: Outcome) -> str:
     seconds = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
     first = outcome.text.splitlines()[0] if outcome.text else ""
-    return f"{outcome.tutorial}: {outcome.status}{seconds}: {first}"
+    return f"{outcome.script}: {outcome.status}{seconds}: {first}"
 
 
 def _indented(text: str) -> str:

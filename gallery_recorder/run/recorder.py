@@ -1,6 +1,6 @@
-"""Record tutorials: choose which, execute each where there is a place, report how it went.
+"""Record scripts: choose which, execute each where there is a place, report how it went.
 
-Whatever one tutorial does, the others are recorded, and a recording that is there stays as it
+Whatever one script does, the others are recorded, and a recording that is there stays as it
 is until the new one takes its place in one step.
 """
 
@@ -14,38 +14,31 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
-from gallery_recorder.run import engines, provenance, runner, workplace
-from gallery_recorder.run.engines import Engine, Place, Told
-from gallery_recorder.run.job import Failure, Staging
+from gallery_recorder.run import places, process, provenance, staging
+from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.places import Engine, Place, Told
 from gallery_recorder.run.progress import Outcome, Progress
-from gallery_recorder.run.scheduler import Scheduler
-from gallery_recorder.source import needs
-from gallery_recorder.source.script import (
-    Script,
-    ScriptError,
-    ScriptFile,
-    project_galleries,
-    select_scripts,
-)
+from gallery_recorder.run.staging import Staging
+from gallery_recorder.source import needs, project
+from gallery_recorder.source.commands import record_again
+from gallery_recorder.source.project import Example, Project
+from gallery_recorder.source.script import Script, ScriptError
 from gallery_recorder.store import recording
 from gallery_recorder.store.lock import locked
-from gallery_recorder.store.recording import Recording, RecordingError
-
-#: Where recordings lie: those made on a GPU are kept in git, those of the interpreter are not.
-GPU_RECORDINGS = Path("recordings")
-INTERPRETER_RECORDINGS = Path("build/recordings")
+from gallery_recorder.store.recording import Location, Recording, RecordingError
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says; see ``python -m gallery_recorder record --help``."""
+    """What the command line says; see ``gallery-recorder record --help``."""
 
     names: list[str] = field(default_factory=list)
     device: str = "auto"
-    tutorials: tuple[Path, ...] = field(default_factory=project_galleries)
     recordings: Path | None = None
     timeout: float | None = None
     jobs: int | None = None
@@ -57,120 +50,142 @@ class Options:
     accelerator: str | None = None
 
 
-def record(options: Options, progress: Progress) -> tuple[list[Outcome], int | None]:
-    """Record the tutorials that *options* name; return what became of each, in their order.
+def record(plan: Project, options: Options, progress: Progress) -> tuple[list[Outcome], int | None]:
+    """Record the scripts of *plan* that *options* name; return what became of each, in order.
 
-    The second value is the signal that ended it early, if one did. A tutorial whose recording is
+    The second value is the signal that ended it early, if one did. A script whose recording is
     current is left alone, unless ``force`` is set.
 
     Raises:
-        ScriptError: a name means no tutorial.
-        DeviceError: ``cuda`` was asked for and there is no GPU, or it cannot be used; or there is
-            no cluster where one was asked for.
+        ScriptError: a name means no script.
+        DeviceError: ``cuda`` was asked for and there is no GPU, or there is no cluster where one
+            was asked for.
     """
-    files = select_scripts(options.tutorials, options.names)
+    examples = project.select(plan, options.names)
     where = (options.engine, options.device, options.jobs, options.address, options.accelerator)
-    with engines.engine(*where) as engine:
-        return _Recorder(options, progress, engine).record(files)
+    with places.engine(*where) as engine:
+        return _Recorder(plan, options, progress, engine).record(examples)
 
 
 def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
-    """0 where every tutorial is recorded or skipped, 1 where one failed, 128 + signal."""
+    """0 where every script is recorded or skipped, 1 where one failed, 128 + signal."""
     if interrupted is not None:
         return 128 + interrupted
     return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0
 
 
 class _Recorder:
-    """One run of the recorder."""
+    """One start of the recorder."""
 
-    def __init__(self, options: Options, progress: Progress, engine: Engine) -> None:
+    def __init__(self, plan: Project, options: Options, progress: Progress, engine: Engine) -> None:
+        self.plan = plan
         self.options = options
         self.progress = progress
         self.engine = engine
-        places = engine.places
-        self.device = places[0]
-        on_gpu = places[0].gpu is not None
-        root = options.recordings or (GPU_RECORDINGS if on_gpu else INTERPRETER_RECORDINGS)
-        self.folder = root / recording.slug(places[0].device_name)
+        first = engine.places[0]
+        self.kind = first.kind
+        self.timed = self.kind not in plan.settings.untimed
+        self.device = first.gpu.name if first.gpu else plan.settings.untimed.get("cpu", "cpu")
+        self.root = options.recordings or plan.settings.root_for(self.kind)
+        self.top = plan.top
         self.commit = (
             options.commit
             or os.environ.get("GALLERY_COMMIT")
-            or provenance.commit_of(*options.tutorials)
+            or provenance.commit_of(self.top, {*plan.settings.roots, self.root.resolve()})
         )
         self.stop = threading.Event()
-        self.outcomes: dict[ScriptFile, Outcome] = {}
+        self.outcomes: dict[Path, Outcome] = {}
 
-    def record(self, files: list[ScriptFile]) -> tuple[list[Outcome], int | None]:
-        """Record what has to be recorded of *files*."""
-        workplace.remove_leftovers(self.folder)
-        scripts = {}
-        for file in files:
-            decided = self._decide(file)
+    def location(self, example: Example) -> Location:
+        """Where the recording of *example* belongs."""
+        device, variant = recording.slug(self.device), self.plan.settings.variant
+        return Location(self.root, device, variant, example.gallery, example.name)
+
+    @property
+    def folder(self) -> Path:
+        """Where the recordings of this device and variant lie."""
+        return Path(self.root, recording.slug(self.device), self.plan.settings.variant or "")
+
+    def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
+        """Record what has to be recorded of *examples*."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        staging.remove_leftovers(self.folder, process.end_processes_of)
+        waiting = []
+        for example in examples:
+            decided = self._decide(example)
             if isinstance(decided, Script):
-                scripts[file] = decided
+                waiting.append((example, decided, self._last_seconds(example)))
             else:
-                self._finished(file, decided)
-        last = {file: _last_seconds(self.folder / file.gallery / file.name) for file in scripts}
-        scheduler = Scheduler(last, self.engine.places)
-        finished: queue.Queue[tuple[ScriptFile, Outcome]] = queue.Queue()
-        with _signals(self.stop) as signals, self.progress:
-            while True:
-                for file, place in scheduler.start():
-                    self.progress.started(file.name, last[file])
-                    threading.Thread(
-                        target=lambda f=file, s=scripts[file], at=place: finished.put(
-                            (f, self._record_one(s, at))
-                        )
-                    ).start()
-                if not scheduler.running:
-                    break
-                file, outcome = finished.get()
-                scheduler.finish(file)
-                self._finished(file, outcome)
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()  # empty: nothing could be recorded on a new device
-        return [self.outcomes[file] for file in files], signals.received
+                self._finished(example, decided)
+        # The longest first; one that was never recorded may be the longest.
+        waiting.sort(key=lambda item: -float("inf") if item[2] is None else -item[2])
+        free: queue.SimpleQueue[Place] = queue.SimpleQueue()
+        for place in self.engine.places:
+            free.put(place)
 
-    def _finished(self, file: ScriptFile, outcome: Outcome) -> None:
-        self.outcomes[file] = outcome
+        def one(example: Example, script: Script, last: float | None) -> None:
+            place = free.get()
+            try:
+                self.progress.started(self.plan.label(example), last)
+                self._finished(example, self._record_one(example, script, place))
+            finally:
+                free.put(place)
+
+        with (
+            _signals(self.stop) as signals,
+            self.progress,
+            ThreadPoolExecutor(len(self.engine.places)) as pool,
+        ):
+            for item in waiting:
+                pool.submit(one, *item)
+        for folder in (self.folder, self.folder.parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # empty: nothing could be recorded on a new device
+        return [self.outcomes[example.path] for example in examples], signals.received
+
+    def _finished(self, example: Example, outcome: Outcome) -> None:
+        self.outcomes[example.path] = outcome
         self.progress.finished(outcome)
 
-    def _decide(self, file: ScriptFile) -> Script | Outcome:
+    def _decide(self, example: Example) -> Script | Outcome:
         """The script, where it has to be executed, or else what became of it."""
-        name = file.name
+        name = self.plan.label(example)
         try:
-            script = file.load()
-            needs.timeout_of(script)
-            unmet = needs.unmet_need(script, self.device.gpu)
+            script = example.load()
+            needs.timeout_of(script, self.plan.settings.limits["seconds"])
+            unmet = needs.unmet_need(script, self.engine.places[0].gpu)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
+        if not script.code:
+            return Outcome(name, "current", "has no code, so there is nothing to record")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
-        if self.options.missing and self._is_current_somewhere(script):
+        if self.options.missing and self._is_current_somewhere(example, script):
             return Outcome(name, "current", "a recording of this code is there")
-        if not self.options.force and self._is_current(script):
+        if not self.options.force and _is_of(script, self.location(example).folder):
             return Outcome(name, "current", "the recording is of this code")
         return script
 
-    def _is_current(self, script: Script) -> bool:
-        return _is_of(script, self.folder / script.gallery / script.name)
-
-    def _is_current_somewhere(self, script: Script) -> bool:
+    def _is_current_somewhere(self, example: Example, script: Script) -> bool:
         given = self.options.recordings
-        roots = [given] if given else [GPU_RECORDINGS, INTERPRETER_RECORDINGS]
-        folders = [
-            at.folder for root in roots for at in recording.find(root, script.gallery, script.name)
-        ]
-        return any(_is_of(script, folder) for folder in folders)
+        roots = [given] if given else self.plan.settings.roots
+        found = [at for r in roots for at in recording.find(r, example.gallery, example.name)]
+        return any(_is_of(script, at.folder) for at in found)
 
-    def _record_one(self, script: Script, place: Place) -> Outcome:
-        """Record *script* at *place*; whatever happens, say what."""
+    def _last_seconds(self, example: Example) -> float | None:
+        try:
+            return recording.load(self.location(example).folder).run.seconds
+        except RecordingError:
+            return None
+
+    def _record_one(self, example: Example, script: Script, place: Place) -> Outcome:
+        """Record *example* at *place*; whatever happens, say what."""
+        name = self.plan.label(example)
 
         def waiting(for_what: str) -> None:
-            self.progress.note(script.name, for_what)
+            self.progress.note(name, for_what)
 
-        lock = workplace.lock_path(self.folder, script.name)
+        lock = staging.lock_path(self.folder, f"{example.gallery}/{example.name}")
         try:
             with (
                 locked(lock, self.stop, lambda p: waiting(f"waits: {p} is recording it")) as mine,
@@ -179,58 +194,103 @@ class _Recorder:
                 ) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
-                    return Outcome(script.name, "interrupted", "was not begun")
-                if not self.options.force and self._is_current(script):
-                    return Outcome(script.name, "current", "another recorder has recorded it")
-                return self._execute(script, place)
-        except runner.StoppedError:
-            return Outcome(script.name, "interrupted", "was ended")
-        except runner.TutorialError as error:
-            return Outcome(script.name, "failed", explain(script.source, error.failure))
+                    return Outcome(name, "interrupted", "was not begun")
+                if not self.options.force and _is_of(script, self.location(example).folder):
+                    return Outcome(name, "current", "another recorder has recorded it")
+                return self._execute(example, script, place)
+        except StoppedError:
+            return Outcome(name, "interrupted", "was ended")
+        except ScriptFailedError as error:
+            return Outcome(name, "failed", explain(example.source, error.failure))
         except (OSError, RecordingError) as error:
             failure = Failure(
                 f"could not be written: {error}",
                 "Make room or set the permissions, then record it again.",
             )
-            return Outcome(script.name, "failed", explain(script.source, failure))
+            return Outcome(name, "failed", explain(example.source, failure))
         except Exception:
             return Outcome(
-                script.name,
+                name,
                 "failed",
-                f"{script.source}: the recorder itself failed; please report this:\n"
+                f"{example.source}: the recorder itself failed; please report this:\n"
                 f"{traceback.format_exc()}",
             )
 
-    def _execute(self, script: Script, place: Place) -> Outcome:
-        task = runner.Task(
-            gallery=script.gallery,
-            tutorial=script.name,
-            file=script.path.name,
-            code=script.path.read_bytes(),
-            source=script.source,
-            device_name=place.device_name,
-            timeout=self.options.timeout or needs.timeout_of(script),
-            commit=self.commit,
+    def _execute(self, example: Example, script: Script, place: Place) -> Outcome:
+        settings, name = self.plan.settings, self.plan.label(example)
+        run = Run(
+            gallery=example.gallery,
+            name=example.name,
+            source=example.source,
+            path=example.path,
+            pages=example.pages,
+            may_fail=example.may_fail,
+            keys=tuple(block.key for block in script.code),
+            where=self.plan.where,
+            top=self.top,
+            settings=settings,
+            kind=place.kind,
+            device=self.device,
+            timeout=self.options.timeout or needs.timeout_of(script, settings.limits["seconds"]),
             visible=place.gpu.visible if place.gpu else {},
         )
-        staging = Staging(workplace.new_staging(self.folder, script.name))
+        at = Staging(staging.new_staging(self.folder, f"{example.gallery}/{example.name}"))
         told = Told(
-            lambda event: self.progress.block(script.name, event),
-            lambda text: self.progress.note(script.name, text),
+            lambda event: self.progress.block(name, event),
+            lambda text: self.progress.note(name, text),
         )
+        location = self.location(example)
         started = time.monotonic()
         try:
-            staging.create()
-            made = self.engine.run(task, staging, self.stop, told)
-            recording.save(made, staging.recording, self.folder / script.gallery / script.name)
+            at.create()
+            result = self.engine.execute(run, at, self.stop, told)
+            if result.variant != settings.variant:
+                raise ScriptFailedError(
+                    Failure(
+                        f"was executed as {result.variant}, and these are recordings of "
+                        f"{settings.variant}",
+                        "Install the same versions where scripts are executed as here.",
+                    )
+                )
+            made = self._recording(run, script, result, at)
+            recording.save(made, at.recording, location.folder)
         finally:
-            workplace.remove(staging.folder)
+            staging.remove(at.folder)
         return Outcome(
-            script.name,
+            name,
             "recorded",
-            str(self.folder / script.gallery / script.name),
+            str(location.folder),
             seconds=time.monotonic() - started,
-            warnings=_warnings(made),
+            warnings=_warnings(made, example),
+        )
+
+    def _recording(self, run: Run, script: Script, result: Result, at: Staging) -> Recording:
+        """The recording of *result*: what it is of is said here, not by the script's process."""
+        return Recording(
+            schema=recording.SCHEMA,
+            gallery=run.gallery,
+            name=run.name,
+            title=script.title,
+            key=script.key,
+            variant=self.plan.settings.variant,
+            run=recording.RunFacts(
+                recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                seconds=result.seconds,
+                memory=result.memory,
+                peak_host_memory=result.peak_host_memory,
+                status="passed" if result.passed else "failed",
+                timed=self.timed,
+            ),
+            provenance=recording.with_origin(result.provenance, run.device, run.kind, self.commit),
+            blocks=result.blocks,
+            probes=result.probes,
+            backreferences=result.backreferences,
+            thumbnail=result.thumbnail,
+            files={
+                path.relative_to(at.recording).as_posix(): recording.digest(path)
+                for path in sorted(at.recording.rglob("*"))
+                if path.is_file()
+            },
         )
 
 
@@ -242,14 +302,16 @@ def explain(source: str, failure: Failure) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _warnings(made: Recording) -> tuple[str, ...]:
-    """What makes the timings of a recording doubtful."""
+def _warnings(made: Recording, example: Example) -> tuple[str, ...]:
+    """What makes a recording doubtful."""
     before, after = made.provenance.before, made.provenance.after
     found = []
     if others := max((s.other_processes or 0 for s in (before, after) if s), default=0):
         found.append(f"{others} other process{'es' * (others > 1)} used the GPU at the same time")
     if after and after.throttling:
         found.append(f"the GPU's clocks were held down: {', '.join(after.throttling)}")
+    if made.run.status == "failed":
+        found.append(f"it failed, as conf.py allows; {record_again(example.name)}")
     return tuple(found)
 
 
@@ -258,13 +320,6 @@ def _is_of(script: Script, folder: Path) -> bool:
         return recording.load(folder).key == script.key
     except RecordingError:
         return False
-
-
-def _last_seconds(folder: Path) -> float | None:
-    try:
-        return recording.load(folder).run.seconds
-    except RecordingError:
-        return None
 
 
 class _Signals:

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 _ESCAPE_SEQUENCE = re.compile(
@@ -32,13 +33,12 @@ def clean(output: bytes | str) -> str:
 
     Colours are dropped, a carriage return writes over its line, bytes that are not UTF-8 and
     control characters are written as ``\xNN``, what turns the direction of text as ``\u202e``,
-    tabs become spaces, and an object's address, which is another one each time, becomes
-    ``at 0x…``.
+    and tabs become spaces.
     """
     text = output.decode("utf-8", "backslashreplace") if isinstance(output, bytes) else output
     text = _ESCAPE_SEQUENCE.sub("", text).replace("\r\n", "\n")
     lines = [_visible(_overwrite(line).expandtabs()).rstrip() for line in text.split("\n")]
-    text = _ADDRESS.sub("at 0x…", "\n".join(lines)).rstrip("\n")
+    text = "\n".join(lines).rstrip("\n")
     return text + "\n" if text else ""
 
 
@@ -107,8 +107,21 @@ class Paths:
         return self._pattern.sub(lambda match: self._names[match.group()], text)
 
 
-def machine_paths() -> dict[Path, str]:
-    """Where this Python, its packages and its user live, and what to call that."""
+# --- filters, for gallery_filters in conf.py -----------------------------------------------------
+
+
+def mask_addresses(text: str) -> str:
+    """An object's address, which is another one each time, becomes ``at 0x…``."""
+    return _ADDRESS.sub("at 0x…", text)
+
+
+def name_paths(text: str) -> str:
+    """Where this Python, its packages and its user live becomes ``<packages>``, ``~`` and so on."""
+    return _machine_paths().name(text)
+
+
+@lru_cache(maxsize=1)
+def _machine_paths() -> Paths:
     library = Path(sysconfig.get_path("stdlib"))
     found = {
         Path(os.path.expanduser("~")): "~",
@@ -118,4 +131,4 @@ def machine_paths() -> dict[Path, str]:
     found |= {Path(p): "<packages>" for p in sys.path if os.path.isabs(p)}
     found |= {library: "<python>/lib", library / "lib-dynload": "<python>/lib/lib-dynload"}
     # /usr is the same everywhere, and a name for it would be a puzzle.
-    return {path: name for path, name in found.items() if len(path.parts) > 2 or name == "~"}
+    return Paths({path: name for path, name in found.items() if len(path.parts) > 2 or name == "~"})

@@ -1,4 +1,4 @@
-"""What a tutorial asks for in its own file: the time it may take, and the GPU that it needs.
+"""What a script asks for in its own file: the time it may take, and the GPU that it needs.
 
 In sphinx-gallery's comment style, so that sphinx-gallery leaves the lines out of the page::
 
@@ -9,27 +9,41 @@ In sphinx-gallery's comment style, so that sphinx-gallery leaves the lines out o
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
-from gallery_recorder.run.provenance import Gpu
 from gallery_recorder.source.script import Script, ScriptError
-
-DEFAULT_TIMEOUT = 600.0  # seconds
 
 _NEED = re.compile(
     r"compute_capability\s*>=\s*(?P<capability>\d+\.\d+)|memory\s*>=\s*(?P<memory>\d+)\s*GB"
 )
 
 
-def timeout_of(script: Script) -> float:
-    """The seconds that *script* may take, as it says itself or by default.
+class HasFacts(Protocol):
+    """A GPU, as far as needs go; *memory* in bytes."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def memory(self) -> int:
+        """Its bytes."""
+
+    @property
+    def compute_capability(self) -> str | None:
+        """Such as ``9.0``; None where it has none."""
+
+
+def timeout_of(script: Script, default: float) -> float:
+    """The seconds that *script* may take, as it says itself or else *default*.
 
     Raises:
         ScriptError: it says something that is no time.
     """
-    value = script.settings.get("timeout", DEFAULT_TIMEOUT)
+    value = script.settings.get("timeout", default)
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise ScriptError(
-            f"{script.path}: sphinx_gallery_timeout = {value!r} is no time. Write the seconds: "
+            f"{script.source}: sphinx_gallery_timeout = {value!r} is no time. Write the seconds: "
             "# sphinx_gallery_timeout = 120"
         )
     return float(value)
@@ -46,14 +60,14 @@ def needs_of(script: Script) -> list[str]:
     for need in found:
         if not _NEED.fullmatch(need):
             raise ScriptError(
-                f"{script.path}: sphinx_gallery_needs = {said!r} cannot be understood at {need!r}. "
-                "Write for example: # sphinx_gallery_needs = "
+                f"{script.source}: sphinx_gallery_needs = {said!r} cannot be understood at "
+                f"{need!r}. Write for example: # sphinx_gallery_needs = "
                 '"compute_capability>=9.0, memory>=40GB"'
             )
     return found
 
 
-def unmet_need(script: Script, gpu: Gpu | None) -> str | None:
+def unmet_need(script: Script, gpu: HasFacts | None) -> str | None:
     """What *script* needs and *gpu* does not have; None where it can be executed there.
 
     Raises:
@@ -63,6 +77,7 @@ def unmet_need(script: Script, gpu: Gpu | None) -> str | None:
         if gpu is None:
             return f"a GPU with {need}"
         match = _NEED.fullmatch(need)
+        assert match is not None
         if (least := match["capability"]) and not _at_least(gpu.compute_capability, least):
             return f"{need}, and {gpu.name} has {gpu.compute_capability or 'none'}"
         if (least := match["memory"]) and gpu.memory < int(least) * 10**9:

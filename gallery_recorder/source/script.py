@@ -1,4 +1,4 @@
-"""A tutorial's file: its blocks, its title, its settings, and the key of its code.
+"""A script's file: its blocks, its title, its settings, and the key of its code.
 
 The blocks are those of sphinx-gallery's own splitter, so what is recorded lines up with what
 is rendered. The *key* decides whether a recording still belongs to a script. It is computed from
@@ -11,63 +11,43 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sphinx_gallery import py_source_parser
-from sphinx_gallery.gen_rst import extract_intro_and_title
-from sphinx_gallery.py_source_parser import Block
+from sphinx.errors import ExtensionError
 
-#: Files in a gallery's folder that are no tutorials, as for sphinx-gallery's ``ignore_pattern``.
-NOT_A_TUTORIAL = re.compile(r"(^|/)(_|conftest\.py$)")
-
-#: Where the galleries of the project are: tutorials, and chapters of the guide that execute code.
-TUTORIALS = Path("tutorials")
-CHAPTERS = Path("guide")
-
-#: A line of text that is underlined, with nothing before it but comments and labels.
-_HEADING = re.compile(r"\A\s*(?:\.\. .*\n\s*)*(?:([^\w\s])\1*\n)?\s*\S.*\n([^\w\s])\2*\s*$", re.M)
+from gallery_recorder import seam
+from gallery_recorder.seam import Block
 
 
 class ScriptError(Exception):
-    """A file that cannot be a tutorial; says what is wrong, where, and what to do."""
+    """A file that cannot be recorded; says what is wrong, where, and what to do."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """One tutorial, split into blocks.
+    """One script, split into blocks.
 
     Attributes:
         path: the file.
-        root: the gallery's folder.
+        source: the path that messages give.
         blocks: sphinx-gallery's blocks, text and code, in order.
         settings: what its ``# sphinx_gallery_<name> = <value>`` comments say.
         title: its first heading, without markup.
+        broken: where it is not valid Python, and why; None where it is.
+        gallery, name: what it is recorded under, where it was loaded as an example.
     """
 
     path: Path
-    root: Path
+    source: str
     blocks: tuple[Block, ...]
     settings: dict[str, Any]
     title: str
-
-    @property
-    def name(self) -> str:
-        """The name it is recorded under, as of :class:`ScriptFile`."""
-        return ScriptFile(self.root, self.path).name
-
-    @property
-    def gallery(self) -> str:
-        """The gallery it is recorded under, as of :class:`ScriptFile`."""
-        return ScriptFile(self.root, self.path).gallery
-
-    @property
-    def source(self) -> str:
-        """The path that messages give, as of :class:`ScriptFile`."""
-        return ScriptFile(self.root, self.path).source
+    broken: str | None = None
+    gallery: str = ""
+    name: str = ""
 
     @cached_property
     def code(self) -> tuple[CodeBlock, ...]:
@@ -75,12 +55,17 @@ class Script:
         keep_docstrings = any(_reads_docstrings(b.content) for b in self.blocks if b.type == "code")
         found = []
         for index, block in enumerate(self.blocks):
-            if block.type == "code":
+            if block.type != "code":
+                continue
+            try:
                 tree = ast.parse(block.content)
-                if tree.body:
-                    line = block.lineno + tree.body[0].lineno - 1
-                    key = _digest(_canonical(tree, keep_docstrings))
-                    found.append(CodeBlock(index, block, line, key))
+            except SyntaxError:
+                found.append(CodeBlock(index, block, block.lineno, _digest(block.content)))
+                continue
+            if tree.body:
+                line = block.lineno + tree.body[0].lineno - 1
+                key = _digest(_canonical(tree, keep_docstrings))
+                found.append(CodeBlock(index, block, line, key))
         return tuple(found)
 
     @cached_property
@@ -99,151 +84,63 @@ class CodeBlock:
     key: str
 
 
-def load_script(path: Path, root: Path) -> Script:
-    """Read and split the tutorial at *path*, in the gallery at *root*.
+def load_script(path: Path, source: str | None = None) -> Script:
+    """Read and split the script at *path*; *source* is what messages call it.
 
     Raises:
-        ScriptError: it cannot be read, is not valid Python, or lacks a title or code.
+        ScriptError: it cannot be read, or has no docstring, and so no title.
     """
+    source = source or str(path)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ScriptError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise ScriptError(f"{source}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
-        raise ScriptError(f"{path}: is not UTF-8 ({error}). Save the file as UTF-8.") from error
+        raise ScriptError(f"{source}: is not UTF-8 ({error}). Save the file as UTF-8.") from error
+    broken = None
     try:
         tree = ast.parse(text, filename=str(path))
-    except SyntaxError as error:
-        line = f"\n    {error.text.strip()}" if error.text else ""
-        raise ScriptError(
-            f"{path}:{error.lineno}: is not valid Python: {error.msg}.{line}\n"
-            "Correct the line; nothing was executed."
-        ) from error
-    if not ast.get_docstring(tree):
-        raise ScriptError(
-            f"{path}: has no title. Begin the file with a docstring whose first line is the title, "
-            "underlined with '='."
-        )
-    settings, blocks = py_source_parser.split_code_and_text_blocks(path)
-    if not _HEADING.search(blocks[0].content):
-        # sphinx-gallery would take the first sentence for the title, and the page had no heading
-        raise ScriptError(
-            f"{path}: has no title in its docstring. Its first line must be the title, underlined "
-            "with '='."
-        )
-    _, title = extract_intro_and_title(str(path), blocks[0].content)
+    except (SyntaxError, ValueError) as error:
+        broken = _what_is_broken(source, error)
+    else:
+        if not ast.get_docstring(tree):
+            raise ScriptError(
+                f"{source}: has no title. Begin the file with a docstring whose first line is the "
+                "title, underlined with '='."
+            )
+    try:
+        settings, blocks, _ = seam.split(path)
+        title = seam.title(path, blocks[0].content)
+    except ExtensionError as error:
+        raise ScriptError(f"{source}: {error}") from error
+    return Script(
+        path, source, tuple(blocks), settings, title, broken or _split_statement(source, blocks)
+    )
+
+
+def _what_is_broken(source: str, error: SyntaxError | ValueError) -> str:
+    if not isinstance(error, SyntaxError):
+        return f"{source}: is not valid Python: {error}. Nothing was executed."
+    line = f"\n    {error.text.strip()}" if error.text else ""
+    return (
+        f"{source}:{error.lineno}: is not valid Python: {error.msg}.{line}\n"
+        "Correct the line; nothing was executed."
+    )
+
+
+def _split_statement(source: str, blocks: list[Block]) -> str | None:
+    """Which text cell stands within a statement, if one does."""
     for block in blocks:
         if block.type == "code":
             try:
                 ast.parse(block.content)
             except SyntaxError as error:
-                raise ScriptError(
-                    f"{path}:{block.lineno + (error.lineno or 1) - 1}: a '# %%' text cell splits a "
-                    f"statement in two ({error.msg}). Text cells can only stand between top-level "
-                    "statements."
-                ) from error
-    script = Script(path, root, tuple(blocks), settings, title)
-    if not script.code:
-        raise ScriptError(f"{path}: has no code, so there is nothing to record. Add a code cell.")
-    return script
-
-
-def find_scripts(root: Path) -> list[Path]:
-    """All tutorial files of the gallery at *root*, in the order in which their pages appear.
-
-    As in sphinx-gallery: the files of the folder itself and of the folders directly below it
-    that have a ``GALLERY_HEADER.rst``, each sorted by file name.
-    """
-    folders = [root, *sorted(p.parent for p in root.glob("*/GALLERY_HEADER.rst"))]
-    return [
-        path
-        for folder in folders
-        for path in sorted(folder.glob("*.py"))
-        if not NOT_A_TUTORIAL.search(path.relative_to(root).as_posix())
-    ]
-
-
-@dataclass(frozen=True)
-class ScriptFile:
-    """A tutorial's file in the gallery at *root*, not read yet."""
-
-    root: Path
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """The name it is recorded under: its path below the gallery, without ``.py``."""
-        return self.path.relative_to(self.root).with_suffix("").as_posix()
-
-    @property
-    def gallery(self) -> str:
-        """The gallery it is recorded under: the name of its folder."""
-        return self.root.resolve().name
-
-    @property
-    def source(self) -> str:
-        """The path that messages give: the same on every machine."""
-        root = self.root.as_posix()
-        if self.root.is_absolute() or ".." in self.root.parts or root == ".":
-            root = self.root.resolve().name
-        return f"{root}/{self.name}.py"
-
-    def load(self) -> Script:
-        """Read and split it; raises what :func:`load_script` raises."""
-        return load_script(self.path, self.root)
-
-
-def project_galleries() -> tuple[Path, ...]:
-    """The galleries of the project in the working directory; ``tutorials``, if there is none."""
-    chapters = sorted(p.parent for p in CHAPTERS.glob("*/GALLERY_HEADER.rst"))
-    return (TUTORIALS, *(p for p in chapters if find_scripts(p)))
-
-
-def select_scripts(roots: Sequence[Path], names: Sequence[str]) -> list[ScriptFile]:
-    """The tutorials of the galleries *roots* that *names* mean; all where *names* is empty.
-
-    A name is a path below a gallery without ``.py``, a file name without ``.py``, or the number
-    that a file name begins with.
-
-    Raises:
-        ScriptError: a name means no tutorial, a gallery has none, or two tutorials of different
-            galleries have one name, and so would have one recording.
-    """
-    files: dict[str, ScriptFile] = {}
-    for root in {root.resolve(): root for root in roots}.values():  # each once
-        paths = find_scripts(root)
-        if not paths:
-            raise ScriptError(f"{root}: has no tutorials (NN-name.py files). Is --tutorials right?")
-        for file in (ScriptFile(root, path) for path in paths):
-            if file.name in files:
-                raise ScriptError(
-                    f"{file.path}: {files[file.name].path} has the same name, and recordings are "
-                    "kept by name. Rename one of them."
+                return (
+                    f"{source}:{block.lineno + (error.lineno or 1) - 1}: a '# %%' text cell splits "
+                    f"a statement in two ({error.msg}). Text cells can only stand between "
+                    "top-level statements."
                 )
-            files[file.name] = file
-    if not names:
-        return list(files.values())
-    chosen: set[str] = set()
-    for name in names:
-        wanted = name.removesuffix(".py").strip("/")
-        found = (
-            [wanted]
-            if wanted in files
-            else [n for n, file in files.items() if file.path.stem == wanted]
-            or [n for n in files if "/" not in n and _number(n) == wanted]
-        )
-        if not found:
-            raise ScriptError(
-                f"no tutorial is called {name!r}. The tutorials in "
-                f"{', '.join(map(str, roots))}: {', '.join(files)}."
-            )
-        chosen.update(found)
-    return [file for name, file in files.items() if name in chosen]
-
-
-def _number(name: str) -> str:
-    match = re.match(r"\d+", name)
-    return match.group() if match else ""
+    return None
 
 
 def _digest(text: str) -> str:

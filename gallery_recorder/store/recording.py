@@ -27,7 +27,7 @@ SCHEMA = 2
 
 FILE_NAME = "recording.json"
 
-# Until conf.py says these: the device that pages show first, and recordings without a GPU.
+# Until the pages ask conf.py: the device that they show first, and a probe of this site.
 REFERENCE_DEVICE = "nvidia-h200"
 INTERPRETER = "interpreter"
 SOFTWARE = "triton_site.probes.software"
@@ -230,6 +230,13 @@ def slug(device_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-") or "unknown"
 
 
+def with_origin(
+    made: Provenance, device: str, kind: Literal["gpu", "cpu"], commit: str | None
+) -> Provenance:
+    """The provenance *made*, of that device and that commit."""
+    return msgspec.structs.replace(made, device=device, kind=kind, commit=commit)
+
+
 def digest(path: Path) -> str:
     """The SHA-256 of a recording's file.
 
@@ -237,6 +244,16 @@ def digest(path: Path) -> str:
         ReadingError: it is missing, too large, or no plain file.
     """
     return hashlib.sha256(reading.read_file(path, MAX_READ)).hexdigest()
+
+
+def newer(variant: str, other: str) -> bool:
+    """Whether *variant* is of a later version than *other*: ``a-3.10`` than ``a-3.9``."""
+    return _order(variant) > _order(other)
+
+
+def _order(variant: str) -> list[tuple[int, int | str]]:
+    parts = re.findall(r"\d+|\D+", variant)
+    return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]
 
 
 def rst_of(block: Block, pages: str) -> str:

@@ -8,111 +8,115 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from gallery_recorder.run.recorder import GPU_RECORDINGS, INTERPRETER_RECORDINGS
-from gallery_recorder.source import needs
-from gallery_recorder.source.script import ScriptError, select_scripts
+from gallery_recorder.source import commands, needs
+from gallery_recorder.source.project import Project
+from gallery_recorder.source.script import ScriptError
 from gallery_recorder.store import recording
-from gallery_recorder.store.recording import REFERENCE_DEVICE, Recording, RecordingError
+from gallery_recorder.store.recording import Location, Recording, RecordingError
+
+State = Literal["current", "stale", "damaged", "missing", "unreadable", "orphan"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A tutorial on a device. ``text`` says what is wrong, where something is.
+    """A script on a device and variant. ``text`` says what is wrong, where something is.
 
-    *unreadable*: the tutorial itself is at fault; *orphan*: there is no such tutorial. ``needs``
-    is what the tutorial needs of a GPU; its page is rendered without a recording as well.
+    *unreadable*: the script itself is at fault; *orphan*: there is no such script. ``needs``
+    is what the script needs of a GPU; its page is rendered without a recording as well.
+    ``aged``: there is a recording of a newer variant on the device.
     """
 
-    tutorial: str
-    device: str
-    state: Literal["current", "stale", "damaged", "missing", "unreadable", "orphan"]
+    name: str
+    place: str
+    state: State
     made: Recording | None = None
     text: str = ""
     needs: tuple[str, ...] = ()
+    aged: bool = False
 
 
-def rows(tutorials: Sequence[Path], recordings: Path | None = None) -> list[Row]:
-    """One row for each tutorial and device, the reference device included; then the orphans.
+def reference(project: Project) -> str | None:
+    """The device, or device and variant, that conf.py prefers, if it prefers one."""
+    return next(iter(project.settings.devices), None)
 
-    *tutorials* are the galleries.
 
-    Raises:
-        ScriptError: there are no tutorials.
-    """
-    roots = [recordings] if recordings else [GPU_RECORDINGS, INTERPRETER_RECORDINGS]
-    left: dict[Path, Path] = {}
-    for root in roots:
-        for folder in recording.all_recordings(root):
-            left[folder] = root
+def rows(project: Project, recordings: Path | None = None) -> list[Row]:
+    """One row for each script, device and variant, the preferred device included; then orphans."""
+    roots = [recordings] if recordings else project.settings.roots
+    preferred = reference(project)
+    left = [(root, folder) for root in roots for folder in recording.all_recordings(root)]
+    known: set[Path] = set()
     result = []
-    for file in select_scripts(tutorials, []):
-        name = file.name
-        folders = {}
-        for root in roots:
-            for location in recording.find(root, file.gallery, name):
-                folders[location.place] = location.folder
-                left.pop(location.folder, None)
-        if not any(place.split("/")[0] == REFERENCE_DEVICE for place in folders):
-            folders[REFERENCE_DEVICE] = roots[0] / REFERENCE_DEVICE / file.gallery / name
+    for example in project.recorded:
+        found = [at for root in roots for at in recording.find(root, example.gallery, example.name)]
+        known.update(at.folder for at in found)
+        name = project.label(example)
         try:
-            script = file.load()
+            script = example.load()
             needed = tuple(needs.needs_of(script))
         except ScriptError as error:
             result.append(Row(name, "-", "unreadable", text=str(error)))
             continue
-        result += [
-            replace(_row(name, device, folder, script.key), needs=needed)
-            for device, folder in folders.items()
-        ]
-    for folder, root in sorted(left.items()):
-        device, *name = folder.relative_to(root).parts
-        result.append(
-            Row("/".join(name), device, "orphan", text=f"{folder}: there is no such tutorial")
-        )
+        if not script.code:
+            continue
+        own = [replace(_row(name, at, script.key), needs=needed) for at in found]
+        own = [replace(row, aged=_is_aged(row, own)) for row in own]
+        if not own or (preferred and not any(_is_at(row, preferred) for row in own)):
+            own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
+        result += own
+    for root, folder in left:
+        if folder not in known:
+            device, *rest = folder.relative_to(root).parts
+            text = f"{folder}: no gallery has such a script"
+            result.append(Row("/".join(rest), device, "orphan", text=text))
     return result
 
 
-def lacking(rows: list[Row]) -> list[Row]:
-    """The rows for which the reference device lacks a current recording."""
-    return [
-        row
-        for row in rows
-        if row.state == "unreadable"
-        or (row.device.split("/")[0] == REFERENCE_DEVICE and row.state != "current")
-        if row.state != "orphan"
-    ]
+def lacking(rows: list[Row], preferred: str | None) -> list[Row]:
+    """The rows of scripts that have no current recording where conf.py prefers it.
+
+    Without a preference, those that have none at all.
+    """
+    good = {row.name for row in rows if row.state == "current" and _is_at(row, preferred)}
+    found: dict[str, Row] = {}
+    for row in rows:
+        if row.state != "orphan" and row.name not in good and _is_at(row, preferred):
+            found.setdefault(row.name, row)
+        if row.state == "unreadable":
+            found[row.name] = row
+    return list(found.values())
 
 
-def what_is_lacking(lacking: list[Row]) -> str:
-    """The tutorials in *lacking*, and the command that records them."""
-    names = [row.tutorial for row in lacking]
+def what_is_lacking(lacking: list[Row], preferred: str | None, options: Sequence[str]) -> str:
+    """The scripts in *lacking*, and the command that records them."""
+    names = [row.name for row in lacking]
+    where = f" on {preferred}" if preferred else ""
     return (
-        f"{len(names)} of the tutorials lack a current recording on {REFERENCE_DEVICE}:\n"
-        + "".join(f"  {row.tutorial}: {row.state}\n" for row in lacking)
-        + "Record them on that GPU, then commit the recordings:\n"
-        f"  python -m gallery_recorder record --device cuda {' '.join(names)}"
+        f"{len(names)} of the scripts lack a current recording{where}:\n"
+        + "".join(f"  {row.name}: {row.state}\n" for row in lacking)
+        + f"Record them{' on that device' if preferred else ''}, then keep the recordings:\n  "
+        + commands.record(names, *options)
     )
 
 
 def recorded_nowhere(rows: list[Row]) -> list[str]:
-    """The tutorials that have no current recording on any device, and so no page.
+    """The scripts that have no current recording on any device.
 
     Those that need a particular GPU have a page that says so, if no recording is damaged.
     """
     names = {
-        row.tutorial: None
+        row.name: None
         for row in rows
         if row.state != "orphan" and (row.state == "damaged" or not row.needs)
     }
-    return [n for n in names if not any(r.tutorial == n and r.state == "current" for r in rows)]
+    return [n for n in names if not any(r.name == n and r.state == "current" for r in rows)]
 
 
-def what_is_recorded_nowhere(names: list[str]) -> str:
-    """The tutorials *names*, and the command that records them where it is run."""
+def what_is_recorded_nowhere(names: list[str], options: Sequence[str]) -> str:
+    """The scripts *names*, and the command that records them where it is run."""
     return (
         f"no recording belongs to the code of: {', '.join(names)}.\n"
-        "Record what is missing, on a GPU or else in Triton's interpreter:\n"
-        "  python -m gallery_recorder record --missing"
+        f"Record what is missing:\n  {commands.record([], '--missing', *options)}"
     )
 
 
@@ -124,45 +128,39 @@ def show(rows: list[Row]) -> None:
     # A pipe has no width: nothing is cut off or folded there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("tutorial", "device", "state", "recorded", "GPU", "triton", "torch"):
+    for column in ("script", "device", "state", "recorded"):
         table.add_column(column, no_wrap=True)
     table.add_column("seconds", justify="right")
-    table.add_column("peak GPU memory", justify="right")
     colours = {"current": "green", "stale": "yellow", "missing": "yellow"}
     for row in rows:
-        tutorial, device, *cells = _cells(row)
-        state = f"[{colours.get(row.state, 'red')}]{row.state}[/]"
-        table.add_row(tutorial, device, state, *cells)
+        state = f"[{colours.get(row.state, 'red')}]{row.state}[/]{' (aged)' if row.aged else ''}"
+        date = row.made.run.recorded.removesuffix("Z").replace("T", " ") if row.made else "-"
+        seconds = f"{row.made.run.seconds:.1f}" if row.made else "-"
+        table.add_row(row.name, row.place, state, date, seconds)
     console.print(table)
     for row in rows:
         if row.text:
-            console.print(f"\n{row.tutorial} is {row.state}: {row.text}", markup=False)
+            console.print(f"\n{row.name} is {row.state}: {row.text}", markup=False)
 
 
-def _row(name: str, device: str, folder: Path, key: str) -> Row:
-    if not (folder / recording.FILE_NAME).exists():
-        return Row(name, device, "missing")
+def _is_at(row: Row, preferred: str | None) -> bool:
+    return not preferred or row.place == preferred or row.place.startswith(f"{preferred}/")
+
+
+def _is_aged(row: Row, others: list[Row]) -> bool:
+    """Whether another row of the same device is current and of a newer variant."""
+    device, _, variant = row.place.partition("/")
+    return any(
+        other.place.partition("/")[0] == device
+        and other.state == "current"
+        and recording.newer(other.place.partition("/")[2], variant)
+        for other in others
+    )
+
+
+def _row(name: str, at: Location, key: str) -> Row:
     try:
-        made = recording.load(folder)
+        made = at.load()
     except RecordingError as error:
-        return Row(name, device, "damaged", text=str(error))
-    return Row(name, device, "current" if made.key == key else "stale", made)
-
-
-def _cells(row: Row) -> list[str]:
-    made = row.made
-    if made is None:
-        return [row.tutorial, row.device, *["-"] * 6]
-    where, took = made.provenance, made.run
-    software = made.probe(recording.SOFTWARE)
-    memory = software.get("peak_gpu_memory")
-    return [
-        row.tutorial,
-        row.device,
-        took.recorded.removesuffix("Z").replace("T", " "),
-        where.device if made.timed else "-",
-        software.get("triton", "-"),
-        software.get("torch", "-"),
-        f"{took.seconds:.1f}",
-        "-" if memory is None else f"{memory / 2**20:,.0f} MiB",
-    ]
+        return Row(name, at.place, "damaged", text=str(error))
+    return Row(name, at.place, "current" if made.key == key else "stale", made)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from room import Room
 
-from gallery_recorder.store import compare, recording
+from gallery_recorder.store import benchmarks, compare, recording
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
 
@@ -126,7 +126,7 @@ def test_another_gpu_is_compared_but_nothing_is_lost(room):
 def test_a_benchmark_that_cannot_be_read(room, text, message):
     before = put(room, "01-a", text, version="a")
     after = put(room, "01-a", text, version="b")
-    with pytest.raises(compare.CompareError, match=message):
+    with pytest.raises(benchmarks.BenchmarkError, match=message):
         compare.compare(before, after)
 
 
@@ -137,9 +137,9 @@ def test_nothing_to_compare(room):
     )
     put(room, "01-a", HEAD, version="old")
     put(room, "02-b", HEAD, version="new")
-    with pytest.raises(compare.CompareError, match="no recording of the same tutorial"):
+    with pytest.raises(benchmarks.BenchmarkError, match="no recording of the same script"):
         compare.compare(room.folder / "old", room.folder / "new")
-    with pytest.raises(compare.CompareError, match="there is no such"):
+    with pytest.raises(benchmarks.BenchmarkError, match="there is no such"):
         compare.compare(room.folder / "none", room.folder / "new")
     text, lost = compare.compare(room.folder / "old", room.folder / "old")
     assert text.endswith("\n\nWithout a benchmark in common: 01-a.")
@@ -180,7 +180,7 @@ def test_a_table_that_is_no_benchmark_is_told_with_its_file_and_line(tmp_path, k
     text, words = NO_BENCHMARKS[kind]
     path = tmp_path / "speed.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(compare.CompareError, match=words) as error:
+    with pytest.raises(benchmarks.BenchmarkError, match=words) as error:
         compare.read(path)
     assert str(error.value).startswith(f"{path}:")
 

@@ -1,10 +1,10 @@
-"""Execute tutorials on the nodes of a Ray cluster, each in a fresh worker with a GPU of its own.
+"""Execute scripts on the nodes of a Ray cluster, each in a fresh worker with a GPU of its own.
 
-What a node needs is installed there, Ray included; this package travels with the tasks, and so do
-the tutorials. A recording comes back through Ray's object store, so nodes share no disk.
+What a node needs is installed there, Ray included; this package travels with the tasks, and so does
+the project. A recording comes back through Ray's object store, so nodes share no disk.
 
-Ray repeats nothing by itself here: it cannot tell a tutorial that takes all memory from a node
-that was lost. A tutorial whose worker or node is lost is begun again on what is left of the
+Ray repeats nothing by itself here: it cannot tell a script that takes all memory from a node
+that was lost. A script whose worker or node is lost is begun again on what is left of the
 cluster, a few times; one that fails is not.
 """
 
@@ -18,31 +18,31 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from gallery_recorder.run import provenance, runner, workplace
-from gallery_recorder.run.engines import Place, Told
-from gallery_recorder.run.job import Failure, Staging
-from gallery_recorder.run.provenance import DeviceError, Gpu
+from gallery_recorder.run import gpus, parcel, process, staging
+from gallery_recorder.run.gpus import DeviceError, Gpu
+from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.places import Place, Told, lease
+from gallery_recorder.run.staging import Staging
+from gallery_recorder.source.project import decode, encode
 from gallery_recorder.store.lock import locked
-from gallery_recorder.store.recording import Recording
 
-_ATTEMPTS = 3  # to execute one tutorial; a node that is lost each time has another reason
+_ATTEMPTS = 3  # to execute one script; a node that is lost each time has another reason
 _POLL = 0.2
-_PATIENCE = 20.0  # seconds that a worker has to end its tutorial when it is asked to
+_PATIENCE = 20.0  # seconds that a worker has to end its script when it is asked to
 
 _TYPE = "accelerator_type:"  # how Ray calls the GPU models that a node has
 
 
 class Made(msgspec.Struct, frozen=True, tag="made"):
-    """What a worker sends back: the recording and the content of its files, by name."""
+    """What a worker sends back: the result and the content of its files, by name."""
 
-    recording: Recording
+    result: Result
     files: dict[str, bytes]
 
 
@@ -61,7 +61,7 @@ def connected(address: str | None) -> Iterator[None]:
     except ImportError as error:
         raise DeviceError(
             "--engine ray needs Ray, which is not installed here. Install it with:\n"
-            "  python -m pip install --group cluster --constraint requirements.txt"
+            "  pip install 'gallery-recorder[ray]'"
         ) from error
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
     package = Path(__file__).parents[1]
@@ -104,23 +104,24 @@ class RayEngine:
         """
         import ray
 
-        gpus = _gpus(ray.nodes(), accelerator) if device != "cpu" else 0
-        if not gpus and (device == "cuda" or accelerator):
+        count = _gpus(ray.nodes(), accelerator) if device != "cpu" else 0
+        if not count and (device == "cuda" or accelerator):
             raise DeviceError(
                 f"no node of the cluster has a GPU{f' of type {accelerator}' * bool(accelerator)}, "
-                "and one is asked for. See what `ray status` lists; --device cpu records in "
-                "Triton's interpreter."
+                "and one is asked for. See what `ray status` lists; --device cpu records without."
             )
-        # A worker has one tutorial: what that did to its process or its GPU ends with it.
+        # A worker has one script: what that did to its process or its GPU ends with it.
         self._resources: dict[str, Any] = {"max_calls": 1, "max_retries": 0, "num_cpus": 1}
         gpu = None
-        if gpus:
+        if count:
             self._resources["num_gpus"] = 1
             if accelerator:
                 self._resources["accelerator_type"] = accelerator
             gpu = self._ask_for_gpu()
         # More jobs than GPUs wait in Ray, where a cluster that grows by itself can see them.
-        self.places = [Place(n, gpu) for n in range(jobs or gpus or _cores(ray.nodes()) or 1)]
+        self.places = [Place(n, gpu) for n in range(jobs or count or _cores(ray.nodes()) or 1)]
+        self._packing = threading.Lock()
+        self._parcel: Any = None
 
     def lease(
         self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
@@ -128,26 +129,27 @@ class RayEngine:
         """Nothing to hold here: Ray leases a GPU to one task at a time."""
         return nullcontext(True)
 
-    def run(
-        self, task: runner.Task, staging: Staging, stop: threading.Event, told: Told
-    ) -> Recording:
-        """Execute *task* on a node, and again on another where that one is lost."""
+    def execute(self, run: Run, at: Staging, stop: threading.Event, told: Told) -> Result:
+        """Execute *run* on a node, and again on another where that one is lost."""
         import ray
         from ray import exceptions
 
+        with self._packing:
+            if self._parcel is None:
+                self._parcel = ray.put(parcel.pack(run))
         lost = (
             exceptions.WorkerCrashedError,
             exceptions.NodeDiedError,
             exceptions.ObjectLostError,
         )
-        execute = ray.remote(**self._resources)(execute_on_node)
+        remote = ray.remote(**self._resources)(execute_on_node)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                answer = _wait_for(execute.remote(task), stop)
-                break
+                answer = _wait_for(remote.remote(encode(run), self._parcel), stop)
+                return _unpack(answer, at)
             except lost as error:
                 if attempt == _ATTEMPTS:
-                    raise runner.TutorialError(
+                    raise ScriptFailedError(
                         Failure(
                             f"lost its worker or its node {_ATTEMPTS} times",
                             "See what Ray's logs on the nodes say, in /tmp/ray/session_latest/logs",
@@ -156,28 +158,22 @@ class RayEngine:
                     ) from error
                 told.note(f"its worker or node was lost; begins again ({_first_line(error)})")
             except exceptions.OutOfMemoryError as error:
-                raise runner.TutorialError(
+                raise ScriptFailedError(
                     Failure(
                         "was ended by Ray: its node ran out of memory",
                         "Use smaller sizes, or nodes with more memory.",
                     )
                 ) from error
             except exceptions.RayError as error:
-                raise runner.TutorialError(
+                raise ScriptFailedError(
                     Failure(
                         f"could not be executed on the cluster: {_first_line(error)}",
-                        "Every node needs Python, Ray and the packages of the group `record` in "
-                        "pyproject.toml, in the versions that this machine has.",
+                        "Every node needs Python, Ray, what gallery-recorder needs and what the "
+                        "scripts need, in the versions that this machine has.",
                         detail=str(error),
                     )
                 ) from error
-        match _ANSWERS.decode(answer):
-            case Failure() as failure:
-                raise runner.TutorialError(failure)
-            case Made() as made:
-                for name, content in made.files.items():
-                    (staging.recording / name).write_bytes(content)
-                return made.recording
+        raise AssertionError("the last attempt returns or raises")
 
     def _ask_for_gpu(self) -> Gpu:
         """What a GPU of the cluster is; waits until one is free."""
@@ -188,9 +184,29 @@ class RayEngine:
         except ray.exceptions.RayError as error:
             raise DeviceError(
                 f"a node of the cluster could not tell which GPU it has: {_first_line(error)}\n"
-                "Every node needs the packages of the group `record` in pyproject.toml.\n"
+                "Every node needs what gallery-recorder[gpu] needs.\n"
                 f"{error}"
             ) from error
+
+
+def _unpack(answer: bytes, at: Staging) -> Result:
+    match _ANSWERS.decode(answer):
+        case Failure() as failure:
+            raise ScriptFailedError(failure)
+        case Made() as made:
+            for name, content in made.files.items():
+                target = at.recording / name
+                if not target.resolve().is_relative_to(at.recording.resolve()):
+                    raise ScriptFailedError(
+                        Failure(
+                            f"a node sent a file called {name!r}",
+                            "Look at that node: no recording has such a file.",
+                        )
+                    )
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            return made.result
+    raise AssertionError("there are two kinds of answers")
 
 
 def _gpus(nodes: list[dict[str, Any]], accelerator: str | None) -> int:
@@ -222,11 +238,11 @@ def _wait_for(answer: Any, stop: threading.Event) -> bytes:
 
     while not ray.wait([answer], timeout=_POLL)[0]:
         if stop.is_set():
-            # Asked politely, the worker ends its tutorial and removes what that left.
+            # Asked politely, the worker ends its script and removes what that left.
             ray.cancel(answer)
             if not ray.wait([answer], timeout=_PATIENCE)[0]:
                 ray.cancel(answer, force=True)
-            raise runner.StoppedError
+            raise StoppedError
     return ray.get(answer)
 
 
@@ -237,38 +253,45 @@ def _first_line(error: BaseException) -> str:
 # --- on a node ----------------------------------------------------------------------------------
 
 
-def execute_on_node(task: runner.Task) -> bytes:
-    """Execute *task* on the node that this is called on; return what it made or why it failed."""
-    gpu = None if task.interpreted else provenance.leased_gpu()
-    if gpu is not None and gpu.name != task.device_name:
+def execute_on_node(order: bytes, packed: bytes) -> bytes:
+    """Execute the run *order* on this node; return what it made or why it failed."""
+    run = decode(order, Run)
+    gpu = gpus.leased_gpu() if run.kind == "gpu" else None
+    if gpu is not None and gpu.name != run.device:
         return _encode(
             Failure(
-                f"was given a {gpu.name}, and these are recordings of a {task.device_name}",
+                f"was given a {gpu.name}, and these are recordings of a {run.device}",
                 "Ask for one type of GPU with --accelerator TYPE.",
             )
         )
-    if not task.interpreted:
-        # Ray allows one thread a core that it leased, and numbers GPUs by their bus; a tutorial
+    if run.kind == "gpu":
+        # Ray allows one thread a core that it leased, and numbers GPUs by their bus; a script
         # shall find what it finds where no Ray is.
         os.environ.pop("OMP_NUM_THREADS", None)
-        task = replace(task, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     folder = Path(tempfile.gettempdir()) / f"gallery-recorder-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    workplace.remove_leftovers(folder)
-    # Other recorders on the cluster may execute the tutorial here too, for another folder.
-    name = f"{task.tutorial}-{secrets.token_hex(4)}"
+    staging.remove_leftovers(folder, process.end_processes_of)
+    # Other recorders on the cluster may execute the script here too, for another folder.
+    name = f"{run.gallery}/{run.name}-{secrets.token_hex(4)}"
     never = threading.Event()
     with (
-        locked(workplace.lock_path(folder, name), never, lambda _: None),
-        workplace.lease(gpu, never, lambda _: None),
+        locked(staging.lock_path(folder, name), never, lambda _: None),
+        lease(gpu, never, lambda _: None),
+        tempfile.TemporaryDirectory(dir=folder) as unpacked,
     ):
-        staging = Staging(workplace.new_staging(folder, name))
+        at = Staging(staging.new_staging(folder, name))
         try:
-            staging.create()
-            made = runner.run(task, staging, never)
-            files = {path.name: path.read_bytes() for path in staging.recording.iterdir()}
-            return _encode(Made(made, files))
-        except runner.TutorialError as error:
+            run = parcel.unpack(packed, run, Path(unpacked))
+            at.create()
+            result = process.execute(run, at, never)
+            files = {
+                path.relative_to(at.recording).as_posix(): path.read_bytes()
+                for path in at.recording.rglob("*")
+                if path.is_file()
+            }
+            return _encode(Made(result, files))
+        except ScriptFailedError as error:
             return _encode(error.failure)
         except OSError as error:
             return _encode(
@@ -278,7 +301,7 @@ def execute_on_node(task: runner.Task) -> bytes:
                 )
             )
         finally:
-            workplace.remove(staging.folder)
+            staging.remove(at.folder)
 
 
 def _encode(answer: Made | Failure) -> bytes:
@@ -287,4 +310,7 @@ def _encode(answer: Made | Failure) -> bytes:
 
 def _own_gpu() -> Gpu:
     """The GPU that this process was leased."""
-    return provenance.leased_gpu() or provenance.find_gpus()[0]
+    found = gpus.leased_gpu()
+    if found is None:
+        raise DeviceError("no driver tells of a GPU; is nvidia-ml-py or amdsmi installed?")
+    return found

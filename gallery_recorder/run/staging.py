@@ -1,0 +1,153 @@
+"""The folder of one run: what the script sees of its project, and what it leaves.
+
+The script is executed in a copy of its own folder. Above that folder is a tree of links to the
+project as it is, so paths such as ``../data`` lead where they lead in the source. What the script
+writes into its folder, it writes into the copy.
+
+Beside each staging folder is a lock. The lock of a recorder that was killed is free, so the next
+one knows what was left behind, and removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from gallery_recorder.store.lock import try_lock, unlock
+
+_SKIPPED = frozenset({".git", "__pycache__"})
+_LARGE = 16_000_000  # bytes: such a file is linked, not copied
+_MANY = 2_000  # files of sub-folders: more are linked
+
+
+class Staging:
+    """The folder of one run, and what lies in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tree = folder / "tree"  # the project, as the script sees it
+        self.docs = folder / "docs"  # what sphinx-gallery and its scrapers write
+        self.tmp = folder / "tmp"
+        self.scratch = folder / "scratch"  # what Sphinx writes while it reads conf.py
+        self.recording = folder / "recording"
+        self.order = folder / "order.json"
+        self.result = folder / "result.json"
+        self.stdout = folder / "stdout"
+        self.stderr = folder / "stderr"
+        self.stack = folder / "stack"  # where each thread was, when the process crashed or hung
+
+    def create(self) -> None:
+        """Make the folder and the empty folders in it."""
+        for path in (self.folder, self.tree, self.docs, self.tmp, self.scratch, self.recording):
+            path.mkdir(mode=0o755)
+
+    def strangers(self) -> list[str]:
+        """What lies in the folder and was not put there by the recorder."""
+        expected = {path.name for path in vars(self).values()}
+        return sorted(p.name for p in self.folder.iterdir() if p.name not in expected)
+
+    def copied(self, script: Path, top: Path) -> Path:
+        """Where :meth:`overlay` puts *script*."""
+        return self.tree / top.name / script.relative_to(top)
+
+    def overlay(self, script: Path, top: Path) -> Path:
+        """Copy the folder of *script*, in the project at *top*, and return the copied script."""
+        place = self.tree / top.name
+        place.mkdir(parents=True)
+        source = top
+        for part in script.parent.relative_to(top).parts:
+            _link_all(source, place, besides=part)
+            source, place = source / part, place / part
+            place.mkdir()
+        _copy(source, place, script)
+        return place / script.name
+
+
+def _link_all(source: Path, place: Path, besides: str) -> None:
+    for entry in os.scandir(source):
+        if entry.name != besides and entry.name not in _SKIPPED:
+            os.symlink(entry.path, place / entry.name)
+
+
+def _copy(source: Path, place: Path, script: Path) -> None:
+    """Copy the folder *source*; other scripts in it, large files and many files are linked."""
+    count = 0
+
+    def copy_folder(folder: Path, target: Path) -> None:
+        nonlocal count
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if entry.name in _SKIPPED:
+                continue
+            goal = target / entry.name
+            if entry.is_symlink():
+                os.symlink(os.path.realpath(entry.path), goal)
+            elif entry.is_dir():
+                if count > _MANY:
+                    os.symlink(entry.path, goal)
+                else:
+                    goal.mkdir()
+                    copy_folder(Path(entry.path), goal)
+            elif stat.S_ISREG(entry.stat().st_mode):
+                count += 1
+                own = entry.path == str(script)
+                sibling = entry.name.endswith(script.suffix) and not own
+                if not own and (sibling or count > _MANY or entry.stat().st_size > _LARGE):
+                    os.symlink(entry.path, goal)
+                else:
+                    shutil.copyfile(entry.path, goal)
+                    shutil.copymode(entry.path, goal)
+
+    copy_folder(source, place)
+
+
+# --- beside the recordings ------------------------------------------------------------------------
+
+
+def lock_path(folder: Path, name: str) -> Path:
+    """The lock of the script *name* in *folder*."""
+    return folder / f".lock-{_flat(name)}"
+
+
+def new_staging(folder: Path, name: str) -> Path:
+    """A path for a run of the script *name*, in *folder*, that nobody else has."""
+    return folder.resolve() / f".staging-{_flat(name)}-{secrets.token_hex(4)}"
+
+
+def _flat(name: str) -> str:
+    return name.replace("/", "--")
+
+
+def remove_leftovers(folder: Path, end_processes_of: Callable[[Path], None]) -> None:
+    """Remove what recorders left that were killed; where the lock is free, its holder is gone."""
+    stagings: dict[str, list[Path]] = {
+        path.name.removeprefix(".lock-"): [] for path in folder.glob(".lock-*")
+    }
+    for path in folder.glob(".staging-*"):
+        name = path.name.removeprefix(".staging-").rpartition("-")[0]
+        stagings.setdefault(name, []).append(path)
+    for name, paths in stagings.items():
+        lock = folder / f".lock-{name}"
+        descriptor = try_lock(lock)
+        if descriptor is not None:
+            try:
+                for path in paths:
+                    end_processes_of(path.resolve())
+                    remove(path)
+            finally:
+                unlock(lock, descriptor)
+
+
+def remove(folder: Path) -> None:
+    """Remove *folder*, also where the script made folders in it that cannot be entered."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        for parent, folders, _ in os.walk(folder):
+            for name in folders:
+                with contextlib.suppress(OSError):
+                    os.chmod(Path(parent, name), 0o700)
+        shutil.rmtree(folder)
