@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gallery_recorder import console
 from gallery_recorder.publish import publish
 from gallery_recorder.source import commands
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 done, 1 a script failed or a check did not hold, 2 wrong usage."""
+    console.make_lasting()
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)

@@ -23,6 +23,7 @@ from typing import Any
 
 from gallery_recorder import seam
 from gallery_recorder.run import gpus, provenance
+from gallery_recorder.run.confine import confine
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.files import Watched
 from gallery_recorder.run.guard import Guard, caches
@@ -55,7 +56,7 @@ def main() -> int:
     except BaseException as error:  # whatever it was, the parent shall know
         child.tell(child.failure(error))
         return 1
-    child.tell(Done())
+    child.tell(Done(*child.output.taken))
     return 0
 
 
@@ -97,7 +98,7 @@ class Child:
         self.probes: dict[str, Any] = {}
         apart = run.settings.stderr == "apart"
         self.output = Output(staging.stdout, staging.stderr, run.limit("output"), apart)
-        allowed = [path.parent, staging.docs, staging.tmp, *caches(), *run.settings.writable]
+        allowed = [path.parent, staging.docs, staging.tmp, *self._writable()]
         self.guard = Guard(allowed, self._refuse_writing)
         self.blocks: list[Block] = []
         self.throttling: set[str] = set()
@@ -126,8 +127,9 @@ class Child:
         on_gpu = self.run.kind == "gpu"
         facts = gpus.facts() if on_gpu else None
         before = gpus.state() if on_gpu else None
-        variables = provenance.variables(self.run.settings.variables)
+        variables = provenance.variables(self.run.settings.variables, self.run.visible)
         sys.stdin = NoInput()  # type: ignore[assignment]
+        confine([self.staging.folder, *self._writable(), Path("/dev"), Path("/proc")])
         self.guard.switch_on()
         _, seconds, script_vars, file_settings = seam.execute(
             self.script.path,
@@ -174,6 +176,15 @@ class Child:
             ),
             thumbnail=self._thumbnail,
         )
+
+    def _writable(self) -> list[Path]:
+        """The folders besides its own that the script may write to; they exist, if they can."""
+        found = [*caches(), *map(Path, self.run.settings.writable)]
+        for path in found:
+            if not path.suffix:  # what has one may be a file
+                with contextlib.suppress(OSError):
+                    path.mkdir(parents=True, exist_ok=True)
+        return found
 
     def tell(self, event: Event) -> None:
         """Send *event* to the parent; without a parent there is nothing to go on for."""

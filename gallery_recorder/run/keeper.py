@@ -27,6 +27,11 @@ from pathlib import Path
 
 _SUBREAPER = 36  # of prctl
 _POLL = 0.05
+#: Signals that do no more to this process than wake it.
+_HEARD = (
+    *(signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -80,8 +85,7 @@ def _be_woken() -> tuple[int, Callable[[], None]]:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
-    numbers = [getattr(signal, f"SIG{n}") for n in "CHLD INT TERM HUP QUIT USR1 USR2".split()]
-    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    before = {number: signal.signal(number, lambda *_: None) for number in _HEARD}
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def undo() -> None:

@@ -91,7 +91,13 @@ class BlockStarted(msgspec.Struct, frozen=True, tag="block"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """Everything is executed and written; only the end of the process is still to come."""
+    """Everything is executed and written; only the end of the process is still to come.
+
+    ``stdout`` and ``stderr`` are the bytes that the recording took of each.
+    """
+
+    stdout: int = 0
+    stderr: int = 0
 
 
 Event = BlockStarted | Failure | Done

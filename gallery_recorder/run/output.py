@@ -26,7 +26,8 @@ _NAMES = ("standard output", "standard error")
 class Output:
     """What reaches the descriptors 1 and 2, which are the files *stdout* and *stderr*.
 
-    *apart*: sphinx-gallery shows what reached descriptor 1; else what Python printed to either.
+    ``taken`` are the bytes of each that have been taken. *apart*: sphinx-gallery shows what reached
+    descriptor 1; else what Python printed to either.
     """
 
     def __init__(self, stdout: Path, stderr: Path, limit: int, apart: bool) -> None:
@@ -34,7 +35,7 @@ class Output:
         self._limit = limit
         self._apart = apart
         self._streams = [_Stream(number, limit) for number in (1, 2)]
-        self._taken = [0, 0]
+        self.taken = [0, 0]
         self._libc = ctypes.CDLL(None)
         self._joined = io.StringIO()
         Tee.catcher = self
@@ -70,7 +71,7 @@ class Output:
             text = self._read(number)
             if limited and len(text) > self._limit:
                 raise too_much(name, self._limit)
-            self._taken[number] += len(text)
+            self.taken[number] += len(text)
             found.append(text)
         return found
 
@@ -80,7 +81,7 @@ class Output:
                 stream.flush()  # type: ignore[union-attr]
         self._libc.fflush(None)
         with open(self._files[number], "rb") as file:
-            file.seek(self._taken[number])
+            file.seek(self.taken[number])
             return file.read(self._limit + 1)
 
 

@@ -1,8 +1,9 @@
 """Execute one script in a process of its own, and end that process whatever it does.
 
 The process gets its own session, no input, an environment made for it, and a pipe to tell how
-far it is. It is ended when its time is up; so is whatever it started. Nothing that it does can
-reach the recorder, another script or the recording that is there already.
+far it is. It is ended when its time is up; so is whatever it started, which a keeper between the
+two finds (see :mod:`~gallery_recorder.run.keeper`). What it tells is believed only as far as it
+fits the order that it was given.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
+from typing import NoReturn
 
 import msgspec
 
+from gallery_recorder.run import keeper
+from gallery_recorder.run.environment import inherited
 from gallery_recorder.run.gpus import VISIBLE_VARIABLES
 from gallery_recorder.run.messages import (
     MARK,
@@ -34,25 +39,19 @@ from gallery_recorder.run.messages import (
     StoppedError,
 )
 from gallery_recorder.run.staging import Staging
-from gallery_recorder.run.text import clean
+from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.source.project import decode, encode, python_path
 from gallery_recorder.source.settings import KINDS
+from gallery_recorder.store import reading
 
 _EVENTS = msgspec.json.Decoder(Event)  # made once, before several threads use it
 _START = 300.0  # seconds until the first block: a cold start is not the script's fault
 _GRACE = 5.0  # seconds that a process has to end after SIGTERM, before SIGKILL
 _FAREWELL = 10.0  # seconds that it has to end after its last block
 _POLL = 0.05
-
-#: Variables of the recorder's own environment that would change what a script does.
-_REMOVED = (
-    "PYTHONSTARTUP",
-    "PYTHONINSPECT",
-    "PYTHONWARNINGS",
-    "PYTHONOPTIMIZE",
-    "PYTHONDEVMODE",
-    "PYTHONPATH",
-)
+_MAX_RESULT = 256_000_000  # bytes of what the process says that it did
+_MAX_EVENT = 1_000_000  # bytes of one thing that it tells
+_MAX_SHOWN = 20_000  # bytes of what it printed when nobody collected it
 
 
 def execute(
@@ -60,37 +59,70 @@ def execute(
     staging: Staging,
     stop: threading.Event,
     listen: Callable[[BlockStarted], None] = lambda event: None,
+    forget: bool = False,
 ) -> Result:
     """Execute *run* in *staging*, an empty folder; return what it did.
 
-    ``staging.recording`` then holds the files of the recording. All processes have ended.
+    ``staging.recording`` then holds the files of the recording. All processes have ended. Where
+    this process is killed meanwhile, so are they, and *forget* has the folder removed as well.
 
     Raises:
         ScriptFailedError: there is no recording, and why.
         StoppedError: *stop* was set.
     """
     staging.overlay(run.path, run.top)
-    child = _Process(run, staging)
+    child = _Process(run, staging, forget)
     try:
         child.follow(stop, listen)
     finally:
         left = child.end_all()
     child.check(left)
-    result = decode(staging.result.read_bytes(), Result)
-    if tuple(block.key for block in result.blocks) != run.keys:
+    return _result(run, staging)
+
+
+def _result(run: Run, staging: Staging) -> Result:
+    """What the process says that it did, where that is what it was told to do.
+
+    Raises:
+        ScriptFailedError: it says something else.
+    """
+    try:
+        content = reading.read_file(staging.result, _MAX_RESULT)
+        result = decode(content, Result)
+        wrong = _wrong(run, result)
+    except (reading.ReadingError, ValueError, RecursionError) as error:
+        wrong = f"nothing that can be read ({error})"
+    if wrong:
         raise ScriptFailedError(
             Failure(
-                "told of other blocks than the script has",
-                "Record it again; if that happens again, the script changes its own recording.",
+                f"told of {wrong}",
+                "The script changed what its own process tells the recorder. A script prints, "
+                "draws and writes files; leave everything else as it is.",
             )
         )
     return result
 
 
+def _wrong(run: Run, result: Result) -> str:
+    """What in *result* does not fit the order *run*; nothing where all does."""
+    where = result.provenance
+    if (where.device, where.kind) != (run.device, run.kind):
+        return f"another device, {where.device}, than {run.device}"
+    if (where.gpu is not None) != (run.kind == "gpu"):
+        return "a GPU where there is none, or of none where there is one"
+    if len(result.blocks) != len(run.keys):
+        return f"{len(result.blocks)} blocks where the script has {len(run.keys)}"
+    if tuple(block.key for block in result.blocks) != run.keys:
+        return "other blocks than the script has"
+    if not run.may_fail and not (result.passed and all(block.passed for block in result.blocks)):
+        return "a failure that it did not report"
+    return ""
+
+
 class _Process:
     """The process that executes a script, as seen from outside."""
 
-    def __init__(self, run: Run, staging: Staging) -> None:
+    def __init__(self, run: Run, staging: Staging, forget: bool) -> None:
         self._run = run
         self._staging = staging
         self._at: BlockStarted | None = None
@@ -98,33 +130,48 @@ class _Process:
         self._done = False
         self._deadline = time.monotonic() + _START
         self._unread = b""
+        self._taken = (0, 0)
+        self._code: int | None = None
+        self._said = b""
+        self._pid = 0
+        # The keeper's: what it tells, and how to tell it that it is over.
+        status, its_status = os.pipe()
+        its_control, self._control = os.pipe()
+        self._status = status
+        os.set_blocking(status, False)
         self._events, writing = os.pipe()
+        given = (its_control, its_status, writing)
         try:
             staging.order.write_bytes(encode(run))
             with open(staging.stdout, "ab") as stdout, open(staging.stderr, "ab") as stderr:
-                self._process = subprocess.Popen(
+                self._keeper = subprocess.Popen(
                     # -P: a script that is called random.py must not be found by an import
                     [
-                        *(sys.executable, "-P", "-m", "gallery_recorder.run.child"),
-                        *(str(staging.folder), str(os.getpid()), str(writing)),
+                        *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
+                        *(str(its_control), str(its_status), str(_GRACE)),
+                        str(staging.folder) if forget else "-",
+                        *("gallery_recorder.run.child", str(staging.folder), "@keeper"),
+                        str(writing),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,
                     cwd=staging.tree / run.top.name,
                     env=_environment(run, staging),
-                    pass_fds=(writing,),
+                    pass_fds=given,
                     start_new_session=True,
                 )
         except BaseException:
-            os.close(self._events)
+            for descriptor in (self._events, self._status, self._control):
+                os.close(descriptor)
             raise
         finally:
-            os.close(writing)
+            for descriptor in given:
+                os.close(descriptor)
 
     def follow(self, stop: threading.Event, listen: Callable[[BlockStarted], None]) -> None:
         """Listen until the process has ended, or has to be ended."""
-        while self._process.poll() is None:
+        while not self._ended():
             if stop.is_set():
                 raise StoppedError
             if self._events_ready():
@@ -137,6 +184,19 @@ class _Process:
             self._take(listen)
             if self._unread == before:
                 break
+
+    def _ended(self) -> bool:
+        """Whether the process has ended, or its keeper, without which it cannot go on."""
+        with contextlib.suppress(BlockingIOError):
+            self._said += os.read(self._status, 4096)
+        lines = self._said.split(b"\n")
+        if len(lines) > 1:
+            self._pid = int(lines[0])
+        if len(lines) > 2:
+            self._code = int(lines[1])
+        if self._code is None and self._keeper.poll() is not None:
+            self._code = -signal.SIGKILL
+        return self._code is not None
 
     def _is_late(self) -> None:
         """Raise that the deadline has passed: of the start, of the script, or of its end."""
@@ -174,7 +234,7 @@ class _Process:
         """Raise what is wrong with how the process ended, or with the processes it *left*."""
         if self._failure is not None:
             raise ScriptFailedError(self._failure)
-        status = self._process.returncode
+        status = self._code
         if not self._done or status != 0:
             self._failed_here(*self._end(status), ask_where=status < 0)
         if left:
@@ -189,37 +249,50 @@ class _Process:
                 "Write to a plain file name, such as `results.csv`.",
                 line=False,
             )
+        self._check_last_output()
+
+    def _check_last_output(self) -> None:
+        """Raise where something was printed when nobody collected it any more."""
+        for path, taken in zip(
+            (self._staging.stdout, self._staging.stderr), self._taken, strict=True
+        ):
+            if path.stat().st_size <= taken:
+                continue
+            with open(path, "rb") as file:
+                file.seek(taken)
+                text = clean(file.read(_MAX_SHOWN)).strip()
+            if text:
+                self._failed_here(
+                    "printed after its last block, where no page shows it",
+                    "Wait for the threads and processes that print, and leave exit handlers out.",
+                    line=False,
+                    detail="It printed:\n" + indent(shorten(text, lines=12), "  "),
+                )
 
     def end_all(self) -> list[str]:
         """End the process and every process that it started; return what the latter were."""
-        own = self._process
-        running = own.poll() is None
-        mark = f"{MARK}={self._staging.folder}"
+        running = not self._ended()
         if not running:
             # Helpers that end with their parent take a moment to notice.
             patience = time.monotonic() + 1.0
-            while _marked(mark, own.pid) and time.monotonic() < patience:
+            while keeper.descendants(self._keeper.pid) and time.monotonic() < patience:
                 time.sleep(_POLL)
-        left = {pid: command for pid, command in _marked(mark, own.pid).items() if pid != own.pid}
-        for ending, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, 60.0)):
-            victims = set(_marked(mark, own.pid))
-            if own.poll() is None:
-                victims.add(own.pid)
-            if not victims:
-                break
-            for pid in victims:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, ending)
-            patience += time.monotonic()
-            while time.monotonic() < patience and (own.poll() is None or _marked(mark, own.pid)):
-                time.sleep(_POLL)
-        os.close(self._events)
-        if own.poll() is None:
+        left = keeper.descendants(self._keeper.pid)
+        with contextlib.suppress(OSError):
+            os.write(self._control, b"q")
+        try:
+            self._keeper.wait(_GRACE + 65.0)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
             self._failed_here(
                 "could not be ended, not even by SIGKILL: it waits for the system or the GPU",
-                f"See what process {own.pid} waits for; the machine may need a restart.",
+                f"See what process {self._pid} waits for; the machine may need a restart.",
             )
-        return [] if running else list(left.values())
+        finally:
+            for descriptor in (self._events, self._status, self._control):
+                os.close(descriptor)
+        end_processes_of(self._staging.folder)  # where the script killed its keeper
+        return [] if running else [clean(command).strip()[:100] for command in left.values()]
 
     def _events_ready(self) -> bool:
         return bool(select.select([self._events], [], [], _POLL)[0])
@@ -230,18 +303,33 @@ class _Process:
         if not read:
             time.sleep(_POLL)  # it closed the pipe; select would return at once from now on
         *lines, self._unread = (self._unread + read).split(b"\n")
+        if len(self._unread) > _MAX_EVENT:
+            self._confused()
         for line in lines:
-            match _EVENTS.decode(line):
+            try:
+                told = _EVENTS.decode(line)
+            except (ValueError, RecursionError):
+                self._confused()
+            match told:
                 case BlockStarted() as event:
+                    if event.of != len(self._run.keys) or not 0 < event.block <= event.of:
+                        self._confused()
                     if self._at is None:
                         self._deadline = time.monotonic() + self._run.timeout
                     self._at = event
                     listen(event)
                 case Failure() as failure:
                     self._failure = failure
-                case Done():
+                case Done() as done:
                     self._done = True
+                    self._taken = (done.stdout, done.stderr)
                     self._deadline = time.monotonic() + _FAREWELL
+
+    def _confused(self) -> NoReturn:
+        self._failed_here(
+            "wrote into the pipe through which its process tells how far it is",
+            "Write to no descriptor that the script did not open itself.",
+        )
 
     def _end(self, status: int) -> tuple[str, str]:
         """Say how the process ended, and what to do about it."""
@@ -253,7 +341,9 @@ class _Process:
                 f"ended its process (status {status}){after}",
                 "A script runs to its last block; leave os._exit and os.exec out.",
             )
-        name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+        name = (
+            signal.Signals(-status).name if -status in set(signal.Signals) else "a real-time signal"
+        )
         advice = {
             signal.SIGKILL: "Perhaps the machine ran out of memory: use smaller sizes, or see the "
             "system's log.",
@@ -266,11 +356,10 @@ class _Process:
         )
 
     def _failed_here(
-        self, cause: str, remedy: str, line: bool = True, ask_where: bool = False
-    ) -> None:
+        self, cause: str, remedy: str, line: bool = True, ask_where: bool = False, detail: str = ""
+    ) -> NoReturn:
         at = self._at
         where = at.line if at and line else None
-        detail = ""
         if ask_where:
             stack = self._stack()
             where = stack[0] if stack else where
@@ -280,7 +369,7 @@ class _Process:
             Failure(
                 cause=cause,
                 remedy=remedy,
-                detail=detail + self._last_words(),
+                detail=detail if detail.startswith("It printed") else detail + self._last_words(),
                 block=at.block if at else None,
                 of=at.of if at else None,
                 line=where,
@@ -294,11 +383,12 @@ class _Process:
 
     def _stack(self) -> list[int]:
         """The script's lines that were being executed, innermost first."""
-        if self._process.poll() is None:
-            os.kill(self._process.pid, signal.SIGUSR1)
+        if not self._ended() and self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGUSR1)
             time.sleep(0.2)  # faulthandler writes the stacks from the signal's handler
-        with contextlib.suppress(OSError):
-            text = self._staging.stack.read_text(errors="replace")
+        with contextlib.suppress(reading.ReadingError):
+            text = reading.read_file(self._staging.stack, _MAX_RESULT).decode(errors="replace")
             threads = re.split(r"\n(?=Thread |Current thread )", text)
             threads.sort(key=lambda thread: not thread.startswith("Current thread"))
             for thread in threads:
@@ -313,7 +403,7 @@ class _Process:
             words = clean(file.read()).replace(self._copied, self._run.source)
             if words.strip():
                 return "Standard error ends with:\n" + "".join(
-                    f"  {line}\n" for line in words.splitlines()[-15:]
+                    f"  {line}\n" for line in shorten(words).splitlines()[-15:]
                 )
         return ""
 
@@ -321,8 +411,8 @@ class _Process:
 def _environment(run: Run, staging: Staging) -> dict[str, str]:
     """The variables of the process: those that are there, less what would change the result."""
     chosen = run.settings.environment
-    removed = {*_REMOVED, *(name for kind in KINDS for name in chosen[kind])}
-    environment = {name: value for name, value in os.environ.items() if name not in removed}
+    removed = {name for kind in KINDS for name in chosen[kind]}
+    environment = {n: v for n, v in inherited(os.environ).items() if n not in removed}
     environment |= {
         MARK: str(staging.folder),
         "PYTHONPATH": python_path(),
@@ -341,27 +431,14 @@ def _environment(run: Run, staging: Staging) -> dict[str, str]:
 
 
 def end_processes_of(staging: Path) -> None:
-    """End what a killed recorder's script started in *staging* and left running."""
-    for pid in _marked(f"{MARK}={staging}", session=-1):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """End what a script started in *staging* and what nobody keeps any more.
 
-
-def _marked(mark: str, session: int) -> dict[int, str]:
-    """The processes whose environment holds *mark* or that are of *session*, with their command.
-
-    A process that left the session still has the mark, which its parent's environment gave it.
+    A keeper ends with its recorder; this is for where the keeper itself was killed. The mark is in
+    the environment that the processes were given.
     """
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        with contextlib.suppress(OSError, IndexError, ValueError):  # it ended, or is not ours
-            state, _, _, its_session = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:4]
-            if state in "ZX":
-                continue
-            marked = mark.encode() in (folder / "environ").read_bytes().split(b"\0")
-            if marked or int(its_session) == session:
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                found[int(folder.name)] = clean(command).strip()[:100]
-    return found
+    mark = f"{MARK}={staging}".encode()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):  # it ended, or is another user's
+                if mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)

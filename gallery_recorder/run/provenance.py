@@ -10,14 +10,11 @@ from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from gallery_recorder.run import environment
+from gallery_recorder.run.gpus import VISIBLE_VARIABLES
+
 #: The packages whose versions every recording keeps.
 _PACKAGES = ("gallery-recorder", "sphinx", "sphinx-gallery")
-
-#: Variables that change what programs compute, or how fast.
-_VARIABLES = ("CUDA_*", "NVIDIA_*", "HIP_*", "ROCR_*", "HSA_*", "AMD_*", "OMP_*", "MKL_*")
-
-#: Of these, those that the recorder sets itself.
-_OWN = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 def versions() -> dict[str, str]:
@@ -31,12 +28,15 @@ def versions() -> dict[str, str]:
     return found
 
 
-def variables(patterns: Sequence[str]) -> dict[str, str]:
-    """The variables of this process that change results or times, or that match *patterns*."""
+def variables(patterns: Sequence[str], chosen: Iterable[str]) -> dict[str, str]:
+    """The variables of this process that change results or times, or that match *patterns*.
+
+    Those in *chosen* show it its own GPU and no other; which one that is changes nothing.
+    """
+    more = tuple(name for name in os.environ if _matches(name, patterns))
+    kept = environment.kept(os.environ, more)
     return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name not in _OWN and _matches(name, (*_VARIABLES, *patterns))
+        name: value for name, value in kept.items() if name not in {*chosen, *VISIBLE_VARIABLES}
     }
 
 

@@ -108,8 +108,8 @@ class _Recorder:
 
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
         """Record what has to be recorded of *examples*."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        staging.remove_leftovers(self.folder, process.end_processes_of)
+        self._make_folder()
+        staging.remove_leftovers(self.folder, process.end_processes_of, self._warn)
         waiting = []
         for example in examples:
             decided = self._decide(example)
@@ -142,6 +142,14 @@ class _Recorder:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # empty: nothing could be recorded on a new device
         return [self.outcomes[example.path] for example in examples], signals.received
+
+    def _make_folder(self) -> None:
+        """Have a folder to write to; what a script took away from it is given back."""
+        staging.repair(self.folder, self.root, self._warn)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _warn(self, text: str) -> None:
+        self.progress.note("recorder", text)
 
     def _finished(self, example: Example, outcome: Outcome) -> None:
         self.outcomes[example.path] = outcome
@@ -255,6 +263,7 @@ class _Recorder:
             made = self._recording(run, script, result, at)
             recording.save(made, at.recording, location.folder)
         finally:
+            staging.repair(self.folder, self.root, self._warn)
             staging.remove(at.folder)
         return Outcome(
             name,
@@ -337,8 +346,13 @@ def _signals(stop: threading.Event) -> Iterator[_Signals]:
         told.received = number
         stop.set()
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+    # Who ignores a signal from the start, as nohup does, goes on ignoring it.
+    numbers = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, handle) for number in numbers}
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and end nothing
+        if signal.getsignal(number) == signal.SIG_DFL:
+            before[number] = signal.signal(number, lambda *_: None)
     try:
         yield told
     finally:

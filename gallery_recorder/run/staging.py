@@ -15,7 +15,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gallery_recorder.store.lock import try_lock, unlock
@@ -122,8 +122,13 @@ def _flat(name: str) -> str:
     return name.replace("/", "--")
 
 
-def remove_leftovers(folder: Path, end_processes_of: Callable[[Path], None]) -> None:
-    """Remove what recorders left that were killed; where the lock is free, its holder is gone."""
+def remove_leftovers(
+    folder: Path, end_processes_of: Callable[[Path], None], warn: Callable[[str], None]
+) -> None:
+    """Remove what recorders left that were killed; where the lock is free, its holder is gone.
+
+    What is not ours to remove stays, and *warn* is told of it.
+    """
     stagings: dict[str, list[Path]] = {
         path.name.removeprefix(".lock-"): [] for path in folder.glob(".lock-*")
     }
@@ -132,22 +137,53 @@ def remove_leftovers(folder: Path, end_processes_of: Callable[[Path], None]) -> 
         stagings.setdefault(name, []).append(path)
     for name, paths in stagings.items():
         lock = folder / f".lock-{name}"
-        descriptor = try_lock(lock)
+        try:
+            descriptor = try_lock(lock)
+        except OSError as error:
+            warn(f"{lock}: cannot be taken ({error.strerror}); left as it is")
+            continue
         if descriptor is not None:
             try:
                 for path in paths:
                     end_processes_of(path.resolve())
-                    remove(path)
+                    with _told(path, warn):
+                        remove(path)
             finally:
                 unlock(lock, descriptor)
+
+
+@contextlib.contextmanager
+def _told(path: Path, warn: Callable[[str], None]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        warn(f"{path}: was left by another recorder and cannot be removed ({error.strerror})")
+
+
+def repair(folder: Path, root: Path, warn: Callable[[str], None]) -> None:
+    """Give *folder*, and those above it up to *root*, the permissions back that a recorder needs.
+
+    A script may have taken them away: changing them is nothing that a confined process cannot do.
+    """
+    for path in reversed([folder, *folder.parents]):
+        if not path.is_relative_to(root):
+            continue
+        with contextlib.suppress(OSError):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if mode & 0o700 != 0o700:
+                path.chmod(mode | 0o700)
+                warn(f"{path}: had lost its permissions ({mode:03o}), and has them back")
 
 
 def remove(folder: Path) -> None:
     """Remove *folder*, also where the script made folders in it that cannot be entered."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
+        with contextlib.suppress(OSError):
+            folder.chmod(0o700)
         for parent, folders, _ in os.walk(folder):
             for name in folders:
-                with contextlib.suppress(OSError):
-                    os.chmod(Path(parent, name), 0o700)
+                if not os.path.islink(os.path.join(parent, name)):
+                    with contextlib.suppress(OSError):
+                        os.chmod(Path(parent, name), 0o700)
         shutil.rmtree(folder)
