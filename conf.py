@@ -24,6 +24,7 @@ extensions = [
     "triton_site.differences",
     "triton_site.folds",
     "triton_site.notebooks",
+    "triton_site.xray_pages",
     "triton_site.reference",
     "triton_site.glossary",
     "triton_site.search",
@@ -108,6 +109,7 @@ html_js_files = [
     ("scroll.js", {"defer": "defer"}),
     ("layout.js", {"defer": "defer"}),
     ("reading.js", {"defer": "defer"}),
+    ("xray.js", {"defer": "defer"}),
 ]
 html_logo = "docs/_static/logo.svg"
 html_favicon = "docs/_static/favicon.svg"

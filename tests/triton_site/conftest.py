@@ -15,7 +15,12 @@ from sphinx.util.docutils import docutils_namespace
 from gallery_recorder.source.script import load_script
 from triton_site import cells
 
-EXTENSIONS = ("triton_site.ladder", "triton_site.differences", "triton_site.folds")
+EXTENSIONS = (
+    "triton_site.ladder",
+    "triton_site.differences",
+    "triton_site.folds",
+    "triton_site.xray_pages",
+)
 
 
 @dataclass

@@ -1,0 +1,229 @@
+"""X-ray, the probe: what the compiler made of each kernel that a script runs.
+
+Triton calls a hook after each compilation. For every compiled kernel the probe notes what decides
+its speed (registers, spills, shared memory, warps, stages, occupancy, instructions), and for each
+kernel function it keeps the intermediate code of the variant that was compiled last: TTGIR, PTX,
+and SASS where the disassembler is there. The facts are in the recording under the name of the
+probe, the code lies beside it in :data:`FILE_NAME`. All is of the run that made the page's times.
+
+Nothing here may end a script that is being recorded: what cannot be read is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FILE_NAME = "xray.json.gz"
+
+#: Characters of one intermediate code, and of all that a script's kernels have: what is longer is
+#: cut off, and says so.
+MAX_CODE = 250_000
+MAX_ALL = 2_500_000
+
+#: Seconds that a script's kernels may be disassembled for: it takes a good part of one for each.
+DISASSEMBLING = 2.0
+
+#: What tells how a kernel moves and multiplies, by the beginning of the instruction in PTX.
+INSTRUCTIONS = {
+    "wgmma.mma_async": "tensor cores, a group of four warps at a time (wgmma)",
+    "tcgen05.mma": "tensor cores, with a memory of their own (tcgen05)",
+    "mma.sync": "tensor cores, a warp at a time (mma)",
+    "cp.async.bulk": "whole tiles by descriptor (TMA)",
+    "cp.async.c": "copies to shared memory under way (cp.async)",
+    "ld.global": "loads from memory",
+    "st.global": "stores to memory",
+    "ld.shared": "loads from shared memory",
+    "ldmatrix": "loads of tiles from shared memory (ldmatrix)",
+    "st.shared": "stores to shared memory",
+    "shfl.sync": "exchanges between threads of a warp",
+    "bar.sync": "waits of all warps of a program",
+    "atom.": "atomic operations",
+    "red.": "atomic operations without an answer",
+    "ld.local": "spilled registers read",
+    "ex2.": "exponentials",
+}
+
+
+class kernels:  # noqa: N801 - its name is the name in the recordings
+    """Facts about every kernel that the script compiled, and the code of the last of each name."""
+
+    def __init__(self) -> None:
+        self._compiled: list[Any] = []  # (key of the function, compiled kernel), not looked at yet
+        self._facts: list[dict[str, Any]] = []
+        self._code: dict[str, dict[str, Any]] = {}
+        self._hooked = False
+        self._disassembled = 0.0
+
+    def before_block(self) -> None:
+        """Ask Triton to be called, as soon as the script has imported it."""
+        self._hook()
+
+    def after_block(self) -> None:
+        """Look at what the block compiled."""
+        self._hook()
+        found, self._compiled = self._compiled, []
+        for function, kernel in found:
+            with contextlib.suppress(Exception):
+                self._note(function, kernel)
+        if found and self._code:
+            with contextlib.suppress(OSError):
+                save(Path(FILE_NAME), self._code)
+
+    def provenance(self) -> dict[str, Any]:
+        """The facts, in the order of compilation."""
+        return {"kernels": self._facts}
+
+    def _hook(self) -> None:
+        knobs = sys.modules.get("triton.knobs")
+        if self._hooked or knobs is None or not hasattr(knobs.runtime, "jit_post_compile_hook"):
+            return
+        self._hooked = True
+        before = knobs.runtime.jit_post_compile_hook
+
+        def compiled(**told: Any) -> Any:
+            with contextlib.suppress(Exception):
+                function = told["fn"].jit_function
+                device = told["compile"]["device"]
+                kernel = function.device_caches[device][0][told["key"]]
+                self._compiled.append((function, kernel))
+            return before(**told) if before else None
+
+        knobs.runtime.jit_post_compile_hook = compiled
+
+    def _note(self, function: Any, kernel: Any) -> None:
+        if getattr(kernel, "n_regs", None) is None:
+            return  # compiled, and never launched
+        facts = facts_of(function, kernel, _device_limits())
+        if facts in self._facts:
+            return
+        self._facts.append(facts)
+        asm = {name: kernel.asm[name] for name in ("ttgir", "ptx") if name in kernel.asm}
+        if "amdgcn" in kernel.asm:
+            asm["amdgcn"] = kernel.asm["amdgcn"]
+        if self._disassembled < DISASSEMBLING:
+            started = time.perf_counter()
+            with contextlib.suppress(Exception):  # no disassembler
+                asm["sass"] = kernel.asm["sass"]
+            self._disassembled += time.perf_counter() - started
+        self._code[facts["name"]] = {"facts": facts} | {
+            name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)
+        }
+
+
+def facts_of(function: Any, kernel: Any, limits: dict[str, int]) -> dict[str, Any]:
+    """What is to be known of a compiled *kernel* of the jit-compiled *function*."""
+    metadata = kernel.metadata
+    ptx = kernel.asm.get("ptx", "")
+    constants = {}
+    for place, value in kernel.src.constants.items():
+        index = place[0] if isinstance(place, tuple) else place
+        name = function.arg_names[index] if isinstance(index, int) else str(index)
+        if isinstance(value, int | float | str | bool | None) and len(str(value)) < 40:
+            constants[name] = value
+    warps = metadata.num_warps
+    return {
+        "name": function.__name__,
+        "line": function.starting_line_number,
+        "constants": constants,
+        "warps": warps,
+        "stages": getattr(metadata, "num_stages", None),
+        "registers": kernel.n_regs,
+        "spills": kernel.n_spills,
+        "shared": metadata.shared,
+        "bytes": len(kernel.asm.get("cubin") or kernel.asm.get("hsaco") or b""),
+        "occupancy": occupancy(kernel.n_regs, metadata.shared, warps, limits),
+        "instructions": instructions(ptx),
+    }
+
+
+def instructions(ptx: str) -> dict[str, int]:
+    """How often each of :data:`INSTRUCTIONS` stands in the code *ptx*."""
+    found = dict.fromkeys(INSTRUCTIONS, 0)
+    for line in ptx.splitlines():
+        words = line.split()
+        if words and words[0].startswith("@"):
+            words = words[1:]
+        for name in INSTRUCTIONS if words else ():
+            if words[0].startswith(name):
+                found[name] += 1
+                break
+    return {name: count for name, count in found.items() if count}
+
+
+def occupancy(
+    registers: int, shared: int, warps: int, limits: dict[str, int]
+) -> dict[str, Any] | None:
+    """How many programs fit on a multiprocessor, and what allows no more; None if not known.
+
+    NVIDIA hands out registers to a warp in pieces of 256, and keeps 1 KiB of shared memory for
+    itself for each program.
+    """
+    if not limits.get("warps"):
+        return None
+    room = {"warps": limits["warps"] // warps}
+    if registers and limits.get("registers"):
+        room["registers"] = limits["registers"] // (-(-registers * 32 // 256) * 256) // warps
+    if shared and limits.get("shared"):
+        room["shared memory"] = limits["shared"] // (shared + 1024)
+    limit = min(room, key=lambda name: room[name])
+    return {
+        "programs": room[limit],
+        "warps": room[limit] * warps,
+        "of": limits["warps"],
+        "limit": limit,
+    }
+
+
+def _device_limits() -> dict[str, int]:
+    """What a multiprocessor has, as far as PyTorch tells; nothing for other GPUs than NVIDIA's."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.version.hip or not torch.cuda.is_available():
+        return {}
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "warps": getattr(properties, "max_threads_per_multi_processor", 0) // 32,
+        "registers": getattr(properties, "regs_per_multiprocessor", 0),
+        "shared": getattr(properties, "shared_memory_per_multiprocessor", 0),
+    }
+
+
+def lean(text: str) -> str:
+    """Intermediate code without what tells about the machine, and without tables for debuggers."""
+    text = re.sub(r'"(?:[^"\n]*/)([^"/\n]+)"', r'"\1"', text)  # names of files, not their folders
+    text = re.sub(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}\n?", "", text, flags=re.M | re.S)
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
+
+
+def shortened(text: str) -> str:
+    """*text*, or its beginning, where it is longer than :data:`MAX_CODE`."""
+    if len(text) <= MAX_CODE:
+        return text
+    return f"{text[:MAX_CODE].rpartition(chr(10))[0]}\n… {len(text)} characters in all\n"
+
+
+def save(path: Path, code: dict[str, dict[str, Any]]) -> None:
+    """Write *code* to *path*: the same code gives the same bytes on every machine."""
+    kept, size = {}, 0
+    for name, entry in reversed(code.items()):
+        size += sum(len(text) for text in entry.values() if isinstance(text, str))
+        if size > MAX_ALL:
+            entry = {"facts": entry["facts"]}
+        kept[name] = entry
+    content = json.dumps(dict(reversed(kept.items())), ensure_ascii=False).encode()
+    path.write_bytes(gzip.compress(content, 9, mtime=0))
+
+
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """What :func:`save` wrote; nothing where there is no file, or it cannot be read."""
+    try:
+        found = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, ValueError, EOFError):
+        return {}
+    return found if isinstance(found, dict) else {}
