@@ -7,7 +7,7 @@ out. What such a comment asks for is therefore read from the script, and carried
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from gallery_recorder.source.script import Script
 
 @dataclass(frozen=True)
 class Page:
-    """A tutorial's page: its script, and the folder of the recording that it shows, if any."""
+    """A tutorial's page: its script, and the recording that it shows, if any: where, of what."""
 
     script: Script
     folder: Path | None
     interpreted: bool = False
     device: str = ""
+    probes: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def recorded_page(app: Sphinx, docname: str) -> Page | None:
         return None
     if item.folder is None:
         return Page(item.script, None)
-    device = item.recording.provenance.device
-    return Page(item.script, item.folder, not item.recording.timed, device)
+    made = item.recording
+    return Page(item.script, item.folder, not made.timed, made.provenance.device, made.probes)
 
 
 def cells_of(script: Script) -> list[Cell]:

@@ -18,9 +18,8 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gallery_recorder.store import recording
 from triton_site import xray
-from triton_site.cells import boxes_of, page_of
+from triton_site.cells import Page, boxes_of, page_of
 from triton_site.differences import functions
 from triton_site.folds import Fold
 
@@ -44,22 +43,20 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def facts_in(folder: Path | None) -> dict[str, list[dict[str, Any]]]:
-    """What the probe found, by the name of the kernel."""
-    if folder is None:
-        return {}
+def facts_of(page: Page) -> dict[str, list[dict[str, Any]]]:
+    """What the probe found in the recording that *page* shows, by the name of the kernel."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for facts in recording.load(folder).probe(PROBE).get("kernels", []):
+    for facts in page.probes.get(PROBE, {}).get("kernels", []):
         found.setdefault(facts["name"], []).append(facts)
     return found
 
 
 def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
     page = page_of(app, app.env.docname)
-    facts = facts_in(page.folder) if page else {}
-    if page is None or not facts:
+    facts = facts_of(page) if page else {}
+    if page is None or page.folder is None or not facts:
         return
-    has_code = (page.folder / xray.FILE_NAME).is_file() if page.folder else False
+    has_code = (page.folder / xray.FILE_NAME).is_file()
     shown: set[str] = set()
     for cell, box in list(boxes_of(doctree, page.script)):
         place = box.parent if isinstance(box.parent, Fold) else box

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
@@ -36,7 +37,7 @@ class Built:
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Built]:
     """Build a site of the tutorial *text*, as recorded with the files *recorded*."""
 
-    def build_site(text: str, recorded: dict[str, str] | None = None, **settings: bool) -> Built:
+    def build_site(text: str, recorded: dict[str, str] | None = None, **settings: Any) -> Built:
         gallery, docs, folder = tmp_path / "gallery", tmp_path / "docs", tmp_path / "recording"
         for path in (gallery, docs, folder):
             path.mkdir(exist_ok=True)
@@ -50,7 +51,8 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
             load_script(script, gallery),
             folder if recorded is not None else None,
             settings.get("interpreted", False),
-            "nvidia-h200",
+            "NVIDIA H200",
+            settings.get("probes", {}),
         )
         monkeypatch.setattr(
             cells, "recorded_page", lambda app, name: page if name == "pages/01-first" else None
