@@ -235,7 +235,13 @@ def read(where: Where) -> Project:
             check=False,
         )
         if made.returncode == 0:
-            return decode(answer.read_bytes(), Project)
+            project = decode(answer.read_bytes(), Project)
+            if not project.examples:
+                raise ProjectError(
+                    f"{where.conf or ', '.join(map(str, where.folders))}: there are no scripts in "
+                    "its galleries"
+                )
+            return project
     raise ProjectError(f"{where.conf or 'the folders'}: cannot be read:\n{made.stdout.strip()}")
 
 
@@ -365,12 +371,18 @@ def examples_of(app: Any) -> list[Example]:
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
-    """A name for each of *folders*: its last part, and as many before it as tell it from others."""
-    for length in range(1, max((len(folder.parts) for folder in folders), default=1) + 1):
-        names = ["-".join(folder.parts[-length:]).strip("/") for folder in folders]
-        if len(set(names)) == len(set(folders)):
-            return names
-    return [str(number) for number, _ in enumerate(folders)]
+    """A name for each of *folders*: its last part, or where two share that, the way to it.
+
+    The way begins where the ways of all part, so that it is the same on every machine.
+    """
+    common = Path(os.path.commonpath([*folders, *(f.parent for f in folders)]) if folders else "/")
+    last = [folder.name for folder in folders]
+    return [
+        folder.name
+        if last.count(folder.name) == 1
+        else "-".join(folder.relative_to(common).parts) or str(number)
+        for number, folder in enumerate(folders)
+    ]
 
 
 def _name(path: Path, root: Path) -> str:

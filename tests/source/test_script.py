@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gallery_recorder.source.script import (
-    ScriptError,
-    find_scripts,
-    load_script,
-    project_galleries,
-    select_scripts,
-)
+from gallery_recorder.source.script import ScriptError, load_script
 
 TUTORIAL = '''"""
 .. _label:
@@ -54,14 +48,13 @@ print(area(2.0), "µ")
 def load(tmp_path):
     def load(text, name="01-a.py"):
         (tmp_path / name).write_text(text, encoding="utf-8")
-        return load_script(tmp_path / name, tmp_path)
+        return load_script(tmp_path / name, name)
 
     return load
 
 
 def test_what_is_read(load):
     script = load(TUTORIAL)
-    assert script.name == "01-a"
     assert script.title == "First kernel"
     assert script.settings == {"thumbnail_number": 2}
     lines = TUTORIAL.splitlines()
@@ -155,7 +148,7 @@ def test_keys_are_equal_exactly_where_the_code_is(tmp_path_factory, one, other):
     def key(code):
         path = folder / "any.py"
         path.write_text(f'"""\nA\n=\n"""\n{code}\n')
-        return load_script(path, folder).key
+        return load_script(path).key
 
     same = ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
     assert (key(one) == key(other)) == same
@@ -164,61 +157,35 @@ def test_keys_are_equal_exactly_where_the_code_is(tmp_path_factory, one, other):
 
 def test_what_cannot_be_read(tmp_path):
     with pytest.raises(ScriptError, match=r"a\.py: cannot be read \(No such file"):
-        load_script(tmp_path / "a.py", tmp_path)
+        load_script(tmp_path / "a.py")
     (tmp_path / "b.py").write_bytes(b'"""\nA\n=\n\xff"""\n')
     with pytest.raises(ScriptError, match=r"b\.py: is not UTF-8"):
-        load_script(tmp_path / "b.py", tmp_path)
+        load_script(tmp_path / "b.py")
 
 
-def test_finding_and_selecting(tmp_path):
-    for name in ("02-b.py", "01-a.py", "_private.py", "conftest.py", "readme.txt"):
-        (tmp_path / name).touch()
-    for folder in ("solutions", "assets"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "01-c.py").touch()
-    (tmp_path / "solutions" / "GALLERY_HEADER.rst").touch()
-    names = [path.relative_to(tmp_path).as_posix() for path in find_scripts(tmp_path)]
-    assert names == ["01-a.py", "02-b.py", "solutions/01-c.py"]
-
-    def select(*names):
-        found = select_scripts([tmp_path], names)
-        return [file.path.relative_to(tmp_path).as_posix() for file in found]
-
-    assert select() == names
-    assert select("02", "01") == ["01-a.py", "02-b.py"]
-    assert select("02-b.py", "02-b") == ["02-b.py"]
-    assert select("solutions/01-c") == ["solutions/01-c.py"]
-    assert select("01-c") == ["solutions/01-c.py"]
-    for wrong in ("3", "0", "1", "b"):
-        with pytest.raises(ScriptError, match=r"The tutorials in .*: 01-a, 02-b, solutions/01-c"):
-            select(wrong)
-    with pytest.raises(ScriptError, match="has no tutorials"):
-        select_scripts([tmp_path, tmp_path / "assets" / "none"], [])
+def test_a_script_without_docstring_has_no_title(load):
+    with pytest.raises(ScriptError, match=r"a\.py: has no title\. Begin the file with a docstring"):
+        load("x = 1\n", "a.py")
 
 
-def test_several_galleries(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert project_galleries() == (Path("tutorials"),)
-    for folder, name in (("tutorials", "01-a"), ("guide/chapter-3", "debugging")):
-        Path(folder).mkdir(parents=True)
-        Path(folder, f"{name}.py").touch()
-        Path(folder, "GALLERY_HEADER.rst").touch()
-    Path("guide/drafts").mkdir()
-    Path("guide/drafts/c.py").touch()  # no header: no gallery
-    galleries = project_galleries()
-    assert galleries == (Path("tutorials"), Path("guide/chapter-3"))
-    files = select_scripts(galleries, [])
-    assert [(f.name, f.source) for f in files] == [
-        ("01-a", "tutorials/01-a.py"),
-        ("debugging", "guide/chapter-3/debugging.py"),
-    ]
-    assert [f.name for f in select_scripts(galleries, ["debugging", "01"])] == [
-        "01-a",
-        "debugging",
-    ]
-    assert len(select_scripts([*galleries, *galleries, Path("./tutorials")], [])) == 2
-    (absolute,) = select_scripts([tmp_path / "guide" / "chapter-3"], [])
-    assert absolute.source == "chapter-3/debugging.py"
-    Path("guide/chapter-3/01-a.py").touch()
-    with pytest.raises(ScriptError, match=r"01-a\.py has the same name.*Rename one"):
-        select_scripts(galleries, ["debugging"])
+def test_a_title_needs_no_underline(load):
+    assert load('"""A title alone."""\nx = 1\n').title == "A title alone."
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def f(:\n", r"01-a\.py:\d+: is not valid Python: .*\n.*def f"),
+        ("f(1,\n# %%\n# Text.\n2)\n", r"01-a\.py:\d+: a '# %%' text cell splits a statement"),
+    ],
+)
+def test_what_is_not_valid_python_is_told_and_has_a_key(load, code, message):
+    script = load(f'"""\nA\n=\n"""\n{code}')
+    assert script.broken
+    assert re.search(message, script.broken)
+    assert script.code
+    assert script.key != load(f'"""\nA\n=\n"""\n{code} ').key
+
+
+def test_text_alone_is_no_code(load):
+    assert load('"""\nA\n=\n\nText.\n"""\n').code == ()

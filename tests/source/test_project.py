@@ -1,0 +1,180 @@
+"""A project as its conf.py describes it: which scripts there are, and how messages call them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gallery_recorder.source import commands, project
+from gallery_recorder.source.project import ProjectError
+from gallery_recorder.source.script import ScriptError
+
+SCRIPT = '"""\nA title\n=======\n"""\nprint(1)\n'
+HEADER = "Gallery\n=======\n"
+
+CONF = """
+extensions = ["sphinx_gallery.gen_gallery", "gallery_recorder"]
+sphinx_gallery_conf = {
+    "examples_dirs": ["../examples/", "../more/examples"],
+    "gallery_dirs": ["auto/", "auto_more"],
+    "within_subsection_order": "FileNameSortKey",
+    "expected_failing_examples": ["../examples/plot_fails.py"],
+}
+"""
+
+
+def make(root, conf=CONF, files=()):
+    """A project below *root*: doc/conf.py, two galleries, and *files*."""
+    for folder in ("doc", "examples", "more/examples"):
+        (root / folder).mkdir(parents=True)
+    (root / "doc" / "conf.py").write_text(conf)
+    (root / "doc" / "index.rst").write_text("Title\n=====\n")
+    for header in ("examples/README.txt", "more/examples/GALLERY_HEADER.rst"):
+        (root / header).write_text(HEADER)
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(HEADER if Path(name).stem.isupper() else SCRIPT)
+    return root
+
+
+def read(root, **options):
+    return project.read(project.find(options.get("conf", root / "doc"), None, ()))
+
+
+def test_which_scripts_there_are(tmp_path):
+    files = [
+        "examples/plot_b.py",
+        "examples/plot_a.py",
+        "examples/other.py",
+        "examples/plot_fails.py",
+        "examples/__init__.py",
+        "examples/sub/README.rst",
+        "examples/sub/plot_c.py",
+        "examples/no-header/plot_d.py",
+        "more/examples/plot_a.py",
+    ]
+    found = read(make(tmp_path, files=files))
+    assert [(e.source, e.pages, e.recorded, e.may_fail) for e in found.examples] == [
+        ("examples/other.py", "auto", False, False),
+        ("examples/plot_a.py", "auto", True, False),
+        ("examples/plot_b.py", "auto", True, False),
+        ("examples/plot_fails.py", "auto", True, True),
+        ("examples/sub/plot_c.py", "auto/sub", True, False),
+        ("more-examples/plot_a.py", "auto_more", True, False),
+    ]
+
+
+def test_two_galleries_may_have_one_file_name(tmp_path):
+    found = read(make(tmp_path, files=["examples/plot_a.py", "more/examples/plot_a.py"]))
+    one, other = found.examples
+    assert one.name == other.name == "plot_a"
+    assert one.gallery != other.gallery
+    assert found.label(one) == f"{one.gallery}/plot_a"
+    assert project.select(found, ["plot_a"]) == [one, other]
+    assert project.select(found, [f"{other.gallery}/plot_a"]) == [other]
+
+
+def test_a_folder_beside_a_script_of_its_name(tmp_path):
+    files = ["examples/plot_a.py", "examples/plot_a/README.txt", "examples/plot_a/plot_b.py"]
+    found = read(make(tmp_path, files=files))
+    assert [e.name for e in found.examples] == ["plot_a.py", "plot_a/plot_b"]
+
+
+def test_selecting(tmp_path):
+    folder = tmp_path / "tutorials"
+    (folder / "solutions").mkdir(parents=True)
+    for name in ("02-b", "01-a", "_private", "conftest", "solutions/01-c"):
+        (folder / f"{name}.py").write_text(SCRIPT)
+    (folder / "solutions" / "GALLERY_HEADER.rst").write_text(HEADER)
+    found = project.read(project.find(None, None, [folder]))
+
+    def select(*names):
+        return [example.name for example in project.select(found, names)]
+
+    assert select() == ["01-a", "02-b", "solutions/01-c"]
+    assert select("02", "01") == ["01-a", "02-b"]
+    assert select("02-b.py", "02-b") == ["02-b"]
+    assert select("solutions/01-c") == select("01-c") == ["solutions/01-c"]
+    assert select("tutorials/01-a") == ["01-a"]
+    for wrong in ("3", "0", "1", "b"):
+        with pytest.raises(ScriptError, match=r"no script is called .*: 01-a, 02-b, solutions/"):
+            select(wrong)
+
+
+def test_nothing_is_written_into_the_project(tmp_path):
+    root = make(tmp_path, files=["examples/plot_a.py"])
+    before = sorted(root.rglob("*"))
+    read(root)
+    assert sorted(root.rglob("*")) == before
+
+
+def test_an_extension_that_is_not_installed_is_left_out(tmp_path):
+    conf = CONF.replace("extensions = [", 'extensions = ["no_such_extension", ')
+    found = read(make(tmp_path, conf=conf, files=["examples/plot_a.py"]))
+    assert found.missing == ("no_such_extension",)
+
+
+@pytest.mark.parametrize(
+    ("conf", "message"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("extensions = []", "sphinx-gallery is not among its extensions"),
+        (CONF + "gallery_unrecorded = 'ignore'", "gallery_unrecorded is 'ignore'; it may be error"),
+        (CONF + "gallery_limits = {'file': -1}", r"gallery_limits\['file'\] is -1"),
+        (CONF + "gallery_limits = {'size': 1}", "limits are output, file, files, seconds"),
+        (CONF + "gallery_variant = '../x'", "gallery_variant is '../x'; a variant is the name"),
+        (CONF + "gallery_environment = {'tpu': {}}", "a kind of device is 'tpu'"),
+        (CONF + "gallery_variant = 'no.such.name'", "gallery_variant names 'no.such.name'"),
+        (CONF + "gallery_recordings = []", "gallery_recordings is .*, not a list of folders"),
+    ],
+)
+def test_a_conf_py_that_means_nothing_is_told(tmp_path, conf, message):
+    root = make(tmp_path, conf=conf, files=["examples/plot_a.py"])
+    with pytest.raises(ProjectError, match=message):
+        read(root)
+
+
+def test_galleries_without_scripts_are_told(tmp_path):
+    with pytest.raises(ProjectError, match="there are no scripts in its galleries"):
+        read(make(tmp_path))
+
+
+def test_where_it_is_found_from(tmp_path, monkeypatch):
+    root = make(tmp_path, files=["examples/plot_a.py"])
+    monkeypatch.chdir(root)
+    where = project.find(None, None, ())
+    assert where.conf == root / "doc"
+    assert where.source == root / "doc"
+    assert where.options == []
+    monkeypatch.chdir(root / "examples")
+    with pytest.raises(ProjectError, match=r"no conf\.py was found from here"):
+        project.find(None, None, ())
+    assert project.find(Path("../doc"), None, ()).options == ["--conf", os.path.join("..", "doc")]
+    with pytest.raises(ProjectError, match="no such folder"):
+        project.find(None, None, [tmp_path / "none"])
+    with pytest.raises(ProjectError, match=r"has no conf\.py"):
+        project.find(root / "examples", None, ())
+
+
+def test_the_source_folder_may_be_another_one(tmp_path):
+    root = make(tmp_path, files=["examples/plot_a.py"])
+    shutil.move(root / "doc" / "conf.py", root / "conf.py")
+    assert project.find(root, None, ()).source == root / "doc"
+
+
+def test_messages_name_a_command_that_exists(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/x/gallery-recorder"])
+    assert commands.record(["a"]) == "gallery-recorder record a"
+    monkeypatch.setattr("sys.argv", ["/x/__main__.py"])
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert commands.record(["a"], "--force") == "python -m gallery_recorder record a --force"
+
+
+def test_names_of_galleries_are_told_apart_and_the_same_in_every_checkout():
+    for root in ("/p", "/home/somebody/else"):
+        folders = [Path(root, name) for name in ("examples", "b/examples", "c/plots")]
+        assert project.unique_names(folders) == ["examples", "b-examples", "plots"]
+    assert project.unique_names([Path("/p/examples")]) == ["examples"]
