@@ -40,8 +40,8 @@ else
 endif
 
 # Pages that people write; the others are generated.
-PAGES    := $(filter-out docs/programming-guide/chapter-3/% docs/programming-guide/chapter-4/%,$(wildcard \
-  docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst docs/programming-guide/*/*.rst docs/python-api/*.rst))
+PAGES    := $(wildcard docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst \
+  docs/programming-guide/chapter-[12]/*.rst docs/python-api/*.rst)
 
 SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
@@ -141,7 +141,7 @@ serve: html ## build the site and serve it on this machine: PORT=8000
 	$(PY) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)
 
 clean: ## delete everything that was built; recordings stay
-	rm -rf build docs/getting-started/tutorials docs/programming-guide/chapter-[34] docs/gen_modules
+	rm -rf build docs/getting-started/tutorials docs/programming-guide/chapter-[3-9] docs/gen_modules
 
 # --- the checkout's own environment --------------------------------------------------------------
 

@@ -49,7 +49,9 @@ bibtex_reference_style = "author_year"
 # times say nothing, and such recordings are not kept in git.
 gallery_recordings = ["recordings", "build/recordings"]
 gallery_environment = {
-    "cpu": {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    "cpu": {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+    # What every release did so far; 3.9 warns at each kernel where it is not said.
+    "gpu": {"TRITON_DEFAULT_FP_FUSION": "1"},
 }
 gallery_untimed = {"cpu": "interpreter"}
 gallery_devices = ["nvidia-h200"]
@@ -63,23 +65,21 @@ gallery_filters = [
     "gallery_recorder.run.text.mask_addresses",
     "gallery_recorder.run.text.name_paths",
 ]
-# Scripts as readers download them: what they share is in each, whole.
+# Scripts as readers download them: what they share is in each, whole. A folder of guide/ is a
+# chapter; nothing has to be listed.
 _root = Path(__file__).resolve().parent
 _galleries = {
-    folder: str(
-        assemble_gallery(
-            _root / folder, _root / "build/galleries" / folder, _root / "tutorials/shared"
-        )
-    )
-    for folder in ("tutorials", "guide/chapter-3", "guide/chapter-4")
+    assemble_gallery(
+        folder, _root / "build/galleries" / folder.name, _root / "tutorials/shared"
+    ): pages
+    for folder, pages in [
+        (_root / "tutorials", "getting-started/tutorials"),
+        *((f, f"programming-guide/{f.name}") for f in sorted(_root.glob("guide/chapter-*"))),
+    ]
 }
 sphinx_gallery_conf = {
-    "examples_dirs": list(_galleries.values()),
-    "gallery_dirs": [
-        "getting-started/tutorials",
-        "programming-guide/chapter-3",
-        "programming-guide/chapter-4",
-    ],
+    "examples_dirs": [str(folder) for folder in _galleries],
+    "gallery_dirs": list(_galleries.values()),
     "filename_pattern": "",
     "within_subsection_order": "triton_site.solutions.ExerciseOrder",
     "image_scrapers": ("gallery_recorder.run.figures.svg_scraper",),
