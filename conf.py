@@ -16,6 +16,8 @@ branch = "main"
 extensions = [
     "sphinx_gallery.gen_gallery",
     "gallery_recorder",
+    "triton_site.facts",
+    "triton_site.performance",
     "triton_site.mathml",
     "triton_site.menu",
     "triton_site.links",

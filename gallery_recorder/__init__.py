@@ -24,6 +24,6 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
-    from gallery_recorder.render import replay
+    from gallery_recorder.render import extension
 
-    return replay.setup(app)
+    return extension.setup(app)

@@ -15,6 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx_gallery.py_source_parser import extract_file_config, remove_config_comments
 
+from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source.script import Script
 
 
@@ -49,7 +50,7 @@ def page_of(app: Sphinx, docname: str) -> Page | None:
 
 def recorded_page(app: Sphinx, docname: str) -> Page | None:
     """What the engine says of the page *docname*: the one place that asks it."""
-    item = app.gallery_pages.get(docname)  # type: ignore[attr-defined]
+    item = domain_of(app.env).pages.get(docname)
     if item is None:
         return None
     if item.folder is None:

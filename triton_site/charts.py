@@ -1,4 +1,4 @@
-"""Line charts and sparklines as inline SVG, in the colours of the page that they are on.
+"""Line charts as inline SVG, in the colours of the page that they are on.
 
 Rendering has no matplotlib: installing it would take longer than building the site. The classes
 ``chart-…`` are in ``custom.css``; lines differ in their dashes as well as in their colour.
@@ -63,22 +63,6 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str) -> str:
         f'<svg role="img" aria-label="{escape(title)}, by {escape(x_label)}" '
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}">{"".join(parts)}</svg>'
         f'<ul class="chart-keys">{keys}</ul></figure>'
-    )
-
-
-def sparkline(values: Sequence[float], label: str) -> str:
-    """The course of *values* as a small line of HTML; nothing where there are fewer than two."""
-    if len(values) < 2:
-        return ""
-    low = min(values)
-    span = max(values) - low or 1.0
-    points = " ".join(
-        f"{2 + 76 * number / (len(values) - 1):.1f},{18 - 16 * (value - low) / span:.1f}"
-        for number, value in enumerate(values)
-    )
-    return (
-        f'<svg class="gallery-sparkline" role="img" aria-label="{escape(label)}" width="80" '
-        f'height="20"><polyline {_style(0)} points="{points}"/></svg>'
     )
 
 

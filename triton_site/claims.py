@@ -23,6 +23,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source.script import ScriptError
 from gallery_recorder.store.recording import REFERENCE_DEVICE, RecordingError, slug
 from triton_site import ceilings, recorded
@@ -148,6 +149,7 @@ class MatrixDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Leave a place for it."""
+        domain_of(self.env).depends(self.env.docname, "recordings")
         return [Matrix()]
 
 

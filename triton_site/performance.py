@@ -12,39 +12,32 @@ step on the way to the kernel, and is left to the tutorial's page.
 
 from __future__ import annotations
 
-import io
 import math
-import subprocess
-import tarfile
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+from weakref import WeakKeyDictionary
 
 import msgspec
 from docutils import nodes
 from docutils.utils import column_width
 from msgspec import Meta
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.rst import escape
 
-from gallery_recorder.render.pages import (
-    ListedRecording,
-    label,
-    listed_recordings,
-    readable_seconds,
-)
-from gallery_recorder.store import benchmarks, recording
-from triton_site.charts import Line, line_chart, sparkline
+from gallery_recorder.render.choice import ListedRecording
+from gallery_recorder.render.domain import domain_of
+from gallery_recorder.render.units import readable_seconds
+from gallery_recorder.store import benchmarks
+from triton_site.charts import Line, line_chart
+from triton_site.facts import PROBE
 
 logger = logging.getLogger(__name__)
 
 #: Providers that nothing is expected to beat: a copy of the same bytes, the vendor's library.
 CEILINGS = ("copy", "cublas", "rocblas")
-
-#: As many earlier recordings of a benchmark as its sparkline shows.
-MAX_HISTORY = 30
 
 NOTHING = "No benchmark has been recorded on a GPU yet: ``make record`` does it."
 
@@ -66,18 +59,12 @@ class Comparison(msgspec.Struct, frozen=True):
     max_at: int
 
 
-class Point(msgspec.Struct, frozen=True):
-    """The geometric means of an earlier recording, by the provider compared with."""
-
-    recorded: str
-    commit: str
-    geometric_means: dict[str, _Ratio]
-
-
 class Benchmark(msgspec.Struct, frozen=True):
     """One benchmark on one device."""
 
     tutorial: str
+    page: Annotated[str, Meta(description="the document that it is on")]
+    record: Annotated[str, Meta(description="the label of its full record")]
     title: str
     name: str
     device: str
@@ -88,37 +75,40 @@ class Benchmark(msgspec.Struct, frozen=True):
     seconds: Annotated[float, Meta(description="GPU seconds that recording the tutorial took")]
     size: Annotated[str, Meta(description="the size that varies")]
     comparisons: list[Comparison]
-    history: Annotated[list[Point], Meta(description="oldest first, this recording last")]
 
 
 class Performance(msgspec.Struct, frozen=True):
     """Everything on the performance page."""
 
-    schema: Literal[1]
+    schema: Literal[2]
     benchmarks: list[Benchmark]
 
 
-def setup(app: Sphinx) -> None:
-    """Register the directives and write the data; called by ``replay.setup``."""
-    for name, kind in (
-        ("gallery-performance", PerformanceDirective),
-        ("gallery-headlines", HeadlinesDirective),
-    ):
-        app.add_directive(name, type(kind.__name__, (kind,), {"app": app}))
-    app.connect("env-before-read-docs", _collect)
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directives and write the data."""
+    app.add_directive("gallery-performance", PerformanceDirective)
+    app.add_directive("gallery-headlines", HeadlinesDirective)
     app.connect("build-finished", _write_data)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _collect(app: Sphinx, *_: object) -> None:
-    """Find the benchmarks of all recordings that are current on their device."""
-    found = []
-    for item in listed_recordings(app):
-        if item.state in ("shown", "current") and item.content.timed:
-            try:
-                found += benchmarks_of(item)
-            except benchmarks.BenchmarkError as error:  # one table less; the other pages are whole
-                logger.warning("%s", error, type="gallery", subtype="benchmark")
-    app.gallery_performance = Performance(1, found)  # type: ignore[attr-defined]
+#: What was computed, once for each build that asked for it.
+_COMPUTED: WeakKeyDictionary[BuildEnvironment, Performance] = WeakKeyDictionary()
+
+
+def performance_of(env: BuildEnvironment) -> Performance:
+    """The benchmarks of all recordings that are current on their device."""
+    if env not in _COMPUTED:
+        choice = domain_of(env).choice
+        found = []
+        for item in choice.recordings if choice else ():
+            if item.timed and item.state in ("shown", "current"):
+                try:
+                    found += benchmarks_of(item)
+                except benchmarks.BenchmarkError as error:  # one table less; the others are whole
+                    logger.warning("%s", error, type="gallery", subtype="benchmark")
+        _COMPUTED[env] = Performance(2, found)
+    return _COMPUTED[env]
 
 
 def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
@@ -127,7 +117,7 @@ def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
     Raises:
         BenchmarkError: a CSV file cannot be read as a benchmark.
     """
-    content = item.content
+    content, said = item.content, item.content.probe(PROBE)
     found = []
     for name in [n for block in content.blocks for n in block.data if n.endswith(".csv")]:
         size, comparisons = compare_providers(item.folder / name)
@@ -135,17 +125,18 @@ def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
             found.append(
                 Benchmark(
                     tutorial=item.name,
+                    page=item.page,
+                    record=item.label,
                     title=content.title,
                     name=Path(name).stem,
                     device=content.provenance.device,
                     recorded=content.run.recorded,
-                    triton=item.said("triton"),
-                    torch=item.said("torch"),
+                    triton=str(said.get("triton", "")),
+                    torch=str(said.get("torch", "")),
                     commit=content.provenance.commit,
                     seconds=content.run.seconds,
                     size=size,
                     comparisons=comparisons,
-                    history=history(item.folder, name),
                 )
             )
     return found
@@ -216,66 +207,23 @@ def _varying_size(
     return " = ".join(equal), {text: int(row[last]) for text, row in rows.items()}
 
 
-# --- earlier recordings ---------------------------------------------------------------------------
-
-
-def history(folder: Path, name: str) -> list[Point]:
-    """The geometric means of the recordings that git holds for *folder*, oldest first.
-
-    Without git, or for a recording that is not committed yet, there is just what lies there.
-    """
-    points = [_point(folder, name, "")]
-    listed = _git(folder, "log", f"-{MAX_HISTORY}", "--format=%H", "--", recording.FILE_NAME)
-    for commit in (listed or b"").decode().split():
-        archive = _git(folder, "archive", commit, ".")
-        if archive is None:
-            continue
-        with TemporaryDirectory() as scratch:
-            with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-                packed.extractall(scratch, filter="data")
-            try:
-                points.append(_point(Path(scratch), name, commit))
-            except (recording.RecordingError, benchmarks.BenchmarkError, OSError):
-                continue  # of an older schema, or from before the benchmark
-    by_date = {point.recorded: point for point in reversed(points)}
-    return [by_date[date] for date in sorted(by_date)]
-
-
-def _point(folder: Path, name: str, commit: str) -> Point:
-    _, comparisons = compare_providers(folder / name)
-    return Point(
-        recorded=recording.load(folder).run.recorded,
-        commit=commit,
-        geometric_means={f"{c.provider} / {c.against}": c.geometric_mean for c in comparisons},
-    )
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    try:
-        made = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return made.stdout
-
-
 # --- on the page ----------------------------------------------------------------------------------
 
 
 class HeadlinesDirective(SphinxDirective):
     """``.. gallery-headlines::``: for each benchmark, one line with its geometric means."""
 
-    app: Sphinx
-
     def run(self) -> list[nodes.Node]:
         """Write a list."""
-        data: Performance = self.app.gallery_performance  # type: ignore[attr-defined]
+        domain_of(self.env).depends(self.env.docname, "recordings")
+        data = performance_of(self.env)
         lines = []
         for item in data.benchmarks:
             means = "; ".join(
                 f"{_plain(_kernel(c, ':'))} **{c.geometric_mean:.2f}** × {_plain(c.against)}"
                 for c in item.comparisons
             )
-            page = f":doc:`{_plain(item.title)} </{_docname(self.app, item)}>`"
+            page = f":doc:`{_plain(item.title)} </{item.page}>`"
             lines.append(f"* {page}, {_plain(item.device)}: {means.strip()}")
         return self.parse_text_to_nodes("\n".join(lines) or NOTHING)
 
@@ -283,11 +231,10 @@ class HeadlinesDirective(SphinxDirective):
 class PerformanceDirective(SphinxDirective):
     """``.. gallery-performance::``: a section for each benchmark, with table and plot."""
 
-    app: Sphinx
-
     def run(self) -> list[nodes.Node]:
         """Write it as reStructuredText, with the plots as inline SVG."""
-        data: Performance = self.app.gallery_performance  # type: ignore[attr-defined]
+        domain_of(self.env).depends(self.env.docname, "recordings")
+        data = performance_of(self.env)
         if not data.benchmarks:
             return self.parse_text_to_nodes(NOTHING)
         sections = {}
@@ -302,21 +249,19 @@ class PerformanceDirective(SphinxDirective):
         heading = _plain(f"{first.title}: {first.name}" if several else first.title)
         rows = []
         for item in items:
-            link = label(f"{recording.slug(item.device)}-triton-{item.triton}", item.tutorial)
             for c in item.comparisons:
                 ours, size = _kernel(c, " / "), _plain(item.size)
                 rows.append(
                     [
-                        f":ref:`{_plain(item.device)} <{link}>`",
+                        f":ref:`{_plain(item.device)} <{item.record}>`",
                         _plain(f"{ours}{c.against}{' (ceiling)' * (c.role == 'ceiling')}"),
                         f"{c.min:.2f} ({size} {c.min_at})",
                         f"**{c.geometric_mean:.2f}**",
                         f"{c.max:.2f} ({size} {c.max_at})",
-                        _course(item, f"{c.provider} / {c.against}"),
                         item.recorded[:10],
                     ]
                 )
-        head = ["GPU", "Against", "Minimum", "Geometric mean", "Maximum", "History", "Recorded"]
+        head = ["GPU", "Against", "Minimum", "Geometric mean", "Maximum", "Recorded"]
         table = "\n".join(
             [".. list-table::", "   :header-rows: 1", ""]
             + ["   * - " + "\n     - ".join(row) for row in [head, *rows]]
@@ -333,7 +278,7 @@ class PerformanceDirective(SphinxDirective):
                 heading,
                 "-" * column_width(heading),
                 "",
-                f":doc:`The page </{_docname(self.app, first)}>`. {versions}.",
+                f":doc:`The page </{first.page}>`. {versions}.",
                 "",
                 plots,
                 "",
@@ -353,17 +298,6 @@ def _kernel(comparison: Comparison, end: str) -> str:
     return "" if comparison.provider == "triton" else f"{comparison.provider}{end}"
 
 
-def _course(item: Benchmark, comparison: str) -> str:
-    """The geometric means of *comparison* in the recordings so far, for a table's cell."""
-    values = [
-        p.geometric_means[comparison] for p in item.history if comparison in p.geometric_means
-    ]
-    if len(values) < 2:
-        return "first recording"
-    label = f"geometric means of {len(values)} recordings: {values[0]:.2f} to {values[-1]:.2f}"
-    return f".. raw:: html\n\n          {sparkline(values, label)}"
-
-
 def _chart(item: Benchmark) -> str:
     return line_chart(
         [Line(f"{c.provider} / {c.against}", c.sizes, c.ratios) for c in item.comparisons],
@@ -372,15 +306,10 @@ def _chart(item: Benchmark) -> str:
     )
 
 
-def _docname(app: Sphinx, item: Benchmark) -> str:
-    replayed = app.gallery_replayed.values()  # type: ignore[attr-defined]
-    return next(r.docname for r in replayed if r.script.name == item.tutorial)
-
-
 def _write_data(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         static = Path(app.outdir, "_static")
-        data = msgspec.json.encode(app.gallery_performance)  # type: ignore[attr-defined]
+        data = msgspec.json.encode(performance_of(app.env))
         (static / "performance.json").write_bytes(msgspec.json.format(data, indent=1))
         schema = msgspec.json.encode(msgspec.json.schema(Performance))
         (static / "performance.schema.json").write_bytes(msgspec.json.format(schema, indent=1))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
+from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source import project
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import Recording
@@ -39,12 +40,12 @@ class Recorded:
 
 def of_build(app: Sphinx) -> list[Recorded]:
     """Those of the pages that *app* builds."""
-    pages = app.gallery_pages.items()  # type: ignore[attr-defined]
-    keys = {
-        (page.script.gallery, page.script.name): (page.script.key, name) for name, page in pages
-    }
-    roots = [Path(app.confdir, root) for root in app.config.gallery_recordings]
-    return _current(roots, keys)
+    choice = domain_of(app.env).choice
+    return [
+        Recorded(item.page, item.name, item.folder, item.content)
+        for item in (choice.recordings if choice else ())
+        if item.timed and item.state in ("shown", "current")
+    ]
 
 
 def of_checkout(roots: Iterable[Path]) -> list[Recorded]:

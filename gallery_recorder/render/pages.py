@@ -1,72 +1,41 @@
-"""What a page says about its recording: the line under the title, and the *Recordings* page.
+"""What a page says about its recording: the line under the title, and the pages of recordings.
 
-``.. gallery-recordings::`` lists every recording with its provenance, time and memory.
+Each gallery has a page of recordings for each device, with at most :data:`MOST` of them; they are
+made beside the gallery's own pages. ``.. gallery-recordings::`` lists these pages.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from docutils import nodes
+from docutils.utils import column_width
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
-from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.store import reading, recording
-from gallery_recorder.store.reading import ReadingError
-from gallery_recorder.store.recording import GpuState, Provenance, Recording, RecordingError
+from gallery_recorder.render import choice
+from gallery_recorder.render.choice import Choice, ListedRecording
+from gallery_recorder.render.domain import domain_of
+from gallery_recorder.render.facts import Fact, facts_of
+from gallery_recorder.render.units import readable_bytes, readable_date, readable_seconds
+from gallery_recorder.store.recording import GpuState, Provenance, Recording
 
-if TYPE_CHECKING:
-    from gallery_recorder.render.replay import Replayed, Unrecorded
-
-logger = logging.getLogger(__name__)
-
-#: Directives whose output depends on recordings or on tutorials' introductions.
-_DEPENDENT = (".. gallery-", ".. minigallery::")
+#: As many recordings as one page of them has.
+MOST = 100
 
 
 def setup(app: Sphinx) -> None:
-    """Register the directive and the events; called by ``replay.setup``."""
-    # A directive has no supported way to the application, so it is told here.
-    directive = type("RecordingsDirective", (RecordingsDirective,), {"app": app})
-    app.add_directive("gallery-recordings", directive)
+    """Register the directive and the events."""
+    app.add_directive("gallery-recordings", RecordingsDirective)
     written = (_visit_line, _depart_line)
     app.add_node(ProvenanceLine, html=written, latex=written, text=written, man=written)
     app.connect("doctree-read", _add_provenance)
-    app.connect("env-get-outdated", _outdated_pages)
     app.connect("missing-reference", _leave_text)
-
-
-def readable_bytes(count: int) -> str:
-    """``3456789`` as ``3.3 MiB``."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
-
-
-def readable_seconds(seconds: float) -> str:
-    """``75.2`` as ``1 min 15 s``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def readable_date(recorded: str) -> str:
-    """``2026-11-20T17:00:00Z`` as ``20 November 2026``."""
-    date = datetime.strptime(recorded, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return f"{date.day} {date:%B %Y}"
 
 
 # --- on each tutorial's page ------------------------------------------------------------------
@@ -85,29 +54,33 @@ def _depart_line(translator: Any, node: nodes.Element) -> None:
 
 
 def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
-    """Put the provenance line, and a banner where there is no GPU's, under the page's title."""
-    item = app.gallery_pages.get(app.env.docname)  # type: ignore[attr-defined]
+    """Put under the page's title where its outputs are from, or that it has none."""
+    docname = app.env.docname
+    page = domain_of(app.env).pages.get(docname)
     title = next(doctree.findall(nodes.title), None)
-    if item is None or title is None:
+    if page is None or title is None:
         return
-    if item.folder is None:
-        text = (
-            f"This tutorial needs a GPU with {' and '.join(item.needs)}, and its current code has "
-            "not been recorded on one. The page has no outputs."
-        )
+    if page.location is None:
+        text = "No recording belongs to the current code. The page has no outputs."
+        if page.needs:
+            needs = " and ".join(page.needs)
+            text = f"This script needs a GPU with {needs}, and n{text[1:]}"
         _insert_below(title, [_banner(text)])
         return
+    made = page.recording
+    facts = facts_of(app, made)
     line = ProvenanceLine(classes=["gallery-provenance"])
-    line += nodes.Text(f"Recorded {summary(item.recording)} · ")
-    line += _reference(app.env.docname, label(item.device, item.script.name), "full record")
+    line += nodes.Text(f"Recorded {summary(made, facts)} · ")
+    line += _reference(docname, choice.label(page.location), "full record")
     added: list[nodes.Node] = [line]
-    if not item.recording.timed:
+    if not made.timed:
+        device = next((fact.text for fact in facts if fact.name == "Device"), "")
         text = (
-            "The outputs on this page come from Triton's interpreter on a CPU, because no "
-            "recording from a GPU belongs to the current code. They show what the code computes, "
+            f"The outputs on this page come from {device or made.provenance.device}, because no "
+            "recording with times belongs to the current code. They show what the code computes, "
             "not how fast it is: nothing was timed."
         )
-        added.append(_banner(text))
+        added.append(_banner(plain(text)))
     _insert_below(title, added)
 
 
@@ -120,26 +93,16 @@ def _insert_below(title: nodes.Node, added: list[nodes.Node]) -> None:
     parent[parent.index(title) + 1 : parent.index(title) + 1] = added
 
 
-def summary(content: Recording) -> str:
-    """Device, versions, date, time and memory in one line."""
-    where, run = content.provenance, content.run
-    software = content.probe(recording.SOFTWARE)
-    device = f"on {where.device}" if content.timed else "in Triton's interpreter"
-    parts = [device, f"Triton {software.get('triton')}", f"PyTorch {software.get('torch')}"]
-    if software.get("toolkit"):
-        parts.append(str(software["toolkit"]))
-    parts.append(readable_date(run.recorded))
-    if content.timed:
-        parts.append(readable_seconds(run.seconds))
-        memory = software.get("peak_gpu_memory")
-        if isinstance(memory, int) and memory > 0:
-            parts.append(f"{readable_bytes(memory)} of GPU memory")
-    return plain(" · ".join(parts))
-
-
-def label(device: str, tutorial: str) -> str:
-    """The reference label of a recording on the *Recordings* page."""
-    return f"recording-{device}-{tutorial}".replace("/", "-").lower()
+def summary(made: Recording, facts: Sequence[Fact] = ()) -> str:
+    """Device, what the project says, date, time and memory in one line."""
+    said = {fact.name: fact.line for fact in facts}
+    parts = [said.get("Device") or f"on {made.provenance.device}"]
+    parts += [fact.line for fact in facts if not fact.measured and fact.name != "Device"]
+    parts.append(readable_date(made.run.recorded))
+    if made.timed:
+        parts.append(readable_seconds(made.run.seconds))
+        parts += [fact.line for fact in facts if fact.measured]
+    return plain(" · ".join(filter(None, parts)))
 
 
 def _reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
@@ -155,13 +118,13 @@ def _reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
     )
 
 
-def _page_reference(docname: str, item: ListedRecording) -> addnodes.pending_xref:
+def _page_reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
     return addnodes.pending_xref(
         "",
-        nodes.inline("", plain(item.content.title)),
+        nodes.inline("", text),
         refdomain="std",
         reftype="doc",
-        reftarget=f"/{item.docname}",
+        reftarget=f"/{target}",
         refexplicit=False,
         refwarn=True,
         refdoc=docname,
@@ -176,64 +139,153 @@ def _leave_text(
     return text if node["reftarget"].startswith("recording-") else None
 
 
-# --- the Recordings page ------------------------------------------------------------------------
+# --- the pages of recordings ----------------------------------------------------------------------
+
+
+class Listing(NamedTuple):
+    """A page of recordings: its document and title, and those that are on it."""
+
+    docname: str
+    title: str
+    items: list[ListedRecording]
+
+
+def listings(made: Choice) -> list[Listing]:
+    """The pages of recordings: for each gallery and device, of :data:`MOST` recordings each."""
+    groups: dict[tuple[str, str, str], list[ListedRecording]] = {}
+    for item in made.recordings:
+        if item.pages:  # the gallery is there
+            key = (item.pages, item.location.place, item.location.gallery)
+            groups.setdefault(key, []).append(item)
+    found = []
+    for (pages, place, gallery), items in groups.items():
+        for number, first in enumerate(range(0, len(items), MOST), 1):
+            name = f"{pages}/recordings-{place.replace('/', '-')}"
+            title = f"Recordings of {gallery} on {plain(items[0].device)}"
+            if items[0].location.variant:
+                title += f", {items[0].location.variant}"
+            if number > 1:
+                name, title = f"{name}-{number}", f"{title}, {number}"
+            found.append(Listing(name, title, items[first : first + MOST]))
+    return found
+
+
+def write_sources(app: Sphinx, made: Choice) -> None:
+    """Write the sources of the pages of recordings, and remove those of no recordings.
+
+    A source changes when a recording on its page does, and so Sphinx reads it again.
+    """
+    written = set()
+    for listing in listings(made):
+        path = Path(app.srcdir, f"{listing.docname}.rst")
+        lines = [f".. {item.label} {item.digest} {item.state}" for item in listing.items]
+        head = [":orphan:", "", listing.title, "=" * column_width(listing.title), ""]
+        text = "\n".join([*head, ".. gallery-recordings:: here", "", *lines, ""])
+        if not (path.is_file() and path.read_text(encoding="utf-8") == text):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        written.add(path)
+    for folder in {path.parent for path in written} | {
+        Path(app.srcdir, page.pages) for page in made.pages.values()
+    }:
+        for path in folder.glob("recordings-*.rst"):
+            if path not in written:
+                path.unlink()
 
 
 class RecordingsDirective(SphinxDirective):
-    """``.. gallery-recordings::``: a table of all recordings, and a section for each."""
+    """``.. gallery-recordings::``: a table of the pages of recordings, which have the rest."""
 
-    app: Sphinx
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         """Make it of nodes: what a recording says is text, whatever characters it has."""
-        items = listed_recordings(self.app)
-        if not items:
+        domain = domain_of(self.env)
+        domain.depends(self.env.docname, "recordings")
+        found = listings(domain.choice) if domain.choice else []
+        if self.arguments:
+            here = [listing for listing in found if listing.docname == self.env.docname]
+            return self._recordings(here[0].items) if here else []
+        if not found:
             return [nodes.paragraph("", "There are no recordings yet.")]
-        return [self._table(items), *(self._section(item) for item in items)]
+        return [self._overview(found), self._toctree(found)]
 
-    def _table(self, items: list[ListedRecording]) -> nodes.table:
-        docname = self.env.docname
-        rows = [
-            [
-                _page_reference(docname, item) if item.shown else nodes.Text(item.name),
-                _reference(docname, label(item.device, item.name), _device_name(item)),
-                nodes.Text(item.content.run.recorded[:10]),
-                nodes.Text(item.said("triton") or "–"),
-                nodes.Text(item.said("torch") or "–"),
-                nodes.Text(
-                    readable_seconds(item.content.run.seconds)
-                    if item.content.timed
-                    else "not timed"
-                ),
-                nodes.Text(item.peak_gpu_memory or "–"),
-                nodes.Text(item.state),
+    def _overview(self, found: list[Listing]) -> nodes.table:
+        rows = []
+        for listing in found:
+            dates = [item.recorded[:10] for item in listing.items]
+            span = dates[0] if len({*dates}) == 1 else f"{min(dates)} to {max(dates)}"
+            shown = sum(item.shown for item in listing.items)
+            link = _page_reference(self.env.docname, listing.docname, listing.title)
+            cells = (span, str(len(listing.items)), str(shown))
+            rows.append([link, *(nodes.Text(cell) for cell in cells)])
+        return _table(("Page", "Recorded", "Recordings", "Shown"), rows)
+
+    def _toctree(self, found: list[Listing]) -> nodes.Node:
+        names = [listing.docname for listing in found]
+        toctree = addnodes.toctree(
+            parent=self.env.docname,
+            entries=[(None, name) for name in names],
+            includefiles=names,
+            maxdepth=1,
+            caption=None,
+            glob=False,
+            hidden=True,
+            includehidden=False,
+            numbered=0,
+            titlesonly=True,
+        )
+        return nodes.compound("", toctree, classes=["toctree-wrapper"])
+
+    def _recordings(self, items: list[ListedRecording]) -> list[nodes.Node]:
+        contents = [(item, item.content) for item in items]
+        told = [(item, made, facts_of(self.env._app, made)) for item, made in contents]
+        return [self._table(told), *(self._section(*one) for one in told)]
+
+    def _table(self, told: list[tuple[ListedRecording, Recording, list[Fact]]]) -> nodes.table:
+        said = [fact for _, _, facts in told for fact in facts if fact.column]
+        columns = list(dict.fromkeys((fact.column, fact.measured) for fact in said))
+        before = [column for column, measured in columns if not measured]
+        after = [column for column, measured in columns if measured]
+        rows = []
+        for item, made, facts in told:
+            texts = {fact.column: plain(fact.text) for fact in facts}
+            docname = self.env.docname
+            took = readable_seconds(made.run.seconds) if made.timed else "not timed"
+            page = item.docname if item.shown else None
+            cells = [
+                item.recorded[:10],
+                *(texts.get(column) or "–" for column in before),
+                took,
+                *(texts.get(column) or "–" for column in after),
+                item.state,
             ]
-            for item in items
-        ]
-        head = ("Tutorial", "Device", "Date", "Triton", "PyTorch", "Time", "GPU memory", "State")
-        return _table(head, rows)
+            rows.append(
+                [
+                    _page_reference(docname, page, item.name) if page else nodes.Text(item.name),
+                    _reference(docname, item.label, plain(item.device)),
+                    *(nodes.Text(cell) for cell in cells),
+                ]
+            )
+        return _table(("Script", "Device", "Date", *before, "Time", *after, "State"), rows)
 
-    def _section(self, item: ListedRecording) -> nodes.section:
-        name = nodes.fully_normalize_name(label(item.device, item.name))
-        heading = nodes.title("", f"{_title(item)}: {_device_name(item)}")
+    def _section(self, item: ListedRecording, made: Recording, facts: list[Fact]) -> nodes.section:
+        name = nodes.fully_normalize_name(item.label)
+        heading = nodes.title("", f"{_title(item)}: {plain(item.device)}")
         section = nodes.section("", heading, names=[name])
-        facts = nodes.field_list()
-        for field, value in _facts(item):
+        fields = nodes.field_list()
+        for field, value in _fields(made, facts):
             if value:
                 body = nodes.field_body("", nodes.paragraph("", plain(value)))
-                facts += nodes.field("", nodes.field_name("", field), body)
-        section += facts
+                fields += nodes.field("", nodes.field_name("", plain(field)), body)
+        section += fields
         self.state.document.note_explicit_target(section, section)
         return section
 
 
 def _title(item: ListedRecording) -> str:
     """A script's title; sphinx-gallery has taken its markup away, but for backslashes."""
-    return re.sub(r"\\(.)", r"\1", plain(item.content.title))
-
-
-def _device_name(item: ListedRecording) -> str:
-    return plain(item.content.provenance.device)
+    return re.sub(r"\\(.)", r"\1", plain(item.title))
 
 
 def plain(value: object) -> str:
@@ -256,83 +308,29 @@ def _row(cells: Sequence[nodes.Node]) -> nodes.row:
     return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", cell)) for cell in cells))
 
 
-class ListedRecording:
-    """A recording on the *Recordings* page, with what the page says of it."""
-
-    def __init__(
-        self, device: str, folder: Path, name: str, replayed: Replayed | Unrecorded | None
-    ) -> None:
-        """Read the recording in *folder*; *replayed* is what its tutorial's page shows."""
-        self.device, self.folder, self.name = device, folder, name
-        self.content = recording.load(folder)
-        self._software = self.content.probe(recording.SOFTWARE)
-        self.docname = replayed.docname if replayed else None
-        self.shown = replayed is not None and replayed.folder == folder
-        if self.shown:
-            self.state = "shown"
-        elif replayed is None:
-            self.state = "its tutorial is gone"
-        else:
-            same = self.content.key == replayed.script.key
-            self.state = "current" if same else "of older code"
-
-    def said(self, name: str) -> str:
-        """What the recording says of *name* among the software, empty where it says nothing."""
-        return plain(self._software.get(name, ""))
-
-    @property
-    def peak_gpu_memory(self) -> str:
-        """The most memory that it held on the GPU, to read; empty where that is not known."""
-        count = self._software.get("peak_gpu_memory")
-        return readable_bytes(count) if isinstance(count, int) and count > 0 else ""
-
-
-def listed_recordings(app: Sphinx) -> list[ListedRecording]:
-    """All recordings below the configured folders; the interpreter's only where they are shown."""
-    replayed: dict[str, Replayed | Unrecorded] = {
-        item.script.name: item
-        for item in app.gallery_pages.values()  # type: ignore[attr-defined]
-    }
-    items = []
-    for root in app.config.gallery_recordings:
-        for folder in recording.all_recordings(Path(app.confdir, root)):
-            try:
-                location = recording.location_of(folder, Path(app.confdir, root))
-                device, name = location.place, location.name
-                item = ListedRecording(device, folder, name, replayed.get(name))
-            except RecordingError as error:  # one recording less; the other ones are whole
-                logger.warning("%s", error, type="gallery", subtype="recording")
-                continue
-            if item.shown or item.content.timed:
-                items.append(item)
-    return sorted(items, key=lambda item: (item.name.count("/"), item.name, item.device))
-
-
-def _facts(item: ListedRecording) -> list[tuple[str, str]]:
-    content = item.content
-    where, run = content.provenance, content.run
-    driver = where.gpu.driver if where.gpu else None
+def _fields(made: Recording, facts: list[Fact]) -> list[tuple[str, str]]:
+    where, run = made.provenance, made.run
     environment = sorted(where.environment.items())
+    said = [(fact.name, fact.text) for fact in facts if not fact.measured and fact.name != "Device"]
+    names = {name.lower() for name, _ in said}
+    versions = [(n, v) for n, v in sorted(where.versions.items()) if n.lower() not in names]
     return [
         ("Device", _device(where)),
-        ("Driver and toolkit", ", ".join(filter(None, (driver, item.said("toolkit"))))),
-        ("Triton", item.said("triton")),
-        ("PyTorch", item.said("torch")),
-        ("NumPy", item.said("numpy")),
-        ("Matplotlib", item.said("matplotlib")),
-        ("sphinx-gallery", where.versions.get("sphinx-gallery", "")),
+        ("Driver", (where.gpu.driver if where.gpu else None) or ""),
+        *said,
+        *versions,
         ("Python", where.python),
         ("Operating system", where.os),
         ("Environment", ", ".join(f"{name}={value}" for name, value in environment)),
         ("Commit", where.commit or ""),
         ("Recorded", run.recorded.replace("T", " ").replace("Z", " UTC")),
-        ("Time", readable_seconds(run.seconds) if content.timed else "not timed"),
-        ("Peak GPU memory", item.peak_gpu_memory),
+        ("Time", readable_seconds(run.seconds) if made.timed else "not timed"),
+        *((fact.name, fact.text) for fact in facts if fact.measured),
         ("Peak host memory", readable_bytes(run.peak_host_memory) if run.peak_host_memory else ""),
         ("GPU before", _gpu_state(where.before)),
         ("GPU after", _gpu_state(where.after)),
-        ("Key of the code", content.key),
-        ("Files", ", ".join(content.files)),
+        ("Key of the code", made.key),
+        ("Files", ", ".join(made.files)),
     ]
 
 
@@ -359,27 +357,3 @@ def _gpu_state(state: GpuState | None) -> str:
         f"{state.other_processes} other processes on it" if state.other_processes else "",
     ]
     return ", ".join(filter(None, parts))
-
-
-def _outdated_pages(
-    app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
-) -> list[str]:
-    """Pages made from recordings and introductions are read again when one of these changed."""
-    del added, changed, removed
-    replayed: dict[str, Any] = app.gallery_pages  # type: ignore[attr-defined]
-    parts = [item.script.blocks[0].content for item in replayed.values()]
-    for root in app.config.gallery_recordings:
-        for folder in recording.all_recordings(Path(app.confdir, root)):
-            with contextlib.suppress(ReadingError):  # damaged: told where it is listed
-                content = reading.read_file(folder / recording.FILE_NAME, recording.MAX_READ)
-                parts.append(hashlib.sha256(content).hexdigest())
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()
-    if getattr(env, "gallery_digest", None) == digest:
-        return []
-    env.gallery_digest = digest  # type: ignore[attr-defined]
-    return [
-        docname
-        for docname in env.found_docs
-        if docname not in replayed
-        and any(name in env.doc2path(docname).read_text(encoding="utf-8") for name in _DEPENDENT)
-    ]

@@ -1,259 +1,240 @@
-"""The Sphinx extension that renders recordings where sphinx-gallery would execute tutorials.
+"""What was recorded, handed to sphinx-gallery where it would execute a script.
 
-sphinx-gallery executes a tutorial in one function, ``gen_rst.execute_script``. While a gallery is
-generated, :func:`replay_script` stands in its place and hands back what was recorded. Everything
-else is sphinx-gallery's own: the page's layout, thumbnails, index, notebook, downloads. Nothing is
-executed and torch is never imported.
-
-In ``conf.py``::
-
-    extensions = ["gallery_recorder.render.replay"]
-    gallery_recordings = ["recordings", "build/recordings"]
+sphinx-gallery executes a script in one function, ``execute_script``. While galleries are made,
+:class:`Replay` stands in its place and hands back what was recorded. Everything else is
+sphinx-gallery's own: the page's layout, thumbnails, index, notebook, downloads. Nothing is
+executed, and a script whose page is current is not even looked at.
 """
 
 from __future__ import annotations
 
-import inspect
+import glob
+import os
+import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
-from sphinx_gallery import __version__ as sphinx_gallery_version
-from sphinx_gallery import gen_rst
-from sphinx_gallery.py_source_parser import remove_config_comments
 
-from gallery_recorder.render import codeblocks, growth, notebook, pages
-from gallery_recorder.source import needs, project, settings
-from gallery_recorder.source.script import Script, ScriptError
+from gallery_recorder.render import notebook, seam
+from gallery_recorder.render.archive import Archive
+from gallery_recorder.render.choice import Page
 from gallery_recorder.store import recording
-from gallery_recorder.store.recording import (
-    INTERPRETER,
-    REFERENCE_DEVICE,
-    Recording,
-    RecordingError,
-)
-from triton_site import performance
+from gallery_recorder.store.recording import Block, Recording
 
 logger = logging.getLogger(__name__)
 
-#: The parameters that ``gen_rst.execute_script`` must have to be replaced.
-_SEAM = ("script_blocks", "script_vars", "gallery_conf", "file_conf")
-
-#: What sphinx-gallery must not do where nothing is executed: import matplotlib to scrape figures
-#: and to reset its state, and look into the variables that an execution leaves.
-_NO_EXECUTION = {"image_scrapers": (), "reset_modules": (), "inspect_global_variables": False}
+#: What a block without a recording shows.
+_NO_OUTPUT = "\n"
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """A tutorial and the recording that its page shows."""
+class Splitting:
+    """Splits each script once, whoever asks for it."""
 
-    script: Script
-    docname: str
-    device: str
-    folder: Path
-    recording: Recording
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Any, ...]] = {}
+
+    def split(self, source_file: Any, return_node: bool = False) -> tuple[Any, ...]:
+        """Its settings, its blocks, and its syntax tree where that is asked for."""
+        name = str(source_file)
+        if name not in self._found:
+            self._found[name] = seam.ORIGINAL["split_code_and_text_blocks"](source_file, True)
+        settings, blocks, node = self._found[name]
+        found = (dict(settings), list(blocks))
+        return (*found, node) if return_node else found
+
+    def is_current(self, page: Page) -> None:
+        """Of a script whose page is current, the introduction is enough."""
+        title = seam.Block("text", page.introduction, 1)
+        self._found[str(page.path)] = (page.settings, [title], None)
 
 
-@dataclass(frozen=True)
-class Unrecorded:
-    """A tutorial that needs more than this machine may have, and has no current recording.
+class Replay:
+    """Stands in for sphinx-gallery's functions while it makes the pages of *pages*.
 
-    Its page shows text and code, and says what it needs.
+    *current* are the documents that are as they would be made again.
     """
 
-    script: Script
-    docname: str
-    needs: list[str]
-    folder: None = None
+    def __init__(
+        self, app: Sphinx, pages: dict[str, Page], current: set[str], splitting: Splitting
+    ) -> None:
+        self._app = app
+        self._pages = {str(page.path): page for page in pages.values()}
+        self._splitting = splitting
+        self._replayed: Recording | None = None
+        self._marked = False
+        self._thumbnails: dict[Path, tuple[bytes, int]] = {}
+        self.archives: dict[Path, Archive] = {}
+        for docname in current:
+            splitting.is_current(pages[docname])
 
+    def functions(self) -> dict[str, Any]:
+        """What to put in the place of sphinx-gallery's functions of these names."""
+        return {
+            "split_code_and_text_blocks": self._splitting.split,
+            "execute_script": self.execute_script,
+            "identify_names": self.identify_names,
+            "jupyter_notebook": self.jupyter_notebook,
+            "zip_files": self.zip_files,
+        }
 
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Register with Sphinx; loads sphinx-gallery."""
-    check_seam()
-    app.setup_extension("sphinx_gallery.gen_gallery")
-    settings.register(app)
-    app.connect("config-inited", _configure, priority=5)  # sphinx-gallery reads it at 10
-    app.connect("builder-inited", _begin, priority=490)  # sphinx-gallery generates at 500
-    app.connect("builder-inited", _end, priority=510)
-    app.connect("build-finished", notebook.add_outputs_to_downloads)
-    codeblocks.setup(app)
-    pages.setup(app)
-    performance.setup(app)
-    growth.setup(app)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "1"}
+    def jupyter_notebook(
+        self, script_blocks: Any, gallery_conf: Any, target_dir: Any
+    ) -> dict[str, Any]:
+        """Make a notebook in which each cell of code knows its block."""
+        make = notebook.marked if self._marked else seam.ORIGINAL["jupyter_notebook"]
+        return make(script_blocks, gallery_conf, target_dir)
 
+    def keep_times(self) -> None:
+        """Give thumbnails that are as before their time of before: Sphinx goes by it."""
+        for path, (content, time) in self._thumbnails.items():
+            if path.is_file() and path.read_bytes() == content:
+                os.utime(path, ns=(time, time))
 
-def check_seam() -> None:
-    """Refuse to go on where sphinx-gallery is not the one this was written for.
+    def execute_script(
+        self,
+        script_blocks: list[Any],
+        script_vars: dict[str, Any],
+        gallery_conf: dict[str, Any],
+        file_conf: dict[str, Any],
+    ) -> tuple[list[str], float]:
+        """Do what sphinx-gallery's function does, out of a recording.
 
-    Raises:
-        ExtensionError: ``gen_rst.execute_script`` is gone or has other parameters.
-    """
-    function = getattr(gen_rst, "execute_script", None)
-    found = tuple(inspect.signature(function).parameters) if function else None
-    if found != _SEAM:
-        raise ExtensionError(
-            "gallery_recorder.render.replay: sphinx_gallery.gen_rst.execute_script "
-            + (f"takes ({', '.join(found)})" if found else "does not exist")
-            + f" in sphinx-gallery {sphinx_gallery_version}, but replaying needs "
-            f"({', '.join(_SEAM)}). Install the sphinx-gallery that requirements.txt names."
-        )
-
-
-def _configure(app: Sphinx, config: Any) -> None:
-    gallery_conf = dict(config.sphinx_gallery_conf)
-    if gallery_conf.get("parallel"):
-        raise ExtensionError(
-            "sphinx_gallery_conf['parallel'] must stay off: its worker processes would execute the "
-            "tutorials. Replaying a recording takes milliseconds; remove the setting."
-        )
-    config.sphinx_gallery_conf = gallery_conf | _NO_EXECUTION
-
-
-def _begin(app: Sphinx) -> None:
-    """Choose a recording for every tutorial, and put :func:`replay_script` in place."""
-    items = choose_recordings(app)
-    app.gallery_pages = {item.docname: item for item in items}  # type: ignore[attr-defined]
-    app.gallery_replayed = {  # type: ignore[attr-defined]
-        item.docname: item for item in items if isinstance(item, Replayed)
-    }
-    by_path = {item.script.path.resolve(): item for item in items}
-    app.gallery_execute_script = gen_rst.execute_script  # type: ignore[attr-defined]
-
-    def replay(script_blocks, script_vars, gallery_conf, file_conf):
-        item = by_path[Path(script_vars["src_file"]).resolve()]
-        return replay_script(item, script_blocks, script_vars, gallery_conf, file_conf)
-
-    gen_rst.execute_script = replay
-
-
-def _end(app: Sphinx) -> None:
-    gen_rst.execute_script = app.gallery_execute_script  # type: ignore[attr-defined]
-
-
-def choose_recordings(app: Sphinx) -> list[Replayed | Unrecorded]:
-    """The recording that each tutorial's page shows.
-
-    It is one whose key is the script's: the reference device's, else another GPU's, else the
-    interpreter's. A tutorial that needs a particular GPU may have none.
-
-    Raises:
-        ExtensionError: tutorials lack a current recording, or one is damaged; all are listed.
-    """
-    roots = [Path(app.confdir, root) for root in app.config.gallery_recordings]
-    chosen, without, problems = [], [], []
-    for example in project.examples_of(app):
-        if not example.recorded:
-            continue
-        try:
-            script = example.load()
-            found = choose_recording(script, roots)
-            needed = needs.needs_of(script)
-        except (ScriptError, RecordingError) as error:
-            problems.append(str(error))
-            continue
-        docname = f"{example.pages}/{script.path.stem}"
-        if found is not None:
-            chosen.append(Replayed(script, docname, *found))
-        elif needed:
-            chosen.append(Unrecorded(script, docname, needed))
+        Returns one string of reStructuredText a block, and the seconds that the run took. What
+        sphinx-gallery would not execute is left to it.
+        """
+        self._replayed = None
+        target = Path(script_vars["target_file"])
+        page = self._pages.get(script_vars["src_file"])
+        self._marked = page is not None
+        if target.suffix != ".py":
+            script_vars["execute_script"] = False  # no recorder can execute it
+        if not script_vars["execute_script"]:
+            return seam.ORIGINAL["execute_script"](
+                script_blocks, script_vars, gallery_conf, file_conf
+            )
+        if page is None:
+            raise ExtensionError(f"{script_vars['src_file']}: no recording was chosen for it.")
+        script_vars.update(memory_delta=0.0, example_globals={})
+        outputs = [_NO_OUTPUT] * len(script_blocks)
+        if page.location is None:
+            script_vars["passing"] = True
+            drop_empty_blocks(script_blocks, outputs, gallery_conf)
+            return outputs, 0.0
+        made = self._replayed = page.recording
+        place = Path(gallery_conf["src_dir"])
+        lines = {block.lineno: number for number, block in enumerate(script_blocks)}
+        for code, block in zip(page.script.code, made.blocks, strict=True):
+            outputs[lines[code.block.lineno]] = output(page, block, target, place)
+        for _ in {name for block in made.blocks for name in block.images}:
+            next(script_vars["image_path_iterator"])
+        drop_empty_blocks(script_blocks, outputs, gallery_conf)
+        self._clear_thumbnail(page, made, target, file_conf, place)
+        script_vars["memory_delta"] = made.run.memory or 0.0
+        failed = next((block for block in made.blocks if not block.passed), None)
+        if failed is None:
+            script_vars["passing"] = True
+            seam.write_md5(target)
         else:
-            without.append(script.name)
-    if without:
-        problems.append(
-            "No recording belongs to the code of: "
-            + ", ".join(without)
-            + ".\nRecord what is missing"
-            " with: python -m gallery_recorder record "
-            + " ".join(without)
-            + "\n(on a GPU where there"
-            " is one, otherwise in Triton's interpreter; `make html` does it by itself)."
+            self._tell_failure(page, failed, script_vars, gallery_conf)
+        # The page changes when its recording does, also where the outputs are the same: a comment
+        # makes sphinx-gallery write it, and so Sphinx read it, again.
+        outputs[-1] += (
+            f"\n.. recorded {made.run.recorded} on {page.location.place}, key {made.key}\n\n"
         )
-    if problems:
-        raise ExtensionError("\n\n".join(problems))
-    return chosen
+        return outputs, made.run.seconds if made.timed else 0.0
+
+    def identify_names(
+        self, script_blocks: Any, ref_regex: str, global_variables: Any = None, node: Any = ""
+    ) -> dict[str, Any]:
+        """What was found when the variables of the script were there to look into."""
+        if self._replayed and self._replayed.backreferences:
+            return self._replayed.backreferences
+        return seam.ORIGINAL["identify_names"](script_blocks, ref_regex, None, node)
+
+    def zip_files(
+        self, file_list: Any, zipname: Any, relative_to: Any, extension: str | None = None
+    ) -> str:
+        """Make an archive that is the same whenever it is made of the same files."""
+        files = [Path(name) for name in file_list]
+        if extension is not None:
+            files = [path.with_suffix(extension) for path in files]
+        archive = Archive(Path(zipname), Path(relative_to), sorted(files))
+        archive.write()
+        self.archives[archive.path] = archive
+        return str(zipname)
+
+    def _clear_thumbnail(
+        self,
+        page: Page,
+        made: Recording,
+        target: Path,
+        file_conf: dict[str, Any],
+        place: Path,
+    ) -> None:
+        """Let sphinx-gallery choose the thumbnail as if there had been none before."""
+        images = target.parent / "images"
+        if made.thumbnail:
+            assert page.folder is not None
+            image = images / f"sphx_glr_{target.stem}_000{Path(made.thumbnail).suffix}"
+            copy(page.folder / made.thumbnail, image)
+            file_conf.pop("thumbnail_number", None)
+            file_conf["thumbnail_path"] = image.relative_to(place).as_posix()
+        for path in (images / "thumb").glob(f"sphx_glr_{glob.escape(target.stem)}_thumb.*"):
+            self._thumbnails[path] = path.read_bytes(), path.stat().st_mtime_ns
+            path.unlink()
+
+    def _tell_failure(
+        self, page: Page, failed: Block, script_vars: dict[str, Any], gallery_conf: dict[str, Any]
+    ) -> None:
+        """Say that a script failed when it was recorded, as sphinx-gallery would."""
+        text = failed.exception or "It failed when it was recorded.\n"
+        script_vars["formatted_exception"] = text
+        script_vars["execute_script"] = False
+        if gallery_conf["abort_on_example_error"]:
+            raise ExtensionError(f"{page.path}: failed when it was recorded:\n\n{text}")
+        if str(page.path) not in seam.expected_failures(gallery_conf):
+            logger.warning(
+                "%s unexpectedly failed to execute correctly:\n\n%s",
+                page.path,
+                text,
+                type="sphinx_gallery",
+                subtype="example_error",
+            )
 
 
-def choose_recording(script: Script, roots: list[Path]) -> tuple[str, Path, Recording] | None:
-    """The device, folder and content of the recording to show for *script*, if there is any.
-
-    Raises:
-        RecordingError: a recording of the tutorial is damaged.
-    """
-    found = [at for root in roots for at in recording.find(root, script.gallery, script.name)]
-    order = {REFERENCE_DEVICE: 0, INTERPRETER: 2}
-    for at in sorted(found, key=lambda at: order.get(at.device, 1)):
-        content = at.load()
-        if content.key == script.key:
-            return at.place, at.folder, content
-    return None
-
-
-def replay_script(
-    item: Replayed | Unrecorded,
-    script_blocks: list[Any],
-    script_vars: dict[str, Any],
-    gallery_conf: dict[str, Any],
-    file_conf: dict[str, Any],
-) -> tuple[list[str], float]:
-    """Do for sphinx-gallery what ``execute_script`` does, out of a recording.
-
-    Returns one string of reStructuredText a block, and the seconds that the run took.
-    """
-    script_vars.update(memory_delta=0.0, example_globals={}, passing=True)
-    outputs = ["\n"] * len(script_blocks)
-    if isinstance(item, Unrecorded):
-        _drop_empty_blocks(script_blocks, outputs)
-        return outputs, 0.0
-    target, src_dir = Path(script_vars["target_file"]), Path(gallery_conf["src_dir"])
-    for code, block in zip(item.script.code, item.recording.blocks, strict=True):
-        outputs[code.index] = _output(item, block, target, src_dir)
-    _drop_empty_blocks(script_blocks, outputs)
-    _choose_thumbnail(item, script_vars, gallery_conf, file_conf)
-    # The page changes when its recording does, also where the outputs are the same: a comment
-    # makes sphinx-gallery write it, and so Sphinx read it, again.
-    run = item.recording.run
-    outputs[-1] += f"\n.. recorded {run.recorded} on {item.device}, key {item.recording.key}\n\n"
-    return outputs, run.seconds if item.recording.timed else 0.0
-
-
-def _output(item: Replayed, block: recording.Block, target: Path, src_dir: Path) -> str:
+def output(page: Page, block: Block, target: Path, source: Path) -> str:
     """What a code block did, as sphinx-gallery wrote it down; its files are put in place."""
+    folder = page.folder
+    assert folder is not None
     for name in block.images:
-        _copy(item.folder / name, target.parent / name)
+        inside = name.removeprefix("source/")
+        copy(folder / name, source / inside if inside != name else target.parent / name)
     for name in block.data:
-        _copy(item.folder / name, target.with_suffix("") / name)
-    return recording.rst_of(block, target.parent.relative_to(src_dir).as_posix())
+        copy(folder / name, target.with_suffix("") / name)
+    return recording.rst_of(block, target.parent.relative_to(source).as_posix())
 
 
-def _drop_empty_blocks(script_blocks: list[Any], outputs: list[str]) -> None:
+def drop_empty_blocks(
+    script_blocks: list[Any], outputs: list[str], gallery_conf: dict[str, Any]
+) -> None:
     """Take away blocks that hold nothing but settings, which would show as empty boxes."""
+    if not gallery_conf["remove_config_comments"]:
+        return
     for index in reversed(range(len(script_blocks))):
         block = script_blocks[index]
-        if block.type == "code" and not remove_config_comments(block.content).strip():
+        if (
+            block.type == "code"
+            and outputs[index] == _NO_OUTPUT
+            and not seam.without_settings(block.content).strip()
+        ):
             del script_blocks[index], outputs[index]
 
 
-def _choose_thumbnail(
-    item: Replayed,
-    script_vars: dict[str, Any],
-    gallery_conf: dict[str, Any],
-    file_conf: dict[str, Any],
-) -> None:
-    """Have sphinx-gallery take the recorded thumbnail, whatever figure it was made from."""
-    file_conf.pop("thumbnail_number", None)
-    if item.recording.thumbnail:
-        image = Path(script_vars["image_path_iterator"].image_path.format(0))
-        _copy(item.folder / item.recording.thumbnail, image)
-        file_conf["thumbnail_path"] = image.relative_to(gallery_conf["src_dir"]).as_posix()
-
-
-def _copy(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path) -> None:
     """Copy a file where it differs: a newer file would have Sphinx read its page again."""
     content = source.read_bytes()
     if not (target.is_file() and target.read_bytes() == content):
@@ -261,5 +242,28 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _as_list(value: Any) -> list[str]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+def left_over(target: Path, stems: set[str]) -> list[Path]:
+    """What sphinx-gallery made in the folder *target* for scripts that are not among *stems*."""
+    gone = {
+        path.stem for path in target.glob("*.rst") if path.stem not in stems and _is_generated(path)
+    }
+    found = [path for path in target.iterdir() if path.name.split(".")[0] in gone] if gone else []
+    images = [*(target / "images").glob("*"), *(target / "images" / "thumb").glob("*")]
+    for path in images if gone else ():
+        match = re.fullmatch(r"sphx_glr_(.+?)_(?:\d{3,}(?:_\d+_\d+x)?|thumb)", path.stem)
+        if match and match[1] in gone:
+            found.append(path)
+    return found
+
+
+def is_index(path: Path) -> bool:
+    """Whether sphinx-gallery made the index of a folder of pages at *path*."""
+    if not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(400).lstrip().startswith(".. _sphx_glr_")
+
+
+def _is_generated(path: Path) -> bool:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return "THIS FILE WAS AUTOMATICALLY GENERATED BY SPHINX-GALLERY" in file.read(400)

@@ -29,7 +29,7 @@ LIMITS = {
 }
 
 #: The events that extensions of a project can connect to.
-EVENTS = ("gallery-notebook",)
+EVENTS = ("gallery-facts", "gallery-notebook")
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 

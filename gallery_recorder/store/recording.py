@@ -343,13 +343,13 @@ def all_recordings(root: Path) -> Iterator[Path]:
             yield path.parent
 
 
-def location_of(folder: Path, root: Path) -> Location:
-    """Where the recording in *folder*, below *root*, says that it lies.
+def location_of(folder: Path, root: Path, made: Recording | None = None) -> Location:
+    """Where the recording *made* in *folder*, below *root*, says that it lies; it may be read here.
 
     Raises:
         RecordingError: it cannot be read, or lies somewhere else.
     """
-    made = load(folder)
+    made = made or load(folder)
     device = slug(made.provenance.device)
     location = Location(root, device, made.variant, made.gallery, made.name)
     if location.folder != folder:

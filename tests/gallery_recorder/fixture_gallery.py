@@ -10,6 +10,7 @@ import base64
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -62,7 +63,7 @@ print(step_{number}(range(8)))
 
 CONF = """
 project = "Fixture"
-extensions = ["gallery_recorder.render.replay"]
+extensions = {extensions}
 html_theme = "{theme}"
 gallery_recordings = ["recordings", "build/recordings"]
 sphinx_gallery_conf = {{
@@ -99,6 +100,9 @@ PNG = base64.b64decode(
 )
 
 
+#: The engine, and what this site's extensions add to pages of recordings.
+EXTENSIONS = ("gallery_recorder", "triton_site.facts", "triton_site.performance")
+
 SPEED = "size,provider,unit,median,p20,p80\n4,triton,GB/s,2,1,3\n"
 
 
@@ -107,6 +111,7 @@ def make_gallery(
     names: tuple[str, ...] = ("01-first", "02-second"),
     sections: int = 0,
     theme: str = "basic",
+    extensions: Sequence[str] = EXTENSIONS,
 ) -> Path:
     """Write a Sphinx project with the tutorials *names* below *root*; no recordings yet.
 
@@ -114,7 +119,7 @@ def make_gallery(
     """
     (root / "tutorials").mkdir(parents=True)
     (root / "docs").mkdir()
-    (root / "conf.py").write_text(CONF.format(theme=theme))
+    (root / "conf.py").write_text(CONF.format(theme=theme, extensions=list(extensions)))
     (root / "docs" / "index.rst").write_text(INDEX)
     (root / "docs" / "recordings.rst").write_text(RECORDINGS)
     (root / "tutorials" / "GALLERY_HEADER.rst").write_text("Tutorials\n=========\n")

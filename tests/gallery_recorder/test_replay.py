@@ -19,7 +19,7 @@ from bs4 import BeautifulSoup
 from sphinx.errors import ExtensionError
 from sphinx_gallery import gen_rst
 
-from gallery_recorder.render import pages, replay
+from gallery_recorder.render import seam, units
 from gallery_recorder.store import recording
 
 ROOT = Path(__file__).parents[2]
@@ -82,8 +82,10 @@ def test_provenance_line_leads_to_the_full_record(gallery):
         assert part in line
     assert "12 s" in line
     assert "3.0 GiB" in line
-    assert 'href="../recordings.html#recording-nvidia-h200-01-first"' in line
-    assert 'id="recording-nvidia-h200-01-first"' in page(gallery, "recordings")
+    label = "recording-nvidia-h200-tutorials-01-first"
+    assert f'href="recordings-nvidia-h200.html#{label}"' in line
+    assert f'id="{label}"' in page(gallery, "tutorials/recordings-nvidia-h200")
+    assert 'href="tutorials/recordings-nvidia-h200.html"' in page(gallery, "recordings")
     assert "gallery-banner" not in html
 
 
@@ -92,7 +94,8 @@ def test_interpreter_page_has_a_banner_and_no_time(gallery):
     assert "gallery-banner" in html
     assert "Total running time" not in html
     assert "12 s" not in html
-    assert "not timed" in page(gallery, "recordings")
+    assert "Triton's interpreter" in BeautifulSoup(html, "html.parser").get_text()
+    assert "not timed" in page(gallery, "tutorials/recordings-interpreter")
 
 
 def test_settings_leave_no_empty_box(gallery):
@@ -205,25 +208,24 @@ def test_what_needs_a_particular_gpu_has_a_page_without_a_recording(tmp_path):
     fixture_gallery.change(folder, key="0" * 64)
     assert build(root).returncode == 0
     assert "gallery-banner" in page(root, "tutorials/02-second")
-    assert "of older code" in page(root, "recordings")
+    assert "of older code" in page(root, "tutorials/recordings-nvidia-h200")
 
 
-def test_the_reference_device_comes_first_and_stale_recordings_never(tmp_path):
+def test_the_preferred_device_comes_first_and_stale_recordings_never(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
-    script = replay.load_script(root / "tutorials" / "01-first.py", root / "tutorials")
-    roots = [root / "recordings", root / "build" / "recordings"]
-    assert replay.choose_recording(script, roots) is None
-    for device, expected in [
-        ("interpreter", "interpreter"),
-        ("amd-instinct-mi300x", "amd-instinct-mi300x"),
-        ("nvidia-h200", "nvidia-h200"),
-    ]:
-        fixture_gallery.make_recording(root, "01-first", device)
-        assert replay.choose_recording(script, roots)[0] == expected
-    fixture_gallery.change(
-        root / "recordings" / "nvidia-h200" / "tutorials" / "01-first", key="0" * 64
-    )
-    assert replay.choose_recording(script, roots)[0] == "amd-instinct-mi300x"
+    conf = root / "conf.py"
+    conf.write_text(conf.read_text() + 'gallery_devices = ["nvidia-h200"]\n')
+
+    def shown() -> str:
+        assert build(root).returncode == 0
+        html = page(root, "tutorials/01-first")
+        return html[html.index("3.14159 on ") :].split("\n")[0].removeprefix("3.14159 on ")
+
+    for device in ("interpreter", "amd-instinct-mi300x", "nvidia-h200"):
+        folder = fixture_gallery.make_recording(root, "01-first", device)
+        assert shown() == device
+    fixture_gallery.change(folder, key="0" * 64)
+    assert shown() == "amd-instinct-mi300x"
 
 
 def test_a_damaged_recording_stops_the_build(tmp_path):
@@ -237,19 +239,45 @@ def test_a_damaged_recording_stops_the_build(tmp_path):
 
 def test_refuses_a_changed_seam(monkeypatch):
     monkeypatch.setattr(gen_rst, "execute_script", lambda script_blocks, conf: None)
-    with pytest.raises(ExtensionError, match=r"takes \(script_blocks, conf\).*requirements.txt"):
-        replay.check_seam()
+    with pytest.raises(ExtensionError, match=r"execute_script takes \(script_blocks, conf\)"):
+        seam.check()
     monkeypatch.delattr(gen_rst, "execute_script")
     with pytest.raises(ExtensionError, match="does not exist"):
-        replay.check_seam()
+        seam.check()
 
 
-def test_refuses_parallel_execution(tmp_path):
+def test_parallel_execution_is_left_out(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     fixture_gallery.make_recording(root, "01-first")
     result = build(root, "-D", "sphinx_gallery_conf.parallel=True")
-    assert result.returncode != 0
-    assert "must stay off" in result.stderr
+    assert result.returncode == 0, result.stderr
+    assert "3.14159 on nvidia-h200" in page(root, "tutorials/01-first")
+
+
+@pytest.mark.parametrize(("policy", "told"), [("warn", True), ("no-output", False)])
+def test_a_script_without_a_recording_may_have_a_page(tmp_path, policy, told):
+    root = fixture_gallery.make_gallery(tmp_path / "g")
+    fixture_gallery.make_recording(root, "01-first")
+    result = build(root, "-D", f"gallery_unrecorded={policy}")
+    assert ("No recording belongs to the code of: 02-second" in result.stderr) == told
+    assert (result.returncode != 0) == told  # a warning is an error here
+    html = page(root, "tutorials/02-second")
+    assert "The page has no outputs" in html
+    assert "More prose" in html
+
+
+def test_what_sphinx_gallery_would_not_execute_needs_no_recording(tmp_path):
+    root = fixture_gallery.make_gallery(tmp_path / "g")
+    fixture_gallery.make_recording(root, "01-first")
+    result = build(root, "-D", "sphinx_gallery_conf.filename_pattern=01-")
+    assert result.returncode == 0, result.stderr
+    assert "gallery-banner" not in page(root, "tutorials/02-second")
+    assert "More prose" in page(root, "tutorials/02-second")
+    result = build(root, "-D", "plot_gallery=0")
+    assert result.returncode == 0, result.stderr
+    assert "3.14159" not in page(root, "tutorials/01-first")
+    assert build(root, "-D", "sphinx_gallery_conf.filename_pattern=01-").returncode == 0
+    assert "3.14159 on nvidia-h200" in page(root, "tutorials/01-first")
 
 
 def test_without_a_recordings_page_the_line_has_no_link(tmp_path):
@@ -268,7 +296,7 @@ def test_without_a_recordings_page_the_line_has_no_link(tmp_path):
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**20, "3.0 MiB"), (2**34, "16.0 GiB")],
 )
 def test_readable_bytes(count, text):
-    assert pages.readable_bytes(count) == text
+    assert units.readable_bytes(count) == text
 
 
 @pytest.mark.parametrize(
@@ -276,7 +304,7 @@ def test_readable_bytes(count, text):
     [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.6, "1 min 0 s"), (75.2, "1 min 15 s")],
 )
 def test_readable_seconds(seconds, text):
-    assert pages.readable_seconds(seconds) == text
+    assert units.readable_seconds(seconds) == text
 
 
 def test_notebook_json_keeps_characters(gallery):
@@ -305,7 +333,7 @@ def test_any_title_has_a_page_and_a_record(tmp_path, title, shown):
     assert result.returncode == 0, result.stderr
     html = BeautifulSoup(page(root, "tutorials/01-first"), "html.parser")
     assert html.h1.get_text().startswith(shown)
-    html = BeautifulSoup(page(root, "recordings"), "html.parser")
+    html = BeautifulSoup(page(root, "tutorials/recordings-nvidia-h200"), "html.parser")
     shown = shown.replace("*", "")  # sphinx-gallery's titles have no markup
     assert any(h.get_text().startswith(f"{shown}: NVIDIA H200") for h in html.find_all("h2"))
 
@@ -340,7 +368,8 @@ def test_nothing_that_a_recording_says_of_itself_is_markup(tmp_path):
         html = BeautifulSoup(path.read_text(), "html.parser")
         assert not [s for s in html.find_all("script") if "evil" in s.get_text()]
         assert not [a for a in html.find_all("a") if a.get("href", "").startswith("javascript")]
-    assert "evil()" in BeautifulSoup(page(root, "recordings"), "html.parser").get_text()
+    html = page(root, "tutorials/recordings-nvidia-h200")
+    assert "evil()" in BeautifulSoup(html, "html.parser").get_text()
 
 
 @pytest.mark.parametrize("damage", [b"\xff", b"[" * 200_000, b""])

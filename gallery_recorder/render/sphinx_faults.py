@@ -1,0 +1,177 @@
+"""Faults of Sphinx that make a second build differ from a first, each with what corrects it.
+
+This is the one place for them. Each names the fault and the place in Sphinx 9; where Sphinx has
+corrected one, its lines here go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sphinx import search
+from sphinx.application import Sphinx
+from sphinx.builders import Builder
+from sphinx.environment import BuildEnvironment
+
+from gallery_recorder.render import downloads
+from gallery_recorder.render.domain import domain_of
+
+
+def setup(app: Sphinx) -> None:
+    """Correct what can be corrected by events."""
+    app.connect("builder-inited", _index_is_kept)
+    app.connect("builder-inited", _downloads_are_copied_once)
+    app.connect("env-get-updated", _orders_are_fixed, priority=100)
+
+
+# --- the search index -----------------------------------------------------------------------------
+
+
+class KeptIndex(search.IndexBuilder):
+    """The search index, as a cold build makes it.
+
+    ``IndexBuilder.load`` does not restore the entries of the index that were in the file ("no need
+    to load keywords/objtypes"), so after any build that reads fewer than all pages the search finds
+    no name of an API. ``freeze`` writes words that no page has any more, and entries in the order
+    in which pages were written.
+    """
+
+    def load(self, stream: Any, format: Any) -> None:
+        """Read the file, and its entries too."""
+        kept: list[dict[str, Any]] = []
+        format = self.formats[format] if isinstance(format, str) else format
+
+        class Listening:
+            """Reads the file once, for Sphinx and for what it leaves out."""
+
+            @staticmethod
+            def load(stream: Any) -> Any:
+                kept.append(format.load(stream))
+                return kept[0]
+
+        super().load(stream, Listening)
+        names = kept[0]["docnames"]
+        self._index_entries.clear()
+        for entry, places in kept[0].get("indexentries", {}).items():
+            for number, target, is_main in places:
+                main = "main" if is_main else ""
+                self._index_entries.setdefault(names[number], []).append((entry, target, main))
+
+    def prune(self, docnames: Any) -> None:
+        """Forget pages that are gone or written again, and words that nobody else has."""
+        super().prune(docnames)
+        kept = set(docnames)
+        for docname in [name for name in self._index_entries if name not in kept]:
+            del self._index_entries[docname]
+        for mapping in (self._mapping, self._title_mapping):
+            for word in [word for word, pages in mapping.items() if not pages]:
+                del mapping[word]
+
+    def freeze(self) -> dict[str, Any]:
+        """What is written, with the entries in the order of the pages' names."""
+        entries = sorted(self._index_entries.items())
+        self._index_entries.clear()
+        self._index_entries.update(entries)
+        return super().freeze()
+
+
+def _index_is_kept(app: Sphinx) -> None:
+    """Have Sphinx make its index of :class:`KeptIndex`, and leave it alone where no page changed.
+
+    Sphinx loads, prunes and writes the index whenever it is started.
+    """
+    search.IndexBuilder = KeptIndex  # type: ignore[misc]
+    builder = app.builder
+    if not hasattr(builder, "load_indexer"):
+        return
+    load, dump = builder.load_indexer, builder.dump_search_index
+    unchanged = False
+
+    def load_indexer(docnames: Any) -> None:
+        nonlocal unchanged
+        path = Path(builder.outdir, builder.searchindex_filename)
+        unchanged = not docnames and path.is_file() and not domain_of(app.env).removed
+        if not unchanged:
+            load(docnames)
+
+    def dump_search_index() -> None:
+        if not unchanged:
+            dump()
+
+    builder.load_indexer, builder.dump_search_index = load_indexer, dump_search_index
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+def _orders_are_fixed(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Put what other extensions go through in order: Sphinx keeps pages as they were read.
+
+    Pages that were read again come last, and those that two processes read come as these end. Two
+    images of one name get numbers in that order, too; here, in the order of their paths.
+    """
+    del app
+    env.all_docs = dict(sorted(env.all_docs.items()))
+    env.titles = dict(sorted(env.titles.items()))
+    again: set[str] = set()
+    taken: set[str] = set()
+    for path, (docnames, name) in sorted(env.images.items()):
+        place = Path(path)
+        unique, number = place.name, 0
+        while unique in taken:
+            number += 1
+            unique = f"{place.stem}{number}{place.suffix}"
+        taken.add(unique)
+        if unique != name:
+            env.images[path] = (docnames, unique)
+            again |= docnames
+    env.images._existing = taken
+    return sorted(again)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _downloads_are_copied_once(app: Sphinx) -> None:
+    """Copy downloads that changed: Sphinx compares the content of each of them, each time."""
+    builder = app.builder
+    if builder.format != "html" or not hasattr(builder, "copy_download_files"):
+        return
+
+    def copy_download_files() -> None:
+        files = [(name, place) for name, (_, place) in app.env.dlfiles.items()]
+        downloads.copy_to_site(app, files, Path(builder.outdir, "_downloads"))
+
+    builder.copy_download_files = copy_download_files
+
+
+def static_digest(builder: Builder) -> str:
+    """Of the styles and scripts that pages name with a checksum.
+
+    Pages that Sphinx does not write again keep the checksum of the style sheet of before.
+    """
+    folders = [Path(builder.confdir, name) for name in builder.config.html_static_path]
+    folders += [Path(name, "static") for name in builder.theme.get_theme_dirs()]
+    digest = hashlib.sha256()
+    for folder in folders:
+        paths = sorted(folder.rglob("*")) if folder.is_dir() else [folder]
+        for path in paths:
+            if path.suffix in (".css", ".js", ".css_t", ".js_t", ".css.jinja", ".js.jinja"):
+                digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def remove(paths: list[Path], root: Path) -> None:
+    """Remove files that no page has any more: Sphinx leaves them in the site. And empty folders."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        folder = path.parent
+        while folder != root and root in folder.parents and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
