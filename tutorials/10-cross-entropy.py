@@ -474,7 +474,7 @@ def plan(logits):
     in_16_bytes = 16 // logits.element_size()
     cut = V % 16 != 0 or stride % 16 != 0
     alike = stride == V or (V % in_16_bytes == 0 and stride % in_16_bytes == 0)
-    # The groups of the logits have to be groups of the gradient, too, whose rows follow one another.
+    # Groups of the logits have to be groups of the gradient, too, whose rows follow one another.
     group = in_16_bytes if cut and alike and logits.data_ptr() % 16 == 0 else 1
     warps = 16 if V > 8192 else 8 if V > 2048 else 4
     block = min(512 * warps, max(128, triton.next_power_of_2(V)))
