@@ -11,8 +11,7 @@ You will build ``cross_entropy(logits, targets)`` and ``linear_cross_entropy(x, 
 both with their derivatives, and learn
 
 * why the backward pass of a loss can be done before anybody has asked for it;
-* how a maximum and a sum are found in one pass, with one exponential an element;
-* when a row that is read twice comes from memory only once;
+* when a row that is read twice comes from memory only once, and how to help that;
 * what an odd number of columns does to loads of 16 bytes, and how to give them back;
 * what it takes to overwrite an input behind PyTorch's back without lying to it;
 * how to never hold the largest tensor at all, and what that costs in time and in digits.
@@ -117,12 +116,11 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, lse_ptr, stride, V, ignore_index, B
         larger = tl.maximum(m, tl.max(x, axis=0))
         s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
         m = larger
-    lse = m + tl.log(s)
     loss = 0.0
     if target != ignore_index:
-        loss = lse - tl.load(x_ptr + row * stride + target).to(tl.float32)
+        loss = m - tl.load(x_ptr + row * stride + target).to(tl.float32) + tl.log(s)
     tl.store(loss_ptr + row, loss)
-    tl.store(lse_ptr + row, lse)
+    tl.store(lse_ptr + row, m + tl.log(s))
 
 
 @triton.jit
@@ -246,19 +244,18 @@ def one_launch_kernel(
         larger = tl.maximum(m, tl.max(x, axis=0))
         s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
         m = larger
-    lse = m + tl.log(s)
     share = tl.load(share_ptr)
     loss = 0.0
     if target != ignore_index:
-        loss = lse - tl.load(x_ptr + row * stride + target).to(tl.float32)
+        loss = m - tl.load(x_ptr + row * stride + target).to(tl.float32) + tl.log(s)
     else:
         share = 0.0
     tl.store(loss_ptr + row, loss)
     for start in range(0, V, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * stride + cols, mask=cols < V, other=0.0).to(tl.float32)
-        p = tl.exp(x - lse)
-        gradient = share * tl.where(cols == target, p - 1, p)
+        p = tl.exp(x - m) * (share / s)
+        gradient = tl.where(cols == target, p - share, p)
         tl.store(grad_ptr + row * V + cols, gradient, mask=cols < V)
 
 
@@ -278,66 +275,85 @@ compare(step_2, logits, targets)
 print("one_launch_kernel agrees with float64")
 
 # %%
-# Step 3: no waiting inside the loop
+# (Something small is better, too. The kernel has the maximum and the sum at hand, not only their
+# log-sum-exp. For logits of a few thousands, :math:`m + \log s` is rounded where :math:`\log s` is
+# not, so the probability is computed as :math:`e^{x - m} / s`. Dividing once, by ``share / s``,
+# costs nothing.)
+#
+# Step 3: what the cache should keep
 # ----------------------------------
 #
-# Each round of the loop ends with two reductions, and at a reduction all warps of the program wait
-# for one another. While they wait, no load is under way. But nobody needs the maximum of the whole
-# *block* in every round. Let each **place** in the block keep a maximum and a sum of its own, over
-# the elements that it has met; a block of maxima and a block of sums. They are reduced once, after
-# the loop.
+# How many rows are under way at a time? Every multiprocessor works on several. Here is what one row
+# for each of them would fill, beside the cache that all of them share:
+
+# sphinx_gallery_fold = "prints the bytes of rows beside those of the cache"
+properties = torch.get_device_module(DEVICE).get_device_properties() if ON_GPU else None
+if cache := getattr(properties, "L2_cache_size", 0):
+    units = properties.multi_processor_count
+    table = [(V, f"{V * 2 / 2**10:.0f} KiB", f"{units * V * 2 / 2**20:.0f} MiB")
+             for V in (32768, 50257, 131072)]  # fmt: skip
+    print(tabulate(table, ["V", "one row", f"{units} rows"], disable_numparse=True))
+    print(f"L2 cache: {cache / 2**20:.0f} MiB")
+else:
+    print("Without a GPU there is no L2 cache to ask about.")
+
+# %%
+# With several rows for each multiprocessor, and the gradients on their way out through the same
+# cache, long rows may not fit. And a cache that throws out what was used longest ago has an ugly
+# way of failing: a row that is a little too long loses its *beginning*, which is what the second
+# loop wants first; fetching that throws out what it wants next; and so on to the end. Nearly
+# everything fits, and nothing is found. There are two remedies, each of a few letters:
 #
-# That seems to need two exponentials for every element, one for the element and one to correct the
-# sum. But look at the two cases, with :math:`d = x - m`:
-#
-# * the element is not larger: the sum grows by :math:`e^{d}`, and nothing is corrected;
-# * it is larger: the sum is multiplied by :math:`e^{-d}`, and grows by :math:`e^0 = 1`.
-#
-# In both cases the one exponential needed is :math:`e^{-|d|}`.
+# * **Go backwards.** If the second loop begins at the end of the row, it finds what was read last,
+#   and misses only what did not fit.
+# * **Say what is going to be needed.** The first loop's loads carry
+#   ``eviction_policy="evict_last"``: to be thrown out last. The second loop's loads and the stores
+#   say ``"evict_first"``: nobody wants these bytes again soon. The cache may follow such hints, and
+#   the result does not depend on it.
 
 
 # sphinx_gallery_difference = "one_launch_kernel"
 @triton.jit
-def take_in(m, s, x):
-    """Return maxima and sums of exponentials, after each place has met one more element."""
-    d = x - m
-    e = tl.exp(-tl.abs(d))
-    return tl.maximum(m, x), tl.where(d > 0, s * e + 1, s + e)
-
-
-@triton.jit
-def own_maxima_kernel(
+def kept_kernel(
     x_ptr, target_ptr, loss_ptr, grad_ptr, share_ptr, stride, V, ignore_index, BLOCK: tl.constexpr
 ):
-    """Compute the loss of one row, with a maximum for each place of a block; then its gradient."""
+    """Compute the loss of one row, then its gradient, from what the cache has kept."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + row)
-    m = tl.full([BLOCK], LOWEST, tl.float32)
-    s = tl.zeros([BLOCK], tl.float32)
+    m = LOWEST
+    s = 0.0
     for start in range(0, V, BLOCK):
         cols = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride + cols, mask=cols < V, other=-float("inf")).to(tl.float32)
-        m, s = take_in(m, s, x)
-    largest = tl.max(m, axis=0)
-    lse = largest + tl.log(tl.sum(s * tl.exp(m - largest), axis=0))
+        x = tl.load(
+            x_ptr + row * stride + cols,
+            mask=cols < V,
+            other=-float("inf"),
+            eviction_policy="evict_last",
+        ).to(tl.float32)
+        larger = tl.maximum(m, tl.max(x, axis=0))
+        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
+        m = larger
     share = tl.load(share_ptr)
     loss = 0.0
     if target != ignore_index:
-        loss = lse - tl.load(x_ptr + row * stride + target).to(tl.float32)
+        loss = m - tl.load(x_ptr + row * stride + target).to(tl.float32) + tl.log(s)
     else:
         share = 0.0
     tl.store(loss_ptr + row, loss)
-    for start in range(0, V, BLOCK):
-        cols = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride + cols, mask=cols < V, other=0.0).to(tl.float32)
-        p = tl.exp(x - lse)
-        gradient = share * tl.where(cols == target, p - 1, p)
-        tl.store(grad_ptr + row * V + cols, gradient, mask=cols < V)
+    last = (V - 1) // BLOCK * BLOCK
+    for back in range(0, V, BLOCK):
+        cols = last - back + tl.arange(0, BLOCK)
+        x = tl.load(
+            x_ptr + row * stride + cols, mask=cols < V, other=0.0, eviction_policy="evict_first"
+        ).to(tl.float32)
+        p = tl.exp(x - m) * (share / s)
+        gradient = tl.where(cols == target, p - share, p)
+        tl.store(grad_ptr + row * V + cols, gradient, mask=cols < V, eviction_policy="evict_first")
 
 
-step_3 = partial(in_one_launch, own_maxima_kernel, BLOCK=8192, num_warps=16)
+step_3 = partial(in_one_launch, kept_kernel, BLOCK=8192, num_warps=8)
 compare(step_3, logits, targets)
-print("own_maxima_kernel agrees with float64")
+print("kept_kernel agrees with float64")
 
 # %%
 # Step 4: rows of odd length
@@ -385,7 +401,7 @@ draw_parts(V=29, group=8, rows=4)
 # of 16 elements, loaded one by one, of which one load suffices for both passes.
 
 
-# sphinx_gallery_difference = "own_maxima_kernel"
+# sphinx_gallery_difference = "kept_kernel"
 @triton.jit
 def cross_entropy_kernel(
     x_ptr,
@@ -397,75 +413,75 @@ def cross_entropy_kernel(
     V,
     ignore_index,
     BLOCK: tl.constexpr,
-    GROUP: tl.constexpr,  # elements in 16 bytes; 1 if the rows need no edges
+    GROUP: tl.constexpr,  # elements in 16 bytes; 1 if the rows need not be cut
     WRITE: tl.constexpr,  # whether the gradient is wanted
 ):
     """Compute the loss of one row; then, if wanted, its gradient, which may overwrite the row."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + row)
-    begin = row * stride
+    begin, grad_begin = row * stride, row * V
     hit = tl.load(x_ptr + begin + target, mask=target != ignore_index, other=0.0).to(tl.float32)
-    first, lead, middle = begin, 0, V  # where the groups begin, elements before and in them
-    grad_first = row * V
+    first, grad_first, lead, middle = begin, grad_begin, 0, V
+    m = LOWEST
+    s = 0.0
     if GROUP > 1:
-        first = (begin + GROUP - 1) // GROUP * GROUP
-        grad_first = (row * V + GROUP - 1) // GROUP * GROUP
-        lead = tl.minimum(first - begin, V).to(tl.int32)
-        middle = (V - lead) // GROUP * GROUP
-        edge = tl.arange(0, 2 * GROUP)
-        edge = tl.where(edge < GROUP, edge, edge - GROUP + lead + middle)
-        on_edge = (tl.arange(0, 2 * GROUP) >= GROUP) | (edge < lead)
-        on_edge = on_edge & (edge < V)
+        first = (begin + GROUP - 1) // GROUP * GROUP  # where the whole groups begin
+        grad_first = (grad_begin + GROUP - 1) // GROUP * GROUP
+        lead = tl.minimum(first - begin, V).to(tl.int32)  # elements before them
+        middle = (V - lead) // GROUP * GROUP  # elements in them
+        place = tl.arange(0, 2 * GROUP)
+        edge = tl.where(place < GROUP, place, place - GROUP + lead + middle)
+        on_edge = tl.where(place < GROUP, place < lead, edge < V)
         x_edge = tl.load(x_ptr + begin + edge, mask=on_edge, other=-float("inf")).to(tl.float32)
-    m = tl.full([BLOCK], LOWEST, tl.float32)
-    s = tl.zeros([BLOCK], tl.float32)
+        m = tl.maximum(m, tl.max(x_edge, axis=0))
+        s = tl.sum(tl.exp(x_edge - m), axis=0)
     for start in range(0, middle, BLOCK):
         cols = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + first + cols, mask=cols < middle, other=-float("inf")).to(tl.float32)
-        m, s = take_in(m, s, x)
-    largest = tl.max(m, axis=0)
-    if GROUP > 1:
-        largest = tl.maximum(largest, tl.max(x_edge, axis=0))
-    total = tl.sum(s * tl.exp(m - largest), axis=0)
-    if GROUP > 1:
-        total += tl.sum(tl.exp(x_edge - largest), axis=0)
-    lse = largest + tl.log(total)
+        x = tl.load(
+            x_ptr + first + cols,
+            mask=cols < middle,
+            other=-float("inf"),
+            eviction_policy="evict_last",
+        ).to(tl.float32)
+        larger = tl.maximum(m, tl.max(x, axis=0))
+        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
+        m = larger
     share = tl.load(share_ptr)
     loss = 0.0
     if target != ignore_index:
-        loss = lse - hit
+        loss = m - hit + tl.log(s)
     else:
         share = 0.0
     tl.store(loss_ptr + row, loss)
     if WRITE:
-        blocks = tl.cdiv(middle, BLOCK)
-        for i in range(blocks):
-            cols = (blocks - 1 - i) * BLOCK + tl.arange(0, BLOCK)  # what was read last comes first
-            mask = cols < middle
-            x = tl.load(x_ptr + first + cols, mask=mask, other=0.0).to(tl.float32)
-            p = tl.exp(x - lse)
-            gradient = share * tl.where(cols + lead == target, p - 1, p)
-            tl.store(grad_ptr + grad_first + cols, gradient, mask=mask)
+        last = (middle - 1) // BLOCK * BLOCK
+        for back in range(0, middle, BLOCK):
+            cols = last - back + tl.arange(0, BLOCK)
+            x = tl.load(
+                x_ptr + first + cols, mask=cols < middle, other=0.0, eviction_policy="evict_first"
+            ).to(tl.float32)
+            p = tl.exp(x - m) * (share / s)
+            gradient = tl.where(cols + lead == target, p - share, p)
+            tl.store(
+                grad_ptr + grad_first + cols,
+                gradient,
+                mask=cols < middle,
+                eviction_policy="evict_first",
+            )
         if GROUP > 1:
-            p = tl.exp(x_edge - lse)
-            gradient = share * tl.where(edge == target, p - 1, p)
-            tl.store(grad_ptr + row * V + edge, gradient, mask=on_edge)
+            p = tl.exp(x_edge - m) * (share / s)
+            gradient = tl.where(edge == target, p - share, p)
+            tl.store(grad_ptr + grad_begin + edge, gradient, mask=on_edge)
 
 
 # %%
-# Three more differences. Where nobody wants a gradient, ``WRITE`` is False and the second loop is
-# not there. The second loop goes **backwards**: what was read last is the likeliest to be in the
-# cache. And the logit of the target is loaded at the beginning, so that ``grad_ptr`` may be
+# Two more differences. Where nobody wants a gradient, ``WRITE`` is False and the second loop is not
+# there. And the logit of the target is loaded at the beginning, so that ``grad_ptr`` may be
 # ``x_ptr``. A program that overwrites its own row must have read everything before: with the load
 # where it was, between the loops, a quick warp could overwrite the target's logit before a slow one
-# has read it. (At the reductions between the loops all warps wait for one another, so what is
+# has read it. (At the reductions in the first loop all warps wait for one another, so what is
 # loaded above them is safe. And in the second loop each thread stores exactly what it has loaded
 # itself.)
-#
-# What is left is how many warps to give to a row, and how large a block. Few programs at a time
-# mean few rows in the cache, and long rows want that; many programs hide each other's pauses. So:
-# the longer the row, the more warps, and as each multiprocessor has room for a fixed number of
-# them, the fewer rows at a time.
 
 
 def plan(logits):
@@ -476,9 +492,8 @@ def plan(logits):
     alike = stride == V or (V % in_16_bytes == 0 and stride % in_16_bytes == 0)
     # Groups of the logits have to be groups of the gradient, too, whose rows follow one another.
     group = in_16_bytes if cut and alike and logits.data_ptr() % 16 == 0 else 1
-    warps = 16 if V > 8192 else 8 if V > 2048 else 4
-    block = min(512 * warps, max(128, triton.next_power_of_2(V)))
-    return {"GROUP": group, "BLOCK": block, "num_warps": warps}
+    block = min(8192, max(128, triton.next_power_of_2(V)))
+    return {"GROUP": group, "BLOCK": block, "num_warps": 8 if V > 2048 else 4}
 
 
 def launch(logits, targets, share, losses, gradient, ignore_index):
@@ -564,7 +579,7 @@ class CrossEntropy(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             gradient = logits if inplace else torch.empty(logits.shape, **like(logits))
             if logits.dtype == torch.float16:
-                ctx.share, in_kernel = share, torch.ones_like(share)
+                ctx.share, in_kernel = share.nan_to_num(), torch.ones_like(share)
         launch(logits, targets, in_kernel, losses, gradient, ignore_index)
         if gradient is logits:
             torch.autograd.graph.increment_version(logits)
@@ -573,7 +588,6 @@ class CrossEntropy(torch.autograd.Function):
         return (losses.sum() * share).squeeze()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         """Hand the gradient over, multiplied by *grad* where that is not 1."""
         (gradient,) = hand_over(ctx, "cross_entropy")
@@ -588,6 +602,8 @@ def like(x):
 
 def hand_over(ctx, name):
     """Return the gradients that *ctx* keeps, once."""
+    if torch.is_grad_enabled():  # in a backward pass: with create_graph=True
+        raise RuntimeError(f"{name}: there is no second derivative; leave out create_graph=True")
     gradients, ctx.gradients = ctx.gradients, None
     if gradients is None:
         raise RuntimeError(
@@ -837,7 +853,6 @@ class LinearCrossEntropy(torch.autograd.Function):
         return (losses.sum() * share).squeeze()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         """Hand the gradients over, multiplied by *grad* where that is not 1."""
         gradients = hand_over(ctx, "linear_cross_entropy")
@@ -1014,7 +1029,7 @@ def plot_rates(rows):
     labels = {
         "triton, step 1": ("step 1: two kernels", "#c6dbef"),
         "triton, step 2": ("step 2: one launch", "#9ecae1"),
-        "triton, step 3": ("step 3: own maxima", "#6baed6"),
+        "triton, step 3": ("step 3: kept in the cache", "#6baed6"),
         "triton": ("triton, all steps", "#1b6ca8"),
         "torch": ("torch", "#d1495b"),
         "compile": ("torch.compile (best alternative)", "#8d6a9f"),
@@ -1059,9 +1074,9 @@ else:
 # **Step 1** is under the line whatever it does: its second kernel begins when the first has read
 # all of the logits, and by then the rows that were read first have long left the cache.
 #
-# **Step 2** has the same loads and stores in another order. If its bar is not higher, then either
-# too many rows are under way for the cache, or the loop has other troubles than memory. Step 3
-# shows which.
+# **Step 2** has the same loads and stores in another order. Where its bar is hardly higher, the
+# rows under way were too much for the cache. Step 3 loads and stores the same again, backwards and
+# with hints, and what it gains, the cache has gained.
 #
 # **Steps 2 and 3 suffer in the middle**, where *V* is odd, and so does everybody who loads element
 # by element. What step 4 brings there, and that it brings nothing at the other two, where groups
@@ -1206,7 +1221,7 @@ if ON_GPU:
     rungs = [
         ("Step 1: two kernels, three transfers", "one pass for the sum, one for the gradient", "1"),
         ("Step 2: the gradient before it is asked for", "both in one launch", "2"),
-        ("Step 3: no waiting inside the loop", "a maximum for each place", "3"),
+        ("Step 3: what the cache should keep", "backwards, with hints", "3"),
     ]
     rungs = [(section, change, rate[V, f"triton, step {n}"]) for section, change, n in rungs]
     rungs.append(("Step 4: rows of odd length", "loads of 16 bytes", rate[V, "triton"]))
@@ -1250,7 +1265,7 @@ else:
 # * Nobody waits behind a loss: its gradient can be computed while the row is at hand.
 # * What is read twice in a row comes from memory once, if it fits into the cache together with what
 #   the other programs are reading.
-# * Reductions belong behind the loop, not into it.
+# * Read backwards what was read forwards, and tell the cache what is going to be needed again.
 # * Odd sizes cost loads of 16 bytes. Give the compiler addresses that it can see to be divisible,
 #   and treat the edges apart; or do not choose odd sizes.
 # * Overwriting an input is a contract with the caller. Ask, say so to autograd, and read everything

@@ -1,0 +1,141 @@
+r"""
+A maximum for each place
+========================
+
+*Solution to the third exercise of* :doc:`../10-cross-entropy`.
+
+Nobody needs the maximum of a whole block in every round. Let each *place* in the block keep a
+maximum *m* and a sum *s* of its own, over the elements that it has met, and reduce both once,
+behind the loop.
+
+That seems to need two exponentials for every element, one for the element and one to correct the
+sum. But look at the two cases, with :math:`d = x - m`:
+
+* the element is not larger: the sum grows by :math:`e^{d}`, and nothing is corrected;
+* it is larger: the sum is multiplied by :math:`e^{-d}`, and grows by :math:`e^0 = 1`.
+
+In both cases the one exponential needed is :math:`e^{-|d|}`.
+"""
+
+# %%
+
+# sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
+import sys  # for shared/
+from functools import partial
+from pathlib import Path  # for shared/
+
+import torch
+from tabulate import tabulate
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.measuring import measure, rates, significant
+from shared.setup import DEVICE, ON_GPU
+
+print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def take_in(m, s, x):
+    """Return maxima and sums of exponentials, after each place has met one more element."""
+    d = x - m
+    e = tl.exp(-tl.abs(d))
+    return tl.maximum(m, x), tl.where(d > 0, s * e + 1, s + e)
+
+
+@triton.jit
+def loss_kernel(
+    x_ptr, target_ptr, loss_ptr, V, ignore_index, OWN: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Compute the loss of one row, with a maximum for each place, or for the block."""
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(target_ptr + row)
+    if OWN:
+        m = tl.full([BLOCK], -3.0e38, tl.float32)
+        s = tl.zeros([BLOCK], tl.float32)
+    else:
+        m = -3.0e38
+        s = 0.0
+    for start in range(0, V, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * V + cols, mask=cols < V, other=-float("inf")).to(tl.float32)
+        if OWN:
+            m, s = take_in(m, s, x)
+        else:
+            larger = tl.maximum(m, tl.max(x, axis=0))
+            s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
+            m = larger
+    if OWN:
+        largest = tl.max(m, axis=0)
+        s = tl.sum(s * tl.exp(m - largest), axis=0)
+        m = largest
+    loss = 0.0
+    if target != ignore_index:
+        loss = m - tl.load(x_ptr + row * V + target).to(tl.float32) + tl.log(s)
+    tl.store(loss_ptr + row, loss)
+
+
+def losses_of(logits, targets, own, block=8192, warps=8, ignore_index=-100):
+    """Return the loss of each row of the contiguous matrix *logits*."""
+    if logits.ndim != 2 or not logits.is_contiguous() or logits.device != DEVICE:
+        raise ValueError(
+            f"logits must be a contiguous matrix on {DEVICE}, but have shape "
+            f"{tuple(logits.shape)}, strides {logits.stride()}, and are on {logits.device}"
+        )
+    M, V = logits.shape
+    losses = torch.empty(M, dtype=torch.float32, device=logits.device)
+    options = {"OWN": own, "BLOCK": block, "num_warps": warps}
+    if M:
+        loss_kernel[(M,)](logits, targets, losses, V, ignore_index, **options)
+    return losses
+
+
+# %%
+
+torch.manual_seed(0)
+for M, V in ((1, 1), (5, 781), (3, 20001)):
+    logits = 3 * torch.randn(M, V, device=DEVICE)
+    logits[0, : V // 2] = -float("inf")
+    targets = torch.randint(V // 2, V, (M,), device=DEVICE)
+    targets[1::3] = -100
+    expected = functional.cross_entropy(logits.double(), targets, reduction="none")
+    for own in (True, False):
+        found = losses_of(logits, targets, own).double()
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
+print("Both ways agree with float64")
+
+# %%
+# Is it faster? A block of maxima and a block of sums take registers: two for each element of the
+# block that a thread has, so fewer programs fit on a multiprocessor, or the block must be smaller
+# and has fewer loads under way. Both ways at several shapes of a program, reading the logits once:
+
+if ON_GPU:
+    M, V = 8192, 32768
+    logits = torch.randn(M, V, device=DEVICE, dtype=torch.bfloat16)
+    targets = torch.randint(0, V, (M,), device=DEVICE)
+    shapes = [(2048, 8), (4096, 8), (8192, 8), (4096, 16), (8192, 16)]
+    calls = {
+        (own, *shape): partial(losses_of, logits, targets, own, *shape)
+        for own in (True, False)
+        for shape in shapes
+    }
+    rate = {name: rates(ms, logits.nbytes)[0] for name, ms in measure(calls, rounds=10).items()}
+    table = [
+        (block, warps, *(significant(rate[own, block, warps]) for own in (False, True)))
+        for block, warps in shapes
+    ]
+    headers = ["BLOCK", "warps", "one maximum", "own maxima"]
+    print("GB/s, higher is better")
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# Compare the best of each column, not the columns line by line. The lesson is an old one: waiting
+# at a reduction is hidden by other programs, if there are enough of them, and registers decide how
+# many there are. A trick that saves waiting and costs registers may win or lose, and only measuring
+# tells.
