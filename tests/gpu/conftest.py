@@ -14,6 +14,7 @@ import matplotlib as mpl
 import pytest
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
+sys.path.insert(0, str(TUTORIALS))  # for tutorials/shared
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign)
 _SLOW = {"measure", "measure_memory", "benchmark", "do_bench", "elapsed_time", "show", "check"}
 
