@@ -23,11 +23,10 @@ You should know :doc:`01-vector-add`.
 """
 
 # %%
-# Without a GPU the first cell chooses the interpreter. It brings the timing loop, the rounding and
-# what all pages share.
+# Without a GPU the first cell chooses the interpreter. It brings the timing loop and the rounding.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
-# sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_thumbnail_number = 1
 import csv
 import re
 import sys  # for shared/
@@ -42,14 +41,18 @@ from tabulate import tabulate
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.claims import claim, print_claims, spread
-from shared.ladder import ladder
 from shared.measuring import measure, rates, significant, write_rows
-from shared.plotting import CEILING, OTHER, OURS, STEP_1, STEP_2, TORCH, plot_rates
 from shared.setup import DEVICE, ON_GPU
 
 warnings.filterwarnings("ignore", category=RuntimeWarning)  # the interpreter's, of infinities
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+
+# sphinx_gallery_fold = "brings the ladder of steps, the claims and the styles of curves"
+from shared.claims import claim, print_claims, spread
+from shared.ladder import ladder
+from shared.plotting import CEILING, OTHER, OURS, STEP_1, STEP_2, TORCH, plot_rates
 
 # %%
 import triton
@@ -883,6 +886,9 @@ def reciprocal(y):
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [y], dtype=tl.float32, is_pure=True, pack=1
         )
     return r
+
+
+# %%
 
 
 # sphinx_gallery_difference = "gelu_exact"

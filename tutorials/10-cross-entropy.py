@@ -22,11 +22,10 @@ You should know :doc:`02-fused-softmax`, and autograd functions from :doc:`04-lo
 """
 
 # %%
-# Without a GPU the first cell chooses the interpreter. It brings the timing loop, the rounding and
-# what all pages share.
+# Without a GPU the first cell chooses the interpreter. It brings the timing loop and the rounding.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
-# sphinx_gallery_thumbnail_number = 1
+# sphinx_gallery_thumbnail_number = 2
 import sys  # for shared/
 from functools import partial
 from pathlib import Path  # for shared/
@@ -37,12 +36,16 @@ from tabulate import tabulate
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.claims import claim, print_claims, spread
-from shared.ladder import ladder
 from shared.measuring import measure, rates, significant, write_rows
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+
+# sphinx_gallery_fold = "brings the ladder of steps and the claims"
+from shared.claims import claim, print_claims, spread
+from shared.ladder import ladder
 
 # %%
 import triton
@@ -1154,10 +1157,10 @@ def benchmark_layer(M, K, V, rounds=5):
     x = torch.randn(M, K, device=DEVICE, dtype=torch.bfloat16).requires_grad_()
     weight = (torch.randn(V, K, device=DEVICE) / K**0.5).bfloat16().requires_grad_()
     targets = torch.randint(0, V, (M,), device=DEVICE)
-    calls = {
-        "triton": partial(layer_step, linear_cross_entropy, x, weight, targets),
-        "torch": partial(layer_step, plain_layer, x, weight, targets),
-    }
+    functions = {"triton": linear_cross_entropy, "torch": plain_layer}
+    if compiled := compiled_or_none(plain_layer, x, weight, targets):
+        functions["compile"] = compiled
+    calls = {name: partial(layer_step, f, x, weight, targets) for name, f in functions.items()}
     memory = {provider: peak_memory(call) for provider, call in calls.items()}
     quantiles = torch.tensor([0.5, 0.2, 0.8])
     rows = [
