@@ -26,7 +26,7 @@ You should know :doc:`01-vector-add`.
 # Without a GPU the first cell chooses the interpreter. It brings the timing loop and the rounding.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
-# sphinx_gallery_thumbnail_number = 1
+# sphinx_gallery_thumbnail_number = 2
 import csv
 import re
 import sys  # for shared/
@@ -52,7 +52,7 @@ print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 # sphinx_gallery_fold = "brings the ladder of steps, the claims and the styles of curves"
 from shared.claims import claim, print_claims, spread
 from shared.ladder import ladder
-from shared.plotting import CEILING, OTHER, OURS, STEP_1, STEP_2, TORCH, plot_rates
+from shared.plotting import CEILING, OTHER, OURS, STEP_1, TORCH, plot_rates
 
 # %%
 import triton
@@ -95,7 +95,8 @@ def elementwise(function, x):
     """Return *function* of each element of the contiguous tensor *x*."""
     y = torch.empty_like(x)
     n = x.numel()
-    block, warps = (1024, 8) if x.element_size() == 4 else (2048, 4)
+    block = 2048 if x.element_size() == 2 and n >= 2**22 else 1024
+    warps = 8 if x.element_size() == 4 else 4
     if n:
         grid = (triton.cdiv(n, block),)
         elementwise_kernel[grid](x, y, n, FUNCTION=function, BLOCK=block, num_warps=warps)
@@ -699,34 +700,35 @@ else:
 # is drawn by its error among the normal ones.)
 
 
-# sphinx_gallery_fold = "draws error against rate"
+# sphinx_gallery_fold = "draws errors and rates"
 def draw_ways(accuracy, speed):
-    """Draw the worst error of each way over its rate in registers."""
-    fig, ax = plt.subplots(figsize=(7, 6), layout="constrained")
+    """Draw the worst error of each way, and its rate in registers, one function a line."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7, 5), sharey=True, layout="constrained")
     styles = {
+        "torch": ("#8d6a9f", "s"),
         "triton": ("#1b6ca8", "o"),
         "libdevice": ("#2e8b57", "D"),
         "by hand": ("#d1495b", "^"),
     }
-    for way, (color, marker) in styles.items():
-        points = [
-            (speed[f][way][0], max(ways[way][0], 0.5), f)
-            for f, ways in accuracy.items()
-            if way in ways
-        ]
-        points = [point for point in points if point[1] < float("inf")]
-        ax.scatter(*zip(*(p[:2] for p in points), strict=True), color=color, marker=marker, s=60,
-                   label={"triton": "Triton's language"}.get(way, way))  # fmt: skip
-        for x, y, name in points:
-            right = way != "libdevice"  # two ways are often one: their names beside each other
-            ax.annotate(name, (x, y), xytext=(6 if right else -6, 5), textcoords="offset points",
-                        ha="left" if right else "right", color=color, fontsize=12)  # fmt: skip
-    ax.set(xscale="log", yscale="log", ylabel="largest error, ulp")
-    ax.set(xlabel="10⁹ results a second, in registers")
+    functions = list(accuracy)
+    for i, (way, (color, marker)) in enumerate(styles.items()):
+        look = {"color": color, "marker": marker, "linestyle": "", "markersize": 7}
+        label = {"triton": "Triton's language", "torch": "PyTorch"}.get(way, way)
+        there = [(n, f) for n, f in enumerate(functions) if way in accuracy[f]]
+        heights = [n + 0.2 * (i - 1.5) for n, _ in there]
+        left.plot([accuracy[f][way][0] for _, f in there], heights, label=label, **look)
+        if way != "torch":
+            right.plot([speed[f][way][0] for _, f in there], heights, **look)
+    left.set(xscale="log", xlabel="largest error, ulp", ylim=(len(functions) - 0.5, -0.5))
+    left.set_yticks(range(len(functions)), functions)
+    right.set(xlabel="10⁹ results a second,\nin registers", xlim=(0, None))
     gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set_title(f"Error and rate of math functions in fp32\non {gpu}")
-    ax.grid(alpha=0.3)
-    fig.legend(loc="outside lower center", ncols=3)
+    fig.suptitle(f"Error and rate of math functions in fp32\non {gpu}")
+    for ax in (left, right):
+        ax.grid(alpha=0.3)
+        for n in range(1, len(functions)):
+            ax.axhline(n - 0.5, color="#cccccc", linewidth=0.8)
+    fig.legend(loc="outside lower center", ncols=2)
     plt.show()
 
 
@@ -755,6 +757,10 @@ else:
 # rounded to 24 bits, and the integer part of it takes its share of them. What remains for the
 # fraction is what decides about the digits of the result. The library and the hand give the part
 # that was rounded off back. (Softmax does not care: there the largest argument is 0.)
+#
+# **Where subnormal numbers are flushed**, the column beside is large: a number that is taken for
+# zero is off by all of its digits, and one divided by it is infinite. The library is made for both,
+# and Triton asks it for the flushing kind. Whoever needs numbers below 2⁻¹²⁶ has to know.
 #
 # **Through memory all are alike**, or nearly. In a kernel that reads a tensor and writes a tensor,
 # the accurate function costs nothing. It is in registers that "fast" means something.
@@ -1143,7 +1149,6 @@ def draw_rates(rows, title):
         "triton": ("triton, exact by hand", OURS),
         "triton, step 1": ("step 1: the library's erf", STEP_1),
         "triton, step 2": ("step 2: the library's tanh", OTHER),
-        "triton, step 3": ("step 3: sigmoid", STEP_2),
     }
     lines = {}
     for who, (label, style) in styles.items():
