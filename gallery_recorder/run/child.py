@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gallery_recorder import seam
 from gallery_recorder.run import gpus, provenance
 from gallery_recorder.run.confine import confine
@@ -312,7 +314,7 @@ class Child:
             if answer is None:
                 continue
             try:
-                found[name] = decode(encode(answer), dict)
+                found[name] = msgspec.json.decode(msgspec.json.encode(answer), type=dict)
             except (TypeError, ValueError) as error:
                 raise Refusal(
                     f"was executed, but the probe {name}.{hook} answered {answer!r:.80}",

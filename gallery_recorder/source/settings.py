@@ -140,9 +140,9 @@ def resolve(name: str, said_in: str) -> Any:
     """
     module, _, attribute = name.rpartition(".")
     try:
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError):
+        if module and hasattr(imported := importlib.import_module(module), attribute):
+            found = getattr(imported, attribute)
+        else:
             found = importlib.import_module(name)
     except Exception as error:
         raise SettingsError(

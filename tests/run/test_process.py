@@ -1,0 +1,99 @@
+"""One process for one script: what it is given, and how it is ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import msgspec
+import pytest
+
+from gallery_recorder.run import process
+from gallery_recorder.run.messages import BlockStarted, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.staging import Staging
+from gallery_recorder.source import project
+from tests.fixtures.gallery import Gallery
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    return Gallery(tmp_path)
+
+
+def make_run(gallery, code, **changes):
+    """An order to execute a script whose second block is *code*, and its staging folder."""
+    path = gallery.write("a", code)
+    plan = project.read(project.find(gallery.root / "doc", None, ()))
+    (example,) = plan.examples
+    run = Run(
+        gallery=example.gallery,
+        name=example.name,
+        source=example.source,
+        path=path,
+        pages=example.pages,
+        may_fail=False,
+        keys=tuple(block.key for block in example.load().code),
+        where=plan.where,
+        top=plan.top,
+        settings=plan.settings,
+        kind="cpu",
+        device="cpu",
+        timeout=60.0,
+    )
+    staging = Staging(gallery.root / "staging")
+    staging.create()
+    return msgspec.structs.replace(run, **changes), staging
+
+
+def test_blocks_are_told_as_they_begin(gallery):
+    run, staging = make_run(gallery, "x = 1")
+    told = []
+    made = process.execute(run, staging, threading.Event(), told.append)
+    assert told == [BlockStarted(1, 2, 11), BlockStarted(2, 2, 16)]
+    assert made.passed
+    assert list(staging.recording.iterdir()) == []
+
+
+def test_it_can_be_stopped(gallery):
+    run, staging = make_run(gallery, "import time\ntime.sleep(100)")
+    stop = threading.Event()
+    started = time.monotonic()
+    threading.Timer(2, stop.set).start()
+    with pytest.raises(StoppedError):
+        process.execute(run, staging, stop)
+    assert time.monotonic() - started < 30  # it would sleep for 100
+
+
+def test_the_first_signal_is_a_polite_one(gallery):
+    told = gallery.root / "told"
+    code = f"""
+        import os, signal, time
+        descriptor = os.open({str(told)!r}, os.O_RDONLY)
+        def polite(*_):
+            print("asked to end")
+            raise SystemExit(3)
+        signal.signal(signal.SIGTERM, polite)
+        time.sleep(100)
+        """
+    told.touch()
+    run, staging = make_run(gallery, code, timeout=1.5)
+    with pytest.raises(ScriptFailedError) as error:
+        process.execute(run, staging, threading.Event())
+    assert "took longer than 1.5 s" in error.value.failure.cause
+    assert "asked to end" in staging.stdout.read_text()
+
+
+def test_the_file_that_is_executed_is_a_copy(gallery):
+    run, staging = make_run(gallery, "import time\ntime.sleep(0.5)\nprint('first')")
+
+    def edit(event):
+        gallery.write("a", "print('second')")
+
+    made = process.execute(run, staging, threading.Event(), edit)
+    assert made.blocks[1].stdout == "first\n"
+
+
+def test_a_result_of_other_blocks_is_refused(gallery):
+    run, staging = make_run(gallery, "x = 1", keys=("0" * 64,))
+    with pytest.raises(ScriptFailedError, match="wrote into the pipe through which"):
+        process.execute(run, staging, threading.Event())
