@@ -109,7 +109,14 @@ def scripts_in(folder: Path, gallery_conf: dict[str, Any]) -> list[Path]:
     """The files of one folder of a gallery, in the order of their pages."""
     order = gen_rst._get_callables(gallery_conf, "within_subsection_order", str(folder))[0]
     names = utils._collect_gallery_files([folder], gallery_conf)
-    return [folder / name for name in sorted(names, key=order)]
+
+    def place(name: str) -> tuple[Any, ...]:
+        try:
+            return (0, order(name), name)
+        except Exception:  # an order that reads the file, and one that cannot be read: it is last
+            return (1, name)
+
+    return [folder / name for name in sorted(names, key=place)]
 
 
 def subsections(folder: Path, source: Path, gallery_conf: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gallery_recorder.run.refusal import Refusal
+from gallery_recorder.store import names
 from gallery_recorder.store.recording import FILE_NAME
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -150,10 +151,19 @@ class Watched:
                 "working directory",
                 "Write plain files there; use the module `tempfile` for anything else.",
             )
-        if not _PLAIN_NAME.fullmatch(name) or name == FILE_NAME or name == "images":
+        if (
+            not _PLAIN_NAME.fullmatch(name)
+            or not names.is_portable(name)
+            or name.lower() in (FILE_NAME, "images", "source")
+        ):
             raise Refusal(
                 f"wrote a file called {name!r}",
-                "Use letters, digits, '.', '_' and '-', and begin with a letter or a digit; "
-                f"{FILE_NAME} belongs to the recording.",
+                "Use letters, digits, '.', '_' and '-', and begin with a letter or a digit; some "
+                f"names are devices to other systems, and {FILE_NAME} belongs to the recording.",
+            )
+        if other := names.twin(name, (p.name for p in path.parent.iterdir())):
+            raise Refusal(
+                f"wrote a file called {name!r} beside {other!r}",
+                "Some systems cannot tell them apart; give one of them another name.",
             )
         return True

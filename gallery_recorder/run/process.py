@@ -187,6 +187,8 @@ class _Process:
 
     def _ended(self) -> bool:
         """Whether the process has ended, or its keeper, without which it cannot go on."""
+        if self._code is not None:
+            return True
         with contextlib.suppress(BlockingIOError):
             self._said += os.read(self._status, 4096)
         lines = self._said.split(b"\n")

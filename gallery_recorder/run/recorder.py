@@ -28,7 +28,7 @@ from gallery_recorder.source import needs, project
 from gallery_recorder.source.commands import record_again
 from gallery_recorder.source.project import Example, Project
 from gallery_recorder.source.script import Script, ScriptError
-from gallery_recorder.store import recording
+from gallery_recorder.store import benchmarks, recording
 from gallery_recorder.store.lock import locked
 from gallery_recorder.store.recording import Location, Recording, RecordingError
 
@@ -170,7 +170,7 @@ class _Recorder:
             return Outcome(name, "skipped", f"needs {unmet}")
         if self.options.missing and self._is_current_somewhere(example, script):
             return Outcome(name, "current", "a recording of this code is there")
-        if not self.options.force and _is_of(script, self.location(example).folder):
+        if not self.options.force and _is_of(script, self.location(example)):
             return Outcome(name, "current", "the recording is of this code")
         return script
 
@@ -178,7 +178,7 @@ class _Recorder:
         given = self.options.recordings
         roots = [given] if given else self.plan.settings.roots
         found = [at for r in roots for at in recording.find(r, example.gallery, example.name)]
-        return any(_is_of(script, at.folder) for at in found)
+        return any(_is_of(script, at) for at in found)
 
     def _last_seconds(self, example: Example) -> float | None:
         try:
@@ -203,7 +203,7 @@ class _Recorder:
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not begun")
-                if not self.options.force and _is_of(script, self.location(example).folder):
+                if not self.options.force and _is_of(script, self.location(example)):
                     return Outcome(name, "current", "another recorder has recorded it")
                 return self._execute(example, script, place)
         except StoppedError:
@@ -261,6 +261,7 @@ class _Recorder:
                     )
                 )
             made = self._recording(run, script, result, at)
+            _check_tables(made, at)
             recording.save(made, at.recording, location.folder)
         finally:
             staging.repair(self.folder, self.root, self._warn)
@@ -303,6 +304,30 @@ class _Recorder:
         )
 
 
+def _check_tables(made: Recording, at: Staging) -> None:
+    """Refuse a table that looks like a benchmark and is none: pages are made of benchmarks.
+
+    Raises:
+        ScriptFailedError: the table cannot be read.
+    """
+    for number, block in enumerate(made.blocks, 1):
+        for name in block.data:
+            if name.lower().endswith(".csv"):
+                try:
+                    benchmarks.read(at.recording / name)
+                except benchmarks.BenchmarkError as error:
+                    cause = str(error).removeprefix(f"{at.recording}/")
+                    raise ScriptFailedError(
+                        Failure(
+                            f"wrote a table that cannot be read as a benchmark: {cause}",
+                            "Correct it, or call its columns something else.",
+                            block=number,
+                            of=len(made.blocks),
+                            line=block.line,
+                        )
+                    ) from error
+
+
 def explain(source: str, failure: Failure) -> str:
     """*failure* as a text: what, where, why, and what to do next."""
     where = f"{source}:{failure.line}" if failure.line else source
@@ -324,9 +349,9 @@ def _warnings(made: Recording, example: Example) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _is_of(script: Script, folder: Path) -> bool:
+def _is_of(script: Script, at: Location) -> bool:
     try:
-        return recording.load(folder).key == script.key
+        return at.load([block.key for block in script.code]).key == script.key
     except RecordingError:
         return False
 

@@ -40,6 +40,7 @@ class Staging:
         self.stdout = folder / "stdout"
         self.stderr = folder / "stderr"
         self.stack = folder / "stack"  # where each thread was, when the process crashed or hung
+        self._above: list[tuple[Path, set[str]]] = []  # the folders above the script's, as made
 
     def create(self) -> None:
         """Make the folder and the empty folders in it."""
@@ -47,9 +48,16 @@ class Staging:
             path.mkdir(mode=0o755)
 
     def strangers(self) -> list[str]:
-        """What lies in the folder and was not put there by the recorder."""
-        expected = {path.name for path in vars(self).values()}
-        return sorted(p.name for p in self.folder.iterdir() if p.name not in expected)
+        """What lies above the script's folder and was not put there by the recorder.
+
+        The paths are as seen from the script.
+        """
+        expected = {path.name for path in vars(self).values() if isinstance(path, Path)}
+        found = []
+        for steps, (folder, names) in enumerate([*self._above, (self.folder, expected)], 1):
+            with contextlib.suppress(OSError):  # it took the permission away
+                found += ["../" * steps + name for name in os.listdir(folder) if name not in names]
+        return sorted(found)
 
     def copied(self, script: Path, top: Path) -> Path:
         """Where :meth:`overlay` puts *script*."""
@@ -65,6 +73,11 @@ class Staging:
             source, place = source / part, place / part
             place.mkdir()
         _copy(source, place, script)
+        above = place
+        while above != self.folder:
+            self._above.append((above.parent, set(os.listdir(above.parent))))
+            above = above.parent
+        del self._above[-1]  # the folder of the run itself, to which more comes
         return place / script.name
 
 

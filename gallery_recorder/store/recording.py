@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -19,7 +21,8 @@ import msgspec
 from msgspec import Meta
 
 from gallery_recorder.source.commands import record_again
-from gallery_recorder.store import atomic, reading
+from gallery_recorder.store import atomic, names, reading
+from gallery_recorder.store.images import wrong as wrong_image
 from gallery_recorder.store.reading import ReadingError
 
 #: The version of the structures below; raise it when one of them changes.
@@ -204,13 +207,23 @@ class Location:
         """Device and variant: ``nvidia-h200/triton-3.9.0``."""
         return "/".join(filter(None, (self.device, self.variant)))
 
-    def load(self) -> Recording:
+    def load(self, keys: Sequence[str] | None = None) -> Recording:
         """What :func:`load` returns, if it says that it is from here.
+
+        With *keys*, those of a script's code blocks, a recording that says that it is of this
+        script must have these blocks, in this order.
 
         Raises:
             RecordingError: as :func:`load`, or the recording belongs somewhere else.
         """
         found = load(self.folder)
+        if keys is not None and found.key == key_of(keys):
+            for number, (key, block) in enumerate(zip_longest(keys, found.blocks)):
+                if block is None or block.key != key:
+                    raise RecordingError(
+                        f"{self.folder / FILE_NAME}: `key` is the script's, but "
+                        f"`blocks[{number}]` is not; {record_again(self.name)}"
+                    )
         for field, says, lies in (
             ("provenance.device", slug(found.provenance.device), self.device),
             ("variant", found.variant, self.variant),
@@ -223,6 +236,11 @@ class Location:
                     f"of {lies}; put it where it belongs, or {record_again(self.name)}"
                 )
         return found
+
+
+def key_of(keys: Iterable[str]) -> str:
+    """The key of a script, of the *keys* of its code blocks in their order."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
 def slug(device_name: str) -> str:
@@ -289,6 +307,8 @@ def load(folder: Path) -> Recording:
         raise RecordingError(f"{path}: {error}; {remedy}") from error
     except OSError as error:
         raise RecordingError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+    if wrong := _contradiction(recording):
+        raise RecordingError(f"{path}: {wrong}; {remedy}")
     _check_files(folder, recording, remedy)
     return recording
 
@@ -383,6 +403,30 @@ def _in_our_words(error: msgspec.ValidationError) -> str:
     return f"`{field.removesuffix('`').lstrip('.')}`: {text}" if found else message
 
 
+def _contradiction(recording: Recording) -> str:
+    """What in *recording* cannot be as it says; nothing where all fits together."""
+    run, where = recording.run, recording.provenance
+    try:
+        datetime.strptime(run.recorded, "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return f"`run.recorded`: {run.recorded} is no date"
+    if where.kind == "cpu" and (where.gpu or where.before or where.after):
+        return "`provenance.kind` is cpu, but it says what the GPU was"
+    if where.kind == "gpu" and slug(where.device) in ("cpu", INTERPRETER):
+        return f"`provenance.kind` is gpu, but `provenance.device` is {where.device}"
+    if run.timed and slug(where.device) == INTERPRETER:
+        return f"`run.timed` is true of the {INTERPRETER}, whose times say nothing"
+    for number, block in enumerate(recording.blocks):
+        if not block.passed and run.status == "passed":
+            return f"`run.status` is passed, but `blocks[{number}]` did not pass"
+    for name in recording.files:
+        if not all(names.is_portable(part) for part in PurePosixPath(name).parts):
+            return f"`files`: some systems cannot have a file called {name}"
+        if other := names.twin(name, recording.files):
+            return f"`files`: some systems cannot tell {name} from {other}"
+    return ""
+
+
 def _check_files(folder: Path, recording: Recording, remedy: str) -> None:
     path = folder / FILE_NAME
     named = [
@@ -398,17 +442,21 @@ def _check_files(folder: Path, recording: Recording, remedy: str) -> None:
             raise RecordingError(
                 f"{path}: `{field}` names {name}, which `files` does not list; {remedy}"
             )
+    images = {recording.thumbnail, *(name for block in recording.blocks for name in block.images)}
     for name, sha256 in recording.files.items():
         if ".." in PurePosixPath(name).parts or name == FILE_NAME:
             raise RecordingError(f"{path}: `files` lists {name}, which is no file of it; {remedy}")
         try:
-            found = digest(folder / name)
+            content = reading.read_file(folder / name, MAX_READ)
         except ReadingError as error:
             raise RecordingError(
                 f"{path}: `files`: {name} {error}; take it back from git, or {remedy}"
             ) from error
+        found = hashlib.sha256(content).hexdigest()
         if found != sha256:
             raise RecordingError(
                 f"{path}: `files`: {name} is not the file that was recorded (sha256 "
                 f"{found[:12]}…, expected {sha256[:12]}…); take it back from git, or {remedy}"
             )
+        if name in images and (wrong := wrong_image(name, content)):
+            raise RecordingError(f"{path}: `files`: {name} {wrong}; {remedy}")

@@ -10,7 +10,7 @@ from typing import Literal
 
 from gallery_recorder.source import commands, needs
 from gallery_recorder.source.project import Project
-from gallery_recorder.source.script import ScriptError
+from gallery_recorder.source.script import Script, ScriptError
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import Location, Recording, RecordingError
 
@@ -59,7 +59,7 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
             continue
         if not script.code:
             continue
-        own = [replace(_row(name, at, script.key), needs=needed) for at in found]
+        own = [replace(_row(name, at, script), needs=needed) for at in found]
         own = [replace(row, aged=_is_aged(row, own)) for row in own]
         if not own or (preferred and not any(_is_at(row, preferred) for row in own)):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
@@ -123,6 +123,7 @@ def what_is_recorded_nowhere(names: list[str], options: Sequence[str]) -> str:
 def show(rows: list[Row]) -> None:
     """Print *rows* as a table, and below it what is wrong with the damaged ones."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     # A pipe has no width: nothing is cut off or folded there.
@@ -136,7 +137,7 @@ def show(rows: list[Row]) -> None:
         state = f"[{colours.get(row.state, 'red')}]{row.state}[/]{' (aged)' if row.aged else ''}"
         date = row.made.run.recorded.removesuffix("Z").replace("T", " ") if row.made else "-"
         seconds = f"{row.made.run.seconds:.1f}" if row.made else "-"
-        table.add_row(row.name, row.place, state, date, seconds)
+        table.add_row(escape(row.name), escape(row.place), state, date, seconds)
     console.print(table)
     for row in rows:
         if row.text:
@@ -158,9 +159,9 @@ def _is_aged(row: Row, others: list[Row]) -> bool:
     )
 
 
-def _row(name: str, at: Location, key: str) -> Row:
+def _row(name: str, at: Location, script: Script) -> Row:
     try:
-        made = at.load()
+        made = at.load([block.key for block in script.code])
     except RecordingError as error:
         return Row(name, at.place, "damaged", text=str(error))
-    return Row(name, at.place, "current" if made.key == key else "stale", made)
+    return Row(name, at.place, "current" if made.key == script.key else "stale", made)

@@ -12,10 +12,11 @@ from pathlib import Path
 from textwrap import dedent
 
 from gallery_recorder.run import recorder
-from gallery_recorder.run.job import MARK
+from gallery_recorder.run.messages import MARK
 from gallery_recorder.run.progress import Outcome, Progress
+from gallery_recorder.source import project
 from gallery_recorder.store import recording
-from gallery_recorder.store.recording import INTERPRETER, Block, Provenance, Recording, RunFacts
+from gallery_recorder.store.recording import Block, Provenance, Recording, RunFacts
 
 PROJECT = Path(__file__).parents[2]
 
@@ -35,6 +36,29 @@ print("begun")
 # The second block, which begins at line {line}.
 
 '''
+CONF = """
+project = "Room"
+extensions = ["sphinx_gallery.gen_gallery", "gallery_recorder"]
+sphinx_gallery_conf = {
+    "examples_dirs": ["../tutorials"],
+    "gallery_dirs": ["tutorials"],
+    "filename_pattern": "",
+    "image_scrapers": ("gallery_recorder.run.figures.svg_scraper",),
+}
+gallery_recordings = ["recordings"]
+gallery_environment = {"cpu": {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}}
+gallery_untimed = {"cpu": "interpreter"}
+gallery_devices = ["nvidia-h200"]
+gallery_writable = ["~/.triton"]
+gallery_data = ["*"]
+gallery_stderr = "apart"
+gallery_filters = [
+    "gallery_recorder.run.text.mask_addresses",
+    "gallery_recorder.run.text.name_paths",
+]
+"""
+DEVICE = "interpreter"
+
 SECOND = HEAD.count("\n") + 1  # the line that the second block begins at
 HEAD = HEAD.format(line=SECOND)
 
@@ -47,6 +71,14 @@ class Room:
 
     def __post_init__(self) -> None:
         self.tutorials.mkdir(parents=True, exist_ok=True)
+        self.docs.mkdir(exist_ok=True)
+        (self.docs / "index.rst").write_text("Index\n=====\n")
+        if not (self.folder / "conf.py").exists():
+            (self.folder / "conf.py").write_text(CONF)
+
+    @property
+    def docs(self) -> Path:
+        return self.folder / "docs"
 
     @property
     def tutorials(self) -> Path:
@@ -58,7 +90,7 @@ class Room:
 
     @property
     def device(self) -> Path:
-        return self.recordings / INTERPRETER
+        return self.recordings / DEVICE
 
     @property
     def gallery(self) -> Path:
@@ -76,21 +108,19 @@ class Room:
     ) -> dict[str, Outcome]:
         """Record in this process, in the interpreter; return what became of each tutorial."""
         said = recorder.Options(
-            **{
-                "names": list(names),
-                "device": "cpu",
-                "tutorials": (self.tutorials,),
-                "recordings": self.recordings,
-                **options,
-            }
+            **{"names": list(names), "device": "cpu", "recordings": self.recordings, **options}
         )
-        outcomes, _ = recorder.record(said, Progress(out or io.StringIO()))
-        return {outcome.tutorial: outcome for outcome in outcomes}
+        outcomes, _ = recorder.record(self.project(), said, Progress(out or io.StringIO()))
+        return {outcome.script: outcome for outcome in outcomes}
+
+    def project(self) -> project.Project:
+        return project.read(project.find(self.folder, self.docs, ()))
 
     def command(self, verb: str, *arguments: str) -> list[str]:
         return [
             *(sys.executable, "-m", "gallery_recorder", verb, *arguments),
-            *("--tutorials", str(self.tutorials), "--recordings", str(self.recordings)),
+            *("--conf", str(self.folder), "--source", str(self.docs)),
+            *("--recordings", str(self.recordings)),
         ]
 
     def run(self, verb: str, *arguments: str, **options: object) -> subprocess.CompletedProcess:
@@ -119,7 +149,7 @@ class Room:
             title="A title",
             key=key,
             run=RunFacts("2026-01-02T03:04:05Z", seconds, timed=False),
-            provenance=Provenance(INTERPRETER, "cpu", "Linux", "3.12"),
+            provenance=Provenance(DEVICE, "cpu", "Linux", "3.12"),
             blocks=(Block(11, key, seconds, stdout="old\n", data=("data.csv",)),),
             files={"data.csv": recording.digest(staging / "data.csv")},
         )

@@ -33,7 +33,7 @@ THUMBNAIL = "images/sphx_glr_01-a_thumbnail.png"
 def make(staging, **changes):
     """A recording with everything in it; its files are written to *staging*."""
     (staging / "images").mkdir(parents=True, exist_ok=True)
-    files = {FIGURE: "<svg/>", THUMBNAIL: "p", "speed.csv": "size,provider\n1,a\n"}
+    files = {FIGURE: "<svg/>", THUMBNAIL: PNG, "speed.csv": "size,provider\n1,a\n"}
     for name, content in files.items():
         (staging / name).write_text(content)
     state = GpuState(1980, 3201, 41, 320, ("power cap",), 0)
