@@ -86,7 +86,8 @@ def test_the_table(room):
     assert text.splitlines() == [
         "Ratios say how many times as fast the new recording is; above 1 is better.",
         "",
-        "01-a: NVIDIA H200, triton-3.6.0, 2026-01-02 → NVIDIA H200, triton-3.6.0, 2026-01-02",
+        "tutorials/01-a: NVIDIA H200, triton-3.6.0, 2026-01-02 "
+        "→ NVIDIA H200, triton-3.6.0, 2026-01-02",
         "  data  triton   0.995 over 2 sizes, worst 0.900 (M=4096, N=128)",
     ]
 
@@ -132,9 +133,8 @@ def test_a_benchmark_that_cannot_be_read(room, text, message):
 
 def test_nothing_to_compare(room):
     put(room, "03-c", "a,b\n1,2\n", version="other")  # a file, but no benchmark
-    assert (
-        "Without a benchmark in common: 03-c." in compare.compare(*[room.folder / "other"] * 2)[0]
-    )
+    text, _ = compare.compare(*[room.folder / "other"] * 2)
+    assert "Without a benchmark in common: tutorials/03-c." in text
     put(room, "01-a", HEAD, version="old")
     put(room, "02-b", HEAD, version="new")
     with pytest.raises(benchmarks.BenchmarkError, match="no recording of the same script"):
@@ -142,7 +142,7 @@ def test_nothing_to_compare(room):
     with pytest.raises(benchmarks.BenchmarkError, match="there is no such"):
         compare.compare(room.folder / "none", room.folder / "new")
     text, lost = compare.compare(room.folder / "old", room.folder / "old")
-    assert text.endswith("\n\nWithout a benchmark in common: 01-a.")
+    assert text.endswith("\n\nWithout a benchmark in common: tutorials/01-a.")
     assert not lost
 
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from fixture_gallery import make_gallery, make_recording
 
+from gallery_recorder.source import project
 from gallery_recorder.store import reading, recording, status
 from gallery_recorder.store.reading import ReadingError
 from gallery_recorder.store.recording import RecordingError
@@ -92,8 +93,9 @@ def gallery(tmp_path):
 
 
 def _states(gallery):
-    rows = status.rows([gallery / "tutorials"], gallery / "recordings")
-    return {row.tutorial: row.state for row in rows}
+    plan = project.read(project.find(None, None, [gallery / "tutorials"]))
+    rows = status.rows(plan, gallery / "recordings")
+    return {row.name: row.state for row in rows}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fixture_gallery import PNG
 
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.recording import (
@@ -35,7 +36,7 @@ def make(staging, **changes):
     (staging / "images").mkdir(parents=True, exist_ok=True)
     files = {FIGURE: "<svg/>", THUMBNAIL: PNG, "speed.csv": "size,provider\n1,a\n"}
     for name, content in files.items():
-        (staging / name).write_text(content)
+        (staging / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     state = GpuState(1980, 3201, 41, 320, ("power cap",), 0)
     made = Recording(
         schema=recording.SCHEMA,

@@ -23,11 +23,12 @@ def room(tmp_path):
 def put_on_gpu(room, name, key=None):
     """Make up a recording of *name* on the reference device, current unless *key* is given."""
     folder = room.put_recording(name, 12.34)
-    key = key or load_script(room.tutorials / f"{name}.py", room.tutorials).key
+    script = load_script(room.tutorials / f"{name}.py", name)
     made = recording.load(folder)
     made = msgspec.structs.replace(
         made,
-        key=key,
+        key=key or script.key,
+        blocks=tuple(recording.Block(code.line, code.key, 1.0) for code in script.code),
         run=msgspec.structs.replace(made.run, timed=True),
         probes={
             recording.SOFTWARE: {"triton": "3.6.0", "torch": "2.11", "peak_gpu_memory": 3 * 2**30}
@@ -51,8 +52,8 @@ def test_each_state_is_told(room):
     put_on_gpu(room, "06-gone")
     (room.tutorials / "06-gone.py").unlink()
 
-    rows = status.rows([room.tutorials], room.recordings)
-    assert [(row.tutorial, row.device, row.state) for row in rows] == [
+    rows = status.rows(room.project(), room.recordings)
+    assert [(row.name, row.place, row.state) for row in rows] == [
         ("01-current", "nvidia-h200", "current"),
         ("02-stale", "interpreter", "stale"),
         ("02-stale", "nvidia-h200", "stale"),
@@ -61,7 +62,7 @@ def test_each_state_is_told(room):
         ("05-unreadable", "-", "unreadable"),
         ("tutorials/06-gone", "nvidia-h200", "orphan"),
     ]
-    assert [row.tutorial for row in status.lacking(rows)] == [
+    assert [row.name for row in status.lacking(rows, REFERENCE_DEVICE)] == [
         "02-stale",
         "03-missing",
         "04-damaged",
@@ -70,38 +71,31 @@ def test_each_state_is_told(room):
     shown = room.run("status")
     assert shown.returncode == 0
     lines = shown.stdout.splitlines()
-    assert lines[0].split() == [
-        *("tutorial", "device", "state", "recorded", "GPU", "triton", "torch"),
-        *("seconds", "peak", "GPU", "memory"),
-    ]
+    assert lines[0].split() == ["script", "device", "state", "recorded", "seconds"]
     assert lines[1].split() == [
-        *("01-current", "nvidia-h200", "current", "2026-01-02", "03:04:05"),
-        *("NVIDIA", "H200", "3.6.0", "2.11", "12.3", "3,072", "MiB"),
+        *("01-current", "nvidia-h200", "current", "2026-01-02", "03:04:05", "12.3"),
     ]
     assert "04-damaged is damaged:" in shown.stdout
     assert "recording.json: " in shown.stdout
-    assert "tutorials/06-gone: there is no such tutorial" in shown.stdout
+    assert "tutorials/06-gone: no gallery has such a script" in shown.stdout
 
     checked = room.run("status", "--check")
     assert checked.returncode == 1
-    assert "4 of the tutorials lack a current recording on nvidia-h200" in checked.stderr
-    assert (
-        "python -m gallery_recorder record --device cuda 02-stale 03-missing 04-damaged"
-        in checked.stderr
-    )
+    assert "4 of the scripts lack a current recording on nvidia-h200" in checked.stderr
+    assert "record 02-stale 03-missing 04-damaged 05-unreadable" in checked.stderr
 
 
 def test_what_needs_a_particular_gpu_may_be_recorded_nowhere(room):
     room.write("01-a", 'x = 1\n# sphinx_gallery_needs = "memory>=40GB"')
-    rows = status.rows([room.tutorials], room.recordings)
+    rows = status.rows(room.project(), room.recordings)
     assert status.recorded_nowhere(rows) == []
-    assert [row.tutorial for row in status.lacking(rows)] == ["01-a"]
+    assert [row.name for row in status.lacking(rows, REFERENCE_DEVICE)] == ["01-a"]
     assert room.run("status", "--check", "any").returncode == 0
     assert room.run("status", "--check").returncode == 1
     (put_on_gpu(room, "01-a") / "recording.json").write_text("{")  # rendering would stop at it
-    assert status.recorded_nowhere(status.rows([room.tutorials], room.recordings)) == ["01-a"]
+    assert status.recorded_nowhere(status.rows(room.project(), room.recordings)) == ["01-a"]
     room.write("01-a", 'x = 1\n# sphinx_gallery_needs = "luck"')
-    (unclear,) = [row for row in status.rows([room.tutorials], room.recordings) if row.text]
+    (unclear,) = [row for row in status.rows(room.project(), room.recordings) if row.text]
     assert unclear.state == "unreadable"
     assert "cannot be understood at 'luck'" in unclear.text
 
@@ -133,4 +127,4 @@ def test_it_imports_no_torch_and_no_matplotlib_and_is_quick(room):
 def test_without_tutorials_it_says_so(room):
     shown = room.run("status", "--check")
     assert shown.returncode == 2
-    assert "has no tutorials" in shown.stderr
+    assert "there are no scripts in its galleries" in shown.stderr
