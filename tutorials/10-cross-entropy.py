@@ -77,12 +77,12 @@ import triton.language as tl
 # The probabilities, with 1 subtracted at one place. Count the bytes of *M* rows: the forward pass
 # reads :math:`MV` elements and writes *M*. The backward pass reads :math:`MV` and writes
 # :math:`MV`. Two reads and a write: **three transfers**, and what a copy would take for one and a
-# half copies is the ceiling that the rates on this page count against. (Keep an eye on the second
-# read. Is it needed?) How large are they?
+# half copies is the ceiling that the rates on this page count against. Keep an eye on the second
+# read. Is it needed? And how large are the logits?
 
 
 def describe(M, V):
-    """Print the size of the logits of *M* tokens and what is needed beside them."""
+    """Print the size of the logits of *M* tokens."""
     gigabytes = M * V * 2 / 1e9
     print(f"{M} tokens, V = {V:6d}: {gigabytes:.2g} GB of logits in bf16")
 
@@ -103,7 +103,7 @@ for V in (32768, 50257, 131072):
 # larger element turns up, correct the sum by :math:`e^{m - m'}`. That is the **online** softmax of
 # tutorial 02. It leaves :math:`\mathrm{lse} = m + \log s`.
 
-LOWEST = tl.constexpr(-3.0e38)  # less than any logit but minus infinity
+LOWEST = tl.constexpr(torch.finfo(torch.float32).min)  # the least number but minus infinity
 
 
 @triton.jit
@@ -373,6 +373,7 @@ print("kept_kernel agrees with float64")
 # groups of eight as there are, and at most seven that remain.
 
 
+# sphinx_gallery_fold = "draws the groups in some rows of odd length"
 def draw_parts(V, group, rows):
     """Draw which elements of some rows lie in whole groups, and which on the edges."""
     _, ax = plt.subplots(figsize=(7, 2.6), layout="constrained")

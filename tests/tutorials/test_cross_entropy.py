@@ -379,3 +379,10 @@ def test_solutions(tutorial):
     loss, gradient = z_loss(logits, targets, alpha=0.0)
     torch.testing.assert_close(loss.double(), right, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradient.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_least_of_all_logits(page):
+    """Rows of the smallest finite number are rows of equal numbers."""
+    logits = torch.full((2, 5), torch.finfo(torch.float32).min)
+    loss = page["cross_entropy"](logits, torch.tensor([0, 4]))
+    assert loss.item() == pytest.approx(math.log(5))
