@@ -290,7 +290,9 @@ def read_app(where: Where, scratch: Path) -> Sphinx:
         SphinxError: conf.py cannot be read.
     """
     seam.check()
-    overrides: dict[str, Any] = {}
+    # No page is read here. Looking for pages would follow every link below the source, and where
+    # recordings are kept there, into the folders of scripts that are being executed, without end.
+    overrides: dict[str, Any] = {"exclude_patterns": ["**"]}
     if where.folders:
         pages = [f"gallery-{number}" for number, _ in enumerate(where.folders)]
         overrides["sphinx_gallery_conf.examples_dirs"] = [str(path) for path in where.folders]

@@ -111,6 +111,19 @@ def test_nothing_is_written_into_the_project(tmp_path):
     assert sorted(root.rglob("*")) == before
 
 
+def test_no_pages_are_looked_for(tmp_path, monkeypatch):
+    """Recordings beside conf.py hold links while scripts run: following them never ends."""
+    root = make(tmp_path, files=["examples/plot_a.py"])
+    (root / "doc" / "recordings").mkdir()
+    for name in ("one", "two"):  # each doubles the ways at every level
+        (root / "doc" / "recordings" / name).symlink_to(root / "doc")
+    walked = []
+    walk = os.walk
+    monkeypatch.setattr(os, "walk", lambda *a, **k: (walked.append(w) or w for w in walk(*a, **k)))
+    read(root)
+    assert len(walked) < 20
+
+
 def test_an_extension_that_is_not_installed_is_left_out(tmp_path):
     conf = CONF.replace("extensions = [", 'extensions = ["no_such_extension", ')
     found = read(make(tmp_path, conf=conf, files=["examples/plot_a.py"]))
