@@ -1,0 +1,408 @@
+"""What disturbs a recorder, a recording or a site from outside, and what it says of it then.
+
+Each case does one such thing, and gives the line that it was told; the table in the documentation
+is made of these.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import fault_table
+import pytest
+from fixture_site import make_build, tree, write
+from room import PROJECT, Room
+
+from gallery_recorder.run import keeper, staging
+from gallery_recorder.store import lock, recording
+
+CASES = []
+HEAD = ("What happens", "What is said", "What becomes of it")
+
+
+def case(what: str, then: str):
+    """Register a function as a case: *what* happens, and what happens *then*."""
+
+    def register(function):
+        CASES.append((what, then, function))
+        return function
+
+    return register
+
+
+def wait_for(condition, seconds=60):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def running(room):
+    """Start to record a script that waits until ``go`` is there; give it once it runs."""
+    room.write(
+        "01-a",
+        f"""
+        import os, time
+        while not os.path.exists({str(room.folder / "go")!r}):
+            time.sleep(0.02)
+        """,
+    )
+    return room.folder / "go"
+
+
+def begun(room):
+    return list(room.device.glob(".staging-*/stdout")) and any(
+        b"begun" in path.read_bytes() for path in room.device.glob(".staging-*/stdout")
+    )
+
+
+def last_line(text):
+    return [line for line in text.splitlines() if line.strip()][-1]
+
+
+# --- the recorder ---------------------------------------------------------------------------------
+
+
+@case("its terminal is closed, under nohup", "recorded")
+def nohup(room):
+    go = running(room)
+    command = ["nohup", *room.command("record", "--device", "cpu")]
+    process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: begun(room))
+    process.send_signal(signal.SIGHUP)
+    go.touch()
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return last_line(printed)
+
+
+@case("signals without a meaning for it: SIGUSR1, SIGUSR2", "recorded")
+def strange_signals(room):
+    go = running(room)
+    process = room.start(stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: begun(room))
+    process.send_signal(signal.SIGUSR1)
+    process.send_signal(signal.SIGUSR2)
+    go.touch()
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return last_line(printed)
+
+
+@case("SIGQUIT", "as interrupted with Ctrl-C: exit status 128 + 3, nothing is left behind")
+def quit_signal(room):
+    running(room)
+    process = room.start(stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: begun(room))
+    process.send_signal(signal.SIGQUIT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGQUIT
+    assert room.left_over() == []
+    return last_line(printed)
+
+
+@case("nobody reads any more what it prints: ``| head -1``", "recorded, exit status 0")
+def closed_pipe(room):
+    for name in ("01-a", "02-b", "03-c"):
+        room.write(name, "x = 1")
+    process = room.start("--jobs", "1", stdout=subprocess.PIPE, text=True)
+    first = process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(90) == 0
+    assert [room.load(name).name for name in ("01-a", "02-b", "03-c")]
+    return first.strip()
+
+
+@case("its standard output is closed: ``>&-``", "recorded, exit status 0")
+def closed_output(room):
+    room.write("01-a", "print('kept')")
+    words = " ".join(f"'{word}'" for word in room.command("record", "--device", "cpu"))
+    done = subprocess.run(
+        ["sh", "-c", f"{words} >&-"], cwd=PROJECT, stderr=subprocess.PIPE, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert room.load("01-a").blocks[1].stdout == "kept\n"
+    return "nothing"
+
+
+@case("its locale is ASCII, and the report is not", "the report, with ``\\u4e2d`` for 中")
+def ascii_locale(room):
+    room.write("01-a", "raise ValueError('中')")
+    variables = {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONIOENCODING": "",
+    }
+    done = room.run("record", "--device", "cpu", env=os.environ | variables)
+    assert done.returncode == 1
+    assert "UnicodeEncodeError" not in done.stdout + done.stderr
+    return next(line.strip() for line in done.stdout.splitlines() if "ValueError: " in line)
+
+
+@case(
+    "it is killed, and a script's process has left its session and its environment", "ended at once"
+)
+def killed_with_a_daemon(room):
+    room.write(
+        "01-a",
+        """
+        import subprocess, time
+        subprocess.Popen(['env', '-i', 'setsid', 'sleep', '985'])
+        time.sleep(985)
+        """,
+    )
+    process = room.start(stdout=subprocess.DEVNULL)
+    daemon = []
+
+    def there():
+        found = [p for p, c in keeper.descendants(process.pid).items() if c == "sleep 985"]
+        daemon[:] = found
+        return found
+
+    wait_for(there)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not os.path.exists(f"/proc/{daemon[0]}"))
+    return "nothing"
+
+
+@case("a script takes the permissions of the folder of recordings away", "given back")
+def permissions(room):
+    room.write("01-a", f"import os\nos.system('chmod 0 {room.device}')\n")
+    done = room.run("record", "--device", "cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert room.device.stat().st_mode & 0o700 == 0o700
+    return next(line for line in done.stdout.splitlines() if "permissions" in line)
+
+
+@case("something that is no lock lies in a lock's place", "the others are recorded")
+def no_lock(room):
+    for name in ("01-a", "02-b"):
+        room.write(name, "x = 1")
+    room.device.mkdir(parents=True)
+    (room.device / ".lock-tutorials--01-a").symlink_to("/etc/passwd")
+    done = room.run("record", "--device", "cpu")
+    assert done.returncode == 1
+    assert room.load("02-b").name == "02-b"
+    return next(
+        line.strip() for line in done.stdout.splitlines() if "in the place of a lock" in line
+    )
+
+
+# --- a recording ----------------------------------------------------------------------------------
+
+
+def damaged(room, change, name="recording.json"):
+    """Record two scripts, *change* a file of the first; it alone is damaged, and recorded again."""
+    for script in ("01-a", "02-b"):
+        room.write(script, "print('new')")
+    folder = room.gallery / "01-a"
+    if not folder.exists():
+        room.record()
+    change(folder / name)
+    done = room.run("status", "--check", "any")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert re.search(r"01-a +interpreter +damaged", done.stdout), done.stdout
+    assert re.search(r"02-b +interpreter +current", done.stdout)
+    told = next(line for line in done.stdout.splitlines() if line.startswith("01-a is damaged"))
+    assert room.record()["01-a"].status == "recorded"
+    assert room.load("01-a").blocks[1].stdout == "new\n"
+    return told.partition("damaged: ")[2]
+
+
+AGAIN = "told for this recording alone; ``record`` makes it again"
+
+
+@case("one byte of ``recording.json`` is no UTF-8", AGAIN)
+def no_utf8(room):
+    return damaged(room, lambda p: p.write_bytes(p.read_bytes().replace(b"A title", b"A \xff", 1)))
+
+
+@case("``recording.json`` is nested 200 000 deep", AGAIN)
+def nested(room):
+    return damaged(room, lambda p: p.write_bytes(b'{"schema": 2, "x": ' + b"[" * 200_000))
+
+
+@case("``recording.json`` is a pipe", AGAIN)
+def pipe(room):
+    return damaged(room, lambda p: (p.unlink(), os.mkfifo(p)))
+
+
+@case("``recording.json`` leads to ``/dev/zero``", AGAIN)
+def endless(room):
+    return damaged(room, lambda p: (p.unlink(), p.symlink_to("/dev/zero")))
+
+
+def edited(edit):
+    def change(path):
+        content = json.loads(path.read_text())
+        edit(content)
+        path.write_text(json.dumps(content))
+
+    return change
+
+
+@case("its date is none: 2026-02-30", AGAIN)
+def no_date(room):
+    return damaged(room, edited(lambda c: c["run"].update(recorded="2026-02-30T00:00:00Z")))
+
+
+@case("its blocks are swapped", AGAIN)
+def swapped(room):
+    return damaged(room, edited(lambda c: c["blocks"].reverse()))
+
+
+@case("its thumbnail is no image", AGAIN)
+def no_image(room):
+    def change(path):
+        (path.parent / "t.png").write_text("<script>")
+        name = {"t.png": recording.digest(path.parent / "t.png")}
+        edited(lambda c: (c["files"].update(name), c.update(thumbnail="t.png")))(path)
+
+    return damaged(room, change)
+
+
+@case("it is copied into the folder of a GPU", "``status --check`` fails")
+def another_device(room):
+    room.write("01-a", "x = 1")
+    room.record()
+    shutil.copytree(room.gallery / "01-a", room.recordings / "nvidia-h200" / "tutorials" / "01-a")
+    done = room.run("status", "--check")
+    assert done.returncode == 1
+    told = next(line for line in done.stdout.splitlines() if line.startswith("01-a is damaged"))
+    return told.partition("damaged: ")[2]
+
+
+@case("its folder is a link to another one", "the link is replaced, what it leads to stays")
+def linked(room):
+    for name in ("01-a", "02-b"):
+        room.write(name, "x = 1")
+    room.record()
+    before = room.content("02-b")
+    shutil.rmtree(room.gallery / "01-a")
+    (room.gallery / "01-a").symlink_to("02-b")
+    outcome = room.record()["01-a"]
+    assert (outcome.status, room.content("02-b")) == ("recorded", before)
+    assert not (room.gallery / "01-a").is_symlink()
+    return "recorded"
+
+
+# --- a site ---------------------------------------------------------------------------------------
+
+
+def publish(room, name, *options, edition="1"):
+    build = make_build(room.folder / f"build-{name}-{edition}", name, edition)
+    command = [sys.executable, "-m", "gallery_recorder", "publish", str(build)]
+    return subprocess.run(
+        [*command, str(room.folder / "site"), "--version", name, *options],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def refused(room, name, change):
+    site = room.folder / "site"
+    assert publish(room, "v1.0.0").returncode == 0
+    change(site)
+    before = tree(site)
+    done = publish(room, name, edition="2")
+    assert (done.returncode, tree(site)) == (1, before)
+    return done.stderr.strip().removeprefix("gallery_recorder: ")
+
+
+@case("publishing ``main`` where a folder of somebody else is called so", "nothing was changed")
+def foreign_folder(room):
+    return refused(room, "main", lambda site: write(site / "main" / "thesis.txt", "precious"))
+
+
+@case("publishing a release again that lost its ``versions.json``", "nothing was changed")
+def lost_list(room):
+    return refused(room, "v1.0.0", lambda site: (site / "v1.0.0" / "versions.json").unlink())
+
+
+@case("publishing ``1.0.0`` beside ``v1.0.0``", "nothing was changed")
+def twins(room):
+    return refused(room, "1.0.0", lambda site: None)
+
+
+@case("one byte of a version's ``versions.json`` is no UTF-8", "the others are published")
+def damaged_list(room):
+    assert publish(room, "v1.0.0").returncode == 0
+    path = room.folder / "site" / "v1.0.0" / "versions.json"
+    path.write_bytes(path.read_bytes().replace(b"-1", b"\xff1", 1))
+    done = publish(room, "main")
+    assert done.returncode == 0, done.stderr
+    assert "v1.0.0, main" in done.stdout
+    return done.stderr.strip().removeprefix("gallery_recorder: ")
+
+
+# --- the tests ------------------------------------------------------------------------------------
+
+SEEN: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("what", [what for what, _, _ in CASES])
+def test_it_goes_on_or_says_why_not(tmp_path, what):
+    (function,) = [f for name, _, f in CASES if name == what]
+    room = Room(tmp_path)
+    told = function(room)
+    told = told.replace(str(tmp_path), "…").replace(
+        "python -m gallery_recorder", "gallery-recorder"
+    )
+    told = re.sub(r"--conf \S+ --source \S+", "", told)
+    SEEN[what] = re.sub(r"in \d+\.\d s|process \d+", "in … s", told).strip()
+
+
+def test_the_table_in_the_docs_is_what_was_seen():
+    if len(SEEN) < len(CASES):
+        pytest.skip("the other tests were not all executed in this process")
+    out = io.StringIO()
+    rows = [(what, re.sub(r"([\\`*_|])", r"\\\1", SEEN[what]), then) for what, then, _ in CASES]
+    csv.writer(out, lineterminator="\n").writerows([HEAD, *rows])
+    fault_table.check_text(
+        "faults-disturbed.csv", out.getvalue(), "tests/gallery_recorder/test_disturbed.py"
+    )
+
+
+# --- what only another user can do ----------------------------------------------------------------
+
+
+def test_what_another_user_left_is_stepped_around(tmp_path):
+    """Its lock is taken all the same; what cannot be removed stays, and is told."""
+    told = []
+    folder = tmp_path / "device"
+    folder.mkdir()
+    (folder / ".staging-a-1234").mkdir()
+    (folder / ".lock-b").symlink_to("nowhere")
+    staging.remove_leftovers(folder, lambda _: None, told.append)
+    assert not (folder / ".staging-a-1234").exists()
+    assert len(told) == 1
+    assert ".lock-b" in told[0]
+    assert lock.try_lock(folder / ".lock-c") is not None
+
+
+def test_permissions_are_given_back_from_the_root_down(tmp_path):
+    told = []
+    folder = tmp_path / "root" / "device" / "variant"
+    folder.mkdir(parents=True)
+    for path in (folder, folder.parent, tmp_path / "root"):
+        path.chmod(0)
+    staging.repair(folder, tmp_path / "root", told.append)
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "root", folder.parent, folder)] == [
+        0o700,
+        0o700,
+        0o700,
+    ]
+    assert len(told) == 3
