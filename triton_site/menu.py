@@ -23,7 +23,7 @@ from sphinx.domains.std import StandardDomain
 from sphinx.util import url_re
 
 #: As many pages of one list as are shown at a time.
-WINDOW = 12
+WINDOW = 10
 
 _NO_PAGES: list[Any] = []
 

@@ -32,7 +32,7 @@ _REFERENCES = {
 
 def setup(app: Sphinx) -> None:
     """Register the events."""
-    app.connect("env-purge-doc", _note_files)
+    app.connect("env-purge-doc", _note_files, priority=100)  # before Sphinx forgets them
     app.connect("doctree-read", _note_contents, priority=900)  # after the table of contents
     app.connect("source-read", _note_minigallery)
     app.connect("env-before-read-docs", _note_read)
@@ -168,6 +168,7 @@ def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
     used = {f"_images/{name}" for _, name in env.images.values()}
     used |= {f"_downloads/{name}" for _, name in env.dlfiles.values()}
     gone = [out / name for name in domain.maybe_gone - used]
+    gone.append(out / ".buildinfo.bak")  # of the settings before, which nobody publishes
     for docname in domain.purged - env.all_docs.keys():
         page = Path(app.builder.get_outfilename(docname))
         gone += page.parent.glob(f"{glob.escape(page.stem)}.*")

@@ -26,7 +26,7 @@ from gallery_recorder.render.units import readable_bytes, readable_date, readabl
 from gallery_recorder.store.recording import GpuState, Provenance, Recording
 
 #: As many recordings as one page of them has.
-MOST = 100
+MOST = 50
 
 
 def setup(app: Sphinx) -> None:

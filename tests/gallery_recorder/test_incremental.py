@@ -1,0 +1,244 @@
+"""A second build is the site that a first one makes, byte for byte, whatever happened between."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import fixture_gallery
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("01-first", "02-second", "03-third")
+EXTENSIONS = (
+    "gallery_recorder",
+    "gallery_recorder.publish.release",
+    "triton_site.facts",
+    "triton_site.performance",
+    "triton_site.menu",
+    "triton_site.search",
+)
+#: Names that the search has to find, and a page that shows what refers to what.
+API = """
+Reference
+=========
+
+.. index:: single: a word of the index
+
+.. py:function:: math.sqrt(x)
+
+   See :doc:`/tutorials/01-first` and :ref:`sphx_glr_tutorials_02-second.py`.
+
+.. py:class:: Tile
+
+.. minigallery:: ../tutorials/0*.py
+"""
+
+
+def build(gallery: Path, *options: str, version: str = "main") -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q", *options]
+        + ["-b", "html", "docs", "build/html"],
+        cwd=gallery,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "GALLERY_VERSION": version},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def tree(gallery: Path) -> dict[str, bytes]:
+    """Every file of the built site."""
+    out = gallery / "build" / "html"
+    return {p.relative_to(out).as_posix(): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+def cold(gallery: Path, *options: str, version: str = "main") -> dict[str, bytes]:
+    """What a first build makes of the gallery as it is now, at the same place."""
+    kept = gallery.with_name("kept")
+    gallery.rename(kept)
+    shutil.copytree(kept, gallery, ignore=shutil.ignore_patterns("html", "doctrees"))
+    shutil.rmtree(gallery / "docs" / "tutorials")
+    shutil.rmtree(gallery / "docs" / "gen_modules", ignore_errors=True)
+    build(gallery, *options, version=version)
+    made = tree(gallery)
+    shutil.rmtree(gallery)
+    kept.rename(gallery)
+    return made
+
+
+def assert_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
+    assert sorted(found) == sorted(expected)
+    differ = [name for name, content in expected.items() if found[name] != content]
+    assert not differ, differ
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A gallery with a sub-gallery, an API page and a benchmark, built once."""
+    root = tmp_path_factory.mktemp("incremental") / "g"
+    fixture_gallery.make_gallery(
+        root, NAMES, sections=2, theme="sphinx_rtd_theme", extensions=EXTENSIONS
+    )
+    below = root / "tutorials" / "below"
+    below.mkdir()
+    (below / "GALLERY_HEADER.rst").write_text("Below\n=====\n")
+    text = (root / "tutorials" / "01-first.py").read_text()
+    (below / "04-fourth.py").write_text(
+        text.replace("First kernel", "Fourth").replace("6 *", "5 *")
+    )
+    for name in (*NAMES, "below/04-fourth"):
+        fixture_gallery.make_recording(root, name)
+    fixture_gallery.make_recording(root, "02-second", device="amd-instinct-mi300x")
+    (root / "docs" / "api.rst").write_text(API)
+    (root / "docs" / "performance.rst").write_text(
+        "Performance\n===========\n\n.. gallery-headlines::\n\n.. gallery-performance::\n"
+    )
+    with (root / "docs" / "index.rst").open("a") as index:
+        index.write("   api\n   performance\n")
+    with (root / "conf.py").open("a") as conf:
+        conf.write(
+            'html_baseurl = "https://example.org/stable/"\n'
+            'gallery_devices = ["nvidia-h200"]\n'
+            'sphinx_gallery_conf |= {"doc_module": ("math",), "backreferences_dir": "gen_modules"}\n'
+        )
+    build(root)
+    shutil.copytree(root, root.with_name("built"))
+    return root
+
+
+@pytest.fixture
+def gallery(first: Path) -> Path:
+    """It as it was when it was built, at the same place, with the times of all files."""
+    shutil.rmtree(first)
+    shutil.copytree(first.with_name("built"), first)
+    return first
+
+
+def edit(root: Path, old: str = "Prose before code", new: str = "Better prose") -> None:
+    script = root / "tutorials" / "01-first.py"
+    text = script.read_text()
+    assert old in text
+    script.write_text(text.replace(old, new))
+
+
+def edit_and_undo(root: Path) -> None:
+    edit(root)
+    build(root)
+    edit(root, "Better prose", "Prose before code")
+
+
+def title(root: Path) -> None:
+    edit(root, "First kernel\n============", "Another title\n=============")
+
+
+def add(root: Path) -> None:
+    text = (root / "tutorials" / "01-first.py").read_text()
+    new = root / "tutorials" / "02-a-half.py"
+    new.write_text(text.replace("First kernel", "Half kernel!").replace("6 *", "8 *"))
+    fixture_gallery.make_recording(root, "02-a-half")
+
+
+def rename(root: Path) -> None:
+    (root / "tutorials" / "02-second.py").rename(root / "tutorials" / "05-fifth.py")
+    fixture_gallery.make_recording(root, "05-fifth")
+    shutil.rmtree(root / "recordings" / "nvidia-h200" / "tutorials" / "02-second")
+    shutil.rmtree(root / "recordings" / "amd-instinct-mi300x")
+    api = root / "docs" / "api.rst"
+    api.write_text(api.read_text().replace("02-second", "05-fifth"))
+
+
+def remove(root: Path) -> None:
+    (root / "tutorials" / "03-third.py").unlink()
+    shutil.rmtree(root / "recordings" / "nvidia-h200" / "tutorials" / "03-third")
+
+
+def remove_folder(root: Path) -> None:
+    shutil.rmtree(root / "tutorials" / "below")
+
+
+def record(root: Path) -> None:
+    fixture_gallery.make_recording(
+        root,
+        "03-third",
+        recorded="2026-11-23T12:00:00Z",
+        speed="size,provider,unit,median,p20,p80\n4,triton,GB/s,3,1,9\n4,torch,GB/s,2,1,9\n",
+    )
+
+
+def record_elsewhere(root: Path) -> None:
+    fixture_gallery.make_recording(root, "03-third", device="amd-instinct-mi300x")
+
+
+def style(root: Path) -> None:
+    static = root / "static"
+    static.mkdir()
+    (static / "own.css").write_text("p { color: black }\n")
+    with (root / "conf.py").open("a") as conf:
+        conf.write('html_static_path = ["static"]\nhtml_css_files = ["own.css"]\n')
+    build(root)
+    (static / "own.css").write_text("p { color: navy }\n")
+
+
+def page(root: Path) -> None:
+    api = root / "docs" / "api.rst"
+    api.write_text(api.read_text().replace("Tile", "Block") + "\n.. py:class:: math.Other\n")
+
+
+CHANGES = (
+    edit,
+    edit_and_undo,
+    title,
+    add,
+    rename,
+    remove,
+    remove_folder,
+    record,
+    record_elsewhere,
+    style,
+    page,
+)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_second_build_equals_a_first(gallery: Path, change: Callable[[Path], None]) -> None:
+    change(gallery)
+    build(gallery)
+    assert_same(tree(gallery), cold(gallery))
+
+
+def test_a_second_build_of_another_version_equals_a_first(gallery: Path) -> None:
+    build(gallery, version="v1.0.0")
+    assert_same(tree(gallery), cold(gallery, version="v1.0.0"))
+
+
+def test_with_several_processes_it_is_the_same_site(gallery: Path) -> None:
+    edit(gallery)
+    build(gallery, "-j", "2")
+    parallel = tree(gallery)
+    assert_same(parallel, cold(gallery))
+    assert_same(parallel, cold(gallery, "-j", "2"))
+
+
+def test_the_search_finds_every_name_after_an_edit(gallery: Path) -> None:
+    before = tree(gallery)["searchindex.js"]
+    edit(gallery)
+    build(gallery)
+    after = tree(gallery)["searchindex.js"]
+    for name in (b"math.sqrt", b"a word of the index", b"tile"):
+        assert before.lower().count(name) == after.lower().count(name) > 0
+
+
+def test_without_a_change_nothing_is_made_anew(gallery: Path) -> None:
+    def times() -> dict[Path, int]:
+        folders = (gallery / "docs", gallery / "build" / "html" / "tutorials")
+        return {p: p.stat().st_mtime_ns for f in folders for p in f.rglob("*") if p.is_file()}
+
+    before = times()
+    build(gallery)
+    assert times() == before
