@@ -29,6 +29,8 @@ extensions = [
     "triton_site.xray_pages",
     "triton_site.reference",
     "triton_site.glossary",
+    "triton_site.kernel_map",
+    "triton_site.releases",
     "triton_site.search",
     "triton_site.solutions",
     "gallery_recorder.publish.release",

@@ -26,7 +26,7 @@ class Line:
 
 
 def line_chart(lines: Sequence[Line], title: str, x_label: str) -> str:
-    """A chart of ratios from 0 up, with 1 marked, as one line of HTML.
+    """A chart of ratios with 1 marked, as high as they differ, as one line of HTML.
 
     The x axis is logarithmic where the sizes double rather than step.
     """
@@ -34,20 +34,21 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str) -> str:
     doubles = len(sizes) > 2 and sizes[0] > 0 and sizes[-1] / sizes[0] >= 4 * len(sizes)
     place = math.log2 if doubles else float
     span = place(sizes[-1]) - place(sizes[0]) or 1.0
-    top = 1.08 * max(1.0, *(value for line in lines for value in line.y))
+    values = [1.0, *(value for line in lines for value in line.y)]
+    room = 0.08 * (max(values) - min(values) or 1.0)
+    low, top = max(0.0, min(values) - room), max(values) + room
 
     def at_x(size: int) -> float:
         return round(_LEFT + (place(size) - place(sizes[0])) / span * (_RIGHT - _LEFT), 1)
 
     def at_y(value: float) -> float:
-        return round(_BOTTOM - value / top * (_BOTTOM - _TOP), 1)
+        return round(_BOTTOM - (value - low) / (top - low) * (_BOTTOM - _TOP), 1)
 
-    step = next(step for step in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, top) if top / step <= 7)
-    parts = [_rule("chart-grid", at_y(n * step)) for n in range(int(top / step) + 1)]
-    parts += [
-        _text(_LEFT - 6, at_y(n * step) + 4, f"{n * step:g}", "end")
-        for n in range(int(top / step) + 1)
-    ]
+    step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, top)
+                if (top - low) / s <= 7)  # fmt: skip
+    ticks = [n * step for n in range(math.ceil(low / step), int(top / step) + 1)]
+    parts = [_rule("chart-grid", at_y(tick)) for tick in ticks]
+    parts += [_text(_LEFT - 6, at_y(tick) + 4, f"{tick:.4g}", "end") for tick in ticks]
     parts.append(_rule("chart-even", at_y(1.0)))
     parts += [
         _text(at_x(size), _BOTTOM + 18, _power_of_two(size) if doubles else str(size))

@@ -8,6 +8,10 @@ In a benchmark, the providers ``triton`` and ``triton + …`` are the tutorial's
 vendor libraries are ceilings; the others are what a reader would call instead. A suffix such as
 ``+ leaky_relu`` is compared with the same suffix only. What was not measured at every size is a
 step on the way to the kernel, and is left to the tutorial's page.
+
+A benchmark over one size is drawn as one chart. One over several, such as the length of a sequence
+and the size of a head, has a chart for each of the others' values; sizes that follow no order, such
+as those of a model's layers, are a table.
 """
 
 from __future__ import annotations
@@ -33,11 +37,15 @@ from gallery_recorder.render.units import readable_seconds
 from gallery_recorder.store import benchmarks
 from triton_site.charts import Line, line_chart
 from triton_site.facts import PROBE
+from triton_site.recorded import version_key
 
 logger = logging.getLogger(__name__)
 
 #: Providers that nothing is expected to beat: a copy of the same bytes, the vendor's library.
-CEILINGS = ("copy", "cublas", "rocblas")
+CEILINGS = ("copy", "cublas", "rocblas", "dense")
+
+#: A chart needs as many points.
+MIN_POINTS = 3
 
 NOTHING = "No benchmark has been recorded on a GPU yet: ``make record`` does it."
 
@@ -50,13 +58,13 @@ class Comparison(msgspec.Struct, frozen=True):
     provider: Annotated[str, Meta(description="the kernel of the tutorial")]
     against: Annotated[str, Meta(description="what it is compared with")]
     role: Literal["alternative", "ceiling"]
-    sizes: list[int]
+    sizes: Annotated[list[dict[str, int]], Meta(description="by column, those that vary")]
     ratios: list[_Ratio]
     min: _Ratio
     geometric_mean: _Ratio
     max: _Ratio
-    min_at: int
-    max_at: int
+    min_at: str
+    max_at: str
 
 
 class Benchmark(msgspec.Struct, frozen=True):
@@ -73,14 +81,14 @@ class Benchmark(msgspec.Struct, frozen=True):
     torch: str
     commit: str | None
     seconds: Annotated[float, Meta(description="GPU seconds that recording the tutorial took")]
-    size: Annotated[str, Meta(description="the size that varies")]
+    size: Annotated[str, Meta(description="the sizes that vary")]
     comparisons: list[Comparison]
 
 
 class Performance(msgspec.Struct, frozen=True):
     """Everything on the performance page."""
 
-    schema: Literal[2]
+    schema: Literal[3]
     benchmarks: list[Benchmark]
 
 
@@ -107,7 +115,7 @@ def performance_of(env: BuildEnvironment) -> Performance:
                     found += benchmarks_of(item)
                 except benchmarks.BenchmarkError as error:  # one table less; the others are whole
                     logger.warning("%s", error, type="gallery", subtype="benchmark")
-        _COMPUTED[env] = Performance(2, found)
+        _COMPUTED[env] = Performance(3, found)
     return _COMPUTED[env]
 
 
@@ -143,11 +151,15 @@ def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
 
 
 def compare_providers(path: Path) -> tuple[str, list[Comparison]]:
-    """The size that varies in a benchmark file, and each kernel against each other provider."""
+    """The sizes that vary in a benchmark file, and each kernel against each other provider.
+
+    Raises:
+        BenchmarkError: the file cannot be read as a benchmark.
+    """
     measured = benchmarks.read(path)
     if not measured:
         return "", []  # a table of something else
-    column, sizes = _varying_size(measured)
+    columns, sizes = _varying_sizes(measured)
     comparisons = []
     for ours in measured:
         kernel, _, suffix = ours.partition(" + ")
@@ -159,12 +171,12 @@ def compare_providers(path: Path) -> tuple[str, list[Comparison]]:
             if name.startswith("triton") or its_suffix != suffix or not at_every_size:
                 continue
             ratios = {
-                sizes[text]: _times_as_fast(at, measured[other][text])
+                text: _times_as_fast(at, measured[other][text])
                 for text, at in measured[ours].items()
             }
             role = "ceiling" if name in CEILINGS else "alternative"
-            comparisons.append(_comparison(ours, other, role, ratios))
-    return column, comparisons
+            comparisons.append(_comparison(ours, other, role, ratios, sizes))
+    return ", ".join(columns), comparisons
 
 
 def _times_as_fast(ours: benchmarks.Measurement, theirs: benchmarks.Measurement) -> float:
@@ -173,38 +185,74 @@ def _times_as_fast(ours: benchmarks.Measurement, theirs: benchmarks.Measurement)
 
 
 def _comparison(
-    ours: str, other: str, role: Literal["alternative", "ceiling"], ratios: dict[int, float]
+    ours: str,
+    other: str,
+    role: Literal["alternative", "ceiling"],
+    ratios: dict[str, float],
+    sizes: dict[str, dict[str, int]],
 ) -> Comparison:
-    worst, best = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
+    worst, best = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    ordered = sorted(ratios, key=lambda text: tuple(sizes[text].values()))
     return Comparison(
         provider=ours,
         against=other,
         role=role,
-        sizes=sorted(ratios),
-        ratios=[round(ratios[size], 4) for size in sorted(ratios)],
+        sizes=[sizes[text] for text in ordered],
+        ratios=[round(ratios[text], 4) for text in ordered],
         min=round(ratios[worst], 4),
         geometric_mean=round(mean, 4),
         max=round(ratios[best], 4),
-        min_at=worst,
-        max_at=best,
+        min_at=said(sizes[worst]),
+        max_at=said(sizes[best]),
     )
 
 
-def _varying_size(
+def said(size: dict[str, int]) -> str:
+    """A size in words: ``N = 512, head_dim = 64``."""
+    return ", ".join(f"{name} = {value}" for name, value in size.items())
+
+
+def _varying_sizes(
     measured: dict[str, dict[str, benchmarks.Measurement]],
-) -> tuple[str, dict[str, int]]:
-    """The name of the size that varies, and its value for each ``M=…, N=…``.
+) -> tuple[list[str], dict[str, dict[str, int]]]:
+    """The columns that vary, and their values for each ``M=…, N=…``.
 
     Sizes that are always equal are one: ``M = N = K`` of square matrices.
     """
     texts = list(dict.fromkeys(text for sizes in measured.values() for text in sizes))
     rows = {text: dict(part.split("=") for part in text.split(", ")) for text in texts}
-    columns = list(rows[texts[0]])
-    varying = [c for c in columns if len({row[c] for row in rows.values()}) > 1] or columns
-    last = varying[-1]
-    equal = [c for c in varying if all(row[c] == row[last] for row in rows.values())]
-    return " = ".join(equal), {text: int(row[last]) for text, row in rows.items()}
+    names = list(rows[texts[0]])
+    varying = [c for c in names if len({row[c] for row in rows.values()}) > 1] or names[-1:]
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for name in varying:
+        columns.setdefault(tuple(row[name] for row in rows.values()), []).append(name)
+    merged = {" = ".join(names): names[0] for names in columns.values()}
+    return list(merged), {
+        text: {label: int(row[name]) for label, name in merged.items()}
+        for text, row in rows.items()
+    }
+
+
+def charted(item: Benchmark) -> dict[str, list[Line]]:
+    """The lines of each chart of a benchmark, by what is the same in a chart; empty for a table."""
+    names = list(item.comparisons[0].sizes[0])
+    count = {n: len({size[n] for c in item.comparisons for size in c.sizes}) for n in names}
+    across = max(names, key=count.__getitem__)
+    found: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
+    for c in item.comparisons:
+        for size, ratio in zip(c.sizes, c.ratios, strict=True):
+            others = said({name: value for name, value in size.items() if name != across})
+            line = found.setdefault(others, {}).setdefault(f"{c.provider} / {c.against}", ([], []))
+            line[0].append(size[across])
+            line[1].append(ratio)
+    lines = {
+        others: [Line(name, x, y) for name, (x, y) in named.items()]
+        for others, named in found.items()
+    }
+    alone = len(names) == 1
+    enough = all(len(line.x) >= MIN_POINTS for group in lines.values() for line in group)
+    return lines if alone or enough else {}
 
 
 # --- on the page ----------------------------------------------------------------------------------
@@ -250,14 +298,15 @@ class PerformanceDirective(SphinxDirective):
         rows = []
         for item in items:
             for c in item.comparisons:
-                ours, size = _kernel(c, " / "), _plain(item.size)
+                ours = _kernel(c, " / ")
                 rows.append(
                     [
-                        f":ref:`{_plain(item.device)} <{item.record}>`",
+                        f":ref:`{_plain(item.device)} <{item.record}>`, "
+                        f"Triton {_plain(item.triton)}",
                         _plain(f"{ours}{c.against}{' (ceiling)' * (c.role == 'ceiling')}"),
-                        f"{c.min:.2f} ({size} {c.min_at})",
+                        _plain(f"{c.min:.2f} ({c.min_at})"),
                         f"**{c.geometric_mean:.2f}**",
-                        f"{c.max:.2f} ({size} {c.max_at})",
+                        _plain(f"{c.max:.2f} ({c.max_at})"),
                         item.recorded[:10],
                     ]
                 )
@@ -271,7 +320,9 @@ class PerformanceDirective(SphinxDirective):
             f"{readable_seconds(item.seconds)} to record"
             for item in items
         )
-        plots = "\n\n".join(f".. raw:: html\n\n   {_chart(item)}" for item in items)
+        # The newest release of each device is drawn; the table has the others, too.
+        drawn = {item.device: item for item in sorted(items, key=lambda i: version_key(i.triton))}
+        plots = "\n\n".join(map(_picture, drawn.values()))
         return "\n".join(
             [
                 "",
@@ -298,12 +349,25 @@ def _kernel(comparison: Comparison, end: str) -> str:
     return "" if comparison.provider == "triton" else f"{comparison.provider}{end}"
 
 
-def _chart(item: Benchmark) -> str:
-    return line_chart(
-        [Line(f"{c.provider} / {c.against}", c.sizes, c.ratios) for c in item.comparisons],
-        title=f"{item.title}, {item.device}: times as fast (higher is better, 1 is even)",
-        x_label=item.size,
-    )
+def _picture(item: Benchmark) -> str:
+    """Charts of a benchmark, or the table of its cases, as reStructuredText."""
+    where = f"{item.title}, {item.device}"
+    charts = [
+        line_chart(
+            lines,
+            title=f"{where}{', ' + others if others else ''}: times as fast "
+            "(higher is better, 1 is even)",
+            x_label=next(n for n in item.comparisons[0].sizes[0] if f"{n} = " not in others),
+        )
+        for others, lines in charted(item).items()
+    ]
+    if charts:
+        return "\n\n".join(f".. raw:: html\n\n   {chart}" for chart in charts)
+    rows = [["Case", *(_plain(f"{c.provider} / {c.against}") for c in item.comparisons)]]
+    for number, size in enumerate(item.comparisons[0].sizes):
+        rows.append([_plain(said(size)), *(f"{c.ratios[number]:.2f}" for c in item.comparisons)])
+    lines = [f".. list-table:: {_plain(where)}: times as fast", "   :header-rows: 1", ""]
+    return "\n".join(lines + ["   * - " + "\n     - ".join(row) for row in rows])
 
 
 def _write_data(app: Sphinx, exception: Exception | None) -> None:

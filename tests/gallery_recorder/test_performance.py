@@ -39,8 +39,8 @@ def test_each_kernel_is_compared_with_the_others_of_its_suffix(tmp_path):
         ("triton + relu", "cublas + relu", "ceiling"),
     ]
     plain = found[0]
-    assert (plain.sizes, plain.ratios) == ([256, 512], [2.0, 0.5])
-    assert (plain.min, plain.min_at, plain.max, plain.max_at) == (0.5, 512, 2.0, 256)
+    assert (plain.sizes, plain.ratios) == ([{"N": 256}, {"N": 512}], [2.0, 0.5])
+    assert (plain.min, plain.min_at, plain.max, plain.max_at) == (0.5, "N = 512", 2.0, "N = 256")
     assert plain.geometric_mean == 1.0
 
 
@@ -49,7 +49,21 @@ def test_sizes_that_are_always_equal_are_one(tmp_path):
     with open(path, "a") as file:
         file.write("8,8,triton,ms,2,2,2\n8,8,torch,ms,6,6,6\n")
     size, (found,) = performance.compare_providers(path)
-    assert (size, found.sizes) == ("M = N", [4, 8])
+    assert (size, found.sizes) == ("M = N", [{"M = N": 4}, {"M = N": 8}])
+
+
+def test_two_sizes_that_vary_are_told_apart(tmp_path):
+    rows = [
+        f"{m},{n},{provider},GB/s,{rate},1,9"
+        for m in (64, 128)
+        for n in (1, 2, 4)
+        for provider, rate in (("triton", m * n), ("torch", 64))
+    ]
+    size, (found,) = performance.compare_providers(write(tmp_path / "b.csv", *rows))
+    assert size == "M, N"
+    assert len(found.ratios) == 6
+    assert (found.min_at, found.max_at) == ("M = 64, N = 1", "M = 128, N = 4")
+    assert found.ratios == [1.0, 2.0, 4.0, 2.0, 4.0, 8.0]
 
 
 def test_less_time_is_faster(tmp_path):
