@@ -31,6 +31,13 @@ logger = logging.getLogger(__name__)
 _NO_OUTPUT = "\n"
 
 
+def _last_image(made: Recording, stem: str) -> int:
+    """The number of the last image, from which negative numbers of thumbnails count."""
+    pattern = re.compile(rf"images/sphx_glr_{re.escape(stem)}_(\d{{3,}})\.\w+")
+    found = (pattern.fullmatch(name) for block in made.blocks for name in block.images)
+    return max((int(match.group(1)) for match in found if match), default=0)
+
+
 class Splitting:
     """Splits each script once, whoever asks for it."""
 
@@ -129,7 +136,7 @@ class Replay:
         lines = {block.lineno: number for number, block in enumerate(script_blocks)}
         for code, block in zip(page.script.code, made.blocks, strict=True):
             outputs[lines[code.block.lineno]] = output(page, block, target, place)
-        for _ in {name for block in made.blocks for name in block.images}:
+        for _ in range(_last_image(made, target.stem)):
             next(script_vars["image_path_iterator"])
         drop_empty_blocks(script_blocks, outputs, gallery_conf)
         self._clear_thumbnail(page, made, target, file_conf, place)
