@@ -36,7 +36,7 @@ else
   RENDER := .venv/installed-render
   RECORD := .venv/installed-record
   TEST   := .venv/installed-test
-  LINT   := .venv/tried-actionlint
+  LINT   := .venv/installed-lint .venv/tried-actionlint
 endif
 
 # Pages that people write; the others are generated.
@@ -121,15 +121,25 @@ build/matrix/triton-%: | $(RENDER)
 	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >$$(echo $@.new/lib/python*/site-packages)/rest.pth
 	@mv $@.new $@
 
-lint: $(TEST) $(LINT) ## run the linters alone
+lint: $(LINT) ## run the linters alone
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	@PATH="$(dir $(PY)):$$PATH" lint-imports --no-logo
 	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md
 	$(PY) -m codespell_lib benchmarks conf.py docs gallery_recorder guide README.md tests tutorials
 	@PATH="$(dir $(PY)):$$PATH" zizmor --offline --no-progress --quiet .github/workflows
 	@PATH="$(dir $(PY)):$$PATH"; if command -v actionlint >/dev/null; then actionlint; \
 	  elif [ -n "$$GITHUB_ACTIONS" ]; then echo "actionlint is missing: see .venv/tried-actionlint"; exit 1; \
 	  else echo "actionlint is not installed; zizmor alone has read the workflows"; fi
+
+test-peers: $(if $(PYTHON),,.venv/installed-peers) ## run sphinx-gallery's own tests over recordings of its test gallery
+	$(PY) -m tests.peers.tinybuild build/peers
+
+ENGINES ?= 8:0.20 8:0.22 9:0.21 9:0.22
+test-engines: $(TEST) ## test the engine with each Sphinx:sphinx-gallery of ENGINES
+	@for pair in $(ENGINES); do $(PY) -m tests.peers.engines "$$pair" build/engines || failed="$$failed $$pair"; done; \
+	  test -z "$$failed" || { echo "failed with:$$failed"; exit 1; }
 
 linkcheck: $(RENDER) ## try every link that leaves the site
 	$(SPHINX) -b linkcheck docs build/linkcheck

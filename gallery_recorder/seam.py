@@ -130,7 +130,7 @@ def subsections(folder: Path, source: Path, gallery_conf: dict[str, Any]) -> lis
 
 def is_executed(path: Path, gallery_conf: dict[str, Any]) -> bool:
     """Whether sphinx-gallery would execute the script *path*."""
-    return gen_rst.executable_script(str(path), gallery_conf)
+    return bool(gen_rst.executable_script(str(path), gallery_conf))
 
 
 def may_fail(path: Path, gallery_conf: dict[str, Any]) -> bool:

@@ -294,7 +294,8 @@ def _staging(site: Path) -> Iterator[Path]:
 
 
 def _links(now: Versions) -> dict[str, str]:
-    return {STABLE: now.stable.name, LATEST: now.latest.name}
+    named = ((STABLE, now.stable), (LATEST, now.latest))
+    return {link: version.name for link, version in named if version}
 
 
 def _stage_root(staging: Path, now: Versions) -> list[str]:

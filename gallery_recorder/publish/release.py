@@ -74,7 +74,7 @@ def find_release(root: Path) -> Release:
     if given:
         name = given
     elif tags and not describe.endswith("-dirty"):
-        name = max(tags, key=versions.number)
+        name = max(tags, key=lambda tag: versions.number(tag) or versions.LOWEST)
     else:
         name = _git(root, "branch", "--show-current") or describe or UNKNOWN
     name = name if given else _plain(name)

@@ -117,7 +117,9 @@ class Versions:
     @cached_property
     def stable(self) -> Version | None:
         """The newest release that is no pre-release; before the first one, what ``latest`` is."""
-        return next((v for v in self.releases if not v.number.is_prerelease), self.latest)
+        return next(
+            (v for v in self.releases if v.number and not v.number.is_prerelease), self.latest
+        )
 
     @cached_property
     def latest(self) -> Version | None:
@@ -210,6 +212,10 @@ def is_date(text: str) -> bool:
         return bool(_DATE.fullmatch(text) and datetime.fromisoformat(text))
     except ValueError:
         return False
+
+
+#: Less than every release.
+LOWEST = Number("0.dev0")
 
 
 def number(name: str) -> Number | None:

@@ -165,12 +165,13 @@ def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
         return
     env, domain, out = app.env, domain_of(app.env), Path(app.outdir)
+    builder: Any = app.builder
     used = {f"_images/{name}" for _, name in env.images.values()}
     used |= {f"_downloads/{name}" for _, name in env.dlfiles.values()}
     gone = [out / name for name in domain.maybe_gone - used]
     gone.append(out / ".buildinfo.bak")  # of the settings before, which nobody publishes
     for docname in domain.purged - env.all_docs.keys():
-        page = Path(app.builder.get_outfilename(docname))
+        page = Path(builder.get_outfilename(docname))
         gone += page.parent.glob(f"{glob.escape(page.stem)}.*")
         gone += (out / "_sources").glob(f"{glob.escape(docname)}.*")
     sphinx_faults.remove(gone, out)

@@ -34,7 +34,7 @@ from gallery_recorder import seam
 try:
     from sphinx_gallery import _doctree_links
 except ImportError:  # before 0.22, links were put into finished pages
-    _doctree_links = None  # type: ignore[assignment]
+    _doctree_links = None
 
 Block = seam.Block
 VERSION = seam.version
@@ -203,7 +203,7 @@ class CodeLinks:
 
     def __init__(self, env: BuildEnvironment, docname: str, names: dict[str, Any]) -> None:
         self._names = names
-        builder = env._app.builder  # type: ignore[attr-defined]
+        builder = env._app.builder
         self._resolver = _doctree_links._Resolver(
             env, builder, docname, env.config.sphinx_gallery_conf
         )

@@ -13,7 +13,6 @@ from typing import Any
 
 from sphinx import search
 from sphinx.application import Sphinx
-from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 
 from gallery_recorder.render import downloads
@@ -84,7 +83,7 @@ def _index_is_kept(app: Sphinx) -> None:
     Sphinx loads, prunes and writes the index whenever it is started.
     """
     search.IndexBuilder = KeptIndex  # type: ignore[misc]
-    builder = app.builder
+    builder: Any = app.builder
     if not hasattr(builder, "load_indexer"):
         return
     load, dump = builder.load_indexer, builder.dump_search_index
@@ -148,7 +147,7 @@ def _downloads_are_copied_once(app: Sphinx) -> None:
     builder.copy_download_files = copy_download_files
 
 
-def static_digest(builder: Builder) -> str:
+def static_digest(builder: Any) -> str:
     """Of the styles and scripts that pages name with a checksum.
 
     Pages that Sphinx does not write again keep the checksum of the style sheet of before.

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -130,7 +130,7 @@ class Child:
         facts = gpus.facts() if on_gpu else None
         before = gpus.state() if on_gpu else None
         variables = provenance.variables(self.run.settings.variables, self.run.visible)
-        sys.stdin = NoInput()  # type: ignore[assignment]
+        sys.stdin = NoInput()
         confine([self.staging.folder, *self._writable(), Path("/dev"), Path("/proc")])
         self.guard.switch_on()
         _, seconds, script_vars, file_settings = seam.execute(
@@ -292,7 +292,7 @@ class Child:
         limit = self.run.limit("output")
         if len(text) > limit:
             raise too_much("its page, as the value of its last expression,", limit)
-        kind = "html" if method == "_repr_html_" else "text"
+        kind: Literal["html", "text"] = "html" if method == "_repr_html_" else "text"
         self._value = Value(kind, self._shown(text if kind == "html" else clean(text).rstrip("\n")))
 
     def _memory(self, script_vars: dict[str, Any]) -> float | None:
@@ -389,8 +389,6 @@ def _stderr_rst(text: str) -> str:
 
 
 def _replace(struct: Any, **changes: Any) -> Any:
-    import msgspec
-
     return msgspec.structs.replace(struct, **changes)
 
 

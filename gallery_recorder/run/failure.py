@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-import gallery_recorder
 from gallery_recorder import seam
 from gallery_recorder.run.messages import Failure
 from gallery_recorder.run.refusal import Refusal
@@ -65,7 +64,7 @@ def _last_of(printed: list[bytes]) -> str:
 
 def _traceback(error: BaseException) -> str:
     """The traceback of *error*, without the frames of sphinx-gallery and of this package."""
-    own = str(Path(gallery_recorder.__file__).parent)
+    own = str(Path(__file__).parents[1])
     formatted = traceback.TracebackException.from_exception(error)
     part: traceback.TracebackException | None = formatted
     while part is not None:

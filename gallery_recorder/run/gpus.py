@@ -238,7 +238,7 @@ def _amd_nodes() -> list[Path]:
 def _amd_names() -> list[str]:
     """What AMD's library calls the GPUs; nothing where it is not installed."""
     try:
-        import amdsmi  # type: ignore[import-not-found]
+        import amdsmi
 
         amdsmi.amdsmi_init()
         try:

@@ -36,8 +36,8 @@ _HEARD = (
 
 def main(arguments: list[str]) -> int:
     """Execute a module, and end what it started when that is asked for or nobody can ask."""
-    control, status, grace, left, *what = arguments
-    control, status = int(control), int(status)
+    given, told, grace, left, *what = arguments
+    control, status = int(given), int(told)
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     keeper = str(os.getpid())
     woken, undo = _be_woken()

@@ -120,7 +120,7 @@ class Tee(seam.LoggingTee):
     _number = 0
 
     def __init__(self, src_filename: object = "") -> None:
-        self.output = _Shown(self.catcher)  # type: ignore[assignment]  # sphinx-gallery reads it
+        self.output = _Shown(self.catcher)  # sphinx-gallery reads it
         self.origs = (sys.stdout, sys.stderr)
         self._error = self if self._number else _ErrorTee(src_filename)
 
@@ -134,7 +134,7 @@ class Tee(seam.LoggingTee):
         self.flush()
         sys.stdout, sys.stderr = self.origs
 
-    def write(self, data: str) -> int:  # type: ignore[override]
+    def write(self, data: str) -> int:
         """Write to the descriptor, and for sphinx-gallery."""
         return self.catcher.write(self._number, data)
 
@@ -157,7 +157,7 @@ class Tee(seam.LoggingTee):
         return self.catcher.stream(self._number).buffer
 
     @property
-    def errors(self) -> str | None:  # type: ignore[override]
+    def errors(self) -> str | None:
         """How characters are written that cannot be."""
         return self.catcher.stream(self._number).errors
 

@@ -94,28 +94,6 @@ class LocalEngine:
 
 
 @contextlib.contextmanager
-def engine(
-    name: str,
-    device: str,
-    jobs: int | None,
-    address: str | None = None,
-    accelerator: str | None = None,
-) -> Iterator[Engine]:
-    """The engine *name*: ``local``, or ``ray`` with the cluster at *address*.
-
-    Raises:
-        DeviceError: what was asked for is not there, or cannot be used.
-    """
-    if name == "local":
-        yield LocalEngine(device, jobs)
-        return
-    from gallery_recorder.run import ray
-
-    with ray.connected(address):
-        yield ray.RayEngine(device, jobs, accelerator)
-
-
-@contextlib.contextmanager
 def lease(gpu: Gpu | None, stop: threading.Event, waiting: Callable[[str], None]) -> Iterator[bool]:
     """Hold *gpu* against the other recorders of this machine: benchmarks never share one.
 

@@ -237,7 +237,8 @@ class _Process:
         if self._failure is not None:
             raise ScriptFailedError(self._failure)
         status = self._code
-        if not self._done or status != 0:
+        if status is None or not self._done or status != 0:
+            status = -signal.SIGKILL if status is None else status
             self._failed_here(*self._end(status), ask_where=status < 0)
         if left:
             self._failed_here(
@@ -347,10 +348,11 @@ class _Process:
             signal.Signals(-status).name if -status in set(signal.Signals) else "a real-time signal"
         )
         advice = {
-            signal.SIGKILL: "Perhaps the machine ran out of memory: use smaller sizes, or see the "
-            "system's log.",
-            signal.SIGSEGV: "A C library or a kernel touched memory that is not its own.",
-            signal.SIGABRT: "A C library gave up; its message is above.",
+            int(
+                signal.SIGKILL
+            ): "Perhaps the machine ran out of memory: use smaller sizes, or see the system's log.",
+            int(signal.SIGSEGV): "A C library or a kernel touched memory that is not its own.",
+            int(signal.SIGABRT): "A C library gave up; its message is above.",
         }
         return (
             f"was ended by signal {-status} ({name}){after}",

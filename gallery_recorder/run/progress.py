@@ -7,9 +7,12 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from gallery_recorder.run.messages import BlockStarted
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class LiveProgress(Progress):
             TextColumn("{task.fields[last]}", style="dim"),
             console=self._console,
         )
-        self._rows: dict[str, object] = {}
+        self._rows: dict[str, TaskID] = {}
 
     def __enter__(self) -> LiveProgress:
         self._bars.start()

@@ -11,6 +11,7 @@ cluster, a few times; one that fails is not.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -71,7 +72,7 @@ def connected(address: str | None) -> Iterator[None]:
             where,
             runtime_env={"py_modules": [str(package)]},
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
         )
     except Exception as error:  # Ray raises whatever happened to it
         raise DeviceError(
@@ -271,7 +272,7 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
         run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     folder = Path(tempfile.gettempdir()) / f"gallery-recorder-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    staging.remove_leftovers(folder, process.end_processes_of)
+    staging.remove_leftovers(folder, process.end_processes_of, lambda _: None)
     # Other recorders on the cluster may execute the script here too, for another folder.
     name = f"{run.gallery}/{run.name}-{secrets.token_hex(4)}"
     never = threading.Event()

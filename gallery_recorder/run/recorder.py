@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gallery_recorder.run import places, process, provenance, staging
+from gallery_recorder.run import engines, process, provenance, staging
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.places import Engine, Place, Told
 from gallery_recorder.run.progress import Outcome, Progress
@@ -63,7 +63,7 @@ def record(plan: Project, options: Options, progress: Progress) -> tuple[list[Ou
     """
     examples = project.select(plan, options.names)
     where = (options.engine, options.device, options.jobs, options.address, options.accelerator)
-    with places.engine(*where) as engine:
+    with engines.engine(*where) as engine:
         return _Recorder(plan, options, progress, engine).record(examples)
 
 

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -34,7 +34,7 @@ EVENTS = ("gallery-facts", "gallery-notebook")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 #: Name, default, what has to be read again when it changes, and types.
-_VALUES: tuple[tuple[str, Any, str, tuple[type, ...]], ...] = (
+_VALUES: tuple[tuple[str, Any, Literal["", "env"], tuple[type, ...]], ...] = (
     ("gallery_recordings", ["recordings"], "env", (list, tuple)),
     ("gallery_devices", [], "env", (list, tuple)),
     ("gallery_unrecorded", "error", "env", (str,)),

@@ -57,14 +57,14 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a recording: never changed once made, and nothing in it goes unnamed."""
 
 
-class Value(_Struct):
+class Value(_Struct, frozen=True):
     """The value of a block's last expression, as plain text or as HTML."""
 
     kind: Literal["text", "html"]
     text: str
 
 
-class Block(_Struct):
+class Block(_Struct, frozen=True):
     """What one code block did.
 
     ``line`` is where the block began when it was recorded, ``key`` the key of its code. ``rst`` is
@@ -89,7 +89,7 @@ class Block(_Struct):
     probes: dict[str, Any] = {}
 
 
-class GpuState(_Struct):
+class GpuState(_Struct, frozen=True):
     """The GPU at one moment: clocks in MHz, temperature in °C, power in W.
 
     ``throttling`` names the reasons for which the driver held the clocks down, and
@@ -104,7 +104,7 @@ class GpuState(_Struct):
     other_processes: _Count | None = None
 
 
-class GpuFacts(_Struct):
+class GpuFacts(_Struct, frozen=True):
     """What a GPU is, as far as its driver tells; ``memory`` in bytes."""
 
     compute_capability: str | None = None
@@ -113,7 +113,7 @@ class GpuFacts(_Struct):
     driver: str | None = None
 
 
-class Provenance(_Struct):
+class Provenance(_Struct, frozen=True):
     """The machine that made the recording. ``versions`` are those of the packages involved."""
 
     device: str
@@ -128,7 +128,7 @@ class Provenance(_Struct):
     after: GpuState | None = None
 
 
-class RunFacts(_Struct):
+class RunFacts(_Struct, frozen=True):
     """The run: when it was (UTC), how long it took, and the most memory that it held.
 
     ``memory`` is in MB, as sphinx-gallery measures it where ``show_memory`` is on, and
@@ -144,7 +144,7 @@ class RunFacts(_Struct):
     timed: bool = True
 
 
-class Recording(_Struct):
+class Recording(_Struct, frozen=True):
     """One script on one device. ``key`` is the key of the script that was executed.
 
     ``name`` is its path below the folder of its gallery, without suffix. ``probes`` holds what

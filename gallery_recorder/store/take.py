@@ -73,9 +73,9 @@ def _copy(location: Location, into: Path) -> Location:
     staging.mkdir(parents=True)
     try:
         for name in made.files:
-            target = staging / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(reading.read_file(location.folder / name, recording.MAX_READ))
+            path = staging / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(reading.read_file(location.folder / name, recording.MAX_READ))
         target = Location(into, location.device, location.variant, location.gallery, location.name)
         recording.save(made, staging, target.folder)  # which compares the hashes once more
     finally:
