@@ -300,7 +300,7 @@ class Child:
         return round(measured[-1], 3) if isinstance(measured, list) and measured[-1] else None
 
     def _ask(self, hook: str) -> dict[str, Any]:
-        """What the probes answer that have *hook*, by name.
+        """What the probes answer that have *hook*, by name; they work in the script's folder.
 
         Raises:
             Refusal: a probe fails, or answers something that no recording can hold.
@@ -310,7 +310,8 @@ class Child:
         for name, probe in self.probes.items():
             if not hasattr(probe, hook):
                 continue
-            answer = getattr(probe, hook)()
+            with contextlib.chdir(self.script.path.parent):
+                answer = getattr(probe, hook)()
             if answer is None:
                 continue
             try:

@@ -242,6 +242,10 @@ class Counting:
 def provenance():
     return {"from": "a module"}
 
+class Writing:
+    def after_block(self):
+        open("found.json", "w").write("{}")
+
 class Odd:
     def after_block(self):
         return {"set": {object()}}
@@ -269,6 +273,22 @@ def test_probes_and_variants(tmp_path):
     assert [block.probes for block in made.blocks] == [
         {"probing.Counting": {"begun": number, "path": [1, 2]}} for number in (1, 2)
     ]
+
+
+def test_a_file_that_a_probe_writes_is_the_scripts(tmp_path):
+    """As the X-ray of a kernel does; before, it was looked for in the folder of the project."""
+    more = """
+    import sys
+    from pathlib import Path
+    sys.path.insert(0, str(Path(__file__).parent))
+    gallery_probes = ["probing.Writing"]
+    gallery_data = ["*.json"]
+    """
+    gallery = Gallery(tmp_path, more=more)
+    (tmp_path / "doc" / "probing.py").write_text(PROBES)
+    gallery.write("a", "x = 1")
+    gallery.record_all()
+    assert "found.json" in gallery.load("a").data
 
 
 def test_a_probe_that_answers_what_cannot_be_kept_is_named(tmp_path):
