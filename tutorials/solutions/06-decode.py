@@ -1,0 +1,245 @@
+r"""
+Decoding with split keys
+========================
+
+*Solution to the last exercise of* :doc:`../06-fused-attention`.
+
+When a model writes text, each new token has **one query**, and as many keys as there are tokens
+before it. There is nothing to share between queries, so each key and each value is used once for
+each head of its group: a few operations for each byte. Decoding is **memory-bound**, and the
+ceiling is a copy.
+
+With a program for each head of keys, most of the GPU would stand idle when the batch is small. So
+the **keys are split** between programs. Each computes the attention over its own part, as if there
+were no other, and keeps the log-sum-exp of its scores. A second kernel combines the parts.
+"""
+
+# %%
+
+# sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
+import math
+import sys  # for shared/
+from functools import partial
+from pathlib import Path  # for shared/
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.measuring import measure, rates, significant, write_rows
+from shared.setup import DEVICE, ON_GPU
+from tabulate import tabulate
+
+print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+import triton
+import triton.language as tl
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+# %%
+# The first kernel is that of the page, with three differences: its tile of queries holds the heads
+# of a group, padded to 16 rows, the least that tensor cores take; it begins and ends with its part
+# of the keys; and what it stores is in fp32, since it will be added up.
+
+
+@triton.jit
+def part_kernel(
+    q_ptr, k_desc, v_desc, part_ptr, lse_ptr, key_heads, keys, part, parts, scale,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """Compute attention of one group of heads over one part of the keys."""
+    batch, key_head = tl.program_id(0) // key_heads, tl.program_id(0) % key_heads
+    rows, dims = tl.arange(0, ROWS), tl.arange(0, D)
+    heads = tl.program_id(0).to(tl.int64) * GROUP + rows
+    inside = rows < GROUP
+    q = tl.load(q_ptr + heads[:, None] * D + dims[None, :], mask=inside[:, None], other=0.0)
+    m = tl.full((ROWS,), -float("inf"), tl.float32)
+    z = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, D), tl.float32)
+    start = tl.program_id(1) * part
+    stop = min(keys, start + part)
+    for col in range(start, stop, BLOCK_N):
+        k = k_desc.load([batch, key_head, col, 0]).reshape(BLOCK_N, D)
+        v = v_desc.load([batch, key_head, col, 0]).reshape(BLOCK_N, D)
+        s = tl.dot(q, k.T, input_precision="ieee") * scale
+        seen = col + tl.arange(0, BLOCK_N) < stop
+        s = tl.where(seen[None, :], s, -float("inf"))
+        m_new = tl.maximum(m, tl.max(s, axis=1))
+        p = tl.exp2(s - m_new[:, None])
+        correction = tl.exp2(m - m_new)
+        z = z * correction + tl.sum(p, axis=1)
+        acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None], input_precision="ieee")
+        m = m_new
+    to = heads * parts + tl.program_id(1)
+    tl.store(part_ptr + to[:, None] * D + dims[None, :], acc / z[:, None], mask=inside[:, None])
+    tl.store(lse_ptr + to, m + tl.log2(z), mask=inside)
+
+
+# %%
+# How do parts combine? Each is a weighted mean of its values. The weight of a part in the whole is
+# its share of the sum of all exponentials, and the log-sum-exp says how large that is:
+# :math:`2^{\mathrm{lse}}`, for all parts relative to the largest. It is a softmax once more, over
+# the parts.
+
+
+@triton.jit
+def combine_kernel(part_ptr, lse_ptr, o_ptr, parts, PARTS: tl.constexpr, D: tl.constexpr):
+    """Combine the parts of one head."""
+    head = tl.program_id(0).to(tl.int64)
+    rows, dims = tl.arange(0, PARTS), tl.arange(0, D)
+    inside = rows < parts
+    lse = tl.load(lse_ptr + head * parts + rows, mask=inside, other=-float("inf"))
+    weight = tl.exp2(lse - tl.max(lse, axis=0))
+    at = part_ptr + (head * parts + rows)[:, None] * D + dims[None, :]
+    part = tl.load(at, mask=inside[:, None], other=0.0)
+    o = tl.sum(part * weight[:, None], axis=0) / tl.sum(weight, axis=0)
+    tl.store(o_ptr + head * D + dims, o.to(o_ptr.dtype.element_ty))
+
+
+# %%
+# How many parts? As many as fill the GPU once, with one program on each multiprocessor: more would
+# only mean more to combine. A single program can keep its multiprocessor's share of the memory busy
+# if enough is under way at once, and three stages of 128 keys and values are.
+
+# sphinx_gallery_fold = "asks the GPU for its processors and its shared memory"
+
+
+def gpu_facts():
+    """Return (multiprocessors, bytes of shared memory a program can have); without a GPU, small."""
+    if not ON_GPU:
+        return 8, 232448
+    properties = torch.get_device_module(DEVICE).get_device_properties(DEVICE)
+    shared = getattr(properties, "shared_memory_per_block_optin", 65536)
+    return getattr(properties, "multi_processor_count", 64), shared
+
+
+PROCESSORS, SHARED_BYTES = gpu_facts()
+
+# %%
+
+
+def decode_attention(q, k, v, scale=None):
+    """Return the attention of one query a head; a group of heads may share keys and values.
+
+    Args:
+        q: [batch, heads, 1, head_dim], fp16 or bf16; head_dim 16, 32, 64 or 128.
+        k: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
+        v: As k.
+        scale: What scores are multiplied by, positive; head_dim ** -0.5 if None.
+    """
+    (batch, heads, queries, d), (_, key_heads, keys, _) = q.shape, k.shape
+    if queries != 1:
+        raise ValueError(f"q must have one query a head, but has {queries}")
+    if k.shape != v.shape or k.shape[::3] != (batch, d) or heads % key_heads or keys == 0:
+        raise ValueError(
+            "k and v must have one shape, the batch and head_dim of q, heads that divide those of "
+            f"q, and keys, but are {tuple(k.shape)} and {tuple(v.shape)}, and q {tuple(q.shape)}"
+        )
+    q, k, v = (x.contiguous() for x in (q, k, v))
+    block_n = 128
+    stages = max(1, min(3, (SHARED_BYTES - 16384) // (2 * block_n * d * k.element_size())))
+    parts = max(1, min(triton.cdiv(keys, block_n), PROCESSORS // (batch * key_heads)))
+    part = triton.cdiv(triton.cdiv(keys, parts), block_n) * block_n  # whole tiles
+    parts = triton.cdiv(keys, part)
+    group = heads // key_heads
+    partial_o = torch.empty((batch * heads, parts, d), dtype=torch.float32, device=q.device)
+    lse = torch.empty((batch * heads, parts), dtype=torch.float32, device=q.device)
+    o = torch.empty_like(q)
+    tiles = [TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, 128, d]) for x in (k, v)]
+    part_kernel[batch * key_heads, parts](
+        q, *tiles, partial_o, lse, key_heads, keys, part, parts,
+        (d**-0.5 if scale is None else scale) * math.log2(math.e),
+        GROUP=group, ROWS=max(16, triton.next_power_of_2(group)), BLOCK_N=block_n, D=d,
+        num_warps=4, num_stages=stages,
+    )  # fmt: skip
+    combine_kernel[batch * heads,](
+        partial_o, lse, o, parts, PARTS=triton.next_power_of_2(parts), D=d
+    )
+    return o
+
+
+# %%
+# Against float64, with lengths that no tile divides:
+
+
+def check(batch, heads, key_heads, keys, d, dtype):
+    """Raise AssertionError where ``decode_attention`` is not what float64 gives."""
+    q = torch.randn(batch, heads, 1, d, device=DEVICE, dtype=dtype)
+    k, v = torch.randn(2, batch, key_heads, keys, d, device=DEVICE, dtype=dtype)
+    got, some = decode_attention(q, k, v), slice(0, 2)  # of the batch; float64 takes room
+    k, v = (x[some].double().repeat_interleave(heads // key_heads, 1) for x in (k, v))
+    expected = (q[some].double() @ k.mT * d**-0.5).softmax(-1) @ v
+    error = (got[some].double() - expected).norm() / expected.norm()
+    assert error <= torch.finfo(dtype).eps, f"{error:.1e} for {keys} keys"
+    assert got.isfinite().all()
+
+
+torch.manual_seed(0)
+CASES = [(1, 32768), (16, 8192), (64, 4096)]
+if ON_GPU:
+    for batch, keys in (*CASES, (3, 1000)):
+        check(batch, 64, 8, keys, 128, torch.bfloat16)
+else:
+    for batch, heads, key_heads, keys in (
+        (1, 8, 2, 1),
+        (1, 6, 2, 700),
+        (2, 4, 4, 129),
+        (9, 2, 1, 50),
+    ):
+        check(batch, heads, key_heads, keys, 32, torch.float16)
+print("decode_attention agrees with float64")
+
+# %%
+# Timed are three batches of a model with 64 heads of queries and 8 of keys, in bf16. The rate
+# counts the bytes of the keys and values, which have to be read. The peer is cuDNN, through
+# ``scaled_dot_product_attention`` with ``enable_gqa=True``, the backend chosen by name. The ceiling
+# is a copy of the keys and values; it reads and writes them, and both count.
+
+# sphinx_gallery_fold = "measures decoding against cuDNN and a copy"
+
+
+def from_cudnn(q, k, v):
+    """Return PyTorch's attention by cuDNN and nothing else."""
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+def benchmark(cases, rounds=30):
+    """Return rows (batch, N, provider, unit, median, p20, p80)."""
+    rows = []
+    for batch, n in cases:
+        q = torch.randn(batch, 64, 1, 128, device=DEVICE, dtype=torch.bfloat16)
+        both = torch.randn(2, batch, 8, n, 128, device=DEVICE, dtype=torch.bfloat16)
+        k, v = both
+        calls = {"triton": partial(decode_attention, q, k, v), "copy": both.clone}
+        try:
+            from_cudnn(q, k, v)
+            calls["cudnn"] = partial(from_cudnn, q, k, v)
+        except RuntimeError as error:
+            print(f"cudnn does not run here: {str(error).splitlines()[0]}")
+        moved = both.numel() * both.element_size()
+        for provider, ms in measure(calls, rounds).items():
+            amount = 2 * moved if provider == "copy" else moved
+            rows.append((batch, n, provider, "GB/s", *rates(ms, amount)))
+    return rows
+
+
+if ON_GPU:
+    rows = benchmark(CASES)
+    write_rows("decode-attention.csv", ["batch", "N"], rows)
+    rate = {(batch, n, provider): median for batch, n, provider, _, median, _, _ in rows}
+    table = []
+    for batch, n in CASES:
+        ours, *others = (rate.get((batch, n, p), math.nan) for p in ("triton", "cudnn", "copy"))
+        values = (ours, *others, *(ours / other for other in others))
+        table.append((batch, n, *("-" if math.isnan(x) else significant(x) for x in values)))
+    headers = ["batch", "N", "triton", "cudnn", "copy", "/cudnn", "/copy"]
+    print("GB/s, higher is better; /…: triton's ratio to it")
+    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+else:
+    print("Without a GPU there is nothing to time: the benchmark needs one.")
+
+# %%
+# Where the bytes are few, two launches and the way from one kernel to the other are a part of the
+# time that no bandwidth can shorten.
