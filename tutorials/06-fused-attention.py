@@ -26,7 +26,9 @@ You should know the online softmax of :doc:`02-fused-softmax` and the tiles of
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_thumbnail_number = 4
+import atexit
 import math
+import os
 import sys  # for shared/
 from functools import partial
 from pathlib import Path  # for shared/
@@ -139,7 +141,7 @@ def online_kernel(
     acc = tl.zeros((BLOCK_M, D), tl.float32)
     for col in range(0, keys, BLOCK_N):
         k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, k.T, input_precision="ieee") * scale  # [BLOCK_M, BLOCK_N]
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale  # [BLOCK_M, BLOCK_N]
         cols = col + tl.arange(0, BLOCK_N)
         seen = cols[None, :] < keys
         if CAUSAL:
@@ -157,11 +159,11 @@ def online_kernel(
 
 
 # %%
-# ``tl.dot(q, k.T)`` is the first product, ``tl.dot(p, v, acc)`` the second, and everything between
-# them works on registers. The weights ``p`` are rounded to the dtype of ``v``, since tensor cores
-# multiply 16-bit numbers; the sums stay in fp32. (``input_precision`` matters for fp32 inputs only,
-# which would otherwise be rounded to 10 bits.) In the very first round ``m`` is minus infinity and
-# the correction 0, so that nothing is corrected.
+# ``tl.dot(q, tl.trans(k))`` is the first product, ``tl.dot(p, v, acc)`` the second, and everything
+# between them works on registers. The weights ``p`` are rounded to the dtype of ``v``, since tensor
+# cores multiply 16-bit numbers; the sums stay in fp32. (``input_precision`` matters for fp32 inputs
+# only, which would otherwise be rounded to 10 bits.) In the very first round ``m`` is minus
+# infinity and the correction 0, so that nothing is corrected.
 #
 # The launcher makes a descriptor of each tensor. It may have any strides, if the last is 1 and the
 # others are multiples of 16 bytes; of other tensors we make a copy.
@@ -293,7 +295,7 @@ def causal_kernel(
     whole, stop = borders_in_kernel(row, keys, BLOCK_M, BLOCK_N, CAUSAL)
     for col in range(0, stop, BLOCK_N):
         k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, k.T, input_precision="ieee") * scale  # [BLOCK_M, BLOCK_N]
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale  # [BLOCK_M, BLOCK_N]
         if col >= whole:
             cols = col + tl.arange(0, BLOCK_N)
             seen = cols[None, :] < keys
@@ -362,7 +364,7 @@ def base_2_kernel(
     whole, stop = borders_in_kernel(row, keys, BLOCK_M, BLOCK_N, CAUSAL)
     for col in range(0, stop, BLOCK_N):
         k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, k.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], not scaled
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_M, BLOCK_N], not scaled
         if col >= whole:
             cols = col + tl.arange(0, BLOCK_N)
             seen = cols[None, :] < keys
@@ -541,7 +543,7 @@ def attention_kernel(
     whole, stop = borders_in_kernel(row, keys, BLOCK_M, BLOCK_N, CAUSAL)
     for col in range(0, stop, BLOCK_N):
         k = k_desc.load([batch, head // GROUP, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, k.T, input_precision="ieee")  # [BLOCK_M, BLOCK_N], not scaled
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_M, BLOCK_N], not scaled
         if col >= whole:
             cols = col + tl.arange(0, BLOCK_N)
             seen = cols[None, :] < keys
@@ -640,7 +642,9 @@ start_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 start_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 place_in_gluon = gluon.jit(place)
 HOPPER = ON_GPU and NVIDIA and torch.cuda.get_device_capability(DEVICE) == (9, 0)
-if not HOPPER:
+if HOPPER:  # Gluon's compiler reports objects of its own as leaked when Python ends; hush it
+    atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
+else:
     print("Steps 6 and 7 need a Hopper GPU; they are shown here, and not run.")
 
 # %%
@@ -1077,8 +1081,8 @@ def query_gradient_kernel(
     for col in range(0, stop, BLOCK_N):
         k = k_desc.load([batch, head // GROUP, col, 0]).reshape(BLOCK_N, D)
         v = v_desc.load([batch, head // GROUP, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, k.T, input_precision="ieee")
-        dp = tl.dot(do, v.T, input_precision="ieee")
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")
+        dp = tl.dot(do, tl.trans(v), input_precision="ieee")
         log_p = tl.fma(s, scale, -lse[:, None])
         if col >= whole:
             cols = col + tl.arange(0, BLOCK_N)
@@ -1146,9 +1150,9 @@ def key_gradient_kernel(
             delta = tl.load(delta_ptr + vectors + rows, mask=rows < queries, other=0.0)
             q = q_desc.load([batch, query_head, row, 0]).reshape(BLOCK_M, D)
             do = do_desc.load([batch, query_head, row, 0]).reshape(BLOCK_M, D)
-            s = tl.dot(k, q.T, input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+            s = tl.dot(k, tl.trans(q), input_precision="ieee")  # [BLOCK_N, BLOCK_M]
             if EARLY:
-                dp = tl.dot(v, do.T, input_precision="ieee")
+                dp = tl.dot(v, tl.trans(do), input_precision="ieee")
             log_p = tl.fma(s, scale, -lse[None, :])
             if row < masked:
                 seen = cols[:, None] < keys
@@ -1158,13 +1162,13 @@ def key_gradient_kernel(
             p = tl.exp2(log_p)
             dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
             if not EARLY:
-                dp = tl.dot(v, do.T, input_precision="ieee")
+                dp = tl.dot(v, tl.trans(do), input_precision="ieee")
             ds = (p * (dp - delta[None, :])).to(q.dtype)
             dk = tl.dot(ds, q, dk, input_precision="ieee")
             if ATOMIC:
-                dq = tl.dot(k.T, ds, input_precision="ieee")  # [D, BLOCK_M]
+                dq = tl.dot(tl.trans(k), ds, input_precision="ieee")  # [D, BLOCK_M]
                 at = dq_ptr + (vectors + rows)[:, None] * D + tl.arange(0, D)[None, :]
-                tl.atomic_add(at, dq.T, mask=(rows < queries)[:, None], sem="relaxed")
+                tl.atomic_add(at, tl.trans(dq), mask=(rows < queries)[:, None], sem="relaxed")
     dk = (dk * plain_scale).to(dk_desc.dtype).reshape(1, 1, BLOCK_N, D)
     dk_desc.store([batch, head, col, 0], dk)
     dv_desc.store([batch, head, col, 0], dv.to(dv_desc.dtype).reshape(1, 1, BLOCK_N, D))

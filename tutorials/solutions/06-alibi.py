@@ -58,7 +58,7 @@ def alibi_kernel(
         k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
         cols = col + tl.arange(0, BLOCK_N)
         penalty = slope * (cols - row).to(tl.float32)  # [BLOCK_N], rising with the column
-        s = tl.fma(tl.dot(q, k.T, input_precision="ieee"), scale, penalty[None, :])
+        s = tl.fma(tl.dot(q, tl.trans(k), input_precision="ieee"), scale, penalty[None, :])
         if col + BLOCK_N > row + 1:
             seen = (cols[None, :] <= rows[:, None]) & (cols[None, :] < keys)
             s = tl.where(seen, s, -float("inf"))

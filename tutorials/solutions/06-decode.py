@@ -62,7 +62,7 @@ def part_kernel(
     for col in range(start, stop, BLOCK_N):
         k = k_desc.load([batch, key_head, col, 0]).reshape(BLOCK_N, D)
         v = v_desc.load([batch, key_head, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, k.T, input_precision="ieee") * scale
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         seen = col + tl.arange(0, BLOCK_N) < stop
         s = tl.where(seen[None, :], s, -float("inf"))
         m_new = tl.maximum(m, tl.max(s, axis=1))

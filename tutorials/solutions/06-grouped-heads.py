@@ -60,7 +60,7 @@ def grouped_kernel(
         stop = min(keys, (tl.program_id(0) * BLOCK_M + BLOCK_M - 1) // GROUP + 1)
     for col in range(0, stop, BLOCK_N):
         k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, k.T, input_precision="ieee")
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")
         cols = col + tl.arange(0, BLOCK_N)
         seen = cols[None, :] < keys
         if CAUSAL:

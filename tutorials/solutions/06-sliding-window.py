@@ -62,7 +62,7 @@ def window_kernel(
     start, first, last, stop = borders_in_kernel(row, keys, window, BLOCK_M, BLOCK_N)
     for col in range(start, stop, BLOCK_N):
         k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, k.T, input_precision="ieee")
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")
         if (col < first) | (col >= last):
             cols = col + tl.arange(0, BLOCK_N)
             seen = (cols[None, :] <= rows[:, None]) & (cols[None, :] > rows[:, None] - window)
