@@ -7,8 +7,8 @@ too. So every process that the script started is found below this one, and none 
 
 CONTROL and STATUS are descriptors of pipes. To STATUS it writes the number of the process, and a
 line with its exit status when it has ended. It goes on until the recorder writes a byte to CONTROL,
-or is gone itself, and then ends what is left, within GRACE seconds politely. LEFT is a folder to
-remove where the recorder is gone and nobody comes after it, or ``-``. ``@keeper`` among the
+or is gone itself, and then ends what is left, within GRACE seconds politely. LEFT is a list, as
+JSON, of what to remove where the recorder is gone and nobody comes after it. ``@keeper`` among the
 arguments stands for the number of this process.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import shutil
@@ -63,8 +64,10 @@ def main(arguments: list[str]) -> int:
     for pid, code in _reap():
         if pid == child:
             _write(status, f"{code}\n")
-    if asked == b"" and left != "-":
-        shutil.rmtree(left, ignore_errors=True)
+    for path in json.loads(left) if asked == b"" else ():
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
     return 0
 
 

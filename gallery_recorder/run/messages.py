@@ -112,4 +112,4 @@ class ScriptFailedError(Exception):
 
 
 class StoppedError(Exception):
-    """The recorder was asked to stop."""
+    """The recorder was asked to stop; says what became of the script, where that is not known."""

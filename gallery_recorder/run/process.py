@@ -9,6 +9,7 @@ fits the order that it was given.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import select
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import indent
 from typing import NoReturn
@@ -59,19 +60,19 @@ def execute(
     staging: Staging,
     stop: threading.Event,
     listen: Callable[[BlockStarted], None] = lambda event: None,
-    forget: bool = False,
+    left: Sequence[Path] = (),
 ) -> Result:
     """Execute *run* in *staging*, an empty folder; return what it did.
 
     ``staging.recording`` then holds the files of the recording. All processes have ended. Where
-    this process is killed meanwhile, so are they, and *forget* has the folder removed as well.
+    this process is killed meanwhile, so are they, and what is *left* is removed.
 
     Raises:
         ScriptFailedError: there is no recording, and why.
         StoppedError: *stop* was set.
     """
     staging.overlay(run.path, run.top)
-    child = _Process(run, staging, forget)
+    child = _Process(run, staging, left)
     try:
         child.follow(stop, listen)
     finally:
@@ -89,18 +90,30 @@ def _result(run: Run, staging: Staging) -> Result:
     try:
         content = reading.read_file(staging.result, _MAX_RESULT)
         result = decode(content, Result)
-        wrong = _wrong(run, result)
     except (reading.ReadingError, ValueError, RecursionError) as error:
-        wrong = f"nothing that can be read ({error})"
-    if wrong:
-        raise ScriptFailedError(
-            Failure(
-                f"told of {wrong}",
-                "The script changed what its own process tells the recorder. A script prints, "
-                "draws and writes files; leave everything else as it is.",
-            )
-        )
+        raise _unbelievable(f"nothing that can be read ({error})") from error
+    check(run, result)
     return result
+
+
+def check(run: Run, result: Result) -> None:
+    """Compare *result*, wherever it comes from, with the order *run*.
+
+    Raises:
+        ScriptFailedError: it is of something else.
+    """
+    if wrong := _wrong(run, result):
+        raise _unbelievable(wrong)
+
+
+def _unbelievable(told: str) -> ScriptFailedError:
+    return ScriptFailedError(
+        Failure(
+            f"told of {told}",
+            "The script changed what its own process tells the recorder. A script prints, "
+            "draws and writes files; leave everything else as it is.",
+        )
+    )
 
 
 def _wrong(run: Run, result: Result) -> str:
@@ -122,7 +135,7 @@ def _wrong(run: Run, result: Result) -> str:
 class _Process:
     """The process that executes a script, as seen from outside."""
 
-    def __init__(self, run: Run, staging: Staging, forget: bool) -> None:
+    def __init__(self, run: Run, staging: Staging, left: Sequence[Path]) -> None:
         self._run = run
         self._staging = staging
         self._at: BlockStarted | None = None
@@ -149,7 +162,7 @@ class _Process:
                     [
                         *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
                         *(str(its_control), str(its_status), str(_GRACE)),
-                        str(staging.folder) if forget else "-",
+                        json.dumps([str(path) for path in left]),
                         *("gallery_recorder.run.child", str(staging.folder), "@keeper"),
                         str(writing),
                     ],

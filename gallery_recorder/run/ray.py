@@ -15,6 +15,7 @@ import logging
 import os
 import secrets
 import socket
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from gallery_recorder.run.places import Place, Told, lease
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.store.lock import locked
+from gallery_recorder.store.recording import is_file_name
 
 _ATTEMPTS = 3  # to execute one script; a node that is lost each time has another reason
 _POLL = 0.2
@@ -147,7 +149,7 @@ class RayEngine:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 answer = _wait_for(remote.remote(encode(run), self._parcel), stop)
-                return _unpack(answer, at)
+                return _unpack(answer, run, at)
             except lost as error:
                 if attempt == _ATTEMPTS:
                     raise ScriptFailedError(
@@ -190,24 +192,32 @@ class RayEngine:
             ) from error
 
 
-def _unpack(answer: bytes, at: Staging) -> Result:
-    match _ANSWERS.decode(answer):
-        case Failure() as failure:
-            raise ScriptFailedError(failure)
-        case Made() as made:
-            for name, content in made.files.items():
-                target = at.recording / name
-                if not target.resolve().is_relative_to(at.recording.resolve()):
-                    raise ScriptFailedError(
-                        Failure(
-                            f"a node sent a file called {name!r}",
-                            "Look at that node: no recording has such a file.",
-                        )
-                    )
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
-            return made.result
-    raise AssertionError("there are two kinds of answers")
+def _unpack(answer: bytes, run: Run, at: Staging) -> Result:
+    """The result in a node's *answer*, with its files in ``at.recording``.
+
+    Raises:
+        ScriptFailedError: the script failed, or the answer is none to the order *run*.
+    """
+    try:
+        made = _ANSWERS.decode(answer)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise _strange_node(f"answered nothing that can be read ({error})") from error
+    if isinstance(made, Failure):
+        raise ScriptFailedError(made)
+    process.check(run, made.result)
+    for name, content in made.files.items():
+        if not is_file_name(name) or len(content) > run.limit("file"):
+            raise _strange_node(f"sent a file called {name!r:.200} of {len(content):,} bytes")
+        target = at.recording / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return made.result
+
+
+def _strange_node(what: str) -> ScriptFailedError:
+    return ScriptFailedError(
+        Failure(f"was executed on a node that {what}", "Look at that node: no recorder does this.")
+    )
 
 
 def _gpus(nodes: list[dict[str, Any]], accelerator: str | None) -> int:
@@ -239,11 +249,16 @@ def _wait_for(answer: Any, stop: threading.Event) -> bytes:
 
     while not ray.wait([answer], timeout=_POLL)[0]:
         if stop.is_set():
-            # Asked politely, the worker ends its script and removes what that left.
+            # Asked politely, the worker ends its script and removes what that left. Where it is
+            # ended by force, the keeper of the script does so, which nobody here can see.
             ray.cancel(answer)
-            if not ray.wait([answer], timeout=_PATIENCE)[0]:
-                ray.cancel(answer, force=True)
-            raise StoppedError
+            if ray.wait([answer], timeout=_PATIENCE)[0]:
+                raise StoppedError
+            ray.cancel(answer, force=True)
+            raise StoppedError(
+                f"its node did not answer within {_PATIENCE:g} s; it was told to end the script, "
+                "and whether it has is not known"
+            )
     return ray.get(answer)
 
 
@@ -270,22 +285,22 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
         # shall find what it finds where no Ray is.
         os.environ.pop("OMP_NUM_THREADS", None)
         run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    folder = Path(tempfile.gettempdir()) / f"gallery-recorder-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = _own_folder()
     staging.remove_leftovers(folder, process.end_processes_of, lambda _: None)
     # Other recorders on the cluster may execute the script here too, for another folder.
     name = f"{run.gallery}/{run.name}-{secrets.token_hex(4)}"
     never = threading.Event()
+    lock = staging.lock_path(folder, name)
     with (
-        locked(staging.lock_path(folder, name), never, lambda _: None),
+        locked(lock, never, lambda _: None),
         lease(gpu, never, lambda _: None),
-        tempfile.TemporaryDirectory(dir=folder) as unpacked,
     ):
         at = Staging(staging.new_staging(folder, name))
         try:
-            run = parcel.unpack(packed, run, Path(unpacked))
             at.create()
-            result = process.execute(run, at, never)
+            at.project.mkdir()
+            run = parcel.unpack(packed, run, at.project)
+            result = process.execute(run, at, never, left=(at.folder, lock))
             files = {
                 path.relative_to(at.recording).as_posix(): path.read_bytes()
                 for path in at.recording.rglob("*")
@@ -303,6 +318,21 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
             )
         finally:
             staging.remove(at.folder)
+
+
+def _own_folder() -> Path:
+    """A folder of this user's alone, in the temporary folder, which is open to all.
+
+    One that is there already may be somebody else's, with code for us to execute.
+    """
+    folder = Path(tempfile.gettempdir()) / f"gallery-recorder-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    state = folder.lstat()
+    ours = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid()
+    if ours and stat.S_IMODE(state.st_mode) & 0o077 == 0:
+        return folder
+    return Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
 
 
 def _encode(answer: Made | Failure) -> bytes:

@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gallery_recorder.run import engines, process, provenance, staging
+from gallery_recorder.run import confine, engines, process, provenance, staging
+from gallery_recorder.run.engines import Engine, Place, Told
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
-from gallery_recorder.run.places import Engine, Place, Told
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.staging import Staging
+from gallery_recorder.run.watch import Watch
 from gallery_recorder.source import needs, project
 from gallery_recorder.source.commands import record_again
 from gallery_recorder.source.project import Example, Project
@@ -109,6 +110,8 @@ class _Recorder:
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
         """Record what has to be recorded of *examples*."""
         self._make_folder()
+        # The kernel keeps scripts from other recordings, or else it is seen afterwards.
+        self.watch = None if confine.version() else Watch(self.root)
         staging.remove_leftovers(self.folder, process.end_processes_of, self._warn)
         waiting = []
         for example in examples:
@@ -206,8 +209,8 @@ class _Recorder:
                 if not self.options.force and _is_of(script, self.location(example)):
                     return Outcome(name, "current", "another recorder has recorded it")
                 return self._execute(example, script, place)
-        except StoppedError:
-            return Outcome(name, "interrupted", "was ended")
+        except StoppedError as error:
+            return Outcome(name, "interrupted", str(error) or "was ended")
         except ScriptFailedError as error:
             return Outcome(name, "failed", explain(example.source, error.failure))
         except (OSError, RecordingError) as error:
@@ -262,7 +265,10 @@ class _Recorder:
                 )
             made = self._recording(run, script, result, at)
             _check_tables(made, at)
+            self._check_others()
             recording.save(made, at.recording, location.folder)
+            if self.watch:
+                self.watch.saved(location.folder)
         finally:
             staging.repair(self.folder, self.root, self._warn)
             staging.remove(at.folder)
@@ -273,6 +279,17 @@ class _Recorder:
             seconds=time.monotonic() - started,
             warnings=_warnings(made, example),
         )
+
+    def _check_others(self) -> None:
+        """Refuse where another recording was changed while the script ran."""
+        if self.watch and (changed := self.watch.changed()):
+            raise ScriptFailedError(
+                Failure(
+                    f"was executed while another recording was changed: {changed[0]}",
+                    "Take it back from git, and see whether this script writes to it, or one that "
+                    "was executed at the same time.",
+                )
+            )
 
     def _recording(self, run: Run, script: Script, result: Result, at: Staging) -> Recording:
         """The recording of *result*: what it is of is said here, not by the script's process."""

@@ -35,6 +35,7 @@ class Staging:
         self.tmp = folder / "tmp"
         self.scratch = folder / "scratch"  # what Sphinx writes while it reads conf.py
         self.recording = folder / "recording"
+        self.project = folder / "project"  # where it had to be sent to this machine
         self.order = folder / "order.json"
         self.result = folder / "result.json"
         self.stdout = folder / "stdout"

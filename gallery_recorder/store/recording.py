@@ -255,6 +255,18 @@ def with_origin(
     return msgspec.structs.replace(made, device=device, kind=kind, commit=commit)
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a recording can have a file called *name*, a path below its folder."""
+    parts = PurePosixPath(name).parts
+    return (
+        re.fullmatch(_FILE_NAME.strip("^$"), name) is not None
+        and len(name) <= 240
+        and name != FILE_NAME
+        and ".." not in parts
+        and all(names.is_portable(part) for part in parts)
+    )
+
+
 def digest(path: Path) -> str:
     """The SHA-256 of a recording's file.
 
@@ -420,8 +432,6 @@ def _contradiction(recording: Recording) -> str:
         if not block.passed and run.status == "passed":
             return f"`run.status` is passed, but `blocks[{number}]` did not pass"
     for name in recording.files:
-        if not all(names.is_portable(part) for part in PurePosixPath(name).parts):
-            return f"`files`: some systems cannot have a file called {name}"
         if other := names.twin(name, recording.files):
             return f"`files`: some systems cannot tell {name} from {other}"
     return ""
@@ -444,7 +454,7 @@ def _check_files(folder: Path, recording: Recording, remedy: str) -> None:
             )
     images = {recording.thumbnail, *(name for block in recording.blocks for name in block.images)}
     for name, sha256 in recording.files.items():
-        if ".." in PurePosixPath(name).parts or name == FILE_NAME:
+        if not is_file_name(name):
             raise RecordingError(f"{path}: `files` lists {name}, which is no file of it; {remedy}")
         try:
             content = reading.read_file(folder / name, MAX_READ)

@@ -22,7 +22,7 @@ import pytest
 from fixture_site import make_build, tree, write
 from room import PROJECT, Room
 
-from gallery_recorder.run import keeper, staging
+from gallery_recorder.run import confine, keeper, staging, watch
 from gallery_recorder.store import lock, recording
 
 CASES = []
@@ -406,3 +406,43 @@ def test_permissions_are_given_back_from_the_root_down(tmp_path):
         0o700,
     ]
     assert len(told) == 3
+
+
+# --- without Landlock -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "harm", ["rm -r {0}", "echo x >{0}/recording.json", "echo x >{0}/new.csv", "chmod 0 {0}/*"]
+)
+def test_without_the_kernels_help_a_change_of_another_recording_is_seen(
+    tmp_path, monkeypatch, harm
+):
+    room = Room(tmp_path)
+    monkeypatch.setattr(confine, "version", lambda: 0)
+    (tmp_path / "conf.py").write_text(
+        (tmp_path / "conf.py").read_text()
+        + "\nfrom gallery_recorder.run import confine\nconfine.version = lambda: 0\n"
+    )
+    room.write("01-sound", "x = 1")
+    room.put_recording("02-other")
+    other = room.gallery / "02-other"
+    room.write("03-harms", f"import os\n_ = os.system({harm.format(other)!r})")
+    outcomes = room.record(jobs=1)
+    assert outcomes["01-sound"].status == "recorded"
+    assert outcomes["03-harms"].status == "failed"
+    assert f"another recording was changed: {other}" in outcomes["03-harms"].text
+
+
+def test_what_another_recorder_saves_meanwhile_is_no_harm(tmp_path):
+    room = Room(tmp_path)
+    room.put_recording("01-a")
+    watched = watch.Watch(room.recordings)
+    room.write("02-b", "x = 1")
+    room.record()
+    assert watched.changed() == []
+    (room.gallery / "02-b" / "recording.json").write_text("{}")
+    assert watched.changed() == [room.gallery / "02-b"]
+    assert watched.changed() == []
+    room.put_recording("01-a")
+    watched.saved(room.gallery / "01-a")
+    assert watched.changed() == []

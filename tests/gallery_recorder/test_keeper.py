@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -37,7 +38,7 @@ ESCAPES = {
 class Kept:
     """A keeper with a module that executes *code*, and the recorder's ends of its pipes."""
 
-    def __init__(self, folder: Path, code: str, left: str = "-", grace: float = 1.0) -> None:
+    def __init__(self, folder: Path, code: str, left: str = "[]", grace: float = 1.0) -> None:
         (folder / "kept_module.py").write_text("import os, subprocess, sys, time\n" + code)
         control, self.control = os.pipe()
         self.status, status = os.pipe()
@@ -127,9 +128,14 @@ def test_what_still_runs_is_ended_when_that_is_asked(tmp_path):
 def test_when_the_recorder_is_gone_all_is_ended_and_its_folder_removed(tmp_path):
     left = tmp_path / "left"
     left.mkdir()
-    with kept(tmp_path, "time.sleep(986)", left=str(left)) as made:
+    (left / "a").write_text("x")
+    (tmp_path / "lock").touch()
+    with kept(
+        tmp_path, "time.sleep(986)", left=json.dumps([str(left), str(tmp_path / "lock")])
+    ) as made:
         made.end(ask=False)
     assert not left.exists()
+    assert not (tmp_path / "lock").exists()
     assert _state(made.pid) == "Z"
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from gallery_recorder.run.job import Failure
 from room import Room
 
 from gallery_recorder.run import provenance, recorder, runner, workplace
-from gallery_recorder.run.job import Failure
 from gallery_recorder.source.script import load_script
 from gallery_recorder.store import atomic, lock, recording
 
