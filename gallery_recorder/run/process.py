@@ -60,19 +60,19 @@ def execute(
     staging: Staging,
     stop: threading.Event,
     listen: Callable[[BlockStarted], None] = lambda event: None,
-    left: Sequence[Path] = (),
+    abandoned: Sequence[Path] = (),
 ) -> Result:
     """Execute *run* in *staging*, an empty folder; return what it did.
 
     ``staging.recording`` then holds the files of the recording. All processes have ended. Where
-    this process is killed meanwhile, so are they, and what is *left* is removed.
+    this process is killed meanwhile, so are they, and what is *abandoned* then is removed.
 
     Raises:
         ScriptFailedError: there is no recording, and why.
         StoppedError: *stop* was set.
     """
     staging.overlay(run.path, run.top)
-    child = _Process(run, staging, left)
+    child = _Process(run, staging, abandoned)
     try:
         child.follow(stop, listen)
     finally:
@@ -135,7 +135,7 @@ def _wrong(run: Run, result: Result) -> str:
 class _Process:
     """The process that executes a script, as seen from outside."""
 
-    def __init__(self, run: Run, staging: Staging, left: Sequence[Path]) -> None:
+    def __init__(self, run: Run, staging: Staging, abandoned: Sequence[Path]) -> None:
         self._run = run
         self._staging = staging
         self._at: BlockStarted | None = None
@@ -162,7 +162,7 @@ class _Process:
                     [
                         *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
                         *(str(its_control), str(its_status), str(_GRACE)),
-                        json.dumps([str(path) for path in left]),
+                        json.dumps([str(path) for path in abandoned]),
                         *("gallery_recorder.run.child", str(staging.folder), "@keeper"),
                         str(writing),
                     ],

@@ -300,7 +300,7 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
             at.create()
             at.project.mkdir()
             run = parcel.unpack(packed, run, at.project)
-            result = process.execute(run, at, never, left=(at.folder, lock))
+            result = process.execute(run, at, never, abandoned=(at.folder, lock))
             files = {
                 path.relative_to(at.recording).as_posix(): path.read_bytes()
                 for path in at.recording.rglob("*")

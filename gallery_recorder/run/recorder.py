@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gallery_recorder.run import confine, engines, process, provenance, staging
-from gallery_recorder.run.engines import Engine, Place, Told
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.places import Engine, Place, Told
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.watch import Watch
