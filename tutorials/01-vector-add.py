@@ -15,40 +15,40 @@ You will build ``add(x, y)``, a function that gives what ``x + y`` gives in PyTo
 
 You need Python and some PyTorch. You need not have written a kernel before, and you can read and
 run this page without a GPU: Triton's interpreter then runs the same kernels, slowly, on the CPU.
+
+.. ladder::
 """
 
 # %%
 # First the imports. Without a GPU the interpreter has to be chosen before Triton is imported,
-# since Triton sets up its own functions while it is being imported.
+# since Triton sets up its own functions while it is being imported; the first cell sees to that.
 
+# sphinx_gallery_fold = "chooses the device, and brings the rounding of what is printed"
 # sphinx_gallery_thumbnail_number = 2
-import csv
-import math
-import os
-import random
+import sys  # for shared/
 import time
 from functools import partial
+from pathlib import Path  # for shared/
 
 import matplotlib.pyplot as plt
 import torch
 from tabulate import tabulate
 
-if not torch.accelerator.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.claims import claim, print_claims, spread
+from shared.ladder import ladder
+from shared.measuring import print_ratios, significant, write_rows
+from shared.plotting import CEILING, OURS, TORCH
+from shared.setup import DEVICE, ON_GPU
 
+print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
 import triton
 import triton.language as tl
 
-ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.device("cpu")
-if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
-    accelerator = torch.accelerator.current_accelerator()
-    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
-# Large enough to be read on a phone:
-plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
-print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
-
 # %%
+# What PyTorch does# %%
 # What PyTorch does, and what it costs
 # ------------------------------------
 #
@@ -103,7 +103,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 #     in which the copies differ.
 # ``tl.arange(0, BLOCK)``
 #     The numbers 0 … ``BLOCK`` - 1, *all at once*: a Triton variable is not a number, it is a
-#     block of numbers, spread over the threads that run the program. You never see the threads.
+#     block of numbers.
 # ``offsets``
 #     Which elements of the vectors this program works on, counted from the start of each vector.
 # ``x_ptr + offsets``
@@ -118,6 +118,22 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 # ``.to(tl.int64)``
 #     Integers in a kernel have 32 bits unless you ask for more. From element 2³¹ on, they would
 #     wrap around to negative offsets. A 64-bit start costs next to nothing.
+#
+# Who runs a program
+# ------------------
+#
+# A GPU consists of many **multiprocessors** (NVIDIA calls them SMs, AMD compute units). A program
+# runs on one of them, and is carried out by **threads**: a thread is what has registers of its own
+# and does one instruction after the other, on its share of each block. Threads come in groups that
+# take every instruction together, the **warps**: 32 threads on an NVIDIA GPU, 32 or 64 on an AMD
+# one. How many warps share a program is an argument of the launch, ``num_warps``. Which thread has
+# which element of a block is Triton's business. In CUDA you would write what one thread does; in
+# Triton you write what the program does, and never see the threads.
+#
+# A load from memory takes hundreds of times as long as an addition, and the warp that asked has to
+# wait. The multiprocessor does not: it keeps many warps at hand, of several programs, and goes on
+# with one that has its data. This is how a GPU hides the time that memory takes, and why it wants
+# far more warps than it could ever serve at one moment.
 #
 # Seeing the offsets
 # ------------------
@@ -145,6 +161,8 @@ print(seen_mask.cpu())
 
 # %%
 # Each row is what one program saw. Here is the same as a picture:
+
+# sphinx_gallery_fold = "draws the offsets of each program"
 
 
 def draw_blocks(offsets, mask):
@@ -215,11 +233,37 @@ print("with a mask,    behind the end:", buffer[21:].tolist())
 # lengths. (Almost: Triton makes a version of its own for lengths that are divisible by 16, since it
 # can then prove that the mask never cuts through 16 bytes, and move them at a time.)
 #
+# What does that cost? Here are two launches of the kernel with a block that it has not had yet:
+
+# sphinx_gallery_fold = "times the first and the second launch with a new block"
+
+
+def seconds(fn):
+    """Return the seconds that one call of *fn* takes, with the wait for the GPU."""
+    start = time.perf_counter()
+    fn()
+    if ON_GPU:
+        torch.accelerator.synchronize()
+    return time.perf_counter() - start
+
+
+if ON_GPU:
+    ones = torch.ones(4096, device=DEVICE)
+    launch = partial(add_kernel[(8,)], ones, ones, torch.empty_like(ones), 4096, BLOCK=512)
+    first_launches = seconds(launch), seconds(launch)
+    for which, value in zip(("first", "second"), first_launches, strict=True):
+        print(f"{which + ' launch:':15s}{significant(value * 1e3):>6} ms")
+else:
+    print("The interpreter compiles nothing: the first launch is like all others.")
+
+# %%
+# The first launch compiles (or finds what an earlier run of the script has compiled and Triton has
+# kept on disk, which is quicker). From the second on, it is only a launch.
+#
 # Why is ``BLOCK`` a **power of two**? ``tl.arange`` insists on it. A block is dealt out evenly to
-# **warps** (groups of threads that run in step, 32 on an NVIDIA GPU and 32 or 64 on an AMD one), to
-# the threads of a warp and to the registers of a thread. All of these come in powers of two, and a
-# power of two can be halved again and again until everybody has an equal share. Your vector may
-# have any length: that is what the mask is for.
+# the warps of the program, to the threads of a warp and to the registers of a thread. All of these
+# come in powers of two, and a power of two can be halved again and again until everybody has an
+# equal share. Your vector may have any length: that is what the mask is for.
 #
 # The launcher
 # ------------
@@ -227,6 +271,8 @@ print("with a mask,    behind the end:", buffer[21:].tolist())
 # A kernel believes everything it is told. A wrong dtype, a tensor on another device or a shorter
 # vector is not an error to it but a wrong answer or a crash. So the function that users call
 # checks its arguments, and says what is wrong with them.
+
+# sphinx_gallery_fold = "checks the arguments, and names the one that is wrong"
 
 
 def check_arguments(x, y):
@@ -328,12 +374,7 @@ for wrong in (torch.ones(5, device=DEVICE), x.to(torch.float64), x.expand(2, 4).
 # and below, is printed with three significant figures. Further digits would change from one run to
 # the next.)
 
-
-def significant(value):
-    """Return *value* as text with three significant figures, such as 4310, 52.1 or 0.980."""
-    rounded = f"{value:.2e}"  # first, since 9.996 has the exponent of 10.0
-    decimals = max(0, 2 - int(rounded.partition("e")[2]))
-    return f"{float(rounded):.{decimals}f}"
+# sphinx_gallery_fold = "times what Python needs for one call"
 
 
 def host_microseconds(fn, calls=1000):
@@ -351,8 +392,10 @@ def host_microseconds(fn, calls=1000):
 if ON_GPU:
     x, y = torch.rand(2, 4096, device=DEVICE)
     print("Python's share of one call:")
-    for name, fn in (("x + y", partial(add_reference, x, y)), ("add(x, y)", partial(add, x, y))):
-        print(f"  {name:9s} {significant(host_microseconds(fn)):>5} µs")
+    calls = {"x + y": partial(add_reference, x, y), "add(x, y)": partial(add, x, y)}
+    python_share = {name: host_microseconds(fn) for name, fn in calls.items()}
+    for name, value in python_share.items():
+        print(f"  {name:9s} {significant(value):>5} µs")
 else:
     print("The interpreter does not queue anything: this experiment needs a GPU.")
 
@@ -383,34 +426,7 @@ else:
 # * **Spread.** One measurement is an anecdote. We take many and keep the median, and the 20th and
 #   80th percentiles to show how far they scatter.
 
-
-def measure(calls, rounds=200):
-    """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
-    gpu = torch.get_device_module(DEVICE)
-    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
-    events = {name: [] for name in calls}
-    for call in calls.values():
-        call()  # compiles the kernel
-    for _ in range(rounds):
-        for name in random.sample(list(calls), len(calls)):
-            start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-            for _ in range(2):
-                other.amax()  # reads 512 MiB, so that the cache holds nothing of ours
-            start.record()
-            calls[name]()
-            end.record()
-            events[name].append((start, end))
-    gpu.synchronize()
-    return {
-        name: torch.tensor([start.elapsed_time(end) for start, end in pairs])
-        for name, pairs in events.items()
-    }
-
-
-def rates(ms, n_bytes):
-    """Return the median, 20th and 80th percentile of the rate in GB/s."""
-    return (n_bytes / ms / 1e6).quantile(torch.tensor([0.5, 0.2, 0.8])).tolist()
-
+from shared.measuring import measure, rates
 
 # %%
 # ``triton.testing.do_bench`` is such a loop, ready made, for one function at a time. It empties the
@@ -431,6 +447,8 @@ def rates(ms, n_bytes):
 # kernel that does nothing at all. (The largest vectors need several gigabytes. On a GPU with less
 # memory, shorten the list of sizes.)
 
+# sphinx_gallery_fold = "times the additions, and keeps the rows"
+
 
 @triton.jit
 def empty_kernel():
@@ -449,7 +467,7 @@ def benchmark(sizes):
             "torch": partial(add_reference, x, y),
             "copy": partial(torch.empty_like(source).copy_, source),
         }
-        for provider, ms in measure(calls).items():
+        for provider, ms in measure(calls, 200).items():
             rows.append((n, provider, "GB/s", *rates(ms, bytes_moved(n))))
     return rows
 
@@ -457,15 +475,14 @@ def benchmark(sizes):
 if ON_GPU:
     launch_ms = measure({"empty": lambda: empty_kernel[(1,)]()})["empty"].median().item()
     rows = benchmark([2**i for i in range(12, 28)])
-    with open("vector-add-performance.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["size", "provider", "unit", "median", "p20", "p80"])
-        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    write_rows("vector-add-performance.csv", ["size"], rows)
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
 # All rows are in the CSV file; here is every second size:
+
+# sphinx_gallery_fold = "prints the rates at every second size"
 
 
 def print_table(rows, every=2):
@@ -494,6 +511,13 @@ else:
 # those of the others. Where the band of a ratio has 1 in it, the scatter is larger than the
 # difference, and nobody is ahead.
 
+# sphinx_gallery_fold = "plots the rates, the model, and the ratios"
+
+
+def modelled_rate(n, launch_ms, peak):
+    """Return GB/s for *n* elements: an empty kernel's time, then all bytes at *peak*."""
+    return bytes_moved(n) / (launch_ms * 1e6 + bytes_moved(n) / peak)
+
 
 def plot_rates(rows, launch_ms):
     """Draw rates over size, with a model of them, and the ratios of ours to the others below.
@@ -501,11 +525,7 @@ def plot_rates(rows, launch_ms):
     Lines are medians. Bands reach from p20 to p80; those of the ratios are ours, over the median
     of the other.
     """
-    styles = {
-        "triton": {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
-        "torch": {"color": "#d1495b", "marker": "s", "linestyle": "-."},
-        "copy": {"color": "#444444", "marker": "", "linestyle": "--"},
-    }
+    styles = {"triton": OURS, "torch": TORCH, "copy": CEILING}
     labels = {"torch": "torch (best alternative)", "copy": "copy (ceiling)"}
     panels = {"sharex": True, "height_ratios": [2, 1], "layout": "constrained"}
     fig, (ax, below) = plt.subplots(2, 1, figsize=(7, 6.6), **panels)
@@ -517,7 +537,7 @@ def plot_rates(rows, launch_ms):
         low, high = [row[4] for row in mine], [row[5] for row in mine]
         ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
     peak = mine[-1][3]  # GB/s of the largest copy
-    model = [bytes_moved(n) / (launch_ms * 1e6 + bytes_moved(n) / peak) for n in sizes]
+    model = [modelled_rate(n, launch_ms, peak) for n in sizes]
     ax.plot(sizes, model, label="model", color="#8d6a9f", linestyle=":", linewidth=2)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
@@ -569,27 +589,9 @@ else:
 # programs do not have enough loads under way to hide how long each one takes: latency is the third
 # thing that costs time, beside launch and bandwidth.
 #
-# The takeaways, computed from the rows above:
+# The ratios, computed from the rows above:
 
-
-def print_ratios(rate, pairs):
-    """Print how the ratio of two rates varies with the size.
-
-    Args:
-        rate: {(size, provider): median rate}.
-        pairs: {name of the ratio: (provider, other provider)}.
-    """
-    table = []
-    for name, (ours, other) in pairs.items():
-        ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
-        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
-        mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        least, mean, most = map(significant, (ratio[low], mean, ratio[high]))
-        table.append((name, least, low, mean, most, high))
-    headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
-    align = {"stralign": "right", "colalign": ["left"]}
-    print(tabulate(table, headers, disable_numparse=True, **align))
-
+# sphinx_gallery_fold = "prints the ratios, and where launching and moving take equally long"
 
 if ON_GPU:
     rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
@@ -608,6 +610,8 @@ else:
 #
 # We said 1024, with half a reason. Here is the other half: one long vector, with blocks from 64 to
 # 16384 elements on 4 warps each.
+
+# sphinx_gallery_fold = "times five sizes of a block"
 
 
 def add_with_block(x, y, block):
@@ -629,8 +633,9 @@ if ON_GPU:
     x, y = torch.rand(2, 2**24, device=DEVICE)
     n = x.numel()
     calls = {block: partial(add_with_block, x, y, block) for block in (64, 256, 1024, 4096, 16384)}
-    times = measure(calls)
-    print_blocks({block: rates(ms, bytes_moved(n))[0] for block, ms in times.items()}, n)
+    times = measure(calls, 200)
+    block_rate = {block: rates(ms, bytes_moved(n))[0] for block, ms in times.items()}
+    print_blocks(block_rate, n)
 else:
     print("Without a GPU there is nothing to compare.")
 
@@ -639,8 +644,68 @@ else:
 # program have nothing of their own to do, the others fetch 4 bytes at a time, and there are very
 # many programs to start. The other end asks much of each thread: with 16384 elements on 128
 # threads, each has to hold 128 elements of two vectors in its registers, so that fewer programs fit
-# on the GPU at a time. In between lies a plateau where the choice matters little.
+# on the GPU at a time, and there are fewer warps to go on with while one waits. In between lies a
+# plateau where the choice matters little.
 #
+# What the run showed
+# -------------------
+#
+# The ladder at the top of this page, and what the page has claimed, each beside the limit that it
+# must keep:
+
+# sphinx_gallery_fold = "prints the ladder, and computes the claims"
+
+if ON_GPU:
+    rungs = [
+        ("How large should a block be?", "programs of 64 elements", block_rate[64]),
+        ("The launcher", "programs of 1024 elements", block_rate[1024]),
+    ]
+    at = f"{n} elements, fp32"
+    ladder(rungs, ("a copy", rate[n, "copy"]), "GB/s", at)
+    print()
+
+    sizes = sorted({n for n, _ in rate})
+    scatter = spread(rows[-3:])
+    claim(
+        "the addition is as fast as PyTorch's on the largest vectors",
+        rate[sizes[-1], "triton"] / rate[sizes[-1], "torch"], at_least=0.97, spread=scatter,
+        section="How to read the curve",
+    )  # fmt: skip
+    claim(
+        "from 2^24 elements on, it reaches nine tenths of a copy and more",
+        min(rate[n, "triton"] / rate[n, "copy"] for n in sizes if n >= 2**24), at_least=0.9,
+        spread=scatter, section="How to read the curve",
+    )  # fmt: skip
+    claim(
+        "at the left end, four times the elements go over three times as fast",
+        rate[2**14, "triton"] / rate[2**12, "triton"], at_least=3.0, spread=spread(rows[:3]),
+        section="How to read the curve",
+    )  # fmt: skip
+    claim(
+        "launch plus bytes over bandwidth explains three fifths of every rate, or more",
+        min(rate[n, "triton"] / modelled_rate(n, launch_ms, peak) for n in sizes), at_least=0.6,
+        spread=scatter, section="How to read the curve",
+    )  # fmt: skip
+    claim(
+        "programs of 64 elements lose a fifth and more of the best rate",
+        block_rate[64] / max(block_rate.values()), at_most=0.8,
+        spread=spread([rates(times[64], bytes_moved(n))]),
+        section="How large should a block be?",
+    )  # fmt: skip
+    claim(
+        "the first launch with a new block takes ten times as long as the second, or longer",
+        first_launches[0] / first_launches[1], at_least=10, section="Compile time and run time",
+    )  # fmt: skip
+    claim(
+        "Python needs longer to ask for add(x, y) than for x + y",
+        python_share["add(x, y)"] / python_share["x + y"], at_least=1.0,
+        section="A launch does not wait",
+    )  # fmt: skip
+    print_claims()
+else:
+    print("No claims without a GPU.")
+
+# %%
 # What to remember
 # ----------------
 #

@@ -24,33 +24,36 @@ You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time 
 # %%
 # The first cell is that of the last tutorial: without a GPU, it chooses the interpreter.
 
+# sphinx_gallery_fold = "chooses the device, brings the timing loop, the rounding and the plots"
 # sphinx_gallery_thumbnail_number = 3
-import csv
 import math
-import os
-import random
-import warnings
+import sys  # for shared/
 from functools import cache, partial
+from pathlib import Path  # for shared/
 
 import matplotlib.pyplot as plt
 import torch
 from tabulate import tabulate
 
-if not torch.accelerator.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.claims import claim, print_claims, spread
+from shared.ladder import ladder
+from shared.measuring import (
+    geometric_mean,
+    measure,
+    print_ratios,
+    rates,
+    significant,
+    write_rows,
+)
+from shared.plotting import CEILING, OTHER, OURS, STEP_1, STEP_2, TORCH, plot_rates
+from shared.setup import DEVICE, ON_GPU
 
+print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
 import triton
 import triton.language as tl
-
-ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.device("cpu")
-if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
-    accelerator = torch.accelerator.current_accelerator()
-    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
-warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)  # the interpreter's inf - inf
-# Large enough to be read on a phone:
-plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
-print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 
 # %%
 # The formula, step by step
@@ -97,13 +100,6 @@ print("with the maximum:   ", naive_softmax(x)[1].tolist())
 # with three significant figures.)
 
 
-def significant(value):
-    """Return *value* as text with three significant figures, such as 4310, 52.1 or 0.980."""
-    rounded = f"{value:.2e}"  # first, since 9.996 has the exponent of 10.0
-    decimals = max(0, 2 - int(rounded.partition("e")[2]))
-    return f"{float(rounded):.{decimals}f}"
-
-
 def expected_speedup(M, N):
     """Return elements moved by the naive version over elements moved by a fused kernel."""
     naive = (5 * M * N + 2 * M) + (3 * M * N + 2 * M)
@@ -128,6 +124,8 @@ for N in (256, 1024, 12672):
 # AMD compute unit), each with registers and a cache of its own; a program runs on one of them, and
 # several programs can share one. This is the way of a row, with the sizes of the GPU that made
 # this page, as far as it tells them:
+
+# sphinx_gallery_fold = "draws the levels of the memory"
 
 
 def memory_levels():
@@ -224,7 +222,6 @@ print("softmax_by_rows agrees with PyTorch")
 # Stride and padding in a picture: three rows of five elements, cut out of a matrix whose rows have
 # six. The numbers are the offsets that a program computes for its row.
 
-
 # sphinx_gallery_fold = "draws strides and padding"
 
 
@@ -268,9 +265,15 @@ draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
 #   to wait for one another. A short row is all waiting.
 # * **Too few warps**: each thread holds many elements, so it needs many registers. A
 #   multiprocessor has a fixed number of them, so fewer warps are on it at a time; how many there
-#   are, of all that it could manage, is called **occupancy**. With few of them, there may be nobody
-#   to work while the others wait for memory. And if a thread needs more registers than it can have,
-#   values *spill* to memory, which is what we wanted to avoid.
+#   are, of all that it could manage, is called **occupancy**. And if a thread needs more registers
+#   than it can have, values *spill* to memory, which is what we wanted to avoid.
+#
+# Why does it matter how many warps are there? Because a load is under way for hundreds of cycles.
+# The warp that asked for it waits; the multiprocessor takes an instruction of another warp, and of
+# the next one, as long as one of them has its data. What keeps the memory busy is the number of
+# bytes that are under way at any moment: bandwidth times the time that one load takes (*Little's
+# law*). They can be under way for many warps with a load each, or for few warps with many loads
+# each. So high occupancy is one way to hide waiting, and several loads a thread are the other.
 #
 # In between lies a comfortable middle, and it suggests a rule: **one warp for 512 elements**. On a
 # GPU with warps of 32 threads that is 16 elements a thread: four loads of 16 bytes under way at
@@ -280,7 +283,6 @@ draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
 # rows**, as many as make up 512 elements. The block becomes a two-dimensional **tile**, and the
 # reductions run along its second axis. (A row that fits into one warp has a further advantage: no
 # warp waits for another at a reduction.)
-
 
 # sphinx_gallery_difference = "row_kernel"
 
@@ -437,6 +439,23 @@ def long_softmax_kernel(x_ptr, x_row_stride, x_col_stride, out_ptr, N, BLOCK: tl
 #
 # All together: checks, then the kernel that suits the length of the rows.
 
+# sphinx_gallery_fold = "checks the argument, and says what is wrong with it"
+
+
+def check_arguments(x):
+    """Raise TypeError or ValueError where ``softmax`` cannot go on with *x*."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
+    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
+    if x.ndim != 2:
+        raise ValueError(f"x must be a matrix, but has shape {tuple(x.shape)}")
+    if x.device != DEVICE:
+        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
+
+
+# %%
+
 MAX_BLOCK = 32768  # 16 warps hold this much in registers without spilling
 
 
@@ -454,14 +473,7 @@ def softmax(x):
         TypeError: *x* is no tensor, or of another dtype.
         ValueError: *x* is no matrix, or not on the device that this page runs on.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
-    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
-    if x.ndim != 2:
-        raise ValueError(f"x must be a matrix, but has shape {tuple(x.shape)}")
-    if x.device != DEVICE:
-        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
+    check_arguments(x)
     M, N = x.shape
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     if M == 0 or N == 0:
@@ -503,6 +515,11 @@ def check(x):
     torch.testing.assert_close(softmax(x).double(), expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
+# %%
+# The shapes, in all dtypes:
+
+# sphinx_gallery_fold = "checks the shapes"
+
 torch.manual_seed(0)
 shapes = [(5, 1), (7, 2), (3, 781), (3, 4097), (2, 32769), (0, 5), (5, 0)]
 if ON_GPU:
@@ -519,6 +536,8 @@ print(f"softmax agrees with float64 on {len(shapes)} shapes and in {len(dtypes)}
 # Now views, whose rows do not follow one another without gaps, and rows with infinities in them. A
 # row of nothing but minus infinity has no softmax: the maximum is minus infinity, too, and the
 # difference of the two is not a number. PyTorch answers NaN, and so do we.
+
+# sphinx_gallery_fold = "checks views, and rows with infinities"
 
 wide = torch.randn(40, 100, device=DEVICE)
 check(wide[:, 10:91])  # row stride 100
@@ -537,6 +556,8 @@ print("softmax agrees with float64 on views, and on rows with infinities")
 
 # %%
 # The steps on the way, and the naive version, are going to be timed. So they are checked as well:
+
+# sphinx_gallery_fold = "checks the steps and the naive version"
 
 for N in (1, 781, 4097):
     x = 4 * torch.randn(5, N, device=DEVICE)
@@ -567,34 +588,7 @@ for wrong in ([1.0], torch.ones(2, 2, device=DEVICE).double(), torch.ones(3, dev
 # measures is that of :doc:`01-vector-add`, and :doc:`/programming-guide/chapter-4/measuring` takes
 # it apart.
 
-
-def measure(calls, rounds=40):
-    """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
-    gpu = torch.get_device_module(DEVICE)
-    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
-    events = {name: [] for name in calls}
-    for call in calls.values():
-        call()  # compiles the kernel
-    for _ in range(rounds):
-        for name in random.sample(list(calls), len(calls)):
-            start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-            for _ in range(2):
-                other.amax()  # reads 512 MiB, so that the cache holds nothing of ours
-            start.record()
-            calls[name]()
-            end.record()
-            events[name].append((start, end))
-    gpu.synchronize()
-    return {
-        name: torch.tensor([start.elapsed_time(end) for start, end in pairs])
-        for name, pairs in events.items()
-    }
-
-
-def rates(ms, n_bytes):
-    """Return the median, 20th and 80th percentile of the rate in GB/s."""
-    return (n_bytes / ms / 1e6).quantile(torch.tensor([0.5, 0.2, 0.8])).tolist()
-
+# sphinx_gallery_fold = "times the softmaxes, and keeps the rows"
 
 SOME = [256, 384, 512, 640, 768, 1024, 1152, 1536, 2048, 2176, 3072, 4096, 4224, 6144, 6272, 8192,
         8320, 10240, 12672]  # fmt: skip
@@ -621,16 +615,12 @@ def benchmark(M, columns):
 
 if ON_GPU:
     rows = benchmark(4096, [128 * i for i in range(2, 100)])
-    with open("softmax-performance.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["M", "N", "provider", "unit", "median", "p20", "p80"])
-        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    write_rows("softmax-performance.csv", ["M", "N"], rows)
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
 # All rows are in the CSV file; here are some of them. ("triton" is ``softmax``, with all steps.)
-
 
 # sphinx_gallery_fold = "prints some of the rates"
 
@@ -658,51 +648,32 @@ else:
 # %%
 # And all of them. Lines are medians, and bands reach from the 20th to the 80th percentile.
 
-
 # sphinx_gallery_fold = "plots the rates"
 
 
-def plot_rates(rows):
-    """Draw rate over row length: medians as lines, the spread from p20 to p80 as bands."""
-    styles = {
-        "copy": {"color": "#444444", "linestyle": "--"},
-        "triton": {"color": "#1b6ca8", "linestyle": "-", "marker": "o"},
-        "triton, tiles": {"color": "#1b6ca8", "linestyle": (0, (1, 1)), "marker": "v"},
-        "triton, one row a program": {"color": "#1b6ca8", "linestyle": ":", "marker": "x"},
-        "torch": {"color": "#d1495b", "linestyle": "-.", "marker": "s"},
-        "naive": {"color": "#8d6a9f", "linestyle": "-", "marker": "^"},
-    }
+def plot_softmaxes(rows):
+    """Draw rate over row length."""
     labels = {
-        "copy": "copy (ceiling)",
-        "torch": "torch (best alternative)",
-        "triton, tiles": "step 2: tiles",
-        "triton, one row a program": "step 1: one row a program",
+        "copy": ("copy (ceiling)", CEILING),
+        "triton": ("triton", OURS),
+        "triton, tiles": ("step 2: tiles", STEP_2),
+        "triton, one row a program": ("step 1: one row a program", STEP_1),
+        "torch": ("torch (best alternative)", TORCH),
+        "naive": ("naive", OTHER),
     }
     fig, ax = plt.subplots(figsize=(7, 5.4), layout="constrained")
-    for provider, style in styles.items():
-        mine = [row for row in rows if row[2] == provider]
-        columns = [row[1] for row in mine]
-        medians, low, high = ([row[i] for row in mine] for i in (4, 5, 6))
-        ax.plot(
-            columns,
-            medians,
-            label=labels.get(provider, provider),
-            markersize=4,
-            markevery=max(1, len(mine) // 12),
-            **style,
-        )
-        ax.fill_between(columns, low, high, color=style["color"], alpha=0.2, linewidth=0)
-    gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(title=f"Softmax of {rows[0][0]} rows in fp32, GB/s\non {gpu}")
-    ax.set(xlabel="N, elements in a row")
-    ax.set(ylabel="GB/s, higher is better", ylim=(0, None))
-    ax.grid(alpha=0.3)
+    lines = {
+        label: (style, [(row[1], *row[4:]) for row in rows if row[2] == provider])
+        for provider, (label, style) in labels.items()
+    }
+    title = f"Softmax of {rows[0][0]} rows in fp32"
+    plot_rates(ax, lines, title, "N, elements in a row", "GB/s")
     fig.legend(loc="outside lower center", ncols=2)
     plt.show()
 
 
 if ON_GPU:
-    plot_rates(rows)
+    plot_softmaxes(rows)
 else:
     print("No plot without a GPU.")
 
@@ -728,28 +699,10 @@ else:
 #
 # **The naive version** stays low: its time is all bytes, too, but it has four times as many.
 #
-# The takeaways, computed from the rows above. (In the last line, step 3 is ``softmax``. It leaves
-# many lengths to the kernel of step 2. What differs from 1 there is the error of the measurement.)
+# The ratios, computed from the rows above. (In the last line, step 3 is ``softmax``. It leaves many
+# lengths to the kernel of step 2. What differs from 1 there is the error of the measurement.)
 
-
-def print_ratios(rate, pairs):
-    """Print how the ratio of two rates varies with the size.
-
-    Args:
-        rate: {(size, provider): median rate}.
-        pairs: {name of the ratio: (provider, other provider)}.
-    """
-    table = []
-    for name, (ours, other) in pairs.items():
-        ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
-        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
-        mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        least, mean, most = map(significant, (ratio[low], mean, ratio[high]))
-        table.append((name, least, low, mean, most, high))
-    headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
-    align = {"stralign": "right", "colalign": ["left"]}
-    print(tabulate(table, headers, disable_numparse=True, **align))
-
+# sphinx_gallery_fold = "prints the ratios, and the speed-up that the bytes promised"
 
 if ON_GPU:
     rate = {(N, provider): median for _, N, provider, _, median, _, _ in rows}
@@ -771,6 +724,63 @@ else:
 # it has: five kernels, each with its own start and its own end, two of them reductions. If less is
 # reached, then a cache has carried some of its bytes.
 #
+# What the run showed
+# -------------------
+#
+# The ladder at the top of this page, at a length just above a power of two, and what the page has
+# claimed, each beside the limit that it must keep:
+
+# sphinx_gallery_fold = "prints the ladder, and computes the claims"
+
+if ON_GPU:
+    at = 8320
+    changes = {
+        "The formula, step by step": ("five operations of PyTorch", "naive"),
+        "Step 1: one row a program": ("all in one kernel", "triton, one row a program"),
+        "Step 2: as many warps as a row can use": ("16 warps and not 4", "triton, tiles"),
+        "Step 3: rows just above a power of two": ("two pieces, less padding", "triton"),
+    }
+    rungs = [(step, change, rate[at, name]) for step, (change, name) in changes.items()]
+    ladder(rungs, ("a copy", rate[at, "copy"]), "GB/s", f"M = {M}, N = {at}, fp32")
+    print()
+
+    columns = sorted({n for n, _ in rate})
+    scatter = spread(rows[-6:])
+    claim(
+        "a fused softmax is over three times as fast as the naive one, at every length",
+        min(rate[n, "triton"] / rate[n, "naive"] for n in columns), at_least=3.0, spread=scatter,
+        section="Count the bytes",
+    )  # fmt: skip
+    claim(
+        "the naive version loses what its bytes explain, or more",
+        rate[N, "triton"] / rate[N, "naive"] / expected_speedup(M, N), at_least=0.9,
+        spread=scatter, section="Count the bytes",
+    )  # fmt: skip
+    claim(
+        "four warps are too few for a row of 8320: as many as it can use are a fifth faster",
+        rate[at, "triton, tiles"] / rate[at, "triton, one row a program"], at_least=1.2,
+        spread=scatter, section="Step 2: as many warps as a row can use",
+    )  # fmt: skip
+    claim(
+        "two pieces are faster than one padded block, at 4224 and at 8320",
+        min(rate[n, "triton"] / rate[n, "triton, tiles"] for n in (4224, at)), at_least=1.0,
+        spread=scatter, section="Step 3: rows just above a power of two",
+    )  # fmt: skip
+    claim(
+        "from 2048 elements on, softmax reaches nine tenths of a copy and more",
+        min(rate[n, "triton"] / rate[n, "copy"] for n in columns if n >= 2048), at_least=0.9,
+        spread=scatter, section="How to read the curves",
+    )  # fmt: skip
+    claim(
+        "it is a fifth faster than PyTorch's, on average over all lengths",
+        geometric_mean(rate[n, "triton"] / rate[n, "torch"] for n in columns), at_least=1.2,
+        spread=scatter, section="How to read the curves",
+    )  # fmt: skip
+    print_claims()
+else:
+    print("No claims without a GPU.")
+
+# %%
 # What to remember
 # ----------------
 #

@@ -7,73 +7,54 @@ have been polished for many years. On this page you write one that stands beside
 pure Triton, one idea at a time. You will build ``matmul(a, b, activation="")`` and learn
 
 * how a product is cut into **tiles**, and how pointers are computed in two dimensions;
-* why the sum is kept in fp32 though the matrices are fp16, and which masks an awkward shape needs;
+* why the sum is kept in fp32 though the matrices are fp16;
 * why the **order** of the tiles decides how often memory is read;
-* what **autotuning** is, what its key is and what it costs;
-* what a **wave** is, why a product that does not fill its last wave is slow, and what helps;
-* what **tensor descriptors** are good for, on the GPUs that have them;
-* how to **fuse** an activation into the product, and what that saves.
+* which masks an awkward shape needs, and which it does not;
+* how to **fuse** an activation into the product, and what that saves;
+* what **autotuning** is, what its key is and what it costs.
 
 You should know programs, grids, masks and ``tl.constexpr`` (:doc:`01-vector-add`).
-:doc:`02-fused-softmax` helps but is not needed.
+:doc:`02-fused-softmax` helps but is not needed. The second part, :doc:`03b-full-waves`, goes on to
+what decides the last fifth of the speed: waves, tensor descriptors and persistent programs.
+
+.. ladder::
 """
 
-# sphinx_gallery_thumbnail_number = 6
-
 # %%
-# First the imports. Without a GPU the interpreter has to be chosen before Triton is imported.
+# Without a GPU the first cell chooses the interpreter, and the page calculates with the numbers of
+# an H200 where it needs to know how much shared memory a program can get.
 
-import csv
+# sphinx_gallery_fold = "chooses the device, brings the timing loop, the rounding and the plots"
+# sphinx_gallery_thumbnail_number = 4
 import functools
-import itertools
-import math
-import os
-import random
+import sys  # for shared/
 import time
-from dataclasses import dataclass, replace
+from pathlib import Path  # for shared/
 
 import matplotlib.pyplot as plt
 import torch
 from tabulate import tabulate
 
-if not torch.accelerator.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.claims import claim, print_claims, spread
+from shared.gpu import SHARED_BYTES
+from shared.ladder import ladder
+from shared.measuring import (
+    geometric_mean,
+    measure,
+    print_ratios,
+    rates,
+    significant,
+    write_rows,
+)
+from shared.plotting import CEILING, OURS, TORCH, plot_rates
+from shared.setup import DEVICE, ON_GPU
 
-import triton
-import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
-
-ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.device("cpu")
-if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
-    accelerator = torch.accelerator.current_accelerator()
-    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
-# Large enough to be read on a phone:
-plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
-print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
+print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
-# Some decisions on this page depend on the GPU: how many processors it has (NVIDIA calls them SMs,
-# streaming multiprocessors, AMD compute units), how much shared memory a program can get, and
-# whether there are tensor descriptors (you will read what that is). Without a GPU, the page
-# calculates with the numbers of an H200.
-
-
-def gpu_facts():
-    """Return (processors, bytes of shared memory a program can get, has tensor descriptors)."""
-    if not ON_GPU:
-        return 132, 232448, True  # as an H200; the interpreter can do it all
-    properties = torch.get_device_module(DEVICE).get_device_properties(DEVICE)
-    processors = getattr(properties, "multi_processor_count", 64)
-    shared_bytes = getattr(properties, "shared_memory_per_block_optin", 65536)
-    nvidia = DEVICE.type == "cuda" and not torch.version.hip
-    return processors, shared_bytes, nvidia and properties.major >= 9
-
-
-SMS, SHARED_BYTES, HAS_DESCRIPTORS = gpu_facts()
-if not ON_GPU:
-    print("Without a GPU, the page calculates with the numbers of an H200:")
-print(f"{SMS} processors, {SHARED_BYTES} bytes of shared memory, descriptors: {HAS_DESCRIPTORS}")
+import triton
+import triton.language as tl
 
 # %%
 # What PyTorch does, and what it costs
@@ -82,8 +63,7 @@ print(f"{SMS} processors, {SHARED_BYTES} bytes of shared memory, descriptors: {H
 # The product :math:`C = AB` of an M × K and a K × N matrix has M × N elements, each the sum of K
 # products: :math:`c_{mn} = \sum_k a_{mk} b_{kn}`. The reference is one line, as ever. Count before
 # you write: each of the M × N × K products takes a multiplication and an addition, and in the best
-# of all worlds each matrix moves through memory once. (On this page, what is no whole number by
-# nature is printed with three significant figures.)
+# of all worlds each matrix moves through memory once.
 
 
 def matmul_reference(a, b):
@@ -101,13 +81,11 @@ def least_bytes(m, n, k, element_size=2):
     return (m * k + k * n + m * n) * element_size
 
 
-def significant(value):
-    """Return *value* as text with three significant figures, such as 4310, 52.1 or 0.980."""
-    rounded = f"{value:.2e}"  # first, since 9.996 has the exponent of 10.0
-    decimals = max(0, 2 - int(rounded.partition("e")[2]))
-    return f"{float(rounded):.{decimals}f}"
+# %%
+# For square matrices of three sizes (what is no whole number by nature is printed with three
+# significant figures):
 
-
+# sphinx_gallery_fold = "counts operations and bytes for three sizes"
 counts = []
 for n in (256, 1024, 4096):
     ops, moved = operations(n, n, n), least_bytes(n, n, n)
@@ -123,8 +101,11 @@ print(tabulate(counts, headers, disable_numparse=True, stralign="right"))
 # a second), and the yardstick is the vendor's library, which PyTorch calls for you: cuBLAS on an
 # NVIDIA GPU, rocBLAS or its relatives on an AMD one.
 #
-# Tiles
-# -----
+# .. _tiles:
+# .. _the-kernel:
+#
+# Step 1: one tile a program
+# --------------------------
 #
 # One element of C needs a row of A and a column of B. If every program computed one element, it
 # would read 2K numbers for K products, and each row of A would be read N times. So a program
@@ -133,6 +114,60 @@ print(tabulate(counts, headers, disable_numparse=True, stralign="right"))
 # ``BLOCK_N`` tile of B; ``tl.dot`` multiplies the two and adds the result to the tile of C that
 # the program keeps in registers. Now each number of A that is loaded is used ``BLOCK_N`` times, and
 # each number of B ``BLOCK_M`` times.
+#
+# To begin with, let the matrices be contiguous, and let tiles fit in without a rest.
+
+
+@triton.jit
+def tile_kernel(
+    a_ptr, b_ptr, c_ptr, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of C = A @ B."""
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        steps = k + tl.arange(0, BLOCK_K)  # [BLOCK_K]
+        a = tl.load(a_ptr + rows[:, None] * K + steps[None, :])  # [BLOCK_M, BLOCK_K]
+        b = tl.load(b_ptr + steps[:, None] * N + columns[None, :])  # [BLOCK_K, BLOCK_N]
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], acc.to(c_ptr.dtype.element_ty))
+
+
+def matmul_by_tiles(a, b, BLOCK_M=32, BLOCK_N=64, BLOCK_K=32, **launch):
+    """Return ``a @ b`` for contiguous matrices whose sizes are multiples of the tile's."""
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), dtype=a.dtype, device=a.device)
+    tile_kernel[M // BLOCK_M, N // BLOCK_N](a, b, c, N, K, BLOCK_M, BLOCK_N, BLOCK_K, **launch)
+    return c
+
+
+a = torch.randn(128, 96, device=DEVICE, dtype=torch.float16)
+b = torch.randn(96, 192, device=DEVICE, dtype=torch.float16)
+torch.testing.assert_close(matmul_by_tiles(a, b), matmul_reference(a, b), atol=1e-2, rtol=1e-3)
+print("128 × 96 by 96 × 192: as PyTorch, up to rounding")
+
+# %%
+# ``tl.program_id(1)``
+#     The grid has two axes now: the first number of a program chooses its rows, the second its
+#     columns.
+# ``rows[:, None] * K + steps[None, :]``
+#     Offsets in two dimensions. Element (i, j) of a contiguous matrix with K columns lies ``i * K
+#     + j`` elements behind the first one. A column of row offsets plus a row of column offsets
+#     broadcasts to a whole tile of offsets, just as in PyTorch.
+# ``tl.dot``
+#     Multiplies two tiles on the **tensor cores**, the part of the GPU that multiplies small
+#     matrices in hardware (AMD calls them matrix cores), and adds the result to ``acc``.
+# the loop
+#     It is written as if each load were waited for. The compiler makes a **pipeline** of it: it
+#     starts the loads of the coming steps while the tensor cores multiply. How many steps ahead
+#     is up to you: ``num_stages`` tiles of A and B are kept in shared memory, the fast memory
+#     inside each processor.
+#
+# Here is one program: its tile of C, and which tiles of A and B it reads for it, step by step.
+
+# sphinx_gallery_fold = "draws the tiles that one program reads"
 
 
 def draw_tiles():
@@ -160,18 +195,8 @@ def draw_tiles():
 draw_tiles()
 
 # %%
-# How large should a tile be? A step loads ``(BLOCK_M + BLOCK_N) * BLOCK_K`` numbers and does
-# ``BLOCK_M * BLOCK_N * BLOCK_K`` products with them: with a tile twice as wide in both directions,
-# each number is used twice as often. Small tiles starve the **tensor cores** (the part of the GPU
-# that multiplies small matrices in hardware; AMD calls them matrix cores), because the data does
-# not arrive in time. On the other hand, the tile of C lives in registers, as 4-byte numbers, and
-# there are only so many: 128 × 256 of them are 128 KiB, spread over the threads of one program.
-# (Some of the newest GPUs have a memory just for such tiles, no larger than the registers.) And
-# large tiles are *few*: remember this, it will come back.
-#
-# Why fp32 in the registers? An fp16 number has 11 significant bits. Once a sum is 2048 times as
-# large as what is added to it, adding changes nothing at all:
-
+# Why is ``acc`` fp32? An fp16 number has 11 significant bits. Once a sum is 2048 times as large as
+# what is added to it, adding changes nothing at all:
 
 total = torch.tensor(0, dtype=torch.float16)
 for _ in range(4096):
@@ -183,33 +208,28 @@ print("1 + 1 + … + 1, 4096 times, kept in fp16:", int(total))
 # that costs nothing but registers; some others are slower at it, which a right result is worth. The
 # sum is rounded to fp16 once, at the very end.
 #
-# The order of the tiles
-# ----------------------
+# .. _the-order-of-the-tiles:
 #
-# A program has one number, a tile has two: a row and a column. In which order should the programs
-# take the tiles? The obvious one is row by row. But a GPU runs many programs at the same time, and
-# those that run together share the L2 cache: if several of them need a tile of A or B, it is
-# fetched from memory once, and then it is there. So programs that run at the same time should need
-# the *same* tiles.
+# Step 2: tiles in groups
+# -----------------------
+#
+# In which order should the programs take the tiles? A grid is started with its first axis running
+# fastest, so the first programs take the tiles of one column of C, one below the other. But a GPU
+# runs many programs at the same time, and those that run together share the L2 cache: if several
+# of them need a tile of A or B, it is fetched from memory once, and then it is there. So programs
+# that run at the same time should need the *same* tiles.
 #
 # Here is an order with a choice: it takes ``group`` rows of tiles together and goes through the
-# group column by column. With ``group=1`` it is plain row-major order.
+# group column by column. With ``group=1`` it is plain row-major order. This is plain Python, and
+# ``triton.jit`` makes a function for kernels out of the very same lines.
 
-
-def tile_position(tile, tiles_m, tiles_n, group):
-    """Return (row, column) of the tile with number *tile*, taking *group* rows at a time."""
-    in_group = group * tiles_n  # tiles of one full group
-    first = tile // in_group * group  # first row of this group
-    rows = min(tiles_m - first, group)  # the last group may have fewer rows
-    return first + tile % in_group % rows, tile % in_group // rows
-
-
-tile_position_in_kernel = triton.jit(tile_position)
+from shared.matmul import tile_position, tile_position_in_kernel
 
 # %%
-# This is plain Python, and ``triton.jit`` makes a function for kernels out of the very same lines.
-# So the picture that we draw now shows what the kernel will do. There are nine by nine tiles; look
+# So the pictures that we draw now show what a kernel will do. There are nine by nine tiles; look
 # at the first nine programs, and count the tiles of A and of B that they need:
+
+# sphinx_gallery_fold = "draws two orders of nine programs"
 
 
 def draw_order(group, count=9, size=9):
@@ -245,64 +265,160 @@ reads = {group: draw_order(group) for group in (1, 3)}
 print("tiles read for the first 9 outputs:", reads)
 
 # %%
-# Row by row, nine programs need one row of A and *all* of B: 9 + 81 = 90 tiles. Three by three they
-# need three rows of A and three columns of B: 27 + 27 = 54. Same work, same results, and the memory
-# has to deliver three fifths as much. The larger the matrices, the more it matters: as soon as B no
-# longer fits into the L2 cache, row-major order fetches it from memory over and over.
+# Row by row (or column by column, as in step 1), nine programs need one row of A and *all* of B: 9
+# + 81 = 90 tiles. Three by three they need three rows of A and three columns of B: 27 + 27 = 54.
+# Same work, same results, and the memory has to deliver three fifths as much. The larger the
+# matrices, the more it matters: as soon as B no longer fits into the L2 cache, row-major order
+# fetches it from memory over and over.
 #
-# The kernel
-# ----------
-#
-# Now the first kernel. Read it once, then the notes below it.
+# In the kernel, only the first lines change: the grid has one axis again, and the number of the
+# program becomes the position of its tile.
+
+# sphinx_gallery_difference = "tile_kernel"
 
 
 @triton.jit
-def apply_activation(x, ACTIVATION: tl.constexpr):
-    """Apply the activation named *ACTIVATION* to a block."""
-    if ACTIVATION == "leaky_relu":
-        x = tl.where(x >= 0, x, 0.01 * x)
-    return x
+def grouped_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of C = A @ B; neighbours in number are neighbours in C."""
+    row, column = tile_position_in_kernel(tl.program_id(0), M // BLOCK_M, N // BLOCK_N, GROUP)
+    rows = row * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    columns = column * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        steps = k + tl.arange(0, BLOCK_K)  # [BLOCK_K]
+        a = tl.load(a_ptr + rows[:, None] * K + steps[None, :])  # [BLOCK_M, BLOCK_K]
+        b = tl.load(b_ptr + steps[:, None] * N + columns[None, :])  # [BLOCK_K, BLOCK_N]
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], acc.to(c_ptr.dtype.element_ty))
+
+
+def matmul_by_groups(a, b, BLOCK_M=32, BLOCK_N=64, BLOCK_K=32, **launch):
+    """Return ``a @ b`` for contiguous matrices whose sizes are multiples of the tile's."""
+    (M, K), N = a.shape, b.shape[1]
+    c = torch.empty((M, N), dtype=a.dtype, device=a.device)
+    grid = (M // BLOCK_M * (N // BLOCK_N),)
+    grouped_kernel[grid](a, b, c, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K, GROUP=8, **launch)
+    return c
+
+
+torch.testing.assert_close(matmul_by_groups(a, b), matmul_reference(a, b), atol=1e-2, rtol=1e-3)
+print("the same product in groups: as PyTorch, up to rounding")
+
+# %%
+# Step 3: any shape, any strides
+# ------------------------------
+#
+# M, N and K need not be multiples of the tile, and a matrix need not be contiguous: a transposed or
+# sliced one has other **strides**, the distances between neighbours in a column and in a row.
+# Three things are new in this kernel.
+#
+# * **Strides** come from the tensor, so that no view needs a copy or another kernel. The pointers
+#   are made once, and in each step they move on by ``BLOCK_K``.
+# * **Masks.** A tile may stick out. Where it does, the addresses are not ours to read, so *every*
+#   load has to be masked. What the masked elements *are* is another question. Rows beyond M and
+#   columns beyond N only reach elements of C that do not exist, which the mask of the *store*
+#   throws away: any value would do. What lies beyond K is added to *every* element, so it has to be
+#   zero (``other=0.0``), in A as well as in B, since zero times whatever else lies there (it could
+#   be infinity) need not be zero.
+# * **64 bits.** A matrix can have more than 2³¹ elements, and then its offsets need more than 32.
+#
+# If all three sizes *are* multiples of the tile, all masks are true, and the ``constexpr`` ``EVEN``
+# makes a second version of the kernel without them.
+
+# sphinx_gallery_difference = "grouped_kernel"
 
 
 @triton.jit
-def matmul_kernel(
+def any_shape_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K,
     stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr, EVEN: tl.constexpr, ACTIVATION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Compute one tile of C = activation(A @ B), from pointers and strides."""
-    # Which tile of C is mine?
+    """Compute one tile of C = A @ B, from pointers and strides."""
     row, column = tile_position_in_kernel(
         tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP
     )
     rows = row.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
     columns = column.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
     steps = tl.arange(0, BLOCK_K).to(tl.int64)  # [BLOCK_K]
-
-    # The addresses of my first tiles of A and B.
     a_ptrs = a_ptr + rows[:, None] * stride_am + steps[None, :] * stride_ak  # BLOCK_M × BLOCK_K
     b_ptrs = b_ptr + steps[:, None] * stride_bk + columns[None, :] * stride_bn  # BLOCK_K × BLOCK_N
-    a_step = tl.full((), BLOCK_K, tl.int64) * stride_ak
-    b_step = tl.full((), BLOCK_K, tl.int64) * stride_bk
-
-    # Walk along K.
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         if EVEN:  # no tile sticks out, so no masks
             a = tl.load(a_ptrs)
             b = tl.load(b_ptrs)
         else:
-            left = K - k
-            a_mask = (rows[:, None] < M) & (steps[None, :] < left)
-            b_mask = (steps[:, None] < left) & (columns[None, :] < N)
+            a_mask = (rows[:, None] < M) & (steps[None, :] < K - k)
+            b_mask = (steps[:, None] < K - k) & (columns[None, :] < N)
             a = tl.load(a_ptrs, mask=a_mask, other=0.0)
             b = tl.load(b_ptrs, mask=b_mask, other=0.0)
         acc = tl.dot(a, b, acc, input_precision="ieee")
-        a_ptrs += a_step
-        b_ptrs += b_step
+        a_ptrs += tl.full((), BLOCK_K, tl.int64) * stride_ak
+        b_ptrs += tl.full((), BLOCK_K, tl.int64) * stride_bk
+    c_ptrs = c_ptr + rows[:, None] * stride_cm + columns[None, :] * stride_cn
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=inside)
 
-    # Round once, and store what lies inside of C.
+
+# %%
+# (``input_precision="ieee"`` matters for fp32 matrices only. By default, ``tl.dot`` rounds fp32
+# inputs to tf32, which keeps 11 bits, and gives them to the tensor cores: fast, and four decimal
+# digits poorer. PyTorch does not do that unless you ask for it, so neither do we.)
+#
+# .. _fusing-an-activation:
+#
+# Step 4: an activation in the same kernel
+# ----------------------------------------
+#
+# In a network, a product is rarely alone: its result goes through an activation, here *LeakyReLU*,
+# which multiplies negative numbers by 0.01 and leaves the others as they are. As an operation of
+# its own, the activation reads C from memory and writes it back, for one comparison and one
+# multiplication an element. In the kernel it can work on the accumulator, which is in registers
+# anyway, *before* the sum is rounded to fp16. That is as good as free, and a little more precise
+# than rounding twice.
+
+from shared.matmul import apply_activation
+
+# %%
+# One argument more, and one line more:
+
+# sphinx_gallery_difference = "any_shape_kernel"
+
+
+@triton.jit
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    EVEN: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of C = activation(A @ B), from pointers and strides."""
+    row, column = tile_position_in_kernel(
+        tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP
+    )
+    rows = row.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    columns = column.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    steps = tl.arange(0, BLOCK_K).to(tl.int64)  # [BLOCK_K]
+    a_ptrs = a_ptr + rows[:, None] * stride_am + steps[None, :] * stride_ak  # BLOCK_M × BLOCK_K
+    b_ptrs = b_ptr + steps[:, None] * stride_bk + columns[None, :] * stride_bn  # BLOCK_K × BLOCK_N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        if EVEN:  # no tile sticks out, so no masks
+            a = tl.load(a_ptrs)
+            b = tl.load(b_ptrs)
+        else:
+            a_mask = (rows[:, None] < M) & (steps[None, :] < K - k)
+            b_mask = (steps[:, None] < K - k) & (columns[None, :] < N)
+            a = tl.load(a_ptrs, mask=a_mask, other=0.0)
+            b = tl.load(b_ptrs, mask=b_mask, other=0.0)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
+        a_ptrs += tl.full((), BLOCK_K, tl.int64) * stride_ak
+        b_ptrs += tl.full((), BLOCK_K, tl.int64) * stride_bk
     acc = apply_activation(acc, ACTIVATION)
     c_ptrs = c_ptr + rows[:, None] * stride_cm + columns[None, :] * stride_cn
     inside = (rows[:, None] < M) & (columns[None, :] < N)
@@ -310,66 +426,28 @@ def matmul_kernel(
 
 
 # %%
-# ``rows[:, None] * stride_am + steps[None, :] * stride_ak``
-#     Pointers in two dimensions. Element (i, j) of a matrix lies ``i * stride_0 + j * stride_1``
-#     elements behind the first one. A column of row offsets plus a row of column offsets
-#     broadcasts to a whole tile of offsets, just as in PyTorch. The strides come from the
-#     tensor, so a transposed or sliced matrix needs no copy and no other kernel.
-# ``a_ptrs += a_step``
-#     The next tile of A lies ``BLOCK_K`` columns to the right, for all its elements alike, and the
-#     next tile of B ``BLOCK_K`` rows further down.
-# the **three masks**
-#     M, N and K need not be multiples of the tile. Rows beyond M and columns beyond N give
-#     elements of C that nobody wants; the mask of the *store* throws them away. Along K it is
-#     different: what is loaded beyond K would be added to *every* element. Masked elements must
-#     therefore be zeros (``other=0.0``), in A as well as in B, because zero times whatever lies
-#     there (it could be infinity) need not be zero.
-# ``EVEN``
-#     If all three sizes *are* multiples of the tile, all masks are true. Then there is no need to
-#     compute them: a ``constexpr`` makes a second version of the kernel without them.
-# ``input_precision="ieee"``
-#     This matters for fp32 matrices only. By default, ``tl.dot`` rounds fp32 inputs to tf32, which
-#     keeps 11 bits, and gives them to the tensor cores: fast, and four decimal digits poorer.
-#     PyTorch does not do that unless you ask for it, so neither do we.
-# ``tl.int64``
-#     A matrix can have more than 2³¹ elements, and then an offset needs more than 32 bits.
+# .. _a-plan:
 #
-# The loop is written as if each load were waited for. The compiler makes a **pipeline** of it: it
-# starts the loads of the coming steps while the tensor cores multiply. How many steps ahead
-# is up to you: ``num_stages`` tiles of A and B are kept in shared memory, the fast memory
-# inside each processor, so deep pipelines and large tiles compete for that.
+# Step 5: a tile for each size
+# ----------------------------
 #
-# A plan
-# ------
+# How large should a tile be? A step loads ``(BLOCK_M + BLOCK_N) * BLOCK_K`` numbers and does
+# ``BLOCK_M * BLOCK_N * BLOCK_K`` products with them: with a tile twice as wide in both directions,
+# each number is used twice as often. Small tiles starve the tensor cores, because the data does not
+# arrive in time. On the other hand, the tile of C lives in registers, as 4-byte numbers, and there
+# are only so many: 128 × 256 of them are 128 KiB, spread over the threads of one program. (Some of
+# the newest GPUs have a memory just for such tiles, no larger than the registers.) Deep pipelines
+# and large tiles compete for shared memory. And large tiles are *few*: a product of small matrices
+# has too few of them to give every processor one.
 #
-# Tile, order, depth, warps: let us keep the choices in one record, a **plan**, and write
-# one function that runs any plan. Whatever we try from now on is another plan.
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to compute a product: its tiles, and what one program gets to work with."""
-
-    block_m: int
-    block_n: int
-    block_k: int
-    warps: int
-    stages: int
-    group: int = 8
-    descriptors: bool = False  # which of the two kernels; all that follows is explained below
-    share: int | None = None  # so many programs run on one SM, all at the same time
-    cut: tuple[int, int] | None = None  # the smaller tile for the last wave
-
-
-def divide_up(a, b):
-    """Return a / b, rounded up."""
-    return -(-a // b)
+# So the launcher takes a **plan**: the shape of the tile, the number of warps, and the stages of
+# the pipeline.
 
 
 def launch_pointers(plan, a, b, c, activation):
     """Launch ``matmul_kernel``: one program for each tile of *c*."""
     (M, K), N = a.shape, b.shape[1]
-    grid = (divide_up(M, plan.block_m) * divide_up(N, plan.block_n),)
+    grid = (triton.cdiv(M, plan.block_m) * triton.cdiv(N, plan.block_n),)
     even = M % plan.block_m == 0 and N % plan.block_n == 0 and K % plan.block_k == 0
     matmul_kernel[grid](
         a, b, c, M, N, K, *a.stride(), *b.stride(), *c.stride(),
@@ -379,22 +457,9 @@ def launch_pointers(plan, a, b, c, activation):
     )  # fmt: skip
 
 
-def run_plan(plan, a, b, activation=""):
-    """Return ``activation(a @ b)``, computed by *plan*. The arguments must have been checked."""
-    c = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-    if c.numel():  # otherwise there is nothing to compute
-        launch = launch_descriptors if plan.descriptors else launch_pointers
-        launch(plan, a, b, c, activation)
-    return c
-
-
-plan = Plan(block_m=32, block_n=64, block_k=32, warps=4, stages=3)
-a = torch.randn(123, 45, device=DEVICE, dtype=torch.float16)
-b = torch.randn(45, 77, device=DEVICE, dtype=torch.float16)
-torch.testing.assert_close(run_plan(plan, a, b), matmul_reference(a, b), atol=1e-2, rtol=1e-3)
-print("123 × 45 by 45 × 77: as PyTorch, up to rounding")
-
 # %%
+# .. _choosing-by-trying-autotuning:
+#
 # Choosing by trying: autotuning
 # ------------------------------
 #
@@ -403,40 +468,39 @@ print("123 × 45 by 45 × 77: as PyTorch, up to rounding")
 # is called, it looks at the arguments named in ``key``; where their values are new, it compiles
 # every configuration, times each of them, and remembers the best for these values.
 
+tiles = [(64, 32, 128, 4), (64, 64, 128, 4), (64, 128, 64, 4), (128, 128, 64, 8)]
+configs = [
+    triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}, num_warps=warps, num_stages=4)
+    for m, n, k, warps in tiles
+    if 4 * (m + n) * k * 2 <= SHARED_BYTES  # four stages of fp16 tiles have to fit
+]
+tuned_kernel = triton.autotune(configs, key=["M", "N", "K"])(matmul_kernel)
 
-def autotune_once(n):
-    """Autotune one n × n × n product over four plans; print the choice and what it cost."""
-    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
-    choices = [(64, 32, 128, 4, 4), (64, 64, 128, 4, 4), (64, 128, 64, 4, 4), (128, 128, 64, 8, 4)]
-    configs = []
-    for choice in choices:
-        meta = dict(zip(names, choice, strict=True))
-        warps, stages = meta.pop("num_warps"), meta.pop("num_stages")
-        if stages * (choice[0] + choice[1]) * choice[2] * 2 <= SHARED_BYTES:
-            configs.append(triton.Config(meta, num_warps=warps, num_stages=stages))
-    tuned = triton.autotune(configs, key=["M", "N", "K"])(matmul_kernel)
+# %%
+# Two calls with the same shape, timed from outside:
+
+# sphinx_gallery_fold = "times the first and the second call, and prints what was chosen"
+
+
+def call_tuned(n):
+    """Multiply two n × n matrices with the tuned kernel, and wait for the result."""
     a = torch.randn(n, n, device=DEVICE, dtype=torch.float16)
     c = torch.empty_like(a)
-
-    def call():
-        tuned[lambda meta: (divide_up(n, meta["BLOCK_M"]) * divide_up(n, meta["BLOCK_N"]),)](
-            a, a, c, n, n, n, n, 1, n, 1, n, 1, GROUP=8, EVEN=True, ACTIVATION=""
-        )
-        torch.accelerator.synchronize()
-
-    for which in ("first", "second"):
-        start = time.perf_counter()
-        call()
-        elapsed = time.perf_counter() - start
-        print(f"{which + ' call:':12s} {significant(elapsed * 1e3):>7} ms")
-    best = tuned.best_config
-    tile = " × ".join(str(best.kwargs[name]) for name in names[:3])
-    print(f"{len(configs)} configurations tried; chosen: {tile}, ", end="")
-    print(f"{best.num_warps} warps, {best.num_stages} stages")
+    torch.accelerator.synchronize()
+    start = time.perf_counter()
+    tuned_kernel[lambda meta: (n // meta["BLOCK_M"] * (n // meta["BLOCK_N"]),)](
+        a, a, c, n, n, n, n, 1, n, 1, n, 1, GROUP=8, EVEN=True, ACTIVATION=""
+    )
+    torch.accelerator.synchronize()
+    return time.perf_counter() - start
 
 
 if ON_GPU:
-    autotune_once(1024)
+    tuning = [call_tuned(1024) for _ in range(2)]
+    for which, seconds in zip(("first", "second"), tuning, strict=True):
+        print(f"{which + ' call:':12s} {significant(seconds * 1e3):>7} ms")
+    best = tuned_kernel.best_config
+    print(f"{len(configs)} tried; chosen: {best.kwargs}, {best.num_warps} warps")
 else:
     print("The interpreter compiles nothing and times nothing: autotuning needs a GPU.")
 
@@ -447,339 +511,40 @@ else:
 # tuning; without it, one shape decides for all others. A list pruned to few configurations helps.
 # So does knowing *why* one configuration beats another: then you can do without trying.
 #
-# Choosing by thinking: waves
-# ---------------------------
+# .. _choosing-by-thinking-waves:
+# .. _tensor-descriptors:
+# .. _persistent-programs:
+# .. _all-plans:
 #
-# The registers and the shared memory that a large tile needs fill a whole processor, which we shall
-# call SM from here on. So the programs run in **waves**: as many as there are SMs, then as many
-# again. The last wave takes as long as any other, however few programs are left for it.
+# Choosing by thinking: the second part
+# -------------------------------------
 #
-# Here are 9 tiles on 4 SMs: three waves, and three quarters of the last one are wasted. Below it,
-# the last tile is cut into four small ones, so that each SM gets one.
+# It is possible to know. :doc:`03b-full-waves` counts the **waves** in which the programs of a
+# product run, and comes to a list of a dozen plans and a rule that picks one of them from the
+# shape. Where the GPU has **tensor descriptors**, hardware that fetches whole tiles, most of these
+# plans use a second kernel, in which **persistent** programs compute several tiles each. Here we
+# take plans, rule and kernel from there, folded: ``choose_plan(a, b)`` returns a plan, and
+# ``launch_descriptors`` is to the second kernel what ``launch_pointers`` is to ours.
 
-
-def draw_waves(ax, bars, title):
-    """Draw *bars*, which are (SM, start, length, label), over time."""
-    for sm, start, length, label in bars:
-        colour = plt.get_cmap("tab10")(int(label[0]))
-        ax.barh(sm, length, 0.8, left=start, color=colour, alpha=0.5, edgecolor="#444444")
-        ax.text(start + length / 2, sm, label, ha="center", va="center")
-    ax.set(title=title, ylabel="SM", yticks=range(4), xlim=(0, 3.05), ylim=(3.6, -0.6))
-
-
-whole = [(i % 4, i // 4, 1, str(i)) for i in range(8)]
-pieces = [(i, 2, 0.25, f"8{'abcd'[i]}") for i in range(4)]
-fig, axes = plt.subplots(2, 1, figsize=(7, 4.6), sharex=True)
-draw_waves(axes[0], [*whole, (0, 2, 1, "8")], "9 tiles on 4 SMs: 3 waves")
-draw_waves(axes[1], [*whole, *pieces], "The last tile cut in four: 2¼ waves, if all goes well")
-axes[1].set_xlabel("time, in large tiles")
-fig.tight_layout()
-plt.show()
+# sphinx_gallery_fold = "brings the plans, the rule and the kernel of the second part"
+from shared.matmul import (
+    POINTER_PLANS,
+    Plan,
+    choose_plan,
+    fit,
+    launch_descriptors,
+)
 
 # %%
-# "If all goes well", because a small tile is less efficient than a large one. How much less? For
-# each column of A that it goes through, an m × n tile does m · n products, and m + n numbers have
-# to be brought to the tensor cores. Let us say that bringing one number takes as long as 24
-# products. That is rough, but all we need is to tell a good plan from a bad one.
-
-
-def tile_cost(m, n):
-    """Return the time that one SM needs for one column of A in an m × n tile, in products."""
-    return m * n + 24 * (m + n)
-
-
-table = []
-for m, n in [(64, 32), (64, 64), (64, 128), (128, 128), (128, 256)]:
-    cost = tile_cost(m, n)
-    table.append((f"{m} × {n}", m * n, cost, significant(cost / (m * n))))
-headers = ["tile", "products", "cost", "cost of a product"]
-print(tabulate(table, headers, disable_numparse=True, stralign="right"))
-
-# %%
-# With this, the time of a whole product is easily estimated: K columns, times the waves, times the
-# cost of a tile. Where the last wave is cut up, waves of small tiles at *their* cost come on top,
-# and so does a new start: until the first small tiles have arrived, nothing is multiplied. Let us
-# say that this takes as long as 2²⁴ products.
-
-START = 2**24
-
-
-def plan_cost(plan, M, N, K):
-    """Estimate the time of an (M, K) by (K, N) product, in products of one SM."""
-    tiles = divide_up(M, plan.block_m) * divide_up(N, plan.block_n)
-    waves, left = divmod(tiles, SMS)
-    pieces = (
-        left * (plan.block_m // plan.cut[0]) * (plan.block_n // plan.cut[1]) if plan.cut else left
-    )
-    last = divide_up(pieces, SMS)
-    if plan.share and waves + last != plan.share:
-        return math.inf  # not the number of programs on an SM that this plan is for
-    cost = K * waves * tile_cost(plan.block_m, plan.block_n)
-    cost += K * last * tile_cost(*(plan.cut or (plan.block_m, plan.block_n)))
-    return cost + (START if plan.cut and not plan.share else 0)
-
-
-def draw_estimate(plans, sizes):
-    """Draw by size how fast the best of *plans* should be; 100 is large tiles in full waves."""
-    fig, ax = plt.subplots(figsize=(7, 4.8), layout="constrained")
-    fastest = tile_cost(128, 256) / (128 * 256)
-    styles = zip(plans.items(), ("#8d6a9f", "#d1495b", "#1b6ca8"), (":", "-.", "-"), strict=True)
-    for (name, some), colour, line in styles:
-        best = [min(plan_cost(plan, n, n, n) for plan in some) for n in sizes]
-        speed = [100 * fastest * n**3 / SMS / cost for n, cost in zip(sizes, best, strict=True)]
-        ax.plot(sizes, speed, label=name, color=colour, linestyle=line)
-    ax.axhline(100, label="full waves of 128 × 256 (ceiling)", color="#444444", linestyle="--")
-    ax.set(xlabel="M = N", ylabel="estimated speed, %", ylim=(0, 105))
-    ax.set_title(f"Estimated speed in % of full waves, {SMS} SMs")
-    ax.grid(alpha=0.3)
-    fig.legend(loc="outside lower center")
-    plt.show()
-
-
-LARGE = Plan(128, 256, 64, warps=8, stages=3, descriptors=True)
-MEDIUM = Plan(128, 128, 64, warps=4, stages=5, descriptors=True)
-CUT = [replace(MEDIUM, cut=cut) for cut in ((64, 64), (64, 128))]
-estimates = {
-    "128 × 256": [LARGE],
-    "128 × 128": [MEDIUM],
-    "the best of both, 128 × 128 also cut": [LARGE, MEDIUM, *CUT],
-}
-draw_estimate(estimates, range(1024, 4097, 64))
-
-# %%
-# Each tooth is one wave more. The larger tile is the better one where its waves are full, and the
-# worse one where they are not, so neither is right for all sizes. Cutting the last wave fills part
-# of the gaps. (The fewer SMs a GPU has, the more waves there are, and the smaller the teeth.)
-#
-# (There is another way to fill the last wave. *Stream-K*, see the references, gives each SM an
-# equal share of all steps along K, wherever tiles begin and end, and adds up the partial sums of a
-# tile that was shared. The balance is perfect. But partial sums have to travel through memory, and
-# SMs that work at different places along K no longer need the same tiles at the same time.)
-#
-# The last wave need not even wait for the one before. If the pipelines are kept short, *two*
-# programs fit on one SM at the same time: a whole tile and a piece, say. They share its tensor
-# cores, and while one of them waits for data or stores its tile, the other one multiplies. With
-# short pipelines a program waits more often, so this pays only where all programs run at once, and
-# where there are enough of them to fill each other's pauses.
-#
-# Tensor descriptors
-# ------------------
-#
-# So far, each program computes blocks of addresses, keeps them in registers and has masks for the
-# edges. Newer NVIDIA GPUs (from Hopper on) have hardware that relieves it of that, the *tensor
-# memory accelerator*: the program gives it a position, and a whole tile appears in shared memory.
-# What it has to know about the matrix, namely address, shape, strides and the shape of a tile, is
-# written into a **tensor descriptor** before the launch. Outside of the matrix it reads zeros and
-# writes nothing, so there are no masks. A tile of C then takes few lines:
-
-
-@triton.jit
-def compute_tile(
-    a_desc, b_desc, c_desc, row, column, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-):  # fmt: skip
-    """Compute the tile of C = activation(A @ B) that begins at (row, column)."""
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, K, BLOCK_K):
-        acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, column]), acc)
-    acc = apply_activation(acc, ACTIVATION)
-    c_desc.store([row, column], acc.to(c_desc.dtype))
-
-
-# %%
-# Persistent programs
-# -------------------
-#
-# When one program ends and the next one starts on the same SM, the pipeline runs dry: nothing is
-# multiplied while C is stored and the first tiles of the next program are on their way. With
-# large tiles there is only one program on an SM, and nobody fills the gap. So we turn things
-# around and start exactly one program for each SM. It computes a tile, then the one that lies as
-# many tiles further on as there are programs, and so on: it is **persistent**. ``flatten=True``
-# joins the loop over tiles and the loop along K into one, so that the loads for the next tile
-# are under way before the last one is finished.
-#
-# A program now knows which tiles are its own, and so it can also see to the last wave: the
-# first ``whole`` tiles are computed as they are, the others in pieces.
-
-
-@triton.jit(do_not_specialize=["whole"])
-def descriptor_kernel(
-    a_desc, b_desc, c_desc,  # for tiles of BLOCK_M × BLOCK_N
-    a_cut, b_cut, c_cut,  # for pieces of CUT_M × CUT_N
-    M, N, K, whole,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    CUT_M: tl.constexpr, CUT_N: tl.constexpr,
-    GROUP: tl.constexpr, PERSISTENT: tl.constexpr, ACTIVATION: tl.constexpr,
-):  # fmt: skip
-    """Compute this program's share of the tiles of C = activation(A @ B)."""
-    program, programs = tl.program_id(0), tl.num_programs(0)
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    if PERSISTENT:
-        for tile in tl.range(program, whole, programs, flatten=True):
-            i, j = tile_position_in_kernel(tile, tiles_m, tiles_n, GROUP)
-            compute_tile(
-                a_desc, b_desc, c_desc, i * BLOCK_M, j * BLOCK_N, K,
-                BLOCK_M, BLOCK_N, BLOCK_K, ACTIVATION,
-            )  # fmt: skip
-    elif program < whole:  # one program for each tile
-        i, j = tile_position_in_kernel(program, tiles_m, tiles_n, GROUP)
-        compute_tile(
-            a_desc, b_desc, c_desc, i * BLOCK_M, j * BLOCK_N, K,
-            BLOCK_M, BLOCK_N, BLOCK_K, ACTIVATION,
-        )  # fmt: skip
-
-    if CUT_M:
-        ACROSS: tl.constexpr = BLOCK_N // CUT_N
-        PIECES: tl.constexpr = BLOCK_M // CUT_M * ACROSS  # of one tile
-        pieces = (tiles_m * tiles_n - whole) * PIECES
-        first = program  # my first piece
-        if not PERSISTENT:  # the programs after those for whole tiles have one piece each
-            first = tl.where(program < whole, pieces, program - whole)
-        for piece in range(first, pieces, programs):
-            i, j = tile_position_in_kernel(whole + piece // PIECES, tiles_m, tiles_n, GROUP)
-            row = i * BLOCK_M + piece % PIECES // ACROSS * CUT_M
-            column = j * BLOCK_N + piece % ACROSS * CUT_N
-            compute_tile(a_cut, b_cut, c_cut, row, column, K, CUT_M, CUT_N, BLOCK_K, ACTIVATION)
-
-
-# %%
-# The launcher decides how many tiles stay whole, and how many programs there are: one for each SM,
-# or one for each tile and piece. (Arguments that are named in ``do_not_specialize`` get no version
-# of the kernel of their own when they are 1 or divisible by 16, as others do.)
-
-
-def describe(a, b, c, block_m, block_n, block_k):
-    """Return descriptors for tiles of *a*, *b* and *c*."""
-    blocks = ((a, [block_m, block_k]), (b, [block_k, block_n]), (c, [block_m, block_n]))
-    return [TensorDescriptor(t, t.shape, t.stride(), block) for t, block in blocks]
-
-
-def launch_descriptors(plan, a, b, c, activation):
-    """Launch ``descriptor_kernel`` for the tiles of *c*, some of them cut into pieces."""
-    (M, K), N = a.shape, b.shape[1]
-    tiles = divide_up(M, plan.block_m) * divide_up(N, plan.block_n)
-    whole, pieces, cut_m, cut_n = tiles, 0, None, None
-    descriptors = describe(a, b, c, plan.block_m, plan.block_n, plan.block_k)
-    if plan.cut:
-        cut_m, cut_n = plan.cut
-        whole = tiles // SMS * SMS
-        pieces = (tiles - whole) * (plan.block_m // cut_m) * (plan.block_n // cut_n)
-        descriptors += describe(a, b, c, cut_m, cut_n, plan.block_k)
-    else:
-        descriptors += [None, None, None]
-    programs = whole + pieces if plan.share else min(SMS, max(whole, pieces))
-    descriptor_kernel[(programs,)](
-        *descriptors, M, N, K, whole,
-        BLOCK_M=plan.block_m, BLOCK_N=plan.block_n, BLOCK_K=plan.block_k,
-        CUT_M=cut_m, CUT_N=cut_n, GROUP=plan.group,
-        PERSISTENT=plan.share is None, ACTIVATION=activation,
-        num_warps=plan.warps, num_stages=plan.stages,
-    )  # fmt: skip
-
-
-def can_describe(matrix):
-    """Say if the rows of *matrix* are contiguous and start at multiples of 16 bytes."""
-    row, column = matrix.stride()
-    aligned = row * matrix.element_size() % 16 == 0 and matrix.data_ptr() % 16 == 0
-    return matrix.numel() > 0 and column == 1 and row >= matrix.shape[1] and aligned
-
-
-# %%
-# A descriptor demands more of a matrix than a pointer does. So the first kernel is still needed:
-# for transposed matrices, for odd strides, and for GPUs without the hardware.
-#
-# All plans
-# ---------
-#
-# Here are all plans that we choose from, for 2-byte elements. The small ones come first: for small
-# matrices, with one wave only, a smaller tile is done sooner. Long steps (``block_k=128``) are
-# fewer steps, with more bytes under way. Below is what is chosen for some sizes: the tile, the
-# smaller one into which the tiles of the last wave are cut (if any), and how many waves all the
-# tiles would make if none were cut.
-
-POINTER_PLANS = [
-    Plan(64, 32, 128, warps=4, stages=4, share=1),
-    Plan(64, 64, 128, warps=4, stages=4, share=1),
-    Plan(64, 128, 64, warps=4, stages=4),
-    Plan(128, 128, 64, warps=8, stages=4),
-    Plan(128, 256, 64, warps=8, stages=3),
-]
-PAIR = replace(MEDIUM, stages=3, share=2)
-DESCRIPTOR_PLANS = [
-    *POINTER_PLANS[:2],
-    Plan(64, 128, 128, warps=4, stages=4, descriptors=True, share=1),
-    Plan(64, 128, 64, warps=4, stages=4, descriptors=True, share=2, cut=(64, 64)),
-    *(replace(PAIR, cut=cut) for cut in ((64, 64), (64, 128))),
-    *(MEDIUM, *CUT, LARGE),
-]
-FP32_PLAN = Plan(64, 64, 32, warps=4, stages=2)  # no tensor cores: a simple plan will do
-
-
-def fit(plan):
-    """Return *plan* with as many of its stages as the shared memory of this GPU has room for."""
-    step = (plan.block_m + plan.block_n) * plan.block_k * 2  # bytes
-    # A persistent program keeps a buffer for storing a tile, beside the pipeline for the next.
-    persistent = plan.descriptors and plan.share is None
-    buffer = plan.block_m * plan.block_n * 2 if persistent else 0
-    room = SHARED_BYTES // (plan.share or 1) - buffer - 1024
-    return replace(plan, stages=min(plan.stages, room // step))
-
-
-def usable(plans):
-    """Return those of *plans* that this GPU has room for, if only with fewer stages."""
-    return [plan for plan in map(fit, plans) if plan.stages >= 2]
-
-
-POINTER_PLANS, DESCRIPTOR_PLANS = usable(POINTER_PLANS), usable(DESCRIPTOR_PLANS)
-
-
-@functools.lru_cache(maxsize=1024)
-def cheapest_plan(M, N, K, described):
-    """Return the plan with the least estimated time for an (M, K) by (K, N) product."""
-    plans = DESCRIPTOR_PLANS if described else POINTER_PLANS
-    return min(plans, key=lambda plan: plan_cost(plan, M, N, K))
-
-
-def choose_plan(a, b):
-    """Return a plan for ``a @ b``, from the shapes and from what this GPU can do."""
-    if a.dtype == torch.float32:
-        return FP32_PLAN
-    # The rows of C must start at multiples of 16 bytes as well.
-    described = HAS_DESCRIPTORS and b.shape[1] % 8 == 0 and can_describe(a) and can_describe(b)
-    return cheapest_plan(a.shape[0], *b.shape[::-1], described)
-
-
-table = []
-for n in [256, 640, 1024, 1536, 2048, 2176, 3072, 4096]:
-    plan = cheapest_plan(n, n, n, HAS_DESCRIPTORS)
-    tile, cut = f"{plan.block_m} × {plan.block_n}", "{} × {}".format(*plan.cut) if plan.cut else ""
-    tiles = divide_up(n, plan.block_m) * divide_up(n, plan.block_n)
-    kernel = "descriptors" if plan.descriptors else "pointers"
-    schedule = "persistent" if plan.descriptors else "in waves"
-    schedule = f"{plan.share} on an SM" if plan.share else schedule
-    table.append((n, tile, cut, significant(tiles / SMS), kernel, schedule))
-print(f"Plans for M = N = K on {SMS} SMs")
-headers = ["size", "tile", "last wave\ncut into", "waves", "kernel", "programs"]
-align = {"colalign": ["right"] * 4 + ["left"] * 2}
-print(tabulate(table, headers, disable_numparse=True, **align))
-
-# %%
-# Fusing an activation
-# --------------------
-#
-# In a network, a product is rarely alone: its result goes through an activation, here *LeakyReLU*,
-# which multiplies negative numbers by 0.01 and leaves the others as they are.
-# As an operation of its own, the activation reads C from memory and writes it back, for one
-# comparison and one multiplication an element. In our kernels ``apply_activation`` works on
-# the accumulator, which is in registers anyway, *before* the sum is rounded to fp16. That is as
-# good as free, and a little more precise than rounding twice.
+# .. _the-launcher:
 #
 # The launcher
 # ------------
 #
 # What is left is the function for users: check the arguments, choose the plan, run it. (As on the
 # pages before, the result carries no gradient. :doc:`04-low-memory-dropout` shows how to add one.)
+
+# sphinx_gallery_fold = "checks the arguments, and names the one that is wrong"
 
 
 def check_arguments(a, b, activation):
@@ -806,6 +571,17 @@ def check_arguments(a, b, activation):
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 ACTIVATIONS = ("", "leaky_relu")
+
+# %%
+
+
+def run_plan(plan, a, b, activation=""):
+    """Return ``activation(a @ b)``, computed by *plan*. The arguments must have been checked."""
+    c = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    if c.numel():  # otherwise there is nothing to compute
+        launch = launch_descriptors if plan.descriptors else launch_pointers
+        launch(plan, a, b, c, activation)
+    return c
 
 
 def matmul(a, b, activation=""):
@@ -838,9 +614,9 @@ def matmul(a, b, activation=""):
 # is small and this error is not: it is an *absolute* one. Hence two tolerances.
 
 
-def check(a, b, activation="", plan=None):
-    """Raise AssertionError where ``matmul(a, b, activation)`` (or *plan*) is not right."""
-    got = run_plan(plan, a, b, activation) if plan else matmul(a, b, activation)
+def check(a, b, activation="", got=None):
+    """Raise AssertionError where *got* (or what ``matmul`` gives) is not right."""
+    got = matmul(a, b, activation) if got is None else got
     expected = a.double() @ b.double()
     if activation == "leaky_relu":
         expected = torch.nn.functional.leaky_relu(expected)
@@ -848,6 +624,11 @@ def check(a, b, activation="", plan=None):
     summing = 2**-20 * a.shape[1]  # K times four bits more than fp32 rounds away
     torch.testing.assert_close(got.double(), expected, rtol=rounding, atol=summing)
 
+
+# %%
+# Shapes that nothing divides, dtypes, and matrices that are views:
+
+# sphinx_gallery_fold = "checks shapes, dtypes, views, steps and plans"
 
 torch.manual_seed(0)
 shapes = [(123, 77, 45), (64, 256, 128), (4, 0, 3), (3, 2, 0)]
@@ -873,25 +654,22 @@ check(a.T.contiguous().T, b.T.contiguous().T)  # the same matrices, stored by co
 check(a[::2, 1:], b[1:], "leaky_relu")
 print(f"matmul is right for {len(dtypes)} dtypes, and for matrices that are views")
 
-# %%
-# Each plan by itself, also where it would not be chosen. The results of two plans differ by
-# rounding only: they add up the same products, in another order at most.
-
-M, N, K = (1936, 2064, 256) if ON_GPU else (144, 272, 128)
+M, N, K = (1920, 2048, 256) if ON_GPU else (128, 256, 128)
 a = torch.randn(M, K, device=DEVICE, dtype=torch.float16)
 b = torch.randn(K, N, device=DEVICE, dtype=torch.float16)
-plans = POINTER_PLANS + (DESCRIPTOR_PLANS if HAS_DESCRIPTORS else [])
-for plan in plans:
-    if plan.descriptors or not ON_GPU:
-        check(a, b, "", plan)  # tiles stick out
-    else:
-        check(a[:1920], b[:, :2048], "", plan)  # the version that is timed below, without masks
-print(f"all {len(plans)} plans are right on a {M} × {K} by {K} × {N} product")
+stages = max(1, min(4, (SHARED_BYTES - 1024) // (2 * (128 + 128) * 64)))
+TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": stages}
+TILE_PLAN = fit(Plan(128, 128, 64, warps=8, stages=4))
+for step in (matmul_by_tiles, matmul_by_groups):
+    check(a, b, got=step(a, b, **TILE))
+for plan in [TILE_PLAN, *(plan for plan in POINTER_PLANS if ON_GPU)]:
+    check(a, b, got=run_plan(plan, a, b))
+print(f"so are the steps, and the plans with pointers, on {M} × {K} by {K} × {N}")
 
 # %%
 # And the errors, each with what it was given:
 
-for wrong in (b.double(), b.to(torch.float32), b[0], a, b.cpu().numpy()):
+for wrong in (b.double(), b.to(torch.float32), b[0], b.T, b.cpu().numpy()):
     try:
         matmul(a, wrong)
     except (TypeError, ValueError) as error:
@@ -906,57 +684,28 @@ for wrong in (b.double(), b.to(torch.float32), b[0], a, b.cpu().numpy()):
 # Square fp16 matrices from 256 to 4096, in steps of 128, because the steps show what powers of
 # two hide. Four things are timed at each size: our product and the library's, and the same with
 # LeakyReLU, fused by us and as a second operation after the library's product. At a few sizes, the
-# plans that this page went through on its way are timed as well, to see what each idea brought.
+# steps of this page are timed as well, all with tiles of 128 × 128, to see what each idea brought.
 #
 # As on the pages before, events take the time on the GPU, every call starts with a cold L2 cache,
 # and all take turns, in a new order each time: :doc:`/programming-guide/chapter-4/measuring` shows
 # what goes wrong otherwise.
 
-
-def measure(calls, rounds=40):
-    """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
-    gpu = torch.get_device_module(DEVICE)
-    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
-    events = {name: [] for name in calls}
-    for call in calls.values():
-        call()  # compiles the kernel
-    for _ in range(rounds):
-        for name in random.sample(list(calls), len(calls)):
-            start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-            for _ in range(2):
-                other.amax()  # reads 512 MiB, so that the cache holds nothing of ours
-            start.record()
-            calls[name]()
-            end.record()
-            events[name].append((start, end))
-    gpu.synchronize()
-    return {
-        name: torch.tensor([start.elapsed_time(end) for start, end in pairs])
-        for name, pairs in events.items()
-    }
-
-
-def rates(ms, ops):
-    """Return the median, 20th and 80th percentile of the rate in TFLOPS."""
-    return (ops / ms / 1e9).quantile(torch.tensor([0.5, 0.2, 0.8])).tolist()
-
+# sphinx_gallery_fold = "times the products, and keeps the rows"
 
 LIBRARY = "rocblas" if torch.version.hip else "cublas"
 PROVIDERS = ("triton", LIBRARY, "triton + leaky_relu", f"{LIBRARY} + leaky_relu")
+STEPS = ("1 tiles", "2 groups", "3 any shape", "4 + leaky_relu")
 
 
-def steps_of_this_page(n):
-    """Return {what is new: plan} for an n × n × n product: the way this page has gone."""
-    first = fit(Plan(128, 128, 64, warps=8, stages=4, group=1))
-    steps = {
-        "1 row by row": first,
-        "2 in groups of rows": replace(first, group=8),
-        "3 tile by waves": cheapest_plan(n, n, n, False),
-    }
-    if HAS_DESCRIPTORS:
-        whole = [plan for plan in DESCRIPTOR_PLANS if plan.cut is None]
-        steps["4 descriptors"] = min(whole, key=lambda plan: plan_cost(plan, n, n, n))
-    return steps
+def steps_of_this_page(a, b):
+    """Return {step: call} for the way this page has gone, with one tile for all sizes."""
+    calls = (
+        functools.partial(matmul_by_tiles, a, b, **TILE),
+        functools.partial(matmul_by_groups, a, b, **TILE),
+        functools.partial(run_plan, TILE_PLAN, a, b),
+        functools.partial(run_plan, TILE_PLAN, a, b, "leaky_relu"),
+    )
+    return dict(zip(STEPS, calls, strict=True))
 
 
 def benchmark(sizes, step_sizes):
@@ -973,10 +722,10 @@ def benchmark(sizes, step_sizes):
             PROVIDERS[3]: lambda a=a, b=b: leaky_relu(matmul_reference(a, b)),
         }
         if n in step_sizes:
-            for name, plan in steps_of_this_page(n).items():
-                calls[name] = functools.partial(run_plan, plan, a, b)
+            calls |= steps_of_this_page(a, b)
         for provider, ms in measure(calls).items():
-            rows.append((n, n, n, provider, "TFLOPS", *rates(ms, operations(n, n, n))))
+            tflops = rates(ms, operations(n, n, n) / 1e3)
+            rows.append((n, n, n, provider, "TFLOPS", *tflops))
     return rows
 
 
@@ -985,15 +734,14 @@ STEP_SIZES = [512, 1024, 1536, 2048, 3072, 4096]
 
 if ON_GPU:
     rows = benchmark(SIZES, STEP_SIZES)
-    with open("matmul-performance-fp16.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["M", "N", "K", "provider", "unit", "median", "p20", "p80"])
-        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    write_rows("matmul-performance-fp16.csv", ["M", "N", "K"], rows)
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
 # All rows are in the CSV file; here is every third size:
+
+# sphinx_gallery_fold = "prints the rates at every third size"
 
 
 def medians(rows):
@@ -1024,67 +772,42 @@ else:
 # All sizes as a picture. The dashed line is the library: it is what you would call instead, and as
 # close to a ceiling as one can get by measuring. Bands reach from the 20th to the 80th percentile.
 
-
-STYLES = {
-    PROVIDERS[0]: {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
-    PROVIDERS[1]: {"color": "#444444", "marker": "s", "linestyle": "--"},
-    PROVIDERS[2]: {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
-    PROVIDERS[3]: {"color": "#d1495b", "marker": "^", "linestyle": "-."},
-}
+# sphinx_gallery_fold = "plots the rates, without and with the activation"
 
 
-def plot_rates(rows, labels, title):
-    """Draw rate over size: medians as lines, p20 to p80 as bands.
-
-    Args:
-        rows: As ``benchmark`` returns them.
-        labels: {provider to draw: its name in the legend}.
-        title: What was measured.
-    """
+def plot_products(rows, labels, title):
+    """Draw rate over size for the providers in *labels*, {provider: (label, style)}."""
     fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
-    for provider, label in labels.items():
-        style = STYLES[provider]
-        mine = [row for row in rows if row[3] == provider]
-        sizes = [row[0] for row in mine]
-        ax.plot(sizes, [row[5] for row in mine], label=label, markersize=5, **style)
-        low, high = [row[6] for row in mine], [row[7] for row in mine]
-        ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
-    gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(title=f"{title}, TFLOPS\non {gpu}", xlabel="M = N = K")
-    ax.set(ylabel="TFLOPS, higher is better", ylim=(0, None))
-    ax.grid(alpha=0.3)
+    lines = {
+        label: (style, [(row[0], *row[5:]) for row in rows if row[3] == provider])
+        for provider, (label, style) in labels.items()
+    }
+    plot_rates(ax, lines, title, "M = N = K", "TFLOPS")
     fig.legend(loc="outside lower center")
     plt.show()
 
 
-PLAIN = {"triton": "triton", LIBRARY: f"{LIBRARY} (ceiling and best alternative)"}
-if ON_GPU:
-    plot_rates(rows, PLAIN, "Matrix product in fp16")
-else:
-    print("No plot without a GPU.")
-
-# %%
-# And with the activation. The ceiling is the library's product alone, without any activation.
-
+PLAIN = {
+    "triton": ("triton", OURS),
+    LIBRARY: (f"{LIBRARY} (ceiling and best alternative)", CEILING),
+}
 FUSED = {
-    PROVIDERS[2]: f"{PROVIDERS[2]}, fused",
-    PROVIDERS[3]: f"{PROVIDERS[3]} (best alternative)",
-    PROVIDERS[1]: f"{PROVIDERS[1]} without leaky_relu (ceiling)",
+    PROVIDERS[2]: (f"{PROVIDERS[2]}, fused", OURS),
+    PROVIDERS[3]: (f"{PROVIDERS[3]} (best alternative)", TORCH),
+    LIBRARY: (f"{LIBRARY} without leaky_relu (ceiling)", CEILING),
 }
 if ON_GPU:
-    plot_rates(rows, FUSED, "Matrix product + LeakyReLU in fp16")
+    plot_products(rows, PLAIN, "Matrix product in fp16")
+    plot_products(rows, FUSED, "Matrix product + LeakyReLU in fp16")
 else:
     print("No plot without a GPU.")
 
 # %%
-# What did each idea bring? Here are the plans of this page below each other, at some of the sizes,
-# and under them ``matmul``, which chooses among all plans, and the library. The last column
+# What did each idea bring? Here are the steps of this page below each other, at some of the sizes,
+# and under them ``matmul``, which has a plan for each size, and the library. The last column
 # compares each with the first line, at the largest size.
 
-
-def step_names(rate):
-    """Return the names of this page's plans, in the order in which the page came to them."""
-    return list(dict.fromkeys(name for _, name in rate if name not in PROVIDERS))
+# sphinx_gallery_fold = "prints the steps at some sizes, and at one that no cache holds"
 
 
 def print_steps(rate, names, sizes):
@@ -1102,43 +825,52 @@ def print_steps(rate, names, sizes):
 
 if ON_GPU:
     rate = medians(rows)
-    some = [n for n in STEP_SIZES if n != 1024]
-    print_steps(rate, [*step_names(rate), *PROVIDERS[:2]], some)
+    print_steps(rate, [*STEPS, *PROVIDERS[:2]], [n for n in STEP_SIZES if n != 1024])
+    # As long as the L2 cache holds both matrices, the order of the tiles can hardly matter.
+    n = 8192
+    a = torch.randn(n, n, device=DEVICE, dtype=torch.float16)
+    b = torch.randn(n, n, device=DEVICE, dtype=torch.float16)
+    times = measure(steps_of_this_page(a, b), rounds=10)
+    large = {(n, name): rates(ms, operations(n, n, n) / 1e3) for name, ms in times.items()}
+    large_rate = {key: median for key, (median, _, _) in large.items()}
+    print()
+    print_steps(large_rate, STEPS, [n])
 else:
     print("No table without a GPU.")
 
 # %%
-# As long as the L2 cache has room for both matrices, the first two lines can hardly differ: in
-# whatever order the tiles are taken, nothing is fetched from memory twice. Here is a product of
-# matrices that are larger than most caches:
+# The ladder of this page, from the first step to the plans of the second part:
+
+# sphinx_gallery_fold = "prints the ladder"
 
 if ON_GPU:
-    n = 8192
-    a = torch.randn(n, n, device=DEVICE, dtype=torch.float16)
-    b = torch.randn(n, n, device=DEVICE, dtype=torch.float16)
-    ordered = {
-        name: functools.partial(run_plan, plan, a, b)
-        for name, plan in steps_of_this_page(n).items()
+    n = 4096
+    changes = {
+        "Step 1: one tile a program": ("128 × 128 elements of C a program", "1 tiles"),
+        "Step 2: tiles in groups": ("neighbours share what they read", "2 groups"),
+        "Step 3: any shape, any strides": ("masks, strides, 64 bits", "3 any shape"),
+        "Step 4: an activation in the same kernel": ("LeakyReLU as well", "4 + leaky_relu"),
+        "Step 5: a tile for each size": ("a plan of the second part", "triton"),
     }
-    times = measure(ordered, rounds=10)
-    rate = {(n, name): rates(ms, operations(n, n, n))[0] for name, ms in times.items()}
-    print_steps(rate, step_names(rate), [n])
+    rungs = [(step, change, rate[n, name]) for step, (change, name) in changes.items()]
+    ladder(rungs, (LIBRARY, rate[n, LIBRARY]), "TFLOPS", f"M = N = K = {n}, fp16")
 else:
-    print("No comparison without a GPU.")
+    print("No ladder without a GPU.")
 
 # %%
 # How to read the curves
 # ----------------------
 #
 # **The left end.** A product of 256 × 256 matrices has too little work for a large GPU. If every
-# SM is to have something to do, the tiles must be so small that loading takes longer than
+# processor is to have something to do, the tiles must be so small that loading takes longer than
 # multiplying, and after a few steps along K it is all over. What you see is mostly what it takes
 # to launch a kernel and to fetch the first tiles from memory. The plan for such sizes is small
 # tiles, and as many bytes under way at once as possible.
 #
-# **The saw-tooth in the middle.** Whenever the tiles need one wave more, the rate drops, and it
-# recovers as that wave fills up. The library has to fill its waves as well, but its tiles are
-# others, so it has its teeth at other sizes. That is why the ratio of the two goes up and down.
+# **The saw-tooth in the middle.** Programs run in waves, as many at a time as there are processors.
+# Whenever the tiles need one wave more, the rate drops, and it recovers as that wave fills up. The
+# library has to fill its waves as well, but its tiles are others, so it has its teeth at other
+# sizes. That is why the ratio of the two goes up and down. :doc:`03b-full-waves` is all about it.
 #
 # **The right end.** With every wave more, the last one counts less, and the teeth get smaller.
 # Where the waves are full, the tensor cores are busy most of the time, and the rate is what the
@@ -1149,38 +881,71 @@ else:
 # from memory and back. The larger K is, the less that weighs beside the product. For small
 # matrices it weighs a lot.
 #
-# The takeaways, computed from the rows above ("triton" is ``matmul``):
+# **The steps.** Masks, strides and 64-bit offsets are paid for where they are needed. Where all
+# sizes are multiples of the tile, the version of the kernel without masks runs. And one tile for
+# all sizes is too large for small products, and for large ones it may be too small.
+#
+# What the run showed
+# -------------------
+#
+# The ratios over all sizes, and what this page has claimed, each beside the limit that it must
+# keep:
 
-
-def print_ratios(rate, pairs):
-    """Print how the ratio of two rates varies with the size.
-
-    Args:
-        rate: {(size, provider): median rate}.
-        pairs: {name of the ratio: (provider, other provider)}.
-    """
-    table = []
-    for name, (ours, other) in pairs.items():
-        ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
-        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
-        mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        least, mean, most = map(significant, (ratio[low], mean, ratio[high]))
-        table.append((name, least, low, mean, most, high))
-    headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
-    align = {"stralign": "right", "colalign": ["left"]}
-    print(tabulate(table, headers, disable_numparse=True, **align))
-
+# sphinx_gallery_fold = "computes the ratios and the claims"
 
 if ON_GPU:
-    name = f"triton / {LIBRARY}"
-    pairs = {name: PROVIDERS[:2], "both + leaky_relu": PROVIDERS[2:]}
-    rate = medians(rows)
-    for before, after in itertools.pairwise(step_names(rate)):
-        pairs[f"step {after[0]} / step {before[0]}"] = after, before
-    pairs[f"triton / step {after[0]}"] = "triton", after
+    pairs = {f"triton / {LIBRARY}": PROVIDERS[:2], "both + leaky_relu": PROVIDERS[2:]}
+    pairs["triton / step 3"] = "triton", STEPS[2]
     print_ratios(rate, pairs)
+    print()
+
+    def mean_ratio(ours, other, sizes):
+        """Return the geometric mean of the ratio of two providers over *sizes*."""
+        return geometric_mean(rate[n, ours] / rate[n, other] for n in sizes)
+
+    scatter = spread(rows[-8:])
+    claim(
+        "a sum of ones in fp16 stops growing at half of 4096",
+        int(total), at_most=2048, section="Step 1: one tile a program",
+    )  # fmt: skip
+    claim(
+        "tiles in groups are no slower than column by column at M = N = K = 8192",
+        large_rate[8192, STEPS[1]] / large_rate[8192, STEPS[0]], at_least=0.98,
+        spread=spread([v for (_, name), v in large.items() if name in STEPS[:2]]),
+        section="Step 2: tiles in groups",
+    )  # fmt: skip
+    claim(
+        "where nothing sticks out, generality costs less than a tenth, on average",
+        mean_ratio(STEPS[2], STEPS[1], STEP_SIZES), at_least=0.9, spread=scatter,
+        section="Step 3: any shape, any strides",
+    )  # fmt: skip
+    claim(
+        "a fused LeakyReLU costs less than a twentieth of the product, on average",
+        mean_ratio(STEPS[3], STEPS[2], STEP_SIZES), at_least=0.95, spread=scatter,
+        section="Step 4: an activation in the same kernel",
+    )  # fmt: skip
+    claim(
+        f"fused beats {LIBRARY} and an activation after it, on average over all sizes",
+        mean_ratio(*PROVIDERS[2:], SIZES), at_least=1.0, spread=scatter,
+        section="Step 4: an activation in the same kernel",
+    )  # fmt: skip
+    claim(
+        "a plan for each size beats one tile for all, on average over the steps' sizes",
+        mean_ratio("triton", STEPS[2], STEP_SIZES), at_least=1.05, spread=scatter,
+        section="Step 5: a tile for each size",
+    )  # fmt: skip
+    claim(
+        "the first call of an autotuned kernel takes over a hundred times as long as the next",
+        tuning[0] / tuning[1], at_least=100, section="Choosing by trying: autotuning",
+    )  # fmt: skip
+    claim(
+        f"matmul reaches nine tenths of {LIBRARY} and more, on average over all sizes",
+        mean_ratio(*PROVIDERS[:2], SIZES), at_least=0.9, spread=scatter,
+        section="How to read the curves",
+    )  # fmt: skip
+    print_claims()
 else:
-    print("No ratios without a GPU.")
+    print("No claims without a GPU.")
 
 # %%
 # What to remember
@@ -1189,11 +954,11 @@ else:
 # * A tile of C stays in registers while tiles of A and B stream past. The larger the tile, the more
 #   often each number is used, and the fewer tiles there are.
 # * Sum in fp32, round once.
-# * Rows and columns that stick out are dropped when C is stored; what sticks out along K must be
-#   zero.
 # * Programs that run together should need the same data: the order of the tiles is free, use it.
-# * Count the waves. Where the last one is nearly empty, choose other tiles, or cut it up.
+# * A load that sticks out needs a mask, since the address is not yours. Only along K does it matter
+#   what a masked element is: it must be zero.
 # * Whatever happens to C next, do it while C is still in registers.
+# * Trying out plans costs a compilation each, and the timing again for every new key.
 #
 # Exercises
 # ---------
@@ -1203,17 +968,11 @@ else:
 #    :doc:`Solution <solutions/03-linear-layer>`.
 # 2. **A batch.** Multiply many pairs of small matrices with one launch. Where does the batch go in
 #    the grid, and what is gained? :doc:`Solution <solutions/03-batched>`.
-# 3. **A long K.** A product of 64 × K by K × 64 matrices is a single tile, and a single SM works
-#    on it, however long K is. Share K between programs, so that the result is still the same
-#    every time. :doc:`Solution <solutions/03-split-k>`.
 #
 # References
 # ----------
 #
 # * Kazushige Goto and Robert A. van de Geijn: *Anatomy of high-performance matrix multiplication*,
 #   ACM TOMS 34(3), 2008, https://doi.org/10.1145/1356052.1356053
-# * Muhammad Osama, Duane Merrill, Cris Cecka, Michael Garland and John D. Owens: *Stream-K:
-#   work-centric parallel decomposition for dense matrix-matrix multiplication on the GPU*,
-#   PPoPP 2023, https://doi.org/10.1145/3572848.3577479
 # * Philippe Tillet, H. T. Kung and David Cox: *Triton: an intermediate language and compiler for
 #   tiled neural network computations*, MAPL 2019, https://doi.org/10.1145/3315508.3329973

@@ -16,39 +16,40 @@ You will build ``seeded_dropout(x, p, seed)``, with its derivative, and learn
 * how to test something random exactly.
 
 You should know programs, blocks, offsets and masks from :doc:`01-vector-add`.
+
+.. ladder::
 """
 
-# sphinx_gallery_thumbnail_number = 3
-
 # %%
+# Without a GPU the first cell chooses the interpreter.
 
-import csv
+# sphinx_gallery_fold = "chooses the device, brings the timing loop, the rounding and the plots"
+# sphinx_gallery_thumbnail_number = 3
 import math
-import os
-import random
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
 import matplotlib.pyplot as plt
 import torch
 from tabulate import tabulate
 from torch.nn import functional
 
-if not torch.accelerator.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.claims import claim, print_claims, spread
+from shared.ladder import ladder
+from shared.measuring import measure, print_ratios, rates, significant, write_rows
+from shared.plotting import CEILING, COMPILE, OTHER, OURS, TORCH, plot_rates
+from shared.setup import DEVICE, ON_GPU
 
+print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
 import triton
 import triton.language as tl
 
-ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.device("cpu")
-if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
-    accelerator = torch.accelerator.current_accelerator()
-    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
-# Large enough to be read on a phone:
-plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
-print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
-
 # %%
+# What dropout computes# %%
 # What dropout computes
 # ---------------------
 #
@@ -98,6 +99,8 @@ def dropout_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
 #
 # The checks of ``x`` and ``p`` are functions of their own. The next launcher needs them too.
 
+# sphinx_gallery_fold = "checks x, the mask and p, and names the one that is wrong"
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -122,6 +125,21 @@ def check_probability(p):
         raise TypeError(f"p must be a number, but is a {type(p).__name__}")
     if not 0 <= p <= 1:  # this refuses NaN as well
         raise ValueError(f"p must be from 0 to 1, but is {p}")
+
+
+def check_mask(x, x_keep):
+    """Raise TypeError or ValueError where *x_keep* is no mask for *x*."""
+    if not isinstance(x_keep, torch.Tensor) or x_keep.dtype != torch.bool:
+        kind = getattr(x_keep, "dtype", type(x_keep).__name__)
+        raise TypeError(f"x_keep must be a tensor of torch.bool, but is {kind}")
+    if x_keep.shape != x.shape or x_keep.device != x.device or not x_keep.is_contiguous():
+        raise ValueError(
+            f"x_keep must be contiguous, of shape {tuple(x.shape)} and on {x.device} as x is, but "
+            f"has shape {tuple(x_keep.shape)}, strides {x_keep.stride()} and is on {x_keep.device}"
+        )
+
+
+# %%
 
 
 def launch_dropout(x, x_keep, p):
@@ -172,14 +190,7 @@ def dropout(x, x_keep, p):
     """
     check_input(x)
     check_probability(p)
-    if not isinstance(x_keep, torch.Tensor) or x_keep.dtype != torch.bool:
-        kind = getattr(x_keep, "dtype", type(x_keep).__name__)
-        raise TypeError(f"x_keep must be a tensor of torch.bool, but is {kind}")
-    if x_keep.shape != x.shape or x_keep.device != x.device or not x_keep.is_contiguous():
-        raise ValueError(
-            f"x_keep must be contiguous, of shape {tuple(x.shape)} and on {x.device} as x is, but "
-            f"has shape {tuple(x_keep.shape)}, strides {x_keep.stride()} and is on {x_keep.device}"
-        )
+    check_mask(x, x_keep)
     return MaskDropout.apply(x, x_keep, p)
 
 
@@ -190,6 +201,8 @@ def draw_mask(x, p):
 
 # %%
 # A small example. With ``p = 0.5``, what is kept is doubled.
+
+# sphinx_gallery_fold = "prints an input, its mask and the output"
 
 
 def print_rows(*rows):
@@ -220,6 +233,8 @@ print_rows(("input", x), ("mask", x_keep), ("output", dropout(x, x_keep, 0.5)))
 # Worse than moving the mask is *keeping* it: it has to stay in memory from the forward pass until
 # the backward pass returns to this layer, and a network has many layers. PyTorch tells us what a
 # function keeps: it calls a hook for every tensor that is saved for the backward pass.
+
+# sphinx_gallery_fold = "counts the bytes that are kept"
 
 
 def bytes_kept(fn, n=1000):
@@ -357,6 +372,8 @@ print_rows(("output, seed 1", one_sample_dropout(ones, 0.5, seed=1)),
 # This picture is computed from the two rules, for sixteen elements and two sizes of blocks. Each
 # cell says *counter.word*, and the cells of one counter have one colour.
 
+# sphinx_gallery_fold = "draws who gets which word, by two rules"
+
 
 def quarters(i, block):
     """Return counter and word of element *i*, if every block is cut into quarters."""
@@ -406,10 +423,10 @@ draw_rules([quarters, neighbours], blocks=[8, 16])
 # ``w3``, then interleave the results: ``w0[0], w1[0], w2[0], w3[0], w0[1], …``.
 #
 # That sounds like a lot of moving around. In fact nothing moves, as long as each thread has four
-# elements or more. Triton decides which thread holds which elements, and to read fp32 in pieces of
-# 16 bytes, a thread holds four neighbours. The same thread then calls Philox for their counter, and
-# has the four words in registers of its own, where they are needed. Interleaving is only a matter
-# of what these registers are called.
+# elements or more; below the kernel you will see how one can tell. Triton decides which thread
+# holds which elements, and to read fp32 in pieces of 16 bytes, a thread holds four neighbours. The
+# same thread then calls Philox for their counter, and has the four words in registers of its own,
+# where they are needed. Interleaving is only a matter of what these registers are called.
 #
 # .. note::
 #    The rule has to be fixed, not this very rule. Sharing a counter among four elements at a fixed
@@ -423,6 +440,21 @@ draw_rules([quarters, neighbours], blocks=[8, 16])
 # round: turn :math:`p` into an integer, once, in the launcher. A word takes each value from 0 to
 # 2³² − 1 with the same probability, so it is less than :math:`t = p \cdot 2^{32}` with probability
 # :math:`p`. Making :math:`t` an integer of 32 bits changes :math:`p` by 2⁻³² at most.
+#
+# One thing has to be looked after: which integers? Triton's words have the type ``int32``, whose
+# highest bit is a sign. Read like that, every second word is negative, and smaller than any
+# threshold. Here are the same 32 bits, read in both ways:
+
+word = torch.tensor([0xE169C58D - 2**32], dtype=torch.int32)
+print("with a sign:", word.item(), "  without:", word.view(torch.uint32).item())
+
+# %%
+# ``words.to(tl.uint32, bitcast=True)`` does to a block what ``view`` does here: the bits stay, and
+# only the way to read them is another one. (Without ``bitcast`` it would *convert* the numbers.
+# Between these two types that happens to keep the bits as well; from ``int32`` to ``float32``, say,
+# it does not. ``bitcast`` says what is meant.)
+
+# sphinx_gallery_difference = "one_sample_kernel"
 
 
 def drop_threshold(p):
@@ -456,6 +488,24 @@ def launch_seeded_dropout(x, p, seed, block=1024):
     )  # fmt: skip
     return out
 
+
+# %%
+# Does nothing move, as promised? Data that changes from one thread to another goes through shared
+# memory. The compiled kernel, which a launch returns, says how much of it was asked for. With
+# blocks of 1024 on 4 warps of 32 threads, each thread has eight elements; with 256, it has only
+# two, and a counter's four words belong to two threads:
+
+# sphinx_gallery_fold = "prints the shared memory of the kernel, for two sizes of a block"
+
+if ON_GPU:
+    x = torch.ones(4096, device=DEVICE)
+    for block in (1024, 256):
+        compiled = seeded_dropout_kernel[(4096 // block,)](
+            x, torch.empty_like(x), 4096, 0, drop_threshold(0.5), 2.0, BLOCK=block, num_warps=4
+        )  # fmt: skip
+        print(f"blocks of {block:4d}: {compiled.metadata.shared} bytes of shared memory")
+else:
+    print("The interpreter compiles nothing, so there is no shared memory to ask for.")
 
 # %%
 # The bounds of ``p`` deserve a thought. With ``p = 0`` the threshold is 0, no word is below it, and
@@ -530,6 +580,8 @@ print_rows(
 # Here is how the first of these masks came about, drawn with our own ``philox`` in PyTorch. The
 # words are written as fractions of 2³².
 
+# sphinx_gallery_fold = "draws the way from counters to elements that are kept"
+
 
 def draw_philox(seed, p, counters=2):
     """Draw the way from counters to words to elements that are kept (or dropped: hatched)."""
@@ -574,10 +626,21 @@ def draw_philox(seed, p, counters=2):
 draw_philox(seed=123, p=0.5)
 
 # %%
-# A practical word on seeds. Two layers with the same seed would drop the same positions, and so
-# would two training steps. Give every call a new one, for instance
-# ``torch.randint(2**63 - 1, ()).item()``: this asks the generator on the CPU, does not wait for the
-# GPU, and obeys ``torch.manual_seed``.
+# A practical word on seeds. If every training step had the *same* seed, the same elements would be
+# missing in every step. The network would simply be a smaller one: nothing random would be left in
+# its training, no part of it would have to do without another one now and then, and that was the
+# point of dropout. Count the elements that are never kept, in the first steps of a training:
+
+for name, seed_of in (("one seed for all steps", lambda step: 7), ("a new one each", hash)):
+    kept = torch.zeros(4096, dtype=torch.bool, device=DEVICE)
+    for step in range(16):
+        kept |= seeded_dropout(torch.ones(4096, device=DEVICE), 0.5, seed_of(step)) > 0
+    print(f"{name}: {(~kept).sum().item()} of 4096 elements are never kept")
+
+# %%
+# So give every call a new seed (also each layer, or all of them drop the same positions), for
+# instance ``torch.randint(2**63 - 1, ()).item()``: this asks the generator on the CPU, does not
+# wait for the GPU, and obeys ``torch.manual_seed``.
 #
 # Is it right?
 # ------------
@@ -585,6 +648,8 @@ draw_philox(seed=123, p=0.5)
 # Random does not mean untestable. ``philox`` and the rule tell for each element whether it is kept,
 # without any kernel or block. The kernel has to agree on **every element**: for sizes that fill no
 # block, for seeds of more than 32 bits, and for several block sizes.
+
+# sphinx_gallery_fold = "checks every element against the rule"
 
 
 def expected_mask(n, p, seed):
@@ -610,6 +675,8 @@ print(f"The mask is that of the rule, for {len(sizes)} sizes, {1 + len(seeds)} s
 # input; where they are dropped, they must become zeros. (The interpreter gets bf16 wrong, so bf16
 # is left to GPUs.)
 
+# sphinx_gallery_fold = "checks both kernels in all dtypes"
+
 for dtype in DTYPES if ON_GPU else (torch.float16, torch.float32):
     x = torch.randn(1823, device=DEVICE).to(dtype)
     x[::10], x[1::10] = math.inf, math.nan
@@ -634,6 +701,8 @@ print("Both kernels agree with PyTorch; p = 0 changes nothing, p = 1 leaves noth
 # is linear, so a step along any direction, however long, has to change the output by what the
 # derivative says.
 
+# sphinx_gallery_fold = "checks the gradients"
+
 x = torch.randn(1823, device=DEVICE, requires_grad=True)
 grad, step = torch.randn_like(x), torch.randn_like(x)
 keep = expected_mask(x.numel(), 0.3, seed=11)
@@ -655,12 +724,7 @@ print("Both gradients are right")
 # of each of the four words, pairs of neighbours that are both kept, and positions at which two
 # seeds agree. One of the tables is printed; all of them are checked.
 
-
-def significant(value):
-    """Return *value* as text with three significant figures, such as 4310, 52.1 or 0.980."""
-    rounded = f"{value:.2e}"  # first, since 9.996 has the exponent of 10.0
-    decimals = max(0, 2 - int(rounded.partition("e")[2]))
-    return f"{float(rounded):.{decimals}f}"
+# sphinx_gallery_fold = "counts what is kept, and checks the counts"
 
 
 def count_kept(n, p):
@@ -724,6 +788,8 @@ print(f"Bytes kept for the backward pass, for each element: {seeded_bytes:g}")
 # output that is not needed any more makes room for the next one, and a mask does not. The last
 # column compares each peak with that of ``seeded_dropout``.
 
+# sphinx_gallery_fold = "measures the memory"
+
 
 def measure_memory(layer_fn, layers, n=2**24):
     """Return the bytes an element kept after the forward pass, and at the peak of both passes."""
@@ -761,9 +827,8 @@ def print_memory(rows):
 
 
 if ON_GPU:
-    print_memory(
-        [(n, name, *measure_memory(fn, n)) for n in (1, 8) for name, fn in layer_fns.items()]
-    )
+    memory = [(n, name, *measure_memory(fn, n)) for n in (1, 8) for name, fn in layer_fns.items()]
+    print_memory(memory)
 else:
     print("Without a GPU there is no GPU memory to measure.")
 
@@ -789,33 +854,7 @@ else:
 # :doc:`/programming-guide/chapter-4/measuring` takes it apart. (The largest tensors need several
 # gigabytes. On a GPU with less memory, shorten the list of sizes.)
 
-
-def measure(calls, rounds=100):
-    """Return {name: the milliseconds of each of *rounds* calls}; the *calls* take turns."""
-    gpu = torch.get_device_module(DEVICE)
-    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
-    events = {name: [] for name in calls}
-    for call in calls.values():
-        call()  # compiles the kernel
-    for _ in range(rounds):
-        for name in random.sample(list(calls), len(calls)):
-            start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-            for _ in range(2):
-                other.amax()  # reads 512 MiB, so that the cache holds nothing of ours
-            start.record()
-            calls[name]()
-            end.record()
-            events[name].append((start, end))
-    gpu.synchronize()
-    return {
-        name: torch.tensor([start.elapsed_time(end) for start, end in pairs])
-        for name, pairs in events.items()
-    }
-
-
-def rates(ms, n_bytes):
-    """Return the median, 20th and 80th percentile of the rate in GB/s."""
-    return (n_bytes / ms / 1e6).quantile(torch.tensor([0.5, 0.2, 0.8])).tolist()
+# sphinx_gallery_fold = "times the dropouts, and keeps the rows"
 
 
 def benchmark(sizes, p=0.5, seed=123):
@@ -830,22 +869,21 @@ def benchmark(sizes, p=0.5, seed=123):
             "mask": partial(dropout, x, draw_mask(x, p), p),
             "copy": partial(torch.empty_like(x).copy_, x),
         }
-        for provider, ms in measure(calls).items():
+        for provider, ms in measure(calls, 100).items():
             rows.append((n, provider, "GB/s", *rates(ms, 8 * n)))
     return rows
 
 
 if ON_GPU:
     rows = benchmark([2**i for i in range(20, 29)])
-    with open("dropout-performance.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["size", "provider", "unit", "median", "p20", "p80"])
-        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    write_rows("dropout-performance.csv", ["size"], rows)
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
 # All rows are in the CSV file; here is every second size:
+
+# sphinx_gallery_fold = "prints the rates at every second size"
 
 
 def print_table(rows, every=2):
@@ -862,11 +900,11 @@ def print_table(rows, every=2):
 
 
 STYLES = {
-    "triton": {"color": "#1b6ca8", "marker": "o", "linestyle": "-"},
-    "triton, one sample a call": {"color": "#8d6a9f", "marker": "D", "linestyle": ":"},
-    "torch": {"color": "#d1495b", "marker": "s", "linestyle": "-."},
-    "mask": {"color": "#2f8f6b", "marker": "^", "linestyle": (0, (5, 1))},
-    "copy": {"color": "#444444", "marker": "", "linestyle": "--"},
+    "triton": ("triton", OURS),
+    "triton, one sample a call": ("triton, one sample a call", COMPILE | {"linestyle": ":"}),
+    "torch": ("torch (best alternative)", TORCH),
+    "mask": ("mask (already drawn)", OTHER),
+    "copy": ("copy (ceiling)", CEILING),
 }
 if ON_GPU:
     print_table(rows)
@@ -876,33 +914,24 @@ else:
 # %%
 # And all of them as a picture; the bands reach from the 20th to the 80th percentile.
 
+# sphinx_gallery_fold = "plots the rates"
 
-def plot_rates(rows):
-    """Draw rate over size: medians as lines, the spread from p20 to p80 as bands."""
-    labels = {
-        "torch": "torch (best alternative)",
-        "mask": "mask (already drawn)",
-        "copy": "copy (ceiling)",
-    }
+
+def plot_dropouts(rows):
+    """Draw rate over size."""
     fig, ax = plt.subplots(figsize=(7, 5.4), layout="constrained")
-    for provider, style in STYLES.items():
-        mine = [row for row in rows if row[1] == provider]
-        sizes = [row[0] for row in mine]
-        label = labels.get(provider, provider)
-        ax.plot(sizes, [row[3] for row in mine], label=label, markersize=5, **style)
-        low, high = [row[4] for row in mine], [row[5] for row in mine]
-        ax.fill_between(sizes, low, high, color=style["color"], alpha=0.2, linewidth=0)
+    lines = {
+        label: (style, [(row[0], *row[3:]) for row in rows if row[1] == provider])
+        for provider, (label, style) in STYLES.items()
+    }
+    plot_rates(ax, lines, "Dropout in fp32, p = 0.5", "elements", "GB/s")
     ax.set_xscale("log", base=2)
-    gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(title=f"Dropout in fp32, p = 0.5, GB/s\non {gpu}", xlabel="elements")
-    ax.set(ylabel="GB/s, higher is better", ylim=(0, None))
-    ax.grid(alpha=0.3)
     fig.legend(loc="outside lower center", ncols=2)
     plt.show()
 
 
 if ON_GPU:
-    plot_rates(rows)
+    plot_dropouts(rows)
 else:
     print("No plot without a GPU.")
 
@@ -927,27 +956,9 @@ else:
 # **A seeded kernel close to the copy** has its random numbers for free: they are computed while
 # the memory is busy. To make a number again can be cheaper than to remember it.
 #
-# The takeaways, computed from the rows above, for all sizes and then for the large ones:
+# The ratios, computed from the rows above, for all sizes and then for the large ones:
 
-
-def print_ratios(rate, pairs):
-    """Print how the ratio of two rates varies with the size.
-
-    Args:
-        rate: {(size, provider): median rate}.
-        pairs: {name of the ratio: (provider, other provider)}.
-    """
-    table = []
-    for name, (ours, other) in pairs.items():
-        ratio = {n: rate[n, ours] / rate[n, other] for n, provider in rate if provider == other}
-        low, high = min(ratio, key=ratio.get), max(ratio, key=ratio.get)
-        mean = math.prod(ratio.values()) ** (1 / len(ratio))
-        least, mean, most = map(significant, (ratio[low], mean, ratio[high]))
-        table.append((name, least, low, mean, most, high))
-    headers = ["ratio", "min", "at size", "geometric\nmean", "max", "at size"]
-    align = {"stralign": "right", "colalign": ["left"]}
-    print(tabulate(table, headers, disable_numparse=True, **align))
-
+# sphinx_gallery_fold = "prints the ratios"
 
 if ON_GPU:
     rate = {(n, provider): median for n, provider, _, median, _, _ in rows}
@@ -958,6 +969,63 @@ if ON_GPU:
     print_ratios({(n, who): r for (n, who), r in rate.items() if n >= 2**24}, pairs)
 else:
     print("No ratios without a GPU.")
+
+# %%
+# What the run showed
+# -------------------
+#
+# The ladder at the top of this page, and what the page has claimed, each beside the limit that it
+# must keep:
+
+# sphinx_gallery_fold = "prints the ladder, and computes the claims"
+
+if ON_GPU:
+    at = 2**28
+    changes = {
+        "What dropout computes": ("PyTorch's, which draws and keeps a mask", "torch"),
+        "Dropout with a mask": ("a mask that is there already", "mask"),
+        "One number an element": ("no mask; one word in four used", "triton, one sample a call"),
+        "Four numbers a call, and who gets them": ("all four words in use", "triton"),
+    }
+    rungs = [(step, change, rate[at, name]) for step, (change, name) in changes.items()]
+    ladder(rungs, ("a copy", rate[at, "copy"]), "GB/s", "2^28 elements, fp32")
+    print()
+
+    def least(other):
+        """Return the least ratio of our rate to that of *other*, from 2²⁴ elements on."""
+        sizes = sorted({n for n, _ in rate if n >= 2**24})
+        return min(rate[n, "triton"] / rate[n, other] for n in sizes)
+
+    scatter = spread(rows[-5:])
+    peak = {(layers, name): value for layers, name, _, value in memory}
+    claim(
+        "a seed keeps a byte less for each element than PyTorch's dropout",
+        torch_bytes - seeded_bytes, at_least=1, section="What is kept now",
+    )  # fmt: skip
+    claim(
+        "with eight layers, PyTorch's dropout needs a fifth more memory at its peak, or more",
+        peak[8, "torch"] / peak[8, "seeded"], at_least=1.2, section="What is kept now",
+    )  # fmt: skip
+    claim(
+        "from 2^24 elements on, it is a fifth faster than PyTorch's, or more",
+        least("torch"), at_least=1.2, spread=scatter, section="How to read the curves",
+    )  # fmt: skip
+    claim(
+        "and faster than the kernel that reads a mask",
+        least("mask"), at_least=1.0, spread=scatter, section="How to read the curves",
+    )  # fmt: skip
+    claim(
+        "four samples a call are a fifth faster than one, or more",
+        least("triton, one sample a call"), at_least=1.2, spread=scatter,
+        section="Four numbers a call, and who gets them",
+    )  # fmt: skip
+    claim(
+        "the random numbers are nearly free: nine tenths of a copy, or more",
+        least("copy"), at_least=0.9, spread=scatter, section="How to read the curves",
+    )  # fmt: skip
+    print_claims()
+else:
+    print("No claims without a GPU.")
 
 # %%
 # What to remember
