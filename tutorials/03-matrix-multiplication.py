@@ -379,8 +379,8 @@ def any_shape_kernel(
 # which multiplies negative numbers by 0.01 and leaves the others as they are. As an operation of
 # its own, the activation reads C from memory and writes it back, for one comparison and one
 # multiplication an element. In the kernel it can work on the accumulator, which is in registers
-# anyway, *before* the sum is rounded to fp16. That is as good as free, and a little more precise
-# than rounding twice.
+# anyway, *before* the sum is rounded to fp16. That costs a few instructions and no byte, and it is
+# a little more precise than rounding twice.
 
 from shared.matmul import apply_activation
 
@@ -905,8 +905,8 @@ if ON_GPU:
 
     scatter = spread(rows[-8:])
     claim(
-        "a sum of ones in fp16 stops growing at half of 4096",
-        int(total), at_most=2048, section="Step 1: one tile a program",
+        "of a sum of 4096 ones, fp16 keeps a half",
+        total.item() / 4096, at_most=0.5, section="Step 1: one tile a program",
     )  # fmt: skip
     claim(
         "tiles in groups are no slower than column by column at M = N = K = 8192",
@@ -920,8 +920,8 @@ if ON_GPU:
         section="Step 3: any shape, any strides",
     )  # fmt: skip
     claim(
-        "a fused LeakyReLU costs less than a twentieth of the product, on average",
-        mean_ratio(STEPS[3], STEPS[2], STEP_SIZES), at_least=0.95, spread=scatter,
+        "a fused LeakyReLU costs less than a tenth of the product, on average",
+        mean_ratio(STEPS[3], STEPS[2], STEP_SIZES), at_least=0.9, spread=scatter,
         section="Step 4: an activation in the same kernel",
     )  # fmt: skip
     claim(

@@ -1,4 +1,4 @@
-"""The matrix product of tutorial 03 against float64, on shapes that nothing divides."""
+"""The matrix product of tutorials 03 and 03b against float64, on shapes that nothing divides."""
 
 import pytest
 import torch
@@ -14,6 +14,12 @@ SHAPES = [(1, 1, 1), (5, 7, 3), (123, 77, 45), (64, 64, 64), (65, 63, 129), (1, 
 @pytest.fixture(scope="session")
 def page(tutorial):
     return tutorial(NAME)
+
+
+@pytest.fixture(scope="session")
+def plans(page):
+    """The module with the plans and their kernel, which both pages share."""
+    return page["launch_descriptors"].__globals__
 
 
 def matrices(m, n, k, dtype=torch.float16, seed=0):
@@ -93,34 +99,68 @@ def test_every_tile_has_exactly_one_number(page, tiles_m, tiles_n, group):
     assert sorted(seen) == [(row, column) for row in range(tiles_m) for column in range(tiles_n)]
 
 
+@pytest.mark.parametrize("step", ["matmul_by_tiles", "matmul_by_groups"])
+def test_the_steps_are_right_where_tiles_fit(page, step):
+    a, b = matrices(128, 192, 96)
+    assert_right(page[step](a, b), a, b)
+    a, b = matrices(64, 32, 48)
+    assert_right(page[step](a, b, BLOCK_M=16, BLOCK_N=32, BLOCK_K=16), a, b)
+
+
+@pytest.mark.parametrize("launch", ["launch_tiles", "launch_persistent"])
+@pytest.mark.parametrize("shape", [(400, 304, 128), (130, 264, 72), (16, 16, 16)])
 @pytest.mark.parametrize("sms", [1, 5, 132])
-def test_every_plan_computes_every_tile_once(page, sms, monkeypatch):
+def test_the_steps_with_descriptors_need_no_masks(tutorial, launch, shape, sms, monkeypatch):
+    waves = tutorial("03b-full-waves")
+    monkeypatch.setitem(waves["launch_persistent"].__globals__, "SMS", sms)
+    a, b = matrices(*shape)
+    for plan in (waves["LARGE"], waves["MEDIUM"]):
+        assert_right(waves["run"](waves[launch], plan, a, b), a, b)
+
+
+@pytest.mark.parametrize("sms", [1, 5, 132])
+def test_every_plan_computes_every_tile_once(page, plans, sms, monkeypatch):
     """With 5 SMs there are whole tiles and pieces, with 1 only the former, with 132 the latter."""
     a, b = matrices(400, 304, 128)
-    monkeypatch.setitem(page["launch_descriptors"].__globals__, "SMS", sms)
+    monkeypatch.setitem(plans, "SMS", sms)
     expected = a.double() @ b.double()
-    for plan in page["POINTER_PLANS"] + page["DESCRIPTOR_PLANS"]:
+    for plan in plans["POINTER_PLANS"] + plans["DESCRIPTOR_PLANS"]:
         got = page["run_plan"](plan, a, b)
         torch.testing.assert_close(got.double(), expected, rtol=2**-10, atol=2**-13, msg=str(plan))
 
 
-def test_plans_fit_into_the_shared_memory(page, monkeypatch):
-    plans = page["DESCRIPTOR_PLANS"]
-    monkeypatch.setitem(page["fit"].__globals__, "SHARED_BYTES", 65536)
-    assert 0 < len(page["usable"](plans)) < len(plans)
-    for plan in page["usable"](plans):
+def test_plans_fit_into_the_shared_memory(plans, monkeypatch):
+    monkeypatch.setitem(plans, "SHARED_BYTES", 65536)
+    all_plans = plans["DESCRIPTOR_PLANS"]
+    assert 0 < len(plans["usable"](all_plans)) < len(all_plans)
+    for plan in plans["usable"](all_plans):
         step = 2 * plan.block_k * (plan.block_m + plan.block_n)
-        assert 2 <= plan.stages <= 65536 // step // (plan.share or 1)
+        assert 2 <= plan.stages <= 65536 // step // (plan.at_once or 1)
 
 
 @given(
     shape=st.tuples(*[st.integers(1, 9000)] * 3), described=st.booleans(), sms=st.integers(1, 300)
 )
-def test_every_shape_has_a_plan(page, shape, described, sms):
+def test_every_shape_has_a_plan(plans, shape, described, sms):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(page["plan_cost"].__globals__, "SMS", sms)
-        plan = page["cheapest_plan"].__wrapped__(*shape, described)
-        assert 0 < page["plan_cost"](plan, *shape) < float("inf")
+        patch.setitem(plans, "SMS", sms)
+        plan = plans["cheapest_plan"].__wrapped__(*shape, described)
+        assert 0 < plans["plan_cost"](plan, *shape) < float("inf")
+
+
+@pytest.mark.parametrize(
+    ("layout", "described"),
+    [("rows", True), ("columns", False), ("odd stride", False), ("not aligned", False)],
+)
+def test_a_descriptor_takes_aligned_rows_only(plans, layout, described):
+    wide = torch.zeros(64, 129, dtype=torch.float16)
+    matrix = {
+        "rows": torch.zeros(64, 128, dtype=torch.float16),
+        "columns": torch.zeros(64, 128, dtype=torch.float16).T,
+        "odd stride": wide[:, :128],
+        "not aligned": torch.zeros(64 * 128 + 1, dtype=torch.float16)[1:].view(64, 128),
+    }[layout]
+    assert plans["can_describe"](matrix) is described
 
 
 def test_the_counts_of_tiles_read(page):

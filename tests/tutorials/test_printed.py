@@ -24,7 +24,8 @@ VECTOR, SOFTMAX, MATMUL, DROPOUT = NAMES = (
     "03-matrix-multiplication",
     "04-low-memory-dropout",
 )
-every_tutorial = pytest.mark.parametrize("name", NAMES)
+WAVES = "03b-full-waves"
+every_tutorial = pytest.mark.parametrize("name", [*NAMES, WAVES])
 
 #: A name as long as names of GPUs get.
 GPU = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
@@ -67,19 +68,6 @@ def test_three_significant_figures_of_any_number(tutorial, value):
     text = tutorial(VECTOR)["significant"](value)
     assert has_three_figures(text)
     assert float(text) == pytest.approx(value, rel=0.00501)
-
-
-@pytest.mark.parametrize("function", ["significant", "print_ratios"])
-def test_what_the_tutorials_share_is_the_same_in_each(function):
-    texts = set()
-    for name in NAMES:
-        source = (TUTORIALS / f"{name}.py").read_text()
-        texts |= {
-            ast.get_source_segment(source, node)
-            for node in ast.parse(source).body
-            if isinstance(node, ast.FunctionDef) and node.name == function
-        }
-    assert len(texts) == 1
 
 
 @every_tutorial
@@ -186,10 +174,9 @@ def test_tables_of_the_matrix_product(tutorial, capsys, monkeypatch, largest, li
     providers = ("triton", library, "triton + leaky_relu", f"{library} + leaky_relu")
     monkeypatch.setitem(page["print_table"].__globals__, "LIBRARY", library)
     monkeypatch.setitem(page["print_table"].__globals__, "PROVIDERS", providers)
-    steps = ("1 row by row", "2 in groups of rows", "3 tile by waves", "4 descriptors")
+    steps = page["STEPS"]
     rows = rows_of([(n, n, n) for n in page["SIZES"]], (*providers, *steps), "TFLOPS", largest)
     rate = page["medians"](rows)
-    assert page["step_names"](rate) == list(steps)
     capsys.readouterr()
     page["print_table"](rows, page["SIZES"][::3])
     assert_table(capsys.readouterr().out)
@@ -199,6 +186,17 @@ def test_tables_of_the_matrix_product(tutorial, capsys, monkeypatch, largest, li
         assert_table(capsys.readouterr().out)
     pairs = {f"triton / {library}": providers[:2], "both + leaky_relu": providers[2:]}
     page["print_ratios"](rate, pairs)
+    assert_table(capsys.readouterr().out)
+
+
+@every_scale
+def test_tables_of_the_steps_with_descriptors(tutorial, capsys, largest):
+    page = tutorial(WAVES)
+    sizes = [(n, n, n) for n in page["SIZES"]]
+    rows = rows_of(sizes, (*page["STEPS"], page["LIBRARY"]), "TFLOPS", largest)
+    rate = {(n, provider): median for n, _, _, provider, _, median, *_ in rows}
+    capsys.readouterr()
+    page["print_steps"](rate, page["SIZES"][::3])
     assert_table(capsys.readouterr().out)
 
 
@@ -300,14 +298,21 @@ def test_plots(tutorial, draw):
     assert figure.axes[0].get_xscale() == "log"
 
     rows = rows_of(*SOFTMAX_ROWS, 4000)
-    assert_says_what_it_shows(draw(tutorial(SOFTMAX)["plot_rates"], rows), "GB/s")
+    assert_says_what_it_shows(draw(tutorial(SOFTMAX)["plot_softmaxes"], rows), "GB/s")
 
-    figure = draw(tutorial(DROPOUT)["plot_rates"], rows_of(*DROPOUT_ROWS, 4000))
+    figure = draw(tutorial(DROPOUT)["plot_dropouts"], rows_of(*DROPOUT_ROWS, 4000))
     assert_says_what_it_shows(figure, "GB/s")
     assert figure.axes[0].get_xscale() == "log"
 
     page = tutorial(MATMUL)
     rows = rows_of([(n, n, n) for n in page["SIZES"]], page["PROVIDERS"], "TFLOPS", 700)
     for labels in ("PLAIN", "FUSED"):
-        figure = draw(page["plot_rates"], rows, page[labels], "Matrix product + LeakyReLU in fp16")
+        figure = draw(
+            page["plot_products"], rows, page[labels], "Matrix product + LeakyReLU in fp16"
+        )
         assert_says_what_it_shows(figure, "TFLOPS")
+
+    page = tutorial(WAVES)
+    providers = (*page["STEPS"], page["LIBRARY"])
+    rows = rows_of([(n, n, n) for n in page["SIZES"]], providers, "TFLOPS", 700)
+    assert_says_what_it_shows(draw(page["plot_steps"], rows), "TFLOPS")

@@ -2,7 +2,7 @@
 Sharing a long K
 ================
 
-*Solution to the third exercise of* :doc:`../03-matrix-multiplication`.
+*Solution to the first exercise of* :doc:`../03b-full-waves`.
 
 A 64 × K by K × 64 product has one tile of 64 × 64, and one SM has to go all the way along K
 alone. So cut K in S parts, give each part to a program of its own, and add up the S partial sums.
