@@ -134,8 +134,6 @@ check(run(launch_tiles, LARGE, a, b), a, b)
 print("144 × 96 by 96 × 272: right, and no mask anywhere")
 
 # %%
-# .. _persistent-programs:
-#
 # Step 2: persistent programs
 # ---------------------------
 #
@@ -268,8 +266,6 @@ draw_estimate(estimates, range(1024, 4097, 64))
 # Each tooth is one wave more. The larger tile is the better one where its waves are full, and the
 # worse one where they are not, so neither is right for all sizes: the rule takes the tile with the
 # lower estimate. (The fewer SMs a GPU has, the more waves there are, and the smaller the teeth.)
-#
-# .. _tensor-descriptors:
 #
 # Step 4: the last wave, cut
 # --------------------------
