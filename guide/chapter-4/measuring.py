@@ -22,36 +22,34 @@ runs too and checks its kernels, but there is nothing to time.
 """
 
 # %%
+# Without a GPU the first cell chooses the interpreter.
 
+# sphinx_gallery_fold = "chooses the device, and says what it is"
 # sphinx_gallery_thumbnail_number = 4
-import csv
 import math
 import os
 import random
 import statistics
+import sys  # for shared/
 import tempfile
 import time
 from functools import partial
 from itertools import pairwise
+from pathlib import Path  # for shared/
 
 import matplotlib.pyplot as plt
 import torch
 from tabulate import tabulate
 
-if not torch.accelerator.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
+from shared.claims import claim, print_claims, spread
+from shared.measuring import write_rows
+from shared.setup import DEVICE, ON_GPU
 
 import triton
 import triton.language as tl
 
-# Letters that are still readable where a figure is scaled down to the width of a phone.
-plt.rcParams.update({"font.size": 14, "axes.titlesize": 14, "figure.titlesize": 14})
-
-ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.device("cpu")
-if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
-    accelerator = torch.accelerator.current_accelerator()
-    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
+if ON_GPU:
     gpu = torch.get_device_module(DEVICE)
     GPU_NAME = gpu.get_device_name()
     L2_BYTES = gpu.get_device_properties().L2_cache_size
@@ -169,10 +167,7 @@ def show(rows, headers):
 
 def save(name, columns, rows):
     """Write *rows* to ``measuring-<name>.csv``: sizes, provider, unit, median, p20, p80."""
-    with open(f"measuring-{name}.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*columns, "provider", "unit", "median", "p20", "p80"])
-        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    write_rows(f"measuring-{name}.csv", columns, rows)
 
 
 NO_GPU = "Nothing to time without a GPU."
@@ -214,13 +209,14 @@ def vectors(n):
 
 
 if ON_GPU:
-    table = []
+    table, four_ways = [], {}
     for n in (2**12, 2**26):
         call = partial(add, *vectors(n))
         host_microseconds(call)  # compiles
         stopwatch = host_microseconds(call), host_microseconds(call, wait=True)
         marks = gpu_microseconds(call, before=gpu.synchronize), gpu_microseconds(call)
-        table.append((n, *stopwatch, *marks))
+        four_ways[n] = (*stopwatch, *marks)
+        table.append((n, *four_ways[n]))
     print("One kernel, four ways to time it, in microseconds")
     headers = [
         "elements",
@@ -310,6 +306,7 @@ if cache_before is None:
     del os.environ["TRITON_CACHE_DIR"]
 else:
     os.environ["TRITON_CACHE_DIR"] = cache_before
+(_, *compiled_times), _ = table
 if ON_GPU:
     print("Milliseconds, stopwatch and wait")
     show(table, ["the kernel ...", "1st call", "2nd call", "3rd call"])
@@ -414,6 +411,8 @@ else:
 # %%
 # As a picture:
 
+# sphinx_gallery_fold = "plots the rates with a hot and a cold cache"
+
 
 def plot_cache(rows):
     """Draw rates over the bytes moved by a call, and the size of the L2 cache."""
@@ -480,6 +479,7 @@ if ON_GPU:
             rates(measure({"add": call}, 100, f)["add"], add_bytes(n))[0] for f in flushes.values()
         ]
         table.append((add_bytes(n) // 2**20, *found, found[1] / found[3]))
+    after_writing = [row[-1] for row in table]
     print("GB/s of one kernel, by what comes before it")
     show(table, ["MiB\nmoved", *flushes, "512 twice:\nwrite / read"])
 else:
@@ -669,6 +669,8 @@ else:
 # The distribution of the quiet timings, without the slowest half of a per cent, and how the scatter
 # narrows with the number of timings:
 
+# sphinx_gallery_fold = "plots the distribution, and the scatter"
+
 
 def plot_spread(timings, rows):
     """Draw a histogram of *timings*, and below it the widths of *rows* over their number."""
@@ -767,6 +769,7 @@ if ON_GPU:
         for title, how in (("first A, then B", one_by_one), ("in random turns", in_turns)):
             found = a_over_a(how, call, rounds, 5)
             table.append((name, title, min(found), statistics.median(found), max(found)))
+    in_turn_medians = [row[3] for row in table[1::2]]
     print("Time of A over time of A, five times")
     show(table, ["kernel", "measured", "lowest", "median", "highest"])
 else:
@@ -840,6 +843,7 @@ if ON_GPU:
         ]
         last = watched[numbers][-len(watched[numbers]) // 3 :]
         table.append((numbers, *(statistics.median(row[i] for row in last) for i in (1, 2, 3))))
+    on_random, on_zeros = (row[1] for row in table)
     if math.isnan(sensors()[0]):
         print("Clock and power cannot be read here. Is nvidia-ml-py installed?")
     print("In the last third of the time")
@@ -849,6 +853,8 @@ else:
 
 # %%
 # Over time:
+
+# sphinx_gallery_fold = "plots rate, clock and power over time"
 
 
 def plot_clocks(watched, labels):
@@ -944,6 +950,7 @@ if DEVICE.type == "cuda":  # NVIDIA, and AMD too
         graph = as_graph(launches)
         took = [host_microseconds(fn, 30, wait=True) / length for fn in (launches, graph)]
         table.append((length, *took, took[0] / took[1]))
+    by_graph = table[-1][-1]
     print("From asking to done, µs for each kernel of the chain")
     show(table, ["kernels in\nthe chain", "launched one\nby one", "as a graph", "ratio"])
 else:
@@ -1187,6 +1194,11 @@ if ON_GPU:
 else:
     print(NO_GPU)
 
+# %%
+# As a picture:
+
+# sphinx_gallery_fold = "plots the roofs and the points"
+
 
 def plot_roofline(bandwidth, peaks, points, title):
     """Draw roofs and points.
@@ -1278,6 +1290,65 @@ else:
 # first loads and multiprocessors that got no tile are in no roofline. So look at the time of an
 # empty kernel first, and then at the roof.
 #
+# What the run showed
+# -------------------
+#
+# What this chapter has claimed, each beside the limit that it must keep:
+
+# sphinx_gallery_fold = "computes the claims"
+
+if DEVICE.type == "cuda":
+    asked, waited, idle, busy = four_ways[2**12]
+    best = {name: max(r[3] for r in cache_rows if r[1] == name) for name in ("hot", "cold")}
+    claim(
+        "for a small kernel, a stopwatch that waits shows twice the kernel's time, or more",
+        waited / busy, at_least=2, section="1. A stopwatch measures asking",
+    )  # fmt: skip
+    claim(
+        "so do events, if the GPU has nothing to do before them",
+        idle / busy, at_least=2, section="1. A stopwatch measures asking",
+    )  # fmt: skip
+    claim(
+        "the call that compiles takes a hundred times as long as the third one, or longer",
+        compiled_times[0] / compiled_times[2], at_least=100,
+        section="2. The first calls are different",
+    )  # fmt: skip
+    claim(
+        "with a hot cache, an addition exceeds every rate that a cold one reaches, by a tenth",
+        best["hot"] / best["cold"], at_least=1.1,
+        spread=spread(r for r in cache_rows if r[3] == best["hot"]),
+        section="3. A cache remembers",
+    )  # fmt: skip
+    claim(
+        "at some size, a cache that was emptied by writing costs a twentieth of the rate",
+        min(after_writing), at_most=0.95, section="3. A cache remembers",
+    )  # fmt: skip
+    claim(
+        "a neighbour at one call of twenty leaves the median where it was",
+        loud["median"] / quiet["median"], at_most=1.03, section="4. One timing is none",
+    )  # fmt: skip
+    claim(
+        "and moves the mean by a twentieth, or more",
+        loud["mean"] / quiet["mean"], at_least=1.05, section="4. One timing is none",
+    )  # fmt: skip
+    claim(
+        "in random turns, a kernel and itself are within a thirtieth of each other",
+        max(abs(ratio - 1) for ratio in in_turn_medians), at_most=1 / 30,
+        section="5. Two names for one kernel",
+    )  # fmt: skip
+    claim(
+        "products of zeros are faster than those of random numbers",
+        on_zeros / on_random, at_least=1.0, section="6. The clock changes",
+    )  # fmt: skip
+    claim(
+        "a graph of a thousand small kernels is done in half the time, or less",
+        by_graph, at_least=2, section="7. The launch has a price",
+    )  # fmt: skip
+    print_claims()
+else:
+    print("No claims without a GPU.")
+
+# %%
 # What to report
 # --------------
 #
