@@ -17,14 +17,52 @@ This chapter plants one bug after another and shows what each tool says about it
 * to notice a race, and a kernel that waits for ever;
 * to see in the compiled kernel why it is slow.
 
-The kernels are small; :doc:`/getting-started/tutorials/01-vector-add` is enough to begin with. The
-table at the end leads from symptom to tool.
+The kernels are small; :doc:`/getting-started/tutorials/01-vector-add` is enough to begin with.
+
+Which tool?
+-----------
+
+=============================== ================================== =================================
+symptom                         tool                               what it shows
+=============================== ================================== =================================
+wrong numbers                   a map of the errors, other shapes: which part of the index
+                                `Where is it wrong?`_              arithmetic
+wrong numbers, place known      `The interpreter`_ with a debugger every value in every block
+wrong on the GPU only           `Printing on the GPU`_, or one     the values there
+                                more output
+``CompilationError``            line and column, counted from      what the compiler does not accept
+                                ``def``:
+                                `When it does not compile`_;
+                                `Printing while compiling`_
+a check inside of a kernel      `Checks on the GPU`_               the condition, and the place
+"illegal memory access"         ``CUDA_LAUNCH_BLOCKING=1``:        the launch
+                                `Errors that come late`_
+same, launch known              ``compute-sanitizer``:             the line, and the thread
+                                `Errors that come late`_
+right here, wrong elsewhere     ``--tool initcheck``,              uninitialized memory, writes to
+                                ``--padding``:                     the neighbour
+                                `Out of bounds, and nothing
+                                happens`_
+wrong from 2³¹ elements on      ``TRITON_DEBUG=1``:                integer overflow
+                                `Checks on the GPU`_
+different in each run           many programs, whole numbers,      a race
+                                reversed order: `Races`_
+no end                          ``faulthandler``:                  where Python waits
+                                `A kernel that does not end`_
+slow                            ``asm``, ``n_spills``: `When it is narrow loads, missing matrix
+                                slow: reading the compiled         instructions, spills
+                                kernel`_
+slow at first, or now and then  a compilation listener:            which argument compiles anew
+                                `When it is slow: reading the
+                                compiled kernel`_
+=============================== ================================== =================================
 """
 
 # %%
 # The imports come first. Without a GPU the interpreter is chosen before Triton is imported; what
 # needs a GPU is then skipped, and says so.
 
+# sphinx_gallery_fold = "chooses the device"
 # sphinx_gallery_thumbnail_number = 1
 import faulthandler
 import importlib.util
@@ -147,6 +185,8 @@ for bug, errors in maps.items():
 # The counts tell the four bugs apart, but do not explain any. So draw them, with the borders of the
 # tiles on top:
 
+# sphinx_gallery_fold = "draws where results are wrong"
+
 
 def draw_errors(maps, tile=16):
     """Draw what :func:`compare` returned: white is right, blue wrong, red never written."""
@@ -245,6 +285,8 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 # For those who read on: ``compose`` puts the script together. (The source of a kernel is that of
 # its ``fn``, the Python function that was decorated.)
 
+# sphinx_gallery_fold = "puts the script of an experiment together"
+
 SCRATCH = tempfile.TemporaryDirectory(prefix="debugging-")
 IMPORTS = """\
 import faulthandler, inspect, os, re, signal
@@ -278,6 +320,8 @@ def compose(main, *others):
 # What a process prints can be long, and differs from run to run in places that do not matter. So
 # it goes through ``tidy``, which drops lines and shortens them. It adds two things: the source of a
 # line that is only named, and how often a line was repeated.
+
+# sphinx_gallery_fold = "drops and shortens lines of what a process printed"
 
 
 def tidy(text, script, keep="", fold=False):
@@ -326,6 +370,8 @@ def tidy(text, script, keep="", fold=False):
 # %%
 # Importing PyTorch takes a while, so experiments should be able to go side by side: ``start``
 # starts one and does not wait, ``show`` waits and prints, and ``run`` does both.
+
+# sphinx_gallery_fold = "starts an experiment, and shows what it printed"
 
 
 def start(main, *others, before=("",)):
@@ -1418,33 +1464,6 @@ SCRATCH.cleanup()
 # ``TRITON_CACHE_DIR``                  where compiled kernels are kept; an empty folder is a fresh
 #                                       start
 # ===================================== ==========================================================
-#
-# Which tool?
-# -----------
-#
-# =============================== ============================= ====================================
-# symptom                         tool                          what it shows
-# =============================== ============================= ====================================
-# wrong numbers                   a map of the errors, other    which part of the index arithmetic
-#                                 shapes
-# wrong numbers, place known      interpreter with a debugger   every value in every block
-# wrong on the GPU only           ``device_print``, or one more the values there
-#                                 output
-# ``CompilationError``            line and column, counted      what the compiler does not accept
-#                                 from ``def``;
-#                                 ``static_print``
-# "illegal memory access"         ``CUDA_LAUNCH_BLOCKING=1``    the launch
-# same, launch known              ``compute-sanitizer``         the line, and the thread
-# right here, wrong elsewhere     ``--tool initcheck``,         uninitialized memory, writes to the
-#                                 ``--padding``                 neighbour
-# wrong from 2³¹ elements on      ``TRITON_DEBUG=1``            integer overflow
-# different in each run           many programs, whole numbers, a race
-#                                 reversed order
-# no end                          ``faulthandler``              where Python waits
-# slow                            ``asm``, ``n_spills``         narrow loads, missing matrix
-#                                                               instructions, spills
-# slow at first, or now and then  a compilation listener        which argument compiles anew
-# =============================== ============================= ====================================
 #
 # What to remember
 # ----------------
