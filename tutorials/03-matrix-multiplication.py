@@ -50,11 +50,11 @@ from shared.measuring import (
 from shared.plotting import CEILING, OURS, TORCH, plot_rates
 from shared.setup import DEVICE, ON_GPU
 
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
 import triton
 import triton.language as tl
+
+if not ON_GPU:
+    print("Kernels run on the CPU, in the interpreter")
 
 # %%
 # What PyTorch does, and what it costs
@@ -63,7 +63,10 @@ import triton.language as tl
 # The product :math:`C = AB` of an M × K and a K × N matrix has M × N elements, each the sum of K
 # products: :math:`c_{mn} = \sum_k a_{mk} b_{kn}`. The reference is one line, as ever. Count before
 # you write: each of the M × N × K products takes a multiplication and an addition, and in the best
-# of all worlds each matrix moves through memory once.
+# of all worlds each matrix moves through memory once. (On this page, what is no whole number by
+# nature is printed with three significant figures.)
+
+# sphinx_gallery_fold = "counts operations and bytes"
 
 
 def matmul_reference(a, b):
@@ -81,11 +84,6 @@ def least_bytes(m, n, k, element_size=2):
     return (m * k + k * n + m * n) * element_size
 
 
-# %%
-# For square matrices of three sizes (what is no whole number by nature is printed with three
-# significant figures):
-
-# sphinx_gallery_fold = "counts operations and bytes for three sizes"
 counts = []
 for n in (256, 1024, 4096):
     ops, moved = operations(n, n, n), least_bytes(n, n, n)
@@ -94,8 +92,7 @@ headers = ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]
 print(tabulate(counts, headers, disable_numparse=True, stralign="right"))
 
 # %%
-# The operations grow with the cube of the size, the bytes with its square. The vector addition
-# did a twelfth of an operation for each byte; here it is hundreds. Memory need not be the limit any
+# Operations grow with the cube of the size, bytes with its square: memory need not be the limit any
 # more, as long as each byte is *used* hundreds of times once it is on the chip. Large products are
 # **compute-bound**, so their speed is given in operations per second (a TFLOPS is 10¹² of them in
 # a second), and the yardstick is the vendor's library, which PyTorch calls for you: cuBLAS on an

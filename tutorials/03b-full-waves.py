@@ -39,12 +39,10 @@ from shared.measuring import geometric_mean, measure, rates, significant, write_
 from shared.plotting import CEILING, OURS, STEP_1, STEP_2, plot_rates
 from shared.setup import DEVICE, ON_GPU
 
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-print(f"{SMS} processors, {SHARED_BYTES} bytes of shared memory, descriptors: {HAS_DESCRIPTORS}")
-
-# %%
 import triton
 import triton.language as tl
+
+print(f"{SMS} processors, {SHARED_BYTES} bytes of shared memory, descriptors: {HAS_DESCRIPTORS}")
 
 # %%
 # Step 1: tensor descriptors
