@@ -55,6 +55,8 @@ import triton.language as tl
 # The reference is one line. Before writing a kernel, count what it *must* do, because that is what
 # its time will be made of.
 
+# sphinx_gallery_fold = "adds with PyTorch, and counts the bytes of an addition"
+
 
 def add_reference(x, y):
     """Return ``x + y``, as PyTorch computes it."""

@@ -49,11 +49,11 @@ from shared.measuring import (
 from shared.plotting import CEILING, OTHER, OURS, STEP_1, STEP_2, TORCH, plot_rates
 from shared.setup import DEVICE, ON_GPU
 
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
 import triton
 import triton.language as tl
+
+if not ON_GPU:
+    print("Kernels run on the CPU, in the interpreter")
 
 # %%
 # The formula, step by step
@@ -86,18 +86,97 @@ print("without the maximum:", (x.exp() / x.exp().sum(dim=1, keepdim=True))[1].to
 print("with the maximum:   ", naive_softmax(x)[1].tolist())
 
 # %%
+# Add up the comments: the naive version reads :math:`5MN + 2M` elements and writes :math:`3MN +
+# 2M`. A kernel that fetches each row once, does everything, and writes the result once reads
+# :math:`MN` and writes :math:`MN`: a quarter. That is the kernel to write.
+#
+# Step 1: one row a program
+# -------------------------
+#
+# The program id chooses the row, and nothing else. The row goes through the whole formula before
+# anything is written.
+
+
+@triton.jit
+def row_kernel(x_ptr, x_row_stride, out_ptr, out_row_stride, N, BLOCK: tl.constexpr):
+    """Compute the softmax of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= N
+    mask = cols < N
+    x = tl.load(x_ptr + row * x_row_stride + cols, mask=mask, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * out_row_stride + cols, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax_by_rows(x):
+    """Return the softmax of each row of the fp32 matrix *x*, whose rows are contiguous."""
+    M, N = x.shape
+    out = torch.empty_like(x)
+    block = triton.next_power_of_2(N)
+    row_kernel[(M,)](x, x.stride(0), out, out.stride(0), N, BLOCK=block)
+    return out
+
+
+x = torch.randn(3, 5, device=DEVICE)
+torch.testing.assert_close(softmax_by_rows(x), torch.softmax(x, dim=1))
+print("softmax_by_rows agrees with PyTorch")
+
+# %%
+# Three things are new since :doc:`01-vector-add`:
+#
+# * **Strides.** Element (*i*, *j*) of a matrix lies ``i * row_stride + j`` elements behind the
+#   first. The row stride need not be *N*: a slice of a wider matrix keeps the width of the whole.
+# * **Padding.** ``tl.arange`` wants a power of two, so the block is *N* rounded up. The places past
+#   the end must not change the result: they are filled with minus infinity, the neutral element of
+#   the maximum, whose exponential is 0, the neutral element of the sum.
+# * **Reductions.** ``tl.max`` and ``tl.sum`` turn a whole block into one number: first each thread
+#   combines its own elements, then the threads of a warp do so among themselves, then the warps,
+#   through *shared memory*, a small fast memory that all warps of a program can reach.
+#
+# Stride and padding in a picture: three rows of five elements, cut out of a matrix whose rows have
+# six. The numbers are the offsets that a program computes for its row.
+
+# sphinx_gallery_fold = "draws strides and padding"
+
+
+def draw_rows(M, N, row_stride):
+    """Draw the block of each row, with its offsets; the padding is hatched."""
+    block = triton.next_power_of_2(N)
+    fig, ax = plt.subplots(figsize=(7, 3))
+    for row in range(M):
+        for col in range(block):
+            style = (
+                {"facecolor": "#cfe3f1"} if col < N else {"facecolor": "#eeeeee", "hatch": "////"}
+            )
+            ax.add_patch(plt.Rectangle((col, row), 1, 0.8, edgecolor="#444444", **style))
+            label = str(row * row_stride + col) if col < N else "−∞"
+            back = None if col < N else {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            ax.text(col + 0.5, row + 0.4, label, ha="center", va="center", bbox=back)
+    ax.set(xlim=(-0.1, block + 0.1), ylim=(M, -0.2), xlabel="column")
+    ax.set_xticks([i + 0.5 for i in range(block)], range(block))
+    ax.set_yticks([i + 0.4 for i in range(M)], [f"row {i}" for i in range(M)])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(
+        f"Offsets of each row (N = {N}, row stride = {row_stride}, BLOCK = {block});\n"
+        "hatched: padding"
+    )
+    fig.tight_layout()
+    plt.show()
+
+
+draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
+
+# %%
 # Count the bytes
 # ---------------
 #
-# Add up the comments: the naive version reads :math:`5MN + 2M` elements and writes :math:`3MN +
-# 2M`. A kernel that fetches each row once, does everything, and writes the result once reads
-# :math:`MN` and writes :math:`MN`. In fp32 that is 8 bytes an element, for a handful of operations.
-#
 # A kernel is **compute-bound** where its operations take longer than its bytes, as in a product of
-# large matrices, and **memory-bound** where it is the other way round. A GPU can do dozens of
-# operations in the time of 8 bytes, so softmax is memory-bound: time is bytes, and the quotient of
-# the bytes is the speed-up to expect. (Such numbers, and all that are measured below, are printed
-# with three significant figures.)
+# large matrices, and **memory-bound** where it is the other way round. A fused softmax moves 8
+# bytes for an element in fp32, for a handful of operations. A GPU can do dozens of operations in
+# that time, so softmax is memory-bound: time is bytes, and the quotient of the bytes is the
+# speed-up to expect. (Such numbers, and all that are measured below, are printed with three
+# significant figures.)
 
 
 def expected_speedup(M, N):
@@ -175,85 +254,10 @@ draw_memory(memory_levels())
 # ``tl.load`` puts the data into **registers**, the private, fastest memory of the threads that run
 # the program. On its way it passes L2 and L1, which may keep a copy until something else needs the
 # room; a kernel may be lucky and find its data there, but cannot rely on it. What it *can* rely on
-# is its registers: as long as a variable is in use, its block stays there, if it fits. So the plan
-# for a fused kernel is plain: load a row once, keep it in registers until its softmax is done,
-# store it once.
+# is its registers: as long as a variable is in use, its block stays there, if it fits. That is
+# what step 1 lives on: it loads a row once, keeps it in registers until its softmax is done, and
+# stores it once.
 #
-# Step 1: one row a program
-# -------------------------
-#
-# The program id chooses the row, and nothing else. Three things are new since :doc:`01-vector-add`:
-#
-# * **Strides.** Element (*i*, *j*) of a matrix lies ``i * row_stride + j`` elements behind the
-#   first. The row stride need not be *N*: a slice of a wider matrix keeps the width of the whole.
-# * **Padding.** ``tl.arange`` wants a power of two, so the block is *N* rounded up. The places past
-#   the end must not change the result: they are filled with minus infinity, the neutral element of
-#   the maximum, whose exponential is 0, the neutral element of the sum.
-# * **Reductions.** ``tl.max`` and ``tl.sum`` turn a whole block into one number: first each thread
-#   combines its own elements, then the threads of a warp do so among themselves, then the warps,
-#   through *shared memory*, a small fast memory that all warps of a program can reach.
-
-
-@triton.jit
-def row_kernel(x_ptr, x_row_stride, out_ptr, out_row_stride, N, BLOCK: tl.constexpr):
-    """Compute the softmax of one row."""
-    row = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= N
-    mask = cols < N
-    x = tl.load(x_ptr + row * x_row_stride + cols, mask=mask, other=-float("inf"))
-    e = tl.exp(x - tl.max(x, axis=0))
-    tl.store(out_ptr + row * out_row_stride + cols, e / tl.sum(e, axis=0), mask=mask)
-
-
-def softmax_by_rows(x):
-    """Return the softmax of each row of the fp32 matrix *x*, whose rows are contiguous."""
-    M, N = x.shape
-    out = torch.empty_like(x)
-    block = triton.next_power_of_2(N)
-    row_kernel[(M,)](x, x.stride(0), out, out.stride(0), N, BLOCK=block)
-    return out
-
-
-x = torch.randn(3, 5, device=DEVICE)
-torch.testing.assert_close(softmax_by_rows(x), torch.softmax(x, dim=1))
-print("softmax_by_rows agrees with PyTorch")
-
-# %%
-# Stride and padding in a picture: three rows of five elements, cut out of a matrix whose rows have
-# six. The numbers are the offsets that a program computes for its row.
-
-# sphinx_gallery_fold = "draws strides and padding"
-
-
-def draw_rows(M, N, row_stride):
-    """Draw the block of each row, with its offsets; the padding is hatched."""
-    block = triton.next_power_of_2(N)
-    fig, ax = plt.subplots(figsize=(7, 3))
-    for row in range(M):
-        for col in range(block):
-            style = (
-                {"facecolor": "#cfe3f1"} if col < N else {"facecolor": "#eeeeee", "hatch": "////"}
-            )
-            ax.add_patch(plt.Rectangle((col, row), 1, 0.8, edgecolor="#444444", **style))
-            label = str(row * row_stride + col) if col < N else "−∞"
-            back = None if col < N else {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            ax.text(col + 0.5, row + 0.4, label, ha="center", va="center", bbox=back)
-    ax.set(xlim=(-0.1, block + 0.1), ylim=(M, -0.2), xlabel="column")
-    ax.set_xticks([i + 0.5 for i in range(block)], range(block))
-    ax.set_yticks([i + 0.4 for i in range(M)], [f"row {i}" for i in range(M)])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    ax.set_title(
-        f"Offsets of each row (N = {N}, row stride = {row_stride}, BLOCK = {block});\n"
-        "hatched: padding"
-    )
-    fig.tight_layout()
-    plt.show()
-
-
-draw_rows(3, 5, row_stride=torch.empty(3, 6)[:, :5].stride(0))
-
-# %%
 # Step 2: as many warps as a row can use
 # --------------------------------------
 #

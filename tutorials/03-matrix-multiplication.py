@@ -66,7 +66,7 @@ if not ON_GPU:
 # of all worlds each matrix moves through memory once. (On this page, what is no whole number by
 # nature is printed with three significant figures.)
 
-# sphinx_gallery_fold = "counts operations and bytes"
+# sphinx_gallery_fold = "multiplies with PyTorch, and counts operations and bytes"
 
 
 def matmul_reference(a, b):
@@ -84,20 +84,7 @@ def least_bytes(m, n, k, element_size=2):
     return (m * k + k * n + m * n) * element_size
 
 
-counts = []
-for n in (256, 1024, 4096):
-    ops, moved = operations(n, n, n), least_bytes(n, n, n)
-    counts.append((n, *map(significant, (ops / 1e9, moved / 1e6, ops / moved))))
-headers = ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]
-print(tabulate(counts, headers, disable_numparse=True, stralign="right"))
-
 # %%
-# Operations grow with the cube of the size, bytes with its square: memory need not be the limit any
-# more, as long as each byte is *used* hundreds of times once it is on the chip. Large products are
-# **compute-bound**, so their speed is given in operations per second (a TFLOPS is 10¹² of them in
-# a second), and the yardstick is the vendor's library, which PyTorch calls for you: cuBLAS on an
-# NVIDIA GPU, rocBLAS or its relatives on an AMD one.
-#
 # .. _tiles:
 # .. _the-kernel:
 #
@@ -192,6 +179,24 @@ def draw_tiles():
 draw_tiles()
 
 # %%
+# What limits a product, bringing numbers or multiplying them? Count, for square matrices:
+
+# sphinx_gallery_fold = "prints operations and bytes for three sizes"
+
+counts = []
+for n in (256, 1024, 4096):
+    ops, moved = operations(n, n, n), least_bytes(n, n, n)
+    counts.append((n, *map(significant, (ops / 1e9, moved / 1e6, ops / moved))))
+headers = ["M = N = K", "Gflop", "MB (fp16)", "flop per byte"]
+print(tabulate(counts, headers, disable_numparse=True, stralign="right"))
+
+# %%
+# Operations grow with the cube of the size, bytes with its square: memory need not be the limit any
+# more, as long as each byte is *used* hundreds of times once it is on the chip. Large products are
+# **compute-bound**, so their speed is given in operations per second (a TFLOPS is 10¹² of them in
+# a second), and the yardstick is the vendor's library, which PyTorch calls for you: cuBLAS on an
+# NVIDIA GPU, rocBLAS or its relatives on an AMD one.
+#
 # Why is ``acc`` fp32? An fp16 number has 11 significant bits. Once a sum is 2048 times as large as
 # what is added to it, adding changes nothing at all:
 

@@ -42,11 +42,11 @@ from shared.measuring import measure, print_ratios, rates, significant, write_ro
 from shared.plotting import CEILING, COMPILE, OTHER, OURS, TORCH, plot_rates
 from shared.setup import DEVICE, ON_GPU
 
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
 import triton
 import triton.language as tl
+
+if not ON_GPU:
+    print("Kernels run on the CPU, in the interpreter")
 
 # %%
 # What dropout computes# %%
