@@ -592,7 +592,7 @@ for wrong in ([1.0], torch.ones(2, 2, device=DEVICE).double(), torch.ones(3, dev
 # measures is that of :doc:`01-vector-add`, and :doc:`/programming-guide/chapter-4/measuring` takes
 # it apart.
 
-# sphinx_gallery_fold = "times the softmaxes, and keeps the rows"
+# sphinx_gallery_fold = "times the versions of softmax, and keeps the rows"
 
 SOME = [256, 384, 512, 640, 768, 1024, 1152, 1536, 2048, 2176, 3072, 4096, 4224, 6144, 6272, 8192,
         8320, 10240, 12672]  # fmt: skip
