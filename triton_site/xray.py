@@ -69,10 +69,15 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         """Look at what the block compiled."""
         self._hook()
         found, self._compiled = self._compiled, []
+        last = {}
         for function, kernel in found:
             with contextlib.suppress(Exception):
-                self._note(function, kernel)
-        if found and self._code:
+                if facts := self._note(function, kernel):
+                    last[facts["name"]] = facts, kernel
+        for name, (facts, kernel) in last.items():
+            with contextlib.suppress(Exception):
+                self._code[name] = {"facts": facts} | self._code_of(kernel)
+        if last:
             with contextlib.suppress(OSError):
                 save(Path(FILE_NAME), self._code)
 
@@ -97,24 +102,25 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
 
         knobs.runtime.jit_post_compile_hook = compiled
 
-    def _note(self, function: Any, kernel: Any) -> None:
+    def _note(self, function: Any, kernel: Any) -> dict[str, Any] | None:
+        """Keep the facts of a compiled kernel; None for one that says nothing new."""
         if getattr(kernel, "n_regs", None) is None:
-            return  # compiled, and never launched
+            return None  # compiled, and never launched
         facts = facts_of(function, kernel, _device_limits())
         if facts in self._facts:
-            return
+            return None
         self._facts.append(facts)
-        asm = {name: kernel.asm[name] for name in ("ttgir", "ptx") if name in kernel.asm}
-        if "amdgcn" in kernel.asm:
-            asm["amdgcn"] = kernel.asm["amdgcn"]
+        return facts
+
+    def _code_of(self, kernel: Any) -> dict[str, str]:
+        """The stages of a compiled kernel, as far as there are any."""
+        asm = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
         if self._disassembled < DISASSEMBLING:
             started = time.perf_counter()
             with contextlib.suppress(Exception):  # no disassembler
                 asm["sass"] = kernel.asm["sass"]
             self._disassembled += time.perf_counter() - started
-        self._code[facts["name"]] = {"facts": facts} | {
-            name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)
-        }
+        return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
 
 
 def facts_of(function: Any, kernel: Any, limits: dict[str, int]) -> dict[str, Any]:
