@@ -14,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +119,23 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         asm = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
         if self._disassembled < DISASSEMBLING:
             started = time.perf_counter()
-            with contextlib.suppress(Exception):  # no disassembler
+            with contextlib.suppress(Exception), _silence():  # no disassembler
                 asm["sass"] = kernel.asm["sass"]
             self._disassembled += time.perf_counter() - started
         return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Let no warning of a program that is started stand among the errors of the script."""
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
 
 
 def facts_of(function: Any, kernel: Any, limits: dict[str, int]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -141,6 +142,22 @@ def test_a_kernel_that_cannot_be_read_does_not_end_the_run(tmp_path, monkeypatch
     assert facts["name"] == "tile_kernel"
     assert json.dumps(facts)
     assert xray.load(tmp_path / xray.FILE_NAME)["tile_kernel"]["ttgir"].startswith("#blocked")
+
+
+def test_a_disassembler_that_warns_is_not_heard(tmp_path, monkeypatch, capfd):
+    class Asm(dict):
+        def __getitem__(self, name):
+            if name == "sass":
+                os.write(2, b"nvdisasm warning")
+                return "Function: tile_kernel"
+            return super().__getitem__(name)
+
+    monkeypatch.chdir(tmp_path)
+    probe = xray.kernels()
+    probe._compiled = [(FUNCTION, kernel(asm=Asm(ptx=PTX)))]
+    probe.after_block()
+    assert capfd.readouterr().err == ""
+    assert "sass" in xray.load(tmp_path / xray.FILE_NAME)["tile_kernel"]
 
 
 def test_a_kernel_that_was_never_launched_is_none(tmp_path, monkeypatch):
