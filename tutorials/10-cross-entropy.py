@@ -842,7 +842,9 @@ class LinearCrossEntropy(torch.autograd.Function):
         losses = torch.empty(M, dtype=torch.float32, device=x.device)
         for_x, for_weight = ctx.needs_input_grad[:2]
         x_gradient = torch.empty(x.shape, **like(x)) if for_x else None
-        weight_gradient = torch.zeros(weight.shape, **like(weight)) if for_weight else None
+        weight_gradient = torch.empty(weight.shape, **like(weight)) if for_weight else None
+        if for_weight and M == 0:
+            weight_gradient.zero_()
         memory = torch.empty(min(piece, M), V, **like(x))
         for start in range(0, M, piece):
             rows = slice(start, min(start + piece, M))
@@ -852,7 +854,8 @@ class LinearCrossEntropy(torch.autograd.Function):
             if for_x:
                 torch.mm(gradient, weight, out=x_gradient[rows])
             if for_weight:
-                weight_gradient.addmm_(gradient.T, x[rows])
+                first = start == 0  # with beta=0, what is in the memory does not count
+                weight_gradient.addmm_(gradient.T, x[rows], beta=0 if first else 1)
         ctx.gradients = [x_gradient, weight_gradient]
         return (losses.sum() * share).squeeze()
 

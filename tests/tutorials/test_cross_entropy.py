@@ -297,7 +297,11 @@ def test_layer_of_any_shape(page, m, k, v, piece, seed):
 def test_layer_at_the_limits(page):
     layer = page["linear_cross_entropy"]
     none = torch.empty(0, dtype=torch.int64)
-    assert layer(torch.empty(0, 3), torch.randn(5, 3), none).isnan()
+    weight = torch.randn(5, 3).requires_grad_()
+    loss = layer(torch.empty(0, 3), weight, none)
+    loss.backward()
+    assert loss.isnan()
+    assert weight.grad.tolist() == torch.zeros(5, 3).tolist()
     ignored = torch.full((4,), -100)
     x, weight = torch.randn(4, 3).requires_grad_(), torch.randn(5, 3).requires_grad_()
     loss = layer(x, weight, ignored)
