@@ -1,0 +1,129 @@
+"""
+One scale for the whole matrix
+==============================
+
+*Solution to the second exercise of* :doc:`../09-fp8-matmul`.
+
+With one scale for each matrix, the epilogue of the product multiplies by one number. The work is in
+finding that number: the largest of *all* numbers must be known before the first one can be rounded.
+So the matrix is read twice. The programs of the first pass each find the maximum of their part, and
+agree on the largest with an **atomic** maximum: read, compare and write in one step that nobody can
+interrupt. Sums that are made with atomics depend on who comes first; a maximum does not, so the result
+is the same every time.
+"""
+
+# %%
+
+# sphinx_gallery_fold = "chooses the device"
+import sys  # for shared/
+from pathlib import Path  # for shared/
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.setup import DEVICE, ON_GPU
+
+print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+import triton
+import triton.language as tl
+from tabulate import tabulate
+
+E4M3 = torch.float8_e4m3fn
+NO_FP8 = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) < (8, 9)
+
+# %%
+# Numbers that are not negative are in the same order as their bits, read as integers. That allows
+# the atomic maximum of integers, which all GPUs have. The second pass reads the largest number from
+# memory: the CPU never learns it, and need not wait for it.
+
+
+@triton.jit
+def largest_kernel(x_ptr, largest_ptr, size, BLOCK: tl.constexpr):
+    """Raise the number at largest_ptr, as bits, to the largest of BLOCK absolute values."""
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < size, other=0.0).to(tl.float32)
+    tl.atomic_max(largest_ptr, tl.max(tl.abs(x), axis=0).to(tl.int32, bitcast=True))
+
+
+@triton.jit
+def to_fp8(x, dtype: tl.constexpr, EMULATE: tl.constexpr):
+    """Return *x* rounded to *dtype*; EMULATE does by hand what the interpreter does wrongly."""
+    if EMULATE:
+        bits = x.to(tl.int32, bitcast=True)
+        bits = (bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000
+        small = (x + 24576.0) - 24576.0
+        x = tl.where(tl.abs(x) < 2**-6, small, bits.to(tl.float32, bitcast=True))
+    return x.to(dtype)
+
+
+@triton.jit
+def round_kernel(
+    x_ptr, q_ptr, largest_ptr, scale_ptr, size, BLOCK: tl.constexpr, EMULATE: tl.constexpr
+):
+    """Round BLOCK numbers to e4m3, by the scale that makes the largest of all 448."""
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < size
+    scale = tl.maximum(tl.load(largest_ptr).to(tl.float32, bitcast=True), 1e-12) / 448
+    x = tl.load(x_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
+    tl.store(q_ptr + offsets, to_fp8(x / scale, q_ptr.dtype.element_ty, EMULATE), mask=inside)
+    tl.store(scale_ptr, scale, mask=tl.program_id(0) == 0)
+
+
+def quantise_tensor(x):
+    """Return the contiguous tensor *x* in e4m3, and its scale, a tensor with one number."""
+    if NO_FP8:
+        raise RuntimeError("float8_e4m3fn needs a GPU of compute capability 8.9 or higher")
+    if not x.is_contiguous() or x.device != DEVICE:
+        raise ValueError(f"x must be contiguous and on {DEVICE}")
+    q = torch.empty(x.shape, dtype=E4M3, device=x.device)
+    largest = torch.zeros((), dtype=torch.int32, device=x.device)
+    scale = torch.ones((), device=x.device)
+    grid = (triton.cdiv(x.numel(), 4096),)
+    if x.numel():
+        largest_kernel[grid](x, largest, x.numel(), BLOCK=4096, num_warps=8)
+        round_kernel[grid](
+            x, q, largest, scale, x.numel(), BLOCK=4096, EMULATE=not ON_GPU, num_warps=8
+        )
+    return q, scale
+
+
+# %%
+# Against PyTorch, step by step:
+
+if NO_FP8:
+    print("This GPU has no float8.")
+else:
+    torch.manual_seed(0)
+    for shape in [(1,), (123, 457), (5, 4096)]:
+        x = 100 * torch.randn(shape, device=DEVICE)
+        q, scale = quantise_tensor(x)
+        torch.testing.assert_close(scale, x.abs().amax() / 448, rtol=1e-6, atol=0)
+        wrong = q.float() != (x / scale).to(E4M3).float()
+        # Division on a GPU may be off by one bit, which decides only where two numbers are as near.
+        assert wrong.float().mean() < 1e-4
+        assert torch.equal(q.float(), quantise_tensor(x)[0].float())
+    print("quantise_tensor gives what PyTorch gives, twice")
+
+# %%
+# In practice the first pass is often left out: the scale of the *last* step of training serves for
+# this one, with some room above it, and the largest number is noted for the next one (*delayed
+# scaling*). How much does the first pass cost?
+
+if ON_GPU and not NO_FP8:
+    x = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
+    q, scale = quantise_tensor(x)
+    largest = (scale * 448).view(torch.int32)
+    grid = (x.numel() // 4096,)
+
+    def second_pass():
+        round_kernel[grid](x, q, largest, scale, x.numel(), 4096, False, num_warps=8)
+
+    table = []
+    for name, call in (("both passes", lambda: quantise_tensor(x)), ("the second", second_pass)):
+        ms = triton.testing.do_bench(call, 5, 30, return_mode="median")
+        table.append((name, 3 * x.numel() / ms / 1e6))
+    print(tabulate(table, ["", "GB/s of 3 bytes a number"], floatfmt=("", ".0f")))
+else:
+    print("There is nothing to time.")
