@@ -5,10 +5,10 @@ The backward product of experts
 *Solution to the first exercise of* :doc:`../08-grouped-gemm`.
 
 Training needs two more products. With the gradient ``g`` of the output, tokens × N, the gradient of
-``x`` is ``g[rows of e] @ w[e].T``: that is ``grouped_mm(g, w.mT, offsets)``, nothing new. The gradient
-of ``w[e]`` is ``x[rows of e].T @ g[rows of e]``, and here the rows of the expert are what is *summed
-over*. All results have the same shape, *K* × *N*, and it is the length of the sum that differs: the K
-of the product is ragged.
+``x`` is ``g[rows of e] @ w[e].T``: that is ``grouped_mm(g, w.mT, offsets)``, nothing new. The
+gradient of ``w[e]`` is ``x[rows of e].T @ g[rows of e]``, and here the rows of the expert are what
+is *summed over*. All results have the same shape, *K* × *N*, and it is the length of the sum that
+differs: the K of the product is ragged.
 """
 
 # %%
@@ -33,9 +33,9 @@ from tabulate import tabulate
 # A program computes one tile of one expert's gradient. It needs no search: the number of tiles is
 # the same for all experts, so the expert is an axis of the grid. What it takes from ``offsets`` is
 # where its sum begins and ends. Rows beyond the end belong to the next expert, and *these must be
-# masked when they are loaded*: in the forward product a strange row of ``x`` spoilt a row that nobody
-# stored, here it would be added to every element. (Zeros in one of the two factors are enough, as
-# long as the other one has no infinity there. So both are masked.)
+# masked when they are loaded*: in the forward product a strange row of ``x`` spoilt a row that
+# nobody stored, here it would be added to every element. (Zeros in one of the two factors are
+# enough, as long as the other one has no infinity there. So both are masked.)
 #
 # An expert without tokens has a sum over nothing, and its gradient is zero. The loop does not
 # run, and the zeros are stored: no special case.

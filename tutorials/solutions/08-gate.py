@@ -4,11 +4,11 @@ An expert with a gate
 
 *Solution to the second exercise of* :doc:`../08-grouped-gemm`.
 
-In most mixtures of experts the first layer of an expert is *gated*: two products of the same tokens,
-``silu(x @ w_gate[e]) * (x @ w_up[e])``, where silu(z) is z / (1 + exp(-z)). As separate operations,
-both products are written to memory, read again, and a third matrix is written. But a program that
-has both tiles in registers can finish the job: it needs two accumulators, and loads each tile of
-``x`` once for both.
+In most mixtures of experts the first layer of an expert is *gated*: two products of the same
+tokens, ``silu(x @ w_gate[e]) * (x @ w_up[e])``, where silu(z) is z / (1 + exp(-z)). As separate
+operations, both products are written to memory, read again, and a third matrix is written. But a
+program that has both tiles in registers can finish the job: it needs two accumulators, and loads
+each tile of ``x`` once for both.
 """
 
 # %%
@@ -104,8 +104,8 @@ def gated_experts(x, w_gate, w_up, offsets):
 
 
 # %%
-# Two accumulators of 128 × 128 are as many registers as one of 128 × 256: the price of fusing is that
-# each of the two tiles is smaller than it could be alone.
+# Two accumulators of 128 × 128 are as many registers as one of 128 × 256: the price of fusing is
+# that each of the two tiles is smaller than it could be alone.
 
 torch.manual_seed(0)
 dtype = torch.bfloat16 if ON_GPU else torch.float16
@@ -133,6 +133,7 @@ if ON_GPU:
     offsets = torch.arange(1, experts + 1, device=DEVICE, dtype=torch.int32) * (tokens // experts)
 
     def separate():
+        """Return the same with two grouped products, and silu after them."""
         gate = torch._grouped_mm(x, w_gate, offs=offsets)
         return torch.nn.functional.silu(gate) * torch._grouped_mm(x, w_up, offs=offsets)
 

@@ -4,10 +4,10 @@ Normalise and quantise in one kernel
 
 *Solution to the first exercise of* :doc:`../09-fp8-matmul`.
 
-In a language model, a product is usually preceded by a normalisation: each row is divided by its root
-mean square and multiplied by a vector of weights (RMS norm). Its result is read by the product and by
-nobody else. If the product wants it in fp8, the kernel that normalises can round as well: it has
-the whole row in registers.
+In a language model, a product is usually preceded by a normalisation: each row is divided by its
+root mean square and multiplied by a vector of weights (RMS norm). Its result is read by the product
+and by nobody else. If the product wants it in fp8, the kernel that normalises can round as well: it
+has the whole row in registers.
 """
 
 # %%
@@ -32,10 +32,10 @@ E4M3 = torch.float8_e4m3fn
 NO_FP8 = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) < (8, 9)
 
 # %%
-# Count bytes for M rows of N numbers in bf16. Separate kernels read 2 MN and write 2 MN to normalise,
-# read 2 MN and write MN to round: 7 MN. One kernel reads 2 MN and writes MN: 3 MN. There is nothing
-# else to be gained, and nothing else to be done. (The rounding by hand is for the interpreter, which
-# loses a carry there; tutorial 09 explains it.)
+# Count bytes for M rows of N numbers in bf16. Separate kernels read 2 MN and write 2 MN to
+# normalise, read 2 MN and write MN to round: 7 MN. One kernel reads 2 MN and writes MN: 3 MN. There
+# is nothing else to be gained, and nothing else to be done. (The rounding by hand is for the
+# interpreter, which loses a carry there; tutorial 09 explains it.)
 
 
 @triton.jit

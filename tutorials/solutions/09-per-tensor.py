@@ -8,8 +8,8 @@ With one scale for each matrix, the epilogue of the product multiplies by one nu
 finding that number: the largest of *all* numbers must be known before the first one can be rounded.
 So the matrix is read twice. The programs of the first pass each find the maximum of their part, and
 agree on the largest with an **atomic** maximum: read, compare and write in one step that nobody can
-interrupt. Sums that are made with atomics depend on who comes first; a maximum does not, so the result
-is the same every time.
+interrupt. Sums that are made with atomics depend on who comes first; a maximum does not, so the
+result is the same every time.
 """
 
 # %%
@@ -118,6 +118,7 @@ if ON_GPU and not NO_FP8:
     grid = (x.numel() // 4096,)
 
     def second_pass():
+        """Round, as if the scale were known."""
         round_kernel[grid](x, q, largest, scale, x.numel(), 4096, False, num_warps=8)
 
     table = []
