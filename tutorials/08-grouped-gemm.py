@@ -274,10 +274,11 @@ def one_launch_kernel(
 # rows of tiles than the tokens would fill. A program that finds no tile ends at once.
 
 
-def one_launch(x, w, offsets, out, block=(128, 128, 64), warps=8, stages=3):
+def one_launch(x, w, offsets, out, block=None, warps=8, stages=3):
     """Write the grouped product to *out*; the simplest kernel, any strides."""
     (tokens, K), (experts, _, N) = x.shape, w.shape
-    block_m, block_n, block_k = block
+    fits = SHARED_BYTES >= 3 * (128 + 128) * 64 * 2  # three stages of large tiles
+    block_m, block_n, block_k = block or ((128, 128, 64) if fits else (64, 64, 32))
     grid = ((divide_up(tokens, block_m) + experts) * divide_up(N, block_n),)
     one_launch_kernel[grid](
         x, w, out, offsets, experts, tokens, K, N, *x.stride(), *w.stride(), out.stride(0),

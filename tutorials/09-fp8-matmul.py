@@ -502,7 +502,7 @@ def rows_tile(
     c_desc.store([row, column], (acc * scale_a[:, None] * scale_b[None, :]).to(c_desc.dtype))
 
 
-@triton.jit(do_not_specialize=["whole"])
+@triton.jit(do_not_specialize=["M", "N", "K", "whole"])
 def rows_kernel(
     a_desc, b_desc, c_desc, a_cut, b_cut, c_cut, scale_a_ptr, scale_b_ptr, M, N, K, whole,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -664,7 +664,7 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # load is one piece. Hence such scales are stored by columns.
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "N", "K"])
 def blocks_kernel(
     a_desc, b_desc, c_desc, scale_a_ptr, scale_b_ptr, M, N, K,
     stride_sam, stride_sak, stride_sbk, stride_sbn,
