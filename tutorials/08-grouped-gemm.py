@@ -36,18 +36,16 @@ import torch
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.claims import claim, print_claims, spread
-from shared.ladder import ladder
-from shared.measuring import (
-    geometric_mean,
-    measure,
-    rates,
-    significant,
-    write_rows,
-)
+from shared.measuring import geometric_mean, measure, rates, significant, write_rows
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+
+# sphinx_gallery_fold = "brings the ladder of steps and the claims"
+from shared.claims import claim, print_claims, spread
+from shared.ladder import ladder
 
 # %%
 import triton

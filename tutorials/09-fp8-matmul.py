@@ -37,13 +37,17 @@ import torch
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.claims import claim, print_claims, spread
-from shared.ladder import ladder
 from shared.measuring import geometric_mean, measure, rates, significant, write_rows
-from shared.plotting import CEILING, OTHER, OURS, STEP_1, TORCH, plot_rates
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+
+# sphinx_gallery_fold = "brings the ladder of steps, the claims and the styles of curves"
+from shared.claims import claim, print_claims, spread
+from shared.ladder import ladder
+from shared.plotting import CEILING, OTHER, OURS, STEP_1, TORCH, plot_rates
 
 # %%
 import triton
