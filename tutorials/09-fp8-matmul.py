@@ -14,7 +14,7 @@ and learn
 * how exactly tensor cores add up, measured, and what **promoting** partial sums is;
 * how to keep the tensor cores busy: descriptors, persistent programs, whole tiles and pieces;
 * how to multiply partial sums by their scales while the next ones are computed;
-* how to **quantise** a matrix in the kernel before, and when the whole is faster than bf16.
+* how to **quantize** a matrix in the kernel before, and when the whole is faster than bf16.
 
 You should know :doc:`03-matrix-multiplication`: tiles, waves, descriptors and persistent programs.
 
@@ -159,16 +159,16 @@ plt.show()
 # one, the less does a single large number (an *outlier*) push all the others off the plain:
 
 
-def quantise(x, axes, dtype=E4M3):
+def quantize(x, axes, dtype=E4M3):
     """Return (x / scale rounded to *dtype*, scale), with one scale for all numbers along *axes*."""
     scale = x.abs().amax(axes, keepdim=True).float().clamp_min(1e-12) / torch.finfo(dtype).max
     return (x / scale).to(dtype), scale
 
 
-def quantise_by_blocks(x, rows, columns):
+def quantize_by_blocks(x, rows, columns):
     """Return *x* in e4m3 and its scales: one for each block of *rows* × *columns* numbers."""
     blocks = x.unflatten(1, (-1, columns)).unflatten(0, (-1, rows))  # of two dimensions each
-    q, scale = quantise(blocks, (1, 3))
+    q, scale = quantize(blocks, (1, 3))
     return q.flatten(2, 3).flatten(0, 1), scale[:, 0, :, 0]
 
 
@@ -193,9 +193,9 @@ def scale_errors(factor, feature, n=512):
     exact = a.double() @ b.double()
     versions = {}
     for name, axes_a, axes_b in (("tensor", (0, 1), (0, 1)), ("rows and\ncolumns", 1, 0)):
-        (qa, sa), (qb, sb) = quantise(a, axes_a), quantise(b, axes_b)
+        (qa, sa), (qb, sb) = quantize(a, axes_a), quantize(b, axes_b)
         versions[name] = qa.double() * sa.double(), qb.double() * sb.double()
-    (qa, sa), (qb, sb) = quantise_by_blocks(a, 1, 128), quantise_by_blocks(b, 128, 128)
+    (qa, sa), (qb, sb) = quantize_by_blocks(a, 1, 128), quantize_by_blocks(b, 128, 128)
     wide = sb.repeat_interleave(128, 0).repeat_interleave(128, 1)
     versions["blocks"] = qa.double() * sa.double().repeat_interleave(128, 1), qb.double() * wide
     return {
@@ -238,7 +238,7 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # come to that. First the reference, with the sum in float64, and what must be counted:
 
 
-def dequantise(x, scale):
+def dequantize(x, scale):
     """Return *x* times its scales in float64; a scale is for a row, a column or a block of 128."""
     for axis in (0, 1):
         if scale.shape[axis] not in (1, x.shape[axis]):
@@ -248,7 +248,7 @@ def dequantise(x, scale):
 
 def scaled_reference(a, b, scale_a, scale_b):
     """Return the product of the scaled matrices in float64."""
-    return dequantise(a, scale_a) @ dequantise(b, scale_b)
+    return dequantize(a, scale_a) @ dequantize(b, scale_b)
 
 
 def operations(M, N, K):
@@ -336,12 +336,12 @@ def draw_problem(M, N, K, blocks=False, seed=0):
     a = torch.randn(M, K, device=DEVICE, generator=generator)
     b = torch.randn(N, K, device=DEVICE, generator=generator)
     if not blocks:
-        (a, scale_a), (b, scale_b) = quantise(a, 1), quantise(b, 1)
+        (a, scale_a), (b, scale_b) = quantize(a, 1), quantize(b, 1)
         return a, b.T, scale_a, scale_b.T
     pad = torch.nn.functional.pad
     whole = pad(a, (0, -K % 128)), pad(b, (0, -K % 128, 0, -N % 128))
     (a, scale_a), (b, scale_b) = (
-        quantise_by_blocks(x, rows, 128) for x, rows in zip(whole, (1, 128), strict=True)
+        quantize_by_blocks(x, rows, 128) for x, rows in zip(whole, (1, 128), strict=True)
     )
     a, b = a[:, :K].contiguous(), b[:N, :K].contiguous()
     return a, b.T, scale_a.T.contiguous().T, scale_b.T  # the scales of a: stored by columns
@@ -349,7 +349,7 @@ def draw_problem(M, N, K, blocks=False, seed=0):
 
 def assert_right(c, a, b, scale_a, scale_b):
     """Raise AssertionError where *c* is not the product of the scaled matrices."""
-    a, b = dequantise(a, scale_a), dequantise(b, scale_b)
+    a, b = dequantize(a, scale_a), dequantize(b, scale_b)
     # Tensor cores drop bits while they add up (step 2): in proportion to what is added up, which is
     # at most the length of the row times that of the column.
     size = (a.norm(dim=1, keepdim=True) * b.norm(dim=0, keepdim=True)).clamp_min(1e-300)
@@ -931,11 +931,11 @@ else:
     print("This kernel needs a Hopper GPU; elsewhere, that of step 4 is used.")
 
 # %%
-# Quantising, in the kernel before
+# Quantizing, in the kernel before
 # --------------------------------
 #
 # Weights are rounded to fp8 once. Activations are new each time, so rounding them belongs to the
-# price of the product. In PyTorch, ``quantise`` above is a handful of passes over the matrix: the
+# price of the product. In PyTorch, ``quantize`` above is a handful of passes over the matrix: the
 # absolute values, the largest of each row, the division, the rounding. It is the story of
 # :doc:`02-fused-softmax` again: one kernel reads a row once, keeps it in registers, and writes half
 # as many bytes as it has read.
@@ -955,7 +955,7 @@ def to_fp8(x, dtype: tl.constexpr, EMULATE: tl.constexpr):
 
 
 @triton.jit
-def quantise_rows_kernel(
+def quantize_rows_kernel(
     x_ptr, q_ptr, scale_ptr, K, stride_xm, stride_xk, BLOCK: tl.constexpr, EMULATE: tl.constexpr
 ):
     """Round one row to e4m3, so that its largest number becomes 448."""
@@ -971,7 +971,7 @@ def quantise_rows_kernel(
 
 
 @triton.jit
-def quantise_blocks_kernel(
+def quantize_blocks_kernel(
     x_ptr, q_ptr, scale_ptr, M, K, stride_xm, stride_xk, stride_sm, stride_sk,
     BLOCK_M: tl.constexpr, EMULATE: tl.constexpr,
 ):  # fmt: skip
@@ -988,7 +988,7 @@ def quantise_blocks_kernel(
     tl.store(scale_ptr + rows * stride_sm + block * stride_sk, scale, mask=rows < M)
 
 
-def quantise_activations(x, blocks=False):
+def quantize_activations(x, blocks=False):
     """Return the matrix *x* in e4m3 and its scales, for each row or for each 128 numbers of it."""
     M, K = x.shape
     q = torch.empty(M, K, dtype=E4M3, device=x.device)
@@ -996,14 +996,14 @@ def quantise_activations(x, blocks=False):
     if not blocks:
         scale = torch.empty(M, 1, device=x.device)
         size = triton.next_power_of_2(K)
-        quantise_rows_kernel[(M,)](
+        quantize_rows_kernel[(M,)](
             x, q, scale, K, *x.stride(), BLOCK=size, EMULATE=emulate,
             num_warps=min(max(size // 1024, 1), 16),
         )  # fmt: skip
         return q, scale
     scale = torch.empty(divide_up(K, 128), M, device=x.device).T  # by columns: see step 4
     grid = divide_up(M, 32), divide_up(K, 128)
-    quantise_blocks_kernel[grid](
+    quantize_blocks_kernel[grid](
         x, q, scale, M, K, *x.stride(), *scale.stride(), BLOCK_M=32, EMULATE=emulate, num_warps=4
     )
     return q, scale
@@ -1013,10 +1013,10 @@ if CAN_RUN:
     x = torch.randn(67, 300, device=DEVICE)
     x = x * torch.logspace(-6, 3, 67, device=DEVICE)[:, None]
     for blocks in (False, True):
-        q, scale = quantise_activations(x, blocks)
+        q, scale = quantize_activations(x, blocks)
         # Half of the last of three bits, or of the smallest number there is; and fp32 rounds, too.
         half = scale * 2.0**-10 if not blocks else scale.repeat_interleave(128, 1)[:, :300] * 2**-10
-        error = (dequantise(q, scale) - x.double()).abs()
+        error = (dequantize(q, scale) - x.double()).abs()
         assert (error <= 1.001 * torch.maximum(x.abs() / 16, half)).all()
         assert q.float().abs().amax() == 448
     print("rounded to e4m3, by rows and by blocks: no error above half of the last place")
@@ -1180,7 +1180,7 @@ else:
 #   sums*);
 # * the same with scales by blocks of 128, where the library has it (*cublas, blocks of 128*);
 # * the library's product in bf16 (*bf16*);
-# * the first two of ours and the library's with quantising A from bf16 in each call, by our kernel
+# * the first two of ours and the library's with quantizing A from bf16 in each call, by our kernel
 #   for all, since PyTorch's own passes would be far slower (*+ quantize*).
 #
 # All rates count 2 MNK operations. They can be compared with each other, but not everything gives
@@ -1224,15 +1224,15 @@ def provider_calls(M, N, K):
     """Return {provider: a call without arguments}."""
     x = torch.randn(M, K, device=DEVICE, dtype=torch.bfloat16)
     y = torch.randn(N, K, device=DEVICE, dtype=torch.bfloat16)
-    (a, scale_a), (b, scale_b) = quantise_activations(x), quantise_activations(y)
+    (a, scale_a), (b, scale_b) = quantize_activations(x), quantize_activations(y)
     lines = a, b.T, scale_a, scale_b.T
-    a, scale_a = quantise_activations(x, blocks=True)
-    b, scale_b = quantise_by_blocks(y.float(), 128, 128)
+    a, scale_a = quantize_activations(x, blocks=True)
+    b, scale_b = quantize_by_blocks(y.float(), 128, 128)
     blocks = a, b.T, scale_a, scale_b.T
 
-    def with_quantise(product, by_blocks):
+    def with_quantize(product, by_blocks):
         weights = (blocks if by_blocks else lines)[1::2]
-        return lambda: product(*_mix(quantise_activations(x, by_blocks), weights))
+        return lambda: product(*_mix(quantize_activations(x, by_blocks), weights))
 
     calls = {
         "triton": lambda: scaled_mm(*lines),
@@ -1241,9 +1241,9 @@ def provider_calls(M, N, K):
         "cublas, exact sums": lambda: library(*lines, fast=False),
         "cublas, blocks of 128": lambda: library(*blocks, fast=False),
         "bf16": lambda: x @ y.T,
-        "triton + quantize": with_quantise(scaled_mm, False),
-        "triton, blocks of 128 + quantize": with_quantise(scaled_mm, True),
-        "cublas + quantize": with_quantise(library, False),
+        "triton + quantize": with_quantize(scaled_mm, False),
+        "triton, blocks of 128 + quantize": with_quantize(scaled_mm, True),
+        "cublas + quantize": with_quantize(library, False),
     }
     if (M, N, K) in STEP_SHAPES:
         c = empty_like_product(*lines[:2])
@@ -1257,9 +1257,9 @@ def provider_calls(M, N, K):
     return available(calls)
 
 
-def _mix(quantised, weights):
+def _mix(quantized, weights):
     """Return (a, b, scale_a, scale_b) of (a, scale_a) and (b, scale_b)."""
-    return quantised[0], weights[0], quantised[1], weights[1]
+    return quantized[0], weights[0], quantized[1], weights[1]
 
 
 def benchmark(M, N, K):
@@ -1326,13 +1326,13 @@ else:
     print("No plot without rates.")
 
 # %%
-# With quantising in each call, it depends on the shape whether fp8 pays: rounding touches each
+# With quantizing in each call, it depends on the shape whether fp8 pays: rounding touches each
 # number of A once, and the product uses it N times.
 
-# sphinx_gallery_fold = "prints the rates with quantising, the errors, the steps and the ladder"
+# sphinx_gallery_fold = "prints the rates with quantizing, the errors, the steps and the ladder"
 if rows:
     columns = ["bf16", "triton + quantize", "triton, blocks of 128 + quantize", "cublas + quantize"]
-    print_rates(SQUARES + LAYERS, columns, "TFLOPS with quantising A, higher is better")
+    print_rates(SQUARES + LAYERS, columns, "TFLOPS with quantizing A, higher is better")
 
 
 def print_errors(M, N, K):
@@ -1344,8 +1344,8 @@ def print_errors(M, N, K):
     y = torch.randn(N, K, device=DEVICE, dtype=torch.bfloat16)
     exact = x.double() @ y.double().T
     for blocks in (False, True):
-        a, scale_a = quantise_activations(x, blocks)
-        b, scale_b = quantise_by_blocks(y.float(), 128, 128) if blocks else quantise_activations(y)
+        a, scale_a = quantize_activations(x, blocks)
+        b, scale_b = quantize_by_blocks(y.float(), 128, 128) if blocks else quantize_activations(y)
         problem = a, b.T, scale_a, scale_b.T
         same = scaled_reference(*problem)
         names = {"triton": scaled_mm, "cublas": functools.partial(library, fast=not blocks)}
@@ -1432,9 +1432,9 @@ def claim_all():
         section="How to read the curves",
     )  # fmt: skip
     claim(
-        "it is still faster than bf16 with quantising, for the layers of a language model",
+        "it is still faster than bf16 with quantizing, for the layers of a language model",
         min(ratios("triton + quantize", "bf16", LAYERS)), at_least=1, spread=scatter,
-        section="Quantising, in the kernel before",
+        section="Quantizing, in the kernel before",
     )  # fmt: skip
     claim(
         "at 1024, the numbers of half the size bring less than a factor of 1.5",
@@ -1489,12 +1489,12 @@ else:
 # * Work that stands between two products stops the tensor cores, unless somebody else has a product
 #   ready. Two consumers that take turns are enough.
 # * In shared memory, numbers of eight bits want K to be the contiguous direction of both matrices.
-# * Count quantising in, where it has to be done each time.
+# * Count quantizing in, where it has to be done each time.
 #
 # Exercises
 # ---------
 #
-# 1. **Normalise and quantise.** The product of a layer is preceded by an RMS norm. Let that kernel
+# 1. **Normalize and quantize.** The product of a layer is preceded by an RMS norm. Let that kernel
 #    round its result, too. How many bytes does it save? :doc:`Solution
 #    <solutions/09-fused-quantize>`.
 # 2. **One scale for all.** A scale for the whole matrix needs the largest of all its numbers. Find

@@ -1,12 +1,12 @@
 """
-Normalise and quantise in one kernel
+Normalize and quantize in one kernel
 ====================================
 
 *Solution to the first exercise of* :doc:`../09-fp8-matmul`.
 
-In a language model, a product is usually preceded by a normalisation: each row is divided by its
+In a language model, a product is usually preceded by a normalization: each row is divided by its
 root mean square and multiplied by a vector of weights (RMS norm). Its result is read by the product
-and by nobody else. If the product wants it in fp8, the kernel that normalises can round as well: it
+and by nobody else. If the product wants it in fp8, the kernel that normalizes can round as well: it
 has the whole row in registers.
 """
 
@@ -33,7 +33,7 @@ NO_FP8 = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(D
 
 # %%
 # Count bytes for M rows of N numbers in bf16. Separate kernels read 2 MN and write 2 MN to
-# normalise, read 2 MN and write MN to round: 7 MN. One kernel reads 2 MN and writes MN: 3 MN. There
+# normalize, read 2 MN and write MN to round: 7 MN. One kernel reads 2 MN and writes MN: 3 MN. There
 # is nothing else to be gained, and nothing else to be done. (The rounding by hand is for the
 # interpreter, which loses a carry there; tutorial 09 explains it.)
 
@@ -50,7 +50,7 @@ def to_fp8(x, dtype: tl.constexpr, EMULATE: tl.constexpr):
 
 
 @triton.jit
-def normalise_and_quantise_kernel(
+def normalize_and_quantize_kernel(
     x_ptr, weight_ptr, q_ptr, scale_ptr, N, stride_x, eps,
     BLOCK: tl.constexpr, EMULATE: tl.constexpr,
 ):  # fmt: skip
@@ -66,7 +66,7 @@ def normalise_and_quantise_kernel(
     tl.store(scale_ptr + row, scale)
 
 
-def normalise_and_quantise(x, weight, eps=1e-6):
+def normalize_and_quantize(x, weight, eps=1e-6):
     """Return the RMS norm of the rows of *x* in e4m3, and the scale of each row.
 
     Args:
@@ -84,7 +84,7 @@ def normalise_and_quantise(x, weight, eps=1e-6):
     q = torch.empty(M, N, dtype=E4M3, device=x.device)
     scale = torch.empty(M, 1, device=x.device)
     block = triton.next_power_of_2(N)
-    normalise_and_quantise_kernel[(M,)](
+    normalize_and_quantize_kernel[(M,)](
         x, weight, q, scale, N, x.stride(0), eps, BLOCK=block, EMULATE=not ON_GPU,
         num_warps=min(max(block // 1024, 1), 16),
     )  # fmt: skip
@@ -104,18 +104,18 @@ else:
         weight = torch.randn(N, device=DEVICE)
         exact = x.double() / (x.double().square().mean(1, keepdim=True) + 1e-6).sqrt()
         exact = exact * weight.double()
-        q, scale = normalise_and_quantise(x, weight)
+        q, scale = normalize_and_quantize(x, weight)
         error = (q.double() * scale.double() - exact).abs()
         half = torch.maximum(exact.abs() / 16, scale.double() * 2**-10)
         assert (error <= 1.001 * half).all()
-    print("normalise_and_quantise agrees with float64 up to three bits")
+    print("normalize_and_quantize agrees with float64 up to three bits")
 
 # %%
 # And how fast? The rate counts the 3 MN bytes that must be moved, for all alike.
 
 
 def separately(x, weight):
-    """Return the same by two passes of PyTorch: normalise, and round."""
+    """Return the same by two passes of PyTorch: normalize, and round."""
     y = torch.nn.functional.rms_norm(x, x.shape[1:], weight, 1e-6)
     scale = y.abs().amax(1, keepdim=True).float() / 448
     return (y / scale).to(E4M3), scale
@@ -126,7 +126,7 @@ if ON_GPU and not NO_FP8:
     x = torch.randn(M, N, device=DEVICE, dtype=torch.bfloat16)
     weight = torch.randn(N, device=DEVICE, dtype=torch.bfloat16)
     table = []
-    for name, call in (("one kernel", normalise_and_quantise), ("PyTorch", separately)):
+    for name, call in (("one kernel", normalize_and_quantize), ("PyTorch", separately)):
         ms = triton.testing.do_bench(lambda c=call: c(x, weight), 5, 30, return_mode="median")
         table.append((name, 3 * M * N / ms / 1e6))
     print(tabulate(table, ["", "GB/s"], floatfmt=("", ".0f")))

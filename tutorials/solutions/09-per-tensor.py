@@ -71,7 +71,7 @@ def round_kernel(
     tl.store(scale_ptr, scale, mask=tl.program_id(0) == 0)
 
 
-def quantise_tensor(x):
+def quantize_tensor(x):
     """Return the contiguous tensor *x* in e4m3, and its scale, a tensor with one number."""
     if NO_FP8:
         raise RuntimeError("float8_e4m3fn needs a GPU of compute capability 8.9 or higher")
@@ -98,13 +98,13 @@ else:
     torch.manual_seed(0)
     for shape in [(1,), (123, 457), (5, 4096)]:
         x = 100 * torch.randn(shape, device=DEVICE)
-        q, scale = quantise_tensor(x)
+        q, scale = quantize_tensor(x)
         torch.testing.assert_close(scale, x.abs().amax() / 448, rtol=1e-6, atol=0)
         wrong = q.float() != (x / scale).to(E4M3).float()
         # Division on a GPU may be off by one bit, which decides only where two numbers are as near.
         assert wrong.float().mean() < 1e-4
-        assert torch.equal(q.float(), quantise_tensor(x)[0].float())
-    print("quantise_tensor gives what PyTorch gives, twice")
+        assert torch.equal(q.float(), quantize_tensor(x)[0].float())
+    print("quantize_tensor gives what PyTorch gives, twice")
 
 # %%
 # In practice the first pass is often left out: the scale of the *last* step of training serves for
@@ -113,7 +113,7 @@ else:
 
 if ON_GPU and not NO_FP8:
     x = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
-    q, scale = quantise_tensor(x)
+    q, scale = quantize_tensor(x)
     largest = (scale * 448).view(torch.int32)
     grid = (x.numel() // 4096,)
 
@@ -122,7 +122,7 @@ if ON_GPU and not NO_FP8:
         round_kernel[grid](x, q, largest, scale, x.numel(), 4096, False, num_warps=8)
 
     table = []
-    for name, call in (("both passes", lambda: quantise_tensor(x)), ("the second", second_pass)):
+    for name, call in (("both passes", lambda: quantize_tensor(x)), ("the second", second_pass)):
         ms = triton.testing.do_bench(call, 5, 30, return_mode="median")
         table.append((name, 3 * x.numel() / ms / 1e6))
     print(tabulate(table, ["", "GB/s of 3 bytes a number"], floatfmt=("", ".0f")))
