@@ -1,0 +1,152 @@
+r"""
+Group norm
+==========
+
+*Solution to the second exercise of* :doc:`../05-layer-norm`.
+
+Group norm is for images: a tensor of batch, channels, height and width. The channels of one image
+are cut into groups, and mean and deviation are those of a group, over all its channels **and** all
+its pixels. In memory, the pixels of a channel follow one another, and so do the channels of a
+group: a group is one long contiguous row. So this is layer norm for rows that may not fit, the
+kernel of step 8, with two differences:
+
+* weight and bias belong to a channel, so that element *j* of a row takes those of channel
+  :math:`\lfloor j / \text{pixels} \rfloor` of its group;
+* one group has other channels than the next, so that the row number matters for them, too.
+"""
+
+# %%
+
+# sphinx_gallery_fold = "chooses the device, brings the timing loop"
+import sys  # for shared/
+from functools import partial
+from pathlib import Path  # for shared/
+
+import torch
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.measuring import measure
+from shared.setup import DEVICE, ON_GPU
+
+print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def group_norm_kernel(
+    x_ptr, w_ptr, b_ptr, y_ptr, groups, channels, pixels, eps, BLOCK: tl.constexpr
+):
+    """Normalize one group of *channels* channels of *pixels* elements, block by block."""
+    row = tl.program_id(0).to(tl.int64)  # image and group
+    N = channels * pixels
+    x_ptr += row * N
+    y_ptr += row * N
+    first = (tl.program_id(0) % groups) * channels  # channel of the group
+    mean = 0.0
+    squares = 0.0
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < N
+        x = tl.load(x_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+        count = tl.minimum(N - start, BLOCK)
+        block_mean = tl.sum(x, axis=0) / count
+        centered = tl.where(mask, x - block_mean, 0.0)
+        delta = block_mean - mean
+        share = count / (start + count)
+        mean += delta * share
+        squares += tl.sum(centered * centered, axis=0) + delta * delta * share * start
+    rstd = tl.rsqrt(squares / N + eps)
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < N
+        x = tl.load(x_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+        channel = first + cols // pixels
+        w = tl.load(w_ptr + channel, mask=mask).to(tl.float32)
+        b = tl.load(b_ptr + channel, mask=mask).to(tl.float32)
+        tl.store(y_ptr + cols, (x - mean) * rstd * w + b, mask=mask)
+
+
+# %%
+# The gradients of weight and bias are sums over the images *and* the pixels of a channel: after a
+# kernel like ``long_backward_kernel``, the partial sums of *N* columns have to be added up once
+# more, each channel's pixels together. The gradient of *x* stays as it was.
+
+# sphinx_gallery_fold = "checks the arguments"
+
+
+def check_arguments(x, groups, weight, bias):
+    """Raise ValueError where ``group_norm`` cannot take its arguments."""
+    if x.ndim < 2 or not x.is_contiguous() or x.numel() == 0:
+        raise ValueError(
+            f"x must be contiguous, of batch, channels and pixels, and not empty, but has shape "
+            f"{tuple(x.shape)} and strides {x.stride()}"
+        )
+    if not 1 <= groups <= x.shape[1] or x.shape[1] % groups:
+        raise ValueError(f"groups must divide the {x.shape[1]} channels of x, but is {groups}")
+    for name, t in (("x", x), ("weight", weight), ("bias", bias)):
+        if t.dtype not in (torch.float16, torch.bfloat16, torch.float32) or t.device != DEVICE:
+            raise ValueError(
+                f"{name} must be of 16 or 32 bits and on {DEVICE}, but is {t.dtype}, on {t.device}"
+            )
+        if name != "x" and (t.shape != x.shape[1:2] or not t.is_contiguous()):
+            raise ValueError(f"{name} must be contiguous, {x.shape[1]} numbers, one a channel")
+
+
+# %%
+
+
+def group_norm(x, groups, weight, bias, eps=1e-5):
+    """Return what ``functional.group_norm`` returns; no gradients.
+
+    Args:
+        x: Contiguous tensor ``[batch, channels, …]`` in fp16, bf16 or fp32.
+        groups: How many groups the channels are cut into.
+        weight: One number a channel.
+        bias: The same.
+        eps: What is added to the variance.
+
+    Raises:
+        ValueError: Shapes, strides, dtypes or devices do not fit.
+    """
+    check_arguments(x, groups, weight, bias)
+    images, channels = x.shape[:2]
+    pixels = x[0, 0].numel()
+    y = torch.empty_like(x)
+    group_norm_kernel[(images * groups,)](
+        x, weight, bias, y, groups, channels // groups, pixels, eps, BLOCK=4096, num_warps=8
+    )
+    return y
+
+
+# %%
+# Against PyTorch in float64, with groups of one channel and of all, and with images far from zero:
+
+torch.manual_seed(0)
+for shape, groups in (((2, 6, 5, 7), 3), ((1, 4, 70, 70), 1), ((3, 8, 33), 8), ((2, 6), 2)):
+    x = 3 * torch.randn(shape, device=DEVICE) + 100
+    weight, bias = torch.randn(2, shape[1], device=DEVICE)
+    expected = functional.group_norm(x.double(), groups, weight.double(), bias.double())
+    # fp32 knows a mean of 100 to some 1e-5; two numbers a group may lie close together.
+    torch.testing.assert_close(
+        group_norm(x, groups, weight, bias).double(), expected, rtol=1e-3, atol=1e-3
+    )
+print("group_norm agrees with float64")
+
+# %%
+
+if ON_GPU:
+    x = torch.randn(64, 256, 56, 56, device=DEVICE, dtype=torch.float16)
+    weight, bias = torch.randn(2, 256, device=DEVICE, dtype=torch.float16)
+    ms = measure({
+        "ours": partial(group_norm, x, 32, weight, bias),
+        "torch": partial(functional.group_norm, x, 32, weight, bias),
+        "copy": x.clone,
+    })  # fmt: skip
+    for name, times in ms.items():
+        print(f"{name:6s} {2 * x.nbytes / times.median().item() / 1e6:.0f} GB/s of two transfers")
+else:
+    print("Without a GPU there is nothing to time.")
