@@ -40,13 +40,17 @@ from tabulate import tabulate
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.claims import claim, print_claims, spread
-from shared.ladder import ladder
 from shared.measuring import geometric_mean, measure, print_ratios, rates, significant, write_rows
-from shared.plotting import CEILING, COMPILE, OTHER, OURS, TORCH, plot_rates
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+
+# %%
+
+# sphinx_gallery_fold = "brings the ladder of steps, the claims and the styles of curves"
+from shared.claims import claim, print_claims, spread
+from shared.ladder import ladder
+from shared.plotting import CEILING, COMPILE, OTHER, OURS, TORCH, plot_rates
 
 # %%
 import triton
@@ -933,6 +937,10 @@ def launch_backward(x, g, weight, bias, mean, rstd, stages=4):
     return dx, dw, db
 
 
+# %%
+# PyTorch gets to know both directions as in :doc:`04-low-memory-dropout`.
+
+
 class Norm(torch.autograd.Function):
     """Layer norm of the rows of a matrix; without a bias, RMS norm."""
 
@@ -949,6 +957,11 @@ class Norm(torch.autograd.Function):
         """Return the gradients of x, weight and bias; eps has none."""
         x, weight, bias, mean, rstd = ctx.saved_tensors
         return *launch_backward(x, g, weight, bias, mean, rstd), None
+
+
+# %%
+# And the two functions that the page is about. Whatever the dimensions before the last one are,
+# their rows become those of a matrix.
 
 
 def normalize(x, weight, bias, eps):
