@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gallery_recorder.run import confine, engines, process, provenance, staging
+from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.places import Engine, Place, Told
 from gallery_recorder.run.progress import Outcome, Progress
@@ -149,7 +150,13 @@ class _Recorder:
     def _make_folder(self) -> None:
         """Have a folder to write to; what a script took away from it is given back."""
         staging.repair(self.folder, self.root, self._warn)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DeviceError(
+                f"{self.folder}: recordings cannot be written there ({error.strerror}). Set the "
+                "permissions, or give --recordings another folder."
+            ) from error
 
     def _warn(self, text: str) -> None:
         self.progress.note("recorder", text)

@@ -104,13 +104,17 @@ class Room:
         return path
 
     def record(
-        self, *names: str, out: io.StringIO | None = None, **options: object
+        self,
+        *names: str,
+        out: io.StringIO | None = None,
+        plan: project.Project | None = None,
+        **options: object,
     ) -> dict[str, Outcome]:
         """Record in this process, in the interpreter; return what became of each tutorial."""
         said = recorder.Options(
             **{"names": list(names), "device": "cpu", "recordings": self.recordings, **options}
         )
-        outcomes, _ = recorder.record(self.project(), said, Progress(out or io.StringIO()))
+        outcomes, _ = recorder.record(plan or self.project(), said, Progress(out or io.StringIO()))
         return {outcome.script: outcome for outcome in outcomes}
 
     def project(self) -> project.Project:
