@@ -21,7 +21,7 @@ from sphinx.util import logging
 
 from gallery_recorder.source import commands, needs, project, settings
 from gallery_recorder.source.project import Example
-from gallery_recorder.source.script import Script, ScriptError
+from gallery_recorder.source.script import NO_CODE, Script, ScriptError
 from gallery_recorder.source.settings import Settings
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import Location, Recording, RecordingError
@@ -203,6 +203,8 @@ def choose(app: Sphinx, before: Choice | None = None) -> Choice:
         except ScriptError as error:
             problems.append(str(error))
             continue
+        if page.key == NO_CODE:
+            continue  # the same: there is nothing to execute
         page = _with(page, *_best(page, found.get((example.gallery, example.name), []), said))
         chosen.pages[page.docname] = page
         if page.location is not None or page.needs:

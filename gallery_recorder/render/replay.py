@@ -22,6 +22,7 @@ from sphinx.util import logging
 from gallery_recorder.render import notebook, seam
 from gallery_recorder.render.archive import Archive
 from gallery_recorder.render.choice import Page
+from gallery_recorder.source.script import NO_CODE, load_script
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import Block, Recording
 
@@ -119,7 +120,8 @@ class Replay:
         self._marked = page is not None
         if target.suffix != ".py":
             script_vars["execute_script"] = False  # no recorder can execute it
-        if not script_vars["execute_script"]:
+        nothing = page is None and load_script(Path(script_vars["src_file"])).key == NO_CODE
+        if not script_vars["execute_script"] or nothing:
             return seam.ORIGINAL["execute_script"](
                 script_blocks, script_vars, gallery_conf, file_conf
             )

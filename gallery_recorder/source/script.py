@@ -147,6 +147,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+#: The key of a script without code: there is nothing to record.
+NO_CODE = _digest("")
+
+
 def _reads_docstrings(code: str) -> bool:
     """Whether *code* can see docstrings, so that they count as code."""
     return "__doc__" in code or re.search(r"\b(help|getdoc)\(", code) is not None

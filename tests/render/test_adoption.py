@@ -1,0 +1,69 @@
+"""A project that nobody tuned the engine for: recorded, and built without executing anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.fixtures.gallery import Gallery
+
+SCRIPTS = {
+    "plain": 'print("printed")',
+    "drawn": "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.title('Drawn')",
+    "html": "class Page:\n    def _repr_html_(self):\n        return '<b>page</b>'\n\n\nPage()",
+}
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    gallery = Gallery(tmp_path_factory.mktemp("adopted"))
+    for name, code in SCRIPTS.items():
+        gallery.write(name, code)
+    gallery.examples.joinpath("text.py").write_text('"""\nText\n====\n\nNothing else.\n"""\n')
+    assert {o.script: o.status for o in gallery.record().values()} == {
+        **dict.fromkeys(SCRIPTS, "recorded"),
+        "text": "current",
+    }
+    return gallery
+
+
+def build(gallery, folder, *options):
+    """Build the site; executing a script in this process would be an error."""
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", *options, gallery.root / "doc", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_it_is_built_without_a_warning(gallery, tmp_path):
+    made = build(gallery, tmp_path / "html", "-W")
+    assert made.returncode == 0, made.stderr
+    pages = tmp_path / "html" / "auto_examples"
+    assert "printed" in (pages / "plain.html").read_text()
+    assert "<b>page</b>" in (pages / "html.html").read_text()
+    assert "sphx_glr_drawn_001.png" in (pages / "drawn.html").read_text()
+    assert "Nothing else." in (pages / "text.html").read_text()
+
+
+def test_a_script_that_nobody_recorded_names_the_command(gallery, tmp_path):
+    path = gallery.write("new", "1 / 0")
+    try:
+        made = build(gallery, tmp_path / "html")
+        assert made.returncode != 0
+        assert "No recording belongs to the code of: new" in made.stderr
+        assert "record new" in made.stderr
+    finally:
+        path.unlink()
+
+
+def test_without_plots_nothing_is_looked_for(gallery, tmp_path):
+    path = gallery.write("new", "1 / 0")
+    try:
+        made = build(gallery, tmp_path / "html", "-D", "plot_gallery=0")
+        assert made.returncode == 0, made.stderr
+    finally:
+        path.unlink()
