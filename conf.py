@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from triton_site.assemble import assemble_gallery
+from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
 
 project = "Triton Gallery"
 author = "the Triton Gallery authors"
@@ -58,9 +59,9 @@ gallery_environment = {
     "gpu": {"TRITON_DEFAULT_FP_FUSION": "1"},
 }
 gallery_untimed = {"cpu": "interpreter"}
-gallery_devices = ["nvidia-h200"]
+gallery_devices = [REFERENCE_DEVICE]
 gallery_variant = "triton_site.probes.triton_release"
-gallery_probes = ["triton_site.probes.software", "triton_site.xray.kernels"]
+gallery_probes = [SOFTWARE, "triton_site.xray.kernels"]
 gallery_variables = ["TRITON_*", "TORCH_*", "PYTORCH_*"]
 gallery_writable = ["~/.triton", "~/.nv", "$TRITON_CACHE_DIR", "$TRITON_HOME", "$CUDA_CACHE_PATH"]
 gallery_data = ["*"]

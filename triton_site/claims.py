@@ -25,9 +25,10 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source.script import ScriptError
-from gallery_recorder.store.recording import REFERENCE_DEVICE, RecordingError, slug
+from gallery_recorder.store.recording import RecordingError, slug
 from triton_site import ceilings, recorded
 from triton_site.ladder import significant
+from triton_site.probes import REFERENCE_DEVICE
 from triton_site.recorded import Recorded
 
 FILE_NAME = "claims.json"

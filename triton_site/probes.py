@@ -7,6 +7,12 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
+#: The device whose recordings are shown first and asked for.
+REFERENCE_DEVICE = "nvidia-h200"
+
+#: What recordings call the probe below.
+SOFTWARE = f"{__name__}.software"
+
 
 def triton_release() -> str:
     """The variant of a recording: the release of Triton that scripts run on."""

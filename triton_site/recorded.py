@@ -16,6 +16,7 @@ from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source import project
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import Recording
+from triton_site.probes import SOFTWARE
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Recorded:
     @property
     def release(self) -> str:
         """The release of Triton."""
-        return str(self.content.probe(recording.SOFTWARE).get("triton", ""))
+        return str(self.content.probe(SOFTWARE).get("triton", ""))
 
 
 def of_build(app: Sphinx) -> list[Recorded]:

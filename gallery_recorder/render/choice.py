@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
-from gallery_recorder.source import commands, needs, project, settings
+from gallery_recorder.source import commands, needs, reader, settings
 from gallery_recorder.source.project import Example
 from gallery_recorder.source.script import NO_CODE, Script, ScriptError
 from gallery_recorder.source.settings import Settings
@@ -195,7 +195,7 @@ def choose(app: Sphinx, before: Choice | None = None) -> Choice:
     known = {page.path: page for page in before.pages.values()} if before else {}
     chosen = Choice()
     without: list[Page] = []
-    for example in project.examples_of(app):
+    for example in reader.examples_of(app):
         if not example.recorded:
             continue  # sphinx-gallery shows it without outputs
         try:

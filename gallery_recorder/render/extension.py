@@ -31,7 +31,7 @@ from gallery_recorder.render import (
 )
 from gallery_recorder.render.choice import Page
 from gallery_recorder.render.domain import GalleryDomain, domain_of
-from gallery_recorder.source import project, settings
+from gallery_recorder.source import reader, settings
 from gallery_recorder.source.project import Example
 from gallery_recorder.source.settings import SettingsError
 
@@ -109,7 +109,7 @@ def _generate(app: Sphinx) -> None:
         and before.stamps.get(name) == now.stamps[name]
         and seam.is_current(page.path, _target(app, page))
     }
-    examples = project.examples_of(app)
+    examples = reader.examples_of(app)
     for example in examples:
         if f"{example.pages}/{example.path.stem}" not in current:
             seam.forget(Path(app.srcdir, example.pages, example.path.name))

@@ -35,7 +35,8 @@ from gallery_recorder.run.refusal import Refusal
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import Paths, clean
 from gallery_recorder.source import settings
-from gallery_recorder.source.project import decode, encode, read_app
+from gallery_recorder.source.project import decode, encode
+from gallery_recorder.source.reader import read_app
 from gallery_recorder.source.script import CodeBlock, Script, load_script
 from gallery_recorder.store.convert import data_rst
 from gallery_recorder.store.recording import GALLERY_FOLDER, Block, Provenance, Value

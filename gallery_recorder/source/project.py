@@ -1,7 +1,7 @@
 """A project as its conf.py describes it: the galleries, their scripts, and how to record them.
 
-conf.py is read by Sphinx and sphinx-gallery themselves, up to the moment at which galleries would
-be generated. That happens in a process of its own, so what conf.py does reaches nobody else.
+conf.py is read in a process of its own, by the module ``reader``, so what it does reaches nobody
+else.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError, SphinxError
 
-from gallery_recorder import seam
-from gallery_recorder.source import settings
 from gallery_recorder.source.script import Script, ScriptError, load_script
-from gallery_recorder.source.settings import Settings, SettingsError
+from gallery_recorder.source.settings import Settings
 
 _Value = TypeVar("_Value")
 
-_EXTENSION = "sphinx_gallery.gen_gallery"
+#: What reads a project; it is started as a program.
+READER = "gallery_recorder.source.reader"
 
 #: Where conf.py is looked for, and where its source folder, from the folder that it is in.
 _PLACES = (".", "doc", "docs", "doc/source", "docs/source", "source")
@@ -225,7 +222,7 @@ def read(where: Where) -> Project:
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch, "project.json")
         made = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, encode(where).decode(), answer],
+            [sys.executable, "-P", "-m", READER, encode(where).decode(), answer],
             env=os.environ | {"PYTHONPATH": python_path()},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -251,164 +248,3 @@ def python_path() -> str:
     there = [str(Path(p or ".").resolve()) for p in sys.path if p in ("", os.getcwd())]
     there += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     return os.pathsep.join(dict.fromkeys([*there, own]))
-
-
-class _Read(BaseException):
-    """Leaves Sphinx before galleries are generated."""
-
-
-class _Reader(Sphinx):
-    """Sphinx, up to the moment at which galleries would be generated."""
-
-    missing: list[str]
-
-    def setup_extension(self, extname: str) -> None:
-        """Load an extension; one that is not installed, or that renders recordings, is left out."""
-        if not hasattr(self, "missing"):
-            self.missing = []
-            settings.register(self)
-            # sphinx-gallery finishes its settings at 10 and generates at 500.
-            self.connect("builder-inited", _leave, priority=11)
-        if extname.split(".")[0] == (__package__ or "").split(".")[0]:
-            extname = _EXTENSION  # which it loads, where conf.py does not
-        try:
-            super().setup_extension(extname)
-        except ExtensionError as error:
-            if not isinstance(error.__cause__ or error.orig_exc, ModuleNotFoundError):
-                raise
-            self.missing.append(extname)
-
-
-def _leave(app: Sphinx) -> None:
-    raise _Read
-
-
-def read_app(where: Where, scratch: Path) -> Sphinx:
-    """The application that a build of the project would begin with; nothing is generated.
-
-    Raises:
-        SphinxError: conf.py cannot be read.
-    """
-    seam.check()
-    # No page is read here. Looking for pages would follow every link below the source, and where
-    # recordings are kept there, into the folders of scripts that are being executed, without end.
-    overrides: dict[str, Any] = {"exclude_patterns": ["**"]}
-    if where.folders:
-        pages = [f"gallery-{number}" for number, _ in enumerate(where.folders)]
-        overrides["sphinx_gallery_conf.examples_dirs"] = [str(path) for path in where.folders]
-        overrides["sphinx_gallery_conf.gallery_dirs"] = pages
-        overrides["sphinx_gallery_conf.filename_pattern"] = ""
-        overrides["sphinx_gallery_conf.ignore_pattern"] = r"^_|^conftest\.py$"
-        overrides["sphinx_gallery_conf.within_subsection_order"] = "FileNameSortKey"
-    empty = scratch / "empty"
-    empty.mkdir(exist_ok=True)
-    if where.conf is None:
-        overrides["extensions"] = [_EXTENSION]
-        if not _is_installed("matplotlib"):
-            overrides["sphinx_gallery_conf.image_scrapers"] = ()
-            overrides["sphinx_gallery_conf.reset_modules"] = ()
-    app: Any = _Reader.__new__(_Reader)
-    try:
-        app.__init__(
-            srcdir=where.source or empty,
-            confdir=where.conf or None,
-            outdir=scratch / "build",
-            doctreedir=scratch / "doctrees",
-            buildername="dummy",
-            confoverrides=overrides,
-            status=None,
-            warning=None,
-        )
-    except _Read:
-        if "sphinx_gallery_conf" not in app.config:
-            raise ExtensionError(
-                f"{where.conf}/conf.py: sphinx-gallery is not among its extensions"
-            ) from None
-        return app
-    raise ExtensionError("Sphinx did not start as gallery_recorder expects")
-
-
-def _is_installed(module: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(module) is not None
-
-
-def describe(app: Any, where: Where) -> Project:
-    """What *app*, an application with sphinx-gallery's settings complete, says of the project.
-
-    Raises:
-        SettingsError: a value in conf.py means nothing.
-    """
-    return Project(
-        where=where,
-        examples=tuple(examples_of(app)),
-        settings=settings.read(app.config, where.conf or Path.cwd()),
-        missing=tuple(getattr(app, "missing", ())),
-    )
-
-
-def examples_of(app: Any) -> list[Example]:
-    """The files of all galleries, in the order of their pages."""
-    conf, source = app.config.sphinx_gallery_conf, Path(app.srcdir)
-    pairs = list(zip(_as_list(conf["examples_dirs"]), _as_list(conf["gallery_dirs"]), strict=False))
-    roots = [Path(os.path.normpath(source / folder)) for folder, _ in pairs]
-    found = []
-    for root, (_, pages), gallery in zip(roots, pairs, unique_names(roots), strict=True):
-        sections = ["", *seam.subsections(root, source, conf)] if root.is_dir() else []
-        for section in sections:
-            folder = root / section
-            found += [
-                Example(
-                    path=path,
-                    gallery=gallery,
-                    name=_name(path, root),
-                    pages=Path(os.path.normpath(Path(pages, section))).as_posix(),
-                    recorded=path.suffix == ".py" and seam.is_executed(path, conf),
-                    may_fail=seam.may_fail(path, conf),
-                )
-                for path in seam.scripts_in(folder, conf)
-            ]
-    return found
-
-
-def unique_names(folders: Sequence[Path]) -> list[str]:
-    """A name for each of *folders*: its last part, or where two share that, the way to it.
-
-    The way begins where the ways of all part, so that it is the same on every machine.
-    """
-    common = Path(os.path.commonpath([*folders, *(f.parent for f in folders)]) if folders else "/")
-    last = [folder.name for folder in folders]
-    return [
-        folder.name
-        if last.count(folder.name) == 1
-        else "-".join(folder.relative_to(common).parts) or str(number)
-        for number, folder in enumerate(folders)
-    ]
-
-
-def _name(path: Path, root: Path) -> str:
-    """The path below *root* without suffix, where no folder has that name."""
-    below = path.relative_to(root)
-    return (below if path.with_suffix("").is_dir() else below.with_suffix("")).as_posix()
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _main() -> int:
-    where = decode(sys.argv[1].encode(), Where)
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            with seam.without_matplotlib():
-                project = describe(read_app(where, Path(scratch)), where)
-        except (SphinxError, SettingsError) as error:
-            print(error)
-            return 1
-    Path(sys.argv[2]).write_bytes(encode(project))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

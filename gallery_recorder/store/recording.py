@@ -1,9 +1,8 @@
 """A recording: what one script printed, drew and wrote on one device, and where that was.
 
 On disk a recording is a folder, ``<recordings>/<device>[/<variant>]/<gallery>/<name>/``, with
-``recording.json`` and the files that it names. The structures below are its schema; msgspec
-validates it on load. A recording is replaced in one step, so whoever reads it, and whatever dies
-meanwhile, finds a whole one.
+``recording.json`` and the files that it names. A recording is replaced in one step, so whoever
+reads it, and whatever dies meanwhile, finds a whole one.
 """
 
 from __future__ import annotations
@@ -15,172 +14,60 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
 from gallery_recorder.source.commands import record_again
 from gallery_recorder.store import atomic, names, reading
 from gallery_recorder.store.images import wrong as wrong_image
 from gallery_recorder.store.reading import ReadingError
+from gallery_recorder.store.schema import (
+    GALLERY_FOLDER,
+    SCHEMA,
+    Block,
+    GpuFacts,
+    GpuState,
+    Provenance,
+    Recording,
+    RunFacts,
+    Value,
+)
 
-#: The version of the structures below; raise it when one of them changes.
-SCHEMA = 2
+__all__ = [
+    "DECODER",
+    "FILE_NAME",
+    "GALLERY_FOLDER",
+    "MAX_READ",
+    "SCHEMA",
+    "Block",
+    "GpuFacts",
+    "GpuState",
+    "Location",
+    "Provenance",
+    "Recording",
+    "RecordingError",
+    "RunFacts",
+    "Value",
+    "all_recordings",
+    "digest",
+    "encode",
+    "find",
+    "key_of",
+    "load",
+    "location_of",
+    "newer",
+    "rst_of",
+    "save",
+    "slug",
+    "with_origin",
+]
 
 FILE_NAME = "recording.json"
-
-# Until the pages ask conf.py: the device that they show first, and a probe of this site.
-REFERENCE_DEVICE = "nvidia-h200"
-INTERPRETER = "interpreter"
-SOFTWARE = "triton_site.probes.software"
-
-#: Stands in a block's reStructuredText for the folder of the gallery's pages, which conf.py may
-#: rename: ``/@@gallery@@/images/sphx_glr_plot_001.png``.
-GALLERY_FOLDER = "@@gallery@@"
 
 #: Bytes of any file of a recording, far more than the recorder accepts: what is larger is not one,
 #: and is not read into memory.
 MAX_READ = 256_000_000
-
-_PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
-# A path below the recording's folder: no step upwards, nothing hidden, no control character.
-_FILE_NAME = rf"^{_PART}(?:/{_PART})*$"
-_FileName = Annotated[str, Meta(max_length=240, pattern=_FILE_NAME)]
-_Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
-_Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
-_Count = Annotated[int, Meta(ge=0)]
-_Seconds = Annotated[float, Meta(ge=0)]
-
-
-class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a recording: never changed once made, and nothing in it goes unnamed."""
-
-
-class Value(_Struct, frozen=True):
-    """The value of a block's last expression, as plain text or as HTML."""
-
-    kind: Literal["text", "html"]
-    text: str
-
-
-class Block(_Struct, frozen=True):
-    """What one code block did.
-
-    ``line`` is where the block began when it was recorded, ``key`` the key of its code. ``rst`` is
-    what sphinx-gallery made of its output, with :data:`GALLERY_FOLDER` for the folder of its page;
-    ``images`` are the files that this needs, and ``data`` the files that the block wrote.
-    ``memory`` is in MB, as sphinx-gallery measures it. ``probes`` holds what probes found, by their
-    names.
-    """
-
-    line: _Count
-    key: _Sha256
-    seconds: _Seconds
-    memory: float | None = None
-    passed: bool = True
-    exception: str | None = None
-    rst: str = ""
-    stdout: str = ""
-    stderr: str = ""
-    value: Value | None = None
-    images: tuple[_FileName, ...] = ()
-    data: tuple[_FileName, ...] = ()
-    probes: dict[str, Any] = {}
-
-
-class GpuState(_Struct, frozen=True):
-    """The GPU at one moment: clocks in MHz, temperature in °C, power in W.
-
-    ``throttling`` names the reasons for which the driver held the clocks down, and
-    ``other_processes`` counts the processes, besides the recorder's own, that used the GPU.
-    """
-
-    sm_clock: _Count | None = None
-    memory_clock: _Count | None = None
-    temperature: _Count | None = None
-    power: _Count | None = None
-    throttling: tuple[str, ...] = ()
-    other_processes: _Count | None = None
-
-
-class GpuFacts(_Struct, frozen=True):
-    """What a GPU is, as far as its driver tells; ``memory`` in bytes."""
-
-    compute_capability: str | None = None
-    memory: _Count | None = None
-    multiprocessors: _Count | None = None
-    driver: str | None = None
-
-
-class Provenance(_Struct, frozen=True):
-    """The machine that made the recording. ``versions`` are those of the packages involved."""
-
-    device: str
-    kind: Literal["gpu", "cpu"]
-    os: str
-    python: str
-    versions: dict[str, str] = {}
-    environment: dict[str, str] = {}
-    commit: str | None = None
-    gpu: GpuFacts | None = None
-    before: GpuState | None = None
-    after: GpuState | None = None
-
-
-class RunFacts(_Struct, frozen=True):
-    """The run: when it was (UTC), how long it took, and the most memory that it held.
-
-    ``memory`` is in MB, as sphinx-gallery measures it where ``show_memory`` is on, and
-    ``peak_host_memory`` in bytes. Times of a run that is not ``timed`` say nothing about the
-    device. A run that ``failed`` was expected to, or only warned about.
-    """
-
-    recorded: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
-    seconds: _Seconds
-    memory: float | None = None
-    peak_host_memory: _Count | None = None
-    status: Literal["passed", "failed"] = "passed"
-    timed: bool = True
-
-
-class Recording(_Struct, frozen=True):
-    """One script on one device. ``key`` is the key of the script that was executed.
-
-    ``name`` is its path below the folder of its gallery, without suffix. ``probes`` holds what
-    each probe says of the whole run, by its dotted name. ``backreferences`` are the objects that
-    sphinx-gallery found in the code, and ``thumbnail`` is the file that a thumbnail is made of
-    where a scraper chose one. ``files`` gives the SHA-256 of each file.
-    """
-
-    schema: int
-    gallery: _Slug
-    name: _FileName
-    title: str
-    key: _Sha256
-    run: RunFacts
-    provenance: Provenance
-    blocks: tuple[Block, ...]
-    variant: _Slug | None = None
-    probes: dict[str, Any] = {}
-    backreferences: dict[str, list[dict[str, Any]]] = {}
-    thumbnail: _FileName | None = None
-    files: dict[_FileName, _Sha256] = {}
-
-    @property
-    def timed(self) -> bool:
-        """Whether its times say how fast the device is."""
-        return self.run.timed
-
-    @property
-    def data(self) -> list[str]:
-        """The names of all files that its blocks wrote, in order."""
-        return [name for block in self.blocks for name in block.data]
-
-    def probe(self, name: str) -> dict[str, Any]:
-        """What the probe *name* says of the run, empty where it was not asked."""
-        found = self.probes.get(name)
-        return found if isinstance(found, dict) else {}
 
 
 class RecordingError(Exception):
@@ -424,10 +311,10 @@ def _contradiction(recording: Recording) -> str:
         return f"`run.recorded`: {run.recorded} is no date"
     if where.kind == "cpu" and (where.gpu or where.before or where.after):
         return "`provenance.kind` is cpu, but it says what the GPU was"
-    if where.kind == "gpu" and slug(where.device) in ("cpu", INTERPRETER):
+    if where.kind == "gpu" and slug(where.device) == "cpu":
         return f"`provenance.kind` is gpu, but `provenance.device` is {where.device}"
-    if run.timed and slug(where.device) == INTERPRETER:
-        return f"`run.timed` is true of the {INTERPRETER}, whose times say nothing"
+    if run.timed and where.kind == "cpu" and slug(where.device) != "cpu":
+        return f"`run.timed` is true of the {where.device}, whose times say nothing"
     for number, block in enumerate(recording.blocks):
         if not block.passed and run.status == "passed":
             return f"`run.status` is passed, but `blocks[{number}]` did not pass"

@@ -18,6 +18,7 @@ import msgspec
 from gallery_recorder.source.script import load_script
 from gallery_recorder.store import recording
 from gallery_recorder.store.convert import Figure, output_rst
+from triton_site.probes import SOFTWARE
 
 PROJECT = Path(__file__).parents[2]
 
@@ -139,7 +140,7 @@ def make_recording(
     speed: str = SPEED,
 ) -> Path:
     """Write a recording of the tutorial *name* as it is now; returns its folder."""
-    interpreted = device == recording.INTERPRETER
+    interpreted = device == "interpreter"
     script = load_script(root / "tutorials" / f"{name}.py", root / "tutorials")
     base = root / "build" / "recordings" if interpreted else root / "recordings"
     folder = base / device / "tutorials" / name
@@ -177,7 +178,7 @@ def make_recording(
             python="3.12.3",
             versions={"sphinx-gallery": "0.22.1"},
         ),
-        probes={recording.SOFTWARE: software},
+        probes={SOFTWARE: software},
         blocks=(
             recording.Block(
                 line=first.block.lineno,

@@ -25,6 +25,7 @@ from gallery_recorder.store.recording import (
     RunFacts,
     Value,
 )
+from triton_site.probes import SOFTWARE
 
 KEY = hashlib.sha256(b"code").hexdigest()
 FIGURE = "images/sphx_glr_01-a_001.svg"
@@ -68,7 +69,7 @@ def make(staging, **changes):
                 data=("speed.csv",),
             ),
         ),
-        probes={recording.SOFTWARE: {"triton": "3.6.0", "torch": "2.11.0+cu130"}},
+        probes={SOFTWARE: {"triton": "3.6.0", "torch": "2.11.0+cu130"}},
         files={name: recording.digest(staging / name) for name in sorted(files)},
         thumbnail=THUMBNAIL,
     )

@@ -21,6 +21,7 @@ from sphinx_gallery import gen_rst
 
 from gallery_recorder.render import seam, units
 from gallery_recorder.store import recording
+from triton_site.probes import SOFTWARE
 
 ROOT = Path(__file__).parents[2]
 
@@ -360,7 +361,7 @@ def test_nothing_that_a_recording_says_of_itself_is_markup(tmp_path):
             before=state,
             after=state,
         ),
-        probes={recording.SOFTWARE: probe | {"peak_gpu_memory": evil}, evil: {evil: evil}},
+        probes={SOFTWARE: probe | {"peak_gpu_memory": evil}, evil: {evil: evil}},
     )
     result = build(root)
     assert result.returncode == 0, result.stderr

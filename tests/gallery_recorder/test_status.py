@@ -12,7 +12,7 @@ from room import PROJECT, Room
 
 from gallery_recorder.source.script import load_script
 from gallery_recorder.store import recording, status
-from gallery_recorder.store.recording import REFERENCE_DEVICE
+from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
 
 
 @pytest.fixture
@@ -30,9 +30,7 @@ def put_on_gpu(room, name, key=None):
         key=key or script.key,
         blocks=tuple(recording.Block(code.line, code.key, 1.0) for code in script.code),
         run=msgspec.structs.replace(made.run, timed=True),
-        probes={
-            recording.SOFTWARE: {"triton": "3.6.0", "torch": "2.11", "peak_gpu_memory": 3 * 2**30}
-        },
+        probes={SOFTWARE: {"triton": "3.6.0", "torch": "2.11", "peak_gpu_memory": 3 * 2**30}},
         provenance=msgspec.structs.replace(made.provenance, device="NVIDIA H200", kind="gpu"),
     )
     target = room.recordings / REFERENCE_DEVICE / "tutorials" / name

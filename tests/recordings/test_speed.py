@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from gallery_recorder.store import recording
+from triton_site.probes import REFERENCE_DEVICE
 
-ROOT = Path(__file__).parents[2] / "recordings" / recording.REFERENCE_DEVICE
+ROOT = Path(__file__).parents[2] / "recordings" / REFERENCE_DEVICE
 
 
 def rates(tutorial: str, name: str, size: str) -> dict[str, dict[int, float]]:
@@ -89,7 +90,7 @@ def test_time_to_record():
 def test_recording_is_whole_and_says_where_it_was_made(folder):
     content = recording.load(folder)
     where = content.provenance
-    assert recording.slug(where.device) == recording.REFERENCE_DEVICE
+    assert recording.slug(where.device) == REFERENCE_DEVICE
     assert where.commit
     assert where.driver
     assert where.toolkit
