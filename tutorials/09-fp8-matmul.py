@@ -204,7 +204,7 @@ def scale_errors(factor, feature, n=512):
     }
 
 
-table = []
+table, errors = [], {}
 for what in ("numbers", "a feature"):
     for factor in (1000, 30000, 10**6):
         errors = scale_errors(factor, what == "a feature")
