@@ -47,7 +47,7 @@ SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
 
 .PHONY: help html record status check compare test lint linkcheck bench serve
-.PHONY: new test-matrix api publish unpublish pages propose clean
+.PHONY: new quick test-matrix api publish unpublish pages propose clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -101,8 +101,11 @@ unpublish: $(RENDER) ## take a version out of a site, after asking: SITE=dir VER
 pages: $(RENDER) ## publish build/html to the branch that GitHub Pages serves: VERSION=v1.0.0
 	@.github/pages.sh "$$VERSION"
 
-test: $(TEST) lint ## run the linters and all tests
-	$(PY) -m pytest
+test: $(TEST) lint ## run the linters and all tests, on all cores
+	$(PY) -m pytest -n auto --dist loadfile
+
+quick: $(TEST) ## run the tests for the loop at the desk: no browser, no site, nothing executed
+	$(PY) -m pytest -n auto --dist loadfile -m "not (gpu or browser or cluster or execute or site or stress)"
 
 test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the interpreter, on every TRITONS version
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; $$triton/bin/python -m pytest \

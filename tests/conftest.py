@@ -24,6 +24,36 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TRITON_INTERPRET"] = "1"
 
 
+#: What a folder's tests need, or begin of a file's name says that they need: a browser, executed
+#: tutorials, a cluster, or minutes.
+_MARKS = {
+    "browser/": "browser",
+    "tutorials/": "execute",
+    "guide/": "execute",
+    "test_cluster": "cluster",
+    "test_faults": "stress",
+    "test_disturbed": "stress",
+    "test_incremental": "stress",
+    "test_keeper": "stress",
+    "test_recorder": "stress",
+    "test_publish": "stress",
+    "test_fidelity": "stress",
+    "test_menu": "stress",
+    "test_replay": "stress",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by what they need; `make quick` leaves those with a mark out."""
+    for item in items:
+        place = item.path.relative_to(ROOT / "tests").as_posix()
+        for part, mark in _MARKS.items():
+            if place.startswith(part) or f"/{part}" in place:
+                item.add_marker(mark)
+        if {"site", "published"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("site")
+
+
 @contextmanager
 def _lock() -> Iterator[None]:
     """One of pytest-xdist's workers builds, the others wait."""
