@@ -23,6 +23,7 @@ from gallery_recorder.store import atomic, names, reading
 from gallery_recorder.store.images import wrong as wrong_image
 from gallery_recorder.store.reading import ReadingError
 from gallery_recorder.store.schema import (
+    FILE_NAME_PATTERN,
     GALLERY_FOLDER,
     SCHEMA,
     Block,
@@ -146,7 +147,7 @@ def is_file_name(name: str) -> bool:
     """Whether a recording can have a file called *name*, a path below its folder."""
     parts = PurePosixPath(name).parts
     return (
-        re.fullmatch(_FILE_NAME.strip("^$"), name) is not None
+        re.fullmatch(FILE_NAME_PATTERN.strip("^$"), name) is not None
         and len(name) <= 240
         and name != FILE_NAME
         and ".." not in parts

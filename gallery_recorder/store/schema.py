@@ -16,8 +16,8 @@ GALLERY_FOLDER = "@@gallery@@"
 
 _PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
 # A path below the recording's folder: no step upwards, nothing hidden, no control character.
-_FILE_NAME = rf"^{_PART}(?:/{_PART})*$"
-_FileName = Annotated[str, Meta(max_length=240, pattern=_FILE_NAME)]
+FILE_NAME_PATTERN = rf"^{_PART}(?:/{_PART})*$"
+_FileName = Annotated[str, Meta(max_length=240, pattern=FILE_NAME_PATTERN)]
 _Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 _Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
 _Count = Annotated[int, Meta(ge=0)]
