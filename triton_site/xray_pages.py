@@ -262,7 +262,7 @@ def ttgir_lines(text: str) -> Iterable[tuple[int, str]]:
             continue
         found = re.search(r"\s*loc\((#loc\d*)\)\s*$", row)
         line = line_of(locations.get(found[1], "")) if found else 0
-        yield line, re.sub(r"\s*loc\(#loc\d*\)", "", row)
+        yield line, re.sub(r'\s*loc\((?:#loc\d*|"[^"]*"\(#loc\d*\))\)', "", row)
 
 
 def _visit_viewer(translator: Any, node: Viewer) -> None:

@@ -42,7 +42,7 @@
         row.classList.toggle("marked", line > 0 && row.dataset.line === String(line));
       }
       const first = code.querySelector(".marked");
-      if (first) first.parentElement.scrollTop = first.offsetTop - first.parentElement.offsetTop - 40;
+      if (first) first.parentElement.scrollTop = first.offsetTop - 40;
     }
     function choose(kind) {
       code.replaceChildren(list(data.codes[kind], "made"));
