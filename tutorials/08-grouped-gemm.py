@@ -327,6 +327,8 @@ print("six experts, two of them without a token: right")
 #
 # Storing is the one place where a descriptor would do damage. So the store keeps its mask.
 
+# sphinx_gallery_difference = "one_launch_kernel"
+
 
 @triton.jit
 def described_tile(
@@ -432,6 +434,8 @@ else:
 # behind its last one (``ends``). Whose tile is number *t*? That of the expert before which exactly
 # those experts lie whose ``last`` is *t* or less. So finding it is a comparison and a sum over the
 # table, without a loop:
+
+# sphinx_gallery_difference = "described_kernel"
 
 
 @triton.jit

@@ -481,6 +481,8 @@ elif errors:
 # shared memory only if K is the direction that is contiguous, in A *and in B*. So the fast kernel
 # wants B stored by columns, describes its transpose, and turns the tile around in ``tl.dot``.
 
+# sphinx_gallery_difference = "simple_kernel"
+
 
 @triton.jit
 def position(tile, tiles_m, tiles_n, GROUP: tl.constexpr):
@@ -666,6 +668,8 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # In a tile that is 128 columns wide, all columns have the same scale of B, a single number. The
 # scales of A are one for each row; neighbouring rows should be neighbours in memory, so that the
 # load is one piece. Hence such scales are stored by columns.
+
+# sphinx_gallery_difference = "rows_kernel"
 
 
 @triton.jit(do_not_specialize=["M", "N", "K"])
