@@ -256,6 +256,8 @@ print(tabulate(table, ["mean / deviation", *ways], disable_numparse=True, strali
 # program, and strides make it right for any view. And one is a switch, a ``tl.constexpr`` as well:
 # with ``CENTER=False``, some lines are not compiled, and what remains is RMS norm.
 
+# sphinx_gallery_difference = "row_kernel"
+
 
 @triton.jit
 def forward_kernel(
@@ -407,6 +409,8 @@ def backward_by_rows(x, g, weight, mean, rstd):
 # **atomic** addition is one that nothing can come between: the L2 cache, which is shared by all,
 # does the adding.
 
+# sphinx_gallery_difference = "row_gradient_kernel"
+
 
 @triton.jit
 def atomic_kernel(
@@ -482,8 +486,8 @@ print(f"Gradients of the weight with atomics, run again and again: {answers} dif
 # ----------------------------------
 #
 # The remedy is to launch fewer programs than there are rows. A **persistent** program is one that
-# stays: instead of one tile it works on every *P*-th, *P* being the number of programs, as many as
-# the GPU can run at a time. What it adds up meanwhile stays **in its registers**, for as long as it
+# stays: instead of one tile it works on every *P*-th, *P* being the number of programs, here one
+# for each multiprocessor. What it adds up meanwhile stays **in its registers**, for as long as it
 # lives. At its end it stores its partial sums, 2\ *N* numbers, in a row of its own, where it is in
 # nobody's way. A second, small kernel adds up the *P* rows.
 #
@@ -530,6 +534,8 @@ draw_partial_sums()
 # Pieces and tuples are as in step 2; a tuple is written anew at each turn, since a kernel cannot
 # assign to its places. ``KEEP_W`` says whether the weights are loaded once and stay in registers,
 # or again at every turn, from a cache. ``STAGES`` is for step 6; it is 1 here.
+
+# sphinx_gallery_difference = "row_gradient_kernel"
 
 
 @triton.jit
