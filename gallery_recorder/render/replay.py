@@ -215,6 +215,11 @@ class Replay:
             )
 
 
+#: Where data lies below a script's pages: Sphinx looks for no pages in a folder of this name, and
+#: sphinx-gallery, so deep, for no scripts. So a file is a file, whatever its name.
+_OPAQUE = "_sources"
+
+
 def output(page: Page, block: Block, target: Path, source: Path) -> str:
     """What a code block did, as sphinx-gallery wrote it down; its files are put in place."""
     folder = page.folder
@@ -222,9 +227,13 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     for name in block.images:
         inside = name.removeprefix("source/")
         copy(folder / name, source / inside if inside != name else target.parent / name)
+    pages = target.parent.relative_to(source).as_posix()
+    rst = recording.rst_of(block, pages)
     for name in block.data:
-        copy(folder / name, target.with_suffix("") / name)
-    return recording.rst_of(block, target.parent.relative_to(source).as_posix())
+        copy(folder / name, target.with_suffix("") / _OPAQUE / name)
+        link = f"/{target.stem}/{name}>"
+        rst = rst.replace(link, f"/{target.stem}/{_OPAQUE}/{name}>")
+    return rst
 
 
 def drop_empty_blocks(

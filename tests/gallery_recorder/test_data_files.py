@@ -1,0 +1,104 @@
+"""What a script writes is handed on as it is, whatever its name says that it is."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+
+import msgspec
+import pytest
+from fixture_gallery import make_gallery, make_recording
+from room import PROJECT
+
+from gallery_recorder.store import recording
+from gallery_recorder.store.convert import data_rst
+
+EVIL = b".. raw:: html\n\n   <script>evil()</script>\n\nA title\n=======\n"
+
+
+def a_zip() -> bytes:
+    """A zip file with a date and a mode of its own."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as made:
+        info = zipfile.ZipInfo("b.txt", date_time=(2001, 2, 3, 4, 5, 6))
+        info.external_attr = 0o755 << 16
+        made.writestr(info, "content")
+    return buffer.getvalue()
+
+
+FILES = {
+    "helper.py": b'"""Not a tutorial"""\nprint("never executed")\n',
+    "broken.py": b"def (\n",
+    "no-zip.zip": b"this is no zip file",
+    "a-zip.zip": a_zip(),
+    "page.rst": EVIL,
+    "index.rst": EVIL,
+    "README.txt": EVIL,
+    "notebook.ipynb": b"no JSON",
+    "page.md": b"# <script>evil()</script>\n",
+    "page.html": b"<script>evil()</script>",
+    "none": b"",
+    "bytes.bin": bytes(range(256)),
+    "conf.py": b"raise SystemExit",
+    "codeobj.json": b"\xff",
+    "01-first.py": b"x = 1\n",
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A built gallery whose recording has all these files; its folder, and what was said."""
+    root = make_gallery(tmp_path_factory.mktemp("data") / "g", names=("01-first",))
+    folder = make_recording(root, "01-first")
+    made = recording.load(folder)
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+    last = made.blocks[-1]
+    links = "".join(f"\n{data_rst(name, len(FILES[name]), '01-first')}\n" for name in FILES)
+    made = msgspec.structs.replace(
+        made,
+        blocks=(
+            *made.blocks[:-1],
+            msgspec.structs.replace(last, data=(*last.data, *FILES), rst=last.rst + links),
+        ),
+        files=made.files | {name: recording.digest(folder / name) for name in FILES},
+    )
+    (folder / recording.FILE_NAME).write_bytes(recording.encode(made))
+    command = [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q"]
+    said = []
+    for _ in range(2):  # the second time from what the first one left
+        done = subprocess.run(
+            [*command, "--keep-going", "-b", "html", "docs", "build/html"],
+            cwd=root,
+            env=os.environ | {"PYTHONPATH": str(PROJECT), "NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said.append((done.returncode, done.stderr))
+    return root, said
+
+
+def test_any_file_can_be_built_and_built_again(built):
+    _, said = built
+    assert said == [(0, ""), (0, "")]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_handed_on_byte_for_byte(built, name):
+    root, _ = built
+    found = (root / "build" / "html" / "_downloads").glob(f"*/{name}")
+    assert FILES[name] in [path.read_bytes() for path in found]
+
+
+def test_no_file_becomes_a_page_or_markup(built):
+    root, _ = built
+    site = root / "build" / "html"
+    pages = [path.relative_to(site).as_posix() for path in site.rglob("*.html")]
+    assert not [page for page in pages if page.startswith("tutorials/01-first/")]
+    for page in pages:
+        if not page.startswith("_downloads/"):
+            assert "<script>evil()" not in (site / page).read_text()
