@@ -1338,27 +1338,30 @@ else:
 #
 # **All of them rise on the left.** 4096 rows of 1024 are few bytes; getting a kernel going takes
 # its time, the copy's too. The backward pass pays twice, since its second stage is a kernel of its
-# own that cannot begin before the first has ended: on the left it is farther from the copy than on
-# the right, where that time is shared out over more bytes.
+# own that cannot begin before the first has ended. On the left that is a good part of its time; on
+# the right it is shared out over more bytes.
 #
 # **The teeth of our curves** are the pieces. A row that fills its last piece wastes nothing; one
 # that is longer by a little has a piece more, most of it padding. The forward pass cuts rows into
-# smaller pieces than the backward pass does, so its teeth are smaller. Where the backward pass of
-# layer norm changes over to two programs a row, its curve may step, and that of RMS norm, which
-# does not, goes on.
+# smaller pieces than the backward pass does, so its teeth are smaller. And where the backward pass
+# of layer norm changes over to two programs a row, its curve may step; that of RMS norm, which has
+# one sum and does not change over, shows what the other would have done without the second.
 #
-# **Forward is close to the copy** because that is all it does, as far as memory is concerned. What
-# is missing: a row has to be there as a whole before any of its output can be written, so that
-# reading and writing overlap only across programs; and RMS norm has one reduction less and no bias
-# to read.
+# **What forward lacks of the copy**: a row has to be there as a whole before any of its output can
+# be written, so that reading and writing overlap only across programs; and each program reads the
+# parameters, from a cache, but through the same wires. RMS norm has one reduction and one vector of
+# parameters less.
 #
-# **PyTorch's backward** calls more than one kernel, too: one for the gradient of *x*, others for
-# those of the parameters, and these read *x* and *g* once more. Five transfers instead of three put
-# a ceiling at three fifths of the copy, before anything else is lost.
+# **What backward lacks** beside the second stage is company. A forward program that waits for
+# memory leaves its multiprocessor to others. The persistent one has only the rows that it asked for
+# early.
 #
-# **torch.compile** writes Triton kernels. Forward, they differ from ours mostly in that they choose
-# between holding a row and walking over it twice; where its curve falls while ours does not, it
-# walks. Backward, it sums over the rows in kernels of their own, as PyTorch does.
+# **PyTorch's backward** has several kernels, too, but divides the work otherwise: one computes the
+# gradient of *x*, others those of the parameters, and these read *x* and *g* once more. Five
+# transfers instead of three put its ceiling at three fifths of the copy, before anything else is
+# lost. **torch.compile** sums over the rows in kernels of their own as well. Forward, it chooses
+# for each size between holding a row and walking over it twice; where its curve falls while ours
+# does not, it walks.
 #
 # What the run showed
 # -------------------
