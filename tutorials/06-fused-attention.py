@@ -610,9 +610,11 @@ def forward_anywhere(q, k, v, causal, scale):
 # gives a result, and the next line needs it. On Hopper GPUs (H100, H200) this is not how the
 # hardware works: there a product is *started* by a group of four warps, and runs on its own until
 # somebody waits for it. While the weights of one tile are multiplied with the values, the group
-# could do the softmax of the next tile. Plain Triton has no words for this. **Gluon** has: it is
-# the layer below, in the same package, with the same ``@jit`` and the same Python. You say more
-# yourself:
+# could do the softmax of the next tile. Plain Triton has no words for this.
+# (``tl.range(…, warp_specialize=True)`` lets the compiler look for something like it, but is meant
+# for the generations after Hopper. Writing the next product above the softmax does not help either:
+# the compiler still waits for each product where it stands.) **Gluon** has: it is the layer below,
+# in the same package, with the same ``@jit`` and the same Python. You say more yourself:
 #
 # * a **layout** says which thread holds which element of a tile;
 # * shared memory is allocated by name, and a copy into it is started, not done;
