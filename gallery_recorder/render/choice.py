@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
+from gallery_recorder.render import files
 from gallery_recorder.source import commands, needs, reader, settings
 from gallery_recorder.source.project import Example
 from gallery_recorder.source.script import NO_CODE, Script, ScriptError
@@ -103,19 +103,34 @@ class Page:
         return f"{self.digest} {self.device} {self.recorded}"
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a recording whose files have the sizes and times of ``signature``."""
+
+    signature: str
+    location: Location
+    digest: str
+    key: str
+    title: str
+    device: str
+    recorded: str
+    timed: bool
+
+
 @dataclass
 class Choice:
     """What was chosen for a build: its pages and all recordings that there are."""
 
     pages: dict[str, Page] = field(default_factory=dict)
     recordings: list[ListedRecording] = field(default_factory=list)
+    seen: dict[Path, Seen] = field(default_factory=dict)
 
     @cached_property
     def digests(self) -> dict[str, str]:
         """Of what pages may be made from: all recordings, and all introductions of scripts."""
         listed = (f"{item.label} {item.digest} {item.state}" for item in self.recordings)
         texts = (f"{page.docname} {page.title} {page.introduction}" for page in self.pages.values())
-        return {"recordings": _digest(listed), "introductions": _digest(texts)}
+        return {"recordings": files.digest(listed), "introductions": files.digest(texts)}
 
 
 @dataclass(frozen=True)
@@ -181,8 +196,8 @@ def label(location: Location) -> str:
     return "-".join(parts).replace("/", "-").lower()
 
 
-def choose(app: Sphinx, before: Choice | None = None) -> Choice:
-    """The recording of each script, out of all; what *before* says of unchanged scripts is taken.
+def choose(app: Sphinx, before: Choice) -> Choice:
+    """The recording of each script; what *before* says of unchanged files is taken.
 
     Raises:
         ExtensionError: scripts or recordings are damaged, or scripts lack one and must not; all
@@ -190,10 +205,13 @@ def choose(app: Sphinx, before: Choice | None = None) -> Choice:
         SettingsError: a setting means nothing.
     """
     said = settings.read(app.config, Path(app.confdir))
-    found, damaged = _recordings(said)
-    problems: list[str] = []
-    known = {page.path: page for page in before.pages.values()} if before else {}
     chosen = Choice()
+    chosen.seen, damaged = _recordings(said, before.seen)
+    found: _Found = {}
+    for item in chosen.seen.values():
+        found.setdefault((item.location.gallery, item.location.name), []).append(item)
+    problems: list[str] = []
+    known = {page.path: page for page in before.pages.values()}
     without: list[Page] = []
     for example in reader.examples_of(app):
         if not example.recorded:
@@ -223,23 +241,41 @@ def choose(app: Sphinx, before: Choice | None = None) -> Choice:
 
 
 #: Recordings by gallery and name.
-_Found = dict[tuple[str, str], list[tuple[Location, Recording, str]]]
+_Found = dict[tuple[str, str], list[Seen]]
 
 
-def _recordings(said: Settings) -> tuple[_Found, dict[str, str]]:
-    """All recordings below the configured folders; of the damaged ones, the place and the fault."""
-    found: _Found = {}
+def _recordings(
+    said: Settings, before: dict[Path, Seen]
+) -> tuple[dict[Path, Seen], dict[str, str]]:
+    """All recordings below the configured folders; of the damaged ones, the place and the fault.
+
+    Each is checked, with the hashes of its files, unless it has been and no file is newer.
+    """
+    found: dict[Path, Seen] = {}
     damaged: dict[str, str] = {}
     for root in said.roots:
         for folder in recording.all_recordings(root):
+            signature = files.digest(files.times([folder]))
+            known = before.get(folder)
+            if known and known.signature == signature:
+                found[folder] = known
+                continue
             try:
                 made = recording.load(folder)
                 at = recording.location_of(folder, root, made)
             except RecordingError as error:
                 damaged[folder.relative_to(root).as_posix()] = str(error)
                 continue
-            digest = hashlib.sha256((folder / recording.FILE_NAME).read_bytes()).hexdigest()
-            found.setdefault((at.gallery, at.name), []).append((at, made, digest))
+            found[folder] = Seen(
+                signature=signature,
+                location=at,
+                digest=hashlib.sha256((folder / recording.FILE_NAME).read_bytes()).hexdigest(),
+                key=made.key,
+                title=made.title,
+                device=made.provenance.device,
+                recorded=made.run.recorded,
+                timed=made.timed,
+            )
     return found, damaged
 
 
@@ -270,20 +306,18 @@ def _with(page: Page, location: Location | None, digest: str) -> Page:
     return made
 
 
-def _best(
-    page: Page, found: list[tuple[Location, Recording, str]], said: Settings
-) -> tuple[Location | None, str]:
+def _best(page: Page, found: list[Seen], said: Settings) -> tuple[Location | None, str]:
     """The recording to show, of those that belong to the script's code."""
-    current = [item for item in found if item[1].key == page.key]
+    current = [item for item in found if item.key == page.key]
     order = {name: number for number, name in enumerate(said.devices)}
 
-    def rank(item: tuple[Location, Recording, str]) -> tuple[bool, int]:
-        at, made, _ = item
-        return not made.timed, order.get(at.place, order.get(at.device, len(order)))
+    def rank(item: Seen) -> tuple[bool, int]:
+        at = item.location
+        return not item.timed, order.get(at.place, order.get(at.device, len(order)))
 
-    current.sort(key=lambda item: item[1].run.recorded, reverse=True)
+    current.sort(key=lambda item: item.recorded, reverse=True)
     current.sort(key=rank)
-    return (current[0][0], current[0][2]) if current else (None, "")
+    return (current[0].location, current[0].digest) if current else (None, "")
 
 
 def _missing(without: list[Page], said: Settings) -> list[str]:
@@ -308,29 +342,25 @@ def _listed(found: _Found, pages: dict[str, Page]) -> list[ListedRecording]:
     items = []
     for key, several in found.items():
         page = by_name.get(key)
-        for at, made, digest in several:
+        for item in several:
             if page is None:
                 state = "its script is gone"
-            elif page.location == at:
+            elif page.location == item.location:
                 state = "shown"
             else:
-                state = "current" if made.key == page.key else "of older code"
-            if made.timed or state == "shown":
+                state = "current" if item.key == page.key else "of older code"
+            if item.timed or state == "shown":
                 items.append(
                     ListedRecording(
-                        location=at,
-                        digest=digest,
-                        title=made.title,
-                        device=made.provenance.device,
-                        recorded=made.run.recorded,
-                        timed=made.timed,
-                        pages=folders.get(at.gallery, ""),
+                        location=item.location,
+                        digest=item.digest,
+                        title=item.title,
+                        device=item.device,
+                        recorded=item.recorded,
+                        timed=item.timed,
+                        pages=folders.get(item.location.gallery, ""),
                         page=page.docname if page else "",
                         state=state,
                     )
                 )
     return sorted(items, key=lambda item: (item.name.count("/"), item.name, item.location.place))
-
-
-def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

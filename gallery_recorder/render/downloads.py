@@ -30,7 +30,6 @@ def fill(app: Sphinx, builder: Builder, written: set[str] | None) -> None:
     source, target = Path(app.srcdir), Path(app.doctreedir, FOLDER)
     offered = {Path(name).as_posix() for name in app.env.dlfiles}
     filled: dict[Path, Path] = {}
-    changed: set[Path] = set()
     for docname, page in domain.pages.items():
         unfilled = source / f"{docname}.ipynb"
         if f"{docname}.ipynb" not in offered or not unfilled.is_file():
@@ -39,16 +38,16 @@ def fill(app: Sphinx, builder: Builder, written: set[str] | None) -> None:
         if written is None or docname in written or not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, notebook.with_outputs(unfilled.read_bytes(), page, app))
-            changed.add(unfilled)
+    packed = domain.now.packed if domain.now else {}
     for archive in domain.archives.values():
         name = archive.path.relative_to(source).as_posix()
-        if name not in offered or not archive.path.is_file():
+        if name not in offered:
             continue
-        path = target / name
-        is_older = path.is_file() and path.stat().st_mtime_ns < archive.path.stat().st_mtime_ns
-        if is_older or not path.is_file() or not changed.isdisjoint(archive.files):
+        path, signature = target / name, archive.signature(filled)
+        if packed.get(path) != signature or not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(archive.content(filled))
+            _write(path, archive.content(filled))
+            packed[path] = signature
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -13,6 +13,7 @@ and writes them.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def _generate(app: Sphinx) -> None:
         and not conf["run_stale_examples"]
         and not conf["expected_failing_examples"]  # sphinx-gallery counts them each time
     ):
-        now.choice, now.stamps, now.archives = before.choice, before.stamps, before.archives
+        domain.now = now = replace(before, inputs=inputs, settings=said)
         domain.choice = now.choice
         return
     splitting = replay.Splitting()
@@ -114,11 +115,13 @@ def _generate(app: Sphinx) -> None:
         if f"{example.pages}/{example.path.stem}" not in current:
             seam.forget(Path(app.srcdir, example.pages, example.path.name))
     _remove_left_over(app, examples)
-    stand_in = replay.Replay(app, now.choice.pages, current, splitting)
+    stand_in = replay.Replay(now.choice.pages, current, splitting, before.packed)
     with seam.replaced(**stand_in.functions()):
         seam.generate(app)
     stand_in.keep_times()
-    now.archives = stand_in.archives
+    kept = {path: archive for path, archive in before.archives.items() if path.is_file()}
+    now.archives = kept | stand_in.archives
+    now.packed = before.packed | stand_in.packed
     seam.forget_backreferences(app)
     pages.write_sources(app, now.choice)
 

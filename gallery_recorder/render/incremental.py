@@ -8,7 +8,6 @@ removed.
 from __future__ import annotations
 
 import glob
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 
-from gallery_recorder.render import downloads, sphinx_faults
+from gallery_recorder.render import downloads, files, sphinx_faults
 from gallery_recorder.render.domain import domain_of
 
 #: Data of Sphinx's domains that references are resolved with, and that ``get_objects`` leaves out.
@@ -79,7 +78,7 @@ def _note_contents(app: Sphinx, doctree: nodes.document) -> None:
             parts.append(f"{node.get('caption')} {node['entries']} {node.get('hidden')}")
         else:
             parts.append(node.tagname)
-    domain_of(app.env).data["contents"][docname] = _digest(parts)
+    domain_of(app.env).data["contents"][docname] = files.digest(parts)
 
 
 def _note_read(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
@@ -94,7 +93,7 @@ def _shows_changed(app: Sphinx, env: BuildEnvironment) -> list[str]:
         domain.shown, domain.all_are_written = {}, False
         return []
     domain.shown = {
-        "pages": _digest(_shown(env)),
+        "pages": files.digest(_shown(env)),
         "static": sphinx_faults.static_digest(app.builder),
         "settings": _settings(app.builder),
     }
@@ -141,6 +140,8 @@ def output(builder: Builder) -> str:
 
 def _fill_downloads(app: Sphinx, builder: Builder) -> None:
     domain = domain_of(app.env)
+    if not domain.all_are_written and builder.format == "html":
+        sphinx_faults.parents_are_left_alone(app.env)
     downloads.fill(app, builder, None if domain.all_are_written else domain.read)
 
 
@@ -175,10 +176,3 @@ def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
         gone += page.parent.glob(f"{glob.escape(page.stem)}.*")
         gone += (out / "_sources").glob(f"{glob.escape(docname)}.*")
     sphinx_faults.remove(gone, out)
-
-
-def _digest(parts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode(errors="surrogateescape") + b"\0")
-    return digest.hexdigest()

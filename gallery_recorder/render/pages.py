@@ -201,11 +201,11 @@ class RecordingsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make it of nodes: what a recording says is text, whatever characters it has."""
         domain = domain_of(self.env)
-        domain.depends(self.env.docname, "recordings")
         found = listings(domain.choice) if domain.choice else []
-        if self.arguments:
+        if self.arguments:  # its source changes with its recordings
             here = [listing for listing in found if listing.docname == self.env.docname]
             return self._recordings(here[0].items) if here else []
+        domain.depends(self.env.docname, "recordings")
         if not found:
             return [nodes.paragraph("", "There are no recordings yet.")]
         return [self._overview(found), self._toctree(found)]

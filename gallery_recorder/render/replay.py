@@ -15,7 +15,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
@@ -63,19 +62,25 @@ class Splitting:
 class Replay:
     """Stands in for sphinx-gallery's functions while it makes the pages of *pages*.
 
-    *current* are the documents that are as they would be made again.
+    *current* are the documents that are as they would be made again, *packed* says what was in
+    archives before.
     """
 
     def __init__(
-        self, app: Sphinx, pages: dict[str, Page], current: set[str], splitting: Splitting
+        self,
+        pages: dict[str, Page],
+        current: set[str],
+        splitting: Splitting,
+        packed: dict[Path, str],
     ) -> None:
-        self._app = app
         self._pages = {str(page.path): page for page in pages.values()}
         self._splitting = splitting
         self._replayed: Recording | None = None
         self._marked = False
         self._thumbnails: dict[Path, tuple[bytes, int]] = {}
+        self._packed = packed
         self.archives: dict[Path, Archive] = {}
+        self.packed: dict[Path, str] = {}
         for docname in current:
             splitting.is_current(pages[docname])
 
@@ -172,8 +177,10 @@ class Replay:
         if extension is not None:
             files = [path.with_suffix(extension) for path in files]
         archive = Archive(Path(zipname), Path(relative_to), sorted(files))
-        archive.write()
         self.archives[archive.path] = archive
+        self.packed[archive.path] = packed = archive.signature()
+        if self._packed.get(archive.path) != packed or not archive.path.is_file():
+            archive.write()
         return str(zipname)
 
     def _clear_thumbnail(

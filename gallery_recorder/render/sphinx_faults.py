@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def setup(app: Sphinx) -> None:
     """Correct what can be corrected by events."""
     app.connect("builder-inited", _index_is_kept)
     app.connect("builder-inited", _downloads_are_copied_once)
+    app.connect("builder-inited", _formatters_are_kept)
     app.connect("env-get-updated", _orders_are_fixed, priority=100)
 
 
@@ -37,6 +39,11 @@ class KeptIndex(search.IndexBuilder):
     no name of an API. ``freeze`` writes words that no page has any more, and entries in the order
     in which pages were written.
     """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Stem a word once: Sphinx stems it for each page that has it."""
+        super().__init__(*arguments, **options)
+        self.lang.stem = cache(self.lang.stem)  # type: ignore[method-assign]
 
     def load(self, stream: Any, format: Any) -> None:
         """Read the file, and its entries too."""
@@ -131,7 +138,44 @@ def _orders_are_fixed(app: Sphinx, env: BuildEnvironment) -> list[str]:
     return sorted(again)
 
 
+def parents_are_left_alone(env: BuildEnvironment) -> None:
+    """Where no title and no section changed, write no page again for the pages in its toctree.
+
+    Sphinx writes it for every page of it that was read again, whatever changed there: the index of
+    a gallery for each sentence.
+    """
+    env.files_to_rebuild = _Silent(env.files_to_rebuild)
+
+
+class _Silent(dict[str, set[str]]):
+    """Answers as if it were empty, and is saved as what it is."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Nothing."""
+        return default
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
 # --- files ----------------------------------------------------------------------------------------
+
+
+def _formatters_are_kept(app: Sphinx) -> None:
+    """Make a formatter of code once: Sphinx makes one, with a whole style sheet, for each block."""
+    highlighter = getattr(app.builder, "highlighter", None)
+    if highlighter is None:
+        return
+    make = highlighter.get_formatter
+    made: dict[str, Any] = {}
+
+    def get_formatter(**options: Any) -> Any:
+        key = repr(sorted(options.items()))
+        if key not in made:
+            made[key] = make(**options)
+        return made[key]
+
+    highlighter.get_formatter = get_formatter
 
 
 def _downloads_are_copied_once(app: Sphinx) -> None:

@@ -6,19 +6,17 @@ or the doctrees, gets a cold build.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import pickle
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sphinx import __version__ as sphinx_version
 from sphinx.application import Sphinx
 
-from gallery_recorder.render import seam
+from gallery_recorder.render import files, seam
 from gallery_recorder.render.archive import Archive
 from gallery_recorder.render.choice import Choice
 from gallery_recorder.source import settings
@@ -37,7 +35,8 @@ class State:
         inputs: digest of scripts, recordings and settings; ``settings`` of the latter alone.
         generated: digest of the files that sphinx-gallery and the recordings pages made.
         choice: the recording of each page; ``stamps`` what each page was made from.
-        archives: the zip files that sphinx-gallery made.
+        archives: the zip files that sphinx-gallery made; ``packed`` what is in them, and in those
+            to download.
         shown: by builder and folder, what pages showed of one another.
     """
 
@@ -47,27 +46,34 @@ class State:
     choice: Choice = field(default_factory=Choice)
     stamps: dict[str, str] = field(default_factory=dict)
     archives: dict[Path, Archive] = field(default_factory=dict)
+    packed: dict[Path, str] = field(default_factory=dict)
     shown: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def load(app: Sphinx) -> State:
-    """What the last build left; nothing where there was none, or one of another version."""
+    """What the last build left; nothing where there was none, or one by other code than this."""
     try:
         with Path(app.doctreedir, FILE_NAME).open("rb") as file:
-            found = pickle.load(file)
-    except Exception:  # a damaged or older file, whatever is wrong with it, is none
+            if file.read(64).decode() == _own_code():
+                found = pickle.load(file)
+                return found if isinstance(found, State) else State()
+    except Exception:  # a damaged file, whatever is wrong with it, is none
         return State()
-    return found if isinstance(found, State) else State()
+    return State()
 
 
 def save(app: Sphinx, state: State) -> None:
     """Leave *state* for the next build."""
     path = Path(app.doctreedir, FILE_NAME)
-    content = pickle.dumps(state)
-    if not (path.is_file() and path.read_bytes() == content):
-        new = path.with_suffix(".new")
-        new.write_bytes(content)
-        new.replace(path)
+    new = path.with_suffix(".new")
+    new.write_bytes(_own_code().encode() + pickle.dumps(state))
+    new.replace(path)
+
+
+@cache
+def _own_code() -> str:
+    """Digest of the code that decides what pages are made of."""
+    return files.digest(files.times(_OWN_CODE / room for room in ("render", "source", "store")))
 
 
 def inputs(app: Sphinx) -> tuple[str, str]:
@@ -75,7 +81,7 @@ def inputs(app: Sphinx) -> tuple[str, str]:
     said = _settings(app)
     folders = [folder for folder, _ in seam.galleries(app)]
     folders += settings.read(app.config, Path(app.confdir)).roots
-    return _digest([said, *_times(folders)]), said
+    return files.digest([said, *files.times(folders)]), said
 
 
 def generated(app: Sphinx) -> str:
@@ -84,7 +90,7 @@ def generated(app: Sphinx) -> str:
     folders = [Path(app.srcdir, pages) for _, pages in seam.galleries(app)]
     if conf["backreferences_dir"]:
         folders.append(Path(app.srcdir, conf["backreferences_dir"]))
-    return _digest(_times(folders))
+    return files.digest(files.times(folders))
 
 
 def _settings(app: Sphinx) -> str:
@@ -92,28 +98,7 @@ def _settings(app: Sphinx) -> str:
     values = {name: getattr(config, name) for name in config.values if name.startswith("gallery_")}
     parts = [sphinx_version, seam.VERSION, app.builder.format]
     parts += [_plain(config.sphinx_gallery_conf), _plain(values)]
-    parts += _times([_OWN_CODE / room for room in ("render", "source", "store")])
-    return _digest(parts)
-
-
-def _times(folders: Iterable[Path]) -> Iterable[str]:
-    """The name, size and time of each file in *folders*, as git compares them."""
-    waiting = [str(folder) for folder in reversed(list(folders))]
-    while waiting:
-        folder = waiting.pop()
-        yield folder
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            if entry.name == "__pycache__":
-                continue
-            if entry.is_dir():
-                waiting.append(entry.path)
-            else:
-                status = entry.stat()
-                yield f"{entry.name} {status.st_size} {status.st_mtime_ns}"
+    return files.digest(parts)
 
 
 def _plain(value: Any) -> str:
@@ -129,10 +114,3 @@ def _plain(value: Any) -> str:
     text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     own = getattr(value, "__dict__", None)
     return f"{text} {_plain(own)}" if own and not isinstance(value, re.Pattern) else text
-
-
-def _digest(parts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode(errors="surrogateescape") + b"\0")
-    return digest.hexdigest()
