@@ -13,7 +13,6 @@ import ctypes
 import faulthandler
 import os
 import platform
-import re
 import signal
 import sys
 import time
@@ -172,7 +171,7 @@ class Child:
             passed="formatted_exception" not in script_vars,
             variant=variant,
             memory=None if base is None else round(base + delta, 3),
-            peak_host_memory=_peak_host_memory(),
+            peak_host_memory=provenance.peak_host_memory(),
             probes=self._ask("provenance"),
             backreferences=seam.code_objects(
                 self.script.path, conf, script_vars["example_globals"]
@@ -392,12 +391,6 @@ def _stderr_rst(text: str) -> str:
 
 def _replace(struct: Any, **changes: Any) -> Any:
     return msgspec.structs.replace(struct, **changes)
-
-
-def _peak_host_memory() -> int | None:
-    """The most memory that this process held; ``ru_maxrss`` would count the parent's as well."""
-    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(match.group(1)) * 1024 if match else None
 
 
 if __name__ == "__main__":

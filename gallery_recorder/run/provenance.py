@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from importlib import metadata
@@ -47,6 +48,12 @@ def operating_system() -> str:
     except (OSError, KeyError, AttributeError):
         name = platform.system()
     return f"{name}, {platform.system()} {platform.release()}, {platform.machine()}"
+
+
+def peak_host_memory() -> int | None:
+    """The most memory that this process held; ``ru_maxrss`` would count the parent's as well."""
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(match.group(1)) * 1024 if match else None
 
 
 def commit_of(top: Path, besides: Iterable[Path]) -> str | None:

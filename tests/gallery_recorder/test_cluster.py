@@ -21,8 +21,9 @@ from pathlib import Path
 import pytest
 from room import PROJECT, Room
 
-from gallery_recorder.run import cluster, engines
-from gallery_recorder.run.provenance import DeviceError
+from gallery_recorder.run import engines
+from gallery_recorder.run import ray as cluster
+from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.store import recording
 
 needs_ray = pytest.mark.skipif(
@@ -186,8 +187,8 @@ def test_a_lost_node_is_made_up_for_and_a_failing_tutorial_is_not_repeated(tmp_p
     assert "2 recorded, 2 failed." in printed
     assert re.search(r"01-waits: its worker or node was lost; begins again", printed)
     assert room.load("01-waits").blocks[1].stdout == "True\n"  # this package came along
-    assert [file.name for file in room.load("02-writes").files] == ["data.csv"]
-    assert (room.device / "02-writes" / "data.csv").stat().st_size == 800_000
+    assert [*room.load("02-writes").files] == ["data.csv"]
+    assert (room.gallery / "02-writes" / "data.csv").stat().st_size == 800_000
     assert re.search(r"tutorials/03-fails\.py:\d+, block 2 of 2: raised ZeroDivisionError", printed)
     assert room.content("03-fails") == before
     assert "lost its worker or its node 3 times" in printed
@@ -227,21 +228,13 @@ class NVMLError(Exception): pass
 class NVMLError_NotSupported(NVMLError): pass
 def nvmlInit(): pass
 def nvmlShutdown(): pass
+def nvmlDeviceGetCount(): return 2
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetName(gpu): return "NVIDIA H200"
 def nvmlDeviceGetUUID(gpu): return f"GPU-of-test_cluster-{gpu}"
 def nvmlDeviceGetMigMode(gpu): raise NVMLError_NotSupported
 def nvmlDeviceGetMemoryInfo(gpu): return types.SimpleNamespace(total=141 * 10**9)
 def nvmlDeviceGetCudaComputeCapability(gpu): return 9, 0
-"""
-TORCH = """
-import types
-__version__ = "2.11.0+cu130"
-version = types.SimpleNamespace(hip=None, cuda="13.0")
-properties = types.SimpleNamespace(major=9, minor=0, total_memory=1, multi_processor_count=132)
-cuda = types.SimpleNamespace(
-    get_device_properties=lambda index: properties, is_initialized=lambda: False
-)
 """
 
 
@@ -251,7 +244,6 @@ def test_each_tutorial_has_a_gpu_of_its_own(tmp_path, nodes, begun, monkeypatch)
     made, _ = nodes
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "pynvml.py").write_text(PYNVML)
-    (tmp_path / "packages" / "torch.py").write_text(TORCH)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
     node = made.add_node(
         num_cpus=2,
@@ -280,7 +272,8 @@ def test_each_tutorial_has_a_gpu_of_its_own(tmp_path, nodes, begun, monkeypatch)
         made.remove_node(node, allow_graceful=False)
     assert process.returncode == 0, printed
     assert "03-needs: skipped: needs memory>=200GB, and NVIDIA H200 has 141 GB" in printed
-    recordings = [recording.load(room.recordings / "nvidia-h200" / n) for n in ("01-a", "02-b")]
+    device = room.recordings / "nvidia-h200" / "tutorials"
+    recordings = [recording.load(device / name) for name in ("01-a", "02-b")]
     assert [r.provenance.device for r in recordings] == ["NVIDIA H200"] * 2
     assert {r.blocks[1].stdout for r in recordings} == {
         "PCI_BUS_ID 0\nFalse\n",
@@ -301,7 +294,7 @@ def test_a_cluster_that_is_not_there_is_an_error(tmp_path):
 def test_without_ray_the_command_that_installs_it_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
-        pytest.raises(DeviceError, match=r"pip install --group cluster"),
+        pytest.raises(DeviceError, match=r"pip install 'gallery-recorder\[ray\]'"),
         engines.engine("ray", "auto", None),
     ):
         pass
