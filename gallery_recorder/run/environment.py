@@ -7,8 +7,15 @@ print it, and a recording is published.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+
+from gallery_recorder.run.gpus import VISIBLE_VARIABLES
+from gallery_recorder.run.messages import MARK, Run
+from gallery_recorder.run.staging import Staging
+from gallery_recorder.source.project import python_path
+from gallery_recorder.source.settings import KINDS
 
 #: Kept in the provenance: these choose among devices, kernels, numbers and allocators.
 _KEPT = re.compile(
@@ -47,3 +54,25 @@ def kept(environment: Mapping[str, str], more: tuple[str, ...] = ()) -> dict[str
         for name, value in sorted(environment.items())
         if (_KEPT.fullmatch(name) or name in more) and not _SECRET.search(name)
     }
+
+
+def made_for(run: Run, staging: Staging) -> dict[str, str]:
+    """The variables of the process: those that are there, less what would change the result."""
+    chosen = run.settings.environment
+    removed = {name for kind in KINDS for name in chosen[kind]}
+    environment = {n: v for n, v in inherited(os.environ).items() if n not in removed}
+    environment |= {
+        MARK: str(staging.folder),
+        "PYTHONPATH": python_path(),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUTF8": "1",
+        "PYTHONUNBUFFERED": "1",  # of C code as well: its output comes in order, crash or not
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "COLUMNS": "80",
+        "NO_COLOR": "1",
+        "TMPDIR": str(staging.tmp),
+    }
+    environment |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
+    return environment | chosen[run.kind]

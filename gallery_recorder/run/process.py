@@ -25,9 +25,7 @@ from typing import NoReturn
 
 import msgspec
 
-from gallery_recorder.run import keeper
-from gallery_recorder.run.environment import inherited
-from gallery_recorder.run.gpus import VISIBLE_VARIABLES
+from gallery_recorder.run import answer, environment, keeper
 from gallery_recorder.run.messages import (
     MARK,
     BlockStarted,
@@ -41,8 +39,7 @@ from gallery_recorder.run.messages import (
 )
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import clean, shorten
-from gallery_recorder.source.project import decode, encode, python_path
-from gallery_recorder.source.settings import KINDS
+from gallery_recorder.source.project import encode
 from gallery_recorder.store import reading
 
 _EVENTS = msgspec.json.Decoder(Event)  # made once, before several threads use it
@@ -50,7 +47,7 @@ _START = 300.0  # seconds until the first block: a cold start is not the script'
 _GRACE = 5.0  # seconds that a process has to end after SIGTERM, before SIGKILL
 _FAREWELL = 10.0  # seconds that it has to end after its last block
 _POLL = 0.05
-_MAX_RESULT = 256_000_000  # bytes of what the process says that it did
+_MAX_STACK = 16_000_000  # bytes of where its threads were
 _MAX_EVENT = 1_000_000  # bytes of one thing that it tells
 _MAX_SHOWN = 20_000  # bytes of what it printed when nobody collected it
 
@@ -78,58 +75,7 @@ def execute(
     finally:
         left = child.end_all()
     child.check(left)
-    return _result(run, staging)
-
-
-def _result(run: Run, staging: Staging) -> Result:
-    """What the process says that it did, where that is what it was told to do.
-
-    Raises:
-        ScriptFailedError: it says something else.
-    """
-    try:
-        content = reading.read_file(staging.result, _MAX_RESULT)
-        result = decode(content, Result)
-    except (reading.ReadingError, ValueError, RecursionError) as error:
-        raise _unbelievable(f"nothing that can be read ({error})") from error
-    check(run, result)
-    return result
-
-
-def check(run: Run, result: Result) -> None:
-    """Compare *result*, wherever it comes from, with the order *run*.
-
-    Raises:
-        ScriptFailedError: it is of something else.
-    """
-    if wrong := _wrong(run, result):
-        raise _unbelievable(wrong)
-
-
-def _unbelievable(told: str) -> ScriptFailedError:
-    return ScriptFailedError(
-        Failure(
-            f"told of {told}",
-            "The script changed what its own process tells the recorder. A script prints, "
-            "draws and writes files; leave everything else as it is.",
-        )
-    )
-
-
-def _wrong(run: Run, result: Result) -> str:
-    """What in *result* does not fit the order *run*; nothing where all does."""
-    where = result.provenance
-    if (where.device, where.kind) != (run.device, run.kind):
-        return f"another device, {where.device}, than {run.device}"
-    if (where.gpu is not None) != (run.kind == "gpu"):
-        return "a GPU where there is none, or of none where there is one"
-    if len(result.blocks) != len(run.keys):
-        return f"{len(result.blocks)} blocks where the script has {len(run.keys)}"
-    if tuple(block.key for block in result.blocks) != run.keys:
-        return "other blocks than the script has"
-    if not run.may_fail and not (result.passed and all(block.passed for block in result.blocks)):
-        return "a failure that it did not report"
-    return ""
+    return answer.read(run, staging)
 
 
 class _Process:
@@ -170,7 +116,7 @@ class _Process:
                     stdout=stdout,
                     stderr=stderr,
                     cwd=staging.tree / run.top.name,
-                    env=_environment(run, staging),
+                    env=environment.made_for(run, staging),
                     pass_fds=given,
                     start_new_session=True,
                 )
@@ -405,7 +351,7 @@ class _Process:
                 os.kill(self._pid, signal.SIGUSR1)
             time.sleep(0.2)  # faulthandler writes the stacks from the signal's handler
         with contextlib.suppress(reading.ReadingError):
-            text = reading.read_file(self._staging.stack, _MAX_RESULT).decode(errors="replace")
+            text = reading.read_file(self._staging.stack, _MAX_STACK).decode(errors="replace")
             threads = re.split(r"\n(?=Thread |Current thread )", text)
             threads.sort(key=lambda thread: not thread.startswith("Current thread"))
             for thread in threads:
@@ -423,28 +369,6 @@ class _Process:
                     f"  {line}\n" for line in shorten(words).splitlines()[-15:]
                 )
         return ""
-
-
-def _environment(run: Run, staging: Staging) -> dict[str, str]:
-    """The variables of the process: those that are there, less what would change the result."""
-    chosen = run.settings.environment
-    removed = {name for kind in KINDS for name in chosen[kind]}
-    environment = {n: v for n, v in inherited(os.environ).items() if n not in removed}
-    environment |= {
-        MARK: str(staging.folder),
-        "PYTHONPATH": python_path(),
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUTF8": "1",
-        "PYTHONUNBUFFERED": "1",  # of C code as well: its output comes in order, crash or not
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "COLUMNS": "80",
-        "NO_COLOR": "1",
-        "TMPDIR": str(staging.tmp),
-    }
-    environment |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
-    return environment | chosen[run.kind]
 
 
 def end_processes_of(staging: Path) -> None:

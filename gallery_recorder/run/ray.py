@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gallery_recorder.run import gpus, parcel, process, staging
+from gallery_recorder.run.answer import check
 from gallery_recorder.run.gpus import DeviceError, Gpu
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.places import Place, Told, lease
@@ -204,7 +205,7 @@ def _unpack(answer: bytes, run: Run, at: Staging) -> Result:
         raise _strange_node(f"answered nothing that can be read ({error})") from error
     if isinstance(made, Failure):
         raise ScriptFailedError(made)
-    process.check(run, made.result)
+    check(run, made.result)
     for name, content in made.files.items():
         if not is_file_name(name) or len(content) > run.limit("file"):
             raise _strange_node(f"sent a file called {name!r:.200} of {len(content):,} bytes")

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +22,7 @@ from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.places import Engine, Place, Told
 from gallery_recorder.run.progress import Outcome, Progress
+from gallery_recorder.run.signals import heard
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.watch import Watch
 from gallery_recorder.source import needs, project
@@ -136,7 +135,7 @@ class _Recorder:
                 free.put(place)
 
         with (
-            _signals(self.stop) as signals,
+            heard(self.stop) as signals,
             self.progress,
             ThreadPoolExecutor(len(self.engine.places)) as pool,
         ):
@@ -378,32 +377,3 @@ def _is_of(script: Script, at: Location) -> bool:
         return at.load([block.key for block in script.code]).key == script.key
     except RecordingError:
         return False
-
-
-class _Signals:
-    """Which signal asked the recorder to stop."""
-
-    received: int | None = None
-
-
-@contextlib.contextmanager
-def _signals(stop: threading.Event) -> Iterator[_Signals]:
-    """Let the signals that end a program set *stop* instead, so that nothing is left behind."""
-    told = _Signals()
-
-    def handle(number: int, _frame: object) -> None:
-        told.received = number
-        stop.set()
-
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
-    # Who ignores a signal from the start, as nohup does, goes on ignoring it.
-    numbers = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in numbers}
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and end nothing
-        if signal.getsignal(number) == signal.SIG_DFL:
-            before[number] = signal.signal(number, lambda *_: None)
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
