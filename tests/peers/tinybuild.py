@@ -42,12 +42,9 @@ def main(folder: Path) -> int:
     conf = tests / "tinybuild" / "doc"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(source), str(PROJECT)])}
     record = [sys.executable, "-m", "gallery_recorder", "record", "--device", "cpu"]
-    subprocess.run(
-        [*record, "--conf", conf, "--recordings", recordings],
-        env=environment,
-        cwd=folder,
-        check=True,
-    )
+    command = [*record, "--conf", conf, "--recordings", recordings]
+    if subprocess.run(command, env=environment, cwd=folder, check=False).returncode:
+        return 1
     with open(conf / "conf.py", "a", encoding="utf-8") as file:
         file.write(
             f"\nextensions.append('gallery_recorder')\ngallery_recordings = [{str(recordings)!r}]\n"
