@@ -23,7 +23,7 @@ from gallery_recorder.publish import publish, versions
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
 
-import fixture_site  # noqa: E402
+from tests.fixtures import fixture_site
 
 LIGHTHOUSE = "lighthouse@12.8.2"
 CATEGORIES = ("performance", "accessibility", "best-practices", "seo")

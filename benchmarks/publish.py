@@ -19,7 +19,7 @@ from benchmarks._process import cost_of
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
 
-import fixture_site  # noqa: E402
+from tests.fixtures import fixture_site
 
 
 def main() -> None:

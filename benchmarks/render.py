@@ -24,7 +24,7 @@ from benchmarks._process import Cost, cost_of
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
 
-import fixture_gallery  # noqa: E402
+from tests.fixtures import fixture_gallery
 
 SIZES = (4, 40, 400)
 SPHINX = ["-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q", "-j", "auto", "-b", "html"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,12 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from gallery_recorder.publish import publish, versions
+from tests.fixtures import fixture_site
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
-
-import fixture_site  # noqa: E402
-
-from gallery_recorder.publish import publish, versions  # noqa: E402
 
 #: What Chromium shall leave alone: updates, experiments, other hosts.
 FLAGS = [

@@ -1,4 +1,4 @@
-"""Which kernel next, and what a release changed: computed from recordings, and said where there is none."""
+"""Which kernel next, and what a release changed: computed from recordings, where there are."""
 
 import re
 

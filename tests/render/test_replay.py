@@ -11,7 +11,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import fixture_gallery
 import msgspec
 import nbformat
 import pytest
@@ -21,6 +20,7 @@ from sphinx_gallery import gen_rst
 
 from gallery_recorder.render import seam, units
 from gallery_recorder.store import recording
+from tests.fixtures import fixture_gallery
 from triton_site.probes import SOFTWARE
 
 ROOT = Path(__file__).parents[2]

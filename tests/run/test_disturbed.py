@@ -17,13 +17,13 @@ import subprocess
 import sys
 import time
 
-import fault_table
 import pytest
-from fixture_site import make_build, tree, write
-from room import PROJECT, Room
 
 from gallery_recorder.run import confine, keeper, staging, watch
 from gallery_recorder.store import lock, recording
+from tests.fixtures import fault_table
+from tests.fixtures.fixture_site import make_build, tree, write
+from tests.fixtures.room import PROJECT, Room
 
 CASES = []
 HEAD = ("What happens", "What is said", "What becomes of it")
@@ -371,9 +371,7 @@ def test_the_table_in_the_docs_is_what_was_seen():
     out = io.StringIO()
     rows = [(what, re.sub(r"([\\`*_|])", r"\\\1", SEEN[what]), then) for what, then, _ in CASES]
     csv.writer(out, lineterminator="\n").writerows([HEAD, *rows])
-    fault_table.check_text(
-        "faults-disturbed.csv", out.getvalue(), "tests/gallery_recorder/test_disturbed.py"
-    )
+    fault_table.check_text("faults-disturbed.csv", out.getvalue(), "tests/run/test_disturbed.py")
 
 
 # --- what only another user can do ----------------------------------------------------------------

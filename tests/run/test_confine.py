@@ -7,9 +7,9 @@ import sys
 from textwrap import dedent
 
 import pytest
-from room import PROJECT
 
 from gallery_recorder.run import confine
+from tests.fixtures.room import PROJECT
 
 needs_landlock = pytest.mark.skipif(not confine.version(), reason="this kernel has no Landlock")
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from fixture_gallery import make_gallery, make_recording
-from fixture_site import tree, write
-from room import PROJECT
 
 from gallery_recorder.store import recording, take
 from gallery_recorder.store.recording import RecordingError
 from gallery_recorder.store.take import TakeError
+from tests.fixtures.fixture_gallery import make_gallery, make_recording
+from tests.fixtures.fixture_site import tree, write
+from tests.fixtures.room import PROJECT
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-import fixture_gallery
 import jsonschema
 import pytest
 
+from tests.fixtures import fixture_gallery
 from triton_site import charts, performance
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"

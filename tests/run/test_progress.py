@@ -6,9 +6,9 @@ import io
 import sys
 
 import pytest
-from gallery_recorder.run.job import BlockStarted
 
 from gallery_recorder.run import progress
+from gallery_recorder.run.messages import BlockStarted
 from gallery_recorder.run.progress import LiveProgress, Outcome, Progress
 
 OUTCOMES = [

@@ -10,11 +10,11 @@ import zipfile
 
 import msgspec
 import pytest
-from fixture_gallery import make_gallery, make_recording
-from room import PROJECT
 
 from gallery_recorder.store import recording
 from gallery_recorder.store.convert import data_rst
+from tests.fixtures.fixture_gallery import make_gallery, make_recording
+from tests.fixtures.room import PROJECT
 
 EVIL = b".. raw:: html\n\n   <script>evil()</script>\n\nA title\n=======\n"
 

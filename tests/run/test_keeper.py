@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from room import PROJECT
 
 from gallery_recorder.run import keeper
+from tests.fixtures.room import PROJECT
 
 #: Ways for a process to get away from the one that started it.
 ESCAPES = {

@@ -6,9 +6,9 @@ import subprocess
 
 import msgspec
 import pytest
-from room import Room
 
 from gallery_recorder.store import benchmarks, compare, recording
+from tests.fixtures.room import Room
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
 

@@ -7,15 +7,15 @@ import re
 import shutil
 import socket
 
-import fixture_gallery
 import msgspec
 import pytest
-from fixture_gallery import make_gallery, make_recording
 
 from gallery_recorder.source import project
 from gallery_recorder.store import reading, recording, status
 from gallery_recorder.store.reading import ReadingError
 from gallery_recorder.store.recording import RecordingError
+from tests.fixtures import fixture_gallery
+from tests.fixtures.fixture_gallery import make_gallery, make_recording
 
 
 def _device(path):

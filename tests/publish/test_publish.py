@@ -19,10 +19,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import fixture_site
 import pytest
-from fixture_site import TUTORIAL, make_build, served, tree, write
-from forker import Forker
 
 from gallery_recorder import __main__ as cli
 from gallery_recorder.publish import inspection, publish, versions
@@ -30,6 +27,9 @@ from gallery_recorder.publish.inspection import InspectionError
 from gallery_recorder.publish.publish import PublishError
 from gallery_recorder.publish.versions import Version, Versions, VersionsError
 from gallery_recorder.store import atomic, lock
+from tests.fixtures import fixture_site
+from tests.fixtures.fixture_site import TUTORIAL, make_build, served, tree, write
+from tests.fixtures.forker import Forker
 
 ROOT_FILES = {
     ".nojekyll",

@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass
 from textwrap import dedent
 
-import fault_table
 import pytest
-from room import SECOND, Room
 
 from gallery_recorder.run import confine, process
+from tests.fixtures import fault_table
+from tests.fixtures.room import SECOND, Room
 
 
 @dataclass(frozen=True)
@@ -462,7 +462,7 @@ def test_the_table_in_the_docs_is_what_was_seen(recorded, name, faults):
         )
         for fault in faults
     ]
-    fault_table.check(f"{name}.csv", rows, "tests/gallery_recorder/test_faults.py")
+    fault_table.check(f"{name}.csv", rows, "tests/run/test_faults.py")
 
 
 # --- what is refused before anything is executed ------------------------------------------------

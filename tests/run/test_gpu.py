@@ -1,6 +1,6 @@
 """What only a GPU can show: kernels that fail, hang and print; memory; several GPUs.
 
-python -m pytest -m gpu tests/gallery_recorder/test_gpu.py
+python -m pytest -m gpu tests/run/test_gpu.py
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import subprocess
 import time
 from textwrap import dedent
 
-import fault_table
 import pytest
-from room import SECOND, Room
 
-from gallery_recorder.run import provenance
+from gallery_recorder.run import gpus
 from gallery_recorder.store import recording
+from tests.fixtures import fault_table
+from tests.fixtures.room import SECOND, Room
+from triton_site.probes import SOFTWARE
 
-GPUS = provenance.find_gpus()
+GPUS = gpus.find_gpus()
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not GPUS, reason="needs a GPU"),
@@ -107,6 +108,8 @@ def record(room, **options):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     room = Room(tmp_path_factory.mktemp("gpu"))
+    with open(room.folder / "conf.py", "a") as conf:  # it waits for the GPU after each block
+        conf.write(f"gallery_probes = [{SOFTWARE!r}]\n")
     for name, code in SOUND.items():
         room.write(name, _with_imports(code))
     for name, (code, _) in FAULTS.items():
@@ -121,7 +124,7 @@ def _with_imports(code):
 
 
 def load(room, name):
-    return recording.load(room.recordings / recording.slug(GPUS[0].name) / name)
+    return recording.load(room.recordings / recording.slug(GPUS[0].name) / "tutorials" / name)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -141,7 +144,7 @@ def test_the_table_in_the_docs_is_what_was_seen(recorded):
         fault_table.row(name, code, outcomes[name], tell_line=False)
         for name, (code, _) in FAULTS.items()
     ]
-    fault_table.check("faults-gpu.csv", rows, "-m gpu tests/gallery_recorder/test_gpu.py")
+    fault_table.check("faults-gpu.csv", rows, "-m gpu tests/run/test_gpu.py")
 
 
 def test_the_sound_ones_are_recorded(recorded):
@@ -161,17 +164,19 @@ def test_what_a_kernel_prints_is_in_its_block(recorded):
 
 def test_the_peak_is_known_although_it_was_reset(recorded):
     room, _, _ = recorded
-    assert load(room, "resets-its-peak").run.peak_gpu_memory >= 3 << 30
+    software = load(room, "resets-its-peak").probe(SOFTWARE)
+    assert software["peak_gpu_memory"] >= 3 << 30
 
 
 def test_the_provenance(recorded):
     room, _, _ = recorded
     made = load(room, "zz-sound").provenance
+    software = load(room, "zz-sound").probe(SOFTWARE)
     assert made.kind == "gpu"
     assert made.device == GPUS[0].name
-    assert made.memory > 0
-    assert made.multiprocessors > 0
-    assert re.match(r"(CUDA|ROCm) \d", made.toolkit)
+    assert made.gpu.memory > 0
+    assert software["multiprocessors"] > 0
+    assert re.match(r"(CUDA|ROCm) \d", software["toolkit"])
     if made.before is not None:
         assert made.before.sm_clock > 0
         # The recorder's own do not count; the tests themselves may be on the GPU as well.

@@ -8,10 +8,10 @@ import time
 
 import msgspec
 import pytest
-from room import PROJECT, Room
 
 from gallery_recorder.source.script import load_script
 from gallery_recorder.store import recording, status
+from tests.fixtures.room import PROJECT, Room
 from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
 
 

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import fixture_gallery
 import pytest
+
+from tests.fixtures import fixture_gallery
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("01-first", "02-second", "03-third")
@@ -105,7 +106,8 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
         conf.write(
             'html_baseurl = "https://example.org/stable/"\n'
             'gallery_devices = ["nvidia-h200"]\n'
-            'sphinx_gallery_conf |= {"doc_module": ("math",), "backreferences_dir": "gen_modules"}\n'
+            'sphinx_gallery_conf |= {"doc_module": ("math",)}\n'
+            'sphinx_gallery_conf |= {"backreferences_dir": "gen_modules"}\n'
         )
     build(root)
     shutil.copytree(root, root.with_name("built"))

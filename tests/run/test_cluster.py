@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 
 import pytest
-from room import PROJECT, Room
 
 from gallery_recorder.run import engines
 from gallery_recorder.run import ray as cluster
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.store import recording
+from tests.fixtures.room import PROJECT, Room
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None,

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from room import DEVICE, Room
 
 from gallery_recorder.run import gpus as gpus_of
 from gallery_recorder.run import places, process
 from gallery_recorder.run.messages import Failure, Result, ScriptFailedError
 from gallery_recorder.source.script import load_script
 from gallery_recorder.store import atomic, lock, recording
+from tests.fixtures.room import DEVICE, Room
 
 #: How often the recorder is killed while it saves, and a fifth as often while a tutorial runs.
 KILLS = int(os.environ.get("GALLERY_KILLS", "200"))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fixture_gallery import PNG
 
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.recording import (
@@ -25,6 +24,7 @@ from gallery_recorder.store.recording import (
     RunFacts,
     Value,
 )
+from tests.fixtures.fixture_gallery import PNG
 from triton_site.probes import SOFTWARE
 
 KEY = hashlib.sha256(b"code").hexdigest()

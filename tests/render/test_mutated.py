@@ -17,16 +17,16 @@ from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
-from fixture_gallery import INDEX, make_gallery, make_recording
-from fixture_site import make_build
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from room import PROJECT
 
 from gallery_recorder.publish import front, versions
 from gallery_recorder.publish.versions import VersionsError
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import RecordingError
+from tests.fixtures.fixture_gallery import INDEX, make_gallery, make_recording
+from tests.fixtures.fixture_site import make_build
+from tests.fixtures.room import PROJECT
 
 #: How often each of the three is changed; together more than 2 000 times.
 OFTEN = {"recording": 1300, "versions": 500, "files": 300}
