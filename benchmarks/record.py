@@ -14,10 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from gallery_recorder.run.scheduler import Scheduler
 from tabulate import tabulate
 
 from benchmarks._process import cost_of
-from gallery_recorder.run.scheduler import Scheduler
 
 ROOT = Path(__file__).parents[1]
 #: ``ru_maxrss`` would be the largest child's memory, so the recorder writes down its own.

@@ -20,6 +20,7 @@ EXTENSIONS = (
     "gallery_recorder.publish.release",
     "triton_site.facts",
     "triton_site.performance",
+    "triton_site.bundle",
     "triton_site.menu",
     "triton_site.search",
 )
