@@ -19,11 +19,9 @@ from urllib.parse import urlsplit
 from tabulate import tabulate
 
 from gallery_recorder.publish import publish, versions
+from tests.fixtures import fixture_site
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
-
-from tests.fixtures import fixture_site
 
 LIGHTHOUSE = "lighthouse@12.8.2"
 CATEGORIES = ("performance", "accessibility", "best-practices", "seo")

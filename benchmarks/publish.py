@@ -15,11 +15,9 @@ from pathlib import Path
 from tabulate import tabulate
 
 from benchmarks._process import cost_of
+from tests.fixtures import fixture_site
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
-
-from tests.fixtures import fixture_site
 
 
 def main() -> None:

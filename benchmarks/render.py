@@ -20,11 +20,9 @@ from typing import Any
 from tabulate import tabulate
 
 from benchmarks._process import Cost, cost_of
+from tests.fixtures import fixture_gallery
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "gallery_recorder"))
-
-from tests.fixtures import fixture_gallery
 
 SIZES = (4, 40, 400)
 SPHINX = ["-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q", "-j", "auto", "-b", "html"]

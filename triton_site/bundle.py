@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 #: The style sheet that the others become, below the site's root.
 FILE_NAME = "_static/site.css"
 
-_OTHER_FORMATS = (".eot", ".ttf", ".woff")
+_OTHER_FORMATS = (".eot", ".svg", ".ttf", ".woff")
 _URL = re.compile(r"""url\(\s*(["']?)(?!data:|https?:|/|#)([^)"']+)\1\s*\)""")
 _FACE = re.compile(r"@font-face\s*{[^}]*}")
 _SOURCE = re.compile(r"src\s*:\s*([^;}]*);?")
@@ -91,7 +91,7 @@ def _remove_other_formats(app: Sphinx, error: Exception | None) -> None:
         return
     static = Path(app.outdir, "_static")
     for path in static.rglob("*"):
-        if (path.suffix in _OTHER_FORMATS and path.with_suffix(".woff2").is_file()) or (path.suffix == ".svg" and path.with_suffix(".woff2").is_file()):
+        if path.suffix in _OTHER_FORMATS and path.with_suffix(".woff2").is_file():
             path.unlink()
         elif path.suffix == ".css":
             text = path.read_text(encoding="utf-8")
