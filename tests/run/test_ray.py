@@ -1,0 +1,110 @@
+"""What comes from a cluster's node, and the folder there, are believed only as far as they fit."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import msgspec
+import pytest
+
+from gallery_recorder.run import ray, staging
+from gallery_recorder.run.messages import Failure, Result, ScriptFailedError
+from gallery_recorder.store.recording import Block, Provenance
+
+KEY = "0" * 64
+
+
+class Order:
+    """What the recorder asked a node for."""
+
+    device, kind, may_fail, keys = "NVIDIA H200", "cpu", False, (KEY,)
+
+    @staticmethod
+    def limit(name):
+        return 1000
+
+
+def answer(device="NVIDIA H200", keys=(KEY,), files=None):
+    made = Result(
+        Provenance(device, "cpu", "Linux", "3.12"),
+        tuple(Block(1, key, 1.0) for key in keys),
+        1.0,
+        True,
+    )
+    return msgspec.msgpack.encode(ray.Made(made, files or {"a.csv": b"x"}))
+
+
+@pytest.fixture
+def at(tmp_path):
+    found = staging.Staging(tmp_path / "staging")
+    found.create()
+    return found
+
+
+def test_a_result_is_unpacked(at):
+    result = ray._unpack(answer(files={"a.csv": b"x", "images/b.png": b"y"}), Order, at)
+    assert result.provenance.device == "NVIDIA H200"
+    assert (at.recording / "images" / "b.png").read_bytes() == b"y"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../../../x", "/etc/x", "a/../../x", ".hidden", "a//b", "recording.json", "con", "a\nb"),
+        *("a\x00b", "", ".", "..", "x" * 300, "a\\b"),
+    ],
+)
+def test_a_file_of_another_name_is_refused(at, tmp_path, name):
+    before = sorted(path for path in tmp_path.rglob("*"))
+    with pytest.raises(ScriptFailedError) as error:
+        ray._unpack(answer(files={name: b"x"}), Order, at)
+    assert "sent a file called" in error.value.failure.cause
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (answer(device="NVIDIA A100"), "another device, NVIDIA A100, than NVIDIA H200"),
+        (answer(keys=("1" * 64,)), "other blocks than the script has"),
+        (answer(keys=()), "0 blocks where the script has 1"),
+        (answer(files={"a.csv": b"x" * 1001}), "sent a file called 'a.csv' of 1,001 bytes"),
+        (b"", "answered nothing that can be read"),
+        (b"\x93garbage", "answered nothing that can be read"),
+        (msgspec.msgpack.encode(Failure("broke", "Mend it.")), "broke"),
+    ],
+)
+def test_an_answer_that_does_not_fit_the_order_is_refused(at, sent, words):
+    with pytest.raises(ScriptFailedError) as error:
+        ray._unpack(sent, Order, at)
+    assert words in error.value.failure.cause
+    assert list(at.recording.iterdir()) == []
+
+
+def test_the_folder_on_a_node_is_this_users_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = tmp_path / f"gallery-recorder-{os.getuid()}"
+    assert ray._own_folder() == own
+    assert ray._own_folder() == own
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("made", ["open to all", "a link", "a file", "another user's"])
+def test_a_folder_that_somebody_else_made_is_not_used(tmp_path, monkeypatch, made):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = tmp_path / f"gallery-recorder-{os.getuid()}"
+    (tmp_path / "theirs").mkdir()
+    if made == "a link":
+        own.symlink_to(tmp_path / "theirs")
+    elif made == "a file":
+        own.touch()
+    else:
+        own.mkdir(mode=0o777)
+        own.chmod(0o777 if made == "open to all" else 0o700)
+        if made == "another user's":
+            monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    found = ray._own_folder()
+    assert found != own
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+    assert found.parent == tmp_path
