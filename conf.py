@@ -27,6 +27,7 @@ extensions = [
     "triton_site.claims",
     "triton_site.differences",
     "triton_site.folds",
+    "triton_site.exercises",
     "triton_site.notebooks",
     "triton_site.xray_pages",
     "triton_site.reference",
@@ -136,6 +137,6 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 linkcheck_ignore = [
     # Written by `make html`; links to them are tested there.
-    r"_static/(performance|claims)\.(schema\.)?json",
+    r"_static/(exercise\.py|(performance|claims)\.(schema\.)?json)",
     r"https://doi\.org/10\.1145/.*",  # ACM answers programs with 403; compared by hand
 ]

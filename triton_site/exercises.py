@@ -1,0 +1,103 @@
+"""Exercises: below each its solution, folded, and how to have one's own checked.
+
+An exercise is an item of the list under the heading *Exercises*, and its link to a page below
+``solutions/`` says which it is. The solution's first kernel and its launcher are shown in a fold.
+Where ``tutorials/shared/exercise.py`` has a check for it, the page says how it is run; the file is
+in the site as ``_static/exercise.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+from gallery_recorder.render.domain import domain_of
+from triton_site.cells import cells_of, page_of
+from triton_site.folds import Fold
+
+#: The file with the checks, from the folder of ``conf.py``, and its place in the site.
+SOURCE, TARGET = Path("tutorials/shared/exercise.py"), "_static/exercise.py"
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("doctree-read", _add)
+    app.connect("build-finished", _copy)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _add(app: Sphinx, doctree: nodes.document) -> None:
+    docname = app.env.docname
+    page = page_of(app, docname)
+    checks = names_in(Path(app.confdir, SOURCE))
+    if page is None:
+        return
+    for section in doctree.findall(nodes.section):
+        if section[0].astext() != "Exercises":
+            continue
+        for item in section.findall(nodes.list_item):
+            if name := _solution_of(item):
+                if name in checks:
+                    item += _how_to_check(docname, name)
+                folder = docname.rpartition("/")[0]
+                item += _solution(app, f"{folder}/solutions/{name}")
+
+
+def _solution_of(item: nodes.list_item) -> str:
+    for link in item.findall(addnodes.pending_xref):
+        if found := re.search(r"solutions/([\w-]+)$", link["reftarget"]):
+            return found[1]
+    return ""
+
+
+def _how_to_check(docname: str, name: str) -> nodes.paragraph:
+    uri = "../" * docname.count("/") + TARGET
+    paragraph = nodes.paragraph(
+        "", "To have yours checked, save it as ", classes=["exercise-check"]
+    )
+    paragraph += [
+        nodes.literal("", "mine.py"),
+        nodes.Text(", fetch "),
+        nodes.reference("", "exercise.py", refuri=uri, internal=True),
+        nodes.Text(", and run "),
+        nodes.literal("", f"python exercise.py {name} mine.py"),
+        nodes.Text(": it needs no GPU, says what is wrong, and counts the bytes that are moved."),
+    ]
+    return paragraph
+
+
+def _solution(app: Sphinx, docname: str) -> list[nodes.Node]:
+    page = domain_of(app.env).pages.get(docname)
+    if page is None:
+        return []
+    code = next((c.code for c in cells_of(page.script) if "@triton.jit" in c.code), "")
+    if not code:
+        return []
+    fold = Fold(summary="The kernel of the solution", note="", kind="solution")
+    fold += nodes.literal_block(code, code, language="python")
+    return [fold]
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """The exercises that the file *path* has a check for, without executing it."""
+    if not path.is_file():
+        return frozenset()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "EXERCISES":
+            assert isinstance(node.value, ast.Dict)
+            return frozenset(ast.literal_eval(key) for key in node.value.keys if key)
+    return frozenset()
+
+
+def _copy(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.format == "html":
+        shutil.copyfile(Path(app.confdir, SOURCE), Path(app.outdir, TARGET))

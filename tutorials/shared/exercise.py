@@ -1,0 +1,406 @@
+"""Check your solution of an exercise: is it right, and does it move more than it has to?
+
+    python exercise.py 02-log-softmax mine.py          # in Triton's interpreter: no GPU is needed
+    python exercise.py 02-log-softmax mine.py --gpu    # on the GPU; nothing is counted there
+    python exercise.py                                 # lists the exercises
+
+*mine.py* defines the function that the exercise asks for. It is called with awkward shapes, its
+results are compared with PyTorch's, and what is wrong is described: which elements, and what that
+pattern usually means. The interpreter also counts what your kernels load and store; beside it
+stands what cannot be avoided.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+FP16 = {"rtol": 2**-10, "atol": 2**-10}  # a rounding of fp16, and a sum in fp32
+FP32 = {"rtol": 1e-5, "atol": 1e-6}
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What is asked for.
+
+    Attributes:
+        function: its name and parameters.
+        cases: makes the arguments to try, each a tuple.
+        reference: computes what the function must return, from the same arguments.
+        tolerance: how far the two may be apart; None for properties in place of a reference.
+        least: the bytes that one call has to move at least, from its arguments and its result.
+        properties: further checks; each returns what is wrong, or nothing.
+    """
+
+    function: str
+    cases: Callable
+    reference: Callable | None = None
+    tolerance: dict = field(default_factory=lambda: FP32)
+    least: Callable = lambda arguments, result: size_of(*arguments, result)
+    properties: tuple = ()
+
+    @property
+    def name(self):
+        """The name of the function."""
+        return self.function.partition("(")[0]
+
+
+def size_of(*values):
+    """Return the bytes of the tensors among *values*, each element once."""
+    return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
+
+
+# --- what is tried --------------------------------------------------------------------------------
+
+
+def vectors(device):
+    """Vectors of lengths that no block divides."""
+    for n in (1, 5, 1023, 1025, 5003):
+        yield torch.randn(n, device=device), torch.randn(n, device=device)
+
+
+def matrices(device):
+    """Matrices whose rows fill no block; the last one has a common size."""
+    for shape in ((1, 1), (5, 7), (3, 781), (2, 1025), (16, 1000)):
+        yield (4 * torch.randn(shape, device=device),)
+
+
+def products(device, dtype=torch.float16):
+    """Factors of products; no size is a multiple of a tile."""
+    for m, n, k in ((1, 1, 1), (5, 7, 3), (123, 77, 45), (64, 96, 200)):
+        yield (
+            torch.randn(m, k, device=device, dtype=dtype),
+            torch.randn(k, n, device=device, dtype=dtype),
+        )
+
+
+def causal(x, scale):
+    """Softmax of the rows of ``scale * x``, where row i sees the columns up to i."""
+    hidden = torch.ones_like(x, dtype=torch.bool).triu(1)
+    return torch.softmax((scale * x).masked_fill(hidden, -torch.inf), dim=1)
+
+
+def softmax_backward(y, g):
+    """The gradient of softmax from its result and the gradient of that."""
+    return y * (g - (g * y).sum(dim=1, keepdim=True))
+
+
+def linear(x, weight, bias, activation=""):
+    """A linear layer with an activation, in fp32."""
+    y = torch.nn.functional.linear(x.float(), weight.float(), bias.float())
+    functions = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}
+    return functions.get(activation, lambda y: y)(y).to(x.dtype)
+
+
+def linear_cases(device):
+    """Inputs, weights and biases, with each activation."""
+    for activation in ("", "relu"):
+        for a, b in products(device):
+            bias = torch.randn(b.shape[1], device=device, dtype=a.dtype)
+            yield a, b.T.contiguous(), bias, activation
+
+
+def same_rows(call, device):
+    """A row keeps its mask, whichever batch it is part of."""
+    x = torch.ones(7, 300, device=device)
+    seeds = torch.tensor([3, 1, 4, 1, 5, 9, 2], device=device)
+    y = call(x, 0.5, seeds)
+    if not torch.equal(y[1], y[3]):
+        return "rows with one seed (1 and 3) have different masks"
+    alone = call(x[4:5].contiguous(), 0.5, seeds[4:5].contiguous())
+    if not torch.equal(alone[0], y[4]):
+        return "a row has another mask when it is alone: the mask must not depend on its number"
+    return "rows with different seeds have one mask" if torch.equal(y[0], y[1]) else ""
+
+
+def keeps_the_share(call, device):
+    """As many are kept as *p* says, and they are scaled."""
+    y = call(torch.ones(64, 512, device=device))
+    kept = (y != 0).float().mean().item()
+    if abs(kept - 0.75) > 0.02:
+        return f"p = 0.25, and {kept:.3f} of the elements are kept: 0.75 should be"
+    scaled = y[y != 0]
+    if not torch.allclose(scaled, torch.full_like(scaled, 4 / 3)):
+        return "what is kept must be divided by 1 - p"
+    return ""
+
+
+def layout_does_not_matter(call, device):
+    """A transposed matrix gets the mask of its rows and columns, not of its memory."""
+    x = torch.randn(60, 90, device=device)
+    if not torch.equal(call(x.T, 0.3, 5), call(x.T.contiguous(), 0.3, 5)):
+        return "a transposed matrix and a contiguous copy of it have different masks"
+    return ""
+
+
+def keeps_distances(call, device):
+    """A projection is linear, is the same each time, and nearly keeps distances."""
+    x = torch.randn(6, 1000, device=device)
+    y = call(x, 256, 4, 7)
+    if not torch.equal(y, call(x, 256, 4, 7)):
+        return "two calls with one seed give different results"
+    both = call(x[:3] + x[3:], 256, 4, 7)
+    if not torch.allclose(both, y[:3] + y[3:], rtol=1e-3, atol=1e-3):
+        return "the projection of a sum is not the sum of the projections"
+    ratio = (torch.pdist(y) / torch.pdist(x)).mean().item()
+    if not 0.8 < ratio < 1.2:
+        return f"distances become {ratio:.2f} times what they were: is R scaled by sqrt(s / k)?"
+    return ""
+
+
+EXERCISES = {
+    "01-axpy": Exercise(
+        "axpy(a, x, y)",
+        lambda device: ((2.5, x, y) for x, y in vectors(device)),
+        lambda a, x, y: a * x + y,
+    ),
+    "01-strides": Exercise(
+        "add_strided(x, y)",
+        lambda device: ((x[::2], y[: len(x[::2])]) for x, y in vectors(device)),
+        torch.add,
+    ),
+    "01-grid-stride": Exercise(
+        "add_loop(x, y, programs)",
+        lambda device: ((x, y, programs) for x, y in vectors(device) for programs in (1, 3)),
+        lambda x, y, programs: x + y,
+    ),
+    "02-log-softmax": Exercise(
+        "log_softmax(x)",
+        matrices,
+        lambda x: torch.log_softmax(x, dim=1),
+        {"rtol": 1e-5, "atol": 1e-5},
+    ),
+    "02-causal-softmax": Exercise(
+        "causal_softmax(x, scale)",
+        lambda device: ((torch.randn(n, n, device=device), 0.125) for n in (1, 5, 100, 129)),
+        causal,
+        least=lambda arguments, y: size_of(y) + (size_of(arguments[0]) + 4 * len(y)) // 2,
+    ),
+    "02-softmax-backward": Exercise(
+        "softmax_backward(y, g)",
+        lambda device: ((x.softmax(dim=1), torch.randn_like(x)) for (x,) in matrices(device)),
+        softmax_backward,
+    ),
+    "03-linear-layer": Exercise(
+        'linear(x, weight, bias, activation="")', linear_cases, linear, FP16
+    ),
+    "03-batched": Exercise(
+        "bmm(a, b)",
+        lambda device: (
+            (a.expand(3, -1, -1).contiguous(), b.expand(3, -1, -1).contiguous())
+            for a, b in products(device)
+        ),
+        lambda a, b: torch.bmm(a.float(), b.float()).to(a.dtype),
+        FP16,
+    ),
+    "03-split-k": Exercise(
+        "split_k_matmul(a, b, parts)",
+        lambda device: ((a, b, parts) for a, b in products(device) for parts in (1, 4)),
+        lambda a, b, parts: (a.float() @ b.float()).to(a.dtype),
+        FP16,
+    ),
+    "04-seed-per-row": Exercise(
+        "seeded_dropout_rows(x, p, seeds)",
+        lambda device: [(torch.ones(5, 781, device=device), 0.25, torch.arange(5, device=device))],
+        properties=(
+            same_rows,
+            lambda call, device: keeps_the_share(
+                lambda x: call(x, 0.25, torch.arange(len(x), device=device)), device
+            ),
+        ),
+    ),
+    "04-strided-input": Exercise(
+        "strided_dropout(x, p, seed)",
+        lambda device: [(torch.ones(781, 5, device=device).T, 0.25, 3)],
+        properties=(
+            layout_does_not_matter,
+            lambda call, device: keeps_the_share(lambda x: call(x, 0.25, 3), device),
+        ),
+    ),
+    "04-sparse-johnson-lindenstrauss": Exercise(
+        "project(x, k, s, seed)",
+        lambda device: [(torch.randn(5, 781, device=device), 64, 4, 3)],
+        properties=(keeps_distances,),
+    ),
+}  # fmt: skip
+
+
+# --- what is wrong --------------------------------------------------------------------------------
+
+
+def difference(got, expected, tolerance):
+    """Return what is wrong with *got*, in one or two sentences; nothing where it is right."""
+    if not isinstance(got, torch.Tensor):
+        return f"it returns a {type(got).__name__}, and not a tensor"
+    if got.shape != expected.shape:
+        return f"its shape is {tuple(got.shape)}, and should be {tuple(expected.shape)}"
+    if got.dtype != expected.dtype:
+        return f"its dtype is {got.dtype}, and should be {expected.dtype}"
+    wrong = ~torch.isclose(got.double(), expected.double(), equal_nan=True, **tolerance)
+    if not wrong.any():
+        return ""
+    first = tuple(wrong.nonzero()[0].tolist())
+    text = (
+        f"{wrong.sum().item()} of {wrong.numel()} elements are wrong. The first is at {first}: "
+        f"{got[first].item():.6g} in place of {expected[first].item():.6g}."
+    )
+    return f"{text} {pattern(got, wrong)}".strip()
+
+
+def pattern(got, wrong):
+    """Return what the places of the *wrong* elements suggest."""
+    lost = got.isnan() & wrong
+    if lost.sum() == wrong.sum():
+        return "All of them are NaN: nothing was written there, or something undefined was used."
+    if wrong.all():
+        return "All are wrong: look at the formula, and at the strides, before the masks."
+    flat = wrong.flatten().nonzero().flatten()
+    if len(flat) == wrong.numel() - flat[0]:
+        return "All from there to the end: is the last block masked, and is the grid rounded up?"
+    if wrong.ndim == 2:
+        rows, columns = wrong.any(dim=1), wrong.any(dim=0)
+        if wrong[rows].all():
+            return f"They are {rows.sum().item()} whole rows: look at what a row has in common."
+        if wrong[:, columns].all():
+            return f"They are whole columns, from column {columns.nonzero()[0].item()} on: a mask?"
+    return ""
+
+
+# --- what is moved --------------------------------------------------------------------------------
+
+
+class Counter:
+    """Counts what kernels load, store and multiply while the interpreter executes them."""
+
+    def __init__(self):
+        self.loaded = self.stored = self.dots = 0
+
+    def __enter__(self):
+        from triton.runtime.interpreter import InterpreterBuilder
+
+        self.kind = InterpreterBuilder
+        self.before = {
+            name: getattr(InterpreterBuilder, name)
+            for name in ("create_masked_load", "create_masked_store", "create_dot")
+        }
+        before = self.before
+
+        def load(builder, ptrs, mask, *rest):
+            value = before["create_masked_load"](builder, ptrs, mask, *rest)
+            self.loaded += int(mask.data.sum()) * value.data.itemsize
+            return value
+
+        def store(builder, ptrs, value, mask, *rest):
+            self.stored += int(mask.data.sum()) * value.data.itemsize
+            return before["create_masked_store"](builder, ptrs, value, mask, *rest)
+
+        def dot(builder, *arguments):
+            self.dots += 1
+            return before["create_dot"](builder, *arguments)
+
+        for name, function in zip(before, (load, store, dot), strict=True):
+            setattr(InterpreterBuilder, name, function)
+        return self
+
+    def __exit__(self, *error):
+        for name, function in self.before.items():
+            setattr(self.kind, name, function)
+
+
+# --- the check ------------------------------------------------------------------------------------
+
+
+def check(name, module, on_gpu=False):
+    """Check the function of the exercise *name* in *module*; return what is wrong, or nothing.
+
+    Prints what was tried and, in the interpreter, what the last call moved.
+    """
+    exercise = EXERCISES[name]
+    call = getattr(module, exercise.name, None)
+    if not callable(call):
+        return f"{module.__name__} defines no {exercise.function}"
+    device = torch.accelerator.current_accelerator() if on_gpu else torch.device("cpu")
+    torch.manual_seed(0)
+    # What is never written becomes NaN, and not what happened to lie there.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    tried = 0
+    for arguments in exercise.cases(device):
+        shapes = ", ".join(shown(value) for value in arguments)
+        counter = Counter() if not on_gpu else None
+        try:
+            if counter:
+                with counter:
+                    got = call(*arguments)
+            else:
+                got = call(*arguments)
+        except Exception as error:
+            return f"{exercise.name}({shapes}) ends with {type(error).__name__}: {error}"
+        if exercise.reference:
+            expected = exercise.reference(*arguments)
+            if found := difference(got, expected, exercise.tolerance):
+                return f"{exercise.name}({shapes}): {found}"
+        tried += 1
+    for wrong in exercise.properties:
+        if found := wrong(call, device):
+            return f"{exercise.name}: {found}"
+    rules = f", and keeps {len(exercise.properties)} rules" if exercise.properties else ""
+    print(f"{exercise.function} is right on {tried} inputs{rules}.")
+    if counter:
+        tell(counter, exercise.least(arguments, got), shapes)
+    else:
+        print("What it moves is counted in the interpreter: call this once more without --gpu.")
+    return ""
+
+
+def tell(counter, least, shapes):
+    """Print what a call moved, beside what it had to move."""
+    moved = counter.loaded + counter.stored
+    print(f"For {shapes}:")
+    print(f"  loaded {counter.loaded} bytes, stored {counter.stored}: together {moved}")
+    print(f"  at least {least} bytes have to move: {moved / least:.2f} times as many")
+    if counter.dots:
+        print(f"  {counter.dots} products of tiles")
+    if moved > 1.5 * least and not counter.dots:
+        print("  Something is loaded more often than once. Can it stay in registers?")
+    if counter.dots:
+        print("  (Loads that several programs share are met by the cache, up to a point.)")
+
+
+def shown(value):
+    """Return an argument as it is told: a tensor by its shape."""
+    return f"{tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def main(arguments=None):
+    """Check a file; 0 for a right solution, 1 for a wrong one, 2 for wrong usage."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("exercise", nargs="?", help="its name, or the beginning of it")
+    parser.add_argument("file", nargs="?", type=Path, help="the file with your function")
+    parser.add_argument("--gpu", action="store_true", help="run on the GPU")
+    options = parser.parse_args(arguments)
+    names = [name for name in EXERCISES if name.startswith(options.exercise or "")]
+    if not options.file or len(names) != 1:
+        for name in names or EXERCISES:
+            print(f"{name + ':':33s} {EXERCISES[name].function}")
+        return 2 if options.exercise else 0
+    if not options.gpu:
+        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+    spec = importlib.util.spec_from_file_location(options.file.stem, options.file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[options.file.stem] = module
+    spec.loader.exec_module(module)
+    wrong = check(names[0], module, options.gpu)
+    if wrong:
+        print(f"Not yet. {wrong}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
