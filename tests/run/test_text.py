@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.run.text import Paths, clean, name_of, said_by, shorten
+from gallery_recorder.run.text import (
+    Paths,
+    clean,
+    mask_addresses,
+    name_of,
+    name_paths,
+    said_by,
+    shorten,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +32,6 @@ from gallery_recorder.run.text import Paths, clean, name_of, said_by, shorten
         (b"\xff\xfe \xc3\xa9\n", "\\xff\\xfe é\n"),
         (b"nul\x00 bell\x07 page\x0c\n", "nul\\x00 bell\\x07 page\\x0c\n"),
         ("c1 \x85 µ ≥ →\n".encode(), "c1 \\x85 µ ≥ →\n"),
-        (b"<object object at 0x7f63bb10c5e0>", "<object object at 0x…>\n"),
         (b"at 0x12 stays\n", "at 0x12 stays\n"),
         ("text\ud800\n", "text\\xd800\n"),
         ("a\u202eb\u2066c\u200fd\n", "a\\u202eb\\u2066c\\u200fd\n"),
@@ -97,3 +104,10 @@ def test_what_cannot_be_said_is_told():
     assert said_by(OddError(), repr) == "<repr() of it raised KeyboardInterrupt>"
     assert said_by(7) == "7"
     assert name_of(NamelessError()) == "NamelessError"
+
+
+def test_filters():
+    assert mask_addresses("<object object at 0x7f63bb10c5e0>") == "<object object at 0x…>"
+    assert mask_addresses("at 0x10") == "at 0x10"
+    assert name_paths(f"{pytest.__path__[0]}/x.py") == "<packages>/pytest/x.py"
+    assert name_paths(f"{Path.home()}/x") == "~/x"
