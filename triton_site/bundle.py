@@ -1,7 +1,8 @@
-"""One style sheet for all pages, and fonts as woff2 alone.
+"""One style sheet for all pages, scripts that nothing waits for, and fonts as woff2 alone.
 
 The theme, sphinx-gallery and this site bring a dozen style sheets, each of which a browser waits
-for before it draws anything. They become one file, in their order. Every browser that the theme
+for before it draws anything. They become one file, in their order. Scripts are run when the page
+has been drawn; ``layout.html`` has the theme's own do the same. Every browser that the theme
 still knows reads woff2, so the other formats, four fifths of the fonts' bytes, are left out.
 """
 
@@ -33,6 +34,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     def join(
         app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: object
     ) -> None:
+        context["script_files"] = [_deferred(script) for script in context["script_files"]]
         sheets = sorted(context["css_files"], key=lambda sheet: sheet.priority)
         local = [sheet for sheet in sheets if _can_be_joined(sheet)]
         if not local:
@@ -48,6 +50,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("html-page-context", join, priority=950)  # after those that add style sheets
     app.connect("build-finished", _remove_other_formats)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _deferred(script: Any) -> Any:
+    attributes = dict(getattr(script, "attributes", {}))
+    if not getattr(script, "filename", None) or attributes.keys() & {"async", "defer", "type"}:
+        return script
+    made = attributes | {"defer": "defer"}
+    return type(script)(script.filename, priority=script.priority, **made)
 
 
 def joined(root: Path, names: list[str]) -> str:
