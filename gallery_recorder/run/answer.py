@@ -50,8 +50,8 @@ def _wrong(run: Run, result: Result) -> str:
     where = result.provenance
     if (where.device, where.kind) != (run.device, run.kind):
         return f"another device, {where.device}, than {run.device}"
-    if (where.gpu is not None) != (run.kind == "gpu"):
-        return "a GPU where there is none, or of none where there is one"
+    if where.gpu is not None and run.kind != "gpu":
+        return "a GPU where there is none"
     if len(result.blocks) != len(run.keys):
         return f"{len(result.blocks)} blocks where the script has {len(run.keys)}"
     if tuple(block.key for block in result.blocks) != run.keys:
