@@ -27,6 +27,7 @@ You should know :doc:`03-matrix-multiplication`: tiles, waves, descriptors and p
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_thumbnail_number = 1
+# sphinx_gallery_awaits = "its first recording on a GPU: the last attempt was refused for a line at exit"
 import atexit
 import functools
 import os

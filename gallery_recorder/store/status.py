@@ -23,7 +23,8 @@ class Row:
 
     *unreadable*: the script itself is at fault; *orphan*: there is no such script. ``needs``
     is what the script needs of a GPU; its page is rendered without a recording as well.
-    ``aged``: there is a recording of a newer variant on the device.
+    ``aged``: there is a recording of a newer variant on the device. ``awaits``: why the script may
+    go without a recording of the preferred device for the present.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Row:
     text: str = ""
     needs: tuple[str, ...] = ()
     aged: bool = False
+    awaits: str = ""
 
 
 def reference(project: Project) -> str | None:
@@ -63,7 +65,8 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
         own = [replace(row, aged=_is_aged(row, own)) for row in own]
         if not own or (preferred and not any(_is_at(row, preferred) for row in own)):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
-        result += own
+        awaits = str(script.settings.get("awaits", ""))
+        result += [replace(row, awaits=awaits) for row in own]
     for root, folder in left:
         if folder not in known:
             device, *rest = folder.relative_to(root).parts
@@ -75,9 +78,15 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
 def lacking(rows: list[Row], preferred: str | None) -> list[Row]:
     """The rows of scripts that have no current recording where conf.py prefers it.
 
-    Without a preference, those that have none at all.
+    Without a preference, those that have none at all. A script that says for itself what it awaits
+    is not among them.
     """
-    good = {row.name for row in rows if row.state == "current" and _is_at(row, preferred)}
+    good = {
+        row.name
+        for row in rows
+        if (row.state == "current" and _is_at(row, preferred))
+        or (row.awaits and row.state in ("missing", "stale"))
+    }
     found: dict[str, Row] = {}
     for row in rows:
         if row.state != "orphan" and row.name not in good and _is_at(row, preferred):
@@ -139,6 +148,8 @@ def show(rows: list[Row]) -> None:
         seconds = f"{row.made.run.seconds:.1f}" if row.made else "-"
         table.add_row(escape(row.name), escape(row.place), state, date, seconds)
     console.print(table)
+    for name, awaits in {row.name: row.awaits for row in rows if row.awaits}.items():
+        console.print(f"\n{name} awaits {awaits}", markup=False)
     for row in rows:
         if row.text:
             console.print(f"\n{row.name} is {row.state}: {row.text}", markup=False)
