@@ -64,9 +64,13 @@ def _fill(app: Sphinx, doctree: nodes.document) -> None:
 def _sections(doctree: nodes.document) -> dict[str, str]:
     """The anchor of each section by its heading, as it is read."""
     return {
-        " ".join(section[0].astext().split()): section["ids"][0]
-        for section in doctree.findall(nodes.section)
+        _plain(section[0].astext()): section["ids"][0] for section in doctree.findall(nodes.section)
     }
+
+
+def _plain(heading: str) -> str:
+    """A heading in one line, with straight quotation marks: Sphinx has curled those of the page."""
+    return " ".join(heading.translate(str.maketrans("‘’“”", "''\"\"")).split())
 
 
 def _table(rows: list[dict[str, str]], anchors: dict[str, str], place: nodes.Node) -> nodes.Node:
@@ -82,7 +86,7 @@ def _table(rows: list[dict[str, str]], anchors: dict[str, str], place: nodes.Nod
     body = nodes.tbody()
     group += [head, body]
     for row in rows:
-        heading = " ".join(row["section"].split())
+        heading = _plain(row["section"])
         text: nodes.Node = nodes.Text(heading)
         if heading in anchors:
             text = nodes.reference("", heading, refid=anchors[heading], internal=True)

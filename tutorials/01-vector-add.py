@@ -48,7 +48,6 @@ import triton
 import triton.language as tl
 
 # %%
-# What PyTorch does# %%
 # What PyTorch does, and what it costs
 # ------------------------------------
 #

@@ -49,7 +49,6 @@ if not ON_GPU:
     print("Kernels run on the CPU, in the interpreter")
 
 # %%
-# What dropout computes# %%
 # What dropout computes
 # ---------------------
 #

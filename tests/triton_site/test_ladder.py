@@ -39,6 +39,13 @@ def test_each_step_leads_to_its_section(build: Callable) -> None:
     assert built.warnings == ""
 
 
+def test_quotation_marks_that_sphinx_curls_are_the_same(build: Callable) -> None:
+    text = TEXT.replace("one ``row``", "the row's")
+    built = build(text, {"ladder.csv": ROWS.format(section="Step 1: the row's")})
+    assert built.page.select("table.gallery-ladder td a")
+    assert built.warnings == ""
+
+
 def test_without_a_gpu_there_is_no_ladder(build: Callable) -> None:
     assert not build(TEXT).page.find("table")
     rows = {"ladder.csv": ROWS.format(section="Step 1: one row")}
