@@ -1072,8 +1072,8 @@ torch.manual_seed(0)
 half, single = torch.float16, torch.float32
 cases = [(dtype, shape) for dtype in (half, single) for shape in ((5, 1), (3, 781), (2, 3, 65))]
 cases += [(half, shape) for shape in ((1, 4097), (2, 12301), (2, 16385), (0, 5), (5, 0), (9,))]
-if ON_GPU:  # every new kind of shape or dtype is a few kernels to compile, so these are few
-    cases = [(half, (4096, 1024)), (half, (4096, 15872)), (half, (4096, 781)), (half, (5, 0))]
+if ON_GPU:  # every new shape or dtype may be a kernel to compile, so these are few
+    cases = [(half, (4096, 781)), (half, (4096, 15872)), (half, (5, 0)), (single, (2, 3, 65))]
     cases += [(torch.bfloat16, (1823, 781)), (single, (9, 2**18))]  # bf16 needs a GPU
 for dtype, shape in cases:
     x = (2 * torch.randn(shape, device=DEVICE) + 1).to(dtype)
@@ -1091,12 +1091,11 @@ weight, bias = torch.randn(2, 80, device=DEVICE)
 wide = torch.randn(13, 160, device=DEVICE)
 check(wide[:, 7:87], weight, bias)  # row stride 160
 check(torch.randn(80, 13, device=DEVICE).T, weight, bias)  # column stride 13
-if not ON_GPU:
-    check(torch.randn(4, 80, 3, device=DEVICE).transpose(1, 2), weight)  # three dimensions
+check(torch.randn(4, 80, 3, device=DEVICE).transpose(1, 2), weight)  # three dimensions
 check(wide[:, :80], weight, bias, g=torch.ones((), device=DEVICE).expand(13, 80))
 check(wide[:, :80].half(), weight, bias)
-far = torch.randn(5, 80, device=DEVICE) + 1000  # whose mean fp32 knows to some 10⁻⁴
-check(far, weight, bias, slack=10)
+far = torch.randn(5, 4096, device=DEVICE) + 1000  # whose mean fp32 knows to some 10⁻⁴
+check(far, *torch.randn(2, 4096, device=DEVICE), slack=10)
 print("So they do for views, expanded gradients, mixed dtypes, and a mean of 1000 deviations")
 
 # %%
@@ -1169,7 +1168,7 @@ print("The kernels of steps 1, 3 and 4 agree with float64, too")
 
 # sphinx_gallery_fold = "times both norms in both directions, all providers in turns"
 
-SOME = [1024, 2560, 8192, 15872]  # where compile and the steps take part
+SOME = [1024, 2560, 5632, 8192, 15872]  # where compile and the steps take part
 EPS = {"layer": 1e-5, "rms": 1e-6}
 
 
@@ -1183,7 +1182,7 @@ def library_norm(norm, x, weight, bias):
 def compiled_norm(norm, inputs, g):
     """Return ``library_norm`` as ``torch.compile`` makes it for *inputs*, or None where it cannot.
 
-    It is run in both directions, so that both are compiled.
+    It is run once in both directions, so that both are compiled.
     """
     try:
         from torch._functorch import config
@@ -1192,8 +1191,7 @@ def compiled_norm(norm, inputs, g):
         torch.compiler.reset()
         function = torch.compile(library_norm, dynamic=False)
         y, wanted = function(norm, *inputs), parameters_of(norm, inputs)
-        for _ in range(2):
-            torch.autograd.grad(y, wanted, g, retain_graph=True)
+        torch.autograd.grad(y, wanted, g, retain_graph=True)
     except Exception as error:  # whatever it is: we can do without this peer, and say so
         print(f"torch.compile is not available: {type(error).__name__}: {error}"[:200])
         return None
