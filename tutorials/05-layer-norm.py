@@ -667,7 +667,11 @@ def stages_that_fit(elements, bytes_each, stages):
 # So let **two programs share the columns** of a row. Each reads the whole row, for the two means;
 # but it keeps only its own half, writes the gradient of that half, and has sums for that half
 # alone. The row is read twice; but both programs come by at about the same time, so that the second
-# one finds it in the L2 cache, and memory hardly notices.
+# one can find it in the L2 cache.
+#
+# This has a price, too: the arithmetic of the first loop is done twice for each row. It is a good
+# bargain only against many spills. Where few registers are missing, some spilling, or loading the
+# weights twice in place of keeping them, may cost less.
 
 # sphinx_gallery_difference = "backward_kernel"
 
@@ -1342,10 +1346,15 @@ else:
 # the right it is shared out over more bytes.
 #
 # **The teeth of our curves** are the pieces. A row that fills its last piece wastes nothing; one
-# that is longer by a little has a piece more, most of it padding. The forward pass cuts rows into
-# smaller pieces than the backward pass does, so its teeth are smaller. And where the backward pass
-# of layer norm changes over to two programs a row, its curve may step; that of RMS norm, which has
-# one sum and does not change over, shows what the other would have done without the second.
+# that is longer by a little has a piece more, most of it padding. Padding moves no bytes, but each
+# of its places is an instruction. Where a tooth rises in proportion to *N* and then falls back, the
+# time along it is constant: it is that of the padded length, and so instructions, not bytes, are
+# the limit there. The backward pass has more instructions for each byte, and larger pieces, so its
+# teeth are larger.
+#
+# **Where layer norm's backward pass changes over** to two programs a row, its curve may step down:
+# they do more arithmetic. RMS norm has one sum and does not change over; it shows what the
+# registers of the second sum cost.
 #
 # **What forward lacks of the copy**: a row has to be there as a whole before any of its output can
 # be written, so that reading and writing overlap only across programs; and each program reads the
