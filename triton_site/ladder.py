@@ -20,6 +20,8 @@ from triton_site.cells import page_of
 
 logger = logging.getLogger(__name__)
 
+_TYPED = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "..."})
+
 FILE_NAME = "ladder.csv"
 
 
@@ -71,6 +73,11 @@ def _sections(doctree: nodes.document) -> dict[str, str]:
 def _plain(heading: str) -> str:
     """A heading in one line, with straight quotation marks: Sphinx has curled those of the page."""
     return " ".join(heading.translate(str.maketrans("‘’“”", "''\"\"")).split())
+
+
+def _plain(heading: str) -> str:
+    """A heading as it is typed: Sphinx makes quotation marks and dashes of what a script has."""
+    return " ".join(heading.translate(_TYPED).split())
 
 
 def _table(rows: list[dict[str, str]], anchors: dict[str, str], place: nodes.Node) -> nodes.Node:
