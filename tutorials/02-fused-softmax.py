@@ -392,7 +392,9 @@ print(tabulate(table, ["N", "head", "tail", "warps"]))
 
 # %%
 # We take two pieces where a quarter or more of one block would be padding. Rows of up to 512
-# elements are left to the tiles: they are one warp's work anyway.
+# elements are left to the tiles: they are one warp's work anyway. (What two pieces bring depends on
+# the compiler as well: the better it deals with the empty half of a block, the less there is to
+# gain. The same is true of step 2, and of the few warps that it avoids.)
 #
 # Step 4: when a row does not fit
 # -------------------------------
@@ -691,7 +693,7 @@ else:
 # **The kernel of step 1** has four warps for every row. That is too many for short rows, and too
 # few for the longest, where each thread of a warp of 32 has to hold a hundred elements and more.
 # Step 2 takes care of both ends. In between, four warps are no bad choice, and now and then the
-# better one.
+# better one. (How much is lost at the right end differs from one release of Triton to the next.)
 #
 # **The steps down** right behind large powers of two are the padding, in step 1 and in step 2. The
 # two pieces of step 3 take most of it away.
