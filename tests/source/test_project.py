@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.source import commands, project
+from gallery_recorder.source import commands, project, reader
 from gallery_recorder.source.project import ProjectError
 from gallery_recorder.source.script import ScriptError
 
@@ -189,5 +189,5 @@ def test_messages_name_a_command_that_exists(monkeypatch):
 def test_names_of_galleries_are_told_apart_and_the_same_in_every_checkout():
     for root in ("/p", "/home/somebody/else"):
         folders = [Path(root, name) for name in ("examples", "b/examples", "c/plots")]
-        assert project.unique_names(folders) == ["examples", "b-examples", "plots"]
-    assert project.unique_names([Path("/p/examples")]) == ["examples"]
+        assert reader.unique_names(folders) == ["examples", "b-examples", "plots"]
+    assert reader.unique_names([Path("/p/examples")]) == ["examples"]
