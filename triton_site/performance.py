@@ -17,6 +17,7 @@ as those of a model's layers, are a table.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
@@ -288,13 +289,17 @@ class PerformanceDirective(SphinxDirective):
         sections = {}
         for item in data.benchmarks:
             sections.setdefault((item.tutorial, item.name), []).append(item)
-        text = "\n".join(self._section(items) for items in sections.values())
+        tutorials = Counter(tutorial for tutorial, _ in sections)
+        text = "\n".join(
+            self._section(items, several=tutorials[tutorial] > 1)
+            for (tutorial, _), items in sections.items()
+        )
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
-    def _section(self, items: list[Benchmark]) -> str:
+    def _section(self, items: list[Benchmark], several: bool) -> str:
         first = items[0]
-        several = len({item.name for item in items}) > 1
-        heading = _plain(f"{first.title}: {first.name}" if several else first.title)
+        name = first.name.replace("-", " ")
+        heading = _plain(f"{first.title}: {name}" if several else first.title)
         rows = []
         for item in items:
             for c in item.comparisons:
