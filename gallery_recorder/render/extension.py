@@ -46,6 +46,9 @@ _NO_EXECUTION = {
 }
 
 
+_STATIC = Path(__file__).parent / "static"
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx; loads sphinx-gallery."""
     seam.check()
@@ -69,6 +72,9 @@ def _configure(app: Sphinx, config: Any) -> None:
         conf["show_memory"] = unmeasured  # what was recorded is shown
     config.sphinx_gallery_conf = conf | _NO_EXECUTION
     seam.without_matplotlib(app)
+    # The engine's styles come first, so that a site's own are stronger.
+    config.html_static_path = [str(_STATIC), *config.html_static_path]
+    config.html_css_files = ["gallery_recorder.css", *config.html_css_files]
 
 
 def unmeasured(function: Any) -> tuple[float, Any]:
