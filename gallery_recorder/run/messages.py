@@ -57,7 +57,10 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a script did; the recorder makes a recording of it, and says itself of what."""
+    """What a script did; the recorder makes a recording of it, and says itself of what.
+
+    ``late_errors`` is what came to standard error after the last block; no page shows it.
+    """
 
     provenance: Provenance
     blocks: tuple[Block, ...]
@@ -69,6 +72,7 @@ class Result(msgspec.Struct, frozen=True):
     probes: dict[str, Any] = {}
     backreferences: dict[str, list[dict[str, Any]]] = {}
     thumbnail: str | None = None
+    late_errors: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failed"):

@@ -75,7 +75,8 @@ def execute(
     finally:
         left = child.end_all()
     child.check(left)
-    return answer.read(run, staging)
+    result = answer.read(run, staging)
+    return msgspec.structs.replace(result, late_errors=child.late_errors)
 
 
 class _Process:
@@ -214,22 +215,26 @@ class _Process:
         self._check_last_output()
 
     def _check_last_output(self) -> None:
-        """Raise where something was printed when nobody collected it any more."""
-        for path, taken in zip(
-            (self._staging.stdout, self._staging.stderr), self._taken, strict=True
-        ):
-            if path.stat().st_size <= taken:
-                continue
-            with open(path, "rb") as file:
-                file.seek(taken)
-                text = clean(file.read(_MAX_SHOWN)).strip()
-            if text:
-                self._failed_here(
-                    "printed after its last block, where no page shows it",
-                    "Wait for the threads and processes that print, and leave exit handlers out.",
-                    line=False,
-                    detail="It printed:\n" + indent(shorten(text, lines=12), "  "),
-                )
+        """Raise where something was printed to standard output when nobody collected it."""
+        if text := self._printed_late(self._staging.stdout, self._taken[0]):
+            self._failed_here(
+                "printed after its last block, where no page shows it",
+                "Wait for the threads and processes that print, and leave exit handlers out.",
+                line=False,
+                detail="It printed:\n" + indent(shorten(text, lines=12), "  "),
+            )
+
+    @property
+    def late_errors(self) -> str:
+        """What came to standard error after the last block: libraries say something at exit."""
+        return self._printed_late(self._staging.stderr, self._taken[1])
+
+    def _printed_late(self, path: Path, taken: int) -> str:
+        if path.stat().st_size <= taken:
+            return ""
+        with open(path, "rb") as file:
+            file.seek(taken)
+            return clean(file.read(_MAX_SHOWN)).strip()
 
     def end_all(self) -> list[str]:
         """End the process and every process that it started; return what the latter were."""

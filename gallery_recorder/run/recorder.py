@@ -24,6 +24,7 @@ from gallery_recorder.run.places import Engine, Place, Told
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.signals import heard
 from gallery_recorder.run.staging import Staging
+from gallery_recorder.run.text import shorten
 from gallery_recorder.run.watch import Watch
 from gallery_recorder.source import needs, project
 from gallery_recorder.source.commands import record_again
@@ -283,7 +284,7 @@ class _Recorder:
             "recorded",
             str(location.folder),
             seconds=time.monotonic() - started,
-            warnings=_warnings(made, example),
+            warnings=(*_warnings(made, example), *_late(result)),
         )
 
     def _check_others(self) -> None:
@@ -357,6 +358,14 @@ def explain(source: str, failure: Failure) -> str:
     block = f", block {failure.block} of {failure.of}" if failure.block else ""
     parts = [f"{where}{block}: {failure.cause}", failure.detail.rstrip("\n"), failure.remedy]
     return "\n".join(part for part in parts if part)
+
+
+def _late(result: Result) -> tuple[str, ...]:
+    """What came to standard error when the last block was over, which no page shows."""
+    if not result.late_errors:
+        return ()
+    last = shorten(result.late_errors).splitlines()[-1]
+    return (f"printed to standard error after its last block: {last}",)
 
 
 def _warnings(made: Recording, example: Example) -> tuple[str, ...]:

@@ -103,6 +103,14 @@ def test_recording_again_changes_only_times(room):
     assert content() == first
 
 
+def test_what_a_library_says_at_exit_is_a_warning(room):
+    room.write("01-a", "import atexit, sys\n_ = atexit.register(print, 'bye', file=sys.stderr)")
+    outcome = room.record()["01-a"]
+    assert outcome.status == "recorded"
+    assert outcome.warnings == ("printed to standard error after its last block: bye",)
+    assert room.load("01-a").blocks[1].stderr == ""
+
+
 def test_needs_skip_and_never_pass(room):
     path = room.write("01-a", "x = 1")
     path.write_text(f'{path.read_text()}\n# sphinx_gallery_needs = "compute_capability>=9.0"\n')
