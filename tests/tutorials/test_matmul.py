@@ -107,6 +107,21 @@ def test_the_steps_are_right_where_tiles_fit(page, step):
     assert_right(page[step](a, b, BLOCK_M=16, BLOCK_N=32, BLOCK_K=16), a, b)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_kernel_of_step_3_is_right_on_any_shape(page, shape):
+    a, b = matrices(*shape)
+    m, n, k = shape
+    c = torch.full((m, n), float("nan"), dtype=a.dtype)
+    a = a.T.contiguous().T  # stored by columns
+    grid = (-(-m // 32) * -(-n // 64),)
+    page["any_shape_kernel"][grid](
+        a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(),
+        BLOCK_M=32, BLOCK_N=64, BLOCK_K=32, GROUP=8,
+        EVEN=m % 32 == 0 and n % 64 == 0 and k % 32 == 0,
+    )  # fmt: skip
+    assert_right(c, a, b)
+
+
 @pytest.mark.parametrize("launch", ["launch_tiles", "launch_persistent"])
 @pytest.mark.parametrize("shape", [(400, 304, 128), (130, 264, 72), (16, 16, 16)])
 @pytest.mark.parametrize("sms", [1, 5, 132])
