@@ -1,14 +1,16 @@
 """Which recording each page shows, and which of them have changed since the last build.
 
 A page shows a recording whose key is its script's: of the device that ``gallery_devices`` names
-first, and of several the newest; one that was not timed only where there is no other. What a
-missing one means, ``gallery_unrecorded`` says.
+first, and of several the one of the highest variant (``release-10`` after ``release-9``), and of
+several of these the newest; one that was not timed only where there is no other. What a missing one
+means, ``gallery_unrecorded`` says.
 """
 
 from __future__ import annotations
 
 import hashlib
 import posixpath
+import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -306,6 +308,11 @@ def _with(page: Page, location: Location | None, digest: str) -> Page:
     return made
 
 
+def _numbers(variant: str | None) -> list[int]:
+    """The numbers in a variant's name, by which releases are ordered."""
+    return [int(number) for number in re.findall(r"\d+", variant or "")]
+
+
 def _best(page: Page, found: list[Seen], said: Settings) -> tuple[Location | None, str]:
     """The recording to show, of those that belong to the script's code."""
     current = [item for item in found if item.key == page.key]
@@ -316,6 +323,7 @@ def _best(page: Page, found: list[Seen], said: Settings) -> tuple[Location | Non
         return not item.timed, order.get(at.place, order.get(at.device, len(order)))
 
     current.sort(key=lambda item: item.recorded, reverse=True)
+    current.sort(key=lambda item: _numbers(item.location.variant), reverse=True)
     current.sort(key=rank)
     return (current[0].location, current[0].digest) if current else (None, "")
 

@@ -1,0 +1,34 @@
+"""Which of several recordings a page shows: the preferred device's, of the highest variant."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gallery_recorder.render.choice import _best
+
+PAGE = SimpleNamespace(key="k")
+SAID = SimpleNamespace(devices=["fast"])
+
+
+def seen(device: str, variant: str | None, recorded: str, key: str = "k", timed: bool = True):
+    place = "/".join(filter(None, (device, variant)))
+    location = SimpleNamespace(device=device, variant=variant, place=place)
+    return SimpleNamespace(location=location, digest=place, recorded=recorded, key=key, timed=timed)
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        ([("fast", "v-3.9.0", "1"), ("fast", "v-3.6.0", "2")], "fast/v-3.9.0"),
+        ([("fast", "v-3.9.0", "1"), ("fast", "v-3.10.0", "0")], "fast/v-3.10.0"),
+        ([("slow", "v-4.0.0", "2"), ("fast", "v-3.6.0", "1")], "fast/v-3.6.0"),
+        ([("fast", "v-3.9.0", "1", "old"), ("fast", "v-3.6.0", "0")], "fast/v-3.6.0"),
+        ([("fast", "v-3.9.0", "1", "k", False), ("slow", "v-3.6.0", "0")], "slow/v-3.6.0"),
+        ([("a", None, "1"), ("b", None, "2")], "b"),
+        ([("fast", "v-3.9.0", "1", "old")], ""),
+    ],
+)
+def test_the_highest_variant_of_the_preferred_device_is_shown(found, shown):
+    assert _best(PAGE, [seen(*item) for item in found], SAID)[1] == shown
