@@ -25,10 +25,12 @@ _KEPT = re.compile(
     r"|PYTHON(MALLOC|INTMAXSTRDIGITS|_JIT|_GIL)"
 )
 
-#: Taken away: they change what Python executes, prints or checks, whatever the script.
+#: Taken away: they change what Python executes, prints or checks, whatever the script; or are
+#: orders to a container that has long been started.
 _REMOVED = re.compile(
     r"PYTHON(?!HOME$|USERBASE$|NOUSERSITE$|MALLOC$|INTMAXSTRDIGITS$|_JIT$|_GIL$|PLATLIBDIR$)\w+"
     r"|COV_\w+|COVERAGE_\w+|PYTEST_\w+|MPLBACKEND|MATPLOTLIBRC|FORCE_COLOR|CLICOLOR\w*|LINES|TERM"
+    r"|NVIDIA_(REQUIRE_\w+|VISIBLE_DEVICES|DRIVER_CAPABILITIES)"
 )
 
 _SECRET = re.compile(
