@@ -16,7 +16,7 @@ from triton_site.notebooks import fold
 LEFTOVER = re.compile(
     r":[a-z][a-z:+-]*:`|^\s*\.\. [\w-]+::|(?<!`)``(?!`)|`_(?!\w)|^\.\. _|^([=~^-])\1{3,}$", re.M
 )
-FENCED = re.compile(r"^(`{3,}).*?^\1$", re.M | re.S)
+FENCED = re.compile(r"^[ >]*(`{3,}).*?^[ >]*\1$", re.M | re.S)
 
 
 @pytest.fixture(scope="module")
