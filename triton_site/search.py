@@ -23,6 +23,10 @@ from sphinx.environment import BuildEnvironment
 _LISTS = ("recordings", "performance", "contributing", "faults")
 
 
+#: The class of what stands below the name of an entry: where it is from, and who uses it.
+_FACTS = "api-facts"
+
+
 class Section(NamedTuple):
     """What the search page shows, and what it looks into."""
 
@@ -84,6 +88,8 @@ def _rank(docname: str) -> float:
     """How much a page counts: lessons first, then the reference, solutions, lists."""
     if docname.startswith(_LISTS):
         return 0.4
+    if "/recordings-" in docname or docname.endswith("/index"):
+        return 0.25
     if "/solutions/" in docname or docname.endswith("triton.language.extra"):
         return 0.7
     return 1.3 if "/tutorials/" in docname or "/chapter-" in docname else 1.0
@@ -127,6 +133,8 @@ def _text(children: list[nodes.Node]) -> tuple[str, str]:
         node = waiting.pop()
         if isinstance(node, nodes.section | addnodes.desc | addnodes.glossary | nodes.raw):
             continue
+        if isinstance(node, nodes.Element) and _FACTS in node.get("classes", ()):
+            continue  # titles of the pages that use a name are words of those pages
         if isinstance(node, nodes.literal_block):
             code.append(node.astext())
         elif isinstance(node, nodes.TextElement) and not isinstance(node, nodes.Invisible):
