@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.render import choice
+from gallery_recorder.render import choice, seam
 from gallery_recorder.render.choice import Choice, ListedRecording
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.facts import Fact, facts_of
@@ -239,7 +239,8 @@ class RecordingsDirective(SphinxDirective):
 
     def _recordings(self, items: list[ListedRecording]) -> list[nodes.Node]:
         contents = [(item, item.content) for item in items]
-        told = [(item, made, facts_of(self.env._app, made)) for item, made in contents]
+        app = seam.app_of(self.env)
+        told = [(item, made, facts_of(app, made)) for item, made in contents]
         return [self._table(told), *(self._section(*one) for one in told)]
 
     def _table(self, told: list[tuple[ListedRecording, Recording, list[Fact]]]) -> nodes.table:

@@ -46,10 +46,13 @@ _PARAMETERS = {
     (gen_rst, "zip_files"): ("file_list", "zipname", "relative_to", "extension"),
     (downloads, "zip_files"): ("file_list", "zipname", "relative_to", "extension"),
     (notebook, "add_code_cell"): ("work_notebook", "code"),
-    (backreferences, "_sanitize_backref"): ("backref",),
     (utils, "_read_json"): ("json_fname",),
     (utils, "get_md5sum"): ("src_file", "mode"),
 }
+#: The file of a name's examples; before 0.22, it was called as the name is.
+_file_of = getattr(backreferences, "_sanitize_backref", str)
+if _file_of is not str:
+    _PARAMETERS[backreferences, "_sanitize_backref"] = ("backref",)
 if _doctree_links:
     _PARAMETERS |= {
         (_doctree_links, "_load_code_obj"): ("env", "docname"),
@@ -80,6 +83,11 @@ def check() -> None:
                 f"({', '.join(wanted)}). Install a version of sphinx-gallery that "
                 "gallery-recorder supports."
             )
+
+
+def app_of(env: BuildEnvironment) -> Sphinx:
+    """The application of a build; Sphinx 9 renamed what gives it, and warns of the old name."""
+    return env._app if hasattr(env, "_app") else env.app
 
 
 # --- making the pages -----------------------------------------------------------------------------
@@ -171,7 +179,7 @@ def forget_backreferences(app: Sphinx) -> None:
     folder = Path(app.srcdir, conf["backreferences_dir"])
     known = folder / "backreferences_all.json"
     try:
-        names = {backreferences._sanitize_backref(name) for name in utils._read_json(known)}
+        names = {_file_of(name) for name in utils._read_json(known)}
     except (OSError, ValueError):
         return
     for path in folder.glob("*.examples"):
@@ -203,7 +211,7 @@ class CodeLinks:
 
     def __init__(self, env: BuildEnvironment, docname: str, names: dict[str, Any]) -> None:
         self._names = names
-        builder = env._app.builder
+        builder = app_of(env).builder
         self._resolver = _doctree_links._Resolver(
             env, builder, docname, env.config.sphinx_gallery_conf
         )

@@ -12,7 +12,12 @@ import sys
 import sysconfig
 from pathlib import Path
 
-TESTS = ("tests/source", "tests/run/test_fidelity.py", "tests/run/test_child.py")
+TESTS = (
+    "tests/source",
+    "tests/run/test_fidelity.py",
+    "tests/run/test_child.py",
+    "tests/render/test_adoption.py",
+)
 
 
 def main(pair: str, folder: Path) -> int:
