@@ -54,7 +54,7 @@ class LinkedCode(SphinxPostTransform):
     def run(self, **options: Any) -> None:
         """Rewrite the blocks of one page; those with numbered lines stay sphinx-gallery's."""
         del options
-        docname = self.env.current_document.docname
+        docname = self.env.docname
         links = seam.code_links(self.env, docname)
         if links is None:
             return

@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 
-from gallery_recorder.render import downloads, files, sphinx_faults
+from gallery_recorder.render import downloads, files, seam, sphinx_faults
 from gallery_recorder.render.domain import domain_of
 
 #: Data of Sphinx's domains that references are resolved with, and that ``get_objects`` leaves out.
@@ -106,7 +106,8 @@ def _shown(env: BuildEnvironment) -> Iterator[str]:
     """Titles, sections, the order of pages, and everything that can be referred to."""
     yield from (f"{name} {digest}" for name, digest in sorted(_contents(env).items()))
     yield repr(sorted(env.toctree_includes.items()))
-    for domain in env.domains.sorted():
+    for name in sorted(seam.app_of(env).registry.domains):
+        domain = env.get_domain(name)
         yield domain.name
         yield from sorted(map(repr, domain.get_objects()))
         for name in _REFERENCES.get(domain.name, ()):
