@@ -138,6 +138,7 @@ lint: $(LINT) ## run the linters alone
 
 test-peers: $(if $(PYTHON),,.venv/installed-peers) ## run sphinx-gallery's own tests over recordings of its test gallery
 	$(PY) -m tests.peers.tinybuild build/peers
+	$(PY) -m tests.peers.own_gallery build/peers
 
 ENGINES ?= 8:0.20 8:0.22 9:0.21 9:0.22
 test-engines: $(TEST) ## test the engine with each Sphinx:sphinx-gallery of ENGINES
