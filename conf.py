@@ -76,16 +76,15 @@ gallery_filters = [
 # chapter; nothing has to be listed.
 _root = Path(__file__).resolve().parent
 _galleries = {
-    assemble_gallery(
-        folder, _root / "build/galleries" / folder.name, _root / "tutorials/shared"
-    ): pages
-    for folder, pages in [
-        (_root / "tutorials", "getting-started/tutorials"),
-        *((f, f"programming-guide/{f.name}") for f in sorted(_root.glob("guide/chapter-*"))),
-    ]
+    _root / "tutorials": "getting-started/tutorials",
+    **{f: f"programming-guide/{f.name}" for f in sorted(_root.glob("guide/chapter-*"))},
+}
+assembled_sources = {
+    str(assemble_gallery(f, _root / "build/galleries" / f.name, _root / "tutorials/shared")): str(f)
+    for f in _galleries
 }
 sphinx_gallery_conf = {
-    "examples_dirs": [str(folder) for folder in _galleries],
+    "examples_dirs": list(assembled_sources),
     "gallery_dirs": list(_galleries.values()),
     "filename_pattern": "",
     "within_subsection_order": "triton_site.solutions.ExerciseOrder",
@@ -137,6 +136,6 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 linkcheck_ignore = [
     # Written by `make html`; links to them are tested there.
-    r"_static/(exercise\.py|(performance|claims)\.(schema\.)?json)",
+    r"(\.\./)*_static/(exercise\.py|(performance|claims)\.(schema\.)?json)",
     r"https://doi\.org/10\.1145/.*",  # ACM answers programs with 403; compared by hand
 ]

@@ -23,6 +23,8 @@ SITE_BRANCH = "gh-pages"
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
+    # Folders of assembled scripts, and where those are kept that a person edits.
+    app.add_config_value("assembled_sources", {}, "env", (dict,))
     app.connect("doctree-read", _remove_note)
     app.connect("html-page-context", _add_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
@@ -50,8 +52,10 @@ def _add_links(
     if "repository" not in context or doctree is None:  # search and index pages have no source
         return
     repository, branch = context["repository"], context["branch"]
-    source = source_of(app, pagename).relative_to(app.confdir).as_posix()
-    context["edit_url"] = f"https://github.com/{repository}/edit/{branch}/{source}"
+    source = source_of(app, pagename)
+    if source.is_file():  # a page of recordings is made of many
+        path = source.relative_to(app.confdir).as_posix()
+        context["edit_url"] = f"https://github.com/{repository}/edit/{branch}/{path}"
     for download in doctree.findall(addnodes.download_reference):
         target = download.get("filename", "")  # HASH/NAME
         if target.endswith(f"/{Path(pagename).name}.ipynb"):
@@ -71,6 +75,7 @@ def source_of(app: Sphinx, docname: str) -> Path:
     )
     for folder, output in zip(folders, outputs, strict=True):
         if docname.startswith(f"{output}/"):
+            folder = app.config.assembled_sources.get(str(folder), folder)
             script = Path(app.srcdir, folder, docname.removeprefix(f"{output}/")).resolve()
             if script.name == "index":
                 return script.with_name("GALLERY_HEADER.rst")
