@@ -224,7 +224,8 @@ def test_keys_turn_pages_and_find_the_search(page: Page, address: str) -> None:
 
 def test_copy_buttons_copy_code(page: Page, address: str) -> None:
     page.goto(f"{address}stable/{FIRST}")
-    for code in page.locator(".highlight-Python:not(.sphx-glr-script-out *)").all()[:3]:
+    shown = page.locator(".highlight-Python:not(.sphx-glr-script-out *, details *)")
+    for code in shown.all()[:3]:
         code.hover()
         code.locator("button.copybtn").click()
         copied = page.evaluate("navigator.clipboard.readText()")

@@ -12,6 +12,7 @@ import random
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -270,7 +271,9 @@ def test_what_survived_is_rendered_and_nothing_of_it_is_markup(gallery, tmp_path
         text = path.read_text(encoding="utf-8", errors="replace")
         assert evil_in(text) == [], path
         assert not BeautifulSoup(text, "html.parser").find_all("svg", onload=True), path
-    _look_in_a_browser(root / "build" / "html", pages)
+    # In a thread of its own: another test of this process may have a browser's loop running.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_look_in_a_browser, root / "build" / "html", pages).result()
 
 
 def _look_in_a_browser(site: Path, pages: list[Path]) -> None:
