@@ -75,13 +75,14 @@ check: $(RENDER) ## fail where the reference device lacks a current recording, o
 	@$(GALLERY) status --check
 	@$(PY) -m triton_site.claims
 
-compare: $(RENDER) ## benchmarks of two recordings, or folders of them: OLD=dir (else as committed) NEW=dir REPORT=file
+compare: $(RENDER) ## two recordings, or folders of them, speed and outputs: OLD=dir (else as committed) NEW=dir REPORT=file
 	@mkdir -p build
 ifeq ($(OLD),)
 	@rm -rf build/committed && mkdir -p build/committed/recordings
 	@git archive HEAD recordings 2>/dev/null | tar -x -C build/committed 2>/dev/null || true
 endif
-	@$(GALLERY) compare $(or $(OLD),build/committed/recordings) $(NEW) $(if $(REPORT),>$(REPORT) 2>&1 || true)
+	@$(GALLERY) compare $(or $(OLD),build/committed/recordings) $(NEW) \
+	  $(if $(REPORT),--html $(basename $(REPORT)).html >$(basename $(REPORT)).txt 2>&1 || true)
 
 take: $(RENDER) ## take the recordings that another machine made, and nothing else: FROM=dir
 	@$(PY) -m gallery_recorder.store.take "$$FROM" recordings

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Open a pull request with the recordings in the work tree, or renew the one that is open:
-# propose.sh BRANCH REPORT, with the comparison in the file REPORT as its text.
+# propose.sh BRANCH REPORT, with the comparison in the file REPORT as its text. The page with figures,
+# which `make compare` writes beside it, is an artifact of the run that proposes.
 set -euo pipefail
 branch=$1
 report=$2
@@ -12,6 +13,10 @@ text=$(mktemp)
   # Names in a table must not end the quotation, and GitHub takes no longer text.
   head -c 60000 "$report" | tr '`' "'"
   echo '```'
+  if [ -n "${GITHUB_RUN_ID:-}" ]; then
+    echo "The whole comparison, with figures side by side, is the artifact \`comparison-${branch#recordings/}\`"
+    echo "of $GITHUB_SERVER_URL/$GITHUB_REPOSITORY/actions/runs/$GITHUB_RUN_ID."
+  fi
   # GitHub starts no workflow for what a workflow opens.
   echo "Close and reopen this pull request to have it checked."
 } >"$text"

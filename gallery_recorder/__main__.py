@@ -87,11 +87,13 @@ def _compare(options: argparse.Namespace) -> int:
     from gallery_recorder.store.recording import RecordingError
 
     try:
-        text, lost = compare.compare(options.old, options.new)
-    except (RecordingError, benchmarks.BenchmarkError) as error:
+        found = compare.compare(options.old, options.new)
+        if options.html:
+            options.html.write_text(found.html(), encoding="utf-8")
+    except (RecordingError, benchmarks.BenchmarkError, OSError) as error:
         return _complain(error, 1)
-    print(text)
-    return 1 if lost else 0
+    print(found.text())
+    return 1 if found.lost else 0
 
 
 def _convert(options: argparse.Namespace) -> int:
@@ -144,10 +146,11 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(command=_status)
 
     compare = verbs.add_parser(
-        "compare", help="compare the benchmarks of two recordings, or of two folders of them"
+        "compare", help="compare two recordings, or two folders of them: speed and every output"
     )
     compare.add_argument("old", type=Path, metavar="OLD")
     compare.add_argument("new", type=Path, metavar="NEW")
+    compare.add_argument("--html", type=Path, metavar="FILE", help="write a page with figures, too")
     compare.set_defaults(command=_compare)
 
     convert = verbs.add_parser(

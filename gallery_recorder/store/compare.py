@@ -1,4 +1,4 @@
-"""The benchmarks of two recordings, side by side, and whether one lost speed.
+"""Two recordings side by side: their benchmarks, whether one lost speed, and what else differs.
 
 A benchmark is a CSV file with the columns ``provider, unit, median, p20, p80`` after its size
 columns. For each size, the *ratio* is how many times as fast the new recording is: new / old for
@@ -13,16 +13,22 @@ is more than 5 % slower even so. Between two GPU models nothing is lost; they ar
 
 from __future__ import annotations
 
+import base64
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gallery_recorder.store import recording
 from gallery_recorder.store.benchmarks import BenchmarkError, Measurement, is_rate, read
+from gallery_recorder.store.differences import Difference, differences
 from gallery_recorder.store.recording import Recording
 
 #: A provider lost when its ratio within the spread is below this.
 TOLERATED = 0.95
+
+_MOST_ON_A_TERMINAL, _MOST_ON_A_PAGE, _WIDEST = 20, 1_000, 240
 
 
 @dataclass(frozen=True)
@@ -43,34 +49,103 @@ class Line:
         return self.generous < TOLERATED
 
 
-def compare(old: Path, new: Path) -> tuple[str, bool]:
-    """A table of how *new* compares with *old*, and whether something lost on the same GPU.
+@dataclass(frozen=True)
+class Pair:
+    """Two recordings of one script: their benchmarks, and what else is not the same."""
 
-    Both are recordings, or folders with recordings anywhere below.
+    script: str
+    old: Recording
+    new: Recording
+    lines: list[Line]
+    differences: list[Difference]
+
+    @property
+    def same_gpu(self) -> bool:
+        """Whether slower means lost."""
+        return self.old.provenance.device == self.new.provenance.device
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether nothing is worth telling: they are one recording, or say the same."""
+        return not self.differences and (self.old == self.new or not self.lines)
+
+    @property
+    def where(self) -> str:
+        """Which two they are."""
+        return f"{_where(self.old)} → {_where(self.new)}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All pairs of recordings; of ``unpaired`` scripts only one side has a recording."""
+
+    pairs: list[Pair]
+    unpaired: list[str]
+
+    @property
+    def lost(self) -> bool:
+        """Whether something lost speed on the same GPU."""
+        return any(pair.same_gpu and any(line.lost for line in pair.lines) for pair in self.pairs)
+
+    def text(self) -> str:
+        """For a terminal: the benchmarks, then what differs, each shortened."""
+        parts = ["Ratios say how many times as fast the new recording is; above 1 is better."]
+        parts += [_show(pair) for pair in self.pairs if not pair.unchanged]
+        for words, names in (
+            ("In one of the two only", self.unpaired),
+            ("Without a benchmark in common", [p.script for p in self.pairs if not p.lines]),
+            ("Unchanged", [pair.script for pair in self.pairs if pair.unchanged]),
+        ):
+            if names:
+                parts.append(f"{words}: {', '.join(dict.fromkeys(names))}.")
+        return "".join(c if c == "\n" or c.isprintable() else "\ufffd" for c in "\n\n".join(parts))
+
+    def html(self) -> str:
+        """A page by itself: nothing is fetched, nothing in it runs, all of it is escaped."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(
+            loader=PackageLoader("gallery_recorder.store", "."),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=StrictUndefined,
+        )
+        environment.filters["image"] = _as_address
+        return environment.get_template("report.html").render(found=self, most=_MOST_ON_A_PAGE)
+
+
+def compare(old: Path, new: Path) -> Comparison:
+    """How *new* compares with *old*; both are a recording, or a folder with some anywhere below.
 
     Raises:
         RecordingError: a recording is damaged.
         BenchmarkError: there is nothing to compare, or a benchmark cannot be read.
     """
-    parts = ["Ratios say how many times as fast the new recording is; above 1 is better."]
-    lost, without = False, []
-    for script, before, after in _pairs(old, new):
-        made_before, made_after = recording.load(before), recording.load(after)
-        lines = [
-            line
-            for name in _benchmarks_of(made_after)
-            if name in _benchmarks_of(made_before)
-            for line in compare_benchmark(name, read(before / name), read(after / name))
-        ]
-        if not lines:
-            without.append(script)
-            continue
-        same = made_before.provenance.device == made_after.provenance.device
-        lost = lost or (same and any(line.lost for line in lines))
-        parts.append(_show(script, made_before, made_after, lines, same))
-    if without:
-        parts.append(f"Without a benchmark in common: {', '.join(without)}.")
-    return "\n\n".join(parts), lost
+    before, after = _recordings(old), _recordings(new)
+    pairs = []
+    for (script, *place), (path, now) in after.items():
+        others = [key for key in before if key[0] == script]
+        if others:
+            # Of the same device and variant if there is one, then of the device, then the newest.
+            near = max(others, key=lambda key: _nearness(key, place))
+            source, was = before[near]
+            pairs.append(_pair(script, source, was, path, now))
+    if not pairs:
+        raise BenchmarkError(f"{old} and {new} hold no recording of the same script.")
+    scripts = [{key[0] for key in found} for found in (before, after)]
+    return Comparison(pairs, sorted(scripts[0] ^ scripts[1]))
+
+
+def _pair(script: str, source: Path, was: Recording, path: Path, now: Recording) -> Pair:
+    lines = [
+        line
+        for name in _benchmarks_of(now)
+        if name in _benchmarks_of(was)
+        for line in compare_benchmark(name, read(source / name), read(path / name))
+    ]
+    found = [difference for difference in differences(source, was, path, now) if difference]
+    return Pair(script, was, now, lines, found)
 
 
 def compare_benchmark(
@@ -120,50 +195,51 @@ def _benchmarks_of(made: Recording) -> list[str]:
     return [name for block in made.blocks for name in block.data if name.endswith(".csv")]
 
 
-def _pairs(old: Path, new: Path) -> list[tuple[str, Path, Path]]:
-    """The recordings to compare: of one script, of one device and variant if possible."""
-    before, after = _recordings(old), _recordings(new)
-    for alike in (3, 2, 1):  # script, device, variant; then two variants, then two devices
-        one, other = _by(before, alike), _by(after, alike)
-        if common := [key for key in other if key in one]:
-            return [(key[0], one[key], other[key]) for key in common]
-    raise BenchmarkError(f"{old} and {new} hold no recording of the same script.")
+_Key = tuple[str, str, str]  # script, device, variant
 
 
-_Key = tuple[str, ...]
+def _nearness(key: _Key, place: Sequence[str]) -> tuple[Any, ...]:
+    device, variant = place
+    return key[1] == device, key[2] == variant, recording.order_of(key[2]), key
 
 
-def _by(recordings: dict[_Key, Path], parts: int) -> dict[_Key, Path]:
-    """*recordings* by the first *parts* of their keys, where that is unambiguous."""
-    keys = [key[:parts] for key in recordings]
-    return {key[:parts]: path for key, path in recordings.items() if keys.count(key[:parts]) == 1}
-
-
-def _recordings(root: Path) -> dict[_Key, Path]:
-    """The folders with a recording at or below *root*, by script, device and variant."""
+def _recordings(root: Path) -> dict[_Key, tuple[Path, Recording]]:
+    """The recordings at or below *root*, with their folders."""
     if not root.exists():
         raise BenchmarkError(f"{root}: there is no such recording or folder.")
-    found: dict[_Key, Path] = {}
+    found: dict[_Key, tuple[Path, Recording]] = {}
     for path in sorted(root.glob(f"**/{recording.FILE_NAME}")):
         if not any(part.startswith(".") for part in path.relative_to(root).parts):
             made = recording.load(path.parent)
             device = recording.slug(made.provenance.device)
-            found[f"{made.gallery}/{made.name}", device, made.variant or ""] = path.parent
+            found[f"{made.gallery}/{made.name}", device, made.variant or ""] = path.parent, made
     return found
 
 
-def _show(script: str, old: Recording, new: Recording, lines: list[Line], same: bool) -> str:
-    head = [f"{script}: {_where(old)} → {_where(new)}"]
-    if not same:
-        head.append("  The GPUs differ: this compares them, and nothing counts as lost.")
-    width = max(len(f"{line.benchmark}  {line.provider}") for line in lines)
-    table = [
+def _show(pair: Pair) -> str:
+    parts = [f"{pair.script}: {pair.where}"]
+    if not pair.same_gpu:
+        parts.append("  The GPUs differ: this compares them, and nothing counts as lost.")
+    width = max((len(f"{line.benchmark}  {line.provider}") for line in pair.lines), default=0)
+    parts += [
         f"  {f'{line.benchmark}  {line.provider}':<{width}}  {line.ratio:6.3f} over "
         f"{line.sizes} sizes, worst {line.worst:.3f} ({line.worst_size})"
-        + (f"  LOST: {line.generous:.3f} within the spread" if same and line.lost else "")
-        for line in lines
+        + (f"  LOST: {line.generous:.3f} within the spread" if pair.same_gpu and line.lost else "")
+        for line in pair.lines
     ]
-    return "\n".join([*head, *table])
+    for difference in pair.differences:
+        parts.append(f"  {difference.what}")
+        parts += [f"    {line[:_WIDEST]}" for line in difference.lines[:_MOST_ON_A_TERMINAL]]
+        if more := len(difference.lines) - _MOST_ON_A_TERMINAL:
+            parts += [f"    … {more} more"] * (more > 0)
+    return "\n".join(parts)
+
+
+def _as_address(figure: tuple[str, bytes]) -> str:
+    """A figure as an address that holds it; a browser runs nothing in an image."""
+    name, content = figure
+    kind = {"svg": "svg+xml", "jpg": "jpeg"}.get(suffix := Path(name).suffix[1:].lower(), suffix)
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _where(made: Recording) -> str:

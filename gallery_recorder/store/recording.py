@@ -58,6 +58,7 @@ __all__ = [
     "load",
     "location_of",
     "newer",
+    "order_of",
     "rst_of",
     "save",
     "slug",
@@ -166,10 +167,11 @@ def digest(path: Path) -> str:
 
 def newer(variant: str, other: str) -> bool:
     """Whether *variant* is of a later version than *other*: ``a-3.10`` than ``a-3.9``."""
-    return _order(variant) > _order(other)
+    return order_of(variant) > order_of(other)
 
 
-def _order(variant: str) -> list[tuple[int, int | str]]:
+def order_of(variant: str) -> list[tuple[int, int | str]]:
+    """What variants are sorted by, versions as numbers."""
     parts = re.findall(r"\d+|\D+", variant)
     return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]
 

@@ -76,19 +76,23 @@ def compared(room, old, new):
     ],
 )
 def test_what_is_lost(room, old, new, lost):
-    text, found = compared(room, old, new)
-    assert found == lost
-    assert ("LOST" in text) == lost
+    found = compared(room, old, new)
+    assert found.lost == lost
+    assert ("LOST" in found.text()) == lost
 
 
 def test_the_table(room):
-    text, _ = compared(room, rows("triton", [100, 200]), rows("triton", [90, 220]))
-    assert text.splitlines() == [
+    found = compared(room, rows("triton", [100, 200]), rows("triton", [90, 220]))
+    assert found.text().splitlines() == [
         "Ratios say how many times as fast the new recording is; above 1 is better.",
         "",
         "tutorials/01-a: NVIDIA H200, triton-3.6.0, 2026-01-02 "
         "→ NVIDIA H200, triton-3.6.0, 2026-01-02",
         "  data  triton   0.995 over 2 sizes, worst 0.900 (M=4096, N=128)",
+        "  data.csv",
+        "    2 of 2 values differ",
+        "     triton, M=4096, N=128, GB/s: 100 → 90 (× 0.9)",
+        "     triton, M=4096, N=256, GB/s: 200 → 220 (× 1.1)",
     ]
 
 
@@ -96,19 +100,20 @@ def test_folders_are_matched_by_device_and_tutorial(room):
     for device in ("NVIDIA H200", "NVIDIA A100"):
         for name, value in (("01-a", 100), ("02-b", 50)):
             put(room, name, HEAD + rows("triton", [value]), device, "old")
-            put(room, name, HEAD + rows("triton", [value]), device, "new")
+            put(room, name, HEAD + rows("triton", [2 * value]), device, "new")
     put(room, "03-new", HEAD + rows("triton", [1]), version="new")
-    text, lost = compare.compare(room.folder / "old", room.folder / "new")
-    assert not lost
-    assert text.count("1.000 over 1 sizes") == 4
-    assert "03-new" not in text
+    found = compare.compare(room.folder / "old", room.folder / "new")
+    assert not found.lost
+    assert found.text().count("2.000 over 1 sizes") == 4
+    assert found.text().endswith("In one of the two only: tutorials/03-new.")
 
 
 def test_another_gpu_is_compared_but_nothing_is_lost(room):
     put(room, "01-a", HEAD + rows("triton", [100]), "NVIDIA H200", "old")
     put(room, "01-a", HEAD + rows("triton", [40]), "NVIDIA A100", "new")
-    text, lost = compare.compare(room.folder / "old", room.folder / "new")
-    assert not lost
+    found = compare.compare(room.folder / "old", room.folder / "new")
+    text = found.text()
+    assert not found.lost
     assert "The GPUs differ" in text
     assert "0.400 over 1 sizes" in text
     assert "LOST" not in text
@@ -133,17 +138,17 @@ def test_a_benchmark_that_cannot_be_read(room, text, message):
 
 def test_nothing_to_compare(room):
     put(room, "03-c", "a,b\n1,2\n", version="other")  # a file, but no benchmark
-    text, _ = compare.compare(*[room.folder / "other"] * 2)
-    assert "Without a benchmark in common: tutorials/03-c." in text
+    text = compare.compare(*[room.folder / "other"] * 2).text()
+    assert text.endswith("in common: tutorials/03-c.\n\nUnchanged: tutorials/03-c.")
     put(room, "01-a", HEAD, version="old")
     put(room, "02-b", HEAD, version="new")
     with pytest.raises(benchmarks.BenchmarkError, match="no recording of the same script"):
         compare.compare(room.folder / "old", room.folder / "new")
     with pytest.raises(benchmarks.BenchmarkError, match="there is no such"):
         compare.compare(room.folder / "none", room.folder / "new")
-    text, lost = compare.compare(room.folder / "old", room.folder / "old")
-    assert text.endswith("\n\nWithout a benchmark in common: tutorials/01-a.")
-    assert not lost
+    found = compare.compare(room.folder / "old", room.folder / "old")
+    assert "\n\nWithout a benchmark in common: tutorials/01-a.\n\n" in found.text()
+    assert not found.lost
 
 
 @pytest.mark.parametrize(("value", "returned"), [(100, 0), (50, 1)])
