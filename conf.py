@@ -22,6 +22,7 @@ extensions = [
     "triton_site.mathml",
     "triton_site.menu",
     "triton_site.bundle",
+    "triton_site.lean",
     "triton_site.links",
     "triton_site.ladder",
     "triton_site.claims",
@@ -102,8 +103,8 @@ sphinx_gallery_conf = {
 # --- how it looks ------------------------------------------------------------------------------
 
 html_theme = "sphinx_rtd_theme"
-# Pygments' classes of names, operators, punctuation and space have the colour of text here.
-gallery_plain_tokens = ("n", "o", "p", "w")
+# Pygments' classes of names, modules, operators, punctuation and space have the colour of text here.
+gallery_plain_tokens = ("n", "nn", "o", "p", "w")
 html_theme_options = {
     "navigation_with_keys": True,
     "prev_next_buttons_location": None,  # our layout has them, with titles

@@ -17,13 +17,13 @@ from typing import Any
 
 from docutils import nodes
 from pygments import highlight
-from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from triton_site.cells import Cell, boxes_of, page_of
 from triton_site.folds import Fold
+from triton_site.lean import LeanFormatter
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +126,12 @@ def _left_out(count: int) -> tuple[str, str]:
 
 def _visit(translator: Any, node: Difference) -> None:
     lines: list[tuple[str, str]] = node["lines"]
+    plain = tuple(translator.config.gallery_plain_tokens)
     # Coloured whole, text by text, so that a docstring over several lines stays a string.
     coloured = {
-        mark: iter(_coloured("\n".join(text for sign, text in lines if sign in (" ", mark))))
+        mark: iter(
+            _coloured("\n".join(text for sign, text in lines if sign in (" ", mark)), plain)
+        )
         for mark in "-+"
     }
     parts = []
@@ -146,10 +149,10 @@ def _visit(translator: Any, node: Difference) -> None:
     )
 
 
-def _coloured(text: str) -> list[str]:
+def _coloured(text: str, plain: tuple[str, ...]) -> list[str]:
     """Each line of *text* as HTML; the formatter closes its elements at the end of each line."""
-    html = highlight(text, PythonLexer(stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True))
-    return html.split("\n")
+    formatter = LeanFormatter(plain, nowrap=True)
+    return highlight(text, PythonLexer(stripnl=False, ensurenl=False), formatter).split("\n")
 
 
 def _skip(translator: Any, node: nodes.Node) -> None:

@@ -9,7 +9,7 @@ like plain text in the project's theme, which get no element at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import groupby
 from typing import Any, NoReturn
@@ -64,7 +64,7 @@ class LinkedCode(SphinxPostTransform):
             lexer = seam.lexer_of(language, block.rawsource)
             if lexer is None or block.get("linenos"):
                 continue
-            pieces = _pieces(block.rawsource, _lexer(lexer), links)
+            pieces = _pieces(block.rawsource, _lexer(lexer), links, plain)
             html = (
                 f'<div class="highlight-{language} notranslate"><div class="highlight"><pre>'
                 f"{_joined(pieces, plain)}</pre></div></div>\n"
@@ -76,7 +76,9 @@ def _lexer(name: str) -> Lexer:
     return _LEXERS.setdefault(name, get_lexer_by_name(name))
 
 
-def _pieces(code: str, lexer: Lexer, links: seam.CodeLinks) -> Iterator[_Piece]:
+def _pieces(
+    code: str, lexer: Lexer, links: seam.CodeLinks, plain: frozenset[str]
+) -> Iterator[_Piece]:
     """The tokens of *code*, and links where a dotted name is documented."""
     tokens = list(lexer.get_tokens(code))
     number, before = 0, None
@@ -87,10 +89,7 @@ def _pieces(code: str, lexer: Lexer, links: seam.CodeLinks) -> Iterator[_Piece]:
             for name, length in _dotted_names(tokens, number):
                 if link := links.opening_tag(name):
                     parts = tokens[number : number + length]
-                    inner = "".join(
-                        f'<span class="{seam.token_class(part)}">{escape(word, quote=False)}</span>'
-                        for part, word in parts
-                    )
+                    inner = _joined(((seam.token_class(part), word) for part, word in parts), plain)
                     yield None, f"{link}{inner}</a>"
                     number += length
                     before = parts[-1]
@@ -118,7 +117,7 @@ def _dotted_names(tokens: list[tuple[Any, str]], first: int) -> Iterator[tuple[s
         yield "".join(text for _, text in tokens[first : end + 1]), end - first + 1
 
 
-def _joined(pieces: Iterator[_Piece], plain: frozenset[str]) -> str:
+def _joined(pieces: Iterable[_Piece], plain: frozenset[str]) -> str:
     """HTML with one element for neighbours of one class, and none where the class is *plain*."""
     parts = []
     for kind, group in groupby(pieces, lambda piece: "" if piece[0] in plain else piece[0]):

@@ -1,0 +1,54 @@
+"""Code with fewer bytes: no element for tokens that look like text, no attribute that nothing uses.
+
+Pygments writes an element for each name, comma and space, and sphinx-gallery five classes for each
+link to the reference; on a page of kernels that is most of what a reader downloads. The tokens in
+``gallery_plain_tokens`` have the colour of text in this theme and stay plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pygments.formatters import HtmlFormatter
+from pygments.token import STANDARD_TYPES, Text
+from sphinx.application import Sphinx
+
+_LINK_CLASSES = re.compile(r'<a class="sphx-glr-backref-[^"]*"')
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("builder-inited", _use_lean_formatter)
+    app.connect("html-page-context", _drop_link_classes)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+class LeanFormatter(HtmlFormatter):
+    """HTML of code in which the tokens of the classes *plain* have no element."""
+
+    def __init__(self, plain: tuple[str, ...] = (), **options: Any) -> None:
+        super().__init__(**options)
+        self._plain = {kind for kind, name in STANDARD_TYPES.items() if name in plain}
+
+    def format_unencoded(self, tokensource: Iterator[tuple[Any, str]], outfile: Any) -> None:
+        """Write the tokens to *outfile*."""
+        tokens = ((Text if kind in self._plain else kind, text) for kind, text in tokensource)
+        super().format_unencoded(tokens, outfile)
+
+
+def _use_lean_formatter(app: Sphinx) -> None:
+    bridge = getattr(app.builder, "highlighter", None)
+    if app.builder.format == "html" and bridge is not None:
+        plain = tuple(app.config.gallery_plain_tokens)
+        bridge.formatter = lambda **options: LeanFormatter(plain, **options)
+
+
+def _drop_link_classes(
+    app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: object
+) -> None:
+    """Links in code are styled as such; what sphinx-gallery calls them besides, no rule asks for."""
+    del app, pagename, template, doctree
+    if "body" in context:
+        context["body"] = _LINK_CLASSES.sub("<a", context["body"])
