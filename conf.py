@@ -23,6 +23,7 @@ extensions = [
     "triton_site.menu",
     "triton_site.bundle",
     "triton_site.lean",
+    "triton_site.tables",
     "triton_site.links",
     "triton_site.ladder",
     "triton_site.claims",
@@ -103,7 +104,7 @@ sphinx_gallery_conf = {
 # --- how it looks ------------------------------------------------------------------------------
 
 html_theme = "sphinx_rtd_theme"
-# Pygments' classes of names, modules, operators, punctuation and space have the colour of text here.
+# Pygments' classes of names, modules, operators, punctuation and space look like text here.
 gallery_plain_tokens = ("n", "nn", "o", "p", "w")
 html_theme_options = {
     "navigation_with_keys": True,
@@ -111,13 +112,7 @@ html_theme_options = {
 }
 html_static_path = ["docs/_static"]
 html_css_files = ["custom.css", "layout.css", "versions.css", "reference.css", "reading.css"]
-html_js_files = [
-    "versions.js",
-    ("scroll.js", {"defer": "defer"}),
-    ("layout.js", {"defer": "defer"}),
-    ("reading.js", {"defer": "defer"}),
-    ("xray.js", {"defer": "defer"}),
-]
+html_js_files = ["menu.js", "versions.js", "scroll.js", "layout.js", "reading.js", "xray.js"]
 html_logo = "docs/_static/logo.svg"
 html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"

@@ -1,9 +1,10 @@
-"""One style sheet for all pages, scripts that nothing waits for, and fonts as woff2 alone.
+"""One style sheet for all pages, one script that nothing waits for, and fonts as woff2 alone.
 
 The theme, sphinx-gallery and this site bring a dozen style sheets, each of which a browser waits
-for before it draws anything. They become one file, in their order. Scripts are run when the page
-has been drawn; ``layout.html`` has the theme's own do the same. Every browser that the theme
-still knows reads woff2, so the other formats, four fifths of the fonts' bytes, are left out.
+for before it draws anything, and as many scripts. They become one file of each kind, in their
+order; the script runs when the page has been drawn. The theme's own script and jQuery, on which
+it stands, are left out: ``menu.js`` does what they did here. Every browser that the theme still
+knows reads woff2, so the other formats, four fifths of the fonts' bytes, are left out, too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-#: The style sheet that the others become, below the site's root.
+#: The style sheet and the script that the others become, below the site's root.
 FILE_NAME = "_static/site.css"
+SCRIPT_NAME = "_static/site.js"
+
+#: Scripts that no page of this site has a use for: jQuery with what brings old names back to it,
+#: and sphinx-gallery's choice of tutorials by tag.
+UNUSED = frozenset({"jquery.js", "_sphinx_javascript_frameworks_compat.js", "sg-tags.js"})
 
 _OTHER_FORMATS = (".eot", ".svg", ".ttf", ".woff")
 _URL = re.compile(r"""url\(\s*(["']?)(?!data:|https?:|/|#)([^)"']+)\1\s*\)""")
@@ -34,30 +40,28 @@ def setup(app: Sphinx) -> dict[str, Any]:
     def join(
         app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: object
     ) -> None:
-        context["script_files"] = [_deferred(script) for script in context["script_files"]]
         sheets = sorted(context["css_files"], key=lambda sheet: sheet.priority)
-        local = [sheet for sheet in sheets if _can_be_joined(sheet)]
-        if not local:
-            return
+        styles = [sheet for sheet in sheets if _can_be_joined(sheet)]
+        scripts = [script for script in context["script_files"] if _can_be_joined(script)]
+        used = [s for s in scripts if posixpath.basename(str(s.filename)) not in UNUSED]
         if not made:  # when the first page is written; all are copied by then
-            names = [str(sheet.filename) for sheet in local]
-            Path(app.outdir, FILE_NAME).write_text(joined(Path(app.outdir), names), "utf-8")
+            root = Path(app.outdir)
             made.add(FILE_NAME)
-        one = type(local[0])(FILE_NAME, priority=200)
-        context["css_files"] = [one, *(sheet for sheet in sheets if sheet not in local)]
+            for name, files, parts in ((FILE_NAME, styles, joined), (SCRIPT_NAME, used, in_order)):
+                text = parts(root, [str(file.filename) for file in files])
+                (root / name).write_text(text, encoding="utf-8")
+        if styles:
+            one = type(styles[0])(FILE_NAME, priority=200)
+            context["css_files"] = [one, *(sheet for sheet in sheets if sheet not in styles)]
+        if used:
+            one = type(used[0])(SCRIPT_NAME, defer="defer")
+            rest = [script for script in context["script_files"] if script not in scripts]
+            context["script_files"] = [one, *rest]
 
     app.connect("write-started", begin)
     app.connect("html-page-context", join, priority=950)  # after those that add style sheets
     app.connect("build-finished", _remove_other_formats)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def _deferred(script: Any) -> Any:
-    attributes = dict(getattr(script, "attributes", {}))
-    if not getattr(script, "filename", None) or attributes.keys() & {"async", "defer", "type"}:
-        return script
-    made = attributes | {"defer": "defer"}
-    return type(script)(script.filename, priority=script.priority, **made)
 
 
 def joined(root: Path, names: list[str]) -> str:
@@ -68,6 +72,11 @@ def joined(root: Path, names: list[str]) -> str:
         folder = posixpath.dirname(name)
         parts.append(_URL.sub(lambda match, folder=folder: _moved(match, folder), only_woff2(text)))
     return "\n".join(parts)
+
+
+def in_order(root: Path, names: list[str]) -> str:
+    """The scripts *names* below *root* as one; a missing semicolon at an end does no harm."""
+    return "\n;\n".join((root / name).read_text(encoding="utf-8") for name in names)
 
 
 def only_woff2(text: str) -> str:
@@ -90,10 +99,10 @@ def _moved(match: re.Match[str], folder: str) -> str:
     return f'url("{path}")'
 
 
-def _can_be_joined(sheet: Any) -> bool:
-    name = str(getattr(sheet, "filename", ""))
-    attributes = getattr(sheet, "attributes", {})
-    return name.startswith("_static/") and set(attributes) <= {"rel", "type"}
+def _can_be_joined(file: Any) -> bool:
+    name = str(getattr(file, "filename", ""))
+    attributes = getattr(file, "attributes", {})
+    return name.startswith("_static/") and set(attributes) <= {"rel", "type", "defer"}
 
 
 def _remove_other_formats(app: Sphinx, error: Exception | None) -> None:

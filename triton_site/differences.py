@@ -126,12 +126,10 @@ def _left_out(count: int) -> tuple[str, str]:
 
 def _visit(translator: Any, node: Difference) -> None:
     lines: list[tuple[str, str]] = node["lines"]
-    plain = tuple(translator.config.gallery_plain_tokens)
+    plain = tuple(getattr(translator.config, "gallery_plain_tokens", ()))
     # Coloured whole, text by text, so that a docstring over several lines stays a string.
     coloured = {
-        mark: iter(
-            _coloured("\n".join(text for sign, text in lines if sign in (" ", mark)), plain)
-        )
+        mark: iter(_coloured("\n".join(text for sign, text in lines if sign in (" ", mark)), plain))
         for mark in "-+"
     }
     parts = []

@@ -48,7 +48,7 @@ def _use_lean_formatter(app: Sphinx) -> None:
 def _drop_link_classes(
     app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: object
 ) -> None:
-    """Links in code are styled as such; what sphinx-gallery calls them besides, no rule asks for."""
+    """A link in code is styled for where it stands; no rule asks for sphinx-gallery's names."""
     del app, pagename, template, doctree
     if "body" in context:
         context["body"] = _LINK_CLASSES.sub("<a", context["body"])
