@@ -10,14 +10,35 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
+import posixpath
 from collections.abc import Callable, Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from pygments.lexers import get_lexer_by_name
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 from sphinx_gallery import __version__ as version
-from sphinx_gallery import backreferences, gen_gallery, gen_rst, py_source_parser, scrapers, utils
+from sphinx_gallery import (
+    backreferences,
+    downloads,
+    gen_gallery,
+    gen_rst,
+    notebook,
+    py_source_parser,
+    scrapers,
+    sorting,
+    utils,
+)
 from sphinx_gallery.py_source_parser import Block
+
+try:
+    from sphinx_gallery import _doctree_links
+except ImportError:  # before 0.22, links were put into finished pages
+    _doctree_links = None
 
 __all__ = ["Block", "LoggingTee", "check", "version"]
 
@@ -25,41 +46,59 @@ __all__ = ["Block", "LoggingTee", "check", "version"]
 FOLDER = str(Path(gen_rst.__file__).parent)
 
 #: What sphinx-gallery's executor puts in the place of ``sys.stdout``; a class to derive from.
-LoggingTee = gen_rst._LoggingTee
+LoggingTee: Any = getattr(gen_rst, "_LoggingTee", object)
 
-#: The functions that the engine calls or replaces, and the parameters that it counts on.
-_FUNCTIONS: dict[str, tuple[Any, str, tuple[str, ...]]] = {
-    f"{module.__name__}.{name}": (module, name, tuple(parameters.split()))
-    for module, name, parameters in (
-        (gen_rst, "execute_script", "script_blocks script_vars gallery_conf file_conf"),
-        (
-            gen_rst,
-            "execute_code_block",
-            "compiler block example_globals script_vars gallery_conf file_conf",
-        ),
-        (gen_rst, "save_figures", "block block_vars gallery_conf"),
-        (gen_rst, "generate_file_rst", "fname target_dir src_dir gallery_conf"),
-        (gen_rst, "executable_script", "src_file gallery_conf"),
-        (gen_rst, "extract_intro_and_title", "filename docstring"),
-        (gen_rst, "_get_last_repr", "capture_repr ___"),
-        (gen_rst, "_get_parser", "fname gallery_conf"),
-        (gen_rst, "_get_callables", "gallery_conf key src_dir"),
-        (gen_rst, "_get_call_memory_and_base", "gallery_conf"),
-        (gen_rst, "_get_gallery_header", "dir_ gallery_conf raise_error"),
-        (gen_gallery, "get_subsections", "srcdir examples_dir gallery_conf check_for_header"),
-        (gen_gallery, "_expected_failing_examples", "gallery_conf"),
-        (gen_gallery, "_import_matplotlib", ""),
-        (gen_gallery, "generate_gallery_rst", "app"),
-        (backreferences, "identify_names", "script_blocks ref_regex global_variables node"),
-        (backreferences, "_make_ref_regex", "default_role"),
-        (py_source_parser, "remove_config_comments", "code_block"),
-        (py_source_parser, "split_code_and_text_blocks", "source_file return_node"),
-        (scrapers, "matplotlib_scraper", "block block_vars gallery_conf"),
-        (scrapers, "_matplotlib_fig_titles", "fig"),
-        (utils, "_collect_gallery_files", "examples_dirs gallery_conf"),
-        (utils, "scale_image", "in_fname out_fname max_width max_height"),
-    )
-}
+#: When sphinx-gallery puts links into code.
+CODE_LINKS_PRIORITY = 5
+
+#: What the engine counts on: module, name, the parameters that come first, and what it is for;
+#: to *replace*, while the engine is at work, by a function of its own.
+_NAMES: list[tuple[Any, str, str, str]] = [
+    (gen_gallery, "get_subsections", "srcdir examples_dir gallery_conf check_for_header", "read"),
+    (gen_gallery, "_expected_failing_examples", "gallery_conf", "read"),
+    (gen_gallery, "_import_matplotlib", "", "replace"),
+    (gen_gallery, "generate_gallery_rst", "app", "render"),
+    (gen_rst, "_get_callables", "gallery_conf key src_dir", "read"),
+    (gen_rst, "_get_gallery_header", "dir_ gallery_conf raise_error", "read"),
+    (gen_rst, "executable_script", "src_file gallery_conf", "read"),
+    (gen_rst, "extract_intro_and_title", "filename docstring", "read"),
+    (gen_rst, "_get_parser", "fname gallery_conf", "read"),
+    (py_source_parser, "split_code_and_text_blocks", "source_file return_node", "replace"),
+    (py_source_parser, "remove_config_comments", "code_block", "read"),
+    (py_source_parser, "extract_file_config", "content", "read"),
+    (utils, "_collect_gallery_files", "examples_dirs gallery_conf", "read"),
+    (gen_rst, "generate_file_rst", "fname target_dir src_dir gallery_conf", "run"),
+    (gen_rst, "execute_script", "script_blocks script_vars gallery_conf file_conf", "replace"),
+    (gen_rst, "execute_code_block", "compiler block example_globals script_vars", "replace"),
+    (gen_rst, "save_figures", "block block_vars gallery_conf", "replace"),
+    (gen_rst, "_get_last_repr", "capture_repr ___", "replace"),
+    (gen_rst, "_get_call_memory_and_base", "gallery_conf", "run"),
+    (LoggingTee, "set_std_and_reset_position", "self", "replace"),
+    (LoggingTee, "restore_std", "self", "replace"),
+    (scrapers, "matplotlib_scraper", "block block_vars gallery_conf", "draw"),
+    (scrapers, "_matplotlib_fig_titles", "fig", "draw"),
+    (utils, "scale_image", "in_fname out_fname max_width max_height", "draw"),
+    (gen_rst, "md5sum_is_current", "src_file mode", "replace"),
+    (gen_rst, "identify_names", "script_blocks ref_regex global_variables node", "replace"),
+    (backreferences, "_make_ref_regex", "default_role", "link"),
+    (utils, "_read_json", "json_fname", "render"),
+    (gen_rst, "jupyter_notebook", "script_blocks gallery_conf target_dir", "replace"),
+    (notebook, "add_code_cell", "work_notebook code", "replace"),
+    (gen_rst, "zip_files", "file_list zipname relative_to extension", "replace"),
+    (downloads, "zip_files", "file_list zipname relative_to extension", "replace"),
+]
+if hasattr(backreferences, "_sanitize_backref"):  # since 0.22
+    _NAMES.append((backreferences, "_sanitize_backref", "backref", "render"))
+if _doctree_links:
+    _NAMES += [
+        (_doctree_links, "_load_code_obj", "env docname", "link"),
+        (_doctree_links, "_lexer_name", "lang code", "link"),
+        (_doctree_links, "_pygments_class", "ttype", "link"),
+        (_doctree_links, "_Resolver", "env builder docname gallery_conf", "link"),
+        (_doctree_links, "_tokenize_and_link", "code lexer_name code_obj resolver", "link"),
+        (_doctree_links, "_token_node", "ttype text", "replace"),
+        (_doctree_links, "get_lexer_by_name", "", "replace"),
+    ]
 
 
 def check() -> None:
@@ -69,17 +108,13 @@ def check() -> None:
         ExtensionError: a name is gone or has other parameters.
     """
     changed = []
-    for full, (module, name, needed) in _FUNCTIONS.items():
+    for module, name, needed, why in _NAMES:
         function = getattr(module, name, None)
-        if function is None:
-            changed.append(f"{full} does not exist")
-            continue
-        found = tuple(inspect.signature(function).parameters)
-        if found[: len(needed)] != needed:
-            changed.append(f"{full} takes ({', '.join(found)}), not ({', '.join(needed)})")
-    for method in ("set_std_and_reset_position", "restore_std"):
-        if not hasattr(LoggingTee, method):
-            changed.append(f"sphinx_gallery.gen_rst._LoggingTee has no {method}")
+        found = [*inspect.signature(function).parameters] if function else []
+        if function is None or found[: len(needed.split())] != needed.split():
+            says = f"takes ({', '.join(found)})" if function else "does not exist"
+            wanted = ", ".join(needed.split())
+            changed.append(f"{module.__name__}.{name} {says}; to {why}, it must take ({wanted})")
     if changed:
         raise ExtensionError(
             f"gallery_recorder does not know this sphinx-gallery, {version}: {'; '.join(changed)}. "
@@ -88,7 +123,42 @@ def check() -> None:
         )
 
 
+#: Where a replaced function is called from.
+_CALLERS = (gen_rst, gen_gallery, notebook, downloads, py_source_parser, sorting, _doctree_links)
+
+#: What stands in them before anything is replaced.
+ORIGINAL: dict[str, Any] = {
+    name: getattr(module, name, None) for module, name, _, _ in _NAMES if module in _CALLERS
+}
+
+
+@contextlib.contextmanager
+def replaced(**functions: Any) -> Iterator[None]:
+    """For a while, *functions* stand in the place of sphinx-gallery's, wherever it calls them."""
+    before = [(m, n, vars(m)[n]) for n in functions for m in _CALLERS if m and n in vars(m)]
+    for module, name, _ in before:
+        setattr(module, name, functions[name])
+    try:
+        yield
+    finally:
+        for module, name, function in before:
+            setattr(module, name, function)
+
+
 # --- reading a gallery ----------------------------------------------------------------------------
+
+
+def galleries(app: Sphinx) -> list[tuple[Path, str]]:
+    """The folder of each gallery's scripts, and that of its pages below the source."""
+    conf = app.config.sphinx_gallery_conf
+    folders, pages = (
+        list(value) if isinstance(value, list | tuple) else [value]
+        for value in (conf["examples_dirs"], conf["gallery_dirs"])
+    )
+    return [
+        (Path(os.path.normpath(Path(app.srcdir, folder))), posixpath.normpath(target))
+        for folder, target in zip(folders, pages, strict=False)
+    ]
 
 
 def split(path: Path) -> tuple[dict[str, Any], list[Block], Any]:
@@ -103,6 +173,16 @@ def title(path: Path, docstring: str) -> str:
         ExtensionError: there is none.
     """
     return gen_rst.extract_intro_and_title(str(path), docstring)[1]
+
+
+def without_settings(code: str) -> str:
+    """A block's code without ``# sphinx_gallery_…`` comments."""
+    return py_source_parser.remove_config_comments(code)
+
+
+def settings_in(code: str) -> dict[str, Any]:
+    """What the ``# sphinx_gallery_…`` comments of a block say."""
+    return py_source_parser.extract_file_config(code)
 
 
 def scripts_in(folder: Path, gallery_conf: dict[str, Any]) -> list[Path]:
@@ -133,40 +213,21 @@ def is_executed(path: Path, gallery_conf: dict[str, Any]) -> bool:
     return bool(gen_rst.executable_script(str(path), gallery_conf))
 
 
-def may_fail(path: Path, gallery_conf: dict[str, Any]) -> bool:
-    """Whether the script *path* is expected to fail, or may."""
-    expected = gen_gallery._expected_failing_examples(gallery_conf)
-    return str(path) in expected or bool(gallery_conf["only_warn_on_example_error"])
+def is_expected_to_fail(path: Path, gallery_conf: dict[str, Any]) -> bool:
+    """Whether conf.py names the script *path* among those that fail."""
+    return str(path) in gen_gallery._expected_failing_examples(gallery_conf)
 
 
-@contextlib.contextmanager
-def without_matplotlib() -> Iterator[None]:
+def without_matplotlib() -> contextlib.AbstractContextManager[None]:
     """While conf.py is only read, sphinx-gallery need not import matplotlib to set it up."""
-    with replaced(gen_gallery, "_import_matplotlib", lambda: (None, None)):
-        yield
+    return replaced(_import_matplotlib=lambda: (None, None))
 
 
 # --- executing a script ---------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    """For a while, the function *name* of a module of sphinx-gallery is *value*."""
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
 class _Executed(BaseException):
-    """Leaves ``generate_file_rst`` when the script is executed; it holds what that returned."""
-
-    def __init__(self, outputs: list[str], seconds: float, script_vars: dict[str, Any]) -> None:
-        self.outputs = outputs
-        self.seconds = seconds
-        self.script_vars = script_vars
+    """Leaves ``generate_file_rst`` when the script is executed: its outputs, time and variables."""
 
 
 def execute(
@@ -186,43 +247,43 @@ def execute(
 
     Returns one reStructuredText a block, the seconds, the variables, and the settings of the file.
     """
-    execute_script, execute_block = gen_rst.execute_script, gen_rst.execute_code_block
-    save_figures, get_last_repr = gen_rst.save_figures, gen_rst._get_last_repr
     settings: dict[str, Any] = {}
     count = -1
 
     def script(blocks: Any, script_vars: dict[str, Any], conf: Any, file_conf: Any) -> Any:
         settings.update(file_conf)
-        outputs, seconds = execute_script(blocks, script_vars, conf, file_conf)
+        outputs, seconds = ORIGINAL["execute_script"](blocks, script_vars, conf, file_conf)
         settings.update(file_conf)  # a scraper may have chosen the thumbnail
         raise _Executed(outputs, seconds, script_vars)
 
     def block(compiler: Any, block: Any, names: Any, script_vars: Any, *rest: Any) -> str:
         nonlocal count
         count += 1
-        one = functools.partial(execute_block, compiler, block, names, script_vars, *rest)
+        one = functools.partial(
+            ORIGINAL["execute_code_block"], compiler, block, names, script_vars, *rest
+        )
         return around_block(count, script_vars, one)
 
     def figures(*arguments: Any) -> str:
-        return around_figures(functools.partial(save_figures, *arguments))
+        return around_figures(functools.partial(ORIGINAL["save_figures"], *arguments))
 
     def last_repr(capture_repr: Any, last: Any) -> Any:
-        text, method = get_last_repr(capture_repr, last)
+        text, method = ORIGINAL["_get_last_repr"](capture_repr, last)
         if text and method:
             value(text, method)
         return text, method
 
-    with (
-        replaced(gen_rst, "execute_script", script),
-        replaced(gen_rst, "execute_code_block", block),
-        replaced(gen_rst, "save_figures", figures),
-        replaced(gen_rst, "_get_last_repr", last_repr),
-        replaced(gen_rst, "_LoggingTee", tee),
+    with replaced(
+        execute_script=script,
+        execute_code_block=block,
+        save_figures=figures,
+        _get_last_repr=last_repr,
+        _LoggingTee=tee,
     ):
         try:
             gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)
         except _Executed as done:
-            return done.outputs, done.seconds, done.script_vars, settings
+            return (*done.args, settings)
     raise ExtensionError(f"{path}: sphinx-gallery {version} did not execute it")
 
 
@@ -234,17 +295,14 @@ def code_objects(
     if not gallery_conf["inspect_global_variables"]:
         names = {}
     regex = backreferences._make_ref_regex(gallery_conf["default_role"])
-    return backreferences.identify_names(blocks, regex, names, node)
+    return ORIGINAL["identify_names"](blocks, regex, names, node)
 
 
 def memory_base(gallery_conf: dict[str, Any]) -> float | None:
     """The memory in MB that was in use before the script, None where memory is not measured."""
-    return gen_rst._get_call_memory_and_base(gallery_conf)[1] if measures(gallery_conf) else None
-
-
-def measures(gallery_conf: dict[str, Any]) -> bool:
-    """Whether the memory of scripts is measured."""
-    return bool(gallery_conf["show_memory"])
+    if not gallery_conf["show_memory"]:
+        return None
+    return gen_rst._get_call_memory_and_base(gallery_conf)[1]
 
 
 def draw_matplotlib(block: Any, block_vars: Any, gallery_conf: Any, **options: Any) -> str:
@@ -260,3 +318,83 @@ def figure_titles(figure: Any) -> str:
 def scale_image(image: Path, thumbnail: Path, size: tuple[int, int]) -> None:
     """Make a *thumbnail* of at most *size* pixels."""
     utils.scale_image(str(image), str(thumbnail), *size)
+
+
+# --- making the pages -----------------------------------------------------------------------------
+
+
+def app_of(env: BuildEnvironment) -> Sphinx:
+    """The application of a build; Sphinx 9 renamed what gives it, and warns of the old name."""
+    return env._app if hasattr(env, "_app") else env.app
+
+
+def leave_generating(app: Sphinx) -> None:
+    """Keep sphinx-gallery from making the pages by itself: :func:`generate` has it do so."""
+    for listener in list(app.events.listeners["builder-inited"]):
+        if listener.handler is gen_gallery.generate_gallery_rst:
+            app.disconnect(listener.id)
+
+
+def generate(app: Sphinx) -> None:
+    """Have sphinx-gallery make the pages, and forget names that no script uses any more.
+
+    It writes the lists of examples of names that scripts use, and leaves the others as they were.
+    """
+    gen_gallery.generate_gallery_rst(app)
+    folder = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")
+    # Before 0.22, the file of a name was called as the name is.
+    file_of = getattr(backreferences, "_sanitize_backref", str)
+    try:
+        names = {file_of(name) for name in utils._read_json(folder / "backreferences_all.json")}
+    except (OSError, ValueError):
+        return
+    for path in folder.glob("*.examples"):
+        if path.name.removesuffix(".examples") not in names and path.stat().st_size:
+            path.unlink()
+
+
+# --- links in code --------------------------------------------------------------------------------
+
+#: The class of a token and its text, or the tag of a link and the tokens in it.
+Token = tuple[str, Any]
+
+_lexer = functools.cache(get_lexer_by_name)
+
+
+class CodeLinks:
+    """The code of one page in tokens, in which names that are documented are links.
+
+    It is a resolver to sphinx-gallery, whose links are HTML in the place of nodes.
+    """
+
+    def __init__(self, names: dict[str, Any], resolver: Any) -> None:
+        self._names, self._resolver = names, resolver
+        self.resolve = resolver.resolve
+
+    def reference(self, link: Any, tokens: list[Token]) -> Token:
+        """A link around the *tokens* of a dotted name."""
+        node = self._resolver.reference(link, [])
+        kind = "internal" if node.get("internal") else "external"
+        address = node["refuri"] if "refuri" in node else f"#{node['refid']}"
+        tag = f'<a class="{" ".join(node["classes"])} reference {kind}" href="{escape(address)}"'
+        return f'{tag} title="{escape(node["reftitle"])}">', tokens
+
+    def tokens(self, language: str, code: str) -> list[Token]:
+        """The tokens of *code*; nothing if it is not Python."""
+        lexer = _doctree_links._lexer_name(language, code)
+        if lexer is None:
+            return []
+        with replaced(
+            _token_node=lambda kind, text: (_doctree_links._pygments_class(kind), text),
+            get_lexer_by_name=_lexer,
+        ):
+            return list(_doctree_links._tokenize_and_link(code, lexer, self._names, self))
+
+
+def code_links(env: BuildEnvironment, docname: str) -> CodeLinks | None:
+    """The links of the gallery page *docname*; None where it is none, or its code has no names."""
+    names = _doctree_links._load_code_obj(env, docname) if _doctree_links else None
+    if not names:
+        return None
+    builder, conf = app_of(env).builder, env.config.sphinx_gallery_conf
+    return CodeLinks(names, _doctree_links._Resolver(env, builder, docname, conf))

@@ -13,8 +13,8 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx_gallery.py_source_parser import extract_file_config, remove_config_comments
 
+from gallery_recorder import seam
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source.script import Script
 
@@ -62,9 +62,9 @@ def recorded_page(app: Sphinx, docname: str) -> Page | None:
 def cells_of(script: Script) -> list[Cell]:
     """The code cells of *script* as its page shows them; what holds settings alone is none."""
     contents = [block.content for block in script.blocks if block.type == "code"]
-    shown = [(remove_config_comments(content).strip(), content) for content in contents]
+    shown = [(seam.without_settings(content).strip(), content) for content in contents]
     return [
-        Cell(number, code, extract_file_config(content))
+        Cell(number, code, seam.settings_in(content))
         for number, (code, content) in enumerate(pair for pair in shown if pair[0])
     ]
 

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from docutils import nodes
 from msgspec import Meta
 from sphinx.application import Sphinx
+from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
@@ -166,12 +168,13 @@ class MatrixDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Leave a place for it."""
-        domain_of(self.env).depends(self.env.docname, "recordings")
+        domain_of(self.env).depends("recordings")
         return [Matrix()]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive, the notes on pages, and the file."""
+    app.add_domain(ClaimsDomain)
     app.add_directive("gallery-claims", MatrixDirective)
     app.add_node(Matrix)
     app.connect("env-before-read-docs", _collect)
@@ -182,10 +185,32 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
+class ClaimsDomain(Domain):
+    """The claims of a build; its data say which of each page failed when the page was read."""
+
+    name = "claims"
+    label = "Claims"
+    data_version = 1
+    initial_data: ClassVar[dict[str, dict[str, str]]] = {"failures": {}}
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """Those of all recordings, collected once."""
+        return collect(recorded.of_build(self.env))
+
+    def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
+        """Nothing is learned while pages are read."""
+        del docnames, otherdata
+
+
+def _domain(app: Sphinx) -> ClaimsDomain:
+    domain = app.env.domains[ClaimsDomain.name]
+    assert isinstance(domain, ClaimsDomain)
+    return domain
+
+
 def _claims(app: Sphinx) -> list[Claim]:
-    if not hasattr(app, "triton_claims"):
-        app.triton_claims = collect(recorded.of_build(app))  # type: ignore[attr-defined]
-    return app.triton_claims  # type: ignore[attr-defined]
+    return _domain(app).claims
 
 
 def _collect(app: Sphinx, *_: object) -> None:
@@ -201,14 +226,13 @@ def _outdated_pages(
     app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
 ) -> list[str]:
     """A page is read again when a recording that it does not show fails one of its claims."""
-    del added, changed, removed
-    claims = _claims(app)
+    del env, added, changed, removed
+    claims, data = _claims(app), _domain(app).data
     now = {
         docname: hashlib.sha256(msgspec.json.encode(failures(claims, docname))).hexdigest()
         for docname in {claim.docname for claim in claims}
     }
-    before = getattr(env, "triton_claims", {})
-    env.triton_claims = now  # type: ignore[attr-defined]
+    before, data["failures"] = data["failures"], now
     return [name for name, digest in now.items() if before.get(name, digest) != digest]
 
 

@@ -42,7 +42,7 @@ class KernelMapDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Write a table."""
-        domain_of(self.env).depends(self.env.docname, "recordings")
+        domain_of(self.env).depends("recordings")
         rows = [_HEAD]
         for line in filter(str.strip, self.content):
             try:

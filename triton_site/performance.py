@@ -108,9 +108,8 @@ _COMPUTED: WeakKeyDictionary[BuildEnvironment, Performance] = WeakKeyDictionary(
 def performance_of(env: BuildEnvironment) -> Performance:
     """The benchmarks of all recordings that are current on their device."""
     if env not in _COMPUTED:
-        choice = domain_of(env).choice
         found = []
-        for item in choice.recordings if choice else ():
+        for item in domain_of(env).choice.recordings:
             if item.timed and item.state in ("shown", "current"):
                 try:
                     found += benchmarks_of(item)
@@ -264,7 +263,7 @@ class HeadlinesDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Write a list."""
-        domain_of(self.env).depends(self.env.docname, "recordings")
+        domain_of(self.env).depends("recordings")
         data = performance_of(self.env)
         lines = []
         for item in data.benchmarks:
@@ -282,7 +281,7 @@ class PerformanceDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Write it as reStructuredText, with the plots as inline SVG."""
-        domain_of(self.env).depends(self.env.docname, "recordings")
+        domain_of(self.env).depends("recordings")
         data = performance_of(self.env)
         if not data.benchmarks:
             return self.parse_text_to_nodes(NOTHING)

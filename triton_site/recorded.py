@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source import project
@@ -39,12 +39,11 @@ class Recorded:
         return str(self.content.probe(SOFTWARE).get("triton", ""))
 
 
-def of_build(app: Sphinx) -> list[Recorded]:
-    """Those of the pages that *app* builds."""
-    choice = domain_of(app.env).choice
+def of_build(env: BuildEnvironment) -> list[Recorded]:
+    """Those of the pages that are built."""
     return [
         Recorded(item.page, item.name, item.folder, item.content)
-        for item in (choice.recordings if choice else ())
+        for item in domain_of(env).choice.recordings
         if item.timed and item.state in ("shown", "current")
     ]
 

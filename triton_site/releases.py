@@ -50,10 +50,10 @@ class ReleasesDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Write the tables."""
         domain = domain_of(self.env)
-        domain.depends(self.env.docname, "recordings")
+        domain.depends("recordings")
         current = [
             item
-            for item in (domain.choice.recordings if domain.choice else ())
+            for item in domain.choice.recordings
             if item.timed and item.state in ("shown", "current")
         ]
         text = "\n".join(self._tables(current))

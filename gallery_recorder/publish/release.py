@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.builders import Builder
 from sphinx.config import Config
 from sphinx.errors import ConfigError
 
@@ -51,8 +50,6 @@ class Release:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("config-inited", _find_release)
-    app.connect("write-started", _set_release)
-    app.connect("build-finished", _write_versions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -108,27 +105,25 @@ def _find_release(app: Sphinx, config: Config) -> None:
         release = find_release(Path(app.confdir))
     except VersionsError as error:
         raise ConfigError(f"GALLERY_VERSION: {error}") from error
-    app.gallery_release = release  # type: ignore[attr-defined]
     # Sphinx writes all pages again when one of these changes; it reads none again.
     config.html_context = config.html_context | {
         "version_name": release.name,
         "version_release": release.describe.removesuffix("-dirty"),
         "versions_url": f"{site_address(config)}versions.html",
     }
+    app.connect("write-started", lambda app, builder: _set_release(app, release))
+    app.connect("build-finished", lambda app, error: _write_versions(app, release, error))
 
 
-def _set_release(app: Sphinx, builder: Builder) -> None:
+def _set_release(app: Sphinx, release: Release) -> None:
     """Set release and version; set earlier, each commit would have all pages read again."""
-    del builder
-    release: Release = app.gallery_release  # type: ignore[attr-defined]
     app.config.release = release.describe
     app.config.version = release.name
 
 
-def _write_versions(app: Sphinx, exception: Exception | None) -> None:
-    if exception is not None or app.builder.format != "html":
+def _write_versions(app: Sphinx, release: Release, error: Exception | None) -> None:
+    if error is not None or app.builder.format != "html":
         return
-    release: Release = app.gallery_release  # type: ignore[attr-defined]
     documents = {app.builder.get_target_uri(name) for name in app.env.found_docs}
     generated = {f"{name}.html" for name in _GENERATED if Path(app.outdir, f"{name}.html").exists()}
     version = Version(

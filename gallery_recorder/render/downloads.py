@@ -7,71 +7,96 @@ their page is written; from there they are copied into the site, where they diff
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterable
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.builders import Builder
 
 from gallery_recorder.render import notebook
-from gallery_recorder.render.domain import domain_of
+from gallery_recorder.render.choice import Page
 
 #: Below the folder of the doctrees.
 FOLDER = "gallery-downloads"
 
 
-def fill(app: Sphinx, builder: Builder, written: set[str] | None) -> None:
-    """Make the notebooks and archives of the pages *written*; None stands for all."""
-    if builder.format != "html":
-        return
-    domain = domain_of(app.env)
+@dataclass(frozen=True)
+class Archive:
+    """A zip file of *files*, with their paths below *base*."""
+
+    base: Path
+    files: tuple[Path, ...]
+
+    def write(self, path: Path, filled: Mapping[Path, Path]) -> None:
+        """Write it to *path*, unless it is there and nothing in it is newer.
+
+        Its bytes are the same whenever, and wherever, it is made of the same files; *filled* ones
+        stand for those that they fill.
+        """
+        names = {
+            os.path.relpath(file, self.base).replace(os.sep, "/"): filled.get(file, file)
+            for file in self.files
+        }
+        try:
+            with zipfile.ZipFile(path) as there:
+                newest = max(file.stat().st_mtime_ns for file in names.values())
+                if there.namelist() == [*names] and path.stat().st_mtime_ns > newest:
+                    return
+        except (OSError, zipfile.BadZipFile):
+            pass
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") as made:
+            for name, file in names.items():
+                info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+                info.compress_type = zipfile.ZIP_DEFLATED
+                info.external_attr = 0o644 << 16
+                made.writestr(info, file.read_bytes())
+
+
+def fill(
+    app: Sphinx, pages: dict[str, Page], archives: dict[Path, Archive], written: set[str] | None
+) -> None:
+    """Make the notebooks of the *pages* that are *written*, None stands for all, and *archives*."""
     source, target = Path(app.srcdir), Path(app.doctreedir, FOLDER)
     offered = {Path(name).as_posix() for name in app.env.dlfiles}
     filled: dict[Path, Path] = {}
-    for docname, page in domain.pages.items():
+    for docname, page in pages.items():
         unfilled = source / f"{docname}.ipynb"
         if f"{docname}.ipynb" not in offered or not unfilled.is_file():
             continue
         path = filled[unfilled] = target / f"{docname}.ipynb"
         if written is None or docname in written or not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, notebook.with_outputs(unfilled.read_bytes(), page, app))
-    packed = domain.now.packed if domain.now else {}
-    for archive in domain.archives.values():
-        name = archive.path.relative_to(source).as_posix()
-        if name not in offered:
-            continue
-        path, signature = target / name, archive.signature(filled)
-        if packed.get(path) != signature or not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, archive.content(filled))
-            packed[path] = signature
+            write(path, notebook.with_outputs(unfilled.read_bytes(), page, app))
+    for path, archive in archives.items():
+        name = path.relative_to(source)
+        if name.as_posix() in offered:
+            archive.write(target / name, filled)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
+    """Write a file where it differs: by the times of files, Sphinx knows what to do again."""
     if not (path.is_file() and path.read_bytes() == content):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
 
-def copy_to_site(app: Sphinx, downloads: Iterable[tuple[Any, Any]], target: Path) -> None:
-    """Copy *downloads*, each a source and its name in the site, where size or time differ.
-
-    Sphinx itself compares the content of every file, each time.
-    """
+def copy_to_site(app: Sphinx, builder: Any) -> None:
+    """Copy downloads where size or time differ; Sphinx compares the content of each, each time."""
     ours = Path(app.doctreedir, FOLDER)
-    for name, place in downloads:
-        source = ours / name
+    for name, (_, place) in app.env.dlfiles.items():
+        source, copy = ours / name, Path(builder.outdir, "_downloads", place)
         if not source.is_file():
             source = Path(app.srcdir, name)
-        copy = target / place
-        try:
-            wanted = source.stat()
-            found = copy.stat() if copy.is_file() else None
-        except OSError:
-            found = None
-        if found and (found.st_size, found.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns):
-            continue
+        if not source.is_file():
+            continue  # Sphinx has said so
+        wanted = source.stat()
+        if copy.is_file():
+            found = copy.stat()
+            if (found.st_size, found.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns):
+                continue
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, copy)

@@ -9,13 +9,19 @@ from pathlib import Path
 
 
 def times(folders: Iterable[Path]) -> Iterable[str]:
-    """The name, size and time of each file in *folders*; folders that are links are not entered."""
+    """The name, size and time of each file in *folders*; folders that are links are not entered.
+
+    A file among them stands for itself.
+    """
     waiting = [str(folder) for folder in reversed(list(folders))]
     while waiting:
         folder = waiting.pop()
         yield folder
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except NotADirectoryError:
+            yield str(os.stat(folder).st_mtime_ns)
+            continue
         except OSError:
             continue
         for entry in entries:

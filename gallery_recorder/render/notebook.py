@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from sphinx.application import Sphinx
 
-from gallery_recorder.render import seam
+from gallery_recorder import seam
 from gallery_recorder.render.choice import Page
 from gallery_recorder.render.facts import facts_of
 from gallery_recorder.store.recording import Block, Recording
@@ -47,17 +47,15 @@ def marked(script_blocks: list[Any], gallery_conf: Any, target_dir: Any) -> dict
         return seam.ORIGINAL["jupyter_notebook"](script_blocks, gallery_conf, target_dir)
 
 
-def with_outputs(content: bytes, page: Page, app: Sphinx | None = None) -> bytes:
-    """The notebook *content* with the outputs of the recording in its code cells.
-
-    With *app*, its extensions have a hand in it, through the event ``gallery-notebook``.
-    """
+def with_outputs(content: bytes, page: Page, app: Sphinx) -> bytes:
+    """The notebook *content* with the outputs of the recording in its code cells."""
     notebook = msgspec.json.decode(content)
     blocks: dict[int, Block] = {}
     if page.folder:
-        pairs = zip(page.script.code, page.recording.blocks, strict=True)
+        made = page.recording
+        pairs = zip(page.script.code, made.blocks, strict=True)
         blocks = {code.block.lineno: block for code, block in pairs}
-        notebook["metadata"]["recorded"] = _where(page.recording, app)
+        notebook["metadata"]["recorded"] = _where(made, app)
     count = 0
     for number, cell in enumerate(notebook["cells"]):
         cell["id"] = f"cell-{number}"  # nbformat 4.5 wants one; a fixed one keeps diffs small
@@ -67,13 +65,12 @@ def with_outputs(content: bytes, page: Page, app: Sphinx | None = None) -> bytes
             cell["execution_count"] = count
             cell["outputs"] = _outputs(block, page.folder, count)
     notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
-    if app is not None:
-        app.emit("gallery-notebook", page.docname, notebook)
+    app.emit("gallery-notebook", page.docname, notebook)
     return msgspec.json.format(msgspec.json.encode(notebook), indent=1) + b"\n"
 
 
-def _where(made: Recording, app: Sphinx | None) -> dict[str, Any]:
-    facts = facts_of(app, made) if app else []
+def _where(made: Recording, app: Sphinx) -> dict[str, Any]:
+    facts = facts_of(app, made)
     said = {fact.name.lower(): fact.text for fact in facts if fact.line and not fact.measured}
     return {"device": made.provenance.device, "date": made.run.recorded, **said}
 
@@ -88,26 +85,12 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
         mime = _MIME.get(path.suffix)
         if mime is None or "_2_0" in path.stem or not path.stem.startswith("sphx_glr_"):
             continue  # a film, a finer copy, or what a scraper put somewhere else
-        data = (
-            path.read_text(encoding="utf-8")
-            if path.suffix == ".svg"
-            else base64.b64encode(path.read_bytes()).decode()
-        )
-        outputs.append(
-            {
-                "output_type": "display_data",
-                "data": {mime: data, "text/plain": Path(name).stem},
-                "metadata": {},
-            }
-        )
+        content = path.read_bytes()
+        data = content if path.suffix == ".svg" else base64.b64encode(content)
+        shown = {mime: data.decode(), "text/plain": path.stem}
+        outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})
     if block.value:
-        kind = {"text": "text/plain", "html": "text/html"}[block.value.kind]
-        outputs.append(
-            {
-                "output_type": "execute_result",
-                "execution_count": count,
-                "data": {kind: block.value.text},
-                "metadata": {},
-            }
-        )
+        shown = {{"text": "text/plain", "html": "text/html"}[block.value.kind]: block.value.text}
+        result = {"output_type": "execute_result", "execution_count": count, "data": shown}
+        outputs.append(result | {"metadata": {}})
     return outputs

@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.render import choice, seam
+from gallery_recorder import seam
 from gallery_recorder.render.choice import Choice, ListedRecording
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.facts import Fact, facts_of
@@ -60,7 +60,7 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
     title = next(doctree.findall(nodes.title), None)
     if page is None or title is None:
         return
-    if page.location is None:
+    if page.recorded is None:
         text = "No recording belongs to the current code. The page has no outputs."
         if page.needs:
             needs = " and ".join(page.needs)
@@ -71,7 +71,7 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
     facts = facts_of(app, made)
     line = ProvenanceLine(classes=["gallery-provenance"])
     line += nodes.Text(f"Recorded {summary(made, facts)} · ")
-    line += _reference(docname, choice.label(page.location), "full record")
+    line += _reference(docname, page.recorded.label, "full record")
     added: list[nodes.Node] = [line]
     if not made.timed:
         device = next((fact.text for fact in facts if fact.name == "Device"), "")
@@ -201,11 +201,11 @@ class RecordingsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make it of nodes: what a recording says is text, whatever characters it has."""
         domain = domain_of(self.env)
-        found = listings(domain.choice) if domain.choice else []
+        found = listings(domain.choice)
         if self.arguments:  # its source changes with its recordings
             here = [listing for listing in found if listing.docname == self.env.docname]
             return self._recordings(here[0].items) if here else []
-        domain.depends(self.env.docname, "recordings")
+        domain.depends("recordings")
         if not found:
             return [nodes.paragraph("", "There are no recordings yet.")]
         return [self._overview(found), self._toctree(found)]
@@ -253,7 +253,7 @@ class RecordingsDirective(SphinxDirective):
             texts = {fact.column: plain(fact.text) for fact in facts}
             docname = self.env.docname
             took = readable_seconds(made.run.seconds) if made.timed else "not timed"
-            page = item.docname if item.shown else None
+            page = item.page if item.shown else None
             cells = [
                 item.recorded[:10],
                 *(texts.get(column) or "–" for column in before),

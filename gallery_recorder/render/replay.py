@@ -11,16 +11,16 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
-from gallery_recorder.render import notebook, seam
-from gallery_recorder.render.archive import Archive
+from gallery_recorder import seam
+from gallery_recorder.render import notebook
 from gallery_recorder.render.choice import Page
+from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.source.script import NO_CODE, load_script
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import Block, Recording
@@ -39,12 +39,12 @@ def _last_image(made: Recording, stem: str) -> int:
 
 
 class Splitting:
-    """Splits each script once, whoever asks for it."""
+    """Splits each script once, whoever asks for it; of a current one, its first text is enough."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Any, ...]] = {}
 
-    def split(self, source_file: Any, return_node: bool = False) -> tuple[Any, ...]:
+    def __call__(self, source_file: Any, return_node: bool = False) -> tuple[Any, ...]:
         """Its settings, its blocks, and its syntax tree where that is asked for."""
         name = str(source_file)
         if name not in self._found:
@@ -53,8 +53,8 @@ class Splitting:
         found = (dict(settings), list(blocks))
         return (*found, node) if return_node else found
 
-    def is_current(self, page: Page) -> None:
-        """Of a script whose page is current, the introduction is enough."""
+    def current(self, page: Page) -> None:
+        """The page of a script is current: nothing is made of it."""
         title = seam.Block("text", page.introduction, 1)
         self._found[str(page.path)] = (page.settings, [title], None)
 
@@ -62,37 +62,26 @@ class Splitting:
 class Replay:
     """Stands in for sphinx-gallery's functions while it makes the pages of *pages*.
 
-    *current* are the documents that are as they would be made again, *packed* says what was in
-    archives before.
+    *current* are the documents that are as they would be made again.
     """
 
-    def __init__(
-        self,
-        pages: dict[str, Page],
-        current: set[str],
-        splitting: Splitting,
-        packed: dict[Path, str],
-    ) -> None:
+    def __init__(self, source: Path, pages: dict[str, Page], current: set[str]) -> None:
         self._pages = {str(page.path): page for page in pages.values()}
-        self._splitting = splitting
+        self._current = {f"{source / docname}.py" for docname in current}
         self._replayed: Recording | None = None
         self._marked = False
         self._thumbnails: dict[Path, tuple[bytes, int]] = {}
-        self._packed = packed
         self.archives: dict[Path, Archive] = {}
-        self.packed: dict[Path, str] = {}
-        for docname in current:
-            splitting.is_current(pages[docname])
+
+    def md5sum_is_current(self, src_file: Any, mode: str = "b") -> bool:
+        """Whether the page is current of the script that was copied to *src_file*."""
+        del mode
+        return str(src_file) in self._current
 
     def functions(self) -> dict[str, Any]:
         """What to put in the place of sphinx-gallery's functions of these names."""
-        return {
-            "split_code_and_text_blocks": self._splitting.split,
-            "execute_script": self.execute_script,
-            "identify_names": self.identify_names,
-            "jupyter_notebook": self.jupyter_notebook,
-            "zip_files": self.zip_files,
-        }
+        names = ("execute_script", "identify_names", "jupyter_notebook", "md5sum_is_current")
+        return {name: getattr(self, name) for name in (*names, "zip_files")}
 
     def jupyter_notebook(
         self, script_blocks: Any, gallery_conf: Any, target_dir: Any
@@ -134,7 +123,7 @@ class Replay:
             raise ExtensionError(f"{script_vars['src_file']}: no recording was chosen for it.")
         script_vars.update(memory_delta=0.0, example_globals={})
         outputs = [_NO_OUTPUT] * len(script_blocks)
-        if page.location is None:
+        if page.recorded is None:
             script_vars["passing"] = True
             drop_empty_blocks(script_blocks, outputs, gallery_conf)
             return outputs, 0.0
@@ -151,14 +140,12 @@ class Replay:
         failed = next((block for block in made.blocks if not block.passed), None)
         if failed is None:
             script_vars["passing"] = True
-            seam.write_md5(target)
         else:
             self._tell_failure(page, failed, script_vars, gallery_conf)
         # The page changes when its recording does, also where the outputs are the same: a comment
         # makes sphinx-gallery write it, and so Sphinx read it, again.
-        outputs[-1] += (
-            f"\n.. recorded {made.run.recorded} on {page.location.place}, key {made.key}\n\n"
-        )
+        at = page.recorded.location.place
+        outputs[-1] += f"\n.. recorded {made.run.recorded} on {at}, key {made.key}\n\n"
         return outputs, made.run.seconds if made.timed else 0.0
 
     def identify_names(
@@ -176,11 +163,8 @@ class Replay:
         files = [Path(name) for name in file_list]
         if extension is not None:
             files = [path.with_suffix(extension) for path in files]
-        archive = Archive(Path(zipname), Path(relative_to), sorted(files))
-        self.archives[archive.path] = archive
-        self.packed[archive.path] = packed = archive.signature()
-        if self._packed.get(archive.path) != packed or not archive.path.is_file():
-            archive.write()
+        self.archives[Path(zipname)] = archive = Archive(Path(relative_to), tuple(sorted(files)))
+        archive.write(Path(zipname), {})
         return str(zipname)
 
     def _clear_thumbnail(
@@ -196,7 +180,7 @@ class Replay:
         if made.thumbnail:
             assert page.folder is not None
             image = images / f"sphx_glr_{target.stem}_000{Path(made.thumbnail).suffix}"
-            copy(page.folder / made.thumbnail, image)
+            write(image, (page.folder / made.thumbnail).read_bytes())
             file_conf.pop("thumbnail_number", None)
             file_conf["thumbnail_path"] = image.relative_to(place).as_posix()
         for path in (images / "thumb").glob(f"sphx_glr_{glob.escape(target.stem)}_thumb.*"):
@@ -212,7 +196,7 @@ class Replay:
         script_vars["execute_script"] = False
         if gallery_conf["abort_on_example_error"]:
             raise ExtensionError(f"{page.path}: failed when it was recorded:\n\n{text}")
-        if str(page.path) not in seam.expected_failures(gallery_conf):
+        if not seam.is_expected_to_fail(page.path, gallery_conf):
             logger.warning(
                 "%s unexpectedly failed to execute correctly:\n\n%s",
                 page.path,
@@ -233,11 +217,12 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     assert folder is not None
     for name in block.images:
         inside = name.removeprefix("source/")
-        copy(folder / name, source / inside if inside != name else target.parent / name)
+        place = source / inside if inside != name else target.parent / name
+        write(place, (folder / name).read_bytes())
     pages = target.parent.relative_to(source).as_posix()
     rst = recording.rst_of(block, pages)
     for name in block.data:
-        copy(folder / name, target.with_suffix("") / _OPAQUE / name)
+        write(target.with_suffix("") / _OPAQUE / name, (folder / name).read_bytes())
         link = f"/{target.stem}/{name}>"
         rst = rst.replace(link, f"/{target.stem}/{_OPAQUE}/{name}>")
     return rst
@@ -259,36 +244,27 @@ def drop_empty_blocks(
             del script_blocks[index], outputs[index]
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a file where it differs: a newer file would have Sphinx read its page again."""
-    content = source.read_bytes()
-    if not (target.is_file() and target.read_bytes() == content):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-
-
-def left_over(target: Path, stems: set[str]) -> list[Path]:
-    """What sphinx-gallery made in the folder *target* for scripts that are not among *stems*."""
-    gone = {
-        path.stem for path in target.glob("*.rst") if path.stem not in stems and _is_generated(path)
-    }
-    found = [path for path in target.iterdir() if path.name.split(".")[0] in gone] if gone else []
-    images = [*(target / "images").glob("*"), *(target / "images" / "thumb").glob("*")]
-    for path in images if gone else ():
-        match = re.fullmatch(r"sphx_glr_(.+?)_(?:\d{3,}(?:_\d+_\d+x)?|thumb)", path.stem)
-        if match and match[1] in gone:
-            found.append(path)
+def left_over(root: Path, kept: set[Path]) -> list[Path]:
+    """What sphinx-gallery made below *root* for pages that are not *kept*: paths without suffix."""
+    found: list[Path] = []
+    folders = {folder for page in kept for folder in page.parents} | {root}
+    for path in root.rglob("*.rst"):
+        page, head = path.with_suffix(""), _head(path)
+        if page.name == "index":
+            # That of a folder that has no scripts any more.
+            found += [path] if page.parent not in folders and ".. _sphx_glr_" in head else []
+        elif page not in kept and _GENERATED in head:
+            name = re.escape(page.name)
+            image = re.compile(rf"sphx_glr_{name}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
+            found += [page, *page.parent.glob(f"{glob.escape(page.name)}.*")]
+            found += [p for p in page.parent.glob("images/**/*") if image.fullmatch(p.name)]
     return found
 
 
-def is_index(path: Path) -> bool:
-    """Whether sphinx-gallery made the index of a folder of pages at *path*."""
-    if not path.is_file():
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.read(400).lstrip().startswith(".. _sphx_glr_")
+#: What sphinx-gallery writes above the pages that it makes.
+_GENERATED = "THIS FILE WAS AUTOMATICALLY GENERATED BY SPHINX-GALLERY"
 
 
-def _is_generated(path: Path) -> bool:
+def _head(path: Path) -> str:
     with path.open(encoding="utf-8", errors="replace") as file:
-        return "THIS FILE WAS AUTOMATICALLY GENERATED BY SPHINX-GALLERY" in file.read(400)
+        return file.read(400)

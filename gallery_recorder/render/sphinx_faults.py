@@ -6,10 +6,10 @@ corrected one, its lines here go.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from sphinx import search
@@ -17,7 +17,6 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from gallery_recorder.render import downloads
-from gallery_recorder.render.domain import domain_of
 
 
 def setup(app: Sphinx) -> None:
@@ -47,21 +46,12 @@ class KeptIndex(search.IndexBuilder):
 
     def load(self, stream: Any, format: Any) -> None:
         """Read the file, and its entries too."""
-        kept: list[dict[str, Any]] = []
         format = self.formats[format] if isinstance(format, str) else format
-
-        class Listening:
-            """Reads the file once, for Sphinx and for what it leaves out."""
-
-            @staticmethod
-            def load(stream: Any) -> Any:
-                kept.append(format.load(stream))
-                return kept[0]
-
-        super().load(stream, Listening)
-        names = kept[0]["docnames"]
+        frozen = format.load(stream)
+        super().load(stream, SimpleNamespace(load=lambda stream: frozen))
+        names = frozen["docnames"]
         self._index_entries.clear()
-        for entry, places in kept[0].get("indexentries", {}).items():
+        for entry, places in frozen.get("indexentries", {}).items():
             for number, target, is_main in places:
                 main = "main" if is_main else ""
                 self._index_entries.setdefault(names[number], []).append((entry, target, main))
@@ -70,17 +60,14 @@ class KeptIndex(search.IndexBuilder):
         """Forget pages that are gone or written again, and words that nobody else has."""
         super().prune(docnames)
         kept = set(docnames)
-        for docname in [name for name in self._index_entries if name not in kept]:
-            del self._index_entries[docname]
-        for mapping in (self._mapping, self._title_mapping):
-            for word in [word for word, pages in mapping.items() if not pages]:
-                del mapping[word]
+        for found in (self._index_entries, self._mapping, self._title_mapping):
+            for key, pages in list(found.items()):
+                if not pages or (found is self._index_entries and key not in kept):
+                    del found[key]
 
     def freeze(self) -> dict[str, Any]:
         """What is written, with the entries in the order of the pages' names."""
-        entries = sorted(self._index_entries.items())
-        self._index_entries.clear()
-        self._index_entries.update(entries)
+        self._index_entries = dict(sorted(self._index_entries.items()))
         return super().freeze()
 
 
@@ -94,20 +81,17 @@ def _index_is_kept(app: Sphinx) -> None:
     if not hasattr(builder, "load_indexer"):
         return
     load, dump = builder.load_indexer, builder.dump_search_index
-    unchanged = False
+    changed = True
 
     def load_indexer(docnames: Any) -> None:
-        nonlocal unchanged
+        nonlocal changed
         path = Path(builder.outdir, builder.searchindex_filename)
-        unchanged = not docnames and path.is_file() and not domain_of(app.env).removed
-        if not unchanged:
+        changed = bool(docnames) or not path.is_file()
+        if changed:
             load(docnames)
 
-    def dump_search_index() -> None:
-        if not unchanged:
-            dump()
-
-    builder.load_indexer, builder.dump_search_index = load_indexer, dump_search_index
+    builder.load_indexer = load_indexer
+    builder.dump_search_index = lambda: dump() if changed else None
 
 
 # --- orders ---------------------------------------------------------------------------------------
@@ -138,24 +122,13 @@ def _orders_are_fixed(app: Sphinx, env: BuildEnvironment) -> list[str]:
     return sorted(again)
 
 
-def parents_are_left_alone(env: BuildEnvironment) -> None:
+def leave_parents_alone(env: BuildEnvironment) -> None:
     """Where no title and no section changed, write no page again for the pages in its toctree.
 
     Sphinx writes it for every page of it that was read again, whatever changed there: the index of
-    a gallery for each sentence.
+    a gallery for each sentence. The environment has been saved by now.
     """
-    env.files_to_rebuild = _Silent(env.files_to_rebuild)
-
-
-class _Silent(dict[str, set[str]]):
-    """Answers as if it were empty, and is saved as what it is."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Nothing."""
-        return default
-
-    def __reduce__(self) -> Any:
-        return dict, (dict(self),)
+    env.files_to_rebuild = {}
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -180,31 +153,9 @@ def _formatters_are_kept(app: Sphinx) -> None:
 
 def _downloads_are_copied_once(app: Sphinx) -> None:
     """Copy downloads that changed: Sphinx compares the content of each of them, each time."""
-    builder = app.builder
-    if builder.format != "html" or not hasattr(builder, "copy_download_files"):
-        return
-
-    def copy_download_files() -> None:
-        files = [(name, place) for name, (_, place) in app.env.dlfiles.items()]
-        downloads.copy_to_site(app, files, Path(builder.outdir, "_downloads"))
-
-    builder.copy_download_files = copy_download_files
-
-
-def static_digest(builder: Any) -> str:
-    """Of the styles and scripts that pages name with a checksum.
-
-    Pages that Sphinx does not write again keep the checksum of the style sheet of before.
-    """
-    folders = [Path(builder.confdir, name) for name in builder.config.html_static_path]
-    folders += [Path(name, "static") for name in builder.theme.get_theme_dirs()]
-    digest = hashlib.sha256()
-    for folder in folders:
-        paths = sorted(folder.rglob("*")) if folder.is_dir() else [folder]
-        for path in paths:
-            if path.suffix in (".css", ".js", ".css_t", ".js_t", ".css.jinja", ".js.jinja"):
-                digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
+    builder: Any = app.builder
+    if builder.format == "html" and hasattr(builder, "copy_download_files"):
+        builder.copy_download_files = partial(downloads.copy_to_site, app, builder)
 
 
 def remove(paths: list[Path], root: Path) -> None:
@@ -215,6 +166,6 @@ def remove(paths: list[Path], root: Path) -> None:
         else:
             path.unlink(missing_ok=True)
         folder = path.parent
-        while folder != root and root in folder.parents and not any(folder.iterdir()):
+        while root in folder.parents and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
             folder = folder.parent

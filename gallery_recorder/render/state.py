@@ -16,15 +16,31 @@ from typing import Any
 from sphinx import __version__ as sphinx_version
 from sphinx.application import Sphinx
 
-from gallery_recorder.render import files, seam
-from gallery_recorder.render.archive import Archive
+from gallery_recorder import seam
+from gallery_recorder.render import files
 from gallery_recorder.render.choice import Choice
+from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.source import settings
 
 FILE_NAME = "gallery-recorder.pickle"
 
-#: The folders of this package whose code decides what pages are made of.
+#: The folder of this package, whose code decides what pages are made of.
 _OWN_CODE = Path(__file__).parents[1]
+
+
+@dataclass
+class Site:
+    """What a build wrote with one builder into one folder.
+
+    Attributes:
+        shown: what pages showed of one another.
+        pages: the documents.
+        files: the images and downloads of pages, below the site's root.
+    """
+
+    shown: str = ""
+    pages: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -32,34 +48,29 @@ class State:
     """What the last build knew.
 
     Attributes:
-        inputs: digest of scripts, recordings and settings; ``settings`` of the latter alone.
+        inputs: digest of scripts, recordings and settings.
         generated: digest of the files that sphinx-gallery and the recordings pages made.
         choice: the recording of each page; ``stamps`` what each page was made from.
-        archives: the zip files that sphinx-gallery made; ``packed`` what is in them, and in those
-            to download.
-        shown: by builder and folder, what pages showed of one another.
+        archives: the zip files that sphinx-gallery made.
+        sites: what was written, by builder and folder.
     """
 
     inputs: str = ""
-    settings: str = ""
     generated: str = ""
     choice: Choice = field(default_factory=Choice)
     stamps: dict[str, str] = field(default_factory=dict)
     archives: dict[Path, Archive] = field(default_factory=dict)
-    packed: dict[Path, str] = field(default_factory=dict)
-    shown: dict[str, dict[str, str]] = field(default_factory=dict)
+    sites: dict[str, Site] = field(default_factory=dict)
 
 
 def load(app: Sphinx) -> State:
     """What the last build left; nothing where there was none, or one by other code than this."""
     try:
         with Path(app.doctreedir, FILE_NAME).open("rb") as file:
-            if file.read(64).decode() == _own_code():
-                found = pickle.load(file)
-                return found if isinstance(found, State) else State()
+            found = pickle.load(file) if file.read(64).decode() == _own_code() else None
+            return found if isinstance(found, State) else State()
     except Exception:  # a damaged file, whatever is wrong with it, is none
         return State()
-    return State()
 
 
 def save(app: Sphinx, state: State) -> None:
@@ -68,6 +79,23 @@ def save(app: Sphinx, state: State) -> None:
     new = path.with_suffix(".new")
     new.write_bytes(_own_code().encode() + pickle.dumps(state))
     new.replace(path)
+
+
+def mark(app: Sphinx, of: str) -> Path:
+    """A file that changes when all *recordings*, or all *introductions* of scripts, do.
+
+    A page that is made from these depends on it, and so Sphinx reads the page again.
+    """
+    return Path(app.doctreedir, f"gallery-{of}.txt")
+
+
+def write_marks(app: Sphinx, choice: Choice) -> None:
+    """Change the files of :func:`mark` whose content is another one."""
+    pages = choice.pages.values()
+    listed = (f"{item.label} {item.digest} {item.state}" for item in choice.recordings)
+    texts = (f"{page.docname} {page.title} {page.introduction}" for page in pages)
+    write(mark(app, "recordings"), files.digest(listed).encode())
+    write(mark(app, "introductions"), files.digest(texts).encode())
 
 
 @cache
@@ -86,19 +114,16 @@ def inputs(app: Sphinx) -> tuple[str, str]:
 
 def generated(app: Sphinx) -> str:
     """Digest of the files that the galleries were made into."""
-    conf = app.config.sphinx_gallery_conf
-    folders = [Path(app.srcdir, pages) for _, pages in seam.galleries(app)]
-    if conf["backreferences_dir"]:
-        folders.append(Path(app.srcdir, conf["backreferences_dir"]))
-    return files.digest(files.times(folders))
+    names = [pages for _, pages in seam.galleries(app)]
+    names += filter(None, [app.config.sphinx_gallery_conf["backreferences_dir"]])
+    return files.digest(files.times(Path(app.srcdir, name) for name in names))
 
 
 def _settings(app: Sphinx) -> str:
     config = app.config
     values = {name: getattr(config, name) for name in config.values if name.startswith("gallery_")}
-    parts = [sphinx_version, seam.VERSION, app.builder.format]
-    parts += [_plain(config.sphinx_gallery_conf), _plain(values)]
-    return files.digest(parts)
+    parts = [sphinx_version, seam.version, app.builder.format]
+    return files.digest([*parts, _plain(config.sphinx_gallery_conf), _plain(values)])
 
 
 def _plain(value: Any) -> str:

@@ -121,10 +121,10 @@ def describe(app: Any, where: Where) -> Project:
 def examples_of(app: Any) -> list[Example]:
     """The files of all galleries, in the order of their pages."""
     conf, source = app.config.sphinx_gallery_conf, Path(app.srcdir)
-    pairs = list(zip(_as_list(conf["examples_dirs"]), _as_list(conf["gallery_dirs"]), strict=False))
-    roots = [Path(os.path.normpath(source / folder)) for folder, _ in pairs]
+    galleries = seam.galleries(app)
+    names = unique_names([root for root, _ in galleries])
     found = []
-    for root, (_, pages), gallery in zip(roots, pairs, unique_names(roots), strict=True):
+    for (root, pages), gallery in zip(galleries, names, strict=True):
         sections = ["", *seam.subsections(root, source, conf)] if root.is_dir() else []
         for section in sections:
             folder = root / section
@@ -135,7 +135,8 @@ def examples_of(app: Any) -> list[Example]:
                     name=_name(path, root),
                     pages=Path(os.path.normpath(Path(pages, section))).as_posix(),
                     recorded=path.suffix == ".py" and seam.is_executed(path, conf),
-                    may_fail=seam.may_fail(path, conf),
+                    may_fail=conf["only_warn_on_example_error"]
+                    or seam.is_expected_to_fail(path, conf),
                 )
                 for path in seam.scripts_in(folder, conf)
             ]
@@ -161,10 +162,6 @@ def _name(path: Path, root: Path) -> str:
     """The path below *root* without suffix, where no folder has that name."""
     below = path.relative_to(root)
     return (below if path.with_suffix("").is_dir() else below.with_suffix("")).as_posix()
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _main() -> int:

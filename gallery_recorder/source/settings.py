@@ -34,7 +34,7 @@ EVENTS = ("gallery-facts", "gallery-notebook")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 #: Name, default, what has to be read again when it changes, and types.
-_VALUES: tuple[tuple[str, Any, Literal["", "env"], tuple[type, ...]], ...] = (
+_VALUES: tuple[tuple[str, Any, Literal["", "env", "html"], tuple[type, ...]], ...] = (
     ("gallery_recordings", ["recordings"], "env", (list, tuple)),
     ("gallery_devices", [], "env", (list, tuple)),
     ("gallery_unrecorded", "error", "env", (str,)),
@@ -48,6 +48,7 @@ _VALUES: tuple[tuple[str, Any, Literal["", "env"], tuple[type, ...]], ...] = (
     ("gallery_data", [], "", (list, tuple)),
     ("gallery_stderr", "joined", "", (str,)),
     ("gallery_filters", [], "", (list, tuple)),
+    ("gallery_plain_tokens", (), "html", (list, tuple)),
 )
 
 

@@ -6,16 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from gallery_recorder.render.choice import _best
-
-PAGE = SimpleNamespace(key="k")
-SAID = SimpleNamespace(devices=["fast"])
+from gallery_recorder.render.choice import best
 
 
 def seen(device: str, variant: str | None, recorded: str, key: str = "k", timed: bool = True):
     place = "/".join(filter(None, (device, variant)))
     location = SimpleNamespace(device=device, variant=variant, place=place)
-    return SimpleNamespace(location=location, digest=place, recorded=recorded, key=key, timed=timed)
+    return SimpleNamespace(location=location, recorded=recorded, key=key, timed=timed)
 
 
 @pytest.mark.parametrize(
@@ -31,4 +28,5 @@ def seen(device: str, variant: str | None, recorded: str, key: str = "k", timed:
     ],
 )
 def test_the_highest_variant_of_the_preferred_device_is_shown(found, shown):
-    assert _best(PAGE, [seen(*item) for item in found], SAID)[1] == shown
+    chosen = best("k", [seen(*item) for item in found], ["fast"])
+    assert (chosen.location.place if chosen else "") == shown

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pygments.lexers import get_lexer_by_name
+from docutils import nodes
 
+from gallery_recorder import seam
 from gallery_recorder.render import codeblocks
 
 
@@ -13,13 +14,17 @@ class Links:
     def __init__(self, *names: str) -> None:
         self.names = names
 
-    def opening_tag(self, name: str) -> str:
-        return f'<a href="#{name}">' if name in self.names else ""
+    def resolve(self, name: str) -> str | None:
+        return name if name in self.names else None
+
+    def reference(self, name: str, children: list) -> nodes.reference:
+        return nodes.reference("", "", *children, refid=name, classes=["x"], reftitle=name)
 
 
 def html(code: str, *names: str, plain: str = "") -> str:
-    lexer, bare = get_lexer_by_name("python"), frozenset(plain)
-    return codeblocks._joined(codeblocks._pieces(code, lexer, Links(*names), bare), bare)
+    known = {name: name for name in (*names, "a.b.c")}  # one of them is not documented
+    tokens = seam.CodeLinks(known, Links(*names)).tokens("python", code)
+    return codeblocks.joined(tokens, frozenset(plain))
 
 
 def test_neighbours_of_one_class_share_an_element() -> None:
@@ -34,9 +39,10 @@ def test_what_looks_like_text_is_bare() -> None:
 
 def test_the_longest_documented_name_is_the_link() -> None:
     found = html("a.b.c(d)", "a.b", "a", plain="nopw")
-    assert found == '<a href="#a.b">a.b</a>.c(d)\n'
+    link = '<a class="x reference external" href="#a.b" title="a.b">'
+    assert found == f"{link}a.b</a>.c(d)\n"
     coloured = '<span class="n">a</span><span class="o">.</span><span class="n">b</span>'
-    assert html("a.b", "a.b").startswith(f'<a href="#a.b">{coloured}</a>')
+    assert html("a.b", "a.b").startswith(f"{link}{coloured}</a>")
 
 
 def test_a_name_after_a_call_is_no_name_of_its_own() -> None:

@@ -18,7 +18,8 @@ from bs4 import BeautifulSoup
 from sphinx.errors import ExtensionError
 from sphinx_gallery import gen_rst
 
-from gallery_recorder.render import seam, units
+from gallery_recorder import seam
+from gallery_recorder.render import units
 from gallery_recorder.store import recording
 from tests.fixtures import fixture_gallery
 from triton_site.probes import SOFTWARE
