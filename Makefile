@@ -47,7 +47,7 @@ SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
 
 .PHONY: help html record status check compare test lint linkcheck bench serve
-.PHONY: new quick test-matrix api publish unpublish pages propose clean
+.PHONY: contribute contributed comment take runner new quick test-matrix api publish unpublish pages propose clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -75,14 +75,24 @@ check: $(RENDER) ## fail where the reference device lacks a current recording, o
 	@$(GALLERY) status --check
 	@$(PY) -m triton_site.claims
 
-compare: $(RENDER) ## two recordings, or folders of them, speed and outputs: OLD=dir (else as committed) NEW=dir REPORT=file
+compare: $(RENDER) $(if $(OLD),,committed) ## two recordings, or folders of them, speed and outputs: OLD=dir (else as committed) NEW=dir REPORT=file
 	@mkdir -p build
-ifeq ($(OLD),)
-	@rm -rf build/committed && mkdir -p build/committed/recordings
-	@git archive HEAD recordings 2>/dev/null | tar -x -C build/committed 2>/dev/null || true
-endif
 	@$(GALLERY) compare $(or $(OLD),build/committed/recordings) $(NEW) \
 	  $(if $(REPORT),--html $(basename $(REPORT)).html >$(basename $(REPORT)).txt 2>&1 || true)
+
+.PHONY: committed
+committed: # the recordings as they are committed, to compare with
+	@rm -rf build/committed && mkdir -p build/committed
+	@git archive HEAD recordings 2>/dev/null | tar -x -C build/committed 2>/dev/null || true
+
+contribute: $(RECORD) committed ## record on your own GPU, check it, and leave what a pull request needs: T=02 FORCE=1
+	@$(PY) -m triton_site.contribute --record $(if $(FORCE),--force) $(T)
+
+contributed: $(RENDER) committed ## check the recordings that are not committed, and leave what a pull request needs
+	@$(PY) -m triton_site.contribute
+
+comment: ## put what `make contributed` left below the pull request that a workflow ran for
+	@.github/comment.sh build/contribution/pull-request.md
 
 take: $(RENDER) ## take the recordings that another machine made, and nothing else: FROM=dir
 	@$(PY) -m gallery_recorder.store.take "$$FROM" recordings

@@ -11,7 +11,7 @@ text=$(mktemp)
   echo "Recordings made from $(git rev-parse --short HEAD)."
   echo '```'
   # Names in a table must not end the quotation, and GitHub takes no longer text.
-  head -c 60000 "$report" | tr '`' "'"
+  head -c 60000 "$report" | iconv -c -f UTF-8 -t UTF-8 | tr '`' "'"
   echo '```'
   if [ -n "${GITHUB_RUN_ID:-}" ]; then
     echo "The whole comparison, with figures side by side, is the artifact \`comparison-${branch#recordings/}\`"

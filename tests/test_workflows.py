@@ -14,7 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 VERBS = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
 #: Verbs of the Makefile that change something elsewhere, and the rights that they need.
-WRITING = {"pages": {"contents"}, "propose": {"contents", "pull-requests"}}
+WRITING = {
+    "pages": {"contents"},
+    "propose": {"contents", "pull-requests"},
+    "comment": {"pull-requests"},
+}
 
 
 def read(path: Path) -> dict:
@@ -93,8 +97,66 @@ def test_an_artifact_is_unpacked_outside_the_checkout():
                 taken = job["steps"][number + 1]
                 assert taken["run"] == "make take"
                 assert taken["env"] == {"FROM": step["with"]["path"]}
-                with_token = [s for s in job["steps"] if "github.token" in str(s)]
-                assert [s["run"].split()[1] for s in with_token] == ["propose"]
+                with_token = [s for s in job["steps"][number + 1 :] if "github.token" in str(s)]
+                assert [s["run"].split()[1] for s in with_token] in (["propose"], ["comment"])
+
+
+def test_of_a_pull_request_with_recordings_nothing_is_executed():
+    """Its recordings are taken as data, by programs of the branch that it is for."""
+    (job,) = jobs(ROOT / ".github/workflows/contribution.yml")
+    programs, data = (s for s in job["steps"] if "actions/checkout" in s.get("uses", ""))
+    assert programs["with"]["ref"] == "${{ github.event.pull_request.base.sha }}"
+    assert (data["with"]["path"], data["with"]["sparse-checkout"]) == (
+        "build/pull-request",
+        "recordings",
+    )
+    assert job["permissions"] == {"contents": "read"}
+    verbs = [step["run"] for step in job["steps"] if "run" in step]
+    assert verbs == ["make take", "make contributed"]
+    assert all("working-directory" not in step for step in job["steps"])
+
+
+def test_who_may_comment_executes_the_default_branch_and_believes_nothing():
+    path = ROOT / ".github/workflows/comment.yml"
+    assert set(read(path)[True]) == {"workflow_run"}  # `on:`
+    (job,) = jobs(path)
+    (checkout,) = (s for s in job["steps"] if "actions/checkout" in s.get("uses", ""))
+    assert checkout["with"] == {"persist-credentials": False}  # the default branch, and no token
+    verbs = [step["run"] for step in job["steps"] if "run" in step]
+    assert verbs == ["make take", "make contributed", "make comment"]
+    # What a stranger chose is no part of a command.
+    for step in job["steps"]:
+        assert "${{" not in step.get("run", "")
+
+
+@pytest.mark.parametrize("number", ["7", ""])
+def test_a_comment_goes_to_the_pull_request_that_was_checked(tmp_path, number):
+    evil = '$(touch evil)`touch evil`";touch evil;"'
+    fake = tmp_path / "bin" / "gh"
+    fake.parent.mkdir()
+    fake.write_text(
+        '#!/bin/bash\nprintf "%s\\n" "$@" END >>calls\n[ "$1" = api ] && echo "$NUMBER"; exit 0\n'
+    )
+    fake.chmod(0o755)
+    (tmp_path / "text.md").write_text("Text")
+    subprocess.run(
+        ["bash", ROOT / ".github/comment.sh", "text.md"],
+        cwd=tmp_path,
+        env=os.environ
+        | {
+            "PATH": f"{fake.parent}:{os.environ['PATH']}",
+            "GITHUB_REPOSITORY": "a/b",
+            "HEAD_OWNER": "stranger",
+            "HEAD_BRANCH": evil,
+            "HEAD_SHA": "f" * 40,
+            "NUMBER": number,
+        },
+        check=True,
+    )
+    asked, *said = (tmp_path / "calls").read_text().split("END\n")[:-1]
+    assert f"head=stranger:{evil}" in asked.splitlines()
+    assert [call.splitlines()[:3] for call in said] == ([["pr", "comment", "7"]] if number else [])
+    assert not (tmp_path / "evil").exists()
 
 
 def test_a_push_to_main_never_takes_the_place_of_a_release_that_waits():

@@ -42,7 +42,7 @@ def take(source: Path, into: Path) -> list[Location]:
             f"{strangers[0]}: belongs to no recording. Nothing was taken; leave it out, or record "
             "again"
         )
-    return [_copy(location, into) for location in found]
+    return [copy(location, into) for location in found]
 
 
 def _files(source: Path) -> set[Path]:
@@ -67,7 +67,8 @@ def _files(source: Path) -> set[Path]:
     return found
 
 
-def _copy(location: Location, into: Path) -> Location:
+def copy(location: Location, into: Path) -> Location:
+    """Write one recording anew below *into*; return where it lies now."""
     made = location.load()
     staging = into / f".take-{secrets.token_hex(4)}"
     staging.mkdir(parents=True)
