@@ -10,9 +10,6 @@ from urllib.parse import unquote, urlsplit
 from gallery_recorder.publish import versions
 from gallery_recorder.publish.versions import Version, Versions, VersionsError
 
-#: Addresses that readers have links to, in every version.
-KEPT = ("index.html", "getting-started/installation.html", "getting-started/tutorials/index.html")
-
 #: What an element refers to.
 _REFERENCES = {"href", "src", "poster", "data"}
 _SHOWN = 20
@@ -35,9 +32,7 @@ def inspect(build: Path, name: str) -> Versions:
             f"{build}: is a build of {version.name} ({version.release}), not of {name}. Check out "
             f"{name} and build it, or publish this as VERSION={version.name}"
         )
-    problems = [f"{page} is missing" for page in KEPT if page not in version.pages] + _problems(
-        build, version
-    )
+    problems = _problems(build, version)
     if problems:
         more = len(problems) - _SHOWN
         raise InspectionError(
@@ -89,7 +84,7 @@ def _problems(build: Path, version: Version) -> list[str]:
                 pages[name] = _Page(path.read_text(encoding="utf-8", errors="replace"))
             except (AssertionError, RecursionError) as error:  # of Python's parser
                 problems.append(f"{name} is no page that can be read ({error})")
-    for name in version.pages:
+    for name in dict.fromkeys(("index.html", *version.pages)):
         if name not in files:
             problems.append(f"{name} is missing")
     for name, page in pages.items():
@@ -134,7 +129,7 @@ class _Page(HTMLParser):
         super().__init__()
         self.references: list[str] = []
         self.anchors: set[str] = set()
-        self._tutorial = False
+        self._is_example = False
         self._figures = 0
         self._outputs: list[str] = []
         self._depth = 0  # of <div> inside an output
@@ -142,8 +137,8 @@ class _Page(HTMLParser):
         self.close()
 
     def output_problems(self) -> list[str]:
-        """A tutorial's page shows outputs, and none of them is empty."""
-        if not self._tutorial:
+        """The page of an example shows outputs, and none of them is empty."""
+        if not self._is_example:
             return []
         if not self._outputs and not self._figures:
             return ["shows no output"]
@@ -161,7 +156,7 @@ class _Page(HTMLParser):
             self.references.append(values[name])
         for candidate in values.get("srcset", "").split(","):
             self.references += candidate.split()[:1]
-        self._tutorial |= "sphx-glr-example-title" in classes
+        self._is_example |= "sphx-glr-example-title" in classes
         self._figures += tag == "img" and any(c.startswith("sphx-glr-single-img") for c in classes)
         if tag == "div":
             if "sphx-glr-script-out" in classes:

@@ -57,18 +57,9 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
     with _site_for_us(site):
         found = _Found(site)
         found.check_place_of(version, overwrite)
-        now = Versions("site", built.address, (found.versions | {name: version}).values())
-        with _staging(site) as staging:
-            with _explained(site, "Nothing was changed"):
-                shutil.copytree(build, staging / name, ignore=shutil.ignore_patterns(".*"))
-                root = _stage_root(staging, now)
-                _check_root(site, root)
-                _sync_tree(staging)
-            with _explained(site, "Every version is whole; publish again to finish"):
-                if found.listed is None:  # what makes a folder a site
-                    os.replace(staging / _ROOT / _EMPTY, site / versions.FILE_NAME)
-                atomic.replace_folder(staging / name, site / name)
-                _put_root(staging, site, root)
+        there = (found.versions | {name: version}).values()
+        now = Versions("site", built.address, there, built.title)
+        _put(found, now, name, build)
     return now
 
 
@@ -91,15 +82,8 @@ def unpublish(site: Path, name: str) -> Versions:
         if len(found.versions) == 1:
             raise PublishError(f"{site}: has no version but {name}. Delete the folder instead")
         kept = (version for key, version in found.versions.items() if key != name)
-        now = Versions("site", found.address, kept)
-        with _staging(site) as staging:
-            with _explained(site, "Nothing was changed"):
-                root = _stage_root(staging, now)
-                _check_root(site, root)
-                _sync_tree(staging)
-            with _explained(site, "Every version is whole; unpublish again to finish"):
-                _put_root(staging, site, root)  # nothing leads to it any more
-                os.rename(site / name, staging / name)
+        now = Versions("site", found.address, kept, found.title)
+        _put(found, now, name)
     return now
 
 
@@ -135,23 +119,23 @@ class _Found:
     Attributes:
         versions: the versions whose trees are there, by name, whatever the list at the root says.
         listed: what that list says, None where it is missing or damaged.
-        address: where the site is served.
+        address, title: where the site is served, and its name.
     """
 
     def __init__(self, site: Path, quiet: bool = False) -> None:
         """Look into *site*, and tell of each list that is damaged, unless *quiet*."""
-        self._site = site
+        self.site = site
         self._tell = (lambda problem: None) if quiet else _warn
         self._lost: set[str] = set()
-        self.address = ""
+        self.address = self.title = ""
         self.listed = self._list()
         self.versions = dict(sorted(self._trees()))
 
     def check_place_of(self, version: Version, overwrite: bool) -> None:
         """Refuse to put *version* in the place of what it must not replace."""
-        name, place = version.name, self._site / version.name
+        name, place = version.name, self.site / version.name
         if not os.path.lexists(place):
-            if other := versions.twin(name, os.listdir(self._site)):
+            if other := versions.twin(name, os.listdir(self.site)):
                 raise PublishError(
                     f"{place}: the site has {other}, which some systems and readers cannot tell "
                     f"from {name}. Publish it under another name, or take {other} out first"
@@ -176,7 +160,7 @@ class _Found:
             )
 
     def _list(self) -> dict[str, Version] | None:
-        path = self._site / versions.FILE_NAME
+        path = self.site / versions.FILE_NAME
         if not os.path.lexists(path):
             return None
         try:
@@ -184,11 +168,11 @@ class _Found:
         except VersionsError as error:
             self._tell(f"{error}; it is made again from the versions that are there")
             return None
-        self.address = read.address
+        self.address, self.title = read.address, read.title
         return {version.name: version for version in read.all}
 
     def _trees(self) -> Iterator[tuple[str, Version]]:
-        for entry in self._site.iterdir() if self._site.exists() else ():
+        for entry in self.site.iterdir() if self.site.exists() else ():
             if entry.is_symlink() or not entry.is_dir() or entry.name.startswith("."):
                 continue
             path = entry / versions.FILE_NAME
@@ -209,6 +193,7 @@ class _Found:
                     f"{entry}: holds no version {entry.name}; move it out of the site"
                 )
             self.address = self.address or tree.address
+            self.title = self.title or tree.title
             yield entry.name, tree.all[0]
 
 
@@ -281,16 +266,29 @@ def _is_tree(folder: Path, name: str) -> bool:
 # --- the site as it shall be ----------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _staging(site: Path) -> Iterator[Path]:
-    """A folder on the file system of *site*, out of readers' sight, removed at the end."""
-    staging = site / _STAGING
-    with _explained(site, "Nothing was changed"):
-        staging.mkdir()
+def _put(found: _Found, now: Versions, name: str, build: Path | None = None) -> None:
+    """Have the site be *now*: *build* comes to it as version *name*, or without it, that goes."""
+    site, staging = found.site, found.site / _STAGING
     try:
-        yield staging
+        with _explained(site, "Nothing was changed"):
+            staging.mkdir()
+            if build:
+                shutil.copytree(build, staging / name, ignore=shutil.ignore_patterns(".*"))
+            root = _stage_root(staging, now)
+            _check_root(site, root)
+            _sync_tree(staging)
+        again = "publish" if build else "unpublish"
+        with _explained(site, f"Every version is whole; {again} again to finish"):
+            if build:
+                if found.listed is None:  # what makes a folder a site
+                    os.replace(staging / _ROOT / _EMPTY, site / versions.FILE_NAME)
+                atomic.replace_folder(staging / name, site / name)
+            _put_root(staging, site, root)
+            if not build:  # nothing leads to it any more
+                os.rename(site / name, staging / name)
     finally:
-        shutil.rmtree(staging)
+        if staging.exists():
+            shutil.rmtree(staging)
 
 
 def _links(now: Versions) -> dict[str, str]:
@@ -302,7 +300,7 @@ def _stage_root(staging: Path, now: Versions) -> list[str]:
     """Write the root's files to be; returns their names, in the order to put them in place."""
     root = staging / _ROOT
     root.mkdir()
-    (root / _EMPTY).write_bytes(Versions("site", now.address, []).encode())
+    (root / _EMPTY).write_bytes(Versions("site", now.address, [], now.title).encode())
     links, files = _links(now), front.files(now)
     for name, target in links.items():
         (root / name).symlink_to(target, target_is_directory=True)

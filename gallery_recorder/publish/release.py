@@ -67,11 +67,12 @@ def find_release(root: Path) -> Release:
     # Git lets a tag hold markup, and every page shows what this is.
     describe = _plain(_git(root, "describe", "--tags", "--always", "--dirty"))
     commit, _, seconds = _git(root, "log", "-1", "--format=%H %ct").partition(" ")
-    tags = [tag for tag in _git(root, "tag", "--points-at", "HEAD").split() if versions.number(tag)]
+    tags = _git(root, "tag", "--points-at", "HEAD").split()
+    releases = [(number, tag) for tag in tags if (number := versions.number(tag))]
     if given:
         name = given
-    elif tags and not describe.endswith("-dirty"):
-        name = max(tags, key=lambda tag: versions.number(tag) or versions.LOWEST)
+    elif releases and not describe.endswith("-dirty"):
+        name = max(releases)[1]
     else:
         name = _git(root, "branch", "--show-current") or describe or UNKNOWN
     name = name if given else _plain(name)
@@ -133,5 +134,5 @@ def _write_versions(app: Sphinx, release: Release, error: Exception | None) -> N
         commit=release.commit,
         date=release.date,
     )
-    address = site_address(app.config)
-    Path(app.outdir, versions.FILE_NAME).write_bytes(Versions("build", address, [version]).encode())
+    listed = Versions("build", site_address(app.config), [version], app.config.project)
+    Path(app.outdir, versions.FILE_NAME).write_bytes(listed.encode())

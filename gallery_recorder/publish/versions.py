@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
@@ -35,9 +36,10 @@ _FILE_SUFFIX = re.compile(r"\.(html|json|txt|xml)$", re.IGNORECASE)
 
 
 _MAX_BYTES = 64_000_000  # of versions.json
-_ADDRESS = re.compile(r"(https?://[^\s<>\"'\\]+)?/")
-_PAGE = re.compile(r"(?!/)(?!.*(^|/)\.\.?(/|$))[^\x00-\x1f\x7f\\:<>\"]+")
-_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+#: What no publisher writes into it is not believed.
+_Address = Annotated[str, Meta(pattern=r"^(https?://[^\s<>\"'\\]+)?/\Z")]
+_Page = Annotated[str, Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|\Z))[^\x00-\x1f\x7f\\:<>\"]+\Z")]
+_Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")]
 
 
 class VersionsError(Exception):
@@ -71,8 +73,8 @@ class _Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     old: bool
     release: str
     commit: str | None
-    date: str | None
-    pages: int
+    date: _Date | None
+    pages: Annotated[int, Meta(ge=0)]
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,11 +82,12 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     schema: int
     of: Literal["site", "build"]
-    address: str
+    address: _Address
     stable: str | None
     latest: str | None
     versions: tuple[_Listed, ...]
-    pages: tuple[tuple[str, ...], ...]
+    pages: tuple[tuple[_Page, ...], ...]
+    title: str = ""
 
 
 class _SchemaOnly(msgspec.Struct):
@@ -98,21 +101,26 @@ _SCHEMA_DECODER = msgspec.json.Decoder(_SchemaOnly)
 class Versions:
     """The versions of a site or, ``of="build"``, the one version that a build is.
 
-    ``address`` is where the site's root is served. Releases come newest first, branches after
+    ``address`` is where the site's root is served, ``title`` how the project calls itself;
+    ``releases`` are the versions that are tags, newest first, and in ``all`` branches come after
     them.
     """
 
     def __init__(
-        self, of: Literal["site", "build"], address: str, versions: Iterable[Version]
+        self,
+        of: Literal["site", "build"],
+        address: str,
+        versions: Iterable[Version],
+        title: str = "",
     ) -> None:
         self.of = of
         self.address = address
-        self.all = tuple(sorted(versions, key=_order))
-
-    @cached_property
-    def releases(self) -> tuple[Version, ...]:
-        """The versions that are tags, newest first."""
-        return tuple(v for v in self.all if v.number is not None)
+        self.title = title
+        listed = sorted(versions, key=lambda v: (v.name not in _MAIN_BRANCHES, v.name))
+        numbered = [(v.number, v) for v in listed if v.number]
+        numbered.sort(key=lambda pair: pair[0], reverse=True)
+        self.releases = tuple(v for _, v in numbered)
+        self.all = (*self.releases, *(v for v in listed if not v.number))
 
     @cached_property
     def stable(self) -> Version | None:
@@ -156,6 +164,7 @@ class Versions:
                     for version in self.all
                 ),
                 pages=tuple(lists),
+                title=self.title,
             )
         )
         return msgspec.json.format(text, indent=1) + b"\n"
@@ -182,40 +191,24 @@ def read(path: Path) -> Versions:
     versions = [
         Version(v.name, v.release, file.pages[v.pages], v.commit, v.date) for v in file.versions
     ]
-    return Versions(file.of, file.address, versions)
+    return Versions(file.of, file.address, versions, file.title)
 
 
 def _wrong(file: _File) -> str:
     """What in *file* no publisher writes; nothing where it can be believed."""
-    if not _ADDRESS.fullmatch(file.address):
-        return f"{file.address!r} is no address of a site"
     seen = set()
     for version in file.versions:
         try:
             check_name(version.name)
-        except VersionsError as error:
+            datetime.fromisoformat(version.date or "2026-01-01")
+        except (VersionsError, ValueError) as error:
             return str(error)
         if version.name in seen:
             return f"{version.name} is in it twice"
         seen.add(version.name)
-        if not 0 <= version.pages < len(file.pages):
+        if version.pages >= len(file.pages):
             return f"{version.name} has no list of pages"
-        if version.date is not None and not is_date(version.date):
-            return f"{version.date!r} is no date"
-    page = next((page for pages in file.pages for page in pages if not _PAGE.fullmatch(page)), None)
-    return "" if page is None else f"{page!r} is no page"
-
-
-def is_date(text: str) -> bool:
-    """Whether *text* is a moment as versions and recordings write it: ``2026-11-20T12:00:00Z``."""
-    try:
-        return bool(_DATE.fullmatch(text) and datetime.fromisoformat(text))
-    except ValueError:
-        return False
-
-
-#: Less than every release.
-LOWEST = Number("0.dev0")
+    return ""
 
 
 def number(name: str) -> Number | None:
@@ -252,22 +245,3 @@ def twin(name: str, others: Iterable[str]) -> str | None:
     own = number(name)
     same = (o for o in listed if o != name and own is not None and number(o) == own)
     return names.twin(name, listed) or next(same, None)
-
-
-def _order(version: Version) -> tuple[object, ...]:
-    if version.number is not None:
-        return (0, _Descending(version.number), version.name)
-    return (1, version.name not in _MAIN_BRANCHES, version.name)
-
-
-class _Descending:
-    """Sorts numbers from high to low."""
-
-    def __init__(self, value: Number) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Descending) and self.value == other.value
-
-    def __lt__(self, other: _Descending) -> bool:
-        return other.value < self.value

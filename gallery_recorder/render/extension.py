@@ -30,6 +30,7 @@ from gallery_recorder.render import (
     sphinx_faults,
     state,
 )
+from gallery_recorder.render.choice import Page
 from gallery_recorder.render.domain import GalleryDomain, domain_of
 from gallery_recorder.source import reader, settings
 from gallery_recorder.source.settings import SettingsError
@@ -107,26 +108,27 @@ def _generate(app: Sphinx, said: str) -> None:
     """Have sphinx-gallery make the pages whose script, recording, or settings *said* changed."""
     domain, source = domain_of(app.env), Path(app.srcdir)
     before, now = domain.before, domain.now
-    splitting = replay.Splitting()
-    with seam.replaced(split_code_and_text_blocks=splitting):
+    current: dict[str, Page] = {}
+    with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
         now.choice = choice.choose(app, before.choice)
         now.stamps = {name: f"{page.stamp} {said}" for name, page in now.choice.pages.items()}
-        current = {
-            name
+        kept_stamps = {
+            name: stamp
             for name, stamp in now.stamps.items()
             if before.stamps.get(name) == stamp
             and (source / f"{name}.rst").is_file()
             and not app.config.sphinx_gallery_conf["run_stale_examples"]
         }
         # Whatever ends this build, the next one knows which pages are as they were.
-        state.save(app, replace(now, inputs="", stamps={n: now.stamps[n] for n in current}))
-        for name in current:
-            splitting.current(now.choice.pages[name])
+        state.save(app, replace(now, inputs="", stamps=kept_stamps))
+        current |= {
+            str(now.choice.pages[name].path): now.choice.pages[name] for name in kept_stamps
+        }
         kept = {source / e.pages / e.path.stem for e in reader.examples_of(app)}
         for _, gallery in seam.galleries(app):
             root = source / gallery
             sphinx_faults.remove(replay.left_over(root, kept), root)
-        stand_in = replay.Replay(source, now.choice.pages, current)
+        stand_in = replay.Replay(source, now.choice.pages, {*kept_stamps})
         with seam.replaced(**stand_in.functions()):
             seam.generate(app)
     stand_in.keep_times()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from docutils import nodes
 from docutils.utils import column_width
@@ -23,7 +23,7 @@ from gallery_recorder.render.choice import Choice, ListedRecording
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.facts import Fact, facts_of
 from gallery_recorder.render.units import readable_bytes, readable_date, readable_seconds
-from gallery_recorder.store.recording import GpuState, Provenance, Recording
+from gallery_recorder.store.recording import GpuFacts, GpuState, Provenance, Recording
 
 #: As many recordings as one page of them has.
 MOST = 50
@@ -32,8 +32,11 @@ MOST = 50
 def setup(app: Sphinx) -> None:
     """Register the directive and the events."""
     app.add_directive("gallery-recordings", RecordingsDirective)
-    written = (_visit_line, _depart_line)
-    app.add_node(ProvenanceLine, html=written, latex=written, text=written, man=written)
+    paragraph = (
+        lambda translator, node: translator.visit_paragraph(node),
+        lambda translator, node: translator.depart_paragraph(node),
+    )
+    app.add_node(ProvenanceLine, html=paragraph, latex=paragraph, text=paragraph, man=paragraph)
     app.connect("doctree-read", _add_provenance)
     app.connect("missing-reference", _leave_text)
 
@@ -43,14 +46,6 @@ def setup(app: Sphinx) -> None:
 
 class ProvenanceLine(nodes.Admonition, nodes.paragraph):
     """A paragraph about the page, not of it: descriptions and previews leave it out."""
-
-
-def _visit_line(translator: Any, node: nodes.Element) -> None:
-    translator.visit_paragraph(node)
-
-
-def _depart_line(translator: Any, node: nodes.Element) -> None:
-    translator.depart_paragraph(node)
 
 
 def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
@@ -71,7 +66,7 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
     facts = facts_of(app, made)
     line = ProvenanceLine(classes=["gallery-provenance"])
     line += nodes.Text(f"Recorded {summary(made, facts)} · ")
-    line += _reference(docname, page.recorded.label, "full record")
+    line += _reference(docname, "ref", page.recorded.label, "full record")
     added: list[nodes.Node] = [line]
     if not made.timed:
         device = next((fact.text for fact in facts if fact.name == "Device"), "")
@@ -105,28 +100,16 @@ def summary(made: Recording, facts: Sequence[Fact] = ()) -> str:
     return plain(" · ".join(filter(None, parts)))
 
 
-def _reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
+def _reference(docname: str, kind: str, target: str, text: str) -> addnodes.pending_xref:
+    """A link from *docname* to a label or, of the *kind* ``doc``, to a page."""
     return addnodes.pending_xref(
         "",
         nodes.inline("", text),
         refdomain="std",
-        reftype="ref",
+        reftype=kind,
         reftarget=target,
-        refexplicit=True,
-        refwarn=False,
-        refdoc=docname,
-    )
-
-
-def _page_reference(docname: str, target: str, text: str) -> addnodes.pending_xref:
-    return addnodes.pending_xref(
-        "",
-        nodes.inline("", text),
-        refdomain="std",
-        reftype="doc",
-        reftarget=f"/{target}",
-        refexplicit=False,
-        refwarn=True,
+        refexplicit=kind == "ref",
+        refwarn=kind == "doc",
         refdoc=docname,
     )
 
@@ -216,9 +199,9 @@ class RecordingsDirective(SphinxDirective):
             dates = [item.recorded[:10] for item in listing.items]
             span = dates[0] if len({*dates}) == 1 else f"{min(dates)} to {max(dates)}"
             shown = sum(item.shown for item in listing.items)
-            link = _page_reference(self.env.docname, listing.docname, listing.title)
+            link = _reference(self.env.docname, "doc", f"/{listing.docname}", listing.title)
             cells = (span, str(len(listing.items)), str(shown))
-            rows.append([link, *(nodes.Text(cell) for cell in cells)])
+            rows.append([link, *map(nodes.Text, cells)])
         return _table(("Page", "Recorded", "Recordings", "Shown"), rows)
 
     def _toctree(self, found: list[Listing]) -> nodes.Node:
@@ -238,12 +221,10 @@ class RecordingsDirective(SphinxDirective):
         return nodes.compound("", toctree, classes=["toctree-wrapper"])
 
     def _recordings(self, items: list[ListedRecording]) -> list[nodes.Node]:
+        """A table of recordings, and each whole."""
+        app, docname = seam.app_of(self.env), self.env.docname
         contents = [(item, item.content) for item in items]
-        app = seam.app_of(self.env)
         told = [(item, made, facts_of(app, made)) for item, made in contents]
-        return [self._table(told), *(self._section(*one) for one in told)]
-
-    def _table(self, told: list[tuple[ListedRecording, Recording, list[Fact]]]) -> nodes.table:
         said = [fact for _, _, facts in told for fact in facts if fact.column]
         columns = list(dict.fromkeys((fact.column, fact.measured) for fact in said))
         before = [column for column, measured in columns if not measured]
@@ -251,24 +232,16 @@ class RecordingsDirective(SphinxDirective):
         rows = []
         for item, made, facts in told:
             texts = {fact.column: plain(fact.text) for fact in facts}
-            docname = self.env.docname
             took = readable_seconds(made.run.seconds) if made.timed else "not timed"
-            page = item.page if item.shown else None
-            cells = [
-                item.recorded[:10],
-                *(texts.get(column) or "–" for column in before),
-                took,
-                *(texts.get(column) or "–" for column in after),
-                item.state,
-            ]
-            rows.append(
-                [
-                    _page_reference(docname, page, item.name) if page else nodes.Text(item.name),
-                    _reference(docname, item.label, plain(item.device)),
-                    *(nodes.Text(cell) for cell in cells),
-                ]
-            )
-        return _table(("Script", "Device", "Date", *before, "Time", *after, "State"), rows)
+            cells = [item.recorded[:10], *(texts.get(column) or "–" for column in before)]
+            cells += [took, *(texts.get(column) or "–" for column in after), item.state]
+            link: nodes.Node = nodes.Text(item.name)
+            if item.shown:
+                link = _reference(docname, "doc", f"/{item.page}", item.name)
+            record = _reference(docname, "ref", item.label, plain(item.device))
+            rows.append([link, record, *map(nodes.Text, cells)])
+        head = ("Script", "Device", "Date", *before, "Time", *after, "State")
+        return [_table(head, rows), *(self._section(*one) for one in told)]
 
     def _section(self, item: ListedRecording, made: Recording, facts: list[Fact]) -> nodes.section:
         name = nodes.fully_normalize_name(item.label)
@@ -300,7 +273,7 @@ def plain(value: object) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[nodes.Node]]) -> nodes.table:
     group = nodes.tgroup(cols=len(head))
     group += [nodes.colspec(colwidth=1) for _ in head]
-    group += nodes.thead("", _row([nodes.Text(name) for name in head]))
+    group += nodes.thead("", _row([*map(nodes.Text, head)]))
     group += nodes.tbody("", *(_row(row) for row in rows))
     return nodes.table("", group, classes=["colwidths-auto"])
 
@@ -336,25 +309,26 @@ def _fields(made: Recording, facts: list[Fact]) -> list[tuple[str, str]]:
 
 
 def _device(where: Provenance) -> str:
-    parts = [where.device]
-    if where.gpu and where.gpu.compute_capability:
-        parts.append(f"compute capability {where.gpu.compute_capability}")
-    if where.gpu and where.gpu.multiprocessors:
-        parts.append(f"{where.gpu.multiprocessors} multiprocessors")
-    if where.gpu and where.gpu.memory:
-        parts.append(readable_bytes(where.gpu.memory))
-    return ", ".join(parts)
+    gpu = where.gpu or GpuFacts()
+    memory = readable_bytes(gpu.memory) if gpu.memory else ""
+    parts = (
+        (where.device, where.device),
+        (gpu.compute_capability, f"compute capability {gpu.compute_capability}"),
+        (gpu.multiprocessors, f"{gpu.multiprocessors} multiprocessors"),
+        (memory, memory),
+    )
+    return ", ".join(text for known, text in parts if known)
 
 
 def _gpu_state(state: GpuState | None) -> str:
     if state is None:
         return ""
-    parts = [
-        f"SM clock {state.sm_clock} MHz" if state.sm_clock is not None else "",
-        f"memory clock {state.memory_clock} MHz" if state.memory_clock is not None else "",
-        f"{state.temperature} °C" if state.temperature is not None else "",
-        f"{state.power} W" if state.power is not None else "",
-        "throttled: " + ", ".join(state.throttling) if state.throttling else "",
-        f"{state.other_processes} other processes on it" if state.other_processes else "",
-    ]
-    return ", ".join(filter(None, parts))
+    parts = (
+        (state.sm_clock is not None, f"SM clock {state.sm_clock} MHz"),
+        (state.memory_clock is not None, f"memory clock {state.memory_clock} MHz"),
+        (state.temperature is not None, f"{state.temperature} °C"),
+        (state.power is not None, f"{state.power} W"),
+        (state.throttling, f"throttled: {', '.join(state.throttling)}"),
+        (state.other_processes, f"{state.other_processes} other processes on it"),
+    )
+    return ", ".join(text for known, text in parts if known)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +40,23 @@ def _last_image(made: Recording, stem: str) -> int:
     return max((int(match.group(1)) for match in found if match), default=0)
 
 
-class Splitting:
-    """Splits each script once, whoever asks for it; of a current one, its first text is enough."""
+def splitting(current: dict[str, Page]) -> Callable[..., tuple[Any, ...]]:
+    """What splits each script once, whoever asks for it.
 
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[Any, ...]] = {}
+    Of a *current* one, by its file, the introduction is enough where pages are made; an order of
+    pages may count its code.
+    """
+    split = cache(seam.ORIGINAL["split_code_and_text_blocks"])
 
-    def __call__(self, source_file: Any, return_node: bool = False) -> tuple[Any, ...]:
-        """Its settings, its blocks, and its syntax tree where that is asked for."""
-        name = str(source_file)
-        if name not in self._found:
-            self._found[name] = seam.ORIGINAL["split_code_and_text_blocks"](source_file, True)
-        settings, blocks, node = self._found[name]
+    def once(source_file: Any, return_node: bool = False) -> tuple[Any, ...]:
+        page = current.get(str(source_file))
+        if page and return_node:
+            return dict(page.settings), [seam.Block("text", page.introduction, 1)], None
+        settings, blocks, node = split(str(source_file), True)
         found = (dict(settings), list(blocks))
         return (*found, node) if return_node else found
 
-    def current(self, page: Page) -> None:
-        """The page of a script is current: nothing is made of it."""
-        title = seam.Block("text", page.introduction, 1)
-        self._found[str(page.path)] = (page.settings, [title], None)
+    return once
 
 
 class Replay:

@@ -136,7 +136,7 @@ def test_root_files_lead_to_the_stable_version(site):
     assert f"{fixture_site.ADDRESS}stable/{TUTORIAL}" in places
     assert not [place for place in places if "search" in place]
     feed = ET.parse(site / "feed.xml").getroot()
-    assert [e.text for e in feed.iter() if e.tag.endswith("}title")] == ["Triton Gallery", "v1.0.0"]
+    assert [e.text for e in feed.iter() if e.tag.endswith("}title")] == ["Fixture", "v1.0.0"]
 
 
 @pytest.mark.parametrize("page", ["", "index.html", TUTORIAL])

@@ -130,6 +130,17 @@ def edit(root: Path, old: str = "Prose before code", new: str = "Better prose") 
     script.write_text(text.replace(old, new))
 
 
+def edit_in_the_order_of_lengths(root: Path) -> None:
+    """The order of pages that sphinx-gallery has by default."""
+    with (root / "conf.py").open("a") as conf:
+        conf.write('sphinx_gallery_conf["within_subsection_order"] = "NumberOfCodeLinesSortKey"\n')
+    edit(root, "6 *", "600000 *")
+    fixture_gallery.make_recording(root, "01-first")
+    build(root)
+    script = root / "tutorials" / "02-second.py"
+    script.write_text(script.read_text().replace("Prose before code", "Better prose"))
+
+
 def edit_and_undo(root: Path) -> None:
     edit(root)
     build(root)
@@ -196,6 +207,7 @@ def page(root: Path) -> None:
 CHANGES = (
     edit,
     edit_and_undo,
+    edit_in_the_order_of_lengths,
     title,
     add,
     rename,
