@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 
+class RecorderError(Exception):
+    """What its reader can put right: it says what is wrong, where, and what to do.
+
+    ``status`` is the exit status of a command that ends with it: 2 where its words were wrong.
+    """
+
+    status = 1
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     from gallery_recorder.render import extension

@@ -23,21 +23,19 @@ from typing import Any, Literal
 import msgspec
 
 from gallery_recorder import seam
-from gallery_recorder.run import gpus, provenance
+from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.confine import confine
 from gallery_recorder.run.failure import failure_of
-from gallery_recorder.run.files import Watched
+from gallery_recorder.run.files import Watched, data_rst
 from gallery_recorder.run.guard import Guard, caches
-from gallery_recorder.run.messages import BlockStarted, Done, Event, Failure, Result, Run
+from gallery_recorder.run.messages import BlockStarted, Done, Event, Failure, Refusal, Result, Run
 from gallery_recorder.run.output import NoInput, Output, Tee, too_much
-from gallery_recorder.run.refusal import Refusal
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import Paths, clean
 from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
 from gallery_recorder.source.script import CodeBlock, Script, load_script
-from gallery_recorder.store.convert import data_rst
 from gallery_recorder.store.recording import GALLERY_FOLDER, Block, Provenance, Value
 
 _HOOKS = ("provenance", "before_block", "after_block")
@@ -107,7 +105,6 @@ class Child:
         self._code = {code.index: code for code in self.script.code}
         self._left_over = ""  # what a block of comments alone showed: figures that were deferred
         self._value: Value | None = None
-        self._code_ended = 0.0
         self._drawing = 0.0
         self._thumbnail: str | None = None
 
@@ -129,7 +126,7 @@ class Child:
         on_gpu = self.run.kind == "gpu"
         facts = gpus.facts() if on_gpu else None
         before = gpus.state() if on_gpu else None
-        variables = provenance.variables(self.run.settings.variables, self.run.visible)
+        variables = environment.kept(os.environ, self.run.settings.variables)
         sys.stdin = NoInput()
         confine([self.staging.folder, *self._writable(), Path("/dev"), Path("/proc")])
         self.guard.switch_on()

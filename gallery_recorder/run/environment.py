@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 
 from gallery_recorder.run.gpus import VISIBLE_VARIABLES
-from gallery_recorder.run.messages import MARK, Run
+from gallery_recorder.run.keeper import MARK
+from gallery_recorder.run.messages import Run
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.source.project import python_path
-from gallery_recorder.source.settings import KINDS
 
 #: Kept in the provenance: these choose among devices, kernels, numbers and allocators.
 _KEPT = re.compile(
@@ -49,19 +50,24 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def kept(environment: Mapping[str, str], more: tuple[str, ...] = ()) -> dict[str, str]:
-    """What of a process's *environment* may have changed its results or times; *more* are names."""
+def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
+    """What of a process's *environment* may have changed its results or times, or fits *patterns*.
+
+    Which GPU of its machine it was shown changes nothing.
+    """
     return {
         name: value
         for name, value in sorted(environment.items())
-        if (_KEPT.fullmatch(name) or name in more) and not _SECRET.search(name)
+        if (_KEPT.fullmatch(name) or any(fnmatchcase(name, pattern) for pattern in patterns))
+        and name not in {*VISIBLE_VARIABLES, "CUDA_DEVICE_ORDER"}
+        and not _SECRET.search(name)
     }
 
 
 def made_for(run: Run, staging: Staging) -> dict[str, str]:
     """The variables of the process: those that are there, less what would change the result."""
     chosen = run.settings.environment
-    removed = {name for kind in KINDS for name in chosen[kind]}
+    removed = {name for variables in chosen.values() for name in variables}
     environment = {n: v for n, v in inherited(os.environ).items() if n not in removed}
     environment |= {
         MARK: str(staging.folder),

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gallery_recorder import seam
-from gallery_recorder.run.messages import Failure
-from gallery_recorder.run.refusal import Refusal
+from gallery_recorder.run.messages import Failure, Refusal
 from gallery_recorder.run.text import clean, name_of, said_by, shorten
 from gallery_recorder.source.script import CodeBlock, Script
 from gallery_recorder.source.settings import SettingsError

@@ -8,16 +8,26 @@ from __future__ import annotations
 import fnmatch
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gallery_recorder.run.refusal import Refusal
+from rich import filesize
+
+from gallery_recorder.run.messages import Refusal
 from gallery_recorder.store import names
-from gallery_recorder.store.recording import FILE_NAME
+from gallery_recorder.store.recording import FILE_NAME, GALLERY_FOLDER
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _State = tuple[int, int, int]
+
+
+def data_rst(name: str, size: int, stem: str) -> str:
+    """The link to the file *name* that a block of the script *stem* wrote."""
+    return (
+        ".. container:: gallery-data\n\n"
+        f"   :download:`{name} </{GALLERY_FOLDER}/{stem}/{name}>` ({filesize.decimal(size)})\n"
+    )
 
 
 class Files:
@@ -78,7 +88,7 @@ class Watched:
     """
 
     def __init__(
-        self, docs: Path, pages: Path, script: Path, patterns: list[str], size: int, count: int
+        self, docs: Path, pages: Path, script: Path, patterns: Sequence[str], size: int, count: int
     ) -> None:
         self._docs, self._pages, self._script = docs, pages, script
         self._patterns = patterns

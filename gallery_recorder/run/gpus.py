@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from gallery_recorder import RecorderError
+from gallery_recorder.source.needs import Gpu
 from gallery_recorder.store.recording import GpuFacts, GpuState
 
 #: The variables that choose which GPUs a process sees.
@@ -24,22 +24,8 @@ VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBL
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
-class Gpu(msgspec.Struct, frozen=True):
-    """A GPU that scripts can be recorded on.
-
-    ``visible`` are the variables that show a process this GPU and no other, ``identity`` tells it
-    from every other GPU of the machine, ``memory`` is in bytes.
-    """
-
-    name: str
-    identity: str
-    visible: dict[str, str]
-    memory: int
-    compute_capability: str | None = None
-
-
-class DeviceError(Exception):
-    """The device that was asked for cannot be used; says why and what to do."""
+class DeviceError(RecorderError):
+    """The device that was asked for cannot be used."""
 
 
 def find_gpus() -> list[Gpu]:
@@ -70,22 +56,24 @@ def state() -> GpuState | None:
         with _nvml() as nvml:
             gpu = _visible(nvml)[0][0]
 
-            def ask(question: Callable[..., Any], *what: Any) -> Any:
-                try:
-                    return question(gpu, *what)
-                except nvml.NVMLError:  # this GPU does not tell, or not in this container
-                    return None
+            def ask(question: str, *what: Any) -> Any:
+                return _ask(nvml, f"nvmlDeviceGet{question}", gpu, *what)
 
-            power = ask(nvml.nvmlDeviceGetPowerUsage)
-            processes = ask(nvml.nvmlDeviceGetComputeRunningProcesses)
-            others = None if processes is None else max(0, len(processes) - _uses_gpu())
+            power, processes = ask("PowerUsage"), ask("ComputeRunningProcesses")
+            reasons = ask("CurrentClocksThrottleReasons") or 0
             return GpuState(
-                sm_clock=ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
-                memory_clock=ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
-                temperature=ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+                sm_clock=ask("ClockInfo", nvml.NVML_CLOCK_SM),
+                memory_clock=ask("ClockInfo", nvml.NVML_CLOCK_MEM),
+                temperature=ask("Temperature", nvml.NVML_TEMPERATURE_GPU),
                 power=None if power is None else round(power / 1000),
-                throttling=_names_of(ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons), nvml),
-                other_processes=others,
+                throttling=tuple(
+                    name
+                    for name, reason in _THROTTLING.items()
+                    if reasons & getattr(nvml, f"nvmlClocksThrottleReason{reason}")
+                ),
+                other_processes=(
+                    None if processes is None else max(0, len(processes) - _uses_gpu())
+                ),
             )
     except Exception:  # there is no such library, or no driver that it works with
         return None
@@ -96,27 +84,30 @@ def _uses_gpu() -> bool:
 
     (Process ids cannot be compared: in a container they are other ones.)
     """
+    opened = []
     for path in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if os.readlink(path).startswith(("/dev/nvidia-uvm", "/dev/kfd")):
-                return True
-    return False
+        with contextlib.suppress(OSError):  # the descriptor that lists the folder is closed by now
+            opened.append(os.readlink(path))
+    return any(name.startswith(("/dev/nvidia-uvm", "/dev/kfd")) for name in opened)
 
 
 def _driver() -> str | None:
+    # Without the library the GPU is AMD's, whose driver is a part of the kernel, or has no version.
     with contextlib.suppress(Exception), _nvml() as nvml:
         return nvml.nvmlSystemGetDriverVersion()
-    for path, pattern in (
-        ("/proc/driver/nvidia/version", r"Kernel Module(?: for \S+)?\s+(\d+\.[\d.]+)"),
-        ("/sys/module/amdgpu/version", r"(\S+)"),
-    ):
-        with contextlib.suppress(OSError):
-            if match := re.search(pattern, Path(path).read_text()):
-                return match.group(1)
-    return None
+    return _text(Path("/sys/module/amdgpu/version")).strip() or None
 
 
 # --- NVIDIA's management library ----------------------------------------------------------------
+
+#: The reasons for which the driver holds the clocks down, as the library calls them.
+_THROTTLING = {
+    "power cap": "SwPowerCap",
+    "hardware slowdown": "HwSlowdown",
+    "software thermal slowdown": "SwThermalSlowdown",
+    "hardware thermal slowdown": "HwThermalSlowdown",
+    "power brake": "HwPowerBrakeSlowdown",
+}
 
 
 @contextlib.contextmanager
@@ -130,9 +121,29 @@ def _nvml() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
+def _ask(nvml: Any, question: str, *what: Any) -> Any:
+    """What the library answers; None where this GPU does not tell, or not in this container."""
+    try:
+        return getattr(nvml, question)(*what)
+    except nvml.NVMLError:
+        return None
+
+
 def _nvidia_gpus() -> list[Gpu]:
     with _nvml() as nvml:
-        return [_described(nvml, gpu, visible) for gpu, visible in _visible(nvml)]
+        return [
+            Gpu(
+                name=nvml.nvmlDeviceGetName(gpu),
+                identity=nvml.nvmlDeviceGetUUID(gpu),
+                visible=visible,
+                memory=nvml.nvmlDeviceGetMemoryInfo(gpu).total,
+                compute_capability=".".join(
+                    map(str, _ask(nvml, "nvmlDeviceGetCudaComputeCapability", gpu) or ())
+                )
+                or None,
+            )
+            for gpu, visible in _visible(nvml)
+        ]
 
 
 def _visible(nvml: Any) -> list[tuple[Any, dict[str, str]]]:
@@ -141,63 +152,25 @@ def _visible(nvml: Any) -> list[tuple[Any, dict[str, str]]]:
     A partitioned GPU (MIG) stands for its partitions.
     """
     said = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if said is None:
-        names = [str(index) for index in range(nvml.nvmlDeviceGetCount())]
-    else:
-        names = [name for name in said.split(",") if name]
+    everyone = range(nvml.nvmlDeviceGetCount()) if said is None else ()
     found = []
-    for name in names:
+    for name in [name for name in (said or "").split(",") if name] or map(str, everyone):
         # The library counts GPUs by their bus; CUDA does so only when told.
         order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if name.isdigit() else {}
         if name.isdigit():
             gpu = nvml.nvmlDeviceGetHandleByIndex(int(name))
         else:
             gpu = nvml.nvmlDeviceGetHandleByUUID(name)
-        parts = [] if name.startswith("MIG") else _partitions(nvml, gpu)
-        if parts:
-            found += [(p, {"CUDA_VISIBLE_DEVICES": nvml.nvmlDeviceGetUUID(p)}) for p in parts]
-        else:
-            found.append((gpu, order | {"CUDA_VISIBLE_DEVICES": name}))
+        parts = []
+        if not name.startswith("MIG") and (_ask(nvml, "nvmlDeviceGetMigMode", gpu) or [0])[0]:
+            places = range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu))
+            parts = [_ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, n) for n in places]
+        found += [
+            (part, {"CUDA_VISIBLE_DEVICES": nvml.nvmlDeviceGetUUID(part)})
+            for part in parts
+            if part is not None
+        ] or [(gpu, order | {"CUDA_VISIBLE_DEVICES": name})]
     return found
-
-
-def _partitions(nvml: Any, gpu: Any) -> list[Any]:
-    try:
-        if not nvml.nvmlDeviceGetMigMode(gpu)[0]:
-            return []
-    except nvml.NVMLError:
-        return []
-    found = []
-    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-        with contextlib.suppress(nvml.NVMLError):
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
-    return found
-
-
-def _described(nvml: Any, gpu: Any, visible: dict[str, str]) -> Gpu:
-    capability = None
-    with contextlib.suppress(nvml.NVMLError):
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(gpu)
-        capability = f"{major}.{minor}"
-    return Gpu(
-        name=nvml.nvmlDeviceGetName(gpu),
-        identity=nvml.nvmlDeviceGetUUID(gpu),
-        visible=visible,
-        memory=nvml.nvmlDeviceGetMemoryInfo(gpu).total,
-        compute_capability=capability,
-    )
-
-
-def _names_of(reasons: int | None, nvml: Any) -> tuple[str, ...]:
-    """The reasons for which the driver holds the clocks down, by name; idleness is none."""
-    names = {
-        "power cap": nvml.nvmlClocksThrottleReasonSwPowerCap,
-        "hardware slowdown": nvml.nvmlClocksThrottleReasonHwSlowdown,
-        "software thermal slowdown": nvml.nvmlClocksThrottleReasonSwThermalSlowdown,
-        "hardware thermal slowdown": nvml.nvmlClocksThrottleReasonHwThermalSlowdown,
-        "power brake": nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
-    }
-    return tuple(name for name, bit in names.items() if (reasons or 0) & bit)
 
 
 # --- AMD ------------------------------------------------------------------------------------------
@@ -205,34 +178,26 @@ def _names_of(reasons: int | None, nvml: Any) -> tuple[str, ...]:
 
 def _amd_gpus() -> list[Gpu]:
     names = _amd_names()
-    found = []
-    for number, node in enumerate(_amd_nodes()):
-        properties = dict(
-            line.split(maxsplit=1) for line in (node / "properties").read_text().splitlines()
-        )
+    found: list[Gpu] = []
+    nodes = sorted((p for p in KFD.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+    for node in nodes:
+        properties = dict(re.findall(r"^(\S+) (.+)$", _text(node / "properties"), re.M))
+        if properties.get("simd_count", "0") == "0":
+            continue  # a CPU
         version = int(properties.get("gfx_target_version", 0))
         chip = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+        banks = [_text(bank) for bank in (node / "mem_banks").glob("*/properties")]
         memory = sum(
-            int(size)
-            for bank in (node / "mem_banks").glob("*/properties")
-            for size in re.findall(r"^size_in_bytes (\d+)", bank.read_text(), re.M)
+            int(n) for bank in banks for n in re.findall(r"^size_in_bytes (\d+)", bank, re.M)
         )
+        number = len(found)
         name = names[number] if number < len(names) else f"AMD {chip}"
         identity = properties.get("unique_id", node.name)
-        found.append(Gpu(name, identity, {"HIP_VISIBLE_DEVICES": str(number)}, memory, None))
+        found.append(Gpu(name, identity, {"HIP_VISIBLE_DEVICES": str(number)}, memory))
     said = os.environ.get("HIP_VISIBLE_DEVICES")
     if said is None:
         return found
-    chosen = [name for name in said.split(",") if name.isdigit()]
-    return [found[int(name)] for name in chosen if int(name) < len(found)]
-
-
-def _amd_nodes() -> list[Path]:
-    """The nodes of the kernel's list that compute and are no CPUs, in their order."""
-    nodes = sorted((p for p in KFD.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-    return [
-        node for node in nodes if re.search(r"^simd_count [1-9]", _text(node / "properties"), re.M)
-    ]
+    return [found[int(n)] for n in said.split(",") if n.isdigit() and int(n) < len(found)]
 
 
 def _amd_names() -> list[str]:
@@ -246,12 +211,12 @@ def _amd_names() -> list[str]:
             return [amdsmi.amdsmi_get_gpu_asic_info(gpu)["market_name"] for gpu in handles]
         finally:
             amdsmi.amdsmi_shut_down()
-    except Exception:
+    except Exception:  # no such library, or no driver that it works with; the kernel tells enough
         return []
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:
+    except OSError:  # this kernel does not show it
         return ""

@@ -1,15 +1,15 @@
 """Stand between the recorder and the process that executes a script, so that nothing gets away.
 
-``python -m gallery_recorder.run.keeper CONTROL STATUS GRACE LEFT MODULE ARGUMENT…`` executes the
-module in a process of its own and waits. It is a subreaper: a process that its parent has left
-becomes this one's child, however it tried to get away, with a new session and an empty environment
-too. So every process that the script started is found below this one, and none outlives it.
+``python -m gallery_recorder.run.keeper EVENTS GRACE LEFT MODULE ARGUMENT…`` executes the module in
+a process of its own and waits. It is a subreaper: a process that its parent has left becomes this
+one's child, however it tried to get away, with a new session and an empty environment too. So every
+process that the script started is found below this one, and none outlives it.
 
-CONTROL and STATUS are descriptors of pipes. To STATUS it writes the number of the process, and a
-line with its exit status when it has ended. It goes on until the recorder writes a byte to CONTROL,
-or is gone itself, and then ends what is left, within GRACE seconds politely. LEFT is a list, as
-JSON, of what to remove where the recorder is gone and nobody comes after it. ``@keeper`` among the
-arguments stands for the number of this process.
+To the descriptor EVENTS, where the module tells how far it is, it tells the number of the process,
+and its exit status when it has ended. It goes on until the recorder writes a byte to its standard
+input, or is gone itself, and then ends what is left, within GRACE seconds politely. LEFT is a list,
+as JSON, of what to remove where the recorder is gone and nobody comes after it. ``@keeper`` among
+the arguments stands for the number of this process.
 """
 
 from __future__ import annotations
@@ -18,107 +18,61 @@ import contextlib
 import ctypes
 import json
 import os
-import select
+import runpy
 import shutil
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
+
+#: The variable that marks every process of one run; its value is the staging folder.
+MARK = "GALLERY_STAGING"
 
 _SUBREAPER = 36  # of prctl
 _POLL = 0.05
-#: Signals that do no more to this process than wake it.
-_HEARD = (
-    *(signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+#: Signals that a script may send its parent, and that do nothing to it.
+_UNHEARD = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
     *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
 )
 
 
 def main(arguments: list[str]) -> int:
     """Execute a module, and end what it started when that is asked for or nobody can ask."""
-    given, told, grace, left, *what = arguments
-    control, status = int(given), int(told)
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    events, grace, left, *what = arguments
     keeper = str(os.getpid())
-    woken, undo = _be_woken()
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _UNHEARD}
     child = os.fork()
     if child == 0:
-        undo()
-        os.close(control)
-        os.close(status)
-        os.setsid()  # what it sends to its group does not reach this process
-        return _become([argument.replace("@keeper", keeper) for argument in what])
-    _write(status, f"{child}\n")
-    asked = None
-    while asked is None:
-        for pid, code in _reap():
-            if pid == child:
-                _write(status, f"{code}\n")
-        ready, _, _ = select.select([control, woken], [], [])
-        with contextlib.suppress(BlockingIOError):
-            os.read(woken, 4096)
-        if control in ready:
-            asked = os.read(control, 1)
-    end(os.getpid(), float(grace))
-    for pid, code in _reap():
-        if pid == child:
-            _write(status, f"{code}\n")
-    for path in json.loads(left) if asked == b"" else ():
-        shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-    return 0
-
-
-def _become(arguments: list[str]) -> int:
-    """Be the process that executes the module."""
-    import runpy
-
-    sys.argv = arguments
-    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-    return 0
-
-
-def _be_woken() -> tuple[int, Callable[[], None]]:
-    """A descriptor that can be read when a process has ended; other signals do nothing.
-
-    The function puts everything back, for a process that is made by a fork.
-    """
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
-    before = {number: signal.signal(number, lambda *_: None) for number in _HEARD}
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-
-    def undo() -> None:
-        signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)
-        os.close(reading)
-        os.close(writing)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.setsid()  # what it sends to its group does not reach this process
+        sys.argv = [argument.replace("@keeper", keeper) for argument in what]
+        runpy.run_module(what[0], run_name="__main__", alter_sys=True)
+        return 0
 
-    return reading, undo
+    def tell(**event: object) -> None:
+        with contextlib.suppress(OSError):  # the recorder is gone
+            os.write(int(events), json.dumps(event).encode() + b"\n")
 
+    def wait() -> None:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        tell(type="ended", status=status)
 
-def _write(descriptor: int, text: str) -> None:
-    with contextlib.suppress(OSError):  # the recorder is gone
-        os.write(descriptor, text.encode())
-
-
-def _reap() -> Iterator[tuple[int, int]]:
-    """Take in the processes that have ended, with their exit status as of ``subprocess``."""
-    while True:
-        try:
-            pid, waited = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        yield pid, os.waitstatus_to_exitcode(waited)
-
-
-# --- finding and ending ---------------------------------------------------------------------------
+    tell(type="began", process=child)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    asked = os.read(0, 1)
+    end(os.getpid(), float(grace))
+    waiting.join()
+    for path in json.loads(left) if asked == b"" else ():
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it was a folder, or is another's
+            os.unlink(path)
+    return 0
 
 
 def descendants(root: int) -> dict[int, str]:
@@ -128,9 +82,11 @@ def descendants(root: int) -> dict[int, str]:
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError, ValueError):  # it ended just now
-                text = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
-                children.setdefault(int(text[1]), []).append(int(entry.name))
-                if text[0] not in (b"Z", b"X"):
+                state, parent = (
+                    Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()[:2]
+                )
+                children.setdefault(int(parent), []).append(int(entry.name))
+                if state not in (b"Z", b"X"):
                     alive.add(int(entry.name))
     found: dict[int, str] = {}
     waiting = list(children.get(root, ()))
@@ -138,7 +94,7 @@ def descendants(root: int) -> dict[int, str]:
         pid = waiting.pop(0)
         waiting += children.get(pid, ())
         if pid in alive:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it ended just now
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
                 found[pid] = command.decode("utf-8", "replace").strip()[:200]
     return found
@@ -151,10 +107,24 @@ def end(root: int, grace: float) -> None:
         asked: set[int] = set()
         while (left := descendants(root)) and time.monotonic() < until:
             for pid in left.keys() - asked:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # not ours, or gone
                     os.kill(pid, ending)
             asked |= left.keys()
             time.sleep(_POLL)
+
+
+def end_processes_of(staging: Path) -> None:
+    """End what a script started in *staging* and what nobody keeps any more.
+
+    A keeper ends with its recorder; this is for where the keeper itself was killed. The mark is in
+    the environment that the processes were given.
+    """
+    mark = f"{MARK}={staging}".encode()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):  # it ended, or is another user's
+                if mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,6 @@ from gallery_recorder.source.project import Where
 from gallery_recorder.source.settings import Settings
 from gallery_recorder.store.recording import Block, Provenance
 
-#: The variable that marks every process of one run; its value is the staging folder.
-MARK = "GALLERY_STAGING"
-
 
 class Run(msgspec.Struct, frozen=True):
     """One script to be executed, and where.
@@ -51,9 +48,27 @@ class Run(msgspec.Struct, frozen=True):
     timeout: float
     visible: dict[str, str] = {}
 
-    def limit(self, name: str) -> int:
+    def limit(self, name: Literal["output", "file", "files"]) -> int:
         """The limit *name* of conf.py."""
         return int(self.settings.limits[name])
+
+    def check(self, made: Result) -> None:
+        """Compare *made*, wherever it comes from, with this order.
+
+        Raises:
+            ScriptFailedError: it is of something else.
+        """
+        where, passed = made.provenance, [made.passed, *(block.passed for block in made.blocks)]
+        if (where.device, where.kind) != (self.device, self.kind):
+            raise unbelievable(f"another device, {where.device}, than {self.device}")
+        if where.gpu is not None and self.kind != "gpu":
+            raise unbelievable("a GPU where there is none")
+        if len(made.blocks) != len(self.keys):
+            raise unbelievable(f"{len(made.blocks)} blocks where the script has {len(self.keys)}")
+        if tuple(block.key for block in made.blocks) != self.keys:
+            raise unbelievable("other blocks than the script has")
+        if not self.may_fail and not all(passed):
+            raise unbelievable("a failure that it did not report")
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -85,6 +100,13 @@ class Failure(msgspec.Struct, frozen=True, tag="failed"):
     of: int | None = None
     line: int | None = None
 
+    def told(self, source: str) -> str:
+        """It as a text, of the script *source*: what, where, why, and what to do next."""
+        where = f"{source}:{self.line}" if self.line else source
+        block = f", block {self.block} of {self.of}" if self.block else ""
+        parts = [f"{where}{block}: {self.cause}", self.detail.rstrip("\n"), self.remedy]
+        return "\n".join(part for part in parts if part)
+
 
 class BlockStarted(msgspec.Struct, frozen=True, tag="block"):
     """Code block number ``block`` (from 1) of ``of``, which begins at ``line``, is executed now."""
@@ -104,15 +126,50 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     stderr: int = 0
 
 
-Event = BlockStarted | Failure | Done
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """The process has ended with this exit status, negative for a signal; its keeper tells."""
+
+    status: int
+
+
+class Began(msgspec.Struct, frozen=True, tag="began"):
+    """The number of the process; its keeper tells."""
+
+    process: int
+
+
+Event = Began | BlockStarted | Failure | Done | Ended
 
 
 class ScriptFailedError(Exception):
-    """A script that could not be recorded."""
+    """A script that could not be recorded: a failure, or its cause and what to do next."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.cause)
-        self.failure = failure
+    def __init__(self, failure: Failure | str, remedy: str = "", detail: str = "") -> None:
+        self.failure = (
+            failure if isinstance(failure, Failure) else Failure(failure, remedy, detail=detail)
+        )
+        super().__init__(self.failure.cause)
+
+
+def unbelievable(told: str) -> ScriptFailedError:
+    """The process *told* something that its order cannot have led to."""
+    return ScriptFailedError(
+        f"told of {told}",
+        "The script changed what its own process tells the recorder. A script prints, "
+        "draws and writes files; leave everything else as it is.",
+    )
+
+
+class Refusal(BaseException):
+    """The script did something that no recording can hold.
+
+    Not an ``Exception``, so that a script that catches those does not hide it.
+    """
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.remedy = remedy
 
 
 class StoppedError(Exception):

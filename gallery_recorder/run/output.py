@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gallery_recorder import seam
-from gallery_recorder.run.refusal import Refusal
+from gallery_recorder.run.messages import Refusal
 from gallery_recorder.run.text import clean
 
 _NAMES = ("standard output", "standard error")
@@ -34,31 +34,23 @@ class Output:
         self._files = (stdout, stderr)
         self._limit = limit
         self._apart = apart
-        self._streams = [_Stream(number, limit) for number in (1, 2)]
+        self._joined: list[str] = []
+        self.before = (sys.stdout, sys.stderr)
+        self.streams = (_Stream(1, limit, self._joined), _Stream(2, limit, self._joined))
         self.taken = [0, 0]
         self._libc = ctypes.CDLL(None)
-        self._joined = io.StringIO()
         Tee.catcher = self
         self.take()  # what was printed while conf.py was read
 
     def begin(self) -> None:
         """A block begins."""
-        self._joined = io.StringIO()
-        for stream in self._streams:
+        self._joined.clear()
+        for stream in self.streams:
             stream.written = 0
-
-    def write(self, number: int, text: str) -> int:
-        """Python prints *text* to stream *number*, 0 or 1."""
-        self._joined.write(text)
-        return self._streams[number].write(text)
-
-    def stream(self, number: int) -> _Stream:
-        """Python's way to descriptor *number* + 1."""
-        return self._streams[number]
 
     def shown(self) -> str:
         """What sphinx-gallery shows as the output of the block so far."""
-        return clean(self._read(0)) if self._apart else self._joined.getvalue()
+        return clean(self._read(0)) if self._apart else "".join(self._joined)
 
     def take(self, limited: bool = True) -> list[bytes]:
         """What was printed since the last time, standard output first.
@@ -76,9 +68,9 @@ class Output:
         return found
 
     def _read(self, number: int) -> bytes:
-        for stream in (*self._streams, sys.__stdout__, sys.__stderr__):
+        for stream in (*self.streams, *self.before):
             with suppress(ValueError, AttributeError):  # the script closed it
-                stream.flush()  # type: ignore[union-attr]
+                stream.flush()
         self._libc.fflush(None)
         with open(self._files[number], "rb") as file:
             file.seek(self.taken[number])
@@ -95,82 +87,51 @@ def too_much(what: str, limit: int) -> Refusal:
 
 
 class _Stream(io.TextIOWrapper):
-    """The real standard output or error, up to a limit a block."""
+    """Standard output or error of Python; what is printed is also *joined* with the other's."""
 
-    def __init__(self, descriptor: int, limit: int) -> None:
+    def __init__(self, descriptor: int, limit: int, joined: list[str]) -> None:
         raw = os.fdopen(os.dup(descriptor), "wb")
         super().__init__(
             raw, encoding="utf-8", errors="backslashreplace", newline="", line_buffering=True
         )
         self._descriptor = descriptor
         self._limit = limit
+        self._joined = joined
         self.written = 0
 
     def write(self, text: str) -> int:
         self.written += len(text)
         if self.written > self._limit:
             raise too_much(_NAMES[self._descriptor - 1], self._limit)
-        return super().write(text)
+        count = super().write(text)
+        self._joined.append(text)
+        return count
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:  # more is to come, whatever the script thinks
+        self.flush()
 
 
 class Tee(seam.LoggingTee):
     """What sphinx-gallery's executor puts in the place of ``sys.stdout``."""
 
     catcher: ClassVar[Output]
-    _number = 0
 
     def __init__(self, src_filename: object = "") -> None:
         self.output = _Shown(self.catcher)  # sphinx-gallery reads it
-        self.origs = (sys.stdout, sys.stderr)
-        self._error = self if self._number else _ErrorTee(src_filename)
 
     def set_std_and_reset_position(self) -> Tee:
         """Begin to catch, anew."""
-        sys.stdout, sys.stderr = self, self._error
+        sys.stdout, sys.stderr = self.catcher.streams
         return self
 
     def restore_std(self) -> None:
         """Catch no more."""
-        self.flush()
-        sys.stdout, sys.stderr = self.origs
-
-    def write(self, data: str) -> int:
-        """Write to the descriptor, and for sphinx-gallery."""
-        return self.catcher.write(self._number, data)
-
-    def flush(self) -> None:
-        """Flush both streams."""
-        for number in (0, 1):
-            self.catcher.stream(number).flush()
-
-    def fileno(self) -> int:
-        """The descriptor."""
-        return self._number + 1
-
-    def isatty(self) -> bool:
-        """Nobody looks."""
-        return False
-
-    @property
-    def buffer(self) -> Any:
-        """For bytes."""
-        return self.catcher.stream(self._number).buffer
-
-    @property
-    def errors(self) -> str | None:
-        """How characters are written that cannot be."""
-        return self.catcher.stream(self._number).errors
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.catcher.stream(self._number), name)
-
-
-class _ErrorTee(Tee):
-    """The same for ``sys.stderr``."""
-
-    _number = 1
+        for stream in self.catcher.streams:
+            stream.flush()
+        sys.stdout, sys.stderr = self.catcher.before
 
 
 class _Shown(io.StringIO):

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from gallery_recorder.run import gpus, process
-from gallery_recorder.run.gpus import DeviceError, Gpu
+from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import BlockStarted, Result, Run
 from gallery_recorder.run.staging import Staging
+from gallery_recorder.source.needs import Gpu
 from gallery_recorder.store import recording
 from gallery_recorder.store.lock import locked, machine_folder
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
-import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-
-from gallery_recorder.run import environment
-from gallery_recorder.run.gpus import VISIBLE_VARIABLES
 
 #: The packages whose versions every recording keeps.
 _PACKAGES = ("gallery-recorder", "sphinx", "sphinx-gallery")
@@ -27,18 +22,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:  # run from its checkout
             continue
     return found
-
-
-def variables(patterns: Sequence[str], chosen: Iterable[str]) -> dict[str, str]:
-    """The variables of this process that change results or times, or that match *patterns*.
-
-    Those in *chosen* show it its own GPU and no other; which one that is changes nothing.
-    """
-    more = tuple(name for name in os.environ if _matches(name, patterns))
-    kept = environment.kept(os.environ, more)
-    return {
-        name: value for name, value in kept.items() if name not in {*chosen, *VISIBLE_VARIABLES}
-    }
 
 
 def operating_system() -> str:
@@ -73,7 +56,3 @@ def commit_of(top: Path, besides: Iterable[Path]) -> str | None:
         return commit + ("-dirty" if git("status", "--porcelain", "--", ".", *left_out) else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

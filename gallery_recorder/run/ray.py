@@ -27,14 +27,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gallery_recorder.run import gpus, parcel, process, staging
-from gallery_recorder.run.answer import check
-from gallery_recorder.run.gpus import DeviceError, Gpu
+from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.places import Place, Told, lease
 from gallery_recorder.run.staging import Staging
+from gallery_recorder.source.needs import Gpu
 from gallery_recorder.source.project import decode, encode
+from gallery_recorder.store import names
 from gallery_recorder.store.lock import locked
-from gallery_recorder.store.recording import is_file_name
+from gallery_recorder.store.recording import FILE_NAME
 
 _ATTEMPTS = 3  # to execute one script; a node that is lost each time has another reason
 _POLL = 0.2
@@ -154,28 +155,22 @@ class RayEngine:
             except lost as error:
                 if attempt == _ATTEMPTS:
                     raise ScriptFailedError(
-                        Failure(
-                            f"lost its worker or its node {_ATTEMPTS} times",
-                            "See what Ray's logs on the nodes say, in /tmp/ray/session_latest/logs",
-                            detail=str(error),
-                        )
+                        f"lost its worker or its node {_ATTEMPTS} times",
+                        "See what Ray's logs on the nodes say, in /tmp/ray/session_latest/logs",
+                        detail=str(error),
                     ) from error
                 told.note(f"its worker or node was lost; begins again ({_first_line(error)})")
             except exceptions.OutOfMemoryError as error:
                 raise ScriptFailedError(
-                    Failure(
-                        "was ended by Ray: its node ran out of memory",
-                        "Use smaller sizes, or nodes with more memory.",
-                    )
+                    "was ended by Ray: its node ran out of memory",
+                    "Use smaller sizes, or nodes with more memory.",
                 ) from error
             except exceptions.RayError as error:
                 raise ScriptFailedError(
-                    Failure(
-                        f"could not be executed on the cluster: {_first_line(error)}",
-                        "Every node needs Python, Ray, what gallery-recorder needs and what the "
-                        "scripts need, in the versions that this machine has.",
-                        detail=str(error),
-                    )
+                    f"could not be executed on the cluster: {_first_line(error)}",
+                    "Every node needs Python, Ray, what gallery-recorder needs and what the "
+                    "scripts need, in the versions that this machine has.",
+                    detail=str(error),
                 ) from error
         raise AssertionError("the last attempt returns or raises")
 
@@ -205,9 +200,9 @@ def _unpack(answer: bytes, run: Run, at: Staging) -> Result:
         raise _strange_node(f"answered nothing that can be read ({error})") from error
     if isinstance(made, Failure):
         raise ScriptFailedError(made)
-    check(run, made.result)
+    run.check(made.result)
     for name, content in made.files.items():
-        if not is_file_name(name) or len(content) > run.limit("file"):
+        if name == FILE_NAME or not names.is_path(name) or len(content) > run.limit("file"):
             raise _strange_node(f"sent a file called {name!r:.200} of {len(content):,} bytes")
         target = at.recording / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +212,7 @@ def _unpack(answer: bytes, run: Run, at: Staging) -> Result:
 
 def _strange_node(what: str) -> ScriptFailedError:
     return ScriptFailedError(
-        Failure(f"was executed on a node that {what}", "Look at that node: no recorder does this.")
+        f"was executed on a node that {what}", "Look at that node: no recorder does this."
     )
 
 
@@ -287,7 +282,7 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
         os.environ.pop("OMP_NUM_THREADS", None)
         run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     folder = _own_folder()
-    staging.remove_leftovers(folder, process.end_processes_of, lambda _: None)
+    staging.remove_leftovers(folder, lambda _: None)
     # Other recorders on the cluster may execute the script here too, for another folder.
     name = f"{run.gallery}/{run.name}-{secrets.token_hex(4)}"
     never = threading.Event()

@@ -9,20 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gallery_recorder.run import confine, engines, process, provenance, staging
+import msgspec
+
+from gallery_recorder.run import confine, provenance, staging
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
-from gallery_recorder.run.places import Engine, Place, Told
+from gallery_recorder.run.places import Engine, LocalEngine, Place, Told
 from gallery_recorder.run.progress import Outcome, Progress
-from gallery_recorder.run.signals import heard
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import shorten
 from gallery_recorder.run.watch import Watch
@@ -64,9 +67,24 @@ def record(plan: Project, options: Options, progress: Progress) -> tuple[list[Ou
             was asked for.
     """
     examples = project.select(plan, options.names)
-    where = (options.engine, options.device, options.jobs, options.address, options.accelerator)
-    with engines.engine(*where) as engine:
-        return _Recorder(plan, options, progress, engine).record(examples)
+    with engine(options) as found:
+        return _Recorder(plan, options, progress, found).record(examples)
+
+
+@contextlib.contextmanager
+def engine(options: Options) -> Iterator[Engine]:
+    """What executes scripts: this machine, or a Ray cluster.
+
+    Raises:
+        DeviceError: what was asked for is not there, or cannot be used.
+    """
+    if options.engine == "local":
+        yield LocalEngine(options.device, options.jobs)
+        return
+    from gallery_recorder.run import ray
+
+    with ray.connected(options.address):
+        yield ray.RayEngine(options.device, options.jobs, options.accelerator)
 
 
 def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
@@ -76,44 +94,65 @@ def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
     return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0
 
 
+@contextlib.contextmanager
+def _heard(stop: threading.Event) -> Iterator[list[int]]:
+    """Let the signals that end a program set *stop* instead; the list gets those that came."""
+    received: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        received.append(number)
+        stop.set()
+
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+    # Who ignores a signal from the start, as nohup does, goes on ignoring it.
+    numbers = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in numbers}
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # they mean nothing here, and end nothing
+        if signal.getsignal(number) == signal.SIG_DFL:
+            before[number] = signal.signal(number, lambda *_: None)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class _Recorder:
     """One start of the recorder."""
 
     def __init__(self, plan: Project, options: Options, progress: Progress, engine: Engine) -> None:
         self.plan = plan
+        self.settings = plan.settings
         self.options = options
         self.progress = progress
         self.engine = engine
         first = engine.places[0]
-        self.kind = first.kind
-        self.timed = self.kind not in plan.settings.untimed
-        self.device = first.gpu.name if first.gpu else plan.settings.untimed.get("cpu", "cpu")
-        self.root = options.recordings or plan.settings.root_for(self.kind)
-        self.top = plan.top
+        self.timed = first.kind not in self.settings.untimed
+        self.device = first.gpu.name if first.gpu else self.settings.untimed.get("cpu", "cpu")
+        self.root = options.recordings or self.settings.root_for(first.kind)
+        place = (recording.slug(self.device), self.settings.variant or "")
+        self.folder = Path(self.root, *place)  # where recordings of this device and variant lie
         self.commit = (
             options.commit
             or os.environ.get("GALLERY_COMMIT")
-            or provenance.commit_of(self.top, {*plan.settings.roots, self.root.resolve()})
+            or provenance.commit_of(plan.top, {*self.settings.roots, self.root.resolve()})
         )
         self.stop = threading.Event()
         self.outcomes: dict[Path, Outcome] = {}
 
-    def location(self, example: Example) -> Location:
-        """Where the recording of *example* belongs."""
-        device, variant = recording.slug(self.device), self.plan.settings.variant
-        return Location(self.root, device, variant, example.gallery, example.name)
-
-    @property
-    def folder(self) -> Path:
-        """Where the recordings of this device and variant lie."""
-        return Path(self.root, recording.slug(self.device), self.plan.settings.variant or "")
-
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
         """Record what has to be recorded of *examples*."""
-        self._make_folder()
+        staging.repair(self.folder, self.root, self._warn)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DeviceError(
+                f"{self.folder}: recordings cannot be written there ({error.strerror}). Set the "
+                "permissions, or give --recordings another folder."
+            ) from error
         # The kernel keeps scripts from other recordings, or else it is seen afterwards.
         self.watch = None if confine.version() else Watch(self.root)
-        staging.remove_leftovers(self.folder, process.end_processes_of, self._warn)
+        staging.remove_leftovers(self.folder, self._warn)
         waiting = []
         for example in examples:
             decided = self._decide(example)
@@ -136,27 +175,17 @@ class _Recorder:
                 free.put(place)
 
         with (
-            heard(self.stop) as signals,
+            _heard(self.stop) as signals,
             self.progress,
             ThreadPoolExecutor(len(self.engine.places)) as pool,
         ):
             for item in waiting:
                 pool.submit(one, *item)
         for folder in (self.folder, self.folder.parent):
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # empty: nothing could be recorded on a new device
-        return [self.outcomes[example.path] for example in examples], signals.received
-
-    def _make_folder(self) -> None:
-        """Have a folder to write to; what a script took away from it is given back."""
-        staging.repair(self.folder, self.root, self._warn)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DeviceError(
-                f"{self.folder}: recordings cannot be written there ({error.strerror}). Set the "
-                "permissions, or give --recordings another folder."
-            ) from error
+            with contextlib.suppress(OSError):  # something is in it
+                folder.rmdir()  # nothing could be recorded on a new device
+        outcomes = [self.outcomes[example.path] for example in examples]
+        return outcomes, signals[-1] if signals else None
 
     def _warn(self, text: str) -> None:
         self.progress.note("recorder", text)
@@ -165,12 +194,19 @@ class _Recorder:
         self.outcomes[example.path] = outcome
         self.progress.finished(outcome)
 
+    # --- which scripts ----------------------------------------------------------------------------
+
+    def _location(self, example: Example) -> Location:
+        """Where the recording of *example* belongs."""
+        device, variant = recording.slug(self.device), self.settings.variant
+        return Location(self.root, device, variant, example.gallery, example.name)
+
     def _decide(self, example: Example) -> Script | Outcome:
         """The script, where it has to be executed, or else what became of it."""
         name = self.plan.label(example)
         try:
             script = example.load()
-            needs.timeout_of(script, self.plan.settings.limits["seconds"])
+            needs.timeout_of(script, self.settings.limits["seconds"])
             unmet = needs.unmet_need(script, self.engine.places[0].gpu)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
@@ -178,23 +214,22 @@ class _Recorder:
             return Outcome(name, "current", "has no code, so there is nothing to record")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
-        if self.options.missing and self._is_current_somewhere(example, script):
+        given = self.options.recordings
+        roots = [given] if given else self.settings.roots
+        found = [at for r in roots for at in recording.find(r, example.gallery, example.name)]
+        if self.options.missing and any(_is_of(script, at) for at in found):
             return Outcome(name, "current", "a recording of this code is there")
-        if not self.options.force and _is_of(script, self.location(example)):
+        if not self.options.force and _is_of(script, self._location(example)):
             return Outcome(name, "current", "the recording is of this code")
         return script
 
-    def _is_current_somewhere(self, example: Example, script: Script) -> bool:
-        given = self.options.recordings
-        roots = [given] if given else self.plan.settings.roots
-        found = [at for r in roots for at in recording.find(r, example.gallery, example.name)]
-        return any(_is_of(script, at) for at in found)
-
     def _last_seconds(self, example: Example) -> float | None:
         try:
-            return recording.load(self.location(example).folder).run.seconds
-        except RecordingError:
+            return recording.load(self._location(example).folder).run.seconds
+        except RecordingError:  # there is none, or it is damaged
             return None
+
+    # --- one script -------------------------------------------------------------------------------
 
     def _record_one(self, example: Example, script: Script, place: Place) -> Outcome:
         """Record *example* at *place*; whatever happens, say what."""
@@ -202,6 +237,9 @@ class _Recorder:
 
         def waiting(for_what: str) -> None:
             self.progress.note(name, for_what)
+
+        def failed(failure: Failure) -> Outcome:
+            return Outcome(name, "failed", failure.told(example.source))
 
         lock = staging.lock_path(self.folder, f"{example.gallery}/{example.name}")
         try:
@@ -213,29 +251,22 @@ class _Recorder:
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not begun")
-                if not self.options.force and _is_of(script, self.location(example)):
+                if not self.options.force and _is_of(script, self._location(example)):
                     return Outcome(name, "current", "another recorder has recorded it")
                 return self._execute(example, script, place)
         except StoppedError as error:
             return Outcome(name, "interrupted", str(error) or "was ended")
         except ScriptFailedError as error:
-            return Outcome(name, "failed", explain(example.source, error.failure))
+            return failed(error.failure)
         except (OSError, RecordingError) as error:
-            failure = Failure(
-                f"could not be written: {error}",
-                "Make room or set the permissions, then record it again.",
-            )
-            return Outcome(name, "failed", explain(example.source, failure))
-        except Exception:
-            return Outcome(
-                name,
-                "failed",
-                f"{example.source}: the recorder itself failed; please report this:\n"
-                f"{traceback.format_exc()}",
-            )
+            remedy = "Make room or set the permissions, then record it again."
+            return failed(Failure(f"could not be written: {error}", remedy))
+        except Exception:  # a fault of ours must not keep the other scripts from being recorded
+            what = "the recorder itself failed; please report this:"
+            return Outcome(name, "failed", f"{example.source}: {what}\n{traceback.format_exc()}")
 
     def _execute(self, example: Example, script: Script, place: Place) -> Outcome:
-        settings, name = self.plan.settings, self.plan.label(example)
+        name, location = self.plan.label(example), self._location(example)
         run = Run(
             gallery=example.gallery,
             name=example.name,
@@ -245,11 +276,12 @@ class _Recorder:
             may_fail=example.may_fail,
             keys=tuple(block.key for block in script.code),
             where=self.plan.where,
-            top=self.top,
-            settings=settings,
+            top=self.plan.top,
+            settings=self.settings,
             kind=place.kind,
             device=self.device,
-            timeout=self.options.timeout or needs.timeout_of(script, settings.limits["seconds"]),
+            timeout=self.options.timeout
+            or needs.timeout_of(script, self.settings.limits["seconds"]),
             visible=place.gpu.visible if place.gpu else {},
         )
         at = Staging(staging.new_staging(self.folder, f"{example.gallery}/{example.name}"))
@@ -257,22 +289,18 @@ class _Recorder:
             lambda event: self.progress.block(name, event),
             lambda text: self.progress.note(name, text),
         )
-        location = self.location(example)
         started = time.monotonic()
         try:
             at.create()
             result = self.engine.execute(run, at, self.stop, told)
-            if result.variant != settings.variant:
-                raise ScriptFailedError(
-                    Failure(
-                        f"was executed as {result.variant}, and these are recordings of "
-                        f"{settings.variant}",
-                        "Install the same versions where scripts are executed as here.",
-                    )
-                )
             made = self._recording(run, script, result, at)
             _check_tables(made, at)
-            self._check_others()
+            if self.watch and (changed := self.watch.changed()):
+                raise ScriptFailedError(
+                    f"was executed while another recording was changed: {changed[0]}",
+                    "Take it back from git, and see whether this script writes to it, or one that "
+                    "was executed at the same time.",
+                )
             recording.save(made, at.recording, location.folder)
             if self.watch:
                 self.watch.saved(location.folder)
@@ -284,29 +312,24 @@ class _Recorder:
             "recorded",
             str(location.folder),
             seconds=time.monotonic() - started,
-            warnings=(*_warnings(made, example), *_late(result)),
+            warnings=tuple(_warnings(made, example, result)),
         )
-
-    def _check_others(self) -> None:
-        """Refuse where another recording was changed while the script ran."""
-        if self.watch and (changed := self.watch.changed()):
-            raise ScriptFailedError(
-                Failure(
-                    f"was executed while another recording was changed: {changed[0]}",
-                    "Take it back from git, and see whether this script writes to it, or one that "
-                    "was executed at the same time.",
-                )
-            )
 
     def _recording(self, run: Run, script: Script, result: Result, at: Staging) -> Recording:
         """The recording of *result*: what it is of is said here, not by the script's process."""
+        if result.variant != self.settings.variant:
+            raise ScriptFailedError(
+                f"was executed as {result.variant}, and these are recordings of "
+                f"{self.settings.variant}",
+                "Install the same versions where scripts are executed as here.",
+            )
         return Recording(
             schema=recording.SCHEMA,
             gallery=run.gallery,
             name=run.name,
             title=script.title,
             key=script.key,
-            variant=self.plan.settings.variant,
+            variant=result.variant,
             run=recording.RunFacts(
                 recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 seconds=result.seconds,
@@ -315,7 +338,9 @@ class _Recorder:
                 status="passed" if result.passed else "failed",
                 timed=self.timed,
             ),
-            provenance=recording.with_origin(result.provenance, run.device, run.kind, self.commit),
+            provenance=msgspec.structs.replace(
+                result.provenance, device=run.device, kind=run.kind, commit=self.commit
+            ),
             blocks=result.blocks,
             probes=result.probes,
             backreferences=result.backreferences,
@@ -341,48 +366,32 @@ def _check_tables(made: Recording, at: Staging) -> None:
                     benchmarks.read(at.recording / name)
                 except benchmarks.BenchmarkError as error:
                     cause = str(error).removeprefix(f"{at.recording}/")
-                    raise ScriptFailedError(
-                        Failure(
-                            f"wrote a table that cannot be read as a benchmark: {cause}",
-                            "Correct it, or call its columns something else.",
-                            block=number,
-                            of=len(made.blocks),
-                            line=block.line,
-                        )
-                    ) from error
+                    failure = Failure(
+                        f"wrote a table that cannot be read as a benchmark: {cause}",
+                        "Correct it, or call its columns something else.",
+                        block=number,
+                        of=len(made.blocks),
+                        line=block.line,
+                    )
+                    raise ScriptFailedError(failure) from error
 
 
-def explain(source: str, failure: Failure) -> str:
-    """*failure* as a text: what, where, why, and what to do next."""
-    where = f"{source}:{failure.line}" if failure.line else source
-    block = f", block {failure.block} of {failure.of}" if failure.block else ""
-    parts = [f"{where}{block}: {failure.cause}", failure.detail.rstrip("\n"), failure.remedy]
-    return "\n".join(part for part in parts if part)
-
-
-def _late(result: Result) -> tuple[str, ...]:
-    """What came to standard error when the last block was over, which no page shows."""
-    if not result.late_errors:
-        return ()
-    last = shorten(result.late_errors).splitlines()[-1]
-    return (f"printed to standard error after its last block: {last}",)
-
-
-def _warnings(made: Recording, example: Example) -> tuple[str, ...]:
+def _warnings(made: Recording, example: Example, result: Result) -> Iterator[str]:
     """What makes a recording doubtful."""
     before, after = made.provenance.before, made.provenance.after
-    found = []
     if others := max((s.other_processes or 0 for s in (before, after) if s), default=0):
-        found.append(f"{others} other process{'es' * (others > 1)} used the GPU at the same time")
+        yield f"{others} other process{'es' * (others > 1)} used the GPU at the same time"
     if after and after.throttling:
-        found.append(f"the GPU's clocks were held down: {', '.join(after.throttling)}")
+        yield f"the GPU's clocks were held down: {', '.join(after.throttling)}"
     if made.run.status == "failed":
-        found.append(f"it failed, as conf.py allows; {record_again(example.name)}")
-    return tuple(found)
+        yield f"it failed, as conf.py allows; {record_again(example.name)}"
+    if result.late_errors:
+        last = shorten(result.late_errors).splitlines()[-1]
+        yield f"printed to standard error after its last block: {last}"
 
 
 def _is_of(script: Script, at: Location) -> bool:
     try:
         return at.load([block.key for block in script.code]).key == script.key
-    except RecordingError:
+    except RecordingError:  # there is none, or it is damaged
         return False

@@ -15,9 +15,10 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+from gallery_recorder.run.keeper import end_processes_of
 from gallery_recorder.store.lock import try_lock, unlock
 
 _SKIPPED = frozenset({".git", "__pycache__"})
@@ -136,9 +137,7 @@ def _flat(name: str) -> str:
     return name.replace("/", "--")
 
 
-def remove_leftovers(
-    folder: Path, end_processes_of: Callable[[Path], None], warn: Callable[[str], None]
-) -> None:
+def remove_leftovers(folder: Path, warn: Callable[[str], None]) -> None:
     """Remove what recorders left that were killed; where the lock is free, its holder is gone.
 
     What is not ours to remove stays, and *warn* is told of it.
@@ -160,18 +159,12 @@ def remove_leftovers(
             try:
                 for path in paths:
                     end_processes_of(path.resolve())
-                    with _told(path, warn):
+                    try:
                         remove(path)
+                    except OSError as error:
+                        warn(f"{path}: was left here and cannot be removed ({error.strerror})")
             finally:
                 unlock(lock, descriptor)
-
-
-@contextlib.contextmanager
-def _told(path: Path, warn: Callable[[str], None]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        warn(f"{path}: was left by another recorder and cannot be removed ({error.strerror})")
 
 
 def repair(folder: Path, root: Path, warn: Callable[[str], None]) -> None:

@@ -12,29 +12,29 @@ A script that cannot be recorded on the preferred device for the present says wh
 from __future__ import annotations
 
 import re
-from typing import Protocol
+
+import msgspec
 
 from gallery_recorder.source.script import Script, ScriptError
 
 _NEED = re.compile(
-    r"compute_capability\s*>=\s*(?P<capability>\d+\.\d+)|memory\s*>=\s*(?P<memory>\d+)\s*GB"
+    r"compute_capability\s*>=\s*(?P<major>\d+)\.(?P<minor>\d+)|memory\s*>=\s*(?P<memory>\d+)\s*GB"
 )
 
 
-class HasFacts(Protocol):
-    """A GPU, as far as needs go; *memory* in bytes."""
+class Gpu(msgspec.Struct, frozen=True):
+    """A GPU that scripts can be recorded on.
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
+    ``visible`` are the variables that show a process this GPU and no other, ``identity`` tells it
+    from every other GPU of the machine, ``memory`` is in bytes, and ``compute_capability`` is such
+    as ``9.0``; None where it has none.
+    """
 
-    @property
-    def memory(self) -> int:
-        """Its bytes."""
-
-    @property
-    def compute_capability(self) -> str | None:
-        """Such as ``9.0``; None where it has none."""
+    name: str
+    identity: str
+    visible: dict[str, str]
+    memory: int
+    compute_capability: str | None = None
 
 
 def timeout_of(script: Script, default: float) -> float:
@@ -70,7 +70,7 @@ def needs_of(script: Script) -> list[str]:
     return found
 
 
-def unmet_need(script: Script, gpu: HasFacts | None) -> str | None:
+def unmet_need(script: Script, gpu: Gpu | None) -> str | None:
     """What *script* needs and *gpu* does not have; None where it can be executed there.
 
     Raises:
@@ -79,17 +79,11 @@ def unmet_need(script: Script, gpu: HasFacts | None) -> str | None:
     for need in needs_of(script):
         if gpu is None:
             return f"a GPU with {need}"
-        match = _NEED.fullmatch(need)
-        assert match is not None
-        if (least := match["capability"]) and not _at_least(gpu.compute_capability, least):
-            return f"{need}, and {gpu.name} has {gpu.compute_capability or 'none'}"
-        if (least := match["memory"]) and gpu.memory < int(least) * 10**9:
+        major, minor, memory = _NEED.fullmatch(need).groups()  # type: ignore[union-attr]
+        if memory is None:
+            has = [int(part) for part in (gpu.compute_capability or "").split(".") if part]
+            if has < [int(major), int(minor)]:
+                return f"{need}, and {gpu.name} has {gpu.compute_capability or 'none'}"
+        elif gpu.memory < int(memory) * 10**9:
             return f"{need}, and {gpu.name} has {gpu.memory / 10**9:.0f} GB"
     return None
-
-
-def _at_least(capability: str | None, least: str) -> bool:
-    def numbers(text: str) -> list[int]:
-        return [int(part) for part in text.split(".")]
-
-    return capability is not None and numbers(capability) >= numbers(least)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gallery_recorder import RecorderError
 from gallery_recorder.source.script import Script, ScriptError, load_script
 from gallery_recorder.source.settings import Settings
 
@@ -29,8 +30,10 @@ READER = "gallery_recorder.source.reader"
 _PLACES = (".", "doc", "docs", "doc/source", "docs/source", "source")
 
 
-class ProjectError(Exception):
-    """A project that cannot be recorded; says what is wrong with it."""
+class ProjectError(RecorderError):
+    """A project that cannot be recorded."""
+
+    status = 2
 
 
 class Example(msgspec.Struct, frozen=True):

@@ -18,12 +18,14 @@ from typing import Any
 
 from sphinx.errors import ExtensionError
 
-from gallery_recorder import seam
+from gallery_recorder import RecorderError, seam
 from gallery_recorder.seam import Block
 
 
-class ScriptError(Exception):
-    """A file that cannot be recorded; says what is wrong, where, and what to do."""
+class ScriptError(RecorderError):
+    """A file that cannot be recorded."""
+
+    status = 2
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,19 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
+from msgspec import Meta
+
+from gallery_recorder import RecorderError
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.config import Config
 
 #: The kinds of device that a script can be executed on.
-KINDS = ("gpu", "cpu")
+Kind = Literal["gpu", "cpu"]
 
 #: What one recording may hold, unless ``gallery_limits`` says otherwise. A page with more than this
 #: is no page to read, and git keeps every recording for ever.
@@ -31,28 +34,31 @@ LIMITS = {
 #: The events that extensions of a project can connect to.
 EVENTS = ("gallery-facts", "gallery-notebook")
 
+_Limit = Literal["output", "file", "files", "seconds"]
+# The descriptions say in messages what a value may be.
+_List = Annotated[tuple[str, ...], Meta(description="a list of names, objects, paths or patterns")]
+_Folders = Annotated[tuple[str, ...], Meta(min_length=1, description="a list of folders")]
+_Limits = Annotated[
+    dict[_Limit, Annotated[float, Meta(gt=0)]],
+    Meta(description=f"a dictionary of numbers above 0 for {', '.join(LIMITS)}"),
+]
+_Variables = Annotated[
+    dict[Kind, dict[str, Any]], Meta(description="variables for the kinds of device gpu and cpu")
+]
+_Variant = Annotated[
+    Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")] | None,
+    Meta(description="the name of a folder, of letters, digits, '.', '_', '+' and '-'"),
+]
+_Names = Annotated[dict[Kind, str], Meta(description="names for the kinds gpu and cpu")]
+_Unrecorded = Annotated[
+    Literal["error", "warn", "no-output"], Meta(description="error, warn or no-output")
+]
+_Stderr = Annotated[Literal["joined", "apart"], Meta(description="joined or apart")]
+
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
-#: Name, default, what has to be read again when it changes, and types.
-_VALUES: tuple[tuple[str, Any, Literal["", "env", "html"], tuple[type, ...]], ...] = (
-    ("gallery_recordings", ["recordings"], "env", (list, tuple)),
-    ("gallery_devices", [], "env", (list, tuple)),
-    ("gallery_unrecorded", "error", "env", (str,)),
-    ("gallery_probes", [], "", (list, tuple)),
-    ("gallery_environment", {}, "", (dict,)),
-    ("gallery_variables", [], "", (list, tuple)),
-    ("gallery_limits", {}, "", (dict,)),
-    ("gallery_writable", [], "", (list, tuple)),
-    ("gallery_variant", None, "", ()),
-    ("gallery_untimed", {}, "env", (dict,)),
-    ("gallery_data", [], "", (list, tuple)),
-    ("gallery_stderr", "joined", "", (str,)),
-    ("gallery_filters", [], "", (list, tuple)),
-    ("gallery_plain_tokens", (), "html", (list, tuple)),
-)
 
-
-class SettingsError(Exception):
+class SettingsError(RecorderError):
     """A value in conf.py that means nothing; says which, and what it may be."""
 
 
@@ -73,20 +79,24 @@ class Settings(msgspec.Struct, frozen=True):
         untimed: the kinds of device whose times say nothing, and what to call them.
         data: patterns of the files to keep that a script writes into its folder.
         stderr: ``joined`` with standard output, as sphinx-gallery shows it, or ``apart``.
+        filters: the names of the functions that recorded text passes through.
+        plain_tokens: the kinds of token that code on pages has no colour for.
     """
 
-    recordings: list[str]
-    devices: list[str]
-    unrecorded: str
-    probes: list[str]
-    environment: dict[str, dict[str, str]]
-    variables: list[str]
-    limits: dict[str, float]
-    writable: list[str]
-    variant: str | None
-    untimed: dict[str, str]
-    data: list[str]
-    stderr: str
+    recordings: _Folders = ("recordings",)
+    devices: _List = ()
+    unrecorded: _Unrecorded = "error"
+    probes: _List = ()
+    environment: _Variables = {}
+    variables: _List = ()
+    limits: _Limits = {}
+    writable: _List = ()
+    variant: _Variant = None
+    untimed: _Names = {}
+    data: _List = ()
+    stderr: _Stderr = "joined"
+    filters: _List = ()
+    plain_tokens: _List = ()
 
     @property
     def roots(self) -> list[Path]:
@@ -98,11 +108,22 @@ class Settings(msgspec.Struct, frozen=True):
         return Path(self.recordings[-1 if kind in self.untimed else 0])
 
 
+#: What each value may be, by its name without the prefix.
+_TYPES = get_type_hints(Settings, include_extras=True)
+
+#: What has to be made again when a value changes: pages are read, or written.
+_REBUILT: dict[str, Literal["env", "html"]] = {
+    **dict.fromkeys(("recordings", "devices", "unrecorded", "untimed"), "env"),
+    "plain_tokens": "html",
+}
+
+
 def register(app: Sphinx) -> None:
     """Add the values and the events to an application, which may have them."""
-    for name, default, rebuild, types in _VALUES:
-        if name not in app.config:
-            app.add_config_value(name, default, rebuild, types)
+    for name, default in msgspec.structs.asdict(Settings()).items():
+        if f"gallery_{name}" not in app.config:
+            types = {tuple: (list, tuple), type(None): ()}.get(type(default), (type(default),))
+            app.add_config_value(f"gallery_{name}", default, _REBUILT.get(name, ""), types)
     for name in EVENTS:
         if name not in app.events.events:
             app.add_event(name)
@@ -114,23 +135,46 @@ def read(config: Config, confdir: Path) -> Settings:
     Raises:
         SettingsError: a value means nothing.
     """
-    environment = _environment(config.gallery_environment)
+    said = {name: _said(name, getattr(config, f"gallery_{name}")) for name in _TYPES}
+    environment = {
+        kind: {name: str(value) for name, value in said["environment"].get(kind, {}).items()}
+        for kind in get_args(Kind)
+    }
+    paths = [os.path.expanduser(os.path.expandvars(path)) for path in said["writable"]]
     return Settings(
-        recordings=_recordings(config.gallery_recordings, confdir),
-        devices=[str(device) for device in config.gallery_devices],
-        unrecorded=_one_of(
-            "gallery_unrecorded", config.gallery_unrecorded, "error", "warn", "no-output"
-        ),
-        probes=[name_of(probe) for probe in config.gallery_probes],
-        environment=environment,
-        variables=[*map(str, config.gallery_variables), *environment["gpu"], *environment["cpu"]],
-        limits=_limits(config.gallery_limits),
-        writable=_writable(config.gallery_writable),
-        variant=_variant(config.gallery_variant),
-        untimed={_kind("gallery_untimed", k): str(v) for k, v in config.gallery_untimed.items()},
-        data=[str(pattern) for pattern in config.gallery_data],
-        stderr=_one_of("gallery_stderr", config.gallery_stderr, "joined", "apart"),
+        **said
+        | {
+            "recordings": tuple(os.path.normpath(confdir / path) for path in said["recordings"]),
+            "environment": environment,
+            "variables": (*said["variables"], *environment["gpu"], *environment["cpu"]),
+            "limits": LIMITS | said["limits"],
+            "writable": tuple(p for p in paths if "$" not in p),  # a variable that is not set
+        }
     )
+
+
+def _said(name: str, value: Any) -> Any:
+    """What conf.py says, as plain values of the type that it has to be."""
+    if name == "variant":
+        if isinstance(value, str) and _DOTTED.fullmatch(value):
+            value = resolve(value, "gallery_variant")
+        value = value() if callable(value) else value
+    try:
+        return msgspec.convert(_plain(value), _TYPES[name])
+    except msgspec.ValidationError as error:
+        may_be = _TYPES[name].__metadata__[0].description
+        raise SettingsError(f"conf.py: gallery_{name} is {value!r}; it may be {may_be}") from error
+
+
+def _plain(value: Any) -> Any:
+    """*value* with the names of objects, and paths as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value if value is None or isinstance(value, int | float) else name_of(value)
 
 
 def resolve(name: str, said_in: str) -> Any:
@@ -168,63 +212,3 @@ def objects(value: list[Any], said_in: str) -> dict[str, Any]:
         name_of(thing): resolve(thing, said_in) if isinstance(thing, str) else thing
         for thing in value
     }
-
-
-def _recordings(value: Any, confdir: Path) -> list[str]:
-    if not value or not all(isinstance(folder, str | Path) for folder in value):
-        raise SettingsError(f"conf.py: gallery_recordings is {value!r}, not a list of folders")
-    return [os.path.normpath(confdir / folder) for folder in value]
-
-
-def _writable(value: Any) -> list[str]:
-    paths = [os.path.expanduser(os.path.expandvars(str(path))) for path in value]
-    return [path for path in paths if "$" not in path]  # a variable that is not set
-
-
-def _environment(value: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
-    for kind, variables in value.items():
-        if not isinstance(variables, Mapping):
-            raise SettingsError(
-                f"conf.py: gallery_environment[{kind!r}] is no dictionary of variables"
-            )
-        found[_kind("gallery_environment", kind)] = {
-            str(name): str(text) for name, text in variables.items()
-        }
-    return found
-
-
-def _limits(value: Mapping[str, Any]) -> dict[str, float]:
-    for name, limit in value.items():
-        if name not in LIMITS:
-            raise SettingsError(
-                f"conf.py: gallery_limits has {name!r}; limits are {', '.join(LIMITS)}"
-            )
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
-            raise SettingsError(
-                f"conf.py: gallery_limits[{name!r}] is {limit!r}, not a number above 0"
-            )
-    return LIMITS | dict(value)
-
-
-def _variant(value: Any) -> str | None:
-    if isinstance(value, str) and _DOTTED.fullmatch(value):
-        value = resolve(value, "gallery_variant")
-    if callable(value):
-        value = value()
-    if value is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}", str(value)):
-        raise SettingsError(
-            f"conf.py: gallery_variant is {value!r}; a variant is the name of a folder, of "
-            "letters, digits, '.', '_', '+' and '-'"
-        )
-    return None if value is None else str(value)
-
-
-def _kind(name: str, kind: str) -> str:
-    return _one_of(f"{name}: a kind of device", kind, *KINDS)
-
-
-def _one_of(name: str, value: Any, *allowed: str) -> str:
-    if value not in allowed:
-        raise SettingsError(f"conf.py: {name} is {value!r}; it may be {' or '.join(allowed)}")
-    return value

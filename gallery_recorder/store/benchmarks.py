@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from gallery_recorder import RecorderError
 from gallery_recorder.store import reading
 from gallery_recorder.store.reading import ReadingError
 
@@ -22,7 +23,7 @@ _RATES = {"GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s"}
 _TIMES = {"s", "ms", "us", "µs", "ns"}
 
 
-class BenchmarkError(Exception):
+class BenchmarkError(RecorderError):
     """A benchmark that cannot be read or compared."""
 
 

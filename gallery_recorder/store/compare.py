@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder.store import recording
+from gallery_recorder.store import names, recording
 from gallery_recorder.store.benchmarks import BenchmarkError, Measurement, is_rate, read
 from gallery_recorder.store.differences import Difference, differences
 from gallery_recorder.store.recording import Recording
@@ -200,7 +200,7 @@ _Key = tuple[str, str, str]  # script, device, variant
 
 def _nearness(key: _Key, place: Sequence[str]) -> tuple[Any, ...]:
     device, variant = place
-    return key[1] == device, key[2] == variant, recording.order_of(key[2]), key
+    return key[1] == device, key[2] == variant, names.order_of(key[2]), key
 
 
 def _recordings(root: Path) -> dict[_Key, tuple[Path, Recording]]:

@@ -2,7 +2,7 @@
 
 The kernel gives it back when its holder ends, however that ends, so a crash leaves none behind.
 A lock's file may have been left by another user, and its folder be open to all: it is opened
-without following a link, written only where it is a lock's, and left where it cannot be removed.
+without following a link, never written, and left where it cannot be removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _POLL = 0.1
-_MAX_BYTES = 64  # of a lock's file: the number of a process
+_MAX_BYTES = 64  # of a lock's file; what is larger is somebody's work
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 #: Folders in which every user can make a file, whatever their TMPDIR, and remove none of another's.
 _SHARED = (Path("/run/lock"), Path("/dev/shm"), Path("/tmp"))
@@ -32,42 +33,35 @@ def try_lock(path: Path) -> int | None:
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        # Where it is not found, the holder before has removed it or its folder just now.
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as undo:
             descriptor = _open(path)
-        except FileNotFoundError:
-            continue  # the holder before removed it or its folder just now
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            undo.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
             # The holder before removes the file; then this lock is on a file that nobody finds.
             if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
-                _sign(descriptor)
+                undo.pop_all()
                 return descriptor
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
 
 
 def _open(path: Path) -> int:
     """Open the file of a lock for locking, and make it where there is none."""
-    flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
+        descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL)
+        os.fchmod(descriptor, 0o644)  # whatever the umask: the next holder may be another user
+        return descriptor
     except FileExistsError:
         pass
-    else:
-        os.fchmod(descriptor, 0o666)  # whatever the umask: the next holder may be another user
-        return descriptor
     try:
-        try:
-            descriptor = os.open(path, os.O_RDWR | flags)
-        except PermissionError:  # another user's; it can be locked all the same
-            descriptor = _open_unwritable(path, flags)
+        descriptor = os.open(path, _FLAGS)
+    except PermissionError:
+        if _holder(path) is not None:
+            raise
+        path.unlink()  # left over by somebody else, in a folder that is ours
+        return _open(path)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _stranger(path, "a symbolic link") from error
@@ -79,37 +73,8 @@ def _open(path: Path) -> int:
     return descriptor
 
 
-def _open_unwritable(path: Path, flags: int) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | flags)
-    except PermissionError:
-        if _is_held(path):
-            raise
-        path.unlink()  # left over by somebody else, in a folder that is ours
-        raise FileNotFoundError(errno.ENOENT, "was left over", str(path)) from None
-
-
-def _is_held(path: Path) -> bool:
-    """Whether some process holds a lock on a file that cannot be opened, as the kernel tells."""
-    try:
-        number = os.lstat(path).st_ino
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return True
-    return any(
-        line.split()[5].rpartition(":")[2] == str(number) for line in lines if "->" not in line
-    )
-
-
 def _stranger(path: Path, what: str) -> OSError:
     return OSError(errno.EEXIST, f"is {what}, in the place of a lock; remove it", str(path))
-
-
-def _sign(descriptor: int) -> None:
-    """Write down who holds the lock, where the file can be written."""
-    with contextlib.suppress(OSError):
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 
 
 def unlock(path: Path, descriptor: int) -> None:
@@ -139,15 +104,20 @@ def locked(path: Path, stop: threading.Event, waiting: Callable[[str], None]) ->
 
 def holder(path: Path) -> str:
     """The process that holds the lock, as far as it can be told."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            number = os.read(descriptor, _MAX_BYTES).decode("ascii", "replace").strip()
-        finally:
-            os.close(descriptor)
-        if number.isdigit():
+    with contextlib.suppress(OSError):  # it was given back, or this system tells nothing
+        if (number := _holder(path) or 0) > 0:
             return f"process {number}"
     return "another process"
+
+
+def _holder(path: Path) -> int | None:
+    """The number of the process that holds a lock on the file, as the kernel tells."""
+    inode = str(os.lstat(path).st_ino)
+    for line in Path("/proc/locks").read_text().splitlines():
+        _, *waits, _, _, _, process, file, _, _ = line.split()
+        if not waits and file.rpartition(":")[2] == inode:
+            return int(process)
+    return None
 
 
 def machine_folder() -> Path:
@@ -156,7 +126,7 @@ def machine_folder() -> Path:
     It is the system's and sticky, so that nobody can remove another's lock there.
     """
     for folder in _SHARED:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # there is none
             state = os.stat(folder)
             open_to_all = stat.S_IMODE(state.st_mode) & 0o1777 == 0o1777
             if stat.S_ISDIR(state.st_mode) and state.st_uid == 0 and open_to_all:

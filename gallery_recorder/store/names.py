@@ -9,6 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+_PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
+
+#: A path below a folder: no step upwards, nothing hidden, no control character.
+PATTERN = rf"^{_PART}(?:/{_PART})*$"
+
 #: Windows takes these for devices, whatever follows a dot.
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9])(\..*)?", re.IGNORECASE)
 
@@ -18,6 +23,21 @@ def is_portable(name: str) -> bool:
     return not _DEVICE.fullmatch(name) and not name.endswith((".", " "))
 
 
+def is_path(name: str) -> bool:
+    """Whether every system can have a file *name*, a path below a folder."""
+    return (
+        re.fullmatch(PATTERN.strip("^$"), name) is not None
+        and len(name) <= 240
+        and all(is_portable(part) for part in name.split("/"))
+    )
+
+
 def twin(name: str, others: Iterable[str]) -> str | None:
     """Which of *others* differs from *name* in upper and lower case only."""
     return next((o for o in others if o != name and o.casefold() == name.casefold()), None)
+
+
+def order_of(variant: str) -> list[tuple[int, int | str]]:
+    """What variants are sorted by, versions as numbers: ``a-3.9`` comes before ``a-3.10``."""
+    parts = re.findall(r"\d+|\D+", variant)
+    return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]

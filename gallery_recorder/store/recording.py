@@ -13,67 +13,182 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from pathlib import Path, PurePosixPath
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
+from gallery_recorder import RecorderError
 from gallery_recorder.source.commands import record_again
-from gallery_recorder.store import atomic, names, reading
-from gallery_recorder.store.images import wrong as wrong_image
+from gallery_recorder.store import atomic, images, names, reading
 from gallery_recorder.store.reading import ReadingError
-from gallery_recorder.store.schema import (
-    FILE_NAME_PATTERN,
-    GALLERY_FOLDER,
-    SCHEMA,
-    Block,
-    GpuFacts,
-    GpuState,
-    Provenance,
-    Recording,
-    RunFacts,
-    Value,
-)
-
-__all__ = [
-    "DECODER",
-    "FILE_NAME",
-    "GALLERY_FOLDER",
-    "MAX_READ",
-    "SCHEMA",
-    "Block",
-    "GpuFacts",
-    "GpuState",
-    "Location",
-    "Provenance",
-    "Recording",
-    "RecordingError",
-    "RunFacts",
-    "Value",
-    "all_recordings",
-    "digest",
-    "encode",
-    "find",
-    "key_of",
-    "load",
-    "location_of",
-    "newer",
-    "order_of",
-    "rst_of",
-    "save",
-    "slug",
-    "with_origin",
-]
 
 FILE_NAME = "recording.json"
+
+#: The version of the structures below; raise it when one of them changes.
+SCHEMA = 2
 
 #: Bytes of any file of a recording, far more than the recorder accepts: what is larger is not one,
 #: and is not read into memory.
 MAX_READ = 256_000_000
 
+#: Stands in a block's reStructuredText for the folder of the gallery's pages, which conf.py may
+#: rename: ``/@@gallery@@/images/sphx_glr_plot_001.png``.
+GALLERY_FOLDER = "@@gallery@@"
 
-class RecordingError(Exception):
+_FileName = Annotated[str, Meta(max_length=240, pattern=names.PATTERN)]
+_Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+_Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
+_Count = Annotated[int, Meta(ge=0)]
+_Seconds = Annotated[float, Meta(ge=0)]
+
+
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a recording: never changed once made, and nothing in it goes unnamed."""
+
+
+class Value(_Struct, frozen=True):
+    """The value of a block's last expression, as plain text or as HTML."""
+
+    kind: Literal["text", "html"]
+    text: str
+
+
+class Block(_Struct, frozen=True, omit_defaults=True):
+    """What one code block did.
+
+    ``line`` is where the block began when it was recorded, ``key`` the key of its code. ``rst`` is
+    what sphinx-gallery made of its output, with :data:`GALLERY_FOLDER` for the folder of its page;
+    ``images`` are the files that this needs, and ``data`` the files that the block wrote.
+    ``memory`` is in MB, as sphinx-gallery measures it. ``probes`` holds what probes found, by their
+    names.
+    """
+
+    line: _Count
+    key: _Sha256
+    seconds: _Seconds
+    memory: float | None = None
+    passed: bool = True
+    exception: str | None = None
+    rst: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    value: Value | None = None
+    images: tuple[_FileName, ...] = ()
+    data: tuple[_FileName, ...] = ()
+    probes: dict[str, Any] = {}
+
+
+class GpuState(_Struct, frozen=True):
+    """The GPU at one moment: clocks in MHz, temperature in °C, power in W.
+
+    ``throttling`` names the reasons for which the driver held the clocks down, and
+    ``other_processes`` counts the processes, besides the recorder's own, that used the GPU.
+    """
+
+    sm_clock: _Count | None = None
+    memory_clock: _Count | None = None
+    temperature: _Count | None = None
+    power: _Count | None = None
+    throttling: tuple[str, ...] = ()
+    other_processes: _Count | None = None
+
+
+class GpuFacts(_Struct, frozen=True):
+    """What a GPU is, as far as its driver tells; ``memory`` in bytes."""
+
+    compute_capability: str | None = None
+    memory: _Count | None = None
+    multiprocessors: _Count | None = None
+    driver: str | None = None
+
+
+class Provenance(_Struct, frozen=True):
+    """The machine that made the recording. ``versions`` are those of the packages involved."""
+
+    device: str
+    kind: Literal["gpu", "cpu"]
+    os: str
+    python: str
+    versions: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    commit: str | None = None
+    gpu: GpuFacts | None = None
+    before: GpuState | None = None
+    after: GpuState | None = None
+
+
+class RunFacts(_Struct, frozen=True):
+    """The run: when it was (UTC), how long it took, and the most memory that it held.
+
+    ``memory`` is in MB, as sphinx-gallery measures it where ``show_memory`` is on, and
+    ``peak_host_memory`` in bytes. Times of a run that is not ``timed`` say nothing about the
+    device. A run that ``failed`` was expected to, or only warned about.
+    """
+
+    recorded: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    seconds: _Seconds
+    memory: float | None = None
+    peak_host_memory: _Count | None = None
+    status: Literal["passed", "failed"] = "passed"
+    timed: bool = True
+
+
+class Recording(_Struct, frozen=True):
+    """One script on one device. ``key`` is the key of the script that was executed.
+
+    ``name`` is its path below the folder of its gallery, without suffix. ``probes`` holds what
+    each probe says of the whole run, by its dotted name. ``backreferences`` are the objects that
+    sphinx-gallery found in the code, and ``thumbnail`` is the file that a thumbnail is made of
+    where a scraper chose one. ``files`` gives the SHA-256 of each file.
+    """
+
+    schema: int
+    gallery: _Slug
+    name: _FileName
+    title: str
+    key: _Sha256
+    run: RunFacts
+    provenance: Provenance
+    blocks: tuple[Block, ...]
+    variant: _Slug | None = None
+    probes: dict[str, Any] = {}
+    backreferences: dict[str, list[dict[str, Any]]] = {}
+    thumbnail: _FileName | None = None
+    files: dict[_FileName, _Sha256] = {}
+
+    @property
+    def timed(self) -> bool:
+        """Whether its times say how fast the device is."""
+        return self.run.timed
+
+    @property
+    def data(self) -> list[str]:
+        """The names of all files that its blocks wrote, in order."""
+        return [name for block in self.blocks for name in block.data]
+
+    def probe(self, name: str) -> dict[str, Any]:
+        """What the probe *name* says of the run, empty where it was not asked."""
+        found = self.probes.get(name)
+        return found if isinstance(found, dict) else {}
+
+
+class _SchemaOnly(msgspec.Struct):
+    schema: int
+
+
+# Made here, once: threads of the recorder decode at the same time, and msgspec prepares a type
+# when it first meets it.
+DECODER = msgspec.json.Decoder(Recording)
+_SCHEMA_DECODER = msgspec.json.Decoder(_SchemaOnly)
+
+
+class RecordingError(RecorderError):
     """A recording that cannot be used; says which file and field, and what to do."""
+
+
+# --- where it lies --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -105,31 +220,56 @@ class Location:
         Raises:
             RecordingError: as :func:`load`, or the recording belongs somewhere else.
         """
-        found = load(self.folder)
-        if keys is not None and found.key == key_of(keys):
-            for number, (key, block) in enumerate(zip_longest(keys, found.blocks)):
+        made = load(self.folder)
+        if keys is not None and made.key == key_of(keys):
+            for number, (key, block) in enumerate(zip_longest(keys, made.blocks)):
                 if block is None or block.key != key:
                     raise RecordingError(
                         f"{self.folder / FILE_NAME}: `key` is the script's, but "
                         f"`blocks[{number}]` is not; {record_again(self.name)}"
                     )
-        for field, says, lies in (
-            ("provenance.device", slug(found.provenance.device), self.device),
-            ("variant", found.variant, self.variant),
-            ("gallery", found.gallery, self.gallery),
-            ("name", found.name, self.name),
-        ):
-            if says != lies:
-                raise RecordingError(
-                    f"{self.folder / FILE_NAME}: `{field}` says {says}, but it lies in the folder "
-                    f"of {lies}; put it where it belongs, or {record_again(self.name)}"
-                )
-        return found
+        location_of(self.folder, self.root, made)
+        return made
 
 
-def key_of(keys: Iterable[str]) -> str:
-    """The key of a script, of the *keys* of its code blocks in their order."""
-    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+def location_of(folder: Path, root: Path, made: Recording | None = None) -> Location:
+    """Where the recording *made* in *folder*, below *root*, says that it lies; it may be read here.
+
+    Raises:
+        RecordingError: it cannot be read, or lies somewhere else.
+    """
+    made = made or load(folder)
+    device = slug(made.provenance.device)
+    location = Location(root, device, made.variant, made.gallery, made.name)
+    if location.folder != folder:
+        raise RecordingError(
+            f"{folder / FILE_NAME}: it is of {made.gallery}/{made.name} on {location.place}, whose "
+            f"place is {location.folder}; put it there, or {record_again(made.name)}"
+        )
+    return location
+
+
+def find(root: Path, gallery: str, name: str) -> list[Location]:
+    """Where recordings of the script *name* of *gallery* lie below *root*."""
+    found = [
+        Location(root, device.name, variant, gallery, name)
+        for device in _folders(root)
+        for variant in (None, *(path.name for path in _folders(device)))
+    ]
+    return [location for location in found if (location.folder / FILE_NAME).exists()]
+
+
+def _folders(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return []
+    return sorted(p for p in root.iterdir() if not p.name.startswith(".") and p.is_dir())
+
+
+def all_recordings(root: Path) -> Iterator[Path]:
+    """The folder of every recording below *root*."""
+    for path in sorted(root.glob(f"*/**/{FILE_NAME}")):
+        if not any(part.startswith(".") for part in path.relative_to(root).parts):
+            yield path.parent
 
 
 def slug(device_name: str) -> str:
@@ -137,23 +277,12 @@ def slug(device_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-") or "unknown"
 
 
-def with_origin(
-    made: Provenance, device: str, kind: Literal["gpu", "cpu"], commit: str | None
-) -> Provenance:
-    """The provenance *made*, of that device and that commit."""
-    return msgspec.structs.replace(made, device=device, kind=kind, commit=commit)
+# --- what it says ---------------------------------------------------------------------------------
 
 
-def is_file_name(name: str) -> bool:
-    """Whether a recording can have a file called *name*, a path below its folder."""
-    parts = PurePosixPath(name).parts
-    return (
-        re.fullmatch(FILE_NAME_PATTERN.strip("^$"), name) is not None
-        and len(name) <= 240
-        and name != FILE_NAME
-        and ".." not in parts
-        and all(names.is_portable(part) for part in parts)
-    )
+def key_of(keys: Iterable[str]) -> str:
+    """The key of a script, of the *keys* of its code blocks in their order."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
 def digest(path: Path) -> str:
@@ -165,20 +294,14 @@ def digest(path: Path) -> str:
     return hashlib.sha256(reading.read_file(path, MAX_READ)).hexdigest()
 
 
-def newer(variant: str, other: str) -> bool:
-    """Whether *variant* is of a later version than *other*: ``a-3.10`` than ``a-3.9``."""
-    return order_of(variant) > order_of(other)
-
-
-def order_of(variant: str) -> list[tuple[int, int | str]]:
-    """What variants are sorted by, versions as numbers."""
-    parts = re.findall(r"\d+|\D+", variant)
-    return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]
-
-
 def rst_of(block: Block, pages: str) -> str:
     """The block's reStructuredText, for a page in the folder *pages* of the documentation."""
     return block.rst.replace(GALLERY_FOLDER, pages.strip("/"))
+
+
+def encode(recording: Recording) -> bytes:
+    """The content of ``recording.json``: what is empty in a block is left out of it."""
+    return msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
 
 
 def load(folder: Path) -> Recording:
@@ -187,32 +310,73 @@ def load(folder: Path) -> Recording:
     Raises:
         RecordingError: it is missing, damaged or of a schema that this version does not know.
     """
-    path = folder / FILE_NAME
     remedy = record_again(folder.name)
     try:
         atomic.finish_interrupted_replacement(folder)
-        content = reading.read_file(path, MAX_READ)
+        content = reading.read_file(folder / FILE_NAME, MAX_READ)
         version = reading.decode(content, _SCHEMA_DECODER).schema
         if version != SCHEMA:
-            advice = (
-                "install a newer gallery-recorder"
-                if version > SCHEMA
-                else "convert it with `gallery-recorder convert`, or " + remedy
-            )
-            raise RecordingError(
-                f"{path}: `schema` is {version}, but this version reads schema {SCHEMA}; {advice}"
-            )
+            remedy = "install a newer gallery-recorder" if version > SCHEMA else remedy
+            raise ReadingError(f"`schema` is {version}, but this version reads schema {SCHEMA}")
         recording = reading.decode(content, DECODER)
-    except msgspec.ValidationError as error:
-        raise RecordingError(f"{path}: {_in_our_words(error)}; {remedy}") from error
-    except ReadingError as error:
-        raise RecordingError(f"{path}: {error}; {remedy}") from error
-    except OSError as error:
-        raise RecordingError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
-    if wrong := _contradiction(recording):
-        raise RecordingError(f"{path}: {wrong}; {remedy}")
-    _check_files(folder, recording, remedy)
+        remedy = f"take it back from git, or {remedy}"
+        for fault in (*_contradictions(recording), *_faults_of_files(folder, recording)):
+            raise ReadingError(fault)
+    except msgspec.ValidationError as error:  # Expected `str`, got `int` - at `$.run.recorded`
+        text, found, field = str(error).partition(" - at `$")
+        told = f"`{field.removesuffix('`').lstrip('.')}`: {text}" if found else text
+        raise RecordingError(f"{folder / FILE_NAME}: {told}; {remedy}") from error
+    except (ReadingError, OSError) as error:
+        raise RecordingError(f"{folder / FILE_NAME}: {error}; {remedy}") from error
     return recording
+
+
+def _contradictions(recording: Recording) -> Iterator[str]:
+    """What in *recording* cannot be as it says."""
+    run, where = recording.run, recording.provenance
+    try:
+        datetime.strptime(run.recorded, "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        yield f"`run.recorded`: {run.recorded} is no date"
+    if where.kind == "cpu" and (where.gpu or where.before or where.after):
+        yield "`provenance.kind` is cpu, but it says what the GPU was"
+    if where.kind == "gpu" and slug(where.device) == "cpu":
+        yield f"`provenance.kind` is gpu, but `provenance.device` is {where.device}"
+    if run.timed and where.kind == "cpu" and slug(where.device) != "cpu":
+        yield f"`run.timed` is true of the {where.device}, whose times say nothing"
+    named = [] if recording.thumbnail is None else [("thumbnail", recording.thumbnail)]
+    for number, block in enumerate(recording.blocks):
+        if not block.passed and run.status == "passed":
+            yield f"`run.status` is passed, but `blocks[{number}]` did not pass"
+        for field, files in (("images", block.images), ("data", block.data)):
+            named += [(f"blocks[{number}].{field}[{n}]", name) for n, name in enumerate(files)]
+    for field, name in named:
+        if name not in recording.files:
+            yield f"`{field}` names {name}, which `files` does not list"
+    for name in recording.files:
+        if name == FILE_NAME or not names.is_path(name):
+            yield f"`files` lists {name}, which is no file of it"
+        if other := names.twin(name, recording.files):
+            yield f"`files`: some systems cannot tell {name} from {other}"
+
+
+def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
+    """What is wrong with the files of *recording* in *folder*."""
+    shown = {recording.thumbnail, *(name for block in recording.blocks for name in block.images)}
+    for name, sha256 in recording.files.items():
+        try:
+            content = reading.read_file(folder / name, MAX_READ)
+        except ReadingError as error:
+            yield f"`files`: {name} {error}"
+            continue
+        found = hashlib.sha256(content).hexdigest()
+        if found != sha256:
+            yield (
+                f"`files`: {name} is not the file that was recorded (sha256 {found[:12]}…, "
+                f"expected {sha256[:12]}…)"
+            )
+        elif name in shown and (wrong := images.wrong(name, content)):
+            yield f"`files`: {name} {wrong}"
 
 
 def save(recording: Recording, staging: Path, folder: Path) -> None:
@@ -233,130 +397,3 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace_folder(staging, folder)
     atomic.sync(folder.parent)
-
-
-def encode(recording: Recording) -> bytes:
-    """The content of ``recording.json``: what is empty is left out of it."""
-    plain = msgspec.to_builtins(recording)
-    for block in plain["blocks"]:
-        for field in [name for name, value in block.items() if not value and name != "passed"]:
-            if field not in ("line", "key", "seconds"):
-                del block[field]
-        if block["passed"]:
-            del block["passed"]
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
-
-
-def find(root: Path, gallery: str, name: str) -> list[Location]:
-    """Where recordings of the script *name* of *gallery* lie below *root*."""
-    found = []
-    for device in _folders(root):
-        for variant in (None, *(path.name for path in _folders(device))):
-            location = Location(root, device.name, variant, gallery, name)
-            if (location.folder / FILE_NAME).exists():
-                found.append(location)
-    return found
-
-
-def all_recordings(root: Path) -> Iterator[Path]:
-    """The folder of every recording below *root*."""
-    for path in sorted(root.glob(f"*/**/{FILE_NAME}")):
-        if not any(part.startswith(".") for part in path.relative_to(root).parts):
-            yield path.parent
-
-
-def location_of(folder: Path, root: Path, made: Recording | None = None) -> Location:
-    """Where the recording *made* in *folder*, below *root*, says that it lies; it may be read here.
-
-    Raises:
-        RecordingError: it cannot be read, or lies somewhere else.
-    """
-    made = made or load(folder)
-    device = slug(made.provenance.device)
-    location = Location(root, device, made.variant, made.gallery, made.name)
-    if location.folder != folder:
-        raise RecordingError(
-            f"{folder / FILE_NAME}: it is of {made.gallery}/{made.name} on {device}, whose place "
-            f"is {location.folder}; put it there, or {record_again(made.name)}"
-        )
-    return location
-
-
-def _folders(root: Path) -> list[Path]:
-    if not root.is_dir():
-        return []
-    return sorted(p for p in root.iterdir() if not p.name.startswith(".") and p.is_dir())
-
-
-class _SchemaOnly(msgspec.Struct):
-    schema: int
-
-
-# Made here, once: threads of the recorder decode at the same time, and msgspec prepares a type
-# when it first meets it.
-DECODER = msgspec.json.Decoder(Recording)
-_SCHEMA_DECODER = msgspec.json.Decoder(_SchemaOnly)
-
-
-def _in_our_words(error: msgspec.ValidationError) -> str:
-    """``Expected `str`, got `int` - at `$.run.recorded``` with the field first."""
-    message = str(error)
-    text, found, field = message.partition(" - at `$")
-    return f"`{field.removesuffix('`').lstrip('.')}`: {text}" if found else message
-
-
-def _contradiction(recording: Recording) -> str:
-    """What in *recording* cannot be as it says; nothing where all fits together."""
-    run, where = recording.run, recording.provenance
-    try:
-        datetime.strptime(run.recorded, "%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        return f"`run.recorded`: {run.recorded} is no date"
-    if where.kind == "cpu" and (where.gpu or where.before or where.after):
-        return "`provenance.kind` is cpu, but it says what the GPU was"
-    if where.kind == "gpu" and slug(where.device) == "cpu":
-        return f"`provenance.kind` is gpu, but `provenance.device` is {where.device}"
-    if run.timed and where.kind == "cpu" and slug(where.device) != "cpu":
-        return f"`run.timed` is true of the {where.device}, whose times say nothing"
-    for number, block in enumerate(recording.blocks):
-        if not block.passed and run.status == "passed":
-            return f"`run.status` is passed, but `blocks[{number}]` did not pass"
-    for name in recording.files:
-        if other := names.twin(name, recording.files):
-            return f"`files`: some systems cannot tell {name} from {other}"
-    return ""
-
-
-def _check_files(folder: Path, recording: Recording, remedy: str) -> None:
-    path = folder / FILE_NAME
-    named = [
-        (f"blocks[{number}].{field}[{index}]", name)
-        for number, block in enumerate(recording.blocks)
-        for field, names in (("images", block.images), ("data", block.data))
-        for index, name in enumerate(names)
-    ]
-    if recording.thumbnail is not None:
-        named.append(("thumbnail", recording.thumbnail))
-    for field, name in named:
-        if name not in recording.files:
-            raise RecordingError(
-                f"{path}: `{field}` names {name}, which `files` does not list; {remedy}"
-            )
-    images = {recording.thumbnail, *(name for block in recording.blocks for name in block.images)}
-    for name, sha256 in recording.files.items():
-        if not is_file_name(name):
-            raise RecordingError(f"{path}: `files` lists {name}, which is no file of it; {remedy}")
-        try:
-            content = reading.read_file(folder / name, MAX_READ)
-        except ReadingError as error:
-            raise RecordingError(
-                f"{path}: `files`: {name} {error}; take it back from git, or {remedy}"
-            ) from error
-        found = hashlib.sha256(content).hexdigest()
-        if found != sha256:
-            raise RecordingError(
-                f"{path}: `files`: {name} is not the file that was recorded (sha256 "
-                f"{found[:12]}…, expected {sha256[:12]}…); take it back from git, or {remedy}"
-            )
-        if name in images and (wrong := wrong_image(name, content)):
-            raise RecordingError(f"{path}: `files`: {name} {wrong}; {remedy}")

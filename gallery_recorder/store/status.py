@@ -11,7 +11,7 @@ from typing import Literal
 from gallery_recorder.source import commands, needs
 from gallery_recorder.source.project import Project
 from gallery_recorder.source.script import Script, ScriptError
-from gallery_recorder.store import recording
+from gallery_recorder.store import names, recording
 from gallery_recorder.store.recording import Location, Recording, RecordingError
 
 State = Literal["current", "stale", "damaged", "missing", "unreadable", "orphan"]
@@ -165,7 +165,7 @@ def _is_aged(row: Row, others: list[Row]) -> bool:
     return any(
         other.place.partition("/")[0] == device
         and other.state == "current"
-        and recording.newer(other.place.partition("/")[2], variant)
+        and names.order_of(other.place.partition("/")[2]) > names.order_of(variant)
         for other in others
     )
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.run import engines
 from gallery_recorder.run import ray as cluster
+from gallery_recorder.run import recorder
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.store import recording
 from tests.fixtures.room import PROJECT, Room
@@ -189,7 +189,7 @@ def test_a_lost_node_is_made_up_for_and_a_failing_tutorial_is_not_repeated(tmp_p
     write(room, begun, "04-takes-its-worker-along", "os.kill(os.getppid(), 9)\ninput()")
     room.put_recording("03-fails")
     before = room.content("03-fails")
-    recorder = room.start(*options(nodes), "--force", stdout=subprocess.PIPE, text=True)
+    process = room.start(*options(nodes), "--force", stdout=subprocess.PIPE, text=True)
 
     # The node on which the first tutorial runs is lost, while the others go on.
     wait_for(lambda: begun.times("01-waits"))
@@ -204,9 +204,9 @@ def test_a_lost_node_is_made_up_for_and_a_failing_tutorial_is_not_repeated(tmp_p
     made.remove_node(lost, allow_graceful=False)
     wait_for(lambda: ended(first))
     go.touch()
-    printed, _ = recorder.communicate(timeout=120)
+    printed, _ = process.communicate(timeout=120)
 
-    assert recorder.returncode == 1, printed
+    assert process.returncode == 1, printed
     assert "2 recorded, 2 failed." in printed
     assert re.search(r"01-waits: its worker or node was lost; begins again", printed)
     assert room.load("01-waits").blocks[1].stdout == "True\n"  # this package came along
@@ -320,7 +320,7 @@ def test_without_ray_the_command_that_installs_it_is_told(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
         pytest.raises(DeviceError, match=r"pip install 'gallery-recorder\[ray\]'"),
-        engines.engine("ray", "auto", None),
+        recorder.engine(recorder.Options(engine="ray")),
     ):
         pass
 

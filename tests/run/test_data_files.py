@@ -11,8 +11,8 @@ import zipfile
 import msgspec
 import pytest
 
+from gallery_recorder.run.files import data_rst
 from gallery_recorder.store import recording
-from gallery_recorder.store.convert import data_rst
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
 from tests.fixtures.room import PROJECT
 

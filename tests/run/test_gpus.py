@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from gallery_recorder.run import gpus
-from gallery_recorder.run.gpus import Gpu
+from gallery_recorder.source.needs import Gpu
 from gallery_recorder.store.recording import GpuState
 
 

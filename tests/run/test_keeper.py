@@ -40,28 +40,31 @@ class Kept:
 
     def __init__(self, folder: Path, code: str, left: str = "[]", grace: float = 1.0) -> None:
         (folder / "kept_module.py").write_text("import os, subprocess, sys, time\n" + code)
-        control, self.control = os.pipe()
-        self.status, status = os.pipe()
+        events, its_events = os.pipe()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gallery_recorder.run.keeper"]
-            + [str(control), str(status), str(grace), left, "kept_module", "@keeper"],
+            + [str(its_events), str(grace), left, "kept_module", "@keeper"],
             cwd=PROJECT,
             env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{PROJECT}"},
-            pass_fds=(control, status),
+            stdin=subprocess.PIPE,
+            pass_fds=[its_events],
             start_new_session=True,
         )
-        os.close(control)
-        os.close(status)
-        self._lines = os.fdopen(self.status)
-        self.pid = int(self._lines.readline())
+        os.close(its_events)
+        self._lines = os.fdopen(events)
+        self.pid = json.loads(self._lines.readline())["process"]
 
     def code(self) -> int:
-        return int(self._lines.readline())
+        return json.loads(self._lines.readline())["status"]
+
+    def ask(self) -> None:
+        self.process.stdin.write(b"q")
+        self.process.stdin.flush()
 
     def end(self, ask: bool = True) -> None:
         if ask:
-            os.write(self.control, b"q")
-        os.close(self.control)
+            self.ask()
+        self.process.stdin.close()
         self.process.wait(20)
         self._lines.close()
 
@@ -121,7 +124,7 @@ def test_the_exit_status_is_told_as_it_was(tmp_path, code, status):
 
 def test_what_still_runs_is_ended_when_that_is_asked(tmp_path):
     with kept(tmp_path, "time.sleep(986)") as made:
-        os.write(made.control, b"q")
+        made.ask()
         assert made.code() == -signal.SIGTERM
 
 

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from gallery_recorder.run import ray, staging
-from gallery_recorder.run.messages import Failure, Result, ScriptFailedError
+from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError
+from gallery_recorder.source.project import Where
+from gallery_recorder.source.settings import Settings
 from gallery_recorder.store.recording import Block, Provenance
 
 KEY = "0" * 64
 
 
-class Order:
-    """What the recorder asked a node for."""
-
-    device, kind, may_fail, keys = "NVIDIA H200", "cpu", False, (KEY,)
-
-    @staticmethod
-    def limit(name):
-        return 1000
+#: What the recorder asked a node for.
+ORDER = Run(
+    *("tutorials", "a", "tutorials/a.py", Path("a.py"), "tutorials", False, (KEY,)),
+    Where(None, None),
+    Path("."),
+    Settings(limits={"file": 1000}),
+    *("cpu", "NVIDIA H200", 60.0),
+)
 
 
 def answer(device="NVIDIA H200", keys=(KEY,), files=None):
@@ -43,7 +46,7 @@ def at(tmp_path):
 
 
 def test_a_result_is_unpacked(at):
-    result = ray._unpack(answer(files={"a.csv": b"x", "images/b.png": b"y"}), Order, at)
+    result = ray._unpack(answer(files={"a.csv": b"x", "images/b.png": b"y"}), ORDER, at)
     assert result.provenance.device == "NVIDIA H200"
     assert (at.recording / "images" / "b.png").read_bytes() == b"y"
 
@@ -58,7 +61,7 @@ def test_a_result_is_unpacked(at):
 def test_a_file_of_another_name_is_refused(at, tmp_path, name):
     before = sorted(path for path in tmp_path.rglob("*"))
     with pytest.raises(ScriptFailedError) as error:
-        ray._unpack(answer(files={name: b"x"}), Order, at)
+        ray._unpack(answer(files={name: b"x"}), ORDER, at)
     assert "sent a file called" in error.value.failure.cause
     assert sorted(path for path in tmp_path.rglob("*")) == before
 
@@ -77,7 +80,7 @@ def test_a_file_of_another_name_is_refused(at, tmp_path, name):
 )
 def test_an_answer_that_does_not_fit_the_order_is_refused(at, sent, words):
     with pytest.raises(ScriptFailedError) as error:
-        ray._unpack(sent, Order, at)
+        ray._unpack(sent, ORDER, at)
     assert words in error.value.failure.cause
     assert list(at.recording.iterdir()) == []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gallery_recorder.run.gpus import Gpu
 from gallery_recorder.source import needs
+from gallery_recorder.source.needs import Gpu
 from gallery_recorder.source.script import load_script
 
 

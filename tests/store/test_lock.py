@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gallery_recorder.run import places
-from gallery_recorder.run.gpus import Gpu
+from gallery_recorder.source.needs import Gpu
 from gallery_recorder.store import lock
 
 NOBODY = 65534

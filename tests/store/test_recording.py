@@ -133,7 +133,7 @@ def drop(*keys):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (put("schema", 1), r"`schema` is 1, but this version reads schema 2; convert it with"),
+        (put("schema", 1), r"`schema` is 1, but this version reads schema 2; record it again"),
         (put("schema", 3), r"`schema` is 3, but this version reads schema 2; install a newer"),
         (put("schema", "1"), r"`schema`: Expected `int`"),
         (drop("schema"), r"required field `schema`"),
