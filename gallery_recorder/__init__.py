@@ -7,6 +7,7 @@ In ``conf.py`` of a sphinx-gallery project::
 The rooms, in the order in which the data flows:
 
 ``seam``     every name of sphinx-gallery that the engine touches, each checked on start
+``errors``   what can be told and put right
 ``source``   a project as its conf.py describes it: galleries, scripts, blocks, keys, needs
 ``store``    recordings on the disk: their format, locks, replacement in one step, comparison
 ``run``      executing scripts: the recorder, its places and processes, what it collects
@@ -20,15 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
-
-
-class RecorderError(Exception):
-    """What its reader can put right: it says what is wrong, where, and what to do.
-
-    ``status`` is the exit status of a command that ends with it: 2 where its words were wrong.
-    """
-
-    status = 1
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder import RecorderError, console
+from gallery_recorder import console
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import publish
 from gallery_recorder.source import commands, project
 from gallery_recorder.source.project import Project

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder import RecorderError
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.source.needs import Gpu
 from gallery_recorder.store.recording import GpuFacts, GpuState
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gallery_recorder import RecorderError
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.source.script import Script, ScriptError, load_script
 from gallery_recorder.source.settings import Settings
 

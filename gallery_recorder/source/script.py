@@ -18,7 +18,8 @@ from typing import Any
 
 from sphinx.errors import ExtensionError
 
-from gallery_recorder import RecorderError, seam
+from gallery_recorder import seam
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.seam import Block
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder import RecorderError
+from gallery_recorder.errors import RecorderError
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

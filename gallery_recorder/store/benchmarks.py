@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gallery_recorder import RecorderError
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.store import reading
 from gallery_recorder.store.reading import ReadingError
 

@@ -91,13 +91,13 @@ class Comparison:
         """For a terminal: the benchmarks, then what differs, each shortened."""
         parts = ["Ratios say how many times as fast the new recording is; above 1 is better."]
         parts += [_show(pair) for pair in self.pairs if not pair.unchanged]
-        for words, names in (
+        for words, scripts in (
             ("In one of the two only", self.unpaired),
             ("Without a benchmark in common", [p.script for p in self.pairs if not p.lines]),
             ("Unchanged", [pair.script for pair in self.pairs if pair.unchanged]),
         ):
-            if names:
-                parts.append(f"{words}: {', '.join(dict.fromkeys(names))}.")
+            if scripts:
+                parts.append(f"{words}: {', '.join(dict.fromkeys(scripts))}.")
         return "".join(c if c == "\n" or c.isprintable() else "\ufffd" for c in "\n\n".join(parts))
 
     def html(self) -> str:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder import RecorderError
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.source.commands import record_again
 from gallery_recorder.store import atomic, images, names, reading
 from gallery_recorder.store.reading import ReadingError

@@ -98,13 +98,13 @@ def lacking(rows: list[Row], preferred: str | None) -> list[Row]:
 
 def what_is_lacking(lacking: list[Row], preferred: str | None, options: Sequence[str]) -> str:
     """The scripts in *lacking*, and the command that records them."""
-    names = [row.name for row in lacking]
+    scripts = [row.name for row in lacking]
     where = f" on {preferred}" if preferred else ""
     return (
-        f"{len(names)} of the scripts lack a current recording{where}:\n"
+        f"{len(scripts)} of the scripts lack a current recording{where}:\n"
         + "".join(f"  {row.name}: {row.state}\n" for row in lacking)
         + f"Record them{' on that device' if preferred else ''}, then keep the recordings:\n  "
-        + commands.record(names, *options)
+        + commands.record(scripts, *options)
     )
 
 
