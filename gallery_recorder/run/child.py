@@ -26,7 +26,7 @@ from gallery_recorder import seam
 from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.confine import confine
 from gallery_recorder.run.failure import failure_of
-from gallery_recorder.run.files import Watched, data_rst
+from gallery_recorder.run.files import Files, data_rst
 from gallery_recorder.run.guard import Guard, caches
 from gallery_recorder.run.messages import BlockStarted, Done, Event, Failure, Refusal, Result, Run
 from gallery_recorder.run.output import NoInput, Output, Tee, too_much
@@ -141,7 +141,7 @@ class Child:
         )
         self.current = None
         self._thumbnail = self._chosen_thumbnail(file_settings)
-        files = self._watched.copy_to(self.staging.recording)
+        files = self._files.copy_to(self.staging.recording)
         after = gpus.state() if on_gpu else None
         if after:
             self.throttling.update(after.throttling)
@@ -216,8 +216,8 @@ class Child:
         self._value = None
         self._drawing = 0.0
         self.output.begin()
-        if not hasattr(self, "_watched"):
-            self._watched = self._watch()
+        if not hasattr(self, "_files"):
+            self._files = self._files_so_far()
         self._ask("before_block")
         started = time.perf_counter()
         self.guard.active = True
@@ -233,7 +233,7 @@ class Child:
             raise self.refusals[0]  # the script, or a thread of it, hid it
         if self.run.kind == "gpu" and (state := gpus.state()):
             self.throttling.update(state.throttling)
-        self._watched.look(max(number, 1))
+        self._files.look(max(number, 1))
         if code is None:
             self._keep_left_over(rst)
             return rst
@@ -322,8 +322,8 @@ class Child:
 
     # --- what is kept -----------------------------------------------------------------------------
 
-    def _watch(self) -> Watched:
-        return Watched(
+    def _files_so_far(self) -> Files:
+        return Files(
             self.staging.docs,
             self.pages,
             self.script.path,
@@ -363,8 +363,8 @@ class Child:
         chosen = file_settings.get("thumbnail_path")
         if not isinstance(chosen, str):
             return None
-        name = os.path.normpath(chosen)
-        return self._watched.recorded_name(name) if name in self._watched.images.owner else None
+        path = Path(os.path.normpath(self.staging.docs / chosen))
+        return self._files.name_of(path) if path in self._files.owner else None
 
     def _refuse_writing(self, path: str) -> None:
         self.refusals.append(

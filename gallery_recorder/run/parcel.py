@@ -13,6 +13,7 @@ import msgspec
 
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Run
+from gallery_recorder.source.project import decode
 
 _LIMIT = 200_000_000  # bytes; more is no project to send with each task
 _SKIPPED = frozenset({"__pycache__", "node_modules", "build", "_build"})
@@ -42,27 +43,15 @@ def pack(run: Run) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(packed: bytes, run: Run, folder: Path) -> Run:
-    """Unpack the project into *folder*; return *run* with its paths there."""
-    top = folder / run.top.name
-    top.mkdir()
+def unpack(packed: bytes, order: bytes, folder: Path) -> Run:
+    """Unpack the project into *folder*; return the run *order* with its paths there."""
+    sent_from = decode(order, Run).top
+    top = folder / sent_from.name
+    top.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(top, filter="data")
-
-    def there(path: Path) -> Path:
-        return top / path.relative_to(run.top)
-
-    where = run.where
-    return msgspec.structs.replace(
-        run,
-        path=there(run.path),
-        top=top,
-        where=msgspec.structs.replace(
-            where,
-            conf=where.conf and there(where.conf),
-            source=where.source and there(where.source),
-            folders=tuple(there(path) for path in where.folders),
-        ),
+    return msgspec.json.decode(
+        order, type=Run, dec_hook=lambda _, path: top / Path(path).relative_to(sent_from)
     )
 
 

@@ -148,31 +148,29 @@ class RayEngine:
             exceptions.ObjectLostError,
         )
         remote = ray.remote(**self._resources)(execute_on_node)
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 1
+        while True:
             try:
                 answer = _wait_for(remote.remote(encode(run), self._parcel), stop)
                 return _unpack(answer, run, at)
-            except lost as error:
-                if attempt == _ATTEMPTS:
-                    raise ScriptFailedError(
-                        f"lost its worker or its node {_ATTEMPTS} times",
-                        "See what Ray's logs on the nodes say, in /tmp/ray/session_latest/logs",
-                        detail=str(error),
-                    ) from error
-                told.note(f"its worker or node was lost; begins again ({_first_line(error)})")
-            except exceptions.OutOfMemoryError as error:
-                raise ScriptFailedError(
-                    "was ended by Ray: its node ran out of memory",
-                    "Use smaller sizes, or nodes with more memory.",
-                ) from error
             except exceptions.RayError as error:
-                raise ScriptFailedError(
-                    f"could not be executed on the cluster: {_first_line(error)}",
+                first = _first_line(error)
+                if isinstance(error, lost) and attempt < _ATTEMPTS:
+                    told.note(f"its worker or node was lost; begins again ({first})")
+                    attempt += 1
+                    continue
+                cause = f"could not be executed on the cluster: {first}"
+                remedy = (
                     "Every node needs Python, Ray, what gallery-recorder needs and what the "
-                    "scripts need, in the versions that this machine has.",
-                    detail=str(error),
-                ) from error
-        raise AssertionError("the last attempt returns or raises")
+                    "scripts need, in the versions that this machine has."
+                )
+                if isinstance(error, lost):
+                    cause = f"lost its worker or its node {_ATTEMPTS} times"
+                    remedy = "See what Ray's logs on the nodes say, in /tmp/ray/session_latest/logs"
+                elif isinstance(error, exceptions.OutOfMemoryError):
+                    cause = "was ended by Ray: its node ran out of memory"
+                    remedy = "Use smaller sizes, or nodes with more memory."
+                raise ScriptFailedError(cause, remedy, detail=str(error)) from error
 
     def _ask_for_gpu(self) -> Gpu:
         """What a GPU of the cluster is; waits until one is free."""
@@ -276,44 +274,35 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
                 "Ask for one type of GPU with --accelerator TYPE.",
             )
         )
-    if run.kind == "gpu":
-        # Ray allows one thread a core that it leased, and numbers GPUs by their bus; a script
-        # shall find what it finds where no Ray is.
-        os.environ.pop("OMP_NUM_THREADS", None)
-        run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     folder = _own_folder()
     staging.remove_leftovers(folder, lambda _: None)
     # Other recorders on the cluster may execute the script here too, for another folder.
     name = f"{run.gallery}/{run.name}-{secrets.token_hex(4)}"
     never = threading.Event()
     lock = staging.lock_path(folder, name)
-    with (
-        locked(lock, never, lambda _: None),
-        lease(gpu, never, lambda _: None),
-    ):
-        at = Staging(staging.new_staging(folder, name))
-        try:
-            at.create()
-            at.project.mkdir()
-            run = parcel.unpack(packed, run, at.project)
+    try:
+        with (
+            locked(lock, never, lambda _: None),
+            lease(gpu, never, lambda _: None),
+            staging.made(folder, name) as at,
+        ):
+            run = parcel.unpack(packed, order, at.project)
+            if run.kind == "gpu":
+                # Ray allows one thread a core that it leased, and numbers GPUs by their bus; a
+                # script shall find what it finds where no Ray is.
+                os.environ.pop("OMP_NUM_THREADS", None)
+                run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
             result = process.execute(run, at, never, abandoned=(at.folder, lock))
-            files = {
-                path.relative_to(at.recording).as_posix(): path.read_bytes()
-                for path in at.recording.rglob("*")
-                if path.is_file()
-            }
-            return _encode(Made(result, files))
-        except ScriptFailedError as error:
-            return _encode(error.failure)
-        except OSError as error:
-            return _encode(
-                Failure(
-                    f"could not be written on the node {os.uname().nodename}: {error}",
-                    "Make room there or set the permissions, then record it again.",
-                )
+            return _encode(Made(result, {name: path.read_bytes() for name, path in at.files()}))
+    except ScriptFailedError as error:
+        return _encode(error.failure)
+    except OSError as error:
+        return _encode(
+            Failure(
+                f"could not be written on the node {os.uname().nodename}: {error}",
+                "Make room there or set the permissions, then record it again.",
             )
-        finally:
-            staging.remove(at.folder)
+        )
 
 
 def _own_folder() -> Path:

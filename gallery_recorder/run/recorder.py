@@ -142,7 +142,7 @@ class _Recorder:
 
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
         """Record what has to be recorded of *examples*."""
-        staging.repair(self.folder, self.root, self._warn)
+        self._repair()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -186,6 +186,9 @@ class _Recorder:
                 folder.rmdir()  # nothing could be recorded on a new device
         outcomes = [self.outcomes[example.path] for example in examples]
         return outcomes, signals[-1] if signals else None
+
+    def _repair(self) -> None:
+        staging.repair(self.folder, self.root, self._warn)
 
     def _warn(self, text: str) -> None:
         self.progress.note("recorder", text)
@@ -284,14 +287,12 @@ class _Recorder:
             or needs.timeout_of(script, self.settings.limits["seconds"]),
             visible=place.gpu.visible if place.gpu else {},
         )
-        at = Staging(staging.new_staging(self.folder, f"{example.gallery}/{example.name}"))
         told = Told(
             lambda event: self.progress.block(name, event),
             lambda text: self.progress.note(name, text),
         )
         started = time.monotonic()
-        try:
-            at.create()
+        with staging.made(self.folder, f"{example.gallery}/{example.name}", self._repair) as at:
             result = self.engine.execute(run, at, self.stop, told)
             made = self._recording(run, script, result, at)
             _check_tables(made, at)
@@ -304,9 +305,6 @@ class _Recorder:
             recording.save(made, at.recording, location.folder)
             if self.watch:
                 self.watch.saved(location.folder)
-        finally:
-            staging.repair(self.folder, self.root, self._warn)
-            staging.remove(at.folder)
         return Outcome(
             name,
             "recorded",
@@ -345,11 +343,7 @@ class _Recorder:
             probes=result.probes,
             backreferences=result.backreferences,
             thumbnail=result.thumbnail,
-            files={
-                path.relative_to(at.recording).as_posix(): recording.digest(path)
-                for path in sorted(at.recording.rglob("*"))
-                if path.is_file()
-            },
+            files={name: recording.digest(path) for name, path in at.files()},
         )
 
 

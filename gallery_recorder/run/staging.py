@@ -15,7 +15,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gallery_recorder.run.keeper import end_processes_of
@@ -60,6 +60,12 @@ class Staging:
             with contextlib.suppress(OSError):  # it took the permission away
                 found += ["../" * steps + name for name in os.listdir(folder) if name not in names]
         return sorted(found)
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """The files of the recording to be, with their names in it."""
+        for path in sorted(self.recording.rglob("*")):
+            if path.is_file():
+                yield path.relative_to(self.recording).as_posix(), path
 
     def copied(self, script: Path, top: Path) -> Path:
         """Where :meth:`overlay` puts *script*."""
@@ -128,9 +134,17 @@ def lock_path(folder: Path, name: str) -> Path:
     return folder / f".lock-{_flat(name)}"
 
 
-def new_staging(folder: Path, name: str) -> Path:
-    """A path for a run of the script *name*, in *folder*, that nobody else has."""
-    return folder.resolve() / f".staging-{_flat(name)}-{secrets.token_hex(4)}"
+@contextlib.contextmanager
+def made(folder: Path, name: str, mend: Callable[[], None] = lambda: None) -> Iterator[Staging]:
+    """A new staging folder for the script *name* in *folder*; *mend* is called before it goes."""
+    token = secrets.token_hex(4)  # that nobody else has
+    at = Staging(folder.resolve() / f".staging-{_flat(name)}-{token}")
+    try:
+        at.create()
+        yield at
+    finally:
+        mend()
+        remove(at.folder)
 
 
 def _flat(name: str) -> str:

@@ -270,7 +270,7 @@ def test_files_belong_to_the_block_that_wrote_them_last(gallery):
     assert [block.data for block in made.blocks] == [(), (), ("later.csv", "renamed.csv")]
     assert (gallery.recordings / "files" / "later.csv").read_text() == "a\n1\n2\n"
     assert [*made.files] == ["later.csv", "renamed.csv"]
-    assert ":download:`later.csv </@@gallery@@/files/later.csv>` (6 B)" in made.blocks[2].rst
+    assert ":download:`later.csv </@@gallery@@/files/later.csv>` (6 bytes)" in made.blocks[2].rst
 
 
 def test_time_and_memory(gallery):
