@@ -80,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True):
         data: patterns of the files to keep that a script writes into its folder.
         stderr: ``joined`` with standard output, as sphinx-gallery shows it, or ``apart``.
         filters: the names of the functions that recorded text passes through.
-        plain_tokens: the kinds of token that code on pages has no colour for.
+        plain_tokens: the classes of Pygments that look like text in the theme.
     """
 
     recordings: _Folders = ("recordings",)

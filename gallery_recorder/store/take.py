@@ -8,20 +8,21 @@ recording is written anew from what was read, so that no name, link or mode come
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import stat
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.store import reading, recording
-from gallery_recorder.store.recording import Location, RecordingError
+from gallery_recorder.store.recording import Location
 
 _MAX_FILES = 100_000
 _MAX_BYTES = 2_000_000_000
 
 
-class TakeError(Exception):
+class TakeError(RecorderError):
     """A folder that holds something else than recordings; says what, and where."""
 
 
@@ -34,9 +35,11 @@ def take(source: Path, into: Path) -> list[Location]:
     """
     files = _files(source)
     found = [recording.location_of(folder, source) for folder in recording.all_recordings(source)]
-    expected = {location.folder / recording.FILE_NAME for location in found}
-    for location in found:
-        expected |= {location.folder / name for name in location.load().files}
+    expected = {
+        location.folder / name
+        for location in found
+        for name in (recording.FILE_NAME, *location.load().files)
+    }
     if strangers := sorted(files - expected):
         raise TakeError(
             f"{strangers[0]}: belongs to no recording. Nothing was taken; leave it out, or record "
@@ -69,18 +72,16 @@ def _files(source: Path) -> set[Path]:
 
 def copy(location: Location, into: Path) -> Location:
     """Write one recording anew below *into*; return where it lies now."""
-    made = location.load()
-    staging = into / f".take-{secrets.token_hex(4)}"
-    staging.mkdir(parents=True)
-    try:
+    made, target = location.load(), replace(location, root=into)
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".take-", dir=into) as scratch:
+        staging = Path(scratch, "recording")
         for name in made.files:
             path = staging / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(reading.read_file(location.folder / name, recording.MAX_READ))
-        target = Location(into, location.device, location.variant, location.gallery, location.name)
+        staging.mkdir(exist_ok=True)
         recording.save(made, staging, target.folder)  # which compares the hashes once more
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return target
 
 
@@ -91,7 +92,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         taken = take(Path(arguments[0]), Path(arguments[1]))
-    except (TakeError, RecordingError, OSError) as error:
+    except (RecorderError, OSError) as error:
         print(f"gallery_recorder: {error}", file=sys.stderr)
         return 1
     for location in taken:
