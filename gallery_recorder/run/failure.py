@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 
 from gallery_recorder import seam
 from gallery_recorder.run.messages import Failure, Refusal
@@ -40,9 +41,11 @@ def failure_of(
         cause = f"was executed, but could not be written: {error.strerror}"
         remedy = "Make room on the disk, or set the permissions, then record it again."
     else:
-        cause = f"raised {name_of(error)}"
-        remedy = _remedy(error)
-        detail = _traceback(error) + _last_of(printed)
+        cause, remedy = f"raised {name_of(error)}", _remedy(error)
+        detail = _traceback(error)
+        texts = [clean(text).strip() for text in reversed(printed)]  # standard error first
+        if last := next(filter(None, texts), ""):
+            detail += "Printed before:\n" + indent("\n".join(last.splitlines()[-15:]), "  ")
     return Failure(
         cause=cause,
         remedy=remedy,
@@ -51,14 +54,6 @@ def failure_of(
         of=len(script.code),
         line=line,
     )
-
-
-def _last_of(printed: list[bytes]) -> str:
-    texts = [clean(text).strip() for text in reversed(printed)]  # standard error first
-    last = next((text for text in texts if text), "")
-    if not last:
-        return ""
-    return "Printed before:\n" + "".join(f"  {text}\n" for text in last.splitlines()[-15:])
 
 
 def _traceback(error: BaseException) -> str:

@@ -6,11 +6,10 @@ what becomes of what they made is the recorder's business, the same for every en
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -28,7 +27,6 @@ from gallery_recorder.store.lock import locked, machine_folder
 class Place:
     """Where one script at a time is executed: a GPU, or a core."""
 
-    number: int
     gpu: Gpu | None = None
 
     @property
@@ -37,12 +35,8 @@ class Place:
         return "gpu" if self.gpu else "cpu"
 
 
-@dataclass(frozen=True)
-class Told:
-    """Whom an engine tells how a run goes: the block that begins, and anything else."""
-
-    block: Callable[[BlockStarted], None]
-    note: Callable[[str], None]
+#: Whom an engine tells how a run goes: of the block that begins, or anything else, in words.
+Told = Callable[[BlockStarted | str], None]
 
 
 class Engine(Protocol):
@@ -78,10 +72,8 @@ class LocalEngine:
                 "(pip install 'gallery-recorder[gpu]'); --device cpu records without a GPU."
             )
         # Recordings belong to a device by its name, so GPUs of another model than the first wait.
-        places = [Place(n, gpu) for n, gpu in enumerate(found) if gpu.name == found[0].name]
-        if not places:
-            places = [Place(number) for number in range(len(os.sched_getaffinity(0)))]
-        self.places = places[:jobs]
+        places = [Place(gpu) for gpu in found if gpu.name == found[0].name]
+        self.places = (places or [Place()] * len(os.sched_getaffinity(0)))[:jobs]
 
     def lease(
         self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
@@ -91,20 +83,17 @@ class LocalEngine:
 
     def execute(self, run: Run, staging: Staging, stop: threading.Event, told: Told) -> Result:
         """Execute *run* in a process of its own."""
-        return process.execute(run, staging, stop, told.block)
+        return process.execute(run, staging, stop, told)
 
 
-@contextlib.contextmanager
-def lease(gpu: Gpu | None, stop: threading.Event, waiting: Callable[[str], None]) -> Iterator[bool]:
+def lease(
+    gpu: Gpu | None, stop: threading.Event, waiting: Callable[[str], None]
+) -> AbstractContextManager[bool]:
     """Hold *gpu* against the other recorders of this machine: benchmarks never share one.
 
     It gives False when *stop* is set before the GPU is free; *waiting* is told who has it.
     """
-    if gpu is None:
-        yield True
-        return
-    with locked(gpu_lock(gpu), stop, waiting) as mine:
-        yield mine
+    return locked(gpu_lock(gpu), stop, waiting) if gpu else nullcontext(True)
 
 
 def gpu_lock(gpu: Gpu) -> Path:

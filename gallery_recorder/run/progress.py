@@ -57,6 +57,10 @@ class Progress:
                 f"{now - self._began[script]:.0f} s"
             )
 
+    def told(self, script: str, event: BlockStarted | str) -> None:
+        """*script* has come to a block, or there is something else about it."""
+        (self.note if isinstance(event, str) else self.block)(script, event)  # type: ignore[arg-type]
+
     def note(self, script: str, text: str) -> None:
         """Something else about *script*."""
         self._print(f"{script}: {text}")

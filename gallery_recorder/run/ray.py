@@ -124,7 +124,7 @@ class RayEngine:
                 self._resources["accelerator_type"] = accelerator
             gpu = self._ask_for_gpu()
         # More jobs than GPUs wait in Ray, where a cluster that grows by itself can see them.
-        self.places = [Place(n, gpu) for n in range(jobs or count or _cores(ray.nodes()) or 1)]
+        self.places = [Place(gpu)] * (jobs or count or _cores(ray.nodes()) or 1)
         self._packing = threading.Lock()
         self._parcel: Any = None
 
@@ -156,7 +156,7 @@ class RayEngine:
             except exceptions.RayError as error:
                 first = _first_line(error)
                 if isinstance(error, lost) and attempt < _ATTEMPTS:
-                    told.note(f"its worker or node was lost; begins again ({first})")
+                    told(f"its worker or node was lost; begins again ({first})")
                     attempt += 1
                     continue
                 cause = f"could not be executed on the cluster: {first}"

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ import msgspec
 from gallery_recorder.run import confine, provenance, staging
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
-from gallery_recorder.run.places import Engine, LocalEngine, Place, Told
+from gallery_recorder.run.places import Engine, LocalEngine, Place
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import shorten
@@ -238,8 +239,8 @@ class _Recorder:
         """Record *example* at *place*; whatever happens, say what."""
         name = self.plan.label(example)
 
-        def waiting(for_what: str) -> None:
-            self.progress.note(name, for_what)
+        def waiting(whom: str, does: str) -> None:
+            self.progress.note(name, f"waits: {whom} {does}")
 
         def failed(failure: Failure) -> Outcome:
             return Outcome(name, "failed", failure.told(example.source))
@@ -247,9 +248,9 @@ class _Recorder:
         lock = staging.lock_path(self.folder, f"{example.gallery}/{example.name}")
         try:
             with (
-                locked(lock, self.stop, lambda p: waiting(f"waits: {p} is recording it")) as mine,
+                locked(lock, self.stop, partial(waiting, does="is recording it")) as mine,
                 self.engine.lease(
-                    place, self.stop, lambda p: waiting(f"waits: {p} uses the GPU")
+                    place, self.stop, partial(waiting, does="uses the GPU")
                 ) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
@@ -287,10 +288,7 @@ class _Recorder:
             or needs.timeout_of(script, self.settings.limits["seconds"]),
             visible=place.gpu.visible if place.gpu else {},
         )
-        told = Told(
-            lambda event: self.progress.block(name, event),
-            lambda text: self.progress.note(name, text),
-        )
+        told = partial(self.progress.told, name)
         started = time.monotonic()
         with staging.made(self.folder, f"{example.gallery}/{example.name}", self._repair) as at:
             result = self.engine.execute(run, at, self.stop, told)
