@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -260,7 +261,7 @@ def _page(example: Example, known: Page | None) -> Page:
     )
 
 
-def best(key: str, found: list[ListedRecording], devices: list[str]) -> ListedRecording | None:
+def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> ListedRecording | None:
     """The recording to show, of those that belong to the code that *key* is of."""
     order = {name: number for number, name in enumerate(devices)}
 
