@@ -6,8 +6,10 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TextIO
+from textwrap import indent
+from typing import TYPE_CHECKING, Literal, TextIO, get_args
 
 from gallery_recorder.run.messages import BlockStarted
 
@@ -15,12 +17,15 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
+Status = Literal["recorded", "current", "skipped", "failed", "interrupted"]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a script, and the text that says more about it."""
 
     script: str
-    status: Literal["recorded", "current", "skipped", "failed", "interrupted"]
+    status: Status
     text: str
     seconds: float | None = None
     warnings: tuple[str, ...] = ()
@@ -67,7 +72,9 @@ class Progress:
 
     def finished(self, outcome: Outcome) -> None:
         """A script has come to its end."""
-        self._print(_one_line(outcome))
+        seconds = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
+        first = outcome.text.partition("\n")[0]
+        self._print(f"{outcome.script}: {outcome.status}{seconds}: {first}")
 
     def _print(self, line: str) -> None:
         with self._lock:
@@ -79,17 +86,16 @@ class LiveProgress(Progress):
 
     def __init__(self) -> None:
         super().__init__()
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bars
 
         self._console = Console(highlight=False)
-        self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[at]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[last]}", style="dim"),
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.TextColumn("{task.fields[at]}"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.fields[last]}", style="dim"),
             console=self._console,
         )
         self._rows: dict[str, TaskID] = {}
@@ -131,26 +137,13 @@ def make_progress() -> Progress:
 
 def report(outcomes: list[Outcome]) -> str:
     """How it went: the failures in full, what to be wary of, and how many there are of each."""
-    parts = []
-    for outcome in outcomes:
-        if outcome.status == "failed":
-            parts.append(f"FAILED {outcome.script}\n{_indented(outcome.text)}")
+    parts = [
+        f"FAILED {outcome.script}\n{indent(outcome.text, '  ').rstrip()}"
+        for outcome in outcomes
+        if outcome.status == "failed"
+    ]
     for outcome in outcomes:
         parts += [f"WARNING {outcome.script}: {warning}." for warning in outcome.warnings]
-    counts = [
-        f"{number} {status}"
-        for status in ("recorded", "current", "skipped", "failed", "interrupted")
-        if (number := sum(outcome.status == status for outcome in outcomes))
-    ]
-    parts.append(", ".join(counts) + ".")
-    return "\n\n".join(parts)
-
-
-def _one_line(outcome: Outcome) -> str:
-    seconds = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
-    first = outcome.text.splitlines()[0] if outcome.text else ""
-    return f"{outcome.script}: {outcome.status}{seconds}: {first}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
+    counts = Counter(outcome.status for outcome in outcomes)
+    told = [f"{counts[status]} {status}" for status in get_args(Status) if counts[status]]
+    return "\n\n".join([*parts, ", ".join(told) + "."])

@@ -7,6 +7,7 @@ else.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -144,16 +145,11 @@ def _meant(examples: list[Example], wanted: str) -> list[Example]:
     for matches in (
         lambda e: wanted in (e.name, f"{e.gallery}/{e.name}"),
         lambda e: e.path.stem == wanted,
-        lambda e: "/" not in e.name and _number(e.name) == wanted,
+        lambda e: wanted.isdigit() and re.match(rf"{wanted}(?!\d)[^/]*$", e.name),
     ):
         if found := [example for example in examples if matches(example)]:
             return found
     return []
-
-
-def _number(name: str) -> str:
-    digits = len(name) - len(name.lstrip("0123456789"))
-    return name[:digits]
 
 
 def encode(value: Any) -> bytes:
