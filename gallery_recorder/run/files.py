@@ -73,8 +73,9 @@ class Files:
             if self._is_data(path) if is_data else stat.S_ISREG(path.lstat().st_mode):
                 size = path.stat().st_size
                 if size > self._size:
+                    shown = path.relative_to(path.parent if is_data else self._docs).as_posix()
                     raise Refusal(
-                        f"made a file, {path.name}, of {size:,} bytes; the limit is {self._size:,}",
+                        f"made a file, {shown}, of {size:,} bytes; the limit is {self._size:,}",
                         "Keep what the page shows, not all that was measured. gallery_limits in "
                         "conf.py sets the limit.",
                     )
