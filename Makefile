@@ -113,10 +113,10 @@ pages: $(RENDER) ## publish build/html to the branch that GitHub Pages serves: V
 	@.github/pages.sh "$$VERSION"
 
 test: $(TEST) lint ## run the linters and all tests, on all cores
-	$(PY) -m pytest -n auto --dist loadfile
+	$(PY) -m pytest -n auto
 
 quick: $(TEST) ## run the tests for the loop at the desk: no browser, no site, nothing executed
-	$(PY) -m pytest -n auto --dist loadfile -m "not (gpu or browser or cluster or execute or site or stress)"
+	$(PY) -m pytest -n auto -m "not (gpu or browser or cluster or execute or site or stress)"
 
 test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the interpreter, on every TRITONS version
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; $$triton/bin/python -m pytest \

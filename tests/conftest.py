@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the interpreter, except for the tests of ``-m gpu``.
+    """Choose the interpreter, except for the tests of ``-m gpu``, and hear all signals.
 
     Triton decides when it is imported, so one process can have one or the other.
     """
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
+    # Who starts the tests with nohup or in the background has these ignored, and so would whatever
+    # they start; with a handler here, what they start has its own way again.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 #: What a folder's tests need, or begin of a file's name says that they need: a browser, executed
@@ -42,6 +51,9 @@ _MARKS = {
     "test_replay": "stress",
 }
 
+#: In this order tests begin; those without such a mark come last.
+_LONG = ("browser", "cluster", "execute", "stress", "site")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by what they need; `make quick` leaves those with a mark out."""
@@ -50,17 +62,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for part, mark in _MARKS.items():
             if place.startswith(part) or f"/{part}" in place:
                 item.add_marker(mark)
-        if {"site", "published"} & set(getattr(item, "fixturenames", ())):
+        if "site" in getattr(item, "fixturenames", ()):
             item.add_marker("site")
+    files: dict[Path, int] = {}  # which stay together
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        order = next((n for n, name in enumerate(_LONG) if name in marks), len(_LONG))
+        files[item.path] = min(order, files.get(item.path, order))
+    items.sort(key=lambda item: files[item.path])
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
+def _lock() -> Iterator[TextIO]:
     """One of pytest-xdist's workers builds, the others wait."""
     (ROOT / "build").mkdir(exist_ok=True)
-    with open(ROOT / "build" / "site.lock", "w") as lock:
+    with open(ROOT / "build" / "site.lock", "a+", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        lock.seek(0)
+        yield lock
 
 
 @pytest.fixture
@@ -71,15 +90,43 @@ def only_builder() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def site() -> Path:
-    """The folder of the site, built now; without changes since the last build that is quick."""
-    with _lock():
-        made = subprocess.run(
-            ["make", "html", f"PYTHON={sys.executable}"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert made.returncode == 0, f"make html failed:\n{made.stdout}\n{made.stderr}"
+def site(testrun_uid: str) -> Path:
+    """The folder of the site, built now by one worker; without changes that is quick."""
+    with _lock() as lock:
+        if lock.read() != testrun_uid:
+            made = subprocess.run(
+                ["make", "html", f"PYTHON={sys.executable}"],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert made.returncode == 0, f"make html failed:\n{made.stdout}\n{made.stderr}"
+            lock.truncate(0)
+            lock.write(testrun_uid)
     return ROOT / "build" / "html"
+
+
+# --- which worker executes what -------------------------------------------------------------------
+
+
+def _scope(test: str) -> str:
+    """What is executed by one worker, one after the other: *test* and those with its fixtures."""
+    file, _, name = test.partition("::")
+    if name.startswith("test_runs_"):  # whole scripts, each for itself
+        return test
+    folder = file.rpartition("/")[0]
+    return folder if folder in ("tests/browser", "tests/tutorials") else file
+
+
+class _Scheduling(LoadScopeScheduling):
+    """The longest begin first, whatever their number, so that no worker is left alone with one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Share tests out as `_scope` says."""
+    config.option.loadscopereorder = False
+    return _Scheduling(config, log)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gallery_recorder.publish import versions
 from gallery_recorder.publish.release import find_release
+from tests.fixtures import forked
 
 ROOT = Path(__file__).parents[2]
-SPHINX = ["-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-b", "html"]
 CONF = """
 project = "Fixture"
 extensions = ["gallery_recorder.publish.release"]
@@ -49,14 +47,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def build(checkout: Path) -> tuple[dict, str]:
     """The list in the build of *checkout*, and what Sphinx printed."""
-    done = subprocess.run(
-        [sys.executable, *SPHINX, "docs", "build/html"],
-        cwd=checkout,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = forked.build(checkout, "-W")
+    done.check_returncode()
     return json.loads((checkout / "build" / "html" / "versions.json").read_text()), done.stdout
 
 

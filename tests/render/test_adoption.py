@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
+from tests.fixtures.forked import sphinx
 from tests.fixtures.gallery import Gallery
 
 SCRIPTS = {
@@ -31,12 +29,7 @@ def gallery(tmp_path_factory):
 
 def build(gallery, folder, *options):
     """Build the site; executing a script in this process would be an error."""
-    return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", *options, gallery.root / "doc", folder],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return sphinx(gallery.root / "doc", "-q", *options, ".", folder)
 
 
 def test_it_is_built_without_a_warning(gallery, tmp_path):

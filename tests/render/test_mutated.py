@@ -10,8 +10,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,9 +23,9 @@ from gallery_recorder.publish import front, versions
 from gallery_recorder.publish.versions import VersionsError
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import RecordingError
+from tests.fixtures import forked
 from tests.fixtures.fixture_gallery import INDEX, make_gallery, make_recording
 from tests.fixtures.fixture_site import make_build
-from tests.fixtures.room import PROJECT
 
 #: How often each of the three is changed; together more than 2 000 times.
 OFTEN = {"recording": 1300, "versions": 500, "files": 300}
@@ -254,15 +252,7 @@ def test_what_survived_is_rendered_and_nothing_of_it_is_markup(gallery, tmp_path
         shutil.copytree(folder, place)
         content = json.loads(text) | {"name": name}
         (place / recording.FILE_NAME).write_text(json.dumps(content))
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-q", "--keep-going"]
-        + ["-b", "html", "docs", "build/html"],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(PROJECT), "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.build(root)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr
     pages = sorted((root / "build" / "html").rglob("*.html"))

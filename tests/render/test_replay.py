@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -21,30 +19,16 @@ from sphinx_gallery import gen_rst
 from gallery_recorder import seam
 from gallery_recorder.render import units
 from gallery_recorder.store import recording
-from tests.fixtures import fixture_gallery
+from tests.fixtures import fixture_gallery, forked
 from triton_site.probes import SOFTWARE
 
-ROOT = Path(__file__).parents[2]
-
-#: Stands for a machine without PyTorch: an import of these fails, whatever is installed.
-WITHOUT_TORCH = """
-import sys
-for name in ("torch", "triton", "matplotlib", "numpy"):
-    sys.modules[name] = None
-"""
+#: A machine without PyTorch: an import of these fails, whatever is installed.
+WITHOUT_TORCH = ("torch", "triton", "matplotlib", "numpy")
 
 
 def build(gallery: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Render *gallery* in a process that cannot import torch, warnings as errors."""
-    (gallery / "sitecustomize.py").write_text(WITHOUT_TORCH)
-    return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", *options]
-        + ["--keep-going", "-b", "html", "docs", "build/html"],
-        cwd=gallery,
-        env=os.environ | {"PYTHONPATH": f"{gallery}{os.pathsep}{ROOT}", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-    )
+    return forked.build(gallery, "-W", *options, without=WITHOUT_TORCH)
 
 
 def page(gallery: Path, name: str) -> str:

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from gallery_recorder.run import recorder
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.store import recording
 from tests.fixtures.room import PROJECT, Room
+from tests.fixtures.waiting import PATIENCE, wait_for
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None,
@@ -132,13 +132,6 @@ def write(room, begun, name, code):
     room.write(name, say + code)
 
 
-def wait_for(condition, seconds=60.0):
-    patience = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < patience, f"it did not happen within {seconds} s"
-        time.sleep(0.02)
-
-
 def parents_of(process):
     """The processes above *process*."""
     while process > 1:
@@ -162,7 +155,7 @@ def test_an_interrupted_recorder_ends_what_runs_on_the_nodes(tmp_path, nodes, be
     process = room.start(*options(nodes), stdout=subprocess.PIPE, text=True)
     wait_for(lambda: begun.said)
     process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGINT
     # A node that is busy may take longer than the recorder waits; then the script's keeper ends it.
     assert re.search("01-a: interrupted: (was ended|its node did not answer within)", printed)
@@ -204,7 +197,7 @@ def test_a_lost_node_is_made_up_for_and_a_failing_tutorial_is_not_repeated(tmp_p
     made.remove_node(lost, allow_graceful=False)
     wait_for(lambda: ended(first))
     go.touch()
-    printed, _ = process.communicate(timeout=120)
+    printed, _ = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 1, printed
     assert "2 recorded, 2 failed." in printed
@@ -293,7 +286,7 @@ def test_each_tutorial_has_a_gpu_of_its_own(tmp_path, nodes, begun, monkeypatch)
         wait_for(lambda: {name for name, _ in begun.said} == {"01-a", "02-b"})
     finally:
         go.touch()
-        printed, _ = process.communicate(timeout=120)
+        printed, _ = process.communicate(timeout=PATIENCE)
         made.remove_node(node, allow_graceful=False)
     assert process.returncode == 0, printed
     assert "03-needs: skipped: needs memory>=200GB, and NVIDIA H200 has 141 GB" in printed

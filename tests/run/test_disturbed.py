@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -24,6 +23,7 @@ from gallery_recorder.store import lock, recording
 from tests.fixtures import fault_table
 from tests.fixtures.fixture_site import make_build, tree, write
 from tests.fixtures.room import PROJECT, Room
+from tests.fixtures.waiting import PATIENCE, wait_for
 
 CASES = []
 HEAD = ("What happens", "What is said", "What becomes of it")
@@ -37,13 +37,6 @@ def case(what: str, then: str):
         return function
 
     return register
-
-
-def wait_for(condition, seconds=60):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def running(room):
@@ -80,7 +73,7 @@ def nohup(room):
     wait_for(lambda: begun(room))
     process.send_signal(signal.SIGHUP)
     go.touch()
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     return last_line(printed)
 
@@ -93,7 +86,7 @@ def strange_signals(room):
     process.send_signal(signal.SIGUSR1)
     process.send_signal(signal.SIGUSR2)
     go.touch()
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     return last_line(printed)
 
@@ -104,7 +97,7 @@ def quit_signal(room):
     process = room.start(stdout=subprocess.PIPE, text=True)
     wait_for(lambda: begun(room))
     process.send_signal(signal.SIGQUIT)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGQUIT
     assert room.left_over() == []
     return last_line(printed)
@@ -117,7 +110,7 @@ def closed_pipe(room):
     process = room.start("--jobs", "1", stdout=subprocess.PIPE, text=True)
     first = process.stdout.readline()
     process.stdout.close()
-    assert process.wait(90) == 0
+    assert process.wait(PATIENCE) == 0
     assert [room.load(name).name for name in ("01-a", "02-b", "03-c")]
     return first.strip()
 

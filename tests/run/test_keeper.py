@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from gallery_recorder.run import keeper
 from tests.fixtures.room import PROJECT
+from tests.fixtures.waiting import PATIENCE, wait_for
 
 #: Ways for a process to get away from the one that started it.
 ESCAPES = {
@@ -65,7 +65,7 @@ class Kept:
         if ask:
             self.ask()
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(PATIENCE)
         self._lines.close()
 
 
@@ -77,13 +77,6 @@ def kept(folder, code, **options):
     finally:
         if made.process.poll() is None:
             made.end()
-
-
-def wait_for(condition):
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("how", ESCAPES)

@@ -24,6 +24,7 @@ from gallery_recorder.run.messages import Failure, Result, ScriptFailedError
 from gallery_recorder.source.script import load_script
 from gallery_recorder.store import atomic, lock, recording
 from tests.fixtures.room import DEVICE, Room
+from tests.fixtures.waiting import PATIENCE, wait_for
 
 #: How often the recorder is killed while it saves, and a fifth as often while a tutorial runs.
 KILLS = int(os.environ.get("GALLERY_KILLS", "200"))
@@ -32,16 +33,6 @@ KILLS = int(os.environ.get("GALLERY_KILLS", "200"))
 @pytest.fixture
 def room(tmp_path):
     return Room(tmp_path)
-
-
-def wait_for(condition, seconds=60.0):
-    """Wait until *condition* gives something, and return that."""
-    patience = time.monotonic() + seconds
-    while time.monotonic() < patience:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"it did not happen within {seconds} s")
 
 
 # --- which tutorials are recorded ---------------------------------------------------------------
@@ -276,7 +267,7 @@ def test_a_signal_ends_it_cleanly(room, number):
     process = room.start("--jobs", "1", stdout=subprocess.PIPE, text=True)
     wait_for(lambda: any("sleep" in line for line in room.left_over()))
     process.send_signal(number)
-    printed, _ = process.communicate(timeout=90)
+    printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number
     assert "01-a: interrupted: was ended" in printed
     assert room.content("01-a") == before
@@ -297,8 +288,10 @@ def test_two_recorders_at_once(room):
         assert told, "the second recorder did not wait"
     assert told == f"01-a: waits: process {first.pid} is recording it\n"
     marker.touch()
-    assert "01-a: recorded" in first.communicate(timeout=90)[0]
-    assert "01-a: current: another recorder has recorded it" in second.communicate(timeout=90)[0]
+    assert "01-a: recorded" in first.communicate(timeout=PATIENCE)[0]
+    assert (
+        "01-a: current: another recorder has recorded it" in second.communicate(timeout=PATIENCE)[0]
+    )
     assert first.returncode == second.returncode == 0
     assert room.left_over() == []
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures.forked import sphinx
 from triton_site import api
 from triton_site.api import Api, Entry, Member, Overload
-
-ROOT = Path(__file__).parents[2]
 
 OLD = Api(
     "3.8.0",
@@ -80,13 +77,7 @@ def build(root: Path, entries: str) -> subprocess.CompletedProcess[str]:
 
 
 def render(root: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", ".", "html"],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-    )
+    return sphinx(root, "-q", "-W", "--keep-going", "-b", "html", ".", "html")
 
 
 @pytest.fixture(scope="module")

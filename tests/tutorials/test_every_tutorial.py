@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF
 from sphinx_gallery.notebook import jupyter_notebook
 
+from tests.fixtures.forked import execute, reader
 from tests.galleries import FILES
 
 ROOT = Path(__file__).parents[2]
@@ -38,31 +38,36 @@ every_script = pytest.mark.parametrize("name", FILES)
 def test_runs_as_the_downloaded_script(name, tmp_path):
     """Alone in a folder, with nothing of ours importable, and no variable that helps it."""
     (tmp_path / "downloaded.py").write_bytes(FILES[name].path.read_bytes())
-    result = subprocess.run(
-        [sys.executable, "-P", "-W", "error::SyntaxWarning", "downloaded.py"],
-        cwd=tmp_path,
-        env=_environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
+    done = execute(tmp_path, "downloaded.py")
+    assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["downloaded.py"], "no timings, no files"
 
 
-@every_script
-def test_runs_as_the_downloaded_notebook(name, tmp_path, monkeypatch):
+def notebook(name, folder):
     script = FILES[name].load()
     conf = DEFAULT_GALLERY_CONF | {"remove_config_comments": True}
-    notebook = nbformat.reads(
-        json.dumps(jupyter_notebook(list(script.blocks), conf, tmp_path)), as_version=4
+    return nbformat.reads(
+        json.dumps(jupyter_notebook(list(script.blocks), conf, folder)), as_version=4
     )
-    for variable in set(os.environ) - set(_environment()):
+
+
+# Solutions to exercises are executed as scripts: their notebooks hold the same lines.
+@pytest.mark.parametrize("name", [name for name in FILES if "/" not in name])
+def test_runs_as_the_downloaded_notebook(name, tmp_path):
+    cells = [cell.source for cell in notebook(name, tmp_path).cells if cell.cell_type == "code"]
+    done = execute(tmp_path, cells)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "interpreter" in done.stdout
+
+
+def test_runs_in_jupyter(tmp_path, monkeypatch):
+    """One of them in a kernel as Jupyter's, to which cells are sent, and which sends outputs."""
+    made = notebook(MAIN[0], tmp_path)
+    for variable in set(os.environ) - set(reader()):
         monkeypatch.delenv(variable)
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    nbclient.NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
-    outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
+    nbclient.NotebookClient(made, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [o for cell in made.cells for o in cell.get("outputs", [])]
     assert outputs
     assert not [o for o in outputs if o.output_type == "error"]
 
@@ -145,10 +150,3 @@ def _called(node: ast.AST) -> set[str]:
         for n in ast.walk(node)
         if isinstance(n, ast.Name | ast.Attribute)
     }
-
-
-def _environment() -> dict[str, str]:
-    """A reader's environment: no Triton variables, no GPU, no screen."""
-    ours = ("TRITON_", "PYTEST_", "PYTHONPATH")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-    return kept | {"MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
