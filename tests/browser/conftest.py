@@ -36,12 +36,17 @@ def published(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site of one build under several names: a stable release, older ones, and the branch."""
     folder = tmp_path_factory.mktemp("published")
     built = versions.read(site / versions.FILE_NAME).all[0].name
-    for name in ("v0.9.0", "v1.0.0rc1", "v1.0.0", "main"):
-        build = folder / "builds" / name
-        shutil.copytree(site, build)
-        _rename(build, built, name)
-        publish.publish(build, folder / "site", name)
-        shutil.rmtree(build)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("v1.0.0", "v0.9.0", "v1.0.0rc1", "main"):
+            build = folder / "builds" / name
+            shutil.copytree(site, build)
+            _rename(build, built, name)
+            publish.publish(build, folder / "site", name)
+            shutil.rmtree(build)
+            # One of them is inspected; the others have the same pages.
+            patch.setattr(
+                publish, "inspect", lambda build, name: versions.read(build / versions.FILE_NAME)
+            )
     return folder / "site"
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.fixtures.forked import execute
 
 SCRIPT = Path(__file__).parents[2] / "guide" / "chapter-3" / "debugging.py"
 
@@ -22,15 +22,7 @@ CONSTANTS = {"SCRATCH", "IMPORTS", "WITH_TORCH", "ON_GPU", "DEVICE"}
 def printed(tmp_path_factory) -> str:
     """What the script prints in the interpreter, run as a reader runs it."""
     folder = tmp_path_factory.mktemp("debugging")
-    ours = ("TRITON_", "PYTEST_", "PYTHON")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-    result = subprocess.run(
-        [sys.executable, "-P", str(SCRIPT)],
-        cwd=folder,
-        env=environment | {"MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-    )
+    result = execute(folder, str(SCRIPT))
     assert result.returncode == 0, result.stderr
     assert not list(folder.iterdir()), "scratch files belong into a temporary folder"
     return result.stdout

@@ -15,6 +15,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -195,13 +197,25 @@ def no_lock(room):
 # --- a recording ----------------------------------------------------------------------------------
 
 
-def damaged(room, change, name="recording.json"):
-    """Record two scripts, *change* a file of the first; it alone is damaged, and recorded again."""
+KEPT = tempfile.TemporaryDirectory()  # the recordings of two scripts
+
+
+def with_recordings(room):
+    """Write two scripts, and their recordings, which are made once."""
     for script in ("01-a", "02-b"):
         room.write(script, "print('new')")
-    folder = room.gallery / "01-a"
-    if not folder.exists():
+    kept = Path(KEPT.name, "recordings")
+    if not kept.exists():
         room.record()
+        shutil.copytree(room.recordings, kept)
+    elif not room.recordings.exists():
+        shutil.copytree(kept, room.recordings)
+
+
+def damaged(room, change, name="recording.json"):
+    """*change* a file of a recording; it alone is damaged, and recorded again."""
+    with_recordings(room)
+    folder = room.gallery / "01-a"
     change(folder / name)
     done = room.run("status", "--check", "any")
     assert done.returncode == 1
@@ -268,8 +282,7 @@ def no_image(room):
 
 @case("it is copied into the folder of a GPU", "``status --check`` fails")
 def another_device(room):
-    room.write("01-a", "x = 1")
-    room.record()
+    with_recordings(room)
     shutil.copytree(room.gallery / "01-a", room.recordings / "nvidia-h200" / "tutorials" / "01-a")
     done = room.run("status", "--check")
     assert done.returncode == 1
@@ -279,9 +292,7 @@ def another_device(room):
 
 @case("its folder is a link to another one", "the link is replaced, what it leads to stays")
 def linked(room):
-    for name in ("01-a", "02-b"):
-        room.write(name, "x = 1")
-    room.record()
+    with_recordings(room)
     before = room.content("02-b")
     shutil.rmtree(room.gallery / "01-a")
     (room.gallery / "01-a").symlink_to("02-b")

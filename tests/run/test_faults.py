@@ -482,16 +482,16 @@ NO_SCRIPTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "cause"), NO_SCRIPTS, ids=[case[0] for case in NO_SCRIPTS]
-)
-def test_what_is_no_tutorial_is_refused(tmp_path, name, text, cause):
+def test_what_is_no_tutorial_is_refused(tmp_path):
     room = Room(tmp_path)
-    (room.tutorials / f"{name}.py").write_text(text)
-    room.put_recording(name)
-    before = room.content(name)
-    outcome = room.record(force=True)[name]
-    assert outcome.status == "failed"
-    assert re.search(cause, outcome.text)
-    assert room.content(name) == before
+    before = {}
+    for name, text, _ in NO_SCRIPTS:
+        (room.tutorials / f"{name}.py").write_text(text)
+        room.put_recording(name)
+        before[name] = room.content(name)
+    outcomes = room.record(force=True)
+    for name, _, cause in NO_SCRIPTS:
+        assert outcomes[name].status == "failed"
+        assert re.search(cause, outcomes[name].text)
+        assert room.content(name) == before[name]
     assert room.left_over() == []

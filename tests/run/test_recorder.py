@@ -29,6 +29,9 @@ from tests.fixtures.waiting import PATIENCE, wait_for
 #: How often the recorder is killed while it saves, and a fifth as often while a tutorial runs.
 KILLS = int(os.environ.get("GALLERY_KILLS", "200"))
 
+#: A script that waits for a file.
+WAITS = "import os, time\nwhile not os.path.exists({go!r}):\n    time.sleep(0.01)"
+
 
 @pytest.fixture
 def room(tmp_path):
@@ -193,18 +196,21 @@ def test_nothing_of_one_tutorial_reaches_the_next(room):
 
 
 def test_several_are_recorded_at_once_and_the_longest_first(room):
-    code = "import time\nprint(time.time())\ntime.sleep(3)\nprint(time.time())"
+    go = room.folder / "go"
     for name, seconds in (("01-short", 1.0), ("02-long", 9.0), ("03-longer", 10.0)):
-        room.write(name, code)
+        room.write(name, WAITS.format(go=str(go)))
         room.put_recording(name, seconds)
-    room.record(jobs=2)
-    times = {
-        name: [float(text) for text in room.load(name).blocks[1].stdout.split()]
-        for name in ("01-short", "02-long", "03-longer")
-    }
-    assert times["03-longer"][0] < times["02-long"][1]
-    assert times["02-long"][0] < times["03-longer"][1]
-    assert times["01-short"][0] > min(times["02-long"][1], times["03-longer"][1])
+    out = io.StringIO()
+
+    def let_go():
+        wait_for(lambda: out.getvalue().count("begins") == 2)
+        go.touch()
+
+    threading.Thread(target=let_go).start()
+    room.record(jobs=2, out=out)
+    begun = re.findall("^(.*): begins", out.getvalue(), re.MULTILINE)
+    assert sorted(begun[:2]) == ["02-long", "03-longer"]
+    assert begun[2:] == ["01-short"]
 
 
 @pytest.fixture
@@ -245,11 +251,16 @@ def test_a_gpu_is_not_shared_between_recorders(room, gpus):
     plan = room.project()
     path = places.gpu_lock(gpus_of.find_gpus()[0])
     held = lock.try_lock(path)
-    threading.Timer(0.5, lambda: lock.unlock(path, held)).start()
-    begun = time.monotonic()
+    unlocked = []
+
+    def unlock():
+        wait_for(lambda: f"01-a: waits: process {os.getpid()} uses the GPU" in out.getvalue())
+        unlocked.append(time.monotonic())
+        lock.unlock(path, held)
+
+    threading.Thread(target=unlock).start()
     room.record(device="cuda", out=out, plan=plan)
-    assert f"01-a: waits: process {os.getpid()} uses the GPU" in out.getvalue()
-    assert gpus[0][1] - begun > 0.3
+    assert gpus[0][1] > unlocked[0]
     assert not path.exists()
 
 
@@ -276,9 +287,7 @@ def test_a_signal_ends_it_cleanly(room, number):
 
 def test_two_recorders_at_once(room):
     marker = room.folder / "go"
-    room.write(
-        "01-a", f"import os, time\nwhile not os.path.exists({str(marker)!r}):\n    time.sleep(0.01)"
-    )
+    room.write("01-a", WAITS.format(go=str(marker)))
     first = room.start(stdout=subprocess.PIPE, text=True)
     wait_for(lambda: list(room.device.glob(".staging-*")))
     second = room.start(stdout=subprocess.PIPE, text=True)

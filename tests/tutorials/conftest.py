@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 
@@ -28,6 +29,7 @@ def tutorial(tmp_path_factory) -> Callable[[str], dict[str, Any]]:
             # Triton reads this when a kernel is decorated and again when it is launched, so it
             # stays set once the script has run.
             os.environ["TRITON_INTERPRET"] = "1"
+            torch.set_num_threads(1)  # blocks are small; threads would only wait for each other
             return runpy.run_path(str(TUTORIALS / f"{name}.py"))
 
     return run

@@ -16,7 +16,7 @@ from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF
 from sphinx_gallery.notebook import jupyter_notebook
 
 from tests.fixtures.forked import execute, reader
-from tests.galleries import FILES
+from tests.galleries import FILES, PAGES
 
 ROOT = Path(__file__).parents[2]
 MAIN = [name for name, f in FILES.items() if f.path.parent.name == "tutorials"]
@@ -34,7 +34,8 @@ MEASURED = re.compile(
 every_script = pytest.mark.parametrize("name", FILES)
 
 
-@every_script
+# The chapters are executed by their own tests.
+@pytest.mark.parametrize("name", [n for n in FILES if not PAGES[n].startswith("programming-guide")])
 def test_runs_as_the_downloaded_script(name, tmp_path):
     """Alone in a folder, with nothing of ours importable, and no variable that helps it."""
     (tmp_path / "downloaded.py").write_bytes(FILES[name].path.read_bytes())
