@@ -1,15 +1,17 @@
 """The programming guide: its figures, its code and its bibliography are what they claim to be."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
+
+from tests.fixtures.forked import execute
 
 GUIDE = Path(__file__).parents[2] / "docs" / "programming-guide"
 
 CHECK = """
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
 import torch, triton
 import triton.language as tl
 
@@ -29,19 +31,15 @@ def test_the_blocked_program_is_right(tmp_path):
     kernel = re.search(r"\.\. code-block:: python\n\n((?: {9}.*\n|\n)+)", text).group(1)
     script = tmp_path / "check.py"
     script.write_text(CHECK.format(kernel=dedent(kernel)))
-    result = subprocess.run(
-        [sys.executable, str(script)],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
+    result = execute(tmp_path, script.name)
     assert result.returncode == 0, result.stderr
 
 
 def test_figures_are_what_the_script_draws(tmp_path):
     script = (GUIDE / "draw_figures.py").read_text()
     (tmp_path / "draw_figures.py").write_text(script)
-    subprocess.run([sys.executable, "draw_figures.py"], cwd=tmp_path, check=True)
+    result = execute(tmp_path, "draw_figures.py")
+    assert result.returncode == 0, result.stderr
     drawn = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
     committed = {path.name: path.read_text() for path in (GUIDE / "figures").iterdir()}
     assert drawn == committed, "draw them again: python docs/programming-guide/draw_figures.py"

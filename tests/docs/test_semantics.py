@@ -1,27 +1,24 @@
 """The examples of the semantics page do what the page says, in Triton's interpreter."""
 
-import doctest
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.fixtures.forked import execute
 
 PAGE = Path(__file__).parents[2] / "docs" / "python-api" / "semantics.rst"
 
+#: In a process of its own: the interpreter has to be chosen before Triton is imported.
+CHECK = """
+import doctest, os, sys
 
-def test_examples():
-    # In a process of its own: the interpreter has to be chosen before Triton is imported.
-    result = subprocess.run(
-        [sys.executable, __file__],
-        env=os.environ | {"TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
+os.environ["TRITON_INTERPRET"] = "1"
+found = doctest.testfile(
+    {page!r}, module_relative=False, optionflags=doctest.IGNORE_EXCEPTION_DETAIL
+)
+sys.exit(found.failed > 0 or found.attempted < 20)
+"""
+
+
+def test_examples(tmp_path):
+    (tmp_path / "check.py").write_text(CHECK.format(page=str(PAGE)))
+    result = execute(tmp_path, "check.py")
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-if __name__ == "__main__":
-    results = doctest.testfile(
-        str(PAGE), module_relative=False, optionflags=doctest.IGNORE_EXCEPTION_DETAIL
-    )
-    sys.exit(results.failed > 0 or results.attempted < 20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import matplotlib as mpl
 import pytest
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
-sys.path.insert(0, str(TUTORIALS))  # for tutorials/shared
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign)
 _SLOW = {"measure", "measure_memory", "benchmark", "do_bench", "elapsed_time", "show", "check"}
 
@@ -35,7 +34,7 @@ def on_gpu() -> None:
 
 
 @pytest.fixture(scope="session")
-def definitions(on_gpu) -> Callable[[str], dict[str, Any]]:
+def definitions(on_gpu) -> Iterator[Callable[[str], dict[str, Any]]]:
     """Return ``definitions(name)``: what ``tutorials/<name>.py`` defines, nothing of it timed."""
     mpl.use("agg")
 
@@ -54,7 +53,9 @@ def definitions(on_gpu) -> Callable[[str], dict[str, Any]]:
         exec(compile(tree, path, "exec"), module.__dict__)
         return module.__dict__
 
-    return load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(TUTORIALS)  # for tutorials/shared
+        yield load
 
 
 def _defines(statement: ast.stmt) -> bool:

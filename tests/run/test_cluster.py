@@ -90,7 +90,7 @@ def nodes():
                 made = Cluster(initialize_head=True, head_node_args=head)
                 for address in ("127.0.0.3", "127.0.0.4"):
                     made.add_node(wait=False, num_cpus=1, node_ip_address=address, **size)
-                made.wait_for_nodes()
+                made.wait_for_nodes(timeout=PATIENCE)
                 break
             except Exception:
                 end_all_of(temporary)
