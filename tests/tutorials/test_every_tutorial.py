@@ -58,7 +58,7 @@ def test_runs_as_the_downloaded_notebook(name, tmp_path):
     cells = [cell.source for cell in notebook(name, tmp_path).cells if cell.cell_type == "code"]
     done = execute(tmp_path, cells)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "interpreter" in done.stdout
+    assert done.stdout
 
 
 def test_runs_in_jupyter(tmp_path, monkeypatch):
