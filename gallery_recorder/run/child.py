@@ -181,7 +181,9 @@ class Child:
         found = [*caches(), *map(Path, self.run.settings.writable)]
         for path in found:
             if not path.suffix:  # what has one may be a file
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(
+                    OSError
+                ):  # nothing can be made there; then nothing is written
                     path.mkdir(parents=True, exist_ok=True)
         return found
 
@@ -193,7 +195,7 @@ class Child:
     def failure(self, error: BaseException) -> Failure:
         """What *error* means, where it was, and what to do."""
         printed: list[bytes] = []
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the script removed what it printed to
             printed = self.output.take(limited=False)
         return failure_of(error, self.script, self.current, printed, self._shown)
 

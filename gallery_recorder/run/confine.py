@@ -85,7 +85,7 @@ def confine(writable: Iterable[Path]) -> bool:
 def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> None:
     try:
         descriptor = os.open(path, getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
-    except OSError:
+    except OSError:  # it does not exist
         return
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):

@@ -125,7 +125,7 @@ def _ask(nvml: Any, question: str, *what: Any) -> Any:
     """What the library answers; None where this GPU does not tell, or not in this container."""
     try:
         return getattr(nvml, question)(*what)
-    except nvml.NVMLError:
+    except nvml.NVMLError:  # of no use to tell: the recording says nothing of it
         return None
 
 

@@ -59,7 +59,7 @@ def _kept(top: Path) -> Iterable[Path]:
     command = ["git", "-C", str(top), "ls-files", "-coz", "--exclude-standard"]
     try:
         listed = subprocess.run(command, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.CalledProcessError):  # no git, or none here
         return _all_in(top)
     return [top / os.fsdecode(name) for name in listed.split(b"\0") if name]
 

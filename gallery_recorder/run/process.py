@@ -307,7 +307,7 @@ class _Process:
     def _stack(self) -> list[int]:
         """The script's lines that were being executed, innermost first."""
         if self._status is None and self._pid:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(self._pid, signal.SIGUSR1)
             time.sleep(0.2)  # faulthandler writes the stacks from the signal's handler
         with contextlib.suppress(reading.ReadingError):  # it never began to write them

@@ -311,7 +311,7 @@ def _own_folder() -> Path:
     One that is there already may be somebody else's, with code for us to execute.
     """
     folder = Path(tempfile.gettempdir()) / f"gallery-recorder-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
+    with contextlib.suppress(FileExistsError):  # whose it is is seen below
         folder.mkdir(mode=0o700)
     state = folder.lstat()
     ours = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid()

@@ -48,7 +48,7 @@ class Watch:
         """Whether another recorder may have saved what is in *folder* now."""
         try:
             return recording.load(folder).run.recorded >= self._begun
-        except RecordingError:
+        except RecordingError:  # it is damaged, so no recorder saved it
             return False
 
     def _look(self) -> Iterator[tuple[Path, _State]]:
@@ -59,6 +59,6 @@ class Watch:
                     path = Path(folder, name)
                     try:
                         s = path.lstat()
-                    except OSError:
+                    except OSError:  # it has just been removed
                         continue
                     yield path, (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)

@@ -79,7 +79,7 @@ def _stranger(path: Path, what: str) -> OSError:
 
 def unlock(path: Path, descriptor: int) -> None:
     """Give the lock back and remove its file, where it is ours to remove."""
-    with contextlib.suppress(FileNotFoundError, PermissionError):
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # another's, or gone
         path.unlink()
     os.close(descriptor)
 
