@@ -27,11 +27,11 @@ _KEPT = re.compile(
 )
 
 #: Taken away: they change what Python executes, prints or checks, whatever the script; or are
-#: orders to a container that has long been started.
+#: orders to a container that has long been started, and the name of its image.
 _REMOVED = re.compile(
     r"PYTHON(?!HOME$|USERBASE$|NOUSERSITE$|MALLOC$|INTMAXSTRDIGITS$|_JIT$|_GIL$|PLATLIBDIR$)\w+"
     r"|COV_\w+|COVERAGE_\w+|PYTEST_\w+|MPLBACKEND|MATPLOTLIBRC|FORCE_COLOR|CLICOLOR\w*|LINES|TERM"
-    r"|NVIDIA_(REQUIRE_\w+|VISIBLE_DEVICES|DRIVER_CAPABILITIES)"
+    r"|NVIDIA_(REQUIRE_\w+|VISIBLE_DEVICES|DRIVER_CAPABILITIES|PRODUCT_NAME)"
 )
 
 _SECRET = re.compile(
