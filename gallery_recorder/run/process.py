@@ -47,7 +47,7 @@ from gallery_recorder.store import reading
 _EVENTS = msgspec.json.Decoder(Event)  # made once, before several threads use it
 _START = 300.0  # seconds until the first block: a cold start is not the script's fault
 _GRACE = 5.0  # seconds that a process has to end after SIGTERM, before SIGKILL
-_FAREWELL = 10.0  # seconds that it has to end after its last block
+_FAREWELL = 60.0  # seconds that it has to end after its last block; a busy machine takes a while
 _POLL = 0.05
 _MAX_STACK = 16_000_000  # bytes of where its threads were
 _MAX_RESULT = 256_000_000  # bytes of what it says that it did
