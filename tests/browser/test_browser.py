@@ -112,6 +112,7 @@ def test_axe_finds_nothing_serious(page: Page, address: str, scheme: str | None)
     else:
         places = [*KINDS, *TUTORIALS, *CHAPTERS]
         rules = {"rules": {"color-contrast": {"enabled": False}}}
+    rules["resultTypes"] = ["violations"]  # what holds is not described
     problems = []
     for place in [*(f"stable/{name}" for name in places), f"v0.9.0/{FIRST}", "versions.html"]:
         page.goto(address + place)

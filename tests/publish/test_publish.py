@@ -30,6 +30,7 @@ from gallery_recorder.store import atomic, lock
 from tests.fixtures import fixture_site
 from tests.fixtures.fixture_site import TUTORIAL, make_build, served, tree, write
 from tests.fixtures.forker import Forker
+from tests.fixtures.waiting import PATIENCE
 
 ROOT_FILES = {
     ".nojekyll",
@@ -572,7 +573,7 @@ def test_a_list_survives_writing_and_reading(tmp_path):
 
 def _get(address: str) -> tuple[int, bytes]:
     parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE)
     try:
         connection.request("GET", parts.path)
         answer = connection.getresponse()
@@ -592,7 +593,7 @@ class Reader(threading.Thread):
         self.stop = threading.Event()
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=PATIENCE)
         names = itertools.cycle(random.Random(5).sample(sorted(self.expected), len(self.expected)))
         while not self.stop.is_set():
             name = next(names)
@@ -602,6 +603,7 @@ class Reader(threading.Thread):
             self.reads += 1
             if answer.status != 200 or content not in self.expected[name]:
                 self.wrong.append(f"{name}: {answer.status}, {content[:60]!r}")
+            time.sleep(0.001)  # else publishing would wait for a processor most of the time
         connection.close()
 
 
