@@ -9,7 +9,6 @@ not: output of C code and of kernels, data files, and what probes find.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import platform
@@ -28,8 +27,9 @@ from gallery_recorder.run.confine import confine
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.files import Files, data_rst
 from gallery_recorder.run.guard import Guard, caches
+from gallery_recorder.run.keeper import end_with
 from gallery_recorder.run.messages import BlockStarted, Done, Event, Failure, Refusal, Result, Run
-from gallery_recorder.run.output import NoInput, Output, Tee, too_much
+from gallery_recorder.run.output import NoInput, Output, Tee, stderr_rst, too_much
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import Paths, clean
 from gallery_recorder.source import settings
@@ -44,7 +44,7 @@ _HOOKS = ("provenance", "before_block", "after_block")
 def main() -> int:
     """Execute the script in the staging folder that the command line names."""
     staging, parent, events = Staging(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
-    _die_with(parent)
+    end_with(parent)
     os.set_inheritable(events, False)
     stack = os.fdopen(os.open(staging.stack, os.O_WRONLY | os.O_CREAT), "w")
     faulthandler.enable(stack)
@@ -58,16 +58,6 @@ def main() -> int:
         return 1
     child.tell(Done(*child.output.taken))
     return 0
-
-
-def _die_with(parent: int) -> None:
-    """Let the kernel end this process when the one that started it is gone, however it went."""
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)  # it was gone before we asked
-    with contextlib.suppress(OSError):  # where memory runs out, this process goes and not another
-        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 class Child:
@@ -243,7 +233,7 @@ class Child:
         error = script_vars.get("formatted_exception")
         errors = self._shown(clean(stderr))
         if self.run.settings.stderr == "apart":
-            rst += _stderr_rst(errors)
+            rst += stderr_rst(errors)
         self.blocks.append(
             Block(
                 line=code.line,
@@ -377,15 +367,6 @@ class Child:
             )
         )
         raise self.refusals[-1]
-
-
-def _stderr_rst(text: str) -> str:
-    if not text.strip():
-        return ""
-    shown = "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
-    return (
-        f"\n.. rst-class:: sphx-glr-script-out gallery-stderr\n\n .. code-block:: none\n\n{shown}\n"
-    )
 
 
 def _replace(struct: Any, **changes: Any) -> Any:

@@ -113,6 +113,16 @@ def end(root: int, grace: float) -> None:
             time.sleep(_POLL)
 
 
+def end_with(parent: int) -> None:
+    """Let the kernel end this process when its *parent* is gone, however it went."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it was gone before we asked
+    with contextlib.suppress(OSError):  # where memory runs out, this process goes and not another
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def end_processes_of(staging: Path) -> None:
     """End what a script started in *staging* and what nobody keeps any more.
 

@@ -86,6 +86,16 @@ def too_much(what: str, limit: int) -> Refusal:
     )
 
 
+def stderr_rst(text: str) -> str:
+    """What a page shows of *text*, where standard error is apart."""
+    if not text.strip():
+        return ""
+    shown = "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
+    return (
+        f"\n.. rst-class:: sphx-glr-script-out gallery-stderr\n\n .. code-block:: none\n\n{shown}\n"
+    )
+
+
 class _Stream(io.TextIOWrapper):
     """Standard output or error of Python; what is printed is also *joined* with the other's."""
 
