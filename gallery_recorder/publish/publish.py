@@ -269,9 +269,10 @@ def _is_tree(folder: Path, name: str) -> bool:
 def _put(found: _Found, now: Versions, name: str, build: Path | None = None) -> None:
     """Have the site be *now*: *build* comes to it as version *name*, or without it, that goes."""
     site, staging = found.site, found.site / _STAGING
+    with _explained(site, "Nothing was changed"):
+        staging.mkdir()
     try:
         with _explained(site, "Nothing was changed"):
-            staging.mkdir()
             if build:
                 shutil.copytree(build, staging / name, ignore=shutil.ignore_patterns(".*"))
             root = _stage_root(staging, now)
@@ -287,8 +288,7 @@ def _put(found: _Found, now: Versions, name: str, build: Path | None = None) -> 
             if not build:  # nothing leads to it any more
                 os.rename(site / name, staging / name)
     finally:
-        if staging.exists():
-            shutil.rmtree(staging)
+        shutil.rmtree(staging)
 
 
 def _links(now: Versions) -> dict[str, str]:

@@ -107,31 +107,28 @@ def _begin(app: Sphinx) -> None:
 def _generate(app: Sphinx, said: str) -> None:
     """Have sphinx-gallery make the pages whose script, recording, or settings *said* changed."""
     domain, source = domain_of(app.env), Path(app.srcdir)
-    before, now = domain.before, domain.now
+    before, now, conf = domain.before, domain.now, app.config.sphinx_gallery_conf
     current: dict[str, Page] = {}
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
         now.choice = choice.choose(app, before.choice)
         now.stamps = {name: f"{page.stamp} {said}" for name, page in now.choice.pages.items()}
-        kept_stamps = {
-            name: stamp
-            for name, stamp in now.stamps.items()
-            if before.stamps.get(name) == stamp
-            and (source / f"{name}.rst").is_file()
-            and not app.config.sphinx_gallery_conf["run_stale_examples"]
-        }
+        for name, page in now.choice.pages.items():
+            known = before.stamps.get(name) == now.stamps[name] and not conf["run_stale_examples"]
+            if known and (source / f"{name}.rst").is_file():
+                current[str(page.path)] = page
         # Whatever ends this build, the next one knows which pages are as they were.
-        state.save(app, replace(now, inputs="", stamps=kept_stamps))
-        current |= {
-            str(now.choice.pages[name].path): now.choice.pages[name] for name in kept_stamps
-        }
+        unchanged = {page.docname: now.stamps[page.docname] for page in current.values()}
+        state.save(app, replace(now, inputs="", stamps=unchanged))
         kept = {source / e.pages / e.path.stem for e in reader.examples_of(app)}
         for _, gallery in seam.galleries(app):
             root = source / gallery
             sphinx_faults.remove(replay.left_over(root, kept), root)
-        stand_in = replay.Replay(source, now.choice.pages, {*kept_stamps})
+        stand_in = replay.Replay(source, now.choice.pages, {*unchanged})
         with seam.replaced(**stand_in.functions()):
             seam.generate(app)
     stand_in.keep_times()
+    for name in stand_in.failed:  # sphinx-gallery counts them each time
+        del now.stamps[name]
     now.archives = {path: a for path, a in before.archives.items() if path.is_file()}
     now.archives |= stand_in.archives
     state.write_marks(app, now.choice)

@@ -72,6 +72,7 @@ class Replay:
         self._marked = False
         self._thumbnails: dict[Path, tuple[bytes, int]] = {}
         self.archives: dict[Path, Archive] = {}
+        self.failed: set[str] = set()
 
     def md5sum_is_current(self, src_file: Any, mode: str = "b") -> bool:
         """Whether the page is current of the script that was copied to *src_file*."""
@@ -194,6 +195,7 @@ class Replay:
         text = failed.exception or "It failed when it was recorded.\n"
         script_vars["formatted_exception"] = text
         script_vars["execute_script"] = False
+        self.failed.add(page.docname)
         if gallery_conf["abort_on_example_error"]:
             raise ExtensionError(f"{page.path}: failed when it was recorded:\n\n{text}")
         if not seam.is_expected_to_fail(page.path, gallery_conf):

@@ -136,19 +136,11 @@ def leave_parents_alone(env: BuildEnvironment) -> None:
 
 def _formatters_are_kept(app: Sphinx) -> None:
     """Make a formatter of code once: Sphinx makes one, with a whole style sheet, for each block."""
-    highlighter = getattr(app.builder, "highlighter", None)
-    if highlighter is None:
-        return
-    make = highlighter.get_formatter
-    made: dict[str, Any] = {}
-
-    def get_formatter(**options: Any) -> Any:
-        key = repr(sorted(options.items()))
-        if key not in made:
-            made[key] = make(**options)
-        return made[key]
-
-    highlighter.get_formatter = get_formatter
+    bridge: Any = getattr(app.builder, "highlighter", None)
+    if bridge is not None:
+        made: dict[str, Any] = {}
+        make = bridge.get_formatter
+        bridge.get_formatter = lambda **o: made.get(repr(o)) or made.setdefault(repr(o), make(**o))
 
 
 def _downloads_are_copied_once(app: Sphinx) -> None:
