@@ -37,6 +37,7 @@ extensions = [
     "triton_site.kernel_map",
     "triton_site.releases",
     "triton_site.search",
+    "triton_site.settings",
     "triton_site.solutions",
     "gallery_recorder.publish.release",
     "sphinx_copybutton",

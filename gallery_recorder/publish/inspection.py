@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from urllib.parse import unquote, urlsplit
 
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import versions
 from gallery_recorder.publish.versions import Version, Versions, VersionsError
 
@@ -15,7 +16,7 @@ _REFERENCES = {"href", "src", "poster", "data"}
 _SHOWN = 20
 
 
-class InspectionError(Exception):
+class InspectionError(RecorderError):
     """A build that must not be published; lists what is wrong with it."""
 
 

@@ -23,8 +23,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import front, versions
-from gallery_recorder.publish.inspection import InspectionError, inspect
+from gallery_recorder.publish.inspection import inspect
 from gallery_recorder.publish.versions import LATEST, STABLE, Version, Versions, VersionsError
 from gallery_recorder.store import atomic, lock
 
@@ -35,7 +36,7 @@ _ROOT = ".root"
 _EMPTY = "empty.json"
 
 
-class PublishError(Exception):
+class PublishError(RecorderError):
     """Nothing was changed; says what is wrong, where, and what to do."""
 
 
@@ -353,10 +354,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _publish(options: argparse.Namespace) -> int:
-    try:
-        now = publish(options.build, options.site, options.version, options.overwrite)
-    except (InspectionError, PublishError, VersionsError) as error:
-        return _complain(error)
+    now = publish(options.build, options.site, options.version, options.overwrite)
     print(f"Published: {options.site / options.version}")
     _show(now)
     for release in [v for v in now.releases if v.name != options.version][:1]:
@@ -371,16 +369,13 @@ def _unpublish(options: argparse.Namespace) -> int:
         question = f"Take {options.version} out of {options.site}, for good? [y/N] "
         try:
             answer = input(question)
-        except EOFError:
+        except EOFError as error:
             print(file=sys.stderr)
-            return _complain("nobody is there to answer; give --yes (make: YES=1)")
+            raise PublishError("nobody is there to answer; give --yes (make: YES=1)") from error
         if answer.strip().lower() not in ("y", "yes"):
             print("Nothing was changed.")
             return 1
-    try:
-        now = unpublish(options.site, options.version)
-    except (PublishError, VersionsError) as error:
-        return _complain(error)
+    now = unpublish(options.site, options.version)
     print(f"Taken out: {options.site / options.version}")
     _show(now)
     return 0
@@ -390,8 +385,3 @@ def _show(now: Versions) -> None:
     names = ", ".join(version.name for version in now.all)
     links = ", ".join(f"{link} is {target}" for link, target in _links(now).items())
     print(f"Versions: {names} ({links})")
-
-
-def _complain(error: object) -> int:
-    print(f"gallery_recorder: {error}", file=sys.stderr)
-    return 1

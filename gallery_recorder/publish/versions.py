@@ -19,6 +19,7 @@ from msgspec import Meta
 from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.store import names, reading
 from gallery_recorder.store.reading import ReadingError
 
@@ -42,7 +43,7 @@ _Page = Annotated[str, Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|\Z))[^\x00-\x1f\x7
 _Date = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")]
 
 
-class VersionsError(Exception):
+class VersionsError(RecorderError):
     """A name that is no version's, or a list that cannot be read; says what to do."""
 
 

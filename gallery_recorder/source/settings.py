@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 #: The kinds of device that a script can be executed on.
 Kind = Literal["gpu", "cpu"]
 
+_Limit = Literal["output", "file", "files", "seconds"]
+
 #: What one recording may hold, unless ``gallery_limits`` says otherwise. A page with more than this
 #: is no page to read, and git keeps every recording for ever.
-LIMITS = {
+LIMITS: dict[_Limit, float] = {
     "output": 1_000_000,  # bytes that a block prints
     "file": 8_000_000,  # bytes of an image or a data file
     "files": 100,
@@ -34,7 +36,6 @@ LIMITS = {
 #: The events that extensions of a project can connect to.
 EVENTS = ("gallery-facts", "gallery-notebook")
 
-_Limit = Literal["output", "file", "files", "seconds"]
 # The descriptions say in messages what a value may be.
 _List = Annotated[tuple[str, ...], Meta(description="a list of names, objects, paths or patterns")]
 _Folders = Annotated[tuple[str, ...], Meta(min_length=1, description="a list of folders")]
@@ -63,24 +64,32 @@ class SettingsError(RecorderError):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The values, checked.
+    """The values, checked; the table of settings in the documentation is made of this.
 
     Attributes:
-        recordings: the folders of recordings; the first is written to, and the last where the
-            kind of device is not timed.
-        devices: the devices, or devices with variants, that a page prefers, best first.
-        unrecorded: what a script without a recording is: ``error``, ``warn`` or ``no-output``.
-        probes: the names of the probes.
-        environment: the variables that a script gets on each kind of device.
-        variables: patterns of the variables that the provenance keeps.
-        limits: what one recording may hold, see :data:`LIMITS`.
-        writable: the paths outside of its folder that a script may write to.
-        variant: the variant that is recorded here, None where there are none.
-        untimed: the kinds of device whose times say nothing, and what to call them.
-        data: patterns of the files to keep that a script writes into its folder.
-        stderr: ``joined`` with standard output, as sphinx-gallery shows it, or ``apart``.
-        filters: the names of the functions that recorded text passes through.
-        plain_tokens: the classes of Pygments that look like text in the theme.
+        recordings: folders of recordings, relative to ``conf.py``. The first is written to; what a
+            kind of device in ``gallery_untimed`` made goes to the last.
+        devices: the devices that a page prefers, best first: ``"nvidia-h200"``, or with a variant,
+            ``"nvidia-h200/numpy-2"``. The first is the reference that ``status --check`` asks for.
+        unrecorded: what an example without a current recording is: ``"error"``, ``"warn"``, or
+            ``"no-output"``
+        probes: objects, or their dotted names, with ``provenance()``, ``before_block()`` or
+            ``after_block()``: what they return is kept in the recording under their name
+        environment: variables that examples get: ``{"cpu": {"NAME": "value"}, "gpu": {}}``
+        variables: patterns of further variables that are kept in the provenance
+        limits: what one recording may hold: bytes of ``output`` that a block prints, bytes of a
+            ``file``, number of ``files``, ``seconds`` that the example takes
+        writable: paths outside of its folder that an example may write to
+        variant: a name, or a function that returns one, for recordings to be kept beside each
+            other: a release of a library, for example
+        untimed: kinds of device whose times say nothing, and what to call them:
+            ``{"cpu": "interpreter"}``
+        data: patterns of files that examples write and readers may download: ``["*.csv"]``
+        stderr: ``"apart"`` shows what goes to standard error in a box of its own
+        filters: functions from text to text that recorded text goes through: masking addresses,
+            for example
+        plain_tokens: the classes of Pygments that look like plain text in the theme: code has no
+            elements for them
     """
 
     recordings: _Folders = ("recordings",)
@@ -89,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True):
     probes: _List = ()
     environment: _Variables = {}
     variables: _List = ()
-    limits: _Limits = {}
+    limits: _Limits = msgspec.field(default_factory=LIMITS.copy)
     writable: _List = ()
     variant: _Variant = None
     untimed: _Names = {}
