@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from typing import Any
 
@@ -38,6 +39,6 @@ def rows() -> list[tuple[str, str, str]]:
     texts = dict(zip(said[1::2], said[2::2], strict=True))
     found = []
     for name, default in msgspec.structs.asdict(Settings()).items():
-        shown = "None" if default is None else msgspec.json.encode(default).decode()
+        shown = "None" if default is None else json.dumps(default)
         found.append((f"``gallery_{name}``", f"``{shown}``", " ".join(texts[name].split())))
     return found
