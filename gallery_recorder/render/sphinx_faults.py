@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from docutils.parsers.rst import states
 from sphinx import search
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -25,6 +26,7 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", _downloads_are_copied_once)
     app.connect("builder-inited", _formatters_are_kept)
     app.connect("env-get-updated", _orders_are_fixed, priority=100)
+    states.NestedStateMachine.add_states = _add_states  # type: ignore[method-assign]
 
 
 # --- the search index -----------------------------------------------------------------------------
@@ -92,6 +94,33 @@ def _index_is_kept(app: Sphinx) -> None:
 
     builder.load_indexer = load_indexer
     builder.dump_search_index = lambda: dump() if changed else None
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class _States(dict[str, Any]):
+    """The states of one of docutils' parsers, each made when it is asked for.
+
+    docutils makes all fifteen, and looks up a dozen patterns and methods for each, for every list,
+    field and row of explicit markup on a page: a seventh of the time of a cold build. Most ask for
+    one or two.
+    """
+
+    def __init__(self, machine: Any, classes: Any) -> None:
+        super().__init__()
+        self._machine = machine
+        self._classes = {state.__name__: state for state in classes}
+
+    def __missing__(self, name: str) -> Any:
+        state = self[name] = self._classes[name](self._machine, self._machine.debug)
+        if getattr(self._machine, "memo", None) is not None:  # it is running
+            state.runtime_init()
+        return state
+
+
+def _add_states(machine: Any, state_classes: Any) -> None:
+    machine.states = _States(machine, state_classes)
 
 
 # --- orders ---------------------------------------------------------------------------------------
