@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+from functools import cache
 from pathlib import Path
 
 _MARK = "# for shared/"
@@ -92,12 +93,11 @@ def _code(
     """The source of *names* of a shared module and of what they need, less what was *given*."""
     path = shared / f"{module}.py"
     try:
-        text = path.read_text()
+        text, body = _read(path, path.stat().st_mtime_ns)
     except OSError as error:
         raise AssembleError(
             f"{script}: imports shared.{module}, but {path} is missing: {error}"
         ) from None
-    body = ast.parse(text).body
     owners: dict[str, list[ast.stmt]] = {}
     for node in body:
         for defined in _defined(node):
@@ -139,6 +139,13 @@ def _code(
         code += "".join(lines[first - 1 : node.end_lineno])
         last = node
     return before + ("\n" if before and code else "") + code
+
+
+@cache
+def _read(path: Path, time: int) -> tuple[str, list[ast.stmt]]:
+    """The text and the statements of a shared module as it was at a *time*, for all that ask."""
+    text = path.read_text()
+    return text, ast.parse(text).body
 
 
 def _gap(last: ast.stmt, node: ast.stmt) -> str:
