@@ -68,9 +68,9 @@ def test_any_strides(page):
     check(page, a, b, scale_a.contiguous(), scale_b.T.contiguous().T)
 
 
-@pytest.mark.parametrize("programs", [1, 5, 132])
+@pytest.mark.parametrize("programs", [1, 5, 33])
 def test_every_plan_computes_every_tile_once(page, programs, monkeypatch):
-    """With 5 programs there are whole tiles and pieces, with 1 only the former."""
+    """With 5 programs there are whole tiles and pieces, with 1 only the former; of 33 some are idle."""
     monkeypatch.setitem(page["run_plan"].__globals__, "PROGRAMS", programs)
     a, b, scale_a, scale_b = page["draw_problem"](400, 520, 160)
     expected = page["scaled_reference"](a, b, scale_a, scale_b)
