@@ -70,7 +70,7 @@ def test_any_strides(page):
 
 @pytest.mark.parametrize("programs", [1, 5, 33])
 def test_every_plan_computes_every_tile_once(page, programs, monkeypatch):
-    """With 5 programs there are whole tiles and pieces, with 1 only the former; of 33 some are idle."""
+    """With 5 programs there are whole tiles and pieces, with 1 only the former, of 33 some idle."""
     monkeypatch.setitem(page["run_plan"].__globals__, "PROGRAMS", programs)
     a, b, scale_a, scale_b = page["draw_problem"](400, 520, 160)
     expected = page["scaled_reference"](a, b, scale_a, scale_b)
