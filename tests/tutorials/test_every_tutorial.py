@@ -52,8 +52,8 @@ def notebook(name, folder):
     )
 
 
-# Solutions to exercises are executed as scripts: their notebooks hold the same lines.
-@pytest.mark.parametrize("name", [name for name in FILES if "/" not in name])
+# Solutions and chapters are executed as scripts: their notebooks hold the same lines.
+@pytest.mark.parametrize("name", MAIN)
 def test_runs_as_the_downloaded_notebook(name, tmp_path):
     cells = [cell.source for cell in notebook(name, tmp_path).cells if cell.cell_type == "code"]
     done = execute(tmp_path, cells)
