@@ -4,16 +4,20 @@ The theme, sphinx-gallery and this site bring a dozen style sheets, each of whic
 for before it draws anything, and as many scripts. They become one file of each kind, in their
 order; the script runs when the page has been drawn. The theme's own script and jQuery, on which
 it stands, are left out: ``menu.js`` does what they did here. Every browser that the theme still
-knows reads woff2, so the other formats, four fifths of the fonts' bytes, are left out, too.
+knows reads woff2, so the other formats, four fifths of the fonts' bytes, are left out, too. Rules
+of the theme that only an icon, a form or a layout that reStructuredText never makes could match are
+left out by the names of their classes, so that the sheet does not depend on what the pages say.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import tinycss2
 from sphinx.application import Sphinx
 
 #: The style sheet and the script that the others become, below the site's root.
@@ -23,6 +27,13 @@ SCRIPT_NAME = "_static/site.js"
 #: Scripts that no page of this site has a use for: jQuery with what brings old names back to it,
 #: and sphinx-gallery's choice of tutorials by tag.
 UNUSED = frozenset({"jquery.js", "_sphinx_javascript_frameworks_compat.js", "sg-tags.js"})
+
+#: Classes and elements of the theme's rules that no page has; a test looks for them on all pages.
+UNUSED_STYLES = re.compile(
+    r"\.(fa-(?!bars\b)|icon-(?!home\b)|wy-(?:alert|btn|checkbox|control|dropdown|form-|help|inline|input"
+    r"|menu-horiz|plain|radio|switch|table-(?!responsive\b)|text|tray)|btn-|pull-|switch-menus|rst-badge"
+    r"|writer-html4|toctree-l(?:[5-9]|1\d))|(?<![\w.#-])tt(?![\w-])"
+)
 
 _OTHER_FORMATS = (".eot", ".svg", ".ttf", ".woff")
 _URL = re.compile(r"""url\(\s*(["']?)(?!data:|https?:|/|#)([^)"']+)\1\s*\)""")
@@ -69,9 +80,30 @@ def joined(root: Path, names: list[str]) -> str:
     parts = []
     for name in names:
         text = (root / name).read_text(encoding="utf-8").removeprefix('@charset "UTF-8";')
+        if posixpath.basename(name) == "theme.css":
+            text = pruned(text)
         folder = posixpath.dirname(name)
         parts.append(_URL.sub(lambda match, folder=folder: _moved(match, folder), only_woff2(text)))
     return "\n".join(parts)
+
+
+def pruned(text: str) -> str:
+    """A style sheet without the selectors that :data:`UNUSED_STYLES` finds."""
+    return "".join(_pruned(tinycss2.parse_stylesheet(text, True, True)))
+
+
+def _pruned(rules: list[Any]) -> Iterator[str]:
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            selectors = tinycss2.serialize(rule.prelude).split(",")  # the theme's have none inside
+            if used := [part for part in selectors if not UNUSED_STYLES.search(part)]:
+                yield f"{','.join(used)}{{{tinycss2.serialize(rule.content)}}}"
+        elif rule.type == "at-rule" and rule.lower_at_keyword == "media":
+            inner = "".join(_pruned(tinycss2.parse_rule_list(rule.content, True, True)))
+            if inner:
+                yield f"@media{tinycss2.serialize(rule.prelude)}{{{inner}}}"
+        else:
+            yield rule.serialize()
 
 
 def in_order(root: Path, names: list[str]) -> str:

@@ -1,8 +1,9 @@
 """Code with fewer bytes: no element for tokens that look like text, no attribute that nothing uses.
 
-Pygments writes an element for each name, comma and space, and sphinx-gallery five classes for each
-link to the reference; on a page of kernels that is most of what a reader downloads. The tokens in
-``gallery_plain_tokens`` have the colour of text in this theme and stay plain text.
+Pygments writes an element for each name, comma and space, sphinx-gallery five classes for each
+link to the reference, and docutils an element for each word of code in a sentence; on a page of
+kernels, or of the reference, that is most of what a reader downloads and a browser lays out. The
+tokens in ``gallery_plain_tokens`` have the colour of text in this theme and stay plain text.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from pygments.formatters import HtmlFormatter
 from pygments.token import STANDARD_TYPES, Text
 from sphinx.application import Sphinx
 
-_LINK_CLASSES = re.compile(r'<a class="sphx-glr-backref-[^"]*"')
+#: What sphinx-gallery calls a link in code, and docutils a word of code: no rule asks for them.
+_LINK = re.compile(r'<a class="sphx-glr-backref-[^"]*"')
+_WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("builder-inited", _use_lean_formatter)
-    app.connect("html-page-context", _drop_link_classes)
+    app.connect("html-page-context", _make_lean)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -45,10 +48,15 @@ def _use_lean_formatter(app: Sphinx) -> None:
         bridge.formatter = lambda **options: LeanFormatter(plain, **options)
 
 
-def _drop_link_classes(
+def lean(html: str) -> str:
+    """*html* without what says nothing to a reader."""
+    return _WORD.sub(r"\1", _LINK.sub("<a", html))
+
+
+def _make_lean(
     app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: object
 ) -> None:
-    """A link in code is styled for where it stands; no rule asks for sphinx-gallery's names."""
     del app, pagename, template, doctree
-    if "body" in context:
-        context["body"] = _LINK_CLASSES.sub("<a", context["body"])
+    for part in ("body", "toc"):
+        if context.get(part):
+            context[part] = lean(context[part])

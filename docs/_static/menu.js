@@ -36,15 +36,20 @@
     link.prepend(button);
   }
 
+  // An observer measures when the page is drawn anyway; to ask before would have it drawn twice.
+  const box = document.querySelector(".wy-side-scroll");
+  const seen = new IntersectionObserver(([{ isIntersecting, boundingClientRect: at, rootBounds }]) => {
+    if (!isIntersecting && rootBounds) box.scrollTop += at.top - rootBounds.top - rootBounds.height / 2;
+    seen.disconnect();
+  }, { root: box });
+
   function mark() {
     const here = [...menu.querySelectorAll("a[href^='#']")].find((link) => link.hash && link.hash === location.hash);
     const page = menu.querySelector("a.current");
     for (const marked of menu.querySelectorAll("[aria-current]")) marked.removeAttribute("aria-current");
     (here ?? page)?.setAttribute("aria-current", here ? "location" : "page");
     for (let entry = here?.closest("li"); entry; entry = entry.parentElement.closest("li")) open(entry, true);
-    const box = document.querySelector(".wy-side-scroll");
-    const top = (here ?? page)?.getBoundingClientRect().top - box.getBoundingClientRect().top;
-    if (top > box.clientHeight - 40) box.scrollTop += top - box.clientHeight / 2;
+    if (here ?? page) seen.observe(here ?? page);
   }
   menu.addEventListener("click", (event) => {
     if (event.target.closest("a[href^='#']")) show(false);

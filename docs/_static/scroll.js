@@ -1,9 +1,15 @@
-// A box that is wider than the page scrolls by itself; this lets the keyboard reach it.
-function letKeyboardScroll() {
-  for (const box of document.querySelectorAll("pre, .wy-table-responsive, div.math")) {
-    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-    else box.removeAttribute("tabindex");
-  }
+// A box that is wider than the page scrolls by itself; this lets the keyboard reach it. A box is
+// measured when it comes near the window: to measure all of them, a browser would lay out all of them.
+const near = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) if (isIntersecting) letKeyboardScroll(target);
+}, { rootMargin: "300px" });
+function letKeyboardScroll(box) {
+  if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  else box.removeAttribute("tabindex");
 }
-addEventListener("load", letKeyboardScroll);
-addEventListener("resize", letKeyboardScroll);
+function watchBoxes() {
+  near.disconnect(); // an observer reports everything anew that it observes anew
+  for (const box of document.querySelectorAll("pre, .wy-table-responsive, div.math")) near.observe(box);
+}
+watchBoxes();
+addEventListener("resize", watchBoxes);

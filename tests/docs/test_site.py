@@ -22,6 +22,7 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 
 from tests.galleries import CONF, FILES, PAGES
+from triton_site import bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 GALLERY = "getting-started/tutorials"
@@ -317,7 +318,7 @@ def test_pages_are_light(site: Path) -> None:
     """What the first visit loads, compressed as hosts do: page, styles, scripts, two fonts.
 
     Pictures are left out: figures are loaded when the reader comes near them. The search page comes
-    after another one, and the API reference is one long page for each module.
+    after another one.
     """
     icons, letters = (site / "_static" / f"gallery-{name}.woff2" for name in ("icons", "math"))
     sizes: dict[Path, int] = {}
@@ -333,9 +334,20 @@ def test_pages_are_light(site: Path) -> None:
             sizes[path] = len(gzip.compress(path.read_bytes(), 6))
         whole = sum(sizes[path] for path in files) + icons.stat().st_size
         whole += letters.stat().st_size if parsed(page).find("math") else 0
-        if whole > FIRST_LOAD and page.name != "search.html" and page.parent.name != "python-api":
+        if whole > FIRST_LOAD and page.name != "search.html":
             heavy.append(f"{page.relative_to(site)}: {whole:,} bytes")
     assert not heavy, "\n".join(heavy)
+
+
+def test_no_page_needs_a_style_that_is_left_out(site: Path) -> None:
+    """:data:`triton_site.bundle.UNUSED_STYLES` is right: no page has such a class or element."""
+    needed = set()
+    for page in pages(site):
+        text = page.read_text(encoding="utf-8")
+        classes = set(itertools.chain(*map(str.split, re.findall(r'class="([^"]*)"', text))))
+        used = {f".{name}" for name in classes} | ({"tt"} if "<tt" in text else set())
+        needed |= {name for name in used if bundle.UNUSED_STYLES.match(name)}
+    assert not needed
 
 
 def test_text_stands_out_from_its_ground() -> None:

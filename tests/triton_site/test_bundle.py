@@ -30,3 +30,15 @@ def test_a_font_has_one_format() -> None:
     )
     own = '@font-face {\n  font-family: B;\n  src: url("b.ttf");\n}'
     assert bundle.only_woff2(own) == own
+
+
+def test_rules_that_nothing_matches_are_left_out() -> None:
+    sheet = (
+        ".fa-bars:before,.fa-bath:before{content:1}.wy-alert p{color:red}"
+        "@media screen{.rst-content tt,.rst-content code{color:red}.btn-red{color:red}}"
+        "@media print{.wy-tray-item{display:none}}@font-face{font-family:A}"
+    )
+    assert bundle.pruned(sheet) == (
+        ".fa-bars:before{content:1}@media screen{.rst-content code{color:red}}"
+        "@font-face{font-family:A}"
+    )

@@ -1,0 +1,24 @@
+"""Lean code: the same text, fewer elements."""
+
+from __future__ import annotations
+
+from pygments import highlight
+from pygments.lexers import PythonLexer
+
+from triton_site import lean
+
+
+def test_tokens_that_look_like_text_are_bare() -> None:
+    code = "x = tl.load(p)  # 0\n"
+    found = highlight(code, PythonLexer(), lean.LeanFormatter(("n", "o", "p", "w"), nowrap=True))
+    assert found == 'x = tl.load(p)  <span class="c1"># 0</span>\n'
+    assert '<span class="n">x</span>' in highlight(
+        code, PythonLexer(), lean.LeanFormatter(nowrap=True)
+    )
+
+
+def test_links_and_words_keep_their_text() -> None:
+    link = '<a class="sphx-glr-backref-module-a reference" href="#b" title="a.b"><i>b</i></a>'
+    assert lean.lean(link) == '<a href="#b" title="a.b"><i>b</i></a>'
+    word = '<code class="literal"><span class="pre">a</span> <span class="pre">&lt;b</span></code>'
+    assert lean.lean(word) == '<code class="literal">a &lt;b</code>'
