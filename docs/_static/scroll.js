@@ -10,7 +10,7 @@ function letKeyboardScroll(box) {
 }
 function watchBoxes() {
   near.disconnect(); // an observer reports everything anew that it observes anew
-  for (const box of document.querySelectorAll("pre, .wy-table-responsive, div.math")) {
+  for (const box of document.querySelectorAll("pre, .wy-table-responsive, div.math, .rst-content figure")) {
     box.tabIndex = 0;
     near.observe(box);
   }
