@@ -22,8 +22,6 @@ from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.domains.std import StandardDomain
 from sphinx.util import url_re
 
-from triton_site.lean import lean
-
 #: As many pages of one list as are shown at a time.
 WINDOW = 10
 
@@ -177,7 +175,7 @@ class Menu:
             return _text(link.astext())
         inline = nodes.inline("", "", *(child.deepcopy() for child in link.children))
         html = self._builder.render_partial(inline)["fragment"].strip()
-        return lean(html.removeprefix("<span>").removesuffix("</span>"))
+        return html.removeprefix("<span>").removesuffix("</span>")
 
     # --- its entries, written once for each folder of pages ---
 
