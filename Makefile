@@ -47,7 +47,7 @@ SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
 
 .PHONY: help html record status check compare test lint linkcheck bench serve
-.PHONY: contribute contributed comment take runner new quick test-matrix api publish unpublish pages propose clean
+.PHONY: form contribute contributed comment take runner new quick test-matrix api publish unpublish pages propose clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -161,6 +161,9 @@ linkcheck: $(RENDER) ## try every link that leaves the site
 
 bench: $(TEST) ## measure rendering and recording; prints tables
 	$(PY) -m benchmarks
+
+form: $(TEST) ## measure how pages of build/html read; fails where a tutorial breaks a limit
+	$(PY) -m benchmarks.reading
 
 serve: html ## build the site and serve it on this machine: PORT=8000
 	$(PY) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)

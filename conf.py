@@ -30,6 +30,8 @@ extensions = [
     "triton_site.differences",
     "triton_site.folds",
     "triton_site.exercises",
+    "triton_site.figures",
+    "triton_site.tiles",
     "triton_site.notebooks",
     "triton_site.xray_pages",
     "triton_site.reference",
@@ -113,7 +115,17 @@ html_theme_options = {
 }
 html_static_path = ["docs/_static"]
 html_css_files = ["custom.css", "layout.css", "versions.css", "reference.css", "reading.css"]
-html_js_files = ["menu.js", "versions.js", "scroll.js", "layout.js", "reading.js", "xray.js"]
+html_js_files = [
+    "menu.js",
+    "versions.js",
+    "scroll.js",
+    "layout.js",
+    "reading.js",
+    "xray.js",
+    "figures.js",
+    "tiles.js",
+    "terms.js",
+]
 html_logo = "docs/_static/logo.svg"
 html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"

@@ -32,7 +32,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-backgroun
 
 def main() -> None:
     """Print a table."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    browser = find_browser()
     build = ROOT / "build" / "html"
     if browser is None or not build.is_dir():
         print("left out: it needs " + ("a browser" if browser is None else "`make html` first"))
@@ -49,6 +49,11 @@ def main() -> None:
             ]
     head = ("page", "kB", "script kB", *CATEGORIES)
     print(tabulate(rows, head, floatfmt=".0f", missingval="-"))
+
+
+def find_browser() -> str | None:
+    """The path of a browser of Chromium's kind."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def _scripts() -> list[str]:

@@ -6,6 +6,7 @@ out. What such a comment asks for is therefore read from the script, and carried
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +84,30 @@ def boxes_of(doctree: nodes.document, script: Script) -> Iterator[tuple[Cell, no
         if cell is not None and _same(box.astext(), cell.code):
             yield cell, box
             cell = next(cells, None)
+
+
+def functions(code: str) -> dict[str, str]:
+    """The source of each top-level function and class in *code*, with its decorators."""
+    lines = code.splitlines()
+    found = {}
+    for node in ast.parse(code).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    return found
+
+
+def in_sight(cell: Cell) -> str:
+    """The code of *cell* that its page shows without a click."""
+    if not cell.setting("fold"):
+        return cell.code
+    found = functions(cell.code)
+    names = [name.strip() for name in cell.setting("show").split(",") if name.strip()]
+    if missing := [name for name in names if name not in found]:
+        raise ValueError(
+            f"a cell that folds wants to show {missing[0]!r}, which it does not define"
+        )
+    return "\n\n\n".join(found[name] for name in names)
 
 
 def _same(shown: str, code: str) -> bool:

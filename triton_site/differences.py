@@ -10,7 +10,6 @@ page is made: what is gone, what is new, what stayed.
 
 from __future__ import annotations
 
-import ast
 import difflib
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +20,7 @@ from pygments.lexers import PythonLexer
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from triton_site.cells import Cell, boxes_of, page_of
+from triton_site.cells import Cell, boxes_of, functions, page_of
 from triton_site.folds import Fold
 from triton_site.lean import LeanFormatter
 
@@ -74,17 +73,6 @@ def _add_differences(app: Sphinx, doctree: nodes.document) -> None:
             fold += Difference(lines=lines)
             box.parent.insert(box.parent.index(box), fold)
         earlier |= functions(cell.code)
-
-
-def functions(code: str) -> dict[str, str]:
-    """The source of each top-level function in *code*, with its decorators."""
-    lines = code.splitlines()
-    found = {}
-    for node in ast.parse(code).body:
-        if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
-    return found
 
 
 def _rewritten(cell: Cell, old: str) -> tuple[str, str]:

@@ -5,18 +5,30 @@ A cell of a tutorial says so itself, in sphinx-gallery's own style of comments::
     # sphinx_gallery_fold = "plots the rates"
 
 On the page that line stands for the code, which opens at a click, at a search in the page and at a
-link into it; in print it stays folded. What the cell printed and drew is outside the fold. The
-script is left alone; :mod:`triton_site.notebooks` folds the cell of the notebook.
+link into it; in print it stays folded. What the cell printed and drew is outside the fold, unless
+the cell says that it is evidence to look up, which the text does without::
+
+    # sphinx_gallery_fold_output = True
+
+A function in it that the page is about can stay in sight, above the fold::
+
+    # sphinx_gallery_show = "matmul_kernel"
+
+The script is left alone; :mod:`triton_site.notebooks` folds the cell of the notebook.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from triton_site.cells import boxes_of, page_of
+from triton_site.cells import boxes_of, in_sight, page_of
+
+#: How sphinx-gallery's classes of outputs begin.
+_OUTPUTS = ("sphx-glr-script-out", "sphx-glr-single-img", "sphx-glr-horizontal", "output_subarea")
 
 
 class Fold(nodes.General, nodes.Element):
@@ -38,9 +50,28 @@ def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
     for cell, box in list(boxes_of(doctree, page.script)):
         if line := cell.setting("fold"):
             lines = len(cell.code.splitlines())
-            fold = Fold(summary=line, note=f"{lines} line{'s' * (lines > 1)}", kind="code")
-            box.replace_self(fold)
+            note = f"{lines} line{'s' * (lines > 1)}"
+            outputs = list(_outputs(box)) if cell.settings.get("fold_output") else []
+            fold = Fold(summary=line, note=note + ", with output" * bool(outputs), kind="code")
+            shown = in_sight(cell)
+            box.replace_self([nodes.literal_block(shown, shown, language="Python"), fold]
+                             if shown else fold)  # fmt: skip
             fold += box
+            for output in outputs:
+                output.parent.remove(output)
+                fold += output
+
+
+def _outputs(box: nodes.Element) -> Iterator[nodes.Element]:
+    """What the cell in *box* printed and drew: the elements behind it that sphinx-gallery marks."""
+    for node in box.parent.children[box.parent.index(box) + 1 :]:
+        if isinstance(node, nodes.comment):  # of sphinx-gallery, on its sources
+            continue
+        if not isinstance(node, nodes.Element) or not any(
+            name.startswith(_OUTPUTS) for name in node.get("classes", ())
+        ):
+            return
+        yield node
 
 
 def _open(translator: Any, node: Fold) -> None:

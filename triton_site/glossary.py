@@ -3,17 +3,27 @@
 Tutorials are written in plain words, which also read well in their scripts and notebooks. Where a
 word of the glossary appears for the first time in a page's running text, singular or plural, it
 becomes a link. Headings, code, captions and text that is a link already are left alone.
+
+What each term means goes to ``_static/glossary-terms.js``, which ``terms.js`` fetches to show it at
+the link.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
+
+from triton_site.search import SearchDomain
+
+#: Where the terms are, below the site's root.
+FILE_NAME = "_static/glossary-terms.js"
 
 #: What is no running text, or has a meaning of its own.
 _NOT_PROSE = (
@@ -31,7 +41,23 @@ _NOT_PROSE = (
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_post_transform(LinkTerms)
+    app.connect("build-finished", _write_terms)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "1"}
+
+
+def _write_terms(app: Sphinx, error: Exception | None) -> None:
+    """Write what the search has read of the glossary, by the anchor of each term."""
+    if error or app.builder.format != "html":
+        return
+    pages = app.env.domaindata[SearchDomain.name]["pages"]
+    terms = {
+        section.anchor: section.prose
+        for sections in pages.values()
+        for section in sections
+        if section.kind == "term"
+    }
+    text = f"galleryTerms({json.dumps(terms, ensure_ascii=False)});\n"
+    Path(app.outdir, FILE_NAME).write_text(text, encoding="utf-8")
 
 
 class LinkTerms(SphinxPostTransform):

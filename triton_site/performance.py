@@ -159,7 +159,7 @@ def compare_providers(path: Path) -> tuple[str, list[Comparison]]:
     measured = benchmarks.read(path)
     if not measured:
         return "", []  # a table of something else
-    columns, sizes = _varying_sizes(measured)
+    columns, sizes = varying_sizes(measured)
     comparisons = []
     for ours in measured:
         kernel, _, suffix = ours.partition(" + ")
@@ -213,7 +213,7 @@ def said(size: dict[str, int]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in size.items())
 
 
-def _varying_sizes(
+def varying_sizes(
     measured: dict[str, dict[str, benchmarks.Measurement]],
 ) -> tuple[list[str], dict[str, dict[str, int]]]:
     """The columns that vary, and their values for each ``M=…, N=…``.

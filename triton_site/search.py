@@ -35,6 +35,7 @@ class Section(NamedTuple):
     kind: str
     prose: str
     code: str
+    terms: str
 
 
 class SearchDomain(Domain):
@@ -42,7 +43,7 @@ class SearchDomain(Domain):
 
     name = "sections"
     label = "Search by section"
-    data_version = 1
+    data_version = 2
     initial_data: ClassVar[dict[str, dict[str, list[Section]]]] = {"pages": {}}
 
     def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
@@ -124,10 +125,11 @@ def _terms(glossary: addnodes.glossary) -> Iterator[Section]:
             yield Section(term.astext(), term["ids"][0], "term", *_text(item.children[1:]))
 
 
-def _text(children: list[nodes.Node]) -> tuple[str, str]:
-    """The prose and the code below some nodes, without the sections, entries and terms in it."""
+def _text(children: list[nodes.Node]) -> tuple[str, str, str]:
+    """Prose, code and what is set in bold below some nodes, but not in sections, entries, terms."""
     prose: list[str] = []
     code: list[str] = []
+    bold: list[str] = []
     waiting = list(reversed(children))
     while waiting:
         node = waiting.pop()
@@ -139,6 +141,11 @@ def _text(children: list[nodes.Node]) -> tuple[str, str]:
             code.append(node.astext())
         elif isinstance(node, nodes.TextElement) and not isinstance(node, nodes.Invisible):
             prose.append(node.astext())
+            bold += [part.astext() for part in node.findall(nodes.strong)]
         else:
             waiting += reversed(node.children)
-    return " ".join(" ".join(prose).split()), " ".join(" ".join(code).split())
+    return _line(prose), _line(code), _line(bold)
+
+
+def _line(parts: list[str]) -> str:
+    return " ".join(" ".join(parts).split())

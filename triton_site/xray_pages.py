@@ -19,8 +19,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from triton_site import xray
-from triton_site.cells import Page, boxes_of, page_of
-from triton_site.differences import functions
+from triton_site.cells import Page, boxes_of, functions, page_of
 from triton_site.folds import Fold
 
 PROBE = "triton_site.xray.kernels"

@@ -2,19 +2,18 @@
 Fused softmax
 =============
 
-Softmax turns a row of numbers into a row of probabilities. It sits in every attention layer and
-behind every classifier. It is also the shortest example of the best reason to write a kernel of
-your own: **fusion**, that is, doing several steps while the data is at hand, instead of sending
-it to memory and back between the steps.
+Softmax turns a row of numbers into a row of probabilities, in every attention layer and behind
+every classifier. It is also the shortest example of the best reason to write a kernel of your own:
+**fusion**, doing several steps while the data is at hand, instead of sending it to memory and back
+between the steps.
 
 You will build ``softmax(x)``, which gives what ``torch.softmax(x, dim=1)`` gives, and learn
 
 * to predict a speed-up by counting bytes, before there is a kernel;
 * which memories a load passes through, and where the data ends up;
-* how a program reduces a row to its maximum and its sum;
-* what a row stride is, and what to do with rows whose length is not a power of two;
-* what ``num_warps`` changes, and why short rows want company;
-* what to do when a row does not fit.
+* how a program reduces a row, and what a row stride is;
+* what to do with rows whose length is not a power of two, and with rows that do not fit;
+* what ``num_warps`` changes, and why short rows want company.
 
 You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time a kernel.
 
@@ -22,7 +21,6 @@ You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time 
 """
 
 # %%
-# The first cell is that of the last tutorial: without a GPU, it chooses the interpreter.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop, the rounding and the plots"
 # sphinx_gallery_thumbnail_number = 3
@@ -66,10 +64,8 @@ if not ON_GPU:
 #     y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}} \qquad \text{with} \quad m = \max_j x_j
 #
 # Mathematically :math:`m` cancels. Numerically it saves the day: in fp32, :math:`e^{x}` overflows
-# from about :math:`x = 89` on, and infinity divided by infinity is not a number (NaN). With the
-# maximum subtracted, the largest exponent is 0 and nothing can overflow.
-#
-# Written down in PyTorch, with what each line reads and writes for *M* rows of *N* elements:
+# from about :math:`x = 89` on, and infinity divided by infinity is not a number (NaN). In PyTorch,
+# with what each line reads and writes for *M* rows of *N* elements:
 
 
 def naive_softmax(x):
@@ -132,6 +128,12 @@ print("softmax_by_rows agrees with PyTorch")
 # * **Reductions.** ``tl.max`` and ``tl.sum`` turn a whole block into one number: first each thread
 #   combines its own elements, then the threads of a warp do so among themselves, then the warps,
 #   through *shared memory*, a small fast memory that all warps of a program can reach.
+#
+# What there is not are indices: neither ``x[3]`` nor ``x[:4]`` can be had of a block, since its
+# elements lie in the registers of many threads (many have asked: see the references). One element
+# is a reduction, ``tl.sum(tl.where(cols == 3, x, 0.0), axis=0)``. Elements at computed places are
+# ``tl.gather(x, index, axis=0)``. Or load what you want once more, with other offsets: it is in the
+# cache.
 #
 # Stride and padding in a picture: three rows of five elements, cut out of a matrix whose rows have
 # six. The numbers are the offsets that a program computes for its row.
@@ -818,3 +820,5 @@ else:
 # * Samuel Williams, Andrew Waterman and David Patterson: *Roofline: an insightful visual
 #   performance model for multicore architectures*, Communications of the ACM 52(4), 2009,
 #   https://doi.org/10.1145/1498765.1498785
+# * *Accessing slices of a tensor*, a question to the authors of Triton with their answers,
+#   https://github.com/triton-lang/triton/issues/656

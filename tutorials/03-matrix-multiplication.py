@@ -228,10 +228,18 @@ print("1 + 1 + … + 1, 4096 times, kept in fp16:", int(total))
 from shared.matmul import tile_position, tile_position_in_kernel
 
 # %%
-# So the pictures that we draw now show what a kernel will do. There are nine by nine tiles; look
-# at the first nine programs, and count the tiles of A and of B that they need:
+# (Elsewhere this is called *swizzling*. You may also meet it without the first of the two ``%`` in
+# the row, which is as good: as many numbers in a row as the group has rows leave all remainders, if
+# in another order.) There are nine by nine tiles here, and nine programs run at the same time, one
+# **wave** of them after the other. Count the tiles of A and of B that a wave needs:
+#
+# .. tile-order::
+#    :size: 9
+#    :group: 3
+#    :processors: 9
 
-# sphinx_gallery_fold = "draws two orders of nine programs"
+# sphinx_gallery_fold = "draws the first nine programs of both orders, and counts"
+# sphinx_gallery_fold_output = True
 
 
 def draw_order(group, count=9, size=9):
@@ -324,7 +332,10 @@ print("the same product in groups: as PyTorch, up to rounding")
 #   columns beyond N only reach elements of C that do not exist, which the mask of the *store*
 #   throws away: any value would do. What lies beyond K is added to *every* element, so it has to be
 #   zero (``other=0.0``), in A as well as in B, since zero times whatever else lies there (it could
-#   be infinity) need not be zero.
+#   be infinity) need not be zero. Other kernels have no masks along M and N, but take the rows
+#   *modulo* M, as Triton's own tutorial does: a tile that sticks out goes on with the first rows,
+#   its products with them are wrong, and are not stored. That saves masks, and hides from the
+#   compiler that rows follow each other.
 # * **64 bits.** A matrix can have more than 2³¹ elements, and then its offsets need more than 32.
 #
 # If all three sizes *are* multiples of the tile, all masks are true, and the ``constexpr`` ``EVEN``
@@ -576,6 +587,9 @@ ACTIVATIONS = ("", "leaky_relu")
 
 # %%
 
+# sphinx_gallery_fold = "runs a plan"
+# sphinx_gallery_show = "matmul"
+
 
 def run_plan(plan, a, b, activation=""):
     """Return ``activation(a @ b)``, computed by *plan*. The arguments must have been checked."""
@@ -614,6 +628,8 @@ def matmul(a, b, activation=""):
 # most half a unit in the last place. The fp32 sum before that has an error of its own, which grows
 # with K and with the size of the products. Where positive and negative products cancel, the result
 # is small and this error is not: it is an *absolute* one. Hence two tolerances.
+
+# sphinx_gallery_fold = "compares with float64, with a relative and an absolute tolerance"
 
 
 def check(a, b, activation="", got=None):
@@ -670,6 +686,9 @@ print(f"so are the steps, and the plans with pointers, on {M} × {K} by {K} × {
 
 # %%
 # And the errors, each with what it was given:
+
+# sphinx_gallery_fold = "tries what has to be refused"
+# sphinx_gallery_fold_output = True
 
 for wrong in (b.double(), b.to(torch.float32), b[0], b.T, b.cpu().numpy()):
     try:
@@ -741,9 +760,10 @@ else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
-# All rows are in the CSV file; here is every third size:
+# All rows are in the CSV file; every third size, with the ratios, is in this fold:
 
 # sphinx_gallery_fold = "prints the rates at every third size"
+# sphinx_gallery_fold_output = True
 
 
 def medians(rows):
@@ -810,6 +830,7 @@ else:
 # compares each with the first line, at the largest size.
 
 # sphinx_gallery_fold = "prints the steps at some sizes, and at one that no cache holds"
+# sphinx_gallery_fold_output = True
 
 
 def print_steps(rate, names, sizes):
@@ -841,9 +862,10 @@ else:
     print("No table without a GPU.")
 
 # %%
-# The ladder of this page, from the first step to the plans of the second part:
+# The ladder at the top of this page leads from the first step to the plans of the second part:
 
 # sphinx_gallery_fold = "prints the ladder"
+# sphinx_gallery_fold_output = True
 
 if ON_GPU:
     n = 4096
@@ -978,3 +1000,7 @@ else:
 #   ACM TOMS 34(3), 2008, https://doi.org/10.1145/1356052.1356053
 # * Philippe Tillet, H. T. Kung and David Cox: *Triton: an intermediate language and compiler for
 #   tiled neural network computations*, MAPL 2019, https://doi.org/10.1145/3315508.3329973
+# * *Offset calculation in matrix multiplication tutorial*, on rows modulo M, and *questions about
+#   matmul implementation*, on the order of tiles: questions to the authors of Triton,
+#   https://github.com/triton-lang/triton/issues/2080 and
+#   https://github.com/triton-lang/triton/issues/1896

@@ -59,6 +59,8 @@ print(f"{SMS} processors, {SHARED_BYTES} bytes of shared memory, descriptors: {H
 # A tile of C takes few lines then. The order of tiles and the activation are those of the first
 # part.
 
+# sphinx_gallery_fold = "computes a tile, and brings the order of tiles and the activation"
+# sphinx_gallery_show = "compute_tile, describe"
 from shared.matmul import compute_tile, describe, divide_up, tile_position_in_kernel
 
 # %%
@@ -99,9 +101,14 @@ def launch_tiles(plan, a, b, c):
 # ``plan`` is the record that the first part's launcher took, and here are all its fields: you will
 # read what ``persistent``, ``at_once`` and ``cut`` are for.
 
+# sphinx_gallery_fold = "says what a plan is, and fits it to the shared memory of this GPU"
+# sphinx_gallery_show = "Plan"
 from shared.matmul import Plan, fit
 
 # %%
+
+# sphinx_gallery_fold = "runs a plan, and checks it on a product whose tiles stick out"
+# sphinx_gallery_fold_output = True
 
 
 def run(launch, plan, a, b):
@@ -185,8 +192,16 @@ print("the same, persistent: right")
 # the tiles of persistent programs) run in **waves**: as many as there are SMs, then as many again.
 # The last wave takes as long as any other, however few tiles are left for it.
 #
-# Here are 9 tiles on 4 SMs: three waves, and three quarters of the last one are wasted. Below it,
-# the last tile is cut into four small ones, so that each SM gets one. That will be step 4.
+# Which tiles run in the same wave is up to their order. The groups of the first part have a wave
+# need fewer tiles of A and B; the last wave, of a single tile, they cannot fill:
+#
+# .. tile-order::
+#    :size: 9
+#    :group: 4
+#    :processors: 16
+#
+# Over time, 9 tiles on 4 SMs are three waves, and three quarters of the last one are wasted. Below
+# it, the last tile is cut into four small ones, so that each SM gets one. That will be step 4.
 
 # sphinx_gallery_fold = "draws nine tiles on four SMs"
 
@@ -219,6 +234,8 @@ plt.show()
 # first small tiles have arrived, nothing is multiplied. Let us say that this takes as long as 2²⁴
 # products.
 
+# sphinx_gallery_fold = "estimates the time of a product"
+# sphinx_gallery_show = "tile_cost"
 from shared.matmul import plan_cost, tile_cost
 
 # %%
@@ -275,6 +292,8 @@ draw_estimate(estimates, range(1024, 4097, 64))
 # divisible by 16, as others do.)
 
 # sphinx_gallery_difference = "persistent_kernel"
+# sphinx_gallery_fold = "launches the kernel"
+# sphinx_gallery_show = "descriptor_kernel"
 from shared.matmul import launch_descriptors
 
 # %%
@@ -337,6 +356,9 @@ print(tabulate(table, headers, disable_numparse=True, **align))
 # Each plan by itself, also where it would not be chosen, on a product whose tiles stick out. The
 # results of two plans differ by rounding only: they add up the same products, in another order at
 # most.
+
+# sphinx_gallery_fold = "checks every plan, and the steps"
+# sphinx_gallery_fold_output = True
 
 
 def launch_plan(plan, a, b, c):
@@ -461,9 +483,10 @@ else:
     print("No table and no plot without a GPU.")
 
 # %%
-# The ladder of this page, at a size with an awkward last wave:
+# The ladder at the top of this page is of a size with an awkward last wave:
 
 # sphinx_gallery_fold = "prints the ladder"
+# sphinx_gallery_fold_output = True
 
 if ON_GPU:
     n = 1536

@@ -2,21 +2,20 @@
 Layer normalization
 ===================
 
-Every block of a transformer begins by bringing each row of its input to mean 0 and deviation 1. In
-the forward pass that is softmax with other sums. The backward pass is something new: two of its
-three results are sums **over all rows**, and rows belong to different programs. How programs add up
-something together, fast and with the same result every time, is what this page is about.
+Every block of a transformer begins by bringing each row of its input to mean 0 and deviation 1.
+Forward, that is softmax with other sums. Backward is something new: two of three results are sums
+**over all rows**, and rows belong to different programs. How programs add up something together,
+fast and with the same result every time, is what this page is about.
 
 You will build ``layer_norm(x, weight, bias)`` and its shorter sibling ``rms_norm(x, weight)``, both
 with their gradients, and learn
 
 * why the variance takes two passes over a row, and why the second one is free;
 * what a backward pass needs, what to keep for it and what to compute again;
-* to add up over programs: with atomic additions, or with partial sums in two stages, and which of
-  the two gives the same bits twice;
-* what a *persistent* program is, and what it can keep in registers that others have to write;
-* how many bytes each direction must move, and so what share of a copy's speed is possible;
-* what to do with rows that do not fit.
+* to add up over programs, with atomic additions or in two stages, and which gives the same bits
+  twice;
+* what a *persistent* program can keep in registers that others have to write;
+* what share of a copy's speed is possible, and what to do with rows that do not fit.
 
 You should know :doc:`02-fused-softmax` (rows, strides, warps, occupancy) and how
 :doc:`04-low-memory-dropout` gives a kernel a backward pass.
@@ -25,9 +24,9 @@ You should know :doc:`02-fused-softmax` (rows, strides, warps, occupancy) and ho
 """
 
 # %%
-# The first cell is that of all tutorials: without a GPU, it chooses the interpreter.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 3
 import math
 import sys  # for shared/
@@ -53,6 +52,8 @@ from shared.ladder import ladder
 from shared.plotting import CEILING, COMPILE, OTHER, OURS, TORCH, plot_rates
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton, and asks the GPU for its size"
 import triton
 import triton.language as tl
 
@@ -67,9 +68,8 @@ if ON_GPU:
 # What is computed, and what it must cost
 # ---------------------------------------
 #
-# A row :math:`x` of *N* numbers has a mean :math:`\mu` and a variance :math:`\sigma^2`. Layer norm
-# subtracts the one, divides by the root of the other, then scales and shifts each column by
-# parameters that are learned, the same for all rows:
+# Layer norm subtracts from a row :math:`x` its mean :math:`\mu`, divides by the root of its
+# variance :math:`\sigma^2`, then scales and shifts each column by parameters that are learned:
 #
 # .. math::
 #
@@ -80,7 +80,9 @@ if ON_GPU:
 #
 # (The small number :math:`\varepsilon` is for rows whose elements are all equal.) **RMS norm**
 # leaves out the mean and the shift: it divides by the root of the mean square. Many language models
-# have changed over to it, since it trains as well. In PyTorch:
+# have changed over to it, since it trains as well.
+
+# sphinx_gallery_fold = "computes both norms with PyTorch, one operation at a time"
 
 
 def layer_norm_reference(x, weight, bias, eps=1e-5):
@@ -96,11 +98,11 @@ def rms_norm_reference(x, weight, eps=1e-6):
 
 
 # %%
-# Count what cannot be avoided. **Forward**: read *x*, write *y*. For *M* rows those are two
-# transfers of *MN* elements; beside them, the 2\ *N* parameters are nothing. **Backward**: read *x*
-# and the gradient of *y*, write the gradient of *x*: three transfers. Some ten operations an
-# element are far below what a GPU can do in that time. So the ceiling of both directions is a
-# copy's speed, and all rates on this page count these two or three transfers, for everybody.
+# Count what cannot be avoided. **Forward**: read *x*, write *y*, two transfers of *MN* elements;
+# the 2\ *N* parameters are nothing beside them. **Backward**: read *x* and the gradient of *y*,
+# write the gradient of *x*: three. Ten operations an element take less time than that. So the
+# ceiling is a copy's speed, and all rates on this page count these two or three transfers, for
+# everybody.
 #
 # Step 1: one row a program
 # -------------------------

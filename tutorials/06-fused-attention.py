@@ -3,17 +3,15 @@ Fused attention
 ===============
 
 Attention is where a transformer lets each token look at all the others, and where it would drown in
-memory if it were computed as the formula says. On this page you build the kernel that made long
-sequences affordable, forward and backward, one idea at a time. You will build ``attention(q, k, v,
-causal=False, scale=None)``, for tensors ``[batch, heads, N, head_dim]``, and learn
+memory if it were computed as the formula says. You will build the kernel that made long sequences
+affordable, ``attention(q, k, v, causal=False, scale=None)`` for tensors ``[batch, heads, N,
+head_dim]``, forward and backward, one idea at a time, and learn
 
 * what the matrix of all scores would cost, and how an **online softmax** does without it;
-* why the exponential is taken to the base of 2;
-* which tiles a **causal** kernel skips, which it masks, and which it takes whole;
-* why several small programs on a multiprocessor beat a large one here, unlike in a matrix product;
-* what to keep for the **backward pass** and what to compute again, and why it has two and a half
-  times the operations;
-* how to read in what the compiler made that **registers** are the limit.
+* why the exponential is taken to the base of 2, and which tiles a **causal** kernel skips;
+* why several small programs on a multiprocessor beat a large one here;
+* what to keep for the **backward pass**, and why that has two and a half times the operations;
+* how to see in what the compiler made that **registers** are the limit.
 
 You should know the online softmax of :doc:`02-fused-softmax` and the tiles of
 :doc:`03-matrix-multiplication`.
@@ -22,9 +20,9 @@ You should know the online softmax of :doc:`02-fused-softmax` and the tiles of
 """
 
 # %%
-# The first cell chooses the interpreter where there is no GPU, as on all pages.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 3
 import atexit
 import math
@@ -51,6 +49,8 @@ from shared.ladder import ladder
 from shared.plotting import OTHER, OURS, TORCH, plot_rates
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton, and PyTorch's ways to compute attention"
 import triton
 import triton.language as tl
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -60,16 +60,22 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 # The formula, and the matrix in its middle
 # -----------------------------------------
 #
-# Each of *N* tokens has a **query**, a **key** and a **value**, rows of *d* numbers (*d* is the
-# head dimension). A query is compared with every key; the softmax turns the scores into weights,
-# and the result is the weighted sum of the values:
+# Each of *N* tokens has a **query**, a **key** and a **value**, rows of *d* numbers. A query is
+# compared with every key; the softmax turns the scores into weights, by which the values are added:
 #
 # .. math::
 #
 #     O = \mathrm{softmax}(\mathrm{scale} \cdot Q K^T)\, V
 #
-# **Causal** attention hides the future: query *i* sees the keys up to *i*. (If there are more keys
-# than queries or fewer, the first query still sees the first key only, as in PyTorch.) In PyTorch:
+# **Causal** attention hides the future: query *i* sees the keys up to *i*.
+#
+# That is two products of 2·N·N·d operations each, so **4·N²·d for a head**, and half of that if
+# causal. The inputs and the output are N × d, but the scores are N × N: gigabytes, written, read,
+# written as weights and read again. They are only in the way. If they never leave the chip, a byte
+# that moves is used for hundreds or thousands of operations: fused attention is **compute-bound**,
+# and its speed is given in TFLOPS, 10¹² operations a second.
+
+# sphinx_gallery_fold = "computes attention with PyTorch, all scores in memory"
 
 
 def naive_attention(q, k, v, causal=False, scale=None):
@@ -82,10 +88,9 @@ def naive_attention(q, k, v, causal=False, scale=None):
 
 
 # %%
-# Two products of 2·N·N·d operations each, so **4·N²·d for a head**, and half of that if causal. The
-# inputs and the output are N × d. But the scores are N × N:
 
 # sphinx_gallery_fold = "counts operations and bytes for some lengths"
+# sphinx_gallery_fold_output = True
 
 
 def operations(q, causal, keys=None):
@@ -105,11 +110,6 @@ headers = ["N", "q, k, v, o in GB", "scores in GB", "Gflop"]
 print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 
 # %%
-# Both grow with N, but the scores are written, read, written as weights and read again. The
-# operations are what has to be done; the scores are only in the way. If they never leave the chip,
-# a byte that moves is used for hundreds or thousands of operations: fused attention is
-# **compute-bound**, and its speed is given in TFLOPS, 10¹² operations a second.
-#
 # Step 1: a softmax that never sees its whole row
 # -----------------------------------------------
 #
@@ -119,11 +119,6 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # maximum *so far*, ``z`` the sum and ``acc`` the weighted sum of the values, both relative to
 # ``m``. When a tile raises the maximum, what has been added up is corrected by
 # :math:`e^{m_{old} - m_{new}}`.
-#
-# The tiles are fetched with **tensor descriptors**: pointer, shape, strides and tile of a tensor in
-# one object that is made on the host. ``desc.load([batch, head, row, 0])`` needs no offsets and no
-# mask: what lies beyond the end is zero, and is not stored. (GPUs with hardware for it, the TMA,
-# do that in one instruction; for others Triton makes pointers of it.)
 
 
 @triton.jit
@@ -159,11 +154,17 @@ def online_kernel(
 
 
 # %%
+# The tiles come by **tensor descriptors**: pointer, shape, strides and tile of a tensor in one
+# object that is made on the host. ``desc.load([batch, head, row, 0])`` needs no offsets and no
+# mask: what lies beyond the end is zero, and is not stored. (GPUs with hardware for it, the TMA, do
+# that in one instruction; for others Triton makes pointers of it.)
+#
 # ``tl.dot(q, tl.trans(k))`` is the first product, ``tl.dot(p, v, acc)`` the second, and everything
 # between them works on registers. The weights ``p`` are rounded to the dtype of ``v``, since tensor
 # cores multiply 16-bit numbers; the sums stay in fp32. (``input_precision`` matters for fp32 inputs
 # only, which would otherwise be rounded to 10 bits.) In the very first round ``m`` is minus
-# infinity and the correction 0, so that nothing is corrected.
+# infinity and the correction 0, so that nothing is corrected. (If there are more keys than queries
+# or fewer, the first query of a causal kernel still sees the first key only, as in PyTorch.)
 #
 # The launcher makes a descriptor of each tensor. It may have any strides, if the last is 1 and the
 # others are multiples of 16 bytes; of other tensors we make a copy.

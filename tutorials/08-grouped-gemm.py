@@ -2,18 +2,16 @@
 Grouped matrix multiplication
 =============================
 
-Many large language models are **mixtures of experts**: a layer has not one matrix of weights but
-many, one for each *expert*, and every token is sent to a few of them. What is left to compute is a
-pile of products of very different heights, some of them empty, and how high each one is, is known
-on the GPU only. On this page you compute the whole pile with one launch. You will build
-``grouped_mm(x, w, offsets)``, which gives what ``torch._grouped_mm`` gives, and learn
+Many large language models are **mixtures of experts**: a layer has many matrices of weights, one
+for each *expert*, and every token is sent to a few of them. What is left to compute is a pile of
+products of very different heights, which the GPU alone knows. You will compute the pile with one
+launch, ``grouped_mm(x, w, offsets)``, which gives what ``torch._grouped_mm`` gives, and learn
 
 * why a loop of products is slow though each product is fast, and what padding wastes;
 * how a program finds its tile when the number of tiles is not known at the launch;
 * how one **tensor descriptor** serves a whole stack of matrices;
 * how **persistent** programs walk over the tiles of all experts as if they were one product;
-* which tile suits experts with many tokens, and which suits experts with few, and why the best tile
-  of a dense product is not the best one here.
+* which tile suits experts with many tokens, and which suits experts with few.
 
 You should know :doc:`03-matrix-multiplication`: tiles, waves, descriptors and persistent programs.
 
@@ -21,10 +19,9 @@ You should know :doc:`03-matrix-multiplication`: tiles, waves, descriptors and p
 """
 
 # %%
-# Without a GPU the first cell chooses the interpreter. The timing loop and the rounding are those
-# of all tutorials.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 3
 import functools
 import sys  # for shared/
@@ -48,6 +45,8 @@ from shared.claims import claim, print_claims, spread
 from shared.ladder import ladder
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton and its tensor descriptors"
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -56,16 +55,23 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 # What a mixture of experts computes
 # ----------------------------------
 #
-# A small network, the *router*, has sent each token to an expert, and the tokens have been sorted:
-# first all those of expert 0, then those of expert 1, and so on. So there is
+# A small network, the *router*, has sent each token to an expert, and the tokens have been sorted
+# by expert. So there is
 #
 # * ``x``, a matrix of *tokens* × *K*, one row for each token;
 # * ``w``, a stack of *experts* matrices of *K* × *N*;
-# * ``offsets``, one number for each expert: the row of ``x`` behind its last one. Expert *e* has
-#   the rows from ``offsets[e - 1]`` (or 0) up to ``offsets[e]``. Where the two are equal, it has
-#   none.
+# * ``offsets``, for each expert the row of ``x`` behind its last one. Expert *e* has the rows from
+#   ``offsets[e - 1]`` (or 0) up to ``offsets[e]``, which may be none.
 #
-# The rows of expert *e* are multiplied by ``w[e]``. In PyTorch that is a loop:
+# The rows of expert *e* are multiplied by ``w[e]``. In PyTorch that is a loop. Every token is
+# multiplied by one matrix, whichever it is, so the operations are those of *one* product of
+# *tokens* × *K* by *K* × *N*, and this **dense product** is the ceiling. The bytes are another
+# matter: every expert that has a token must read a matrix of its own. With hundreds of tokens for
+# an expert that is compute-bound. With a few dozen, each number of a matrix is used a few dozen
+# times only: memory-bound, and the dense product, which reads one matrix instead of all, is out of
+# reach. Both exist in the same model: many tokens at a time in training, few in serving.
+
+# sphinx_gallery_fold = "computes the product in a loop, with PyTorch"
 
 
 def loop_reference(x, w, ends):
@@ -80,16 +86,9 @@ def loop_reference(x, w, ends):
 
 
 # %%
-# Note that ``ends`` is a *list*, on the CPU. The router has computed the offsets on the GPU, so
-# somebody must have fetched them, which means waiting until the GPU has done all its work, and
-# leaving it idle until the next launch arrives. To be fair to the loop, we shall not count that.
-#
-# Every token is multiplied by one matrix, whichever it is. So the operations are those of *one*
-# product of *tokens* × *K* by *K* × *N*, and this **dense product** is the ceiling: what the GPU
-# needs for as much work in a single piece. The bytes are another matter, since every expert that
-# has a token must read a matrix of its own.
 
 # sphinx_gallery_fold = "counts operations and bytes of five layers, and draws group sizes"
+# sphinx_gallery_fold_output = True
 CASES = [  # experts, tokens, K, N
     (8, 8192, 4096, 4096),
     (8, 8192, 4096, 14336),
@@ -148,25 +147,10 @@ fig.suptitle("8192 tokens, sent to 64 experts")
 plt.show()
 
 # %%
-# The first layers have hundreds of operations for each byte: they are compute-bound. In the last
-# one an expert has a few dozen tokens, and so each number of its matrix is used a few dozen times
-# only. That is memory-bound, and the dense product is out of reach, as it reads one matrix instead
-# of all. Both kinds exist in the same model: many tokens at a time in training, few in serving.
-#
-# Why the two obvious ways lose
-# -----------------------------
-#
-# **The loop** makes as many launches as there are experts. Preparing a launch takes the CPU some
-# microseconds, and when the products are small, the GPU is done sooner than that. And each product
-# has a last wave of its own (:doc:`03-matrix-multiplication`): in the table below is the share of
-# the SMs that are busy on average, if tiles of 128 × 256 are computed in waves.
-#
-# **Padding** fills all groups up to the largest one, with zeros. Then it is a batch of equal
-# products, which a library computes in one call. The table shows how many rows that
-# multiplies for each row that is needed.
 
 
-# sphinx_gallery_fold = "finds what the GPU can do, and counts what the loop and padding waste"
+# sphinx_gallery_fold = "finds what the GPU can do, and counts what a loop and padding waste"
+# sphinx_gallery_fold_output = True
 def gpu_facts():
     """Return (processors, bytes of shared memory a program can get, has tensor descriptors)."""
     if not ON_GPU:
@@ -211,10 +195,10 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # Step 1: One launch for all experts
 # ----------------------------------
 #
-# The tiles of all products are independent of each other. Let us number them through: first all
-# tiles of expert 0, then those of expert 1. One program computes one tile. To find out which, it
-# walks along the experts and counts tiles, until it has found the expert that its number falls
-# into. From there on it is the first kernel of :doc:`03-matrix-multiplication`.
+# The tiles of all products are independent of each other. Number them through: first all tiles of
+# expert 0, then those of expert 1. One program computes one tile. To find out which, it walks along
+# the experts and counts tiles, until it has found the expert that its number falls into. From there
+# on it is the first kernel of :doc:`03-matrix-multiplication`.
 
 
 @triton.jit(do_not_specialize=["experts", "tokens"])
@@ -310,6 +294,24 @@ assert_right(out, x, w, ends)
 print("six experts, two of them without a token: right")
 
 # %%
+# Why the two obvious ways lose
+# -----------------------------
+#
+# What has one launch won? Above step 1, the fold that *counts what a loop and padding waste* has a
+# table for five layers.
+#
+# **The loop** makes as many launches as there are experts. Preparing a launch takes the CPU some
+# microseconds, and when the products are small, the GPU is done sooner than that. Each product has
+# a last wave of its own (:doc:`03-matrix-multiplication`): the table has the share of the SMs that
+# are busy on average, if tiles of 128 × 256 are computed in waves. And ``ends`` is a *list*, on the
+# CPU. The router has computed the offsets on the GPU, so somebody must have fetched them, which
+# means waiting until the GPU has done all its work, and leaving it idle until the next launch
+# arrives. To be fair to the loop, we shall not count that.
+#
+# **Padding** fills all groups up to the largest one, with zeros. Then it is a batch of equal
+# products, which a library computes in one call. The table has how many rows that multiplies for
+# each row that is needed.
+#
 # Step 2: One descriptor for the whole stack
 # ------------------------------------------
 #

@@ -2,12 +2,11 @@
 Matrix multiplication in fp8
 ============================
 
-Half the bits, twice the speed: tensor cores that take numbers of eight bits do twice as many
-operations a second as with sixteen, and memory delivers twice as many numbers. The price is that
-eight bits hold very little. This page is about what it takes to get a product out of them that is
-still good for something: **scales**, and care about where sums are kept. You will build
-``scaled_mm(a, b, scale_a, scale_b)``, as ``torch._scaled_mm`` but with scales by blocks as well,
-and learn
+Half the bits, twice the speed: tensor cores do twice as many operations a second with numbers of
+eight bits as with sixteen, and memory delivers twice as many. The price is that eight bits hold
+very little. What it takes to get a product out of them that is still good for something are
+**scales**, and care about where sums are kept. You will build ``scaled_mm(a, b, scale_a,
+scale_b)``, as ``torch._scaled_mm`` but with scales by blocks as well, and learn
 
 * what the two formats hold, and why a matrix needs scales before it is rounded to one of them;
 * why scales by rows and columns cost nothing, and scales by blocks cost something;
@@ -22,10 +21,9 @@ You should know :doc:`03-matrix-multiplication`: tiles, waves, descriptors and p
 """
 
 # %%
-# Without a GPU the first cell chooses the interpreter. The timing loop and the rounding are those
-# of all tutorials.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 1
 # sphinx_gallery_awaits = "a recording on a GPU: the last one was refused for a line at exit"
 import atexit
@@ -53,6 +51,8 @@ from shared.ladder import ladder
 from shared.plotting import CEILING, OTHER, OURS, STEP_1, TORCH, plot_rates
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton, and Gluon for the last steps"
 import triton
 import triton.language as tl
 from triton.experimental import gluon
@@ -72,15 +72,10 @@ tma_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_glob
 tma_store = tma.async_store if hasattr(tma, "async_load") else tma.async_copy_shared_to_global
 
 # %%
-# Not every GPU has tensor cores for eight bits: NVIDIA's do from Ada and Hopper on (compute
-# capability 8.9), AMD's of the CDNA 4 generation take the formats of this page. On others, the page
-# says so and goes on with what can be shown without kernels. The interpreter multiplies fp8 numbers
-# as it should. Two other things it does wrong, without a word, and this page works around both: it
-# cuts numbers off where it should round them to bf16, and when rounding to fp8 carries over into
-# the next power of two, it loses the carry.
 
 
 # sphinx_gallery_fold = "finds what the GPU can do"
+# sphinx_gallery_fold_output = True
 def gpu_facts():
     """Return (processors, bytes of shared memory, has descriptors, why there is no fp8 or "")."""
     if not ON_GPU:
@@ -109,59 +104,25 @@ if IS_HOPPER:  # Gluon's compiler (3.9) reports objects of its own as leaked whe
 print(NO_FP8 or "fp8 products: yes")
 
 # %%
-# What eight bits hold
-# --------------------
-#
-# A floating-point number has a sign, an *exponent*, which says between which powers of two it lies,
-# and a *mantissa*, which says where between them. The names tell how the eight bits are shared out:
-# **e4m3** has four bits for the exponent and three for the mantissa, **e5m2** five and two. With
-# three bits there are eight numbers between one power of two and the next, and nothing else:
-
-# sphinx_gallery_fold = "lists the numbers of both formats, and draws their rounding errors"
-E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-print("e4m3 from 16 to 32:", [float(v) for v in torch.arange(88, 97, dtype=torch.uint8).view(E4M3)])
-print("e5m2 from 16 to 32:", [float(v) for v in torch.arange(76, 81, dtype=torch.uint8).view(E5M2)])
-table = []
-for name, dtype in {"e4m3": E4M3, "e5m2": E5M2, "bf16": torch.bfloat16}.items():
-    info = torch.finfo(dtype)
-    smallest = info.smallest_normal * info.eps
-    numbers = (info.max, info.smallest_normal, smallest, info.eps / 2)
-    table.append((name, *(f"{number:.3g}" for number in numbers)))
-headers = ["", "largest", "smallest of\nfull precision", "smallest", "relative error\nup to"]
-print(tabulate(table, headers, disable_numparse=True, stralign="right"))
-
-x = 2 ** torch.linspace(-22, 18, 6001, dtype=torch.float64)
-fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-styles = {"e4m3": (E4M3, "#1b6ca8", "-"), "e5m2": (E5M2, "#d1495b", "-."),
-          "bf16": (torch.bfloat16, "#444444", "--")}  # fmt: skip
-for name, (dtype, colour, line) in styles.items():
-    inside = x[x <= torch.finfo(dtype).max]
-    error = (inside.float().to(dtype).double() - inside).abs() / inside
-    worst = error.unfold(0, 200, 25).amax(1)  # the worst of a power of two or so
-    at = inside.unfold(0, 200, 25).mean(1)
-    ax.plot(at, worst, color=colour, linestyle=line, label=name)
-ax.set(xscale="log", yscale="log", xlabel="number", ylabel="worst relative error", ylim=(1e-3, 2))
-ax.set_xscale("log", base=2)
-ax.set_title("What rounding does to a number, by its size")
-ax.legend()
-ax.grid(alpha=0.3)
-plt.show()
-
-# %%
-# Read the picture from right to left. Beyond its largest number a format has nothing (the lines
-# end). Then comes a wide plain where the relative error is the same whatever the size. At the left,
-# the exponent has reached its end, and numbers are lost one bit after the other until all is zero.
-# e4m3 is twice as exact, and its plain is less than half as wide, in powers of two. For weights and
-# activations exactness counts, and the range is taken care of by scales; so e4m3 is the format of
-# this page. (Gradients vary more in size. e5m2 is meant for them, and ``scaled_mm`` takes it, too.)
-#
 # Scales
 # ------
 #
-# Where a matrix has numbers of about the same size, one can move all of it onto the plain: divide
-# by a **scale** before rounding, multiply by it after the product. The usual scale brings the
-# largest number to the format's largest. For how many numbers should one scale be? The fewer share
-# one, the less does a single large number (an *outlier*) push all the others off the plain:
+# An *e4m3* number has a sign, four bits for its exponent and three for its mantissa. So the largest
+# is 448, and there are eight numbers between one power of two and the next. A matrix is divided by
+# a
+# **scale** before it is rounded, and the product is multiplied by it. The usual scale brings the
+# largest number to the format's largest. If row *m* of A has the scale :math:`s_m`, and column *n*
+# of B has :math:`t_n`, both factors can be taken out of the sum:
+#
+# .. math::
+#
+#     c_{mn} = \sum_k (s_m a_{mk}) (b_{kn} t_n) = s_m t_n \sum_k a_{mk} b_{kn}
+#
+# The tensor cores multiply the eight-bit numbers as they are, and the finished sum gets its scales:
+# two multiplications for K products. That is nothing.
+
+# sphinx_gallery_fold = "rounds with scales, and computes the reference in float64"
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def quantize(x, axes, dtype=E4M3):
@@ -175,72 +136,6 @@ def quantize_by_blocks(x, rows, columns):
     blocks = x.unflatten(1, (-1, columns)).unflatten(0, (-1, rows))  # of two dimensions each
     q, scale = quantize(blocks, (1, 3))
     return q.flatten(2, 3).flatten(0, 1), scale[:, 0, :, 0]
-
-
-# sphinx_gallery_fold = "compares scales on a matrix with outliers"
-def scale_errors(factor, feature, n=512):
-    """Return {scales: mean relative error of a row of the product}, with outliers in *a*.
-
-    Args:
-        factor: How much larger the outliers are.
-        feature: Whether they are a column of *a*, that meets a row of *b* as much smaller, or one
-            number in 4096.
-        n: The size of the matrices.
-    """
-    generator = torch.Generator().manual_seed(0)
-    a = torch.randn(n, n, generator=generator)
-    b = torch.randn(n, n, generator=generator)
-    if feature:
-        a[:, n // 2] *= factor
-        b[n // 2] /= factor
-    else:
-        a.view(-1)[torch.randint(n * n, (n * n // 4096,), generator=generator)] *= factor
-    exact = a.double() @ b.double()
-    versions = {}
-    for name, axes_a, axes_b in (("tensor", (0, 1), (0, 1)), ("rows and\ncolumns", 1, 0)):
-        (qa, sa), (qb, sb) = quantize(a, axes_a), quantize(b, axes_b)
-        versions[name] = qa.double() * sa.double(), qb.double() * sb.double()
-    (qa, sa), (qb, sb) = quantize_by_blocks(a, 1, 128), quantize_by_blocks(b, 128, 128)
-    wide = sb.repeat_interleave(128, 0).repeat_interleave(128, 1)
-    versions["blocks"] = qa.double() * sa.double().repeat_interleave(128, 1), qb.double() * wide
-    return {
-        name: float(((qa @ qb - exact).norm(dim=1) / exact.norm(dim=1)).mean())
-        for name, (qa, qb) in versions.items()
-    }
-
-
-table, errors = [], {}
-for what in ("numbers", "a feature"):
-    for factor in (1000, 30000, 10**6):
-        errors = scale_errors(factor, what == "a feature")
-        table.append((what, factor, *map(significant, errors.values())))
-headers = ["outliers", "larger by\na factor of", *(f"scales by\n{name}" for name in errors)]
-print("mean relative error of a row of a 512 × 512 by 512 × 512 product")
-print(tabulate(table, headers, disable_numparse=True, stralign="right"))
-
-# %%
-# As long as an outlier stays on the plain, together with all others, it does no harm: the
-# error is that of three bits, and nothing but more bits could help. Larger outliers ruin the whole
-# matrix if it has one scale. With a scale for each row, they ruin their own row only. But in large
-# language models outliers come as *features*: the same column is large in each row, for each
-# token, and the weights that it meets are small. Then every row has one. Blocks keep the harm
-# to the block where it is.
-
-# %%
-# What a product costs
-# --------------------
-#
-# If row *m* of A has the scale :math:`s_m`, and column *n* of B has :math:`t_n`, each product of
-# the sum has both factors, and they can be taken out of it:
-#
-# .. math::
-#
-#     c_{mn} = \sum_k (s_m a_{mk}) (b_{kn} t_n) = s_m t_n \sum_k a_{mk} b_{kn}
-#
-# So the tensor cores multiply the eight-bit numbers as they are, and the scales are applied to the
-# finished sum: two multiplications for K products. That is nothing. A scale that changes *along K*,
-# as those of blocks do, cannot be taken out of the sum, but out of 128 products at a time. We shall
-# come to that. First the reference, with the sum in float64, and what must be counted:
 
 
 def dequantize(x, scale):
@@ -266,7 +161,8 @@ def operations(M, N, K):
 # ------------------------------
 #
 # The simplest kernel is the first one of :doc:`03-matrix-multiplication` with two more loads at its
-# end. The sum stays in fp32, the result is bf16. (The part for blocks can wait until step 4.)
+# end. The sum stays in fp32, the result is bf16. (``BY_BLOCKS``, for scales that change along K,
+# can wait until step 4, and ``PROMOTE`` until the next one.)
 
 
 @triton.jit
@@ -314,9 +210,16 @@ def simple_kernel(
 
 
 # %%
-# ``PROMOTE`` is the subject of the next step. The launch has nothing new; but look at what is drawn
-# and checked: the reference multiplies *the same* eight-bit numbers. Whether it was a good idea to
-# round the matrices to them is another question, which the table above has answered.
+# The launch has nothing new; but look at what is drawn and checked: the reference multiplies *the
+# same* eight-bit numbers. Whether it was a good idea to round the matrices to them is another
+# question, which the next two sections answer.
+#
+# Not every GPU has tensor cores for eight bits: NVIDIA's do from Ada and Hopper on (compute
+# capability 8.9), AMD's of the CDNA 4 generation take the formats of this page. On others, the page
+# says so and goes on with what can be shown without kernels. The interpreter multiplies fp8 numbers
+# as it should. Two other things it does wrong, without a word, and this page works around both: it
+# cuts numbers off where it should round them to bf16, and when rounding to fp8 carries over into
+# the next power of two, it loses the carry.
 
 
 def divide_up(a, b):
@@ -379,6 +282,111 @@ else:
     print("No kernels on this GPU.")
 
 # %%
+# What eight bits hold
+# --------------------
+#
+# A floating-point number has a sign, an *exponent*, which says between which powers of two it lies,
+# and a *mantissa*, which says where between them. The names tell how the eight bits are shared out:
+# **e4m3** has four bits for the exponent and three for the mantissa, **e5m2** five and two. With
+# three bits there are eight numbers between one power of two and the next, and nothing else:
+
+# sphinx_gallery_fold = "lists the numbers of both formats, and draws their rounding errors"
+print("e4m3 from 16 to 32:", [float(v) for v in torch.arange(88, 97, dtype=torch.uint8).view(E4M3)])
+print("e5m2 from 16 to 32:", [float(v) for v in torch.arange(76, 81, dtype=torch.uint8).view(E5M2)])
+table = []
+for name, dtype in {"e4m3": E4M3, "e5m2": E5M2, "bf16": torch.bfloat16}.items():
+    info = torch.finfo(dtype)
+    smallest = info.smallest_normal * info.eps
+    numbers = (info.max, info.smallest_normal, smallest, info.eps / 2)
+    table.append((name, *(f"{number:.3g}" for number in numbers)))
+headers = ["", "largest", "smallest of\nfull precision", "smallest", "relative error\nup to"]
+print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+
+x = 2 ** torch.linspace(-22, 18, 6001, dtype=torch.float64)
+fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
+styles = {"e4m3": (E4M3, "#1b6ca8", "-"), "e5m2": (E5M2, "#d1495b", "-."),
+          "bf16": (torch.bfloat16, "#444444", "--")}  # fmt: skip
+for name, (dtype, colour, line) in styles.items():
+    inside = x[x <= torch.finfo(dtype).max]
+    error = (inside.float().to(dtype).double() - inside).abs() / inside
+    worst = error.unfold(0, 200, 25).amax(1)  # the worst of a power of two or so
+    at = inside.unfold(0, 200, 25).mean(1)
+    ax.plot(at, worst, color=colour, linestyle=line, label=name)
+ax.set(xscale="log", yscale="log", xlabel="number", ylabel="worst relative error", ylim=(1e-3, 2))
+ax.set_xscale("log", base=2)
+ax.set_title("What rounding does to a number, by its size")
+ax.legend()
+ax.grid(alpha=0.3)
+plt.show()
+
+# %%
+# Read the picture from right to left. Beyond its largest number a format has nothing (the lines
+# end). Then comes a wide plain where the relative error is the same whatever the size. At the left,
+# the exponent has reached its end, and numbers are lost one bit after the other until all is zero.
+# e4m3 is twice as exact, and its plain is less than half as wide, in powers of two. For weights and
+# activations exactness counts, and the range is taken care of by scales; so e4m3 is the format of
+# this page. (Gradients vary more in size. e5m2 is meant for them, and ``scaled_mm`` takes it, too.)
+#
+# Which numbers share a scale
+# ---------------------------
+#
+# Where a matrix has numbers of about the same size, a scale moves all of it onto the plain. For how
+# many numbers should one scale be? The fewer share one, the less does a single large number (an
+# *outlier*) push all the others off the plain:
+
+
+# sphinx_gallery_fold = "compares scales on a matrix with outliers"
+def scale_errors(factor, feature, n=512):
+    """Return {scales: mean relative error of a row of the product}, with outliers in *a*.
+
+    Args:
+        factor: How much larger the outliers are.
+        feature: Whether they are a column of *a*, that meets a row of *b* as much smaller, or one
+            number in 4096.
+        n: The size of the matrices.
+    """
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(n, n, generator=generator)
+    b = torch.randn(n, n, generator=generator)
+    if feature:
+        a[:, n // 2] *= factor
+        b[n // 2] /= factor
+    else:
+        a.view(-1)[torch.randint(n * n, (n * n // 4096,), generator=generator)] *= factor
+    exact = a.double() @ b.double()
+    versions = {}
+    for name, axes_a, axes_b in (("tensor", (0, 1), (0, 1)), ("rows and\ncolumns", 1, 0)):
+        (qa, sa), (qb, sb) = quantize(a, axes_a), quantize(b, axes_b)
+        versions[name] = qa.double() * sa.double(), qb.double() * sb.double()
+    (qa, sa), (qb, sb) = quantize_by_blocks(a, 1, 128), quantize_by_blocks(b, 128, 128)
+    wide = sb.repeat_interleave(128, 0).repeat_interleave(128, 1)
+    versions["blocks"] = qa.double() * sa.double().repeat_interleave(128, 1), qb.double() * wide
+    return {
+        name: float(((qa @ qb - exact).norm(dim=1) / exact.norm(dim=1)).mean())
+        for name, (qa, qb) in versions.items()
+    }
+
+
+table, errors = [], {}
+for what in ("numbers", "a feature"):
+    for factor in (1000, 30000, 10**6):
+        errors = scale_errors(factor, what == "a feature")
+        table.append((what, factor, *map(significant, errors.values())))
+headers = ["outliers", "larger by\na factor of", *(f"scales by\n{name}" for name in errors)]
+print("mean relative error of a row of a 512 × 512 by 512 × 512 product")
+print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+
+# %%
+# As long as an outlier stays on the plain, together with all others, it does no harm: the
+# error is that of three bits, and nothing but more bits could help. Larger outliers ruin the whole
+# matrix if it has one scale. With a scale for each row, they ruin their own row only. But in large
+# language models outliers come as *features*: the same column is large in each row, for each
+# token, and the weights that it meets are small. Then every row has one. Blocks keep the harm
+# to the block where it is.
+#
+# A scale that changes *along K*, as those of blocks do, cannot be taken out of the sum, but out of
+# 128 products at a time. That costs something, and step 4 is about it.
+#
 # Step 2: How exactly tensor cores add
 # ------------------------------------
 #

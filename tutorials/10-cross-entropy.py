@@ -3,16 +3,16 @@ Cross-entropy, alone and fused with the last layer
 ==================================================
 
 A language model ends with one number for every word that it knows, for every token that it reads:
-the **logits**. With a vocabulary of a hundred thousand words they are the largest tensor of the
-training step, and the loss, a single number, is made of them. Nothing is computed that would be
-worth mentioning; everything is memory, in both meanings of the word.
+the **logits**. With a hundred thousand words they are the largest tensor of the training step, and
+the loss, a single number, is made of them. Hardly anything is computed; everything is memory, in
+both meanings of the word.
 
 You will build ``cross_entropy(logits, targets)`` and ``linear_cross_entropy(x, weight, targets)``,
 both with their derivatives, and learn
 
 * why the backward pass of a loss can be done before anybody has asked for it;
 * when a row that is read twice comes from memory only once, and how to help that;
-* what an odd number of columns does to loads of 16 bytes, and how to give them back;
+* what an odd number of columns does to loads of 16 bytes;
 * what it takes to overwrite an input behind PyTorch's back without lying to it;
 * how to never hold the largest tensor at all, and what that costs in time and in digits.
 
@@ -22,9 +22,9 @@ You should know :doc:`02-fused-softmax`, and autograd functions from :doc:`04-lo
 """
 
 # %%
-# Without a GPU the first cell chooses the interpreter. It brings the timing loop and the rounding.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 2
 import sys  # for shared/
 from functools import partial
@@ -48,6 +48,8 @@ from shared.claims import claim, print_claims, spread
 from shared.ladder import ladder
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton"
 import triton
 import triton.language as tl
 
@@ -56,9 +58,8 @@ import triton.language as tl
 # --------------------------------
 #
 # A **token** is a word or a part of one, the **vocabulary** is the list of all *V* of them, and the
-# **target** :math:`t` of a row is the number of the token that really came next. Softmax turns the
-# row :math:`x_1 \ldots x_V` of logits into probabilities (:doc:`02-fused-softmax`). The loss of the
-# row is minus the logarithm of the probability that the model gave to the target:
+# **target** :math:`t` of a row is the number of the token that really came next. The loss of the
+# row is minus the logarithm of the probability that softmax (:doc:`02-fused-softmax`) gives to it:
 #
 # .. math::
 #
@@ -66,19 +67,22 @@ import triton.language as tl
 #     \qquad \text{with} \quad \mathrm{lse}(x) = \log \sum_j e^{x_j}
 #
 # The function :math:`\mathrm{lse}` is called **log-sum-exp**. The loss of a batch is the mean over
-# its rows, without those whose target is ``ignore_index``, −100 in PyTorch: padding, or words that
-# the user has written. And this is the gradient, for *n* rows that count:
+# its *n* rows that count, those whose target is not ``ignore_index`` (−100 in PyTorch: padding,
+# say). The gradient is made of the probabilities, with 1 subtracted at one place:
 #
 # .. math::
 #
 #     \frac{\partial L}{\partial x_j} = \frac{1}{n} \left( p_j - [j = t] \right)
 #     \qquad \text{with} \quad p_j = e^{x_j - \mathrm{lse}(x)}
 #
-# The probabilities, with 1 subtracted at one place. Count the bytes of *M* rows: the forward pass
-# reads :math:`MV` elements and writes *M*. The backward pass reads :math:`MV` and writes
-# :math:`MV`. Two reads and a write: **three transfers**, and what a copy would take for one and a
-# half copies is the ceiling that the rates on this page count against. Keep an eye on the second
-# read. Is it needed? And how large are the logits?
+# Count the bytes of *M* rows: the forward pass reads :math:`MV` elements and writes *M*, the
+# backward pass reads :math:`MV` and writes :math:`MV`. Two reads and a write, **three transfers**:
+# the time of one and a half copies is the ceiling on this page. Keep an eye on the second read. Is
+# it needed? The benchmark has three vocabularies, two powers of two, of the size of Llama 2's and
+# Llama 3's, and that of GPT-2, an odd number. Their logits are half a gigabyte and more:
+
+# sphinx_gallery_fold = "prints the size of the logits"
+# sphinx_gallery_fold_output = True
 
 
 def describe(M, V):
@@ -91,9 +95,6 @@ for V in (32768, 50257, 131072):
     describe(8192, V)
 
 # %%
-# The three vocabularies return in the benchmark: two powers of two, of the size of Llama 2's and of
-# Llama 3's vocabulary, and that of GPT-2, which is an odd number.
-#
 # Step 1: two kernels, three transfers
 # ------------------------------------
 #

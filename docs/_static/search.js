@@ -13,6 +13,8 @@
     rmsnorm: ["normalization"], smem: ["shared"], vectorize: ["contiguous"], printf: ["device_print"],
     print: ["device_print"], oob: ["mask"], bounds: ["mask"], sm: ["multiprocessor"], cta: ["program"],
     libdevice: ["math"], crash: ["illegal"], stuck: ["hang"], bf16: ["bfloat16"], fp16: ["float16"],
+    matmul: ["product"], size: ["large"], swizzle: ["group"], rasterization: ["group"], flash: ["online"],
+    profile: ["profiler"], overflow: ["64"], deterministic: ["same"], smaller: ["small"],
   };
   const stemmer = new Stemmer();
 
@@ -27,6 +29,8 @@
       if (token.includes(".")) words.push(token.slice(token.lastIndexOf(".") + 1));
       if (token.includes("_")) words.push(...token.split(/[._]+/).filter(Boolean));
     }
+    // log-sum-exp is also logsumexp, and row-major rowmajor
+    for (const joined of text.toLowerCase().match(/\p{L}+(?:-\p{L}+)+/gu) || []) words.push(joined.replaceAll("-", ""));
     return words;
   }
   const stems = new Map();
@@ -40,7 +44,7 @@
   const sections = [];
   const index = new Map();
   for (const [address, page, rank, parts] of window.gallerySections) {
-    for (const [title, anchor, kind, prose, code] of parts) {
+    for (const [title, anchor, kind, prose, code, terms] of parts) {
       const number = sections.length;
       const counts = new Map();
       let length = 0;
@@ -53,6 +57,7 @@
       };
       add(title, 6, 1);
       add(prose, 1, 1);
+      add(terms || "", 2, 0); // words that are introduced here
       add(code, 0.35, 0.2);
       if (kind !== "page") add(page, 1.5, 1);
       // A page also stands for words that its sections share out among them.
@@ -81,6 +86,18 @@
     for (const word of SYNONYMS[token] || []) words.push([word, 0.8]);
     if (/^[a-z]{4,}$/.test(token)) words.push([token.endsWith("er") ? token.slice(0, -2) : token + "er", 0.6]);
     return words.filter(([word], i) => i === 0 || index.has(stem(word)));
+  }
+
+  // How many words of a text in a row have one of each of the *keys*.
+  function narrowest(text, keys) {
+    const last = keys.map(() => -1);
+    let width = Infinity;
+    text.forEach((word, at) => {
+      keys.forEach((some, key) => { if (some.has(word)) last[key] = at; });
+      const first = Math.min(...last);
+      if (first >= 0) width = Math.min(width, at - first + 1);
+    });
+    return width;
   }
 
   function search(query) {
@@ -117,6 +134,16 @@
       if (s.kind === "page") factor *= asked.every((word) => named.includes(stem(word))) ? 1.6 : 0.9;
       if (s.title === "References" || s.title === "Exercises") factor *= 0.6;
       scores.set(n, score * factor);
+    }
+    // Words that stand together say more than words that are far apart. What is looked into is what
+    // might be shown.
+    if (asked.length > 1) {
+      const keys = asked.map((word) => new Set(alternatives(word).map(([other]) => stem(other))));
+      for (const [n, score] of [...scores].sort((a, b) => b[1] - a[1]).slice(0, SHOWN)) {
+        const width = narrowest(tokens(`${sections[n].title} ${sections[n].prose}`).map(stem), keys);
+        if (width <= 2 * asked.length) scores.set(n, score * 1.5);
+        else if (width <= 6 * asked.length) scores.set(n, score * 1.2);
+      }
     }
     return [...scores].sort((a, b) => b[1] - a[1] || a[0] - b[0]).map(([n]) => sections[n]);
   }

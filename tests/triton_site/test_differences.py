@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from triton_site.differences import difference, functions
+from triton_site.cells import functions
+from triton_site.differences import difference
 
 TEXT = '''"""
 First

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from triton_site.cells import cells_of
 
 TEXT = '''"""
@@ -58,3 +60,38 @@ def test_cells_of_settings_alone_are_none(build: Callable, tmp_path) -> None:
 
     found = cells_of(load_script(tmp_path / "gallery" / "01-first.py", tmp_path / "gallery"))
     assert [cell.setting("fold") for cell in found] == ["plots the rates", ""]
+
+
+def test_output_that_is_evidence_folds_with_its_code(build: Callable) -> None:
+    text = TEXT.replace('the rates"\n', 'the rates"\n# sphinx_gallery_fold_output = True\n')
+    printed = """
+
+# %%
+# .. rst-class:: sphx-glr-script-out
+#
+# .. code-block:: none
+#
+#    {}
+#
+# {}
+"""
+    page = build(text.replace("plot()\n\n", "plot()\n" + printed.format("42 GB/s", "Then."))).page
+    (fold,) = page.select("details.gallery-fold")
+    assert "42 GB/s" in fold.text
+    assert fold.select_one(".gallery-fold-note").text.endswith("with output")
+    assert "Then." not in fold.text
+    assert "sphinx_gallery_fold_output" not in page.text
+
+
+def test_a_function_that_the_page_is_about_stays_in_sight(build: Callable) -> None:
+    text = TEXT.replace('the rates"\n', 'the rates"\n# sphinx_gallery_show = "plot"\n')
+    page = build(text).page
+    (fold,) = page.select("details.gallery-fold")
+    shown = fold.find_previous("pre")
+    assert shown.text.strip() == 'def plot():\n    """Plot."""'
+    assert "plot()" in fold.pre.text
+
+
+def test_what_is_to_be_shown_has_to_be_there(build: Callable) -> None:
+    with pytest.raises(Exception, match="'plat', which it does not define"):
+        build(TEXT.replace('the rates"\n', 'the rates"\n# sphinx_gallery_show = "plat"\n'))

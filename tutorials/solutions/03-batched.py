@@ -4,9 +4,9 @@ Many small products in one launch
 
 *Solution to the second exercise of* :doc:`../03-matrix-multiplication`.
 
-A product of 128 × 128 matrices is four tiles of 64 × 64: most of a GPU stands idle, and the launch
-costs more than the product. But if there are hundreds of such products, all their tiles can be
-computed at the same time. The batch becomes the second axis of the grid.
+A batched matmul: a product of 128 × 128 matrices is four tiles of 64 × 64: most of a GPU stands
+idle, and the launch costs more than the product. But if there are hundreds of such products, all
+their tiles can be computed at the same time. The batch becomes the second axis of the grid.
 """
 
 # %%
