@@ -19,10 +19,12 @@ from sphinx.environment import BuildEnvironment
 from triton_site.markdown import Writer
 from triton_site.search import SearchDomain
 
+#: A sentence has fewer characters; what has more is a table.
+LONGEST = 400
 #: The parts of llms.txt: a heading, and how the names of its pages begin.
 _PARTS = (
-    ("Tutorials", r"getting-started/tutorials/(?!index)[^/]+$"),
-    ("Programming guide", r"programming-guide/"),
+    ("Tutorials", r"getting-started/tutorials/(?!index|recordings-)[^/]+$"),
+    ("Programming guide", r"programming-guide/(?!.*/recordings-)"),
     ("Python API", r"python-api/|glossary$"),
     ("Solutions to the exercises", r"getting-started/tutorials/solutions/"),
     ("Optional", r""),
@@ -70,7 +72,11 @@ def _write_lists(app: Sphinx, error: Exception | None) -> None:
         lines += ["", f"## {heading}", ""]
         for page in mine:
             address = urljoin(app.config.html_baseurl, f"{page}.md")
-            lines.append(f"- [{env.titles[page].astext()}]({address}): {_sentence(env, page)}")
+            sentence = _sentence(env, page)
+            lines.append(
+                f"- [{env.titles[page].astext()}]({address})"
+                + (f": {sentence}" if sentence else "")
+            )
             if heading == "Tutorials":
                 full.append(_twin(app, page).read_text(encoding="utf-8"))
     _write(Path(app.outdir, "llms.txt"), "\n".join(lines) + "\n")
@@ -78,10 +84,11 @@ def _write_lists(app: Sphinx, error: Exception | None) -> None:
 
 
 def _sentence(env: BuildEnvironment, page: str) -> str:
-    """The first sentence of a page."""
+    """The first sentence of a page; none where it begins with a table."""
     sections = env.domaindata[SearchDomain.name]["pages"].get(page, [])
     prose = sections[0].prose if sections else ""
-    return re.split(r"(?<=[.!?])\s", prose, maxsplit=1)[0]
+    first = re.split(r"(?<=[.!?])\s", prose, maxsplit=1)[0]
+    return first if len(first) < LONGEST else ""
 
 
 def _write(path: Path, text: str) -> None:

@@ -2,10 +2,10 @@
 Matrix multiplication: full waves
 =================================
 
-The first part, :doc:`03-matrix-multiplication`, ended with a kernel for any product, and with a
-promise: that one can *know* which tiles to take, instead of trying. Here is what there is to know.
-You will build the rule and the kernel that ``matmul`` uses on GPUs with tensor descriptors, and
-learn
+The tiles of a product run in waves, and the last wave takes as long as any other, however few tiles
+are left for it. :doc:`03-matrix-multiplication` ended with a kernel for any product, and with a
+promise: that one can *know* which tiles to take, instead of trying. Here you will build the rule
+and the kernel that ``matmul`` uses on GPUs with tensor descriptors, and learn
 
 * what **tensor descriptors** are good for, on the GPUs that have them;
 * what a **persistent** program is, and which pause it removes;

@@ -303,10 +303,10 @@ def forward_kernel(
 # ``evict_last`` is a hint to the caches: of all lines, those of the weights should be the last to
 # go, for the next program on the same multiprocessor wants them again, and *x* nobody wants again.
 #
-# How many pieces, rows and warps? By rules, each with its reason. Pieces are eighths of a power of
-# two, or quarters where seven or eight of those would be needed: less padding, but also fewer
-# pieces, weigh up. Eight elements of a piece for each thread are one load of 16 bytes in fp16. And
-# short rows share a program until it has 2048 elements.
+# How many pieces, rows and warps? By rules, each with its reason. Small pieces leave less padding,
+# and large ones are fewer: pieces are eighths of a power of two, or quarters where seven or eight
+# of those would be needed. Eight elements of a piece for each thread are one load of 16 bytes in
+# fp16. And short rows share a program until it has 2048 elements.
 
 
 @cache
@@ -349,8 +349,8 @@ print(tabulate(table, ["N", "rows", "piece", "pieces", "warps"]))
 #
 # A bar is the mean over the row. RMS norm has no shift to take out: the first bar is missing.
 #
-# Wanted are thus *x*, *g*, *w*, and :math:`\mu` and :math:`1 / \sigma` of each row. What of it to
-# keep from the forward pass?
+# So the backward pass needs *x*, *g*, *w*, and :math:`\mu` and :math:`1 / \sigma` of each row. What
+# of that should the forward pass keep?
 #
 # * *x* itself costs nothing: whoever computed it holds it anyway.
 # * :math:`\hat{x}`, which would save two operations an element, costs a tensor of the size of *x*,
@@ -662,9 +662,10 @@ def stages_that_fit(elements, bytes_each, stages):
 # --------------------------------
 #
 # Count registers. Each element of a row has two sums in fp32, and *x* and *g*, which in fp16 take
-# half a register each: three registers an element, before any arithmetic. A multiprocessor of 65536
-# registers has no room for that from some 12000 elements on; what does not fit is *spilled* to
-# memory, at every turn. (RMS norm has one sum, and so lasts longer.)
+# half a register each: three registers an element, before any arithmetic, which needs as many again
+# for what is on its way. An NVIDIA multiprocessor has 65536 registers, and so no room for that from
+# some 12000 elements on; what does not fit is *spilled* to memory, at every turn. (RMS norm has one
+# sum, and so lasts longer.)
 #
 # So let **two programs share the columns** of a row. Each reads the whole row, for the two means;
 # but it keeps only its own half, writes the gradient of that half, and has sums for that half

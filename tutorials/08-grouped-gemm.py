@@ -13,7 +13,8 @@ launch, ``grouped_mm(x, w, offsets)``, which gives what ``torch._grouped_mm`` gi
 * how **persistent** programs walk over the tiles of all experts as if they were one product;
 * which tile suits experts with many tokens, and which suits experts with few.
 
-You should know :doc:`03-matrix-multiplication`: tiles, waves, descriptors and persistent programs.
+You should know :doc:`tiles <03-matrix-multiplication>`, and :doc:`waves, descriptors and persistent
+programs <03b-full-waves>`.
 
 .. ladder::
 """
@@ -302,7 +303,7 @@ print("six experts, two of them without a token: right")
 #
 # **The loop** makes as many launches as there are experts. Preparing a launch takes the CPU some
 # microseconds, and when the products are small, the GPU is done sooner than that. Each product has
-# a last wave of its own (:doc:`03-matrix-multiplication`): the table has the share of the SMs that
+# a last wave of its own (:doc:`03b-full-waves`): the table has the share of the SMs that
 # are busy on average, if tiles of 128 × 256 are computed in waves. And ``ends`` is a *list*, on the
 # CPU. The router has computed the offsets on the GPU, so somebody must have fetched them, which
 # means waiting until the GPU has done all its work, and leaving it idle until the next launch
@@ -315,7 +316,7 @@ print("six experts, two of them without a token: right")
 # Step 2: One descriptor for the whole stack
 # ------------------------------------------
 #
-# A tensor descriptor (:doc:`03-matrix-multiplication` introduces them) lets the hardware fetch a
+# A tensor descriptor (:doc:`03b-full-waves` introduces them) lets the hardware fetch a
 # tile: no blocks of pointers in registers, no masks. Does every expert need its own? That would be
 # a pile of descriptors, made for each launch. But ``w`` is *one* tensor of three dimensions, and
 # one descriptor can say so. A tile of it is ``1 × BLOCK_K × BLOCK_N``, and the expert is its first
@@ -498,7 +499,7 @@ def persistent_kernel(
 #     same tile of ``w[expert]``, and they run at the same time. So each matrix comes from memory
 #     once, however many rows the expert has.
 #
-# The rest is known from :doc:`03-matrix-multiplication`: as many programs as fit on the GPU at the
+# The rest is known from :doc:`03b-full-waves`: as many programs as fit on the GPU at the
 # same time, and ``flatten=True``, so that the loads for the next tile, be it another expert's, are
 # under way while this one is finished.
 
@@ -630,8 +631,9 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # %%
 # What was tried, and is not here: computing whole tiles of all experts first, with large tiles and
 # without masks, and the rows that are left over at the end, with small ones. It wastes almost no
-# row, and it lost. The left-over rows need the matrix of their expert, which by then has long
-# been evicted from the cache, and comes from memory a second time.
+# row, and lost all the same on the GPU that this page was written on. The left-over rows need the
+# matrix of their expert, which by then has long been evicted from the cache, and comes from memory
+# a second time.
 #
 # The launcher
 # ------------

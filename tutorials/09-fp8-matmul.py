@@ -15,7 +15,8 @@ scale_b)``, as ``torch._scaled_mm`` but with scales by blocks as well, and learn
 * how to multiply partial sums by their scales while the next ones are computed;
 * how to **quantize** a matrix in the kernel before, and when the whole is faster than bf16.
 
-You should know :doc:`03-matrix-multiplication`: tiles, waves, descriptors and persistent programs.
+You should know :doc:`tiles <03-matrix-multiplication>`, and :doc:`waves, descriptors and persistent
+programs <03b-full-waves>`.
 
 .. ladder::
 """
@@ -610,7 +611,7 @@ else:
 
 # %%
 # Which plan is best for which shape is again a matter of waves. The estimate is that of
-# :doc:`03-matrix-multiplication`: a tile costs its products and what it takes to bring its numbers,
+# :doc:`03b-full-waves`: a tile costs its products and what it takes to bring its numbers,
 # and cutting up the last wave costs a new start. Here is what it chooses for squares:
 
 # sphinx_gallery_fold = "estimates the time of each plan, and chooses"

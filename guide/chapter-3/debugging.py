@@ -125,6 +125,8 @@ print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 # told to make one of four mistakes, which everybody makes sooner or later.
 
 
+# sphinx_gallery_fold = "multiplies with one of four bugs planted, and compares whole numbers"
+# sphinx_gallery_show = "matmul_kernel"
 @triton.jit(do_not_specialize=["M", "N", "K"])  # one compiled kernel serves all shapes
 def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BUG: tl.constexpr, TILE: tl.constexpr):
     """Compute *C* = *A* *B*, all row by row; a program computes every n-th of the tiles."""
@@ -450,6 +452,8 @@ def run(main, *others, before=("",), **how):
 # :py:func:`triton.compile` takes a target by name, also one that you do not own, and the type of
 # each argument. Here are six kernels that it refuses.
 
+# sphinx_gallery_fold = "compiles them all, and prints why each is refused"
+# sphinx_gallery_show = "block_of_12, two_lengths, no_constant, changing_type, global_number"
 TARGET = GPUTarget("hip", "gfx942", 64) if torch.version.hip else GPUTarget("cuda", 90, 32)
 print(f"Compiling for {TARGET}")
 
@@ -598,6 +602,8 @@ run(compile_scale, CONSTANTS, scale_kernel, before=["", "TRITON_ALWAYS_COMPILE=1
 # far away.
 
 
+# sphinx_gallery_fold = "launches both in the interpreter"
+# sphinx_gallery_show = "softmax_kernel, first_column_kernel, first_column"
 @triton.jit
 def softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """Compute the softmax of one row of *n* elements."""
@@ -658,6 +664,7 @@ show(crash, keep="Fatal|File")
 # may expect too much. The versions are those at the top of the page.
 
 
+# sphinx_gallery_fold = "tries what the interpreter can do, and what it does otherwise"
 @triton.jit
 def double_kernel(x_ptr, y_ptr):
     """Compute ``y = x + x``."""
@@ -786,6 +793,8 @@ run(
 # is compiled, so an f-string with values in it will not do. Identical lines are counted here:
 
 
+# sphinx_gallery_fold = "launches both, and prints"
+# sphinx_gallery_show = "sum_kernel"
 @triton.jit
 def sum_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """Write the sum of each block of *x*."""
@@ -922,6 +931,8 @@ else:
 # because the checkers take their time.)
 
 
+# sphinx_gallery_fold = "launches a kernel that writes elsewhere, and goes on"
+# sphinx_gallery_show = "write_kernel, late, careless"
 @triton.jit
 def write_kernel(x_ptr, offset):
     """Write 128 ones."""
@@ -1039,6 +1050,8 @@ else:
 # writes. We launch them over and over, as few and as many programs.
 
 
+# sphinx_gallery_fold = "repeats both, and counts what is missing"
+# sphinx_gallery_show = "total_kernel, shift_kernel, missing_from_total, misplaced"
 @triton.jit
 def total_kernel(x_ptr, total_ptr, ATOMIC: tl.constexpr, BLOCK: tl.constexpr):
     """Add one block to a total that all programs share."""
@@ -1203,6 +1216,8 @@ run(stages, scale_kernel, keep="^(?!nvdisasm|BLOCK)")
 # those of the text. An instruction in a loop counts once.)
 
 
+# sphinx_gallery_fold = "asks the compiled kernel for each line"
+# sphinx_gallery_show = "row_softmax_kernel"
 @triton.jit
 def row_softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """Compute the softmax of one row of *n* elements."""
@@ -1260,6 +1275,8 @@ run(annotate, row_softmax_kernel, count_by_line)
 # arithmetic in the kernel.
 
 
+# sphinx_gallery_fold = "counts loads in what was compiled"
+# sphinx_gallery_show = "copy_row_kernel"
 @triton.jit
 def copy_row_kernel(x_ptr, y_ptr, columns, stride, BLOCK: tl.constexpr):
     """Copy one row of a matrix."""
@@ -1304,6 +1321,8 @@ run(loads, copy_row_kernel)
 # ``tl.dot`` is there for the sake of :term:`tensor cores <tensor core>`. Does it reach them?
 
 
+# sphinx_gallery_fold = "looks for the instruction of tensor cores"
+# sphinx_gallery_show = "dot_kernel"
 @triton.jit
 def dot_kernel(a_ptr, b_ptr, c_ptr, TILE: tl.constexpr, PRECISION: tl.constexpr):
     """Multiply eight pairs of tiles, and add up the products."""
@@ -1356,6 +1375,7 @@ run(dots, dot_kernel)
 # both numbers.
 
 
+# sphinx_gallery_fold = "compiles with more and more elements a thread, and prints registers"
 def registers(cases):
     """Return rows (BLOCK, warps, elements a thread, registers, spills, shared memory, GB/s)."""
     rows = []
