@@ -72,11 +72,7 @@ def _write_lists(app: Sphinx, error: Exception | None) -> None:
         lines += ["", f"## {heading}", ""]
         for page in mine:
             address = urljoin(app.config.html_baseurl, f"{page}.md")
-            sentence = _sentence(env, page)
-            lines.append(
-                f"- [{env.titles[page].astext()}]({address})"
-                + (f": {sentence}" if sentence else "")
-            )
+            lines.append(f"- [{env.titles[page].astext()}]({address}): {_sentence(env, page)}")
             if heading == "Tutorials":
                 full.append(_twin(app, page).read_text(encoding="utf-8"))
     _write(Path(app.outdir, "llms.txt"), "\n".join(lines) + "\n")
@@ -84,11 +80,11 @@ def _write_lists(app: Sphinx, error: Exception | None) -> None:
 
 
 def _sentence(env: BuildEnvironment, page: str) -> str:
-    """The first sentence of a page; none where it begins with a table."""
+    """The first sentence of a page."""
     sections = env.domaindata[SearchDomain.name]["pages"].get(page, [])
     prose = sections[0].prose if sections else ""
     first = re.split(r"(?<=[.!?])\s", prose, maxsplit=1)[0]
-    return first if len(first) < LONGEST else ""
+    return first if len(first) < LONGEST else "A table."
 
 
 def _write(path: Path, text: str) -> None:
