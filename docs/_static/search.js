@@ -128,7 +128,7 @@
       const s = sections[n];
       const title = s.title.toLowerCase();
       let factor = s.rank * Math.pow(matched.get(n) / asked.length, 3);
-      if (title === whole || title.endsWith("." + whole)) factor *= 3;
+      if (title === whole || title.endsWith("." + whole)) factor *= s.rank < 1 ? 1 : 3;
       else if (/[ -]/.test(phrase) && (title.includes(phrase) || s.prose.toLowerCase().includes(phrase))) factor *= 1.8;
       const named = split(s.title).map(stem);
       if (s.kind === "page") factor *= asked.every((word) => named.includes(stem(word))) ? 1.6 : 0.9;
