@@ -91,7 +91,7 @@ def scripts() -> list[Path]:
 
 def measure(browser: Browser, root: str, path: Path) -> Form:
     """Measure the page of the script *path*, on the site at *root*."""
-    script = load_script(path, path.parent)
+    script = load_script(path)
     cells = cells_of(script)
     shown = [in_sight(cell) for cell in cells]
     first = next((n for n, code in enumerate(shown) if _kernel_lines(code)), len(shown))
