@@ -1,8 +1,9 @@
 """Recording: what the recorder adds to a tutorial.
 
-*child* is a Python that imports what executes a tutorial and ends; nobody can do without that.
-*overhead* is what a tutorial of one short statement takes beyond it. *parent* is the most memory
-that the recorder itself held, which must not grow with the tutorials.
+*imports* is a Python that imports what every tutorial's process needs before it comes to the
+tutorial: the recorder, Sphinx, matplotlib. *each* is what one more tutorial of one short statement
+takes, *beyond* what of that are no imports. *parent* is the most memory that the recorder itself
+held, which must not grow with the tutorials.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from benchmarks._process import cost_of
+from benchmarks._process import Cost, cost_of
 
 ROOT = Path(__file__).parents[1]
 #: ``ru_maxrss`` would be the largest child's memory, so the recorder writes down its own.
@@ -26,16 +27,19 @@ own = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text()).g
 Path(sys.argv[1]).write_text(own)
 sys.exit(status)
 """
+BUILTIN = """
+import importlib, sphinx.application
+for name in sphinx.application.builtin_extensions:
+    importlib.import_module(name)
+"""
 TUTORIAL = '"""\nA title\n=======\n"""\n\n# %%\n# A sentence.\n\nx = 1\n'
 
 
 def main() -> None:
     """Print a table."""
-    child = min(
-        cost_of([sys.executable, "-c", "import gallery_recorder.run.child"], cwd=ROOT).wall
-        for _ in range(5)
-    )
-    rows = []
+    needed = "import gallery_recorder.run.child, sphinx.cmd.build, matplotlib.pyplot\n" + BUILTIN
+    imports = min((cost_of([sys.executable, "-c", needed], cwd=ROOT) for _ in range(5)), key=_cpu)
+    rows, first = [], None
     for count in (1, 10, 40):
         with tempfile.TemporaryDirectory() as folder:
             tutorials = Path(folder, "tutorials")
@@ -46,7 +50,20 @@ def main() -> None:
             command = ["-c", RECORD, str(held), "record", "--device", "cpu", "--jobs", "1"]
             command += ["--tutorials", str(tutorials), "--recordings", str(Path(folder, "made"))]
             cost = cost_of([sys.executable, *command], cwd=ROOT)
-            each = cost.wall / count
-            rows.append((count, cost.wall, each, child, each - child, int(held.read_text()) / 1024))
-    head = ("tutorials", "wall s", "each s", "child s", "overhead s", "parent MiB")
-    print(tabulate(rows, head, floatfmt=("", ".2f", ".3f", ".3f", ".3f", ".0f")))
+            first = first or cost
+            each = (None, None)
+            if count > 1:
+                each = (
+                    (cost.cpu - first.cpu) / (count - 1),
+                    (cost.wall - first.wall) / (count - 1),
+                )
+            held_mib = int(held.read_text()) / 1024
+            beyond = None if each[0] is None else each[0] - imports.cpu
+            rows.append((count, cost.cpu, cost.wall, *each, imports.cpu, beyond, held_mib))
+    head = ("tutorials", "CPU s", "wall s", "each CPU s", "wall s", "imports CPU s", "beyond")
+    formats = ("", ".2f", ".2f", ".3f", ".3f", ".3f", ".3f", ".0f")
+    print(tabulate(rows, (*head, "parent MiB"), floatfmt=formats, missingval="-"))
+
+
+def _cpu(cost: Cost) -> float:
+    return cost.cpu
