@@ -24,6 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
         return options.command(options)
     except RecorderError as error:
         return _complain(error, error.status)
+    except PermissionError as error:
+        return _complain(f"{error.filename}: {error.strerror}; set its permissions", 1)
     except KeyboardInterrupt:  # before anything is recorded; later the recorder sees to it
         return 130
 
@@ -79,7 +81,7 @@ def _project(options: argparse.Namespace) -> Project:
 
 
 def _complain(error: object, status: int) -> int:
-    print(f"gallery_recorder: {error}", file=sys.stderr)
+    print(console.visible(f"gallery_recorder: {error}"), file=sys.stderr)
     return status
 
 

@@ -26,6 +26,11 @@ def make_lasting() -> None:
         setattr(sys, name, _Lasting(stream))
 
 
+def visible(text: str) -> str:
+    """*text* of a stranger, without what steers a terminal or turns the direction of text."""
+    return "".join(c if c == "\n" or c.isprintable() else "\ufffd" for c in text)
+
+
 def _open_the_first_three() -> None:
     """Have the descriptors 0, 1 and 2 taken, so that no other file becomes a standard stream."""
     while True:

@@ -287,9 +287,7 @@ def execute(
     raise ExtensionError(f"{path}: sphinx-gallery {version} did not execute it")
 
 
-def code_objects(
-    path: Path, gallery_conf: dict[str, Any], names: dict[str, Any]
-) -> dict[str, list[dict[str, Any]]]:
+def code_objects(path: Path, gallery_conf: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
     """The objects that the code of *path* names, resolved with the global *names* that it left."""
     _, blocks, node = split(path)
     if not gallery_conf["inspect_global_variables"]:

@@ -8,6 +8,7 @@ not: output of C code and of kernels, data files, and what probes find.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import faulthandler
 import os
@@ -28,16 +29,26 @@ from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.files import Files, data_rst
 from gallery_recorder.run.guard import Guard, caches
 from gallery_recorder.run.keeper import end_with
-from gallery_recorder.run.messages import BlockStarted, Done, Event, Failure, Refusal, Result, Run
+from gallery_recorder.run.messages import (
+    DEAF,
+    BlockStarted,
+    Done,
+    Event,
+    Failure,
+    Refusal,
+    Result,
+    Run,
+)
 from gallery_recorder.run.output import NoInput, Output, Tee, stderr_rst, too_much
 from gallery_recorder.run.staging import Staging
-from gallery_recorder.run.text import Paths, clean
+from gallery_recorder.run.text import Paths, clean, name_of
 from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
 from gallery_recorder.source.script import CodeBlock, Script, load_script
 from gallery_recorder.store.recording import GALLERY_FOLDER, Block, Provenance, Value
 
+_BUILTINS = dict(builtins.__dict__)
 _HOOKS = ("provenance", "before_block", "after_block")
 
 
@@ -180,14 +191,31 @@ class Child:
     def tell(self, event: Event) -> None:
         """Send *event* to the parent; without a parent there is nothing to go on for."""
         self._end_copies()
-        os.write(self._events, encode(event) + b"\n")
+        try:
+            os.write(self._events, encode(event) + b"\n")
+        except OSError:  # the script closed it, or the parent is gone
+            os._exit(DEAF)
 
     def failure(self, error: BaseException) -> Failure:
         """What *error* means, where it was, and what to do."""
+        at = self.current
         printed: list[bytes] = []
-        with contextlib.suppress(OSError):  # the script removed what it printed to
-            printed = self.output.take(limited=False)
-        return failure_of(error, self.script, self.current, printed, self._shown)
+        builtins.__dict__.update(_BUILTINS)  # the script may have replaced some
+        try:
+            with contextlib.suppress(OSError):  # the script removed what it printed to
+                printed = self.output.take(limited=False)
+            return failure_of(error, self.script, at, printed, self._shown)
+        except BaseException:  # what the script made does as it likes when it is asked what it is
+            for _ in range(100):  # the one that was raised first
+                earlier = BaseException.__dict__["__context__"].__get__(error)
+                error = error if earlier is None else earlier
+            return Failure(
+                cause=f"raised {name_of(error)}, of which nothing more can be told",
+                remedy="Raise exceptions that can be printed, and leave Python's own names alone.",
+                block=self.script.code.index(at) + 1 if at else None,
+                of=len(self.script.code),
+                line=at.line if at else None,
+            )
 
     def _end_copies(self) -> None:
         """End a copy of this process that the script forked and that left its block."""

@@ -15,6 +15,7 @@ from rich import filesize
 
 from gallery_recorder.run.messages import Refusal
 from gallery_recorder.store import names
+from gallery_recorder.store.images import is_image
 from gallery_recorder.store.recording import FILE_NAME, GALLERY_FOLDER
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -78,6 +79,11 @@ class Files:
                         f"made a file, {shown}, of {size:,} bytes; the limit is {self._size:,}",
                         "Keep what the page shows, not all that was measured. gallery_limits in "
                         "conf.py sets the limit.",
+                    )
+                if not is_data and not is_image(self.name_of(path)):
+                    raise Refusal(
+                        f"wrote {self.name_of(path)} where the documentation's pages are",
+                        "Write to a plain file name, such as `results.csv`.",
                     )
                 self.owner[path] = block
         self.owner = {path: number for path, number in self.owner.items() if path in found}

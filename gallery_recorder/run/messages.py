@@ -13,7 +13,10 @@ import msgspec
 
 from gallery_recorder.source.project import Where
 from gallery_recorder.source.settings import Settings
-from gallery_recorder.store.recording import Block, Provenance
+from gallery_recorder.store.recording import Block, Provenance, Reference
+
+#: The status of a process that can tell nothing any more, since the script closed the pipe.
+DEAF = 121
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -85,7 +88,7 @@ class Result(msgspec.Struct, frozen=True):
     memory: float | None = None
     peak_host_memory: int | None = None
     probes: dict[str, Any] = {}
-    backreferences: dict[str, list[dict[str, Any]]] = {}
+    backreferences: dict[str, list[Reference]] = {}
     thumbnail: str | None = None
     late_errors: str = ""
 

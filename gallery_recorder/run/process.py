@@ -27,6 +27,7 @@ import msgspec
 
 from gallery_recorder.run import environment, keeper
 from gallery_recorder.run.messages import (
+    DEAF,
     Began,
     BlockStarted,
     Done,
@@ -275,6 +276,11 @@ class _Process:
         after = " after its last block" if self._done else ""
         if status > 0 and self._at is None:
             return "could not be started", "Correct what the messages above name."
+        if status == DEAF:
+            return (
+                "closed the pipe through which its process tells how far it is",
+                "Close no descriptor that the script did not open itself.",
+            )
         if status >= 0:
             return (
                 f"ended its process (status {status}){after}",

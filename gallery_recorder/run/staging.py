@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gallery_recorder.run.keeper import end_processes_of
+from gallery_recorder.store.atomic import remove
 from gallery_recorder.store.lock import try_lock, unlock
 
 _SKIPPED = frozenset({".git", "__pycache__"})
@@ -194,17 +195,3 @@ def repair(folder: Path, root: Path, warn: Callable[[str], None]) -> None:
             if mode & 0o700 != 0o700:
                 path.chmod(mode | 0o700)
                 warn(f"{path}: had lost its permissions ({mode:03o}), and has them back")
-
-
-def remove(folder: Path) -> None:
-    """Remove *folder*, also where the script made folders in it that cannot be entered."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        with contextlib.suppress(OSError):
-            folder.chmod(0o700)
-        for parent, folders, _ in os.walk(folder):
-            for name in folders:
-                if not os.path.islink(os.path.join(parent, name)):
-                    with contextlib.suppress(OSError):
-                        os.chmod(Path(parent, name), 0o700)
-        shutil.rmtree(folder)

@@ -60,8 +60,9 @@ def _shorten_line(line: str, width: int) -> str:
 
 
 def name_of(error: BaseException) -> str:
-    """The name of the class of *error*, whatever that class does to hide it."""
-    return type.__dict__["__name__"].__get__(type(error))
+    """The name of the class of *error*, whatever that class does to hide it, or hides in it."""
+    name = type.__dict__["__name__"].__get__(type(error))
+    return _shorten_line(" ".join(clean(name).split()), 100)
 
 
 def said_by(value: object, how: Callable[[object], str] = str) -> str:

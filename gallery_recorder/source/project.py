@@ -222,7 +222,7 @@ def read(where: Where) -> Project:
         answer = Path(scratch, "project.json")
         made = subprocess.run(
             [sys.executable, "-P", "-m", READER, encode(where).decode(), answer],
-            env=os.environ | {"PYTHONPATH": python_path()},
+            env=os.environ | {"PYTHONPATH": python_path(), "PYTHONINSPECT": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

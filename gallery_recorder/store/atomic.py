@@ -22,6 +22,9 @@ def replace_folder(new: Path, folder: Path) -> None:
 
     What was there may be a link or a file: then that is removed, not what it leads to.
     """
+    if folder.is_dir() and not folder.is_symlink() and not os.access(folder, os.R_OK | os.W_OK):
+        with contextlib.suppress(OSError):  # only who may write to a folder may move it
+            folder.chmod(0o700)
     if not os.path.lexists(folder):
         os.rename(new, folder)
     elif exchange(new, folder):
@@ -37,9 +40,23 @@ def replace_folder(new: Path, folder: Path) -> None:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        remove(path)
     else:
         path.unlink()
+
+
+def remove(folder: Path) -> None:
+    """Remove *folder*, also where a script made folders in it that cannot be entered."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        with contextlib.suppress(OSError):
+            folder.chmod(0o700)
+        for parent, folders, _ in os.walk(folder):
+            for name in folders:
+                if not os.path.islink(os.path.join(parent, name)):
+                    with contextlib.suppress(OSError):
+                        os.chmod(Path(parent, name), 0o700)
+        shutil.rmtree(folder)
 
 
 def _aside(folder: Path) -> Path:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gallery_recorder.console import visible
 from gallery_recorder.store import names, recording
 from gallery_recorder.store.benchmarks import BenchmarkError, Measurement, is_rate, read
 from gallery_recorder.store.differences import Difference, differences
@@ -98,7 +99,7 @@ class Comparison:
         ):
             if scripts:
                 parts.append(f"{words}: {', '.join(dict.fromkeys(scripts))}.")
-        return "".join(c if c == "\n" or c.isprintable() else "\ufffd" for c in "\n\n".join(parts))
+        return visible("\n\n".join(parts))
 
     def html(self) -> str:
         """A page by itself: nothing is fetched, nothing in it runs, all of it is escaped."""
@@ -208,11 +209,11 @@ def _recordings(root: Path) -> dict[_Key, tuple[Path, Recording]]:
     if not root.exists():
         raise BenchmarkError(f"{root}: there is no such recording or folder.")
     found: dict[_Key, tuple[Path, Recording]] = {}
-    for path in sorted(root.glob(f"**/{recording.FILE_NAME}")):
-        if not any(part.startswith(".") for part in path.relative_to(root).parts):
-            made = recording.load(path.parent)
-            device = recording.slug(made.provenance.device)
-            found[f"{made.gallery}/{made.name}", device, made.variant or ""] = path.parent, made
+    itself = (root / recording.FILE_NAME).exists()
+    for folder in [root] if itself else recording.all_recordings(root):
+        made = recording.load(folder)
+        device = recording.slug(made.provenance.device)
+        found[f"{made.gallery}/{made.name}", device, made.variant or ""] = folder, made
     return found
 
 

@@ -12,9 +12,24 @@ from io import BytesIO
 _FORMATS = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "gif": "GIF", "webp": "WEBP"}
 #: How the last bytes of a whole file of the formats end whose checksum Pillow cannot compare.
 _ENDS = {"JPEG": b"\xff\xd9", "GIF": b"\x3b"}
+#: Kinds of images that a build may have among its sources, and of those that move.
+_MEDIA = {*_FORMATS, "svg", "apng", "avif", "bmp", "mov", "mp4", "ogv", "pdf", "webm"}
+#: Kinds of files that a build reads as pages, or executes.
+_SOURCES = {"inc", "ipynb", "md", "py", "rest", "rst", "txt"}
 _SCRIPT = re.compile(
     rb"<\s*(\w+:)?script\b|\son[a-z]+\s*=\s*[\"']|javascript\s*:|<!ENTITY|<\?xml-stylesheet", re.I
 )
+
+
+def is_image(name: str, thumbnail: bool = False) -> bool:
+    """Whether a build can put the file *name* among its sources as an image, and no more.
+
+    Libraries that draw may have other files in the folder of images, which their HTML asks for.
+    """
+    suffix = name.rpartition(".")[2].lower()
+    if thumbnail:
+        return suffix == "svg" or suffix in _FORMATS
+    return suffix in _MEDIA or (name.startswith("images/") and suffix not in _SOURCES)
 
 
 def wrong(name: str, content: bytes) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 _PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
 
 #: A path below a folder: no step upwards, nothing hidden, no control character.
-PATTERN = rf"^{_PART}(?:/{_PART})*$"
+PATTERN = rf"^{_PART}(?:/{_PART})*\Z"
 
 #: Windows takes these for devices, whatever follows a dot.
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9])(\..*)?", re.IGNORECASE)
@@ -26,7 +26,7 @@ def is_portable(name: str) -> bool:
 def is_path(name: str) -> bool:
     """Whether every system can have a file *name*, a path below a folder."""
     return (
-        re.fullmatch(PATTERN.strip("^$"), name) is not None
+        re.match(PATTERN, name) is not None
         and len(name) <= 240
         and all(is_portable(part) for part in name.split("/"))
     )

@@ -8,13 +8,15 @@ reads it, and whatever dies meanwhile, finds a whole one.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -33,13 +35,16 @@ SCHEMA = 2
 #: and is not read into memory.
 MAX_READ = 256_000_000
 
+#: Folders below one another, far more than the name of a recording has parts.
+MAX_DEPTH = 20
+
 #: Stands in a block's reStructuredText for the folder of the gallery's pages, which conf.py may
 #: rename: ``/@@gallery@@/images/sphx_glr_plot_001.png``.
 GALLERY_FOLDER = "@@gallery@@"
 
 _FileName = Annotated[str, Meta(max_length=240, pattern=names.PATTERN)]
-_Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
-_Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
+_Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+_Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")]
 _Count = Annotated[int, Meta(ge=0)]
 _Seconds = Annotated[float, Meta(ge=0)]
 
@@ -127,12 +132,22 @@ class RunFacts(_Struct, frozen=True):
     device. A run that ``failed`` was expected to, or only warned about.
     """
 
-    recorded: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    recorded: Annotated[str, Meta(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z\Z")]
     seconds: _Seconds
     memory: float | None = None
     peak_host_memory: _Count | None = None
     status: Literal["passed", "failed"] = "passed"
     timed: bool = True
+
+
+class Reference(TypedDict):
+    """An object that the code names, as sphinx-gallery found it; files are called after it."""
+
+    name: str
+    module: str
+    module_short: str
+    is_class: bool
+    is_explicit: bool
 
 
 class Recording(_Struct, frozen=True):
@@ -154,7 +169,7 @@ class Recording(_Struct, frozen=True):
     blocks: tuple[Block, ...]
     variant: _Slug | None = None
     probes: dict[str, Any] = {}
-    backreferences: dict[str, list[dict[str, Any]]] = {}
+    backreferences: dict[str, list[Reference]] = {}
     thumbnail: _FileName | None = None
     files: dict[_FileName, _Sha256] = {}
 
@@ -256,20 +271,38 @@ def find(root: Path, gallery: str, name: str) -> list[Location]:
         for device in _folders(root)
         for variant in (None, *(path.name for path in _folders(device)))
     ]
-    return [location for location in found if (location.folder / FILE_NAME).exists()]
+    return [location for location in found if _is_there(location.folder / FILE_NAME)]
 
 
-def _folders(root: Path) -> list[Path]:
-    if not root.is_dir():
+def _is_there(path: Path) -> bool:
+    """Whether there is something, also where only its name can be seen."""
+    try:
+        path.lstat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+def _folders(root: Path, follow: bool = True) -> list[Path]:
+    """The folders in *root*, hidden ones left out; none where it is none itself."""
+    try:
+        with os.scandir(root) as entries:
+            found = [e.name for e in entries if e.is_dir(follow_symlinks=follow)]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(p for p in root.iterdir() if not p.name.startswith(".") and p.is_dir())
+    return [root / name for name in sorted(found) if not name.startswith(".")]
 
 
 def all_recordings(root: Path) -> Iterator[Path]:
-    """The folder of every recording below *root*."""
-    for path in sorted(root.glob(f"*/**/{FILE_NAME}")):
-        if not any(part.startswith(".") for part in path.relative_to(root).parts):
-            yield path.parent
+    """The folder of every recording below *root*; no link is followed, and no endless depth."""
+    waiting = _folders(root, follow=False)[::-1]
+    while waiting:
+        folder = waiting.pop()
+        if _is_there(folder / FILE_NAME):
+            yield folder
+        if len(folder.parts) - len(root.parts) < MAX_DEPTH:
+            with suppress(PermissionError):
+                waiting += _folders(folder, follow=False)[::-1]
 
 
 def slug(device_name: str) -> str:
@@ -351,8 +384,15 @@ def _contradictions(recording: Recording) -> Iterator[str]:
         for field, files in (("images", block.images), ("data", block.data)):
             named += [(f"blocks[{number}].{field}[{n}]", name) for n, name in enumerate(files)]
     for field, name in named:
+        shown = ".data[" not in field
+        if shown and not images.is_image(name, thumbnail=field == "thumbnail"):
+            yield f"`{field}` names {name}, which is no image"
         if name not in recording.files:
             yield f"`{field}` names {name}, which `files` does not list"
+    for name, meant in recording.backreferences.items():
+        parts = [name, *(r[part] for r in meant for part in ("name", "module", "module_short"))]
+        if not all(part.isprintable() and not {*part} & {*"/\\"} for part in parts):
+            yield f"`backreferences` names {name}, which is no object of code"
     for name in recording.files:
         if name == FILE_NAME or not names.is_path(name):
             yield f"`files` lists {name}, which is no file of it"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from gallery_recorder.console import visible
 from gallery_recorder.source import commands, needs
 from gallery_recorder.source.project import Project
 from gallery_recorder.source.script import Script, ScriptError
@@ -146,13 +147,14 @@ def show(rows: list[Row]) -> None:
         state = f"[{colours.get(row.state, 'red')}]{row.state}[/]{' (aged)' if row.aged else ''}"
         date = row.made.run.recorded.removesuffix("Z").replace("T", " ") if row.made else "-"
         seconds = f"{row.made.run.seconds:.1f}" if row.made else "-"
-        table.add_row(escape(row.name), escape(row.place), state, date, seconds)
+        name, place = (escape(visible(text)) for text in (row.name, row.place))
+        table.add_row(name, place, state, date, seconds)
     console.print(table)
     for name, awaits in {row.name: row.awaits for row in rows if row.awaits}.items():
         console.print(f"\n{name} awaits {awaits}", markup=False)
     for row in rows:
         if row.text:
-            console.print(f"\n{row.name} is {row.state}: {row.text}", markup=False)
+            console.print(visible(f"\n{row.name} is {row.state}: {row.text}"), markup=False)
 
 
 def _is_at(row: Row, preferred: str | None) -> bool:

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from gallery_recorder.console import visible
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.store import reading, recording
 from gallery_recorder.store.recording import Location
@@ -54,6 +55,8 @@ def _files(source: Path) -> set[Path]:
         raise TakeError(f"{source}: is no folder of recordings")
     found, size = set(), 0
     for folder, folders, names in os.walk(source):
+        if len(Path(folder).relative_to(source).parts) > recording.MAX_DEPTH:
+            raise TakeError(f"{source}: has folders deeper than any recording. Nothing was taken")
         for path in [Path(folder, name) for name in (*folders, *names)]:
             state = path.lstat()
             if stat.S_ISDIR(state.st_mode):
@@ -93,7 +96,7 @@ def main(arguments: list[str]) -> int:
     try:
         taken = take(Path(arguments[0]), Path(arguments[1]))
     except (RecorderError, OSError) as error:
-        print(f"gallery_recorder: {error}", file=sys.stderr)
+        print(visible(f"gallery_recorder: {error}"), file=sys.stderr)
         return 1
     for location in taken:
         print(f"Taken: {location.folder}")

@@ -280,6 +280,41 @@ def no_image(room):
     return damaged(room, change)
 
 
+@case("it says that its thumbnail is a page: ``index.rst``", AGAIN)
+def page_for_thumbnail(room):
+    def change(path):
+        (path.parent / "index.rst").write_text(".. raw:: html\n\n   <script>evil()</script>\n")
+        name = {"index.rst": recording.digest(path.parent / "index.rst")}
+        edited(lambda c: (c["files"].update(name), c.update(thumbnail="index.rst")))(path)
+
+    return damaged(room, change)
+
+
+@case("an image of it would replace the project's ``conf.py``", AGAIN)
+def image_for_conf(room):
+    def change(path):
+        (path.parent / "source").mkdir()
+        (path.parent / "source" / "conf.py").write_text("evil()")
+        name = {"source/conf.py": recording.digest(path.parent / "source" / "conf.py")}
+        edited(
+            lambda c: (c["files"].update(name), c["blocks"][0].update(images=["source/conf.py"]))
+        )(path)
+
+    return damaged(room, change)
+
+
+@case("an object that its code names is a path", AGAIN)
+def path_for_object(room):
+    said = {
+        "name": "x",
+        "module": "..",
+        "module_short": "../..",
+        "is_class": True,
+        "is_explicit": True,
+    }
+    return damaged(room, edited(lambda c: c.update(backreferences={"../../x": [said]})))
+
+
 @case("it is copied into the folder of a GPU", "``status --check`` fails")
 def another_device(room):
     with_recordings(room)

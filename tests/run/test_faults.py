@@ -251,6 +251,85 @@ FAULTS = [
         r"ended itself with sys\.exit\(<repr\(\) of it raised ValueError>\)",
         6,
     ),
+    Fault(
+        "turns-its-name",
+        "raise type('E\\u202e<x>', (Exception,), {})('x')",
+        r"raised E\\u202e<x>\n",
+    ),
+    Fault(
+        "lies-about-syntax",
+        "raise SyntaxError('bad', ('a.py', 1, 1, 'x = 1', 1, 10**18))",
+        r"raised SyntaxError, of which nothing more can be told",
+    ),
+    Fault(
+        "hides-its-class",
+        """
+        class Hiding(type):
+            def __getattribute__(cls, name):
+                raise RuntimeError(name)
+
+
+        class E(Exception, metaclass=Hiding):
+            pass
+
+
+        raise E("x")
+        """,
+        r"raised E, of which nothing more can be told",
+        None,
+    ),
+    Fault(
+        "exits-when-asked",
+        """
+        class E(BaseException):
+            def __getattribute__(self, name):
+                raise SystemExit(0)
+
+
+        raise E
+        """,
+        r"raised E, of which nothing more can be told",
+        None,
+    ),
+    Fault(
+        "replaces-traceback",
+        """
+        import traceback
+        traceback.extract_tb = traceback.format_exception = None
+        1 / 0
+        """,
+        r"raised ZeroDivisionError, of which nothing more can be told",
+        None,
+    ),
+    Fault(
+        "replaces-builtins",
+        "import builtins\nbuiltins.len = builtins.open = builtins.isinstance = None",
+        r"raised TypeError",
+        None,
+    ),
+    Fault(
+        "closes-the-pipe",
+        """
+        import os
+        for descriptor in range(3, 64):
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+        """,
+        r"closed the pipe through which its process tells how far it is",
+        None,
+    ),
+    Fault(
+        "writes-a-page",
+        """
+        from pathlib import Path
+        run = next(p for p in Path.cwd().parents if p.name.startswith(".staging"))
+        (run / "docs" / "conf.py").write_text("")
+        """,
+        r"wrote source/conf\.py where the documentation's pages are",
+        None,
+    ),
     Fault("turns-text", "raise ValueError('txt.\\u202eexe')", r"ValueError: txt\.\\u202eexe"),
     Fault(
         "prints-at-exit",

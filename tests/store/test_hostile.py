@@ -1,0 +1,160 @@
+"""Recordings that a stranger made: what they are called and hold misleads nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gallery_recorder.store import atomic, recording, status, take
+from gallery_recorder.store.recording import RecordingError
+from gallery_recorder.store.take import TakeError
+from tests.fixtures.room import Room
+from tests.store.test_lock import NOBODY, as_user, needs_root
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A sound recording."""
+    return Room(tmp_path).put_recording("01-a")
+
+
+def change(folder, edit):
+    path = folder / "recording.json"
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+
+
+def add(folder, name, text="x"):
+    """Add a file to a recording, as one of its files."""
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    change(folder, lambda c: c["files"].update({name: recording.digest(folder / name)}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "data.csv",
+        "source/conf.py",
+        "source/index.rst",
+        "source/_templates/layout.html",
+        "source/_static/evil.js",
+        "images/evil.rst",
+        "images/evil.PY",
+        "01-a.rst",
+    ],
+)
+@pytest.mark.parametrize("place", ["images", "thumbnail"])
+def test_a_file_that_a_build_reads_is_no_image(folder, name, place):
+    if name != "data.csv":
+        add(folder, name)
+    if place == "images":
+        change(folder, lambda c: c["blocks"][0].update(images=[name]))
+    else:
+        change(folder, lambda c: c.update(thumbnail=name))
+    with pytest.raises(RecordingError, match="which is no image"):
+        recording.load(folder)
+
+
+@pytest.mark.parametrize("name", ["images/plot.html", "images/plot.mp4", "source/film.webm"])
+def test_what_libraries_that_draw_leave_is_taken(folder, name):
+    add(folder, name)
+    change(folder, lambda c: c["blocks"][0].update(images=[name]))
+    assert recording.load(folder).blocks[0].images == (name,)
+
+
+REFERENCE = {
+    "name": "x", "module": "y", "module_short": "y", "is_class": True, "is_explicit": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"../../x": [REFERENCE]},
+        {"x": [REFERENCE | {"module_short": "../../x"}]},
+        {"x": [REFERENCE | {"name": "a\nb"}]},
+        {"x": [{}]},
+        {"x": [REFERENCE | {"module": 1}]},
+        {"x": None},
+    ],
+)
+def test_what_the_code_names_is_no_path(folder, names):
+    change(folder, lambda c: c.update(backreferences=names))
+    with pytest.raises(RecordingError, match="backreferences"):
+        recording.load(folder)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda c: c.update(key=c["key"] + "\n"),
+        lambda c: c.update(variant="triton-3.9.0\n"),
+        lambda c: c.update(gallery="tutorials\n"),
+        lambda c: c["run"].update(recorded=c["run"]["recorded"] + "\n"),
+        lambda c: c["run"].update(recorded="٢٠٢٦-01-01T00:00:00Z"),
+        lambda c: c["blocks"][0].update(data=["data.csv\n"]),
+    ],
+)
+def test_a_name_ends_where_it_ends(folder, edit):
+    change(folder, edit)
+    with pytest.raises(RecordingError, match=r"regex|no date|does not list"):
+        recording.load(folder)
+
+
+def test_neither_links_nor_endless_depths_are_followed(folder, tmp_path):
+    root = tmp_path / "recordings"
+    (root / "everything").symlink_to("/")
+    (folder / "again").symlink_to("..")
+    deep = root.joinpath(*["d"] * 100)
+    deep.mkdir(parents=True)
+    (deep / "recording.json").write_text("{}")
+    assert list(recording.all_recordings(root)) == [folder]
+    with pytest.raises(TakeError, match=r"no plain file|deeper"):
+        take.take(root, tmp_path / "taken")
+
+
+def test_the_recording_of_a_script_beside_a_folder_of_its_name_hides_none(folder):
+    below = folder / "01-b"
+    (folder.parent / "made").mkdir()
+    (folder.parent / "made" / "recording.json").write_text("{}")
+    os.rename(folder.parent / "made", below)
+    assert set(recording.all_recordings(folder.parents[2])) == {folder, below}
+
+
+def test_names_steer_no_terminal(folder, tmp_path, capsys):
+    os.rename(folder, folder.parent / "\x1b[31m\u202e[bold]")
+    room = Room(tmp_path)
+    room.write("01-a", "x = 1")
+    status.show(status.rows(room.project(), room.recordings))
+    said = capsys.readouterr().out
+    assert "orphan" in said
+    assert "[bold]" in said
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+
+
+@needs_root
+def test_a_recording_that_nobody_may_enter_is_damaged_and_can_be_replaced(tmp_path):
+    base = Path("/var/tmp") / f"gallery-{os.getpid()}"
+    room = Room(base)
+    old, new = room.put_recording("01-a"), room.put_recording("02-b")
+    (old / "images").mkdir()
+    try:
+        os.system(f"chown -R {NOBODY} {base}; chmod 0 {old}/images {old}")
+
+        def look():
+            found = recording.find(room.recordings, "tutorials", "01-a")
+            with pytest.raises(RecordingError, match="Permission denied"):
+                found[0].load()
+            assert set(recording.all_recordings(room.recordings)) == {old, new}
+            atomic.replace_folder(new, old)
+            return sorted(os.listdir(old.parent))
+
+        assert as_user(NOBODY, look) == "['01-a']"
+    finally:
+        os.system(f"rm -rf {base}")
