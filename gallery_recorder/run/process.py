@@ -165,13 +165,13 @@ class _Process:
         if not told:  # they have ended, or closed the pipe
             self._status = -signal.SIGKILL
         *lines, self._unread = (self._unread + told).split(b"\n")
-        try:
-            events = [_EVENTS.decode(line) for line in lines]
-        except (ValueError, RecursionError):
-            self._confused()
         if len(self._unread) > _MAX_EVENT:
             self._confused()
-        for event in events:
+        for line in lines:  # one by one: what came before what cannot be read is known by then
+            try:
+                event = _EVENTS.decode(line)
+            except (ValueError, RecursionError):
+                self._confused()
             match event:
                 case Began():
                     self._pid = event.process
