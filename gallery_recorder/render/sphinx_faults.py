@@ -149,7 +149,7 @@ def _readers_send_what_they_read(app: Sphinx) -> None:
         return made
 
     app.connect("source-read", note)
-    BuildEnvironment.__getstate__ = state  # type: ignore[method-assign]
+    BuildEnvironment.__getstate__ = state  # type: ignore[assignment, method-assign]
 
 
 _ALL_STATE: Any = BuildEnvironment.__getstate__
