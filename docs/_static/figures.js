@@ -84,6 +84,14 @@
         then();
       });
     }
+    // Over the picture, which on a narrow screen is wider than its place, and scrolls there.
+    function cover() {
+      const [edges, place] = [image.getBoundingClientRect(), whole.getBoundingClientRect()];
+      Object.assign(over.style, {
+        left: `${edges.left - place.left}px`, top: `${edges.top - place.top}px`,
+        width: `${edges.width}px`, height: `${edges.height}px`,
+      });
+    }
     function hide() {
       over.replaceChildren();
       box.replaceChildren();
@@ -104,6 +112,7 @@
         drawing.append(draw("circle", { cx: value.x, cy: value.y, r: 4, fill: value.color, "data-series": "" }));
       }
       over.replaceChildren(drawing);
+      cover();
       const name = typeof stop.size === "number" ? `${frame.label} = ${stop.size}` : stop.size;
       const rows = [...stop.values].sort((a, b) => b.median - a.median).map((value) => {
         const color = make("i", {});
@@ -161,6 +170,7 @@
     document.addEventListener("pointerdown", (event) => { if (!whole.contains(event.target)) hide(); });
     over.addEventListener("focus", () => ready(() => show(place[0], Math.max(place[1], 0))));
     over.addEventListener("blur", hide);
+    picture.addEventListener("scroll", cover);
     over.addEventListener("keydown", (event) => {
       if (event.altKey || event.ctrlKey || event.metaKey) return;
       const last = () => frames[place[0]].stops.length - 1;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from decimal import ROUND_HALF_UP, Context
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ T = "stable/getting-started/tutorials"
 SOFTMAX = f"{T}/02-fused-softmax.html"
 #: Pages with a plot of rates over a logarithmic and a linear axis, of two frames, of bars.
 PLOTS = ("01-vector-add", "02-fused-softmax", "05-layer-norm", "08-grouped-gemm")
+
+#: Half of the last digit is rounded up, as browsers do.
+_FOUR = Context(prec=4, rounding=ROUND_HALF_UP)
 
 
 def plot(page: Page, address: str, name: str) -> Locator:
@@ -26,7 +30,7 @@ def plot(page: Page, address: str, name: str) -> Locator:
 def rates(name: str) -> set[str]:
     """All medians of a tutorial's benchmarks, with four digits, as the page writes numbers."""
     return {
-        f"{float(format(float(row['median']), '.4g')):,.10g}"
+        f"{float(_FOUR.create_decimal(row['median'])):,.10g}"
         for path in ROOT.glob(f"recordings/nvidia-h200/*/tutorials/{name}/*.csv")
         for row in csv.DictReader(path.open(newline=""))
         if "median" in row
