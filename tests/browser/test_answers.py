@@ -24,6 +24,7 @@ def plot(page: Page, address: str, name: str) -> Locator:
     page.goto(f"{address}{T}/{name}.html")
     whole = page.locator(".gallery-rates").last
     whole.scroll_into_view_if_needed()
+    whole.locator("img").evaluate("image => image.decode()")  # pictures load when they are in sight
     return whole
 
 
