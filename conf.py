@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from triton_site.assemble import assemble_gallery
-from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
+from triton_site.probes import REFERENCE, REFERENCE_DEVICE, SOFTWARE
 
 project = "Triton Gallery"
 author = "the Triton Gallery authors"
@@ -27,6 +27,7 @@ extensions = [
     "triton_site.links",
     "triton_site.ladder",
     "triton_site.claims",
+    "triton_site.switch",
     "triton_site.differences",
     "triton_site.folds",
     "triton_site.exercises",
@@ -66,7 +67,8 @@ gallery_environment = {
     "gpu": {"TRITON_DEFAULT_FP_FUSION": "1"},
 }
 gallery_untimed = {"cpu": "interpreter"}
-gallery_devices = [REFERENCE_DEVICE]
+gallery_devices = [REFERENCE, REFERENCE_DEVICE]
+gallery_others = True  # for triton_site.switch
 gallery_variant = "triton_site.probes.triton_release"
 gallery_probes = [SOFTWARE, "triton_site.xray.kernels"]
 gallery_variables = ["TRITON_*", "TORCH_*", "PYTORCH_*"]
@@ -114,10 +116,12 @@ html_theme_options = {
     "prev_next_buttons_location": None,  # our layout has them, with titles
 }
 html_static_path = ["docs/_static"]
-html_css_files = ["custom.css", "layout.css", "versions.css", "reference.css", "reading.css"]
+html_css_files = ["custom.css", "layout.css", "versions.css", "reference.css"]
+html_css_files += ["reading.css", "switch.css"]
 html_js_files = [
     "menu.js",
     "versions.js",
+    "switch.js",
     "scroll.js",
     "layout.js",
     "reading.js",
@@ -145,6 +149,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 linkcheck_ignore = [
     # Written by `make html`; links to them are tested there.
+    r"(\.\./)*_static/reproduce/.*",
     r"(\.\./)*_static/(exercise\.py|(performance|claims)\.(schema\.)?json)",
     r"https://doi\.org/10\.1145/.*",  # ACM answers programs with 403; compared by hand
 ]

@@ -84,6 +84,8 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (utils, "_read_json", "json_fname", "render"),
     (gen_rst, "jupyter_notebook", "script_blocks gallery_conf target_dir", "replace"),
     (notebook, "add_code_cell", "work_notebook code", "replace"),
+    (gen_rst, "rst_blocks", "script_blocks output_blocks file_conf gallery_conf", "replace"),
+    (gen_rst, "save_rst_example", "example_rst example_file time_elapsed memory_used", "replace"),
     (gen_rst, "zip_files", "file_list zipname relative_to extension", "replace"),
     (downloads, "zip_files", "file_list zipname relative_to extension", "replace"),
 ]

@@ -90,6 +90,14 @@ def only_builder() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def two_devices_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of two tutorials, recorded with two releases and on two devices."""
+    from tests.fixtures import two_devices
+
+    return two_devices.build(two_devices.project(tmp_path_factory.mktemp("two") / "project"))
+
+
+@pytest.fixture(scope="session")
 def site(testrun_uid: str) -> Path:
     """The folder of the site, built now by one worker; without changes that is quick."""
     with _lock() as lock:

@@ -22,12 +22,16 @@ from gallery_recorder.source.script import Script
 
 @dataclass(frozen=True)
 class Page:
-    """A tutorial's page: its script, and the recording that it shows, if any: where, of what."""
+    """A tutorial's page: its script, and the recording that it shows, if any: where, of what.
+
+    ``view`` names the recording where it is not the one that the page shows first.
+    """
 
     script: Script
     folder: Path | None
     interpreted: bool = False
     device: str = ""
+    view: str = ""
     probes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -57,7 +61,14 @@ def recorded_page(app: Sphinx, docname: str) -> Page | None:
     if item.folder is None:
         return Page(item.script, None)
     made = item.recording
-    return Page(item.script, item.folder, not made.timed, made.provenance.device, made.probes)
+    return Page(
+        script=item.script,
+        folder=item.folder,
+        interpreted=not made.timed,
+        device=made.provenance.device,
+        view=item.view,
+        probes=made.probes,
+    )
 
 
 def cells_of(script: Script) -> list[Cell]:

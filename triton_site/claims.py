@@ -261,9 +261,14 @@ def _fill_matrix(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def places_of(claims: Iterable[Claim]) -> list[tuple[str, str]]:
+    """Where the claims were computed, in order."""
+    return in_order(claim.place for claim in claims)
+
+
+def in_order(places: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Devices and releases, the reference device first and the newest release of each first."""
     return sorted(
-        {claim.place for claim in claims},
+        {*places},
         key=lambda place: (
             slug(place[0]) != REFERENCE_DEVICE,
             place[0],

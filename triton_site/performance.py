@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
@@ -36,7 +37,9 @@ from gallery_recorder.render.choice import ListedRecording
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.units import readable_seconds
 from gallery_recorder.store import benchmarks
+from gallery_recorder.store.recording import slug
 from triton_site.charts import Line, line_chart
+from triton_site.claims import in_order
 from triton_site.facts import PROBE
 from triton_site.recorded import version_key
 
@@ -258,6 +261,14 @@ def charted(item: Benchmark) -> dict[str, list[Line]]:
 # --- on the page ----------------------------------------------------------------------------------
 
 
+def newest(items: Iterable[Benchmark]) -> list[Benchmark]:
+    """Of the same benchmark on the same device that with the newest release of Triton."""
+    found: dict[tuple[str, str, str], Benchmark] = {}
+    for item in sorted(items, key=lambda item: version_key(item.triton), reverse=True):
+        found.setdefault((item.tutorial, item.name, item.device), item)
+    return [item for item in items if item in found.values()]
+
+
 class HeadlinesDirective(SphinxDirective):
     """``.. gallery-headlines::``: for each benchmark, one line with its geometric means."""
 
@@ -266,7 +277,7 @@ class HeadlinesDirective(SphinxDirective):
         domain_of(self.env).depends("recordings")
         data = performance_of(self.env)
         lines = []
-        for item in data.benchmarks:
+        for item in newest(data.benchmarks):
             means = "; ".join(
                 f"{_plain(_kernel(c, ':'))} **{c.geometric_mean:.2f}** × {_plain(c.against)}"
                 for c in item.comparisons
@@ -288,12 +299,24 @@ class PerformanceDirective(SphinxDirective):
         sections = {}
         for item in data.benchmarks:
             sections.setdefault((item.tutorial, item.name), []).append(item)
+        order = in_order((item.device, item.triton) for item in data.benchmarks)
+        for items in sections.values():
+            items.sort(key=lambda item: order.index((item.device, item.triton)))
         tutorials = Counter(tutorial for tutorial, _ in sections)
         text = "\n".join(
             self._section(items, several=tutorials[tutorial] > 1)
             for (tutorial, _), items in sections.items()
         )
-        return self.parse_text_to_nodes(text, allow_section_headings=True)
+        made = self.parse_text_to_nodes(text, allow_section_headings=True)
+        views = {
+            chart: alike
+            for items in sections.values()
+            for shown in newest(items)
+            for chart, alike in _views(shown, items).items()
+        }
+        for node in (raw for top in made for raw in top.findall(nodes.raw)):
+            node["views"] = views.get(node.astext(), {})
+        return made
 
     def _section(self, items: list[Benchmark], several: bool) -> str:
         first = items[0]
@@ -325,8 +348,7 @@ class PerformanceDirective(SphinxDirective):
             for item in items
         )
         # The newest release of each device is drawn; the table has the others, too.
-        drawn = {item.device: item for item in sorted(items, key=lambda i: version_key(i.triton))}
-        plots = "\n\n".join(map(_picture, drawn.values()))
+        plots = "\n\n".join(map(_picture, newest(items)))
         return "\n".join(
             [
                 "",
@@ -353,10 +375,9 @@ def _kernel(comparison: Comparison, end: str) -> str:
     return "" if comparison.provider == "triton" else f"{comparison.provider}{end}"
 
 
-def _picture(item: Benchmark) -> str:
-    """Charts of a benchmark, or the table of its cases, as reStructuredText."""
-    where = f"{item.title}, {item.device}"
-    charts = [
+def _charts(item: Benchmark) -> list[str]:
+    where = f"{item.title}, {item.device}, Triton {item.triton}"
+    return [
         line_chart(
             lines,
             title=f"{where}{', ' + others if others else ''}: times as fast "
@@ -365,6 +386,24 @@ def _picture(item: Benchmark) -> str:
         )
         for others, lines in charted(item).items()
     ]
+
+
+def _views(shown: Benchmark, items: list[Benchmark]) -> dict[str, dict[str, str]]:
+    """For each chart of a benchmark that is shown, by place, what is there: older releases."""
+    charts = _charts(shown)
+    found: dict[str, dict[str, str]] = {chart: {} for chart in charts}
+    for item in items:
+        others = _charts(item)
+        if item.device == shown.device and len(others) == len(charts):
+            for chart, other in zip(charts, others, strict=True):
+                found[chart][f"{slug(item.device)}/triton-{item.triton}"] = other
+    return found
+
+
+def _picture(item: Benchmark) -> str:
+    """Charts of a benchmark, or the table of its cases, as reStructuredText."""
+    where = f"{item.title}, {item.device}, Triton {item.triton}"
+    charts = _charts(item)
     if charts:
         return "\n\n".join(f".. raw:: html\n\n   {chart}" for chart in charts)
     rows = [["Case", *(_plain(f"{c.provider} / {c.against}") for c in item.comparisons)]]

@@ -10,6 +10,9 @@ from typing import Any
 #: The device whose recordings are shown first and asked for.
 REFERENCE_DEVICE = "nvidia-h200"
 
+#: And the release of Triton: the recordings that must be there.
+REFERENCE = f"{REFERENCE_DEVICE}/triton-3.9.0"
+
 #: What recordings call the probe below.
 SOFTWARE = f"{__name__}.software"
 

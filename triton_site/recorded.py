@@ -34,6 +34,11 @@ class Recorded:
         return self.content.provenance.device
 
     @property
+    def place(self) -> str:
+        """Device and variant, as folders of recordings are called."""
+        return "/".join(filter(None, (recording.slug(self.device), self.content.variant)))
+
+    @property
     def release(self) -> str:
         """The release of Triton."""
         return str(self.content.probe(SOFTWARE).get("triton", ""))

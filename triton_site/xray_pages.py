@@ -11,13 +11,14 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from gallery_recorder.render import others
 from triton_site import xray
 from triton_site.cells import Page, boxes_of, functions, page_of
 from triton_site.folds import Fold
@@ -64,7 +65,7 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
                 shown.add(name)
                 fold = fold_of(name, facts[name])
                 if has_code:
-                    fold += Viewer(source=_file_name(app.env.docname, name))
+                    fold += Viewer(source=_file_name(app.env.docname, page, name))
                 place.parent.insert(place.parent.index(place) + 1, fold)
                 place = fold
 
@@ -161,27 +162,39 @@ def _hide_download(app: Sphinx, doctree: nodes.document) -> None:
 # --- the code ------------------------------------------------------------------------------------
 
 
-def _file_name(docname: str, kernel: str) -> str:
-    return f"xray/{docname.rpartition('/')[2]}-{kernel}.js"
+def _file_name(docname: str, page: Page, kernel: str) -> str:
+    parts = (docname.rpartition("/")[2], page.view, kernel)
+    return f"xray/{'-'.join(filter(None, parts))}.js"
 
 
 def _write_code(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
-    for docname in sorted(app.env.found_docs):
-        page = page_of(app, docname)
-        if page is None or page.folder is None:
-            continue
+    for docname, page in _pages(app):
+        assert page.folder is not None
         code = xray.load(page.folder / xray.FILE_NAME)
         text = page.script.path.read_text(encoding="utf-8") if code else ""
         for name, entry in code.items():
-            path = Path(app.outdir, "_static", _file_name(docname, name))
+            path = Path(app.outdir, "_static", _file_name(docname, page, name))
             content = (
                 f"galleryXray({json.dumps(path.stem)}, {_encoded(viewed(name, entry, text))});\n"
             )
             path.parent.mkdir(exist_ok=True)
             if not path.is_file() or path.read_text(encoding="utf-8") != content:
                 path.write_text(content, encoding="utf-8")
+
+
+def _pages(app: Sphinx) -> Iterator[tuple[str, Page]]:
+    """The pages with recordings, as each of them has it."""
+    for docname in sorted(app.env.found_docs):
+        page = page_of(app, docname)
+        if page is not None and page.folder is not None:
+            yield docname, page
+            for view in others.views_of(app.env, docname):
+                with others.shown_as(app.env, view):
+                    page = page_of(app, docname)
+                if page is not None:
+                    yield docname, page
 
 
 def _encoded(data: dict[str, Any]) -> str:

@@ -75,11 +75,16 @@
     if (kinds.length) choose(kinds[0]);
   }
 
-  for (const place of document.querySelectorAll(".gallery-xray")) {
+  function wait(place) {
     place.closest("details").addEventListener("toggle", () => {
       const name = place.dataset.source.replace(/^.*\//, "").replace(/\.js$/, "");
       waiting.set(name, [...(waiting.get(name) ?? []), place]);
       document.head.append(make("script", { src: place.dataset.source }));
     }, { once: true });
   }
+  document.querySelectorAll(".gallery-xray").forEach(wait);
+  // Another recording is shown: these elements are new.
+  document.addEventListener("gallery-view", ({ detail }) => {
+    for (const node of detail) node.querySelectorAll(".gallery-xray").forEach(wait);
+  });
 })();

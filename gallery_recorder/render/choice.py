@@ -95,6 +95,8 @@ class Page:
         digest: SHA-256 of the script's text.
         key, title, introduction, settings, needs: what the script says.
         recorded: the recording; None where there is none.
+        others: its other current recordings, with ``gallery_others``.
+        view: of a page as another recording has it, which; a part of names of files.
     """
 
     docname: str
@@ -106,6 +108,8 @@ class Page:
     settings: dict[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     recorded: ListedRecording | None = None
+    others: tuple[ListedRecording, ...] = ()
+    view: str = ""
 
     @property
     def script(self) -> Script:
@@ -137,8 +141,16 @@ class Page:
     @property
     def stamp(self) -> str:
         """Two pages of one stamp are alike, as far as script and recording go."""
-        shown = self.recorded
-        return f"{self.digest} {shown.location.place} {shown.digest}" if shown else self.digest
+        shown = (self.recorded, *self.others) if self.recorded else ()
+        return " ".join([self.digest, *(f"{at.location.place} {at.digest}" for at in shown)])
+
+    @property
+    def views(self) -> list[Page]:
+        """The page as each of its other recordings has it."""
+        return [
+            replace(self, recorded=item, others=(), view=item.location.place.replace("/", "-"))
+            for item in self.others
+        ]
 
 
 @cache
@@ -187,8 +199,10 @@ def choose(app: Sphinx, before: Choice) -> Choice:
             continue
         if page.key == NO_CODE:
             continue  # the same: there is nothing to execute
-        shown = best(page.key, found.get((example.gallery, example.name), []), said.devices)
-        chosen.pages[page.docname] = page = replace(page, recorded=shown)
+        items = found.get((example.gallery, example.name), [])
+        shown = best(page.key, items, said.devices)
+        others = others_than(shown, items) if shown and said.others else ()
+        chosen.pages[page.docname] = page = replace(page, recorded=shown, others=others)
         if shown or page.needs:
             continue
         own = [place for place in damaged if place.endswith(f"/{example.gallery}/{example.name}")]
@@ -275,6 +289,18 @@ def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> List
 
     current = sorted((item for item in found if item.key == key), key=age, reverse=True)
     return min(current, key=rank, default=None)
+
+
+def others_than(
+    shown: ListedRecording, found: list[ListedRecording]
+) -> tuple[ListedRecording, ...]:
+    """The timed recordings of the same code at other places, at each the newest."""
+    places = {
+        item.location.place: item
+        for item in sorted(found, key=lambda item: (item.location.place, item.recorded))
+        if item.key == shown.key and item.timed and item.location.place != shown.location.place
+    }
+    return tuple(places.values())
 
 
 def _missing(without: list[str], said: Settings) -> list[str]:

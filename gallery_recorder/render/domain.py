@@ -40,6 +40,8 @@ class GalleryDomain(Domain):
         #: What is being written, and whether all pages are, for what they show of one another.
         self.site: Site | None = None
         self.all_are_written = False
+        #: The views of each page, with the documents that they are written from.
+        self.resolved: dict[str, list[tuple[Page, Any]]] = {}
 
     @property
     def choice(self) -> Choice:

@@ -25,6 +25,7 @@ from gallery_recorder.render import (
     choice,
     codeblocks,
     incremental,
+    others,
     pages,
     replay,
     sphinx_faults,
@@ -60,6 +61,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", _finish, priority=990)
     codeblocks.setup(app)
     incremental.setup(app)
+    others.setup(app)
     pages.setup(app)
     sphinx_faults.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "3"}
@@ -114,7 +116,8 @@ def _generate(app: Sphinx, said: str) -> None:
         now.stamps = {name: f"{page.stamp} {said}" for name, page in now.choice.pages.items()}
         for name, page in now.choice.pages.items():
             known = before.stamps.get(name) == now.stamps[name] and not conf["run_stale_examples"]
-            if known and (source / f"{name}.rst").is_file():
+            made = [source / f"{name}.rst", *(others.source_of(source, v) for v in page.views)]
+            if known and all(path.is_file() for path in made):
                 current[str(page.path)] = page
         # Whatever ends this build, the next one knows which pages are as they were.
         unchanged = {page.docname: now.stamps[page.docname] for page in current.values()}

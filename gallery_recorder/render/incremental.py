@@ -18,7 +18,7 @@ from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 
 from gallery_recorder import seam
-from gallery_recorder.render import downloads, files, sphinx_faults
+from gallery_recorder.render import downloads, files, others, sphinx_faults
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.state import Site
 
@@ -116,6 +116,7 @@ def _before_writing(app: Sphinx, builder: Builder) -> None:
     if written is not None:
         sphinx_faults.leave_parents_alone(app.env)
     downloads.fill(app, domain.pages, domain.now.archives, written)
+    others.fill(app, written)
 
 
 # --- what goes ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from gallery_recorder import seam
-from gallery_recorder.render import notebook
+from gallery_recorder.render import notebook, others
 from gallery_recorder.render.choice import Page
 from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.source.script import NO_CODE, load_script
@@ -70,6 +70,8 @@ class Replay:
         self._current = {f"{source / docname}.py" for docname in current}
         self._replayed: Recording | None = None
         self._marked = False
+        self._views: list[tuple[Page, list[str]]] = []
+        self._bodies: list[tuple[Page, str]] = []
         self._thumbnails: dict[Path, tuple[bytes, int]] = {}
         self.archives: dict[Path, Archive] = {}
         self.failed: set[str] = set()
@@ -81,8 +83,9 @@ class Replay:
 
     def functions(self) -> dict[str, Any]:
         """What to put in the place of sphinx-gallery's functions of these names."""
-        names = ("execute_script", "identify_names", "jupyter_notebook", "md5sum_is_current")
-        return {name: getattr(self, name) for name in (*names, "zip_files")}
+        names = ["execute_script", "identify_names", "jupyter_notebook", "md5sum_is_current"]
+        names += ["rst_blocks", "save_rst_example", "zip_files"]
+        return {name: getattr(self, name) for name in names}
 
     def jupyter_notebook(
         self, script_blocks: Any, gallery_conf: Any, target_dir: Any
@@ -90,6 +93,36 @@ class Replay:
         """Make a notebook in which each cell of code knows its block."""
         make = notebook.marked if self._marked else seam.ORIGINAL["jupyter_notebook"]
         return make(script_blocks, gallery_conf, target_dir)
+
+    def rst_blocks(self, script_blocks: Any, output_blocks: Any, *rest: Any, **named: Any) -> str:
+        """Put outputs below code; those of other recordings, too."""
+        make, count = seam.ORIGINAL["rst_blocks"], len(script_blocks)
+        self._bodies = [
+            (view, make(script_blocks, outputs[:count], *rest, **named))
+            for view, outputs in self._views
+        ]
+        return make(script_blocks, output_blocks, *rest, **named)
+
+    def save_rst_example(
+        self,
+        example_rst: str,
+        example_file: Any,
+        time_elapsed: float,
+        memory_used: float,
+        gallery_conf: Any,
+        **named: Any,
+    ) -> None:
+        """Write the page's source, and beside it that of each of its views."""
+        save = seam.ORIGINAL["save_rst_example"]
+        source = Path(gallery_conf["src_dir"])
+        for view, body in self._bodies:
+            run, root = view.recording.run, others.folder(source, view)
+            file = root / Path(example_file).relative_to(source)
+            file.parent.mkdir(parents=True)
+            conf = {**gallery_conf, "src_dir": root}
+            save(body, file, run.seconds, run.memory or 0.0, conf, **named)
+            others.finish_source(source, view)
+        save(example_rst, example_file, time_elapsed, memory_used, gallery_conf, **named)
 
     def keep_times(self) -> None:
         """Give thumbnails that are as before their time of before: Sphinx goes by it."""
@@ -109,7 +142,7 @@ class Replay:
         Returns one string of reStructuredText a block, and the seconds that the run took. What
         sphinx-gallery would not execute is left to it.
         """
-        self._replayed = None
+        self._replayed, self._views, self._bodies = None, [], []
         target = Path(script_vars["target_file"])
         page = self._pages.get(script_vars["src_file"])
         self._marked = page is not None
@@ -130,12 +163,12 @@ class Replay:
             return outputs, 0.0
         made = self._replayed = page.recording
         place = Path(gallery_conf["src_dir"])
-        lines = {block.lineno: number for number, block in enumerate(script_blocks)}
-        for code, block in zip(page.script.code, made.blocks, strict=True):
-            outputs[lines[code.block.lineno]] = output(page, block, target, place)
+        others.forget(place, page)
+        outputs = outputs_of(page, script_blocks, target, place)
+        self._views = [(v, outputs_of(v, script_blocks, target, place)) for v in page.views]
         for _ in range(_last_image(made, target.stem)):
             next(script_vars["image_path_iterator"])
-        drop_empty_blocks(script_blocks, outputs, gallery_conf)
+        drop_empty_blocks(script_blocks, outputs, gallery_conf, [o for _, o in self._views])
         self._clear_thumbnail(page, made, target, file_conf, place)
         script_vars["memory_delta"] = made.run.memory or 0.0
         failed = next((block for block in made.blocks if not block.passed), None)
@@ -146,7 +179,10 @@ class Replay:
         # The page changes when its recording does, also where the outputs are the same: a comment
         # makes sphinx-gallery write it, and so Sphinx read it, again.
         at = page.recorded.location.place
-        outputs[-1] += f"\n.. recorded {made.run.recorded} on {at}, key {made.key}\n\n"
+        outputs[-1] += f"\n.. recorded {made.run.recorded} on {at}, key {made.key}\n"
+        outputs[-1] += (
+            "".join(f".. also {i.location.place}, {i.digest}\n" for i in page.others) + "\n"
+        )
         return outputs, made.run.seconds if made.timed else 0.0
 
     def identify_names(
@@ -208,30 +244,42 @@ class Replay:
             )
 
 
-#: Where data lies below a script's pages: Sphinx looks for no pages in a folder of this name, and
-#: sphinx-gallery, so deep, for no scripts. So a file is a file, whatever its name.
-_OPAQUE = "_sources"
+def outputs_of(page: Page, script_blocks: list[Any], target: Path, source: Path) -> list[str]:
+    """What each block did; its files are put in place."""
+    outputs = [_NO_OUTPUT] * len(script_blocks)
+    lines = {block.lineno: number for number, block in enumerate(script_blocks)}
+    for code, block in zip(page.script.code, page.recording.blocks, strict=True):
+        outputs[lines[code.block.lineno]] = output(page, block, target, source)
+    return outputs
 
 
 def output(page: Page, block: Block, target: Path, source: Path) -> str:
     """What a code block did, as sphinx-gallery wrote it down; its files are put in place."""
     folder = page.folder
     assert folder is not None
+    pages = target.parent.relative_to(source).as_posix()
+    rst = recording.rst_of(block, pages)
+    data = others.folder(source, page)
     for name in block.images:
         inside = name.removeprefix("source/")
         place = source / inside if inside != name else target.parent / name
+        if page.view:  # a site has all pictures in one folder
+            shown, place = place, data / f"{page.view}-{place.name}"
+            there, here = (f"/{p.relative_to(source).as_posix()}" for p in (shown, place))
+            rst = rst.replace(there, here)
         write(place, (folder / name).read_bytes())
-    pages = target.parent.relative_to(source).as_posix()
-    rst = recording.rst_of(block, pages)
     for name in block.data:
-        write(target.with_suffix("") / _OPAQUE / name, (folder / name).read_bytes())
+        write(data / name, (folder / name).read_bytes())
         link = f"/{target.stem}/{name}>"
-        rst = rst.replace(link, f"/{target.stem}/{_OPAQUE}/{name}>")
+        rst = rst.replace(link, f"{data.as_posix().removeprefix(target.parent.as_posix())}/{name}>")
     return rst
 
 
 def drop_empty_blocks(
-    script_blocks: list[Any], outputs: list[str], gallery_conf: dict[str, Any]
+    script_blocks: list[Any],
+    outputs: list[str],
+    gallery_conf: dict[str, Any],
+    views: Sequence[list[str]] = (),
 ) -> None:
     """Take away blocks that hold nothing but settings, which would show as empty boxes."""
     if not gallery_conf["remove_config_comments"]:
@@ -243,7 +291,8 @@ def drop_empty_blocks(
             and outputs[index] == _NO_OUTPUT
             and not seam.without_settings(block.content).strip()
         ):
-            del script_blocks[index], outputs[index]
+            for blocks in (script_blocks, outputs, *views):
+                del blocks[index]
 
 
 def left_over(root: Path, kept: set[Path]) -> list[Path]:

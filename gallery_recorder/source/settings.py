@@ -54,6 +54,7 @@ _Names = Annotated[dict[Kind, str], Meta(description="names for the kinds gpu an
 _Unrecorded = Annotated[
     Literal["error", "warn", "no-output"], Meta(description="error, warn or no-output")
 ]
+_Yes = Annotated[bool, Meta(description="True or False")]
 _Stderr = Annotated[Literal["joined", "apart"], Meta(description="joined or apart")]
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -73,6 +74,9 @@ class Settings(msgspec.Struct, frozen=True):
             ``"nvidia-h200/numpy-2"``. The first is the reference that ``status --check`` asks for.
         unrecorded: what an example without a current recording is: ``"error"``, ``"warn"``, or
             ``"no-output"``
+        others: whether a page is rendered as its other current recordings have it, too:
+            ``gallery_recorder.render.others.bodies(app, docname)`` gives their HTML to a project's
+            own extension while the page is written, for readers to choose from
         probes: objects, or their dotted names, with ``provenance()``, ``before_block()`` or
             ``after_block()``: what they return is kept in the recording under their name
         environment: variables that examples get: ``{"cpu": {"NAME": "value"}, "gpu": {}}``
@@ -95,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True):
     recordings: _Folders = ("recordings",)
     devices: _List = ()
     unrecorded: _Unrecorded = "error"
+    others: _Yes = False
     probes: _List = ()
     environment: _Variables = {}
     variables: _List = ()
@@ -122,7 +127,7 @@ _TYPES = get_type_hints(Settings, include_extras=True)
 
 #: What has to be made again when a value changes: pages are read, or written.
 _REBUILT: dict[str, Literal["env", "html"]] = {
-    **dict.fromkeys(("recordings", "devices", "unrecorded", "untimed"), "env"),
+    **dict.fromkeys(("recordings", "devices", "unrecorded", "others", "untimed"), "env"),
     "plain_tokens": "html",
 }
 

@@ -24,8 +24,8 @@ class Row:
 
     *unreadable*: the script itself is at fault; *orphan*: there is no such script. ``needs``
     is what the script needs of a GPU; its page is rendered without a recording as well.
-    ``aged``: there is a recording of a newer variant on the device. ``awaits``: why the script may
-    go without a recording of the preferred device for the present.
+    ``aged``: a newer variant was recorded on the device, or is preferred. ``awaits``: why the
+    script may go without a recording of the preferred device for the present.
     """
 
     name: str
@@ -63,7 +63,6 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
         if not script.code:
             continue
         own = [replace(_row(name, at, script), needs=needed) for at in found]
-        own = [replace(row, aged=_is_aged(row, own)) for row in own]
         if not own or (preferred and not any(_is_at(row, preferred) for row in own)):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
         awaits = str(script.settings.get("awaits", ""))
@@ -73,7 +72,8 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
             device, *rest = folder.relative_to(root).parts
             text = f"{folder}: no gallery has such a script"
             result.append(Row("/".join(rest), device, "orphan", text=text))
-    return result
+    places = {row.place for row in result if row.made} | {preferred or ""}
+    return [replace(row, aged=row.made is not None and _is_aged(row, places)) for row in result]
 
 
 def lacking(rows: list[Row], preferred: str | None) -> list[Row]:
@@ -161,15 +161,12 @@ def _is_at(row: Row, preferred: str | None) -> bool:
     return not preferred or row.place == preferred or row.place.startswith(f"{preferred}/")
 
 
-def _is_aged(row: Row, others: list[Row]) -> bool:
-    """Whether another row of the same device is current and of a newer variant."""
+def _is_aged(row: Row, places: set[str]) -> bool:
+    """Whether one of *places* is the row's device with a newer variant."""
     device, _, variant = row.place.partition("/")
-    return any(
-        other.place.partition("/")[0] == device
-        and other.state == "current"
-        and names.order_of(other.place.partition("/")[2]) > names.order_of(variant)
-        for other in others
-    )
+    others = (place.partition("/") for place in places)
+    newest = names.order_of(variant)
+    return any(d == device and names.order_of(other) > newest for d, _, other in others)
 
 
 def _row(name: str, at: Location, script: Script) -> Row:

@@ -52,7 +52,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
             folder if recorded is not None else None,
             settings.get("interpreted", False),
             "NVIDIA H200",
-            settings.get("probes", {}),
+            probes=settings.get("probes", {}),
         )
         monkeypatch.setattr(
             cells, "recorded_page", lambda app, name: page if name == "pages/01-first" else None

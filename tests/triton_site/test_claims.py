@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,8 @@ import jsonschema
 import msgspec
 import pytest
 
+from gallery_recorder.store import recording
+from tests.fixtures import two_devices
 from triton_site import ceilings, claims
 from triton_site.recorded import Recorded
 
@@ -143,3 +146,25 @@ def test_a_table_of_something_else_is_left_alone(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("section,rate\nStep 1,9999999\n")
     assert ceilings.impossible(path, "NVIDIA H200") == []
+
+
+def test_make_check_fails_for_a_claim_made_false_on_the_reference(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(two_devices.ROOT)
+    source = Path("recordings", two_devices.REAL, "tutorials", "01-vector-add")
+    reference = tmp_path / "nvidia-h200/triton-3.9.0/tutorials/01-vector-add"
+    shutil.copytree(source, reference)
+    assert claims.main([str(tmp_path)]) == 0
+    second = two_devices.make(source, tmp_path)  # where one fails, too, and may
+    assert claims.main([str(tmp_path)]) == 0
+    for name in ("claims.json", "recording.json"):
+        shutil.copy(second / name, reference)
+    made = recording.DECODER.decode((reference / "recording.json").read_bytes())
+    real = recording.load(source)
+    files = {name: recording.digest(reference / name) for name in made.files}
+    made = msgspec.structs.replace(made, provenance=real.provenance, files=files)
+    (reference / "recording.json").write_bytes(recording.encode(made))
+    capsys.readouterr()
+    assert claims.main([str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "does not hold on NVIDIA H200 with Triton 3.9.0" in said
+    assert str(reference / "claims.json") in said

@@ -1,0 +1,239 @@
+"""The switch: a page as it was recorded on another device, or with another release of Triton.
+
+Below the title of each page of a tutorial stands a choice of all devices and releases of the site,
+which a script brings to life. What a page has otherwise on another of them is beside it, in a file
+for each, ``01-vector-add.nvidia-h200-triton-3.6.0.js``, that the browser fetches when it is chosen;
+a script and not JSON, so that it works from a file as well. It holds, for the sections that differ,
+which elements are exchanged and for what.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+from gallery_recorder.render import others
+from gallery_recorder.render.domain import domain_of
+from triton_site import claims, recorded
+
+#: Elements that have no end.
+_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source"}
+_VOID |= {"track", "wbr"}
+
+#: What the switch stands below: the line that says where a page was recorded, or the title.
+_LINES = (
+    re.compile(r'<p class="gallery-provenance[^"]*">.*?</p>\n', re.DOTALL),
+    re.compile("</h1>\n"),
+)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("env-get-outdated", _outdated_pages)
+    app.connect("html-page-context", _add_switch, priority=600)  # after the links
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+class Exchange(NamedTuple):
+    """In a section, the elements from one to before another, and the HTML that replaces them."""
+
+    section: str
+    first: int
+    end: int
+    html: str
+
+
+class Element(NamedTuple):
+    """An element: what it is known by, its HTML, and the elements in it where it is a section."""
+
+    key: str
+    html: str
+    children: list[Element]
+
+
+def _add_switch(
+    app: Sphinx,
+    pagename: str,
+    template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    del template
+    if doctree is None or len(places := _places(app)) < 2:
+        return
+    page = domain_of(app.env).pages.get(pagename)
+    if page is not None and page.recorded is not None and page.recorded.timed:
+        shown = page.recorded.location.place
+        bodies = {
+            view.recorded.location.place: body
+            for view, body in others.bodies(app, pagename)
+            if view.recorded
+        }
+    else:
+        shown, bodies = next(iter(places)), _drawn(context["body"], doctree)
+        if not bodies:
+            return
+    drawn = {place for place, body in bodies.items() if body == context["body"]}
+    bodies = {place: body for place, body in bodies.items() if place not in drawn}
+    stem = Path(pagename).name
+    files = {place: f"{stem}.{place.replace('/', '-')}.js" for place in bodies}
+    switch = _switch(places, shown, files, drawn)
+    context["body"] = _with_switch(context["body"], switch)
+    folder = Path(app.outdir, pagename).parent
+    for path in folder.glob(f"{glob.escape(stem)}.*.js"):
+        if path.name not in files.values():
+            path.unlink()
+    for place, body in bodies.items():
+        found = exchanges(context["body"], _with_switch(body, switch))
+        made = {"exchanges": found, "notebook": _notebook(body, pagename)}
+        text = f"galleryView({json.dumps(place)}, {_encoded(made)});\n"
+        _write(folder / files[place], text)
+
+
+def _drawn(body: str, doctree: nodes.document) -> dict[str, str]:
+    """By place, the body of a page that has charts with ``views`` for other places."""
+    found: dict[str, str] = {}
+    for chart in doctree.findall(nodes.raw):
+        for place, other in chart.get("views", {}).items():
+            found[place] = found.get(place, body).replace(chart.astext(), other)
+    return found
+
+
+def _outdated_pages(
+    app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
+) -> list[str]:
+    """The pages of all tutorials are made again when there is a place more, or less."""
+    del added, changed, removed
+    before, now = getattr(env, "triton_places", None), _places(app)
+    env.triton_places = now  # type: ignore[attr-defined]
+    return list(domain_of(env).pages) if before != now else []
+
+
+def _places(app: Sphinx) -> dict[str, str]:
+    """Where the site's tutorials were recorded, each with its name; the reference comes first."""
+    if not hasattr(app, "triton_places"):
+        items = recorded.of_build(app.env)
+        order = claims.in_order((item.device, item.release) for item in items)
+        found = {(item.device, item.release): item.place for item in items}
+        app.triton_places = {  # type: ignore[attr-defined]
+            found[device, release]: f"{device}, Triton {release}" for device, release in order
+        }
+    return app.triton_places  # type: ignore[attr-defined]
+
+
+def _switch(places: dict[str, str], shown: str, files: dict[str, str], drawn: set[str]) -> str:
+    """The switch of a page that shows the place *shown*; the *files* have the others.
+
+    What is *drawn* is on the page whatever is chosen.
+    """
+    options = []
+    for place, name in places.items():
+        said, attributes = name, ""
+        if place == shown:
+            attributes = " selected data-shown"
+        elif place in files:
+            attributes = f' data-file="{escape(files[place])}"'
+        elif place not in drawn:
+            said, attributes = f"{name} (this page was not recorded there)", " disabled"
+        options.append(f'<option value="{escape(place)}"{attributes}>{escape(said)}</option>')
+    return (
+        '<div class="gallery-switch" hidden><label for="gallery-device">Show what was recorded on'
+        f'</label> <select id="gallery-device">{"".join(options)}</select> '
+        '<span role="status"></span></div>\n'
+    )
+
+
+def _with_switch(body: str, switch: str) -> str:
+    line = next(filter(None, (pattern.search(body) for pattern in _LINES)))
+    return body[: line.end()] + switch + body[line.end() :]
+
+
+def _notebook(body: str, pagename: str) -> str:
+    """Where the notebook to download lies, below ``_downloads``."""
+    name = re.escape(f"{Path(pagename).name}.ipynb")
+    found = re.search(rf'_downloads/(\w+/{name})"', body)
+    return found[1] if found else ""
+
+
+def _encoded(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+
+def exchanges(shown: str, other: str) -> list[Exchange]:
+    """What makes the HTML *other* of *shown*, section by section."""
+    return list(_exchanges("", elements(shown), elements(other)))
+
+
+def _exchanges(section: str, shown: list[Element], other: list[Element]) -> Iterator[Exchange]:
+    matcher = SequenceMatcher(None, [e.key for e in shown], [e.key for e in other], autojunk=False)
+    for what, i, end, j, stop in matcher.get_opcodes():
+        if what != "equal":
+            yield Exchange(section, i, end, "".join(e.html for e in other[j:stop]))
+            continue
+        for one, two in zip(shown[i:end], other[j:stop], strict=True):
+            if one.html != two.html:
+                yield from _exchanges(one.key.removeprefix("#"), one.children, two.children)
+
+
+def elements(html: str) -> list[Element]:
+    """The elements of *html*; sections are known by their name, others by all that they are."""
+    reader = _Reader(html)
+    reader.close()
+    return reader.found
+
+
+class _Reader(HTMLParser):
+    """Finds the elements, and those in sections."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self._html = html
+        self._lines = [0, *(match.end() for match in re.finditer("\n", html))]
+        self._open: list[tuple[str, int, str, list[Element]]] = []
+        self.found: list[Element] = []
+        self.feed(html)
+
+    def _at(self) -> int:
+        line, column = self.getpos()
+        return self._lines[line - 1] + column
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        name = dict(attrs).get("id") or ""
+        self._open.append((tag, self._at(), f"#{name}" if tag == "section" and name else "", []))
+        if tag in _VOID:
+            self._end(self._at() + len(self.get_starttag_text() or ""))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._open.append((tag, self._at(), "", []))
+        self._end(self._at() + len(self.get_starttag_text() or ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open and self._open[-1][0] == tag:
+            self._end(self._html.index(">", self._at()) + 1)
+
+    def _end(self, end: int) -> None:
+        _, start, key, children = self._open.pop()
+        outside = self._open[-1] if self._open else None
+        if outside is None or outside[2]:
+            html = self._html[start:end]
+            around = outside[3] if outside else self.found
+            around.append(Element(key or html, html, children))
