@@ -3,9 +3,8 @@ Cross-entropy, alone and fused with the last layer
 ==================================================
 
 A language model ends with one number for every word that it knows, for every token that it reads:
-the **logits**. With a hundred thousand words they are the largest tensor of the training step, and
-the loss, a single number, is made of them. Hardly anything is computed; everything is memory, in
-both meanings of the word.
+the **logits**. They are the largest tensor of the training step, and the loss, a single number, is
+made of them: everything is memory, in both meanings of the word.
 
 You will build ``cross_entropy(logits, targets)`` and ``linear_cross_entropy(x, weight, targets)``,
 both with their derivatives, and learn
@@ -66,9 +65,8 @@ import triton.language as tl
 #     \ell = -\log \frac{e^{x_t}}{\sum_j e^{x_j}} = \mathrm{lse}(x) - x_t
 #     \qquad \text{with} \quad \mathrm{lse}(x) = \log \sum_j e^{x_j}
 #
-# The function :math:`\mathrm{lse}` is called **log-sum-exp**. The loss of a batch is the mean over
-# its *n* rows that count, those whose target is not ``ignore_index`` (−100 in PyTorch: padding,
-# say). The gradient is made of the probabilities, with 1 subtracted at one place:
+# :math:`\mathrm{lse}` is the **log-sum-exp**. The loss of a batch is the mean over its *n* rows
+# whose target is not ``ignore_index``. The gradient is the probabilities, less 1 at one place:
 #
 # .. math::
 #

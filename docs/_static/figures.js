@@ -207,6 +207,8 @@
     new MutationObserver((changes) => {
       for (const change of changes) {
         for (const node of change.addedNodes) {
+          // What is no longer there was wrapped, by this script or another.
+          if (!node.isConnected) continue;
           if (node.nodeName === "IMG" || node.querySelector?.("img[data-rates]")) answerAll(node.parentNode);
         }
       }

@@ -22,7 +22,10 @@ def rendered(site: Path) -> dict[str, str]:
     exporter = HTMLExporter(template_name="lab", mathjax_url="", require_js_url="")
     made = {}
     for name in NAMES:
-        (path,) = site.glob(f"_downloads/*/{name}.ipynb")
+        # Each recording has a notebook; the page leads to that of its own.
+        page = site / "getting-started" / "tutorials" / f"{name}.html"
+        found = re.search(rf"_downloads/\w+/{name}\.ipynb", page.read_text(encoding="utf-8"))
+        path = site / found.group()
         made[name], _ = exporter.from_notebook_node(nbformat.read(path, as_version=4))
     return made
 

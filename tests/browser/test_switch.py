@@ -73,7 +73,7 @@ def test_a_choice_is_shown_whole_and_can_be_taken_back(page: Page, root: str) ->
         own = page.locator(".sphx-glr-download-jupyter a").get_attribute("href")
         assert own != notebook
         assert own.rpartition("_downloads/")[2] in colab.get_attribute("href")
-        expect(page.get_by_role("status")).to_contain_text("Shown: ")
+        expect(page.locator(".gallery-switch [role=status]")).to_contain_text("Shown: ")
         assert f"?device={place}" in page.url
     choose(page, REAL)
     assert "device" not in page.url
@@ -126,7 +126,7 @@ def test_back_undoes_a_choice(page: Page, root: str) -> None:
 def test_a_page_without_the_recording_says_so(page: Page, root: str) -> None:
     page.goto(f"{root}{NEXT}?device={OLDER}")
     shown(page, REAL)
-    expect(page.get_by_role("status")).to_have_text(
+    expect(page.locator(".gallery-switch [role=status]")).to_have_text(
         "This page was not recorded on NVIDIA H200, Triton 3.6.0. "
         "Shown: NVIDIA H200, Triton 3.9.0, the newest."
     )
@@ -138,7 +138,7 @@ def test_a_page_without_the_recording_says_so(page: Page, root: str) -> None:
 def test_a_place_that_there_is_not_changes_nothing(page: Page, root: str, device: str) -> None:
     page.goto(f"{root}{FIRST}?device={device}")
     shown(page, REAL)
-    expect(page.get_by_role("status")).to_contain_text("not recorded on")
+    expect(page.locator(".gallery-switch [role=status]")).to_contain_text("not recorded on")
     assert page.locator(".gallery-switch b").count() == 0
     page.goto(root + FIRST)
     shown(page, REAL)
@@ -153,7 +153,9 @@ def test_charts_of_the_performance_page_follow(page: Page, root: str) -> None:
     expect(captions.first).to_contain_text("NVIDIA H200, Triton 3.6.0")
     switch.select_option(SECOND)  # whose charts are there as well
     expect(captions.first).to_contain_text("NVIDIA H200, Triton 3.9.0")
-    expect(page.get_by_role("status")).to_have_text(f"Shown: {DEVICE}, Triton 3.9.0.")
+    expect(page.locator(".gallery-switch [role=status]")).to_have_text(
+        f"Shown: {DEVICE}, Triton 3.9.0."
+    )
     assert any(f"{DEVICE}, Triton 3.9.0" in text for text in captions.all_inner_texts())
 
 
@@ -207,5 +209,5 @@ def test_a_file_that_cannot_be_fetched_leaves_the_page_as_it_is(
     page.goto(root + FIRST)
     page.evaluate("document.querySelector('option[data-file]').dataset.file = 'gone.js'")
     page.get_by_label("Show what was recorded on").select_option(OLDER)
-    expect(page.get_by_role("status")).to_contain_text("could not be fetched")
+    expect(page.locator(".gallery-switch [role=status]")).to_contain_text("could not be fetched")
     shown(page, REAL)

@@ -13,6 +13,7 @@ from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
+from gallery_recorder.render import others
 from gallery_recorder.source.script import load_script
 from triton_site import cells
 
@@ -57,6 +58,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
         monkeypatch.setattr(
             cells, "recorded_page", lambda app, name: page if name == "pages/01-first" else None
         )
+        monkeypatch.setattr(others, "views_of", lambda env, name: [])
         with (
             open(os.devnull, "w") as silent,
             open(tmp_path / "warnings", "w") as warnings,
