@@ -27,7 +27,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source.script import ScriptError
-from gallery_recorder.store.recording import RecordingError, slug
+from gallery_recorder.store.format import slug
+from gallery_recorder.store.recording import RecordingError
 from triton_site import ceilings, recorded
 from triton_site.ladder import significant
 from triton_site.probes import REFERENCE_DEVICE

@@ -26,7 +26,8 @@ from gallery_recorder.source import project
 from gallery_recorder.source.script import Script
 from gallery_recorder.store import compare, recording, take
 from gallery_recorder.store.benchmarks import BenchmarkError
-from gallery_recorder.store.recording import GpuState, Location, Recording, RecordingError
+from gallery_recorder.store.format import GpuState, Recording
+from gallery_recorder.store.recording import Location, RecordingError
 from triton_site import ceilings, claims
 from triton_site.probes import SOFTWARE
 from triton_site.recorded import Recorded

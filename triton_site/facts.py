@@ -8,7 +8,7 @@ from sphinx.application import Sphinx
 
 from gallery_recorder.render.facts import Fact
 from gallery_recorder.render.units import readable_bytes
-from gallery_recorder.store.recording import Recording
+from gallery_recorder.store.format import Recording
 
 #: The probe that asks for them.
 PROBE = "triton_site.probes.software"

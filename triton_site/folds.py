@@ -37,10 +37,15 @@ class Fold(nodes.General, nodes.Element):
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the node and fold the cells of each page that is read."""
-    silent = (_pass, _pass)
-    app.add_node(Fold, html=(_open, _close), latex=silent, text=silent, man=silent)
+    add_node(app, Fold, _open, _close)
     app.connect("doctree-read", _fold_cells)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def add_node(app: Sphinx, node: type[nodes.Element], visit: Any, depart: Any) -> None:
+    """Register a *node* that has HTML of its own, and is what is in it everywhere else."""
+    silent = (_pass, _pass)
+    app.add_node(node, html=(visit, depart), latex=silent, text=silent, man=silent)
 
 
 def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
@@ -89,5 +94,5 @@ def _close(translator: Any, node: Fold) -> None:
     translator.body.append("</details>\n")
 
 
-def _pass(translator: Any, node: Fold) -> None:
+def _pass(translator: Any, node: nodes.Element) -> None:
     del translator, node

@@ -37,7 +37,7 @@ from gallery_recorder.render.choice import ListedRecording
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.units import readable_seconds
 from gallery_recorder.store import benchmarks
-from gallery_recorder.store.recording import slug
+from gallery_recorder.store.format import slug
 from triton_site.charts import Line, line_chart
 from triton_site.claims import in_order
 from triton_site.facts import PROBE

@@ -15,7 +15,7 @@ from sphinx.environment import BuildEnvironment
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source import project
 from gallery_recorder.store import recording
-from gallery_recorder.store.recording import Recording
+from gallery_recorder.store.format import Recording, slug
 from triton_site.probes import SOFTWARE
 
 
@@ -36,7 +36,7 @@ class Recorded:
     @property
     def place(self) -> str:
         """Device and variant, as folders of recordings are called."""
-        return "/".join(filter(None, (recording.slug(self.device), self.content.variant)))
+        return "/".join(filter(None, (slug(self.device), self.content.variant)))
 
     @property
     def release(self) -> str:

@@ -26,7 +26,7 @@ from gallery_recorder.render.choice import ListedRecording, Page
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.store import benchmarks
 from gallery_recorder.store.compare import Line, compare_benchmark
-from gallery_recorder.store.recording import slug
+from gallery_recorder.store.format import slug
 from triton_site import reproduce
 from triton_site.facts import PROBE
 from triton_site.recorded import version_key

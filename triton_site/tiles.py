@@ -16,6 +16,8 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from triton_site.folds import add_node
+
 #: Pixels of a tile in the picture, and between A or B and C.
 _TILE, _GAP = 20, 6
 
@@ -26,8 +28,7 @@ class TileOrder(nodes.General, nodes.Element):
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and its node."""
-    silent = (_pass, _pass)
-    app.add_node(TileOrder, html=(_open, _close), latex=silent, text=silent, man=silent)
+    add_node(app, TileOrder, _open, _close)
     app.add_directive("tile-order", TileOrderDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -129,7 +130,3 @@ def _picture(order: list[list[tuple[int, int]]], size: int) -> str:
 def _square(x: int, y: int) -> str:
     side = _TILE - 1
     return f"M{x} {y}h{side}v{side}h-{side}z"
-
-
-def _pass(translator: Any, node: TileOrder) -> None:
-    del translator, node

@@ -27,7 +27,8 @@ from gallery_recorder.source.project import Example
 from gallery_recorder.source.script import NO_CODE, Script, ScriptError
 from gallery_recorder.source.settings import Settings
 from gallery_recorder.store import recording
-from gallery_recorder.store.recording import Location, Recording, RecordingError
+from gallery_recorder.store.format import DECODER, FILE_NAME, Recording
+from gallery_recorder.store.recording import Location, RecordingError
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class ListedRecording:
     @property
     def content(self) -> Recording:
         """The recording itself, which was checked when all were listed."""
-        return recording.DECODER.decode((self.folder / recording.FILE_NAME).read_bytes())
+        return DECODER.decode((self.folder / FILE_NAME).read_bytes())
 
     @property
     def name(self) -> str:
@@ -247,7 +248,7 @@ def _recordings(
             found[folder] = ListedRecording(
                 signature=signature,
                 location=at,
-                digest=hashlib.sha256((folder / recording.FILE_NAME).read_bytes()).hexdigest(),
+                digest=hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest(),
                 key=made.key,
                 title=made.title,
                 device=made.provenance.device,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sphinx.application import Sphinx
 
-from gallery_recorder.store.recording import Recording
+from gallery_recorder.store.format import Recording
 
 
 class Fact(NamedTuple):

@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from gallery_recorder import seam
 from gallery_recorder.render.choice import Page
 from gallery_recorder.render.facts import facts_of
-from gallery_recorder.store.recording import Block, Recording
+from gallery_recorder.store.format import Block, Recording
 
 _MIME = {
     ".gif": "image/gif",

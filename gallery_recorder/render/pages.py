@@ -23,7 +23,7 @@ from gallery_recorder.render.choice import Choice, ListedRecording
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.facts import Fact, facts_of
 from gallery_recorder.render.units import readable_bytes, readable_date, readable_seconds
-from gallery_recorder.store.recording import GpuFacts, GpuState, Provenance, Recording
+from gallery_recorder.store.format import GpuFacts, GpuState, Provenance, Recording
 
 #: As many recordings as one page of them has.
 MOST = 50

@@ -24,8 +24,7 @@ from gallery_recorder.render import notebook, others
 from gallery_recorder.render.choice import Page
 from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.source.script import NO_CODE, load_script
-from gallery_recorder.store import recording
-from gallery_recorder.store.recording import Block, Recording
+from gallery_recorder.store.format import GALLERY_FOLDER, Block, Recording
 
 logger = logging.getLogger(__name__)
 
@@ -258,7 +257,7 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     folder = page.folder
     assert folder is not None
     pages = target.parent.relative_to(source).as_posix()
-    rst = recording.rst_of(block, pages)
+    rst = block.rst.replace(GALLERY_FOLDER, pages)
     data = others.folder(source, page)
     for name in block.images:
         inside = name.removeprefix("source/")

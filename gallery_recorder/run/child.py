@@ -46,7 +46,7 @@ from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
 from gallery_recorder.source.script import CodeBlock, Script, load_script
-from gallery_recorder.store.recording import GALLERY_FOLDER, Block, Provenance, Value
+from gallery_recorder.store.format import GALLERY_FOLDER, Block, Provenance, Value
 
 _BUILTINS = dict(builtins.__dict__)
 _HOOKS = ("provenance", "before_block", "after_block")
@@ -135,7 +135,7 @@ class Child:
             self.script.path,
             self.pages,
             conf,
-            lambda index, names, one: self._block(index, names, one),
+            self._block,
             self._figures,
             Tee,
             self._keep_value,
@@ -182,9 +182,7 @@ class Child:
         found = [*caches(), *map(Path, self.run.settings.writable)]
         for path in found:
             if not path.suffix:  # what has one may be a file
-                with contextlib.suppress(
-                    OSError
-                ):  # nothing can be made there; then nothing is written
+                with contextlib.suppress(OSError):  # then nothing is written there
                     path.mkdir(parents=True, exist_ok=True)
         return found
 
@@ -258,7 +256,7 @@ class Child:
             self._keep_left_over(rst)
             return rst
         rst, self._left_over = self._left_over + rst, ""
-        error = script_vars.get("formatted_exception")
+        error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
         errors = self._shown(clean(stderr))
         if self.run.settings.stderr == "apart":
             rst += stderr_rst(errors)
@@ -267,7 +265,7 @@ class Child:
                 line=code.line,
                 key=code.key,
                 seconds=round(max(seconds, 0.0), 3),
-                memory=self._memory(script_vars),
+                memory=round(memory[-1], 3) if isinstance(memory, list) and memory[-1] else None,
                 passed=error is None,
                 exception=None if error is None else self._shown(error),
                 rst=self._recorded(rst),
@@ -311,10 +309,6 @@ class Child:
             raise too_much("its page, as the value of its last expression,", limit)
         kind: Literal["html", "text"] = "html" if method == "_repr_html_" else "text"
         self._value = Value(kind, self._shown(text if kind == "html" else clean(text).rstrip("\n")))
-
-    def _memory(self, script_vars: dict[str, Any]) -> float | None:
-        measured = script_vars["memory_delta"]
-        return round(measured[-1], 3) if isinstance(measured, list) and measured[-1] else None
 
     def _ask(self, hook: str) -> dict[str, Any]:
         """What the probes answer that have *hook*, by name; they work in the script's folder.

@@ -15,8 +15,8 @@ from rich import filesize
 
 from gallery_recorder.run.messages import Refusal
 from gallery_recorder.store import names
+from gallery_recorder.store.format import FILE_NAME, GALLERY_FOLDER
 from gallery_recorder.store.images import is_image
-from gallery_recorder.store.recording import FILE_NAME, GALLERY_FOLDER
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a symbolic link"}

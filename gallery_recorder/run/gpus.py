@@ -15,7 +15,7 @@ from typing import Any
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.source.needs import Gpu
-from gallery_recorder.store.recording import GpuFacts, GpuState
+from gallery_recorder.store.format import GpuFacts, GpuState
 
 #: The variables that choose which GPUs a process sees.
 VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")

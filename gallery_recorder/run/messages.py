@@ -13,7 +13,7 @@ import msgspec
 
 from gallery_recorder.source.project import Where
 from gallery_recorder.source.settings import Settings
-from gallery_recorder.store.recording import Block, Provenance, Reference
+from gallery_recorder.store.format import Block, Provenance, Reference
 
 #: The status of a process that can tell nothing any more, since the script closed the pipe.
 DEAF = 121

@@ -19,7 +19,7 @@ from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import BlockStarted, Result, Run
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.source.needs import Gpu
-from gallery_recorder.store import recording
+from gallery_recorder.store.format import slug
 from gallery_recorder.store.lock import locked, machine_folder
 
 
@@ -98,4 +98,4 @@ def lease(
 
 def gpu_lock(gpu: Gpu) -> Path:
     """The lock of *gpu* on this machine, one for all users and jobs."""
-    return machine_folder() / f"gallery-gpu-{recording.slug(gpu.identity)}.lock"
+    return machine_folder() / f"gallery-gpu-{slug(gpu.identity)}.lock"

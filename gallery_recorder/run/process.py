@@ -128,7 +128,7 @@ class _Process:
                     pass_fds=[writing],
                     start_new_session=True,
                 )
-        except BaseException:
+        except BaseException:  # there is no process, so nobody ends it and closes this
             os.close(self._events)
             raise
         finally:

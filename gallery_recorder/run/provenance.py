@@ -28,7 +28,7 @@ def operating_system() -> str:
     """``Ubuntu 24.04.3 LTS, Linux 6.8.0, x86_64``."""
     try:
         name = platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError, AttributeError):
+    except (OSError, KeyError):  # no such file, or it names nothing
         name = platform.system()
     return f"{name}, {platform.system()} {platform.release()}, {platform.machine()}"
 
@@ -54,5 +54,5 @@ def commit_of(top: Path, besides: Iterable[Path]) -> str | None:
     try:
         commit = git("rev-parse", "HEAD")
         return commit + ("-dirty" if git("status", "--porcelain", "--", ".", *left_out) else "")
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.CalledProcessError):  # no git, or none here
         return None

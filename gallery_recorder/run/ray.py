@@ -34,8 +34,8 @@ from gallery_recorder.run.staging import Staging
 from gallery_recorder.source.needs import Gpu
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.store import names
+from gallery_recorder.store.format import FILE_NAME
 from gallery_recorder.store.lock import locked
-from gallery_recorder.store.recording import FILE_NAME
 
 _ATTEMPTS = 3  # to execute one script; a node that is lost each time has another reason
 _POLL = 0.2

@@ -35,8 +35,9 @@ from gallery_recorder.source.commands import record_again
 from gallery_recorder.source.project import Example, Project
 from gallery_recorder.source.script import Script, ScriptError
 from gallery_recorder.store import benchmarks, recording
+from gallery_recorder.store.format import SCHEMA, Recording, RunFacts, slug
 from gallery_recorder.store.lock import locked
-from gallery_recorder.store.recording import Location, Recording, RecordingError
+from gallery_recorder.store.recording import Location, RecordingError
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class _Recorder:
         self.timed = first.kind not in self.settings.untimed
         self.device = first.gpu.name if first.gpu else self.settings.untimed.get("cpu", "cpu")
         self.root = options.recordings or self.settings.root_for(first.kind)
-        place = (recording.slug(self.device), self.settings.variant or "")
+        place = (slug(self.device), self.settings.variant or "")
         self.folder = Path(self.root, *place)  # where recordings of this device and variant lie
         self.commit = (
             options.commit
@@ -202,7 +203,7 @@ class _Recorder:
 
     def _location(self, example: Example) -> Location:
         """Where the recording of *example* belongs."""
-        device, variant = recording.slug(self.device), self.settings.variant
+        device, variant = slug(self.device), self.settings.variant
         return Location(self.root, device, variant, example.gallery, example.name)
 
     def _decide(self, example: Example) -> Script | Outcome:
@@ -320,13 +321,13 @@ class _Recorder:
                 "Install the same versions where scripts are executed as here.",
             )
         return Recording(
-            schema=recording.SCHEMA,
+            schema=SCHEMA,
             gallery=run.gallery,
             name=run.name,
             title=script.title,
             key=script.key,
             variant=result.variant,
-            run=recording.RunFacts(
+            run=RunFacts(
                 recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 seconds=result.seconds,
                 memory=result.memory,

@@ -190,7 +190,7 @@ def repair(folder: Path, root: Path, warn: Callable[[str], None]) -> None:
     for path in reversed([folder, *folder.parents]):
         if not path.is_relative_to(root):
             continue
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # it is gone, or another user's
             mode = stat.S_IMODE(path.stat().st_mode)
             if mode & 0o700 != 0o700:
                 path.chmod(mode | 0o700)

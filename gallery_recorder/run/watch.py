@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gallery_recorder.store import recording
-from gallery_recorder.store.recording import FILE_NAME, RecordingError
+from gallery_recorder.store.format import FILE_NAME
+from gallery_recorder.store.recording import RecordingError
 
 _State = tuple[int, int, int, int]
 

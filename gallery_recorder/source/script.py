@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -74,7 +75,7 @@ class Script:
     @cached_property
     def key(self) -> str:
         """SHA-256 over the keys of the code blocks, in order."""
-        return _digest("\n".join(block.key for block in self.code))
+        return key_of(block.key for block in self.code)
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,11 @@ def _split_statement(source: str, blocks: list[Block]) -> str | None:
                     "top-level statements."
                 )
     return None
+
+
+def key_of(keys: Iterable[str]) -> str:
+    """The key of a script, of the *keys* of its code blocks in their order."""
+    return _digest("\n".join(keys))
 
 
 def _digest(text: str) -> str:

@@ -24,7 +24,7 @@ from gallery_recorder.console import visible
 from gallery_recorder.store import names, recording
 from gallery_recorder.store.benchmarks import BenchmarkError, Measurement, is_rate, read
 from gallery_recorder.store.differences import Difference, differences
-from gallery_recorder.store.recording import Recording
+from gallery_recorder.store.format import FILE_NAME, Recording, slug
 
 #: A provider lost when its ratio within the spread is below this.
 TOLERATED = 0.95
@@ -209,10 +209,10 @@ def _recordings(root: Path) -> dict[_Key, tuple[Path, Recording]]:
     if not root.exists():
         raise BenchmarkError(f"{root}: there is no such recording or folder.")
     found: dict[_Key, tuple[Path, Recording]] = {}
-    itself = (root / recording.FILE_NAME).exists()
+    itself = (root / FILE_NAME).exists()
     for folder in [root] if itself else recording.all_recordings(root):
         made = recording.load(folder)
-        device = recording.slug(made.provenance.device)
+        device = slug(made.provenance.device)
         found[f"{made.gallery}/{made.name}", device, made.variant or ""] = folder, made
     return found
 

@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 
 from gallery_recorder.store import benchmarks, reading, recording
+from gallery_recorder.store.format import Block, Recording
 from gallery_recorder.store.reading import ReadingError
-from gallery_recorder.store.recording import Block, Recording
 
 #: What is compared at all: lines of a text, and bytes of JSON that was packed.
 _MAX_LINES = 4_000

@@ -13,7 +13,8 @@ from gallery_recorder.source import commands, needs
 from gallery_recorder.source.project import Project
 from gallery_recorder.source.script import Script, ScriptError
 from gallery_recorder.store import names, recording
-from gallery_recorder.store.recording import Location, Recording, RecordingError
+from gallery_recorder.store.format import Recording
+from gallery_recorder.store.recording import Location, RecordingError
 
 State = Literal["current", "stale", "damaged", "missing", "unreadable", "orphan"]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from gallery_recorder.console import visible
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.store import reading, recording
+from gallery_recorder.store.format import FILE_NAME
 from gallery_recorder.store.recording import Location
 
 _MAX_FILES = 100_000
@@ -37,9 +38,7 @@ def take(source: Path, into: Path) -> list[Location]:
     files = _files(source)
     found = [recording.location_of(folder, source) for folder in recording.all_recordings(source)]
     expected = {
-        location.folder / name
-        for location in found
-        for name in (recording.FILE_NAME, *location.load().files)
+        location.folder / name for location in found for name in (FILE_NAME, *location.load().files)
     }
     if strangers := sorted(files - expected):
         raise TakeError(

@@ -24,6 +24,8 @@ REASONS = {
     "test_junit": "builds the gallery once more with a script that it has just written, which "
     "nobody has recorded",
     "test_rebuild": "counts pages; a recorded gallery has one more, which lists its recordings",
+    "test_md5_hash": "looks for the sum that sphinx-gallery keeps of a script that it executed; "
+    "nothing was executed, and with one, who leaves the engine would not have it executed either",
     "test_embed_links_and_styles": "needs the network, and fails plainly without",
     "test_backreferences_dirhtml": "needs the network, and fails plainly without",
     "test_thumbnail_expected_failing_examples": "depends on the version of Pillow, plainly too",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gallery_recorder.store import recording
+from gallery_recorder.store.format import FILE_NAME, slug
 from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
 
 ROOT = Path(__file__).parents[2] / "recordings" / REFERENCE_DEVICE
@@ -148,11 +149,11 @@ def test_time_to_record():
     assert sum(recording.load(TUTORIALS / name).run.seconds for name in names) <= 150
 
 
-@pytest.mark.parametrize("folder", sorted(p.parent for p in ROOT.rglob(recording.FILE_NAME)))
+@pytest.mark.parametrize("folder", sorted(p.parent for p in ROOT.rglob(FILE_NAME)))
 def test_recording_is_whole_and_says_where_it_was_made(folder):
     content = recording.load(folder)
     where = content.provenance
-    assert recording.slug(where.device) == REFERENCE_DEVICE
+    assert slug(where.device) == REFERENCE_DEVICE
     assert where.commit
     assert where.gpu is not None
     assert where.gpu.driver

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from gallery_recorder.publish import front, versions
 from gallery_recorder.publish.versions import VersionsError
 from gallery_recorder.store import recording
+from gallery_recorder.store.format import FILE_NAME
 from gallery_recorder.store.recording import RecordingError
 from tests.fixtures import forked
 from tests.fixtures.fixture_gallery import INDEX, make_gallery, make_recording
@@ -130,7 +131,7 @@ def gallery(tmp_path_factory):
     """A gallery with a recording, and what of its changed forms can be loaded."""
     root = make_gallery(tmp_path_factory.mktemp("mutated") / "g", names=("01-first",))
     folder = make_recording(root, "01-first")
-    return root, folder, (folder / recording.FILE_NAME).read_bytes()
+    return root, folder, (folder / FILE_NAME).read_bytes()
 
 
 SURVIVED: list[bytes] = []
@@ -141,14 +142,14 @@ SURVIVED: list[bytes] = []
 def test_a_changed_recording_is_one_error_or_is_whole(gallery, seed):
     _, folder, content = gallery
     changed = mutated(content, random.Random(seed))
-    (folder / recording.FILE_NAME).write_bytes(changed)
+    (folder / FILE_NAME).write_bytes(changed)
     location = recording.Location(folder.parents[2], "nvidia-h200", None, "tutorials", "01-first")
     try:
         made = location.load()
     except RecordingError as error:
         made, told = None, str(error)
     finally:
-        (folder / recording.FILE_NAME).write_bytes(content)
+        (folder / FILE_NAME).write_bytes(content)
     if made is None:
         assert told.startswith(str(folder))
     elif made.key == json.loads(content)["key"] and changed != content:
@@ -251,7 +252,7 @@ def test_what_survived_is_rendered_and_nothing_of_it_is_markup(gallery, tmp_path
         place = root / "recordings" / "nvidia-h200" / "tutorials" / name
         shutil.copytree(folder, place)
         content = json.loads(text) | {"name": name}
-        (place / recording.FILE_NAME).write_text(json.dumps(content))
+        (place / FILE_NAME).write_text(json.dumps(content))
     done = forked.build(root)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr

@@ -19,6 +19,7 @@ from sphinx_gallery import gen_rst
 from gallery_recorder import seam
 from gallery_recorder.render import units
 from gallery_recorder.store import recording
+from gallery_recorder.store.format import FILE_NAME, GpuFacts, GpuState
 from tests.fixtures import fixture_gallery, forked
 from triton_site.probes import SOFTWARE
 
@@ -330,7 +331,7 @@ def test_nothing_that_a_recording_says_of_itself_is_markup(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     folder = fixture_gallery.make_recording(root, "01-first")
     made = recording.load(folder)
-    state = recording.GpuState(throttling=(evil,))
+    state = GpuState(throttling=(evil,))
     probe = dict.fromkeys(("triton", "torch", "numpy", "matplotlib", "toolkit"), evil)
     fixture_gallery.change(
         folder,
@@ -342,7 +343,7 @@ def test_nothing_that_a_recording_says_of_itself_is_markup(tmp_path):
             commit=evil,
             environment={f"NAME {evil}": evil, "b": "``"},
             versions={"sphinx-gallery": evil, evil: evil},
-            gpu=recording.GpuFacts(compute_capability=evil, driver=evil),
+            gpu=GpuFacts(compute_capability=evil, driver=evil),
             before=state,
             after=state,
         ),
@@ -363,7 +364,7 @@ def test_a_damaged_recording_that_no_page_shows_is_left_out_with_a_warning(tmp_p
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     fixture_gallery.make_recording(root, "01-first")
     other = fixture_gallery.make_recording(root, "01-first", device="zz-other")
-    (other / recording.FILE_NAME).write_bytes(damage)
+    (other / FILE_NAME).write_bytes(damage)
     result = build(root)
     assert "zz-other" in result.stderr
     assert re.search("is not whole JSON|Expected `object`", result.stderr)

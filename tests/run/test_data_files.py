@@ -13,6 +13,7 @@ import pytest
 
 from gallery_recorder.run.files import data_rst
 from gallery_recorder.store import recording
+from gallery_recorder.store.format import FILE_NAME, encode
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
 from tests.fixtures.room import PROJECT
 
@@ -66,7 +67,7 @@ def built(tmp_path_factory):
         ),
         files=made.files | {name: recording.digest(folder / name) for name in FILES},
     )
-    (folder / recording.FILE_NAME).write_bytes(recording.encode(made))
+    (folder / FILE_NAME).write_bytes(encode(made))
     command = [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q"]
     said = []
     for _ in range(2):  # the second time from what the first one left

@@ -270,37 +270,33 @@ def swapped(room):
     return damaged(room, edited(lambda c: c["blocks"].reverse()))
 
 
-@case("its thumbnail is no image", AGAIN)
-def no_image(room):
+def with_file(room, name, text, edit):
+    """A recording with a file more, which *edit* names somewhere."""
+
     def change(path):
-        (path.parent / "t.png").write_text("<script>")
-        name = {"t.png": recording.digest(path.parent / "t.png")}
-        edited(lambda c: (c["files"].update(name), c.update(thumbnail="t.png")))(path)
+        file = path.parent / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        edited(lambda c: (c["files"].update({name: recording.digest(file)}), edit(c)))(path)
 
     return damaged(room, change)
+
+
+@case("its thumbnail is no image", AGAIN)
+def no_image(room):
+    return with_file(room, "t.png", "<script>", lambda c: c.update(thumbnail="t.png"))
 
 
 @case("it says that its thumbnail is a page: ``index.rst``", AGAIN)
 def page_for_thumbnail(room):
-    def change(path):
-        (path.parent / "index.rst").write_text(".. raw:: html\n\n   <script>evil()</script>\n")
-        name = {"index.rst": recording.digest(path.parent / "index.rst")}
-        edited(lambda c: (c["files"].update(name), c.update(thumbnail="index.rst")))(path)
-
-    return damaged(room, change)
+    text = ".. raw:: html\n\n   <script>evil()</script>\n"
+    return with_file(room, "index.rst", text, lambda c: c.update(thumbnail="index.rst"))
 
 
 @case("an image of it would replace the project's ``conf.py``", AGAIN)
 def image_for_conf(room):
-    def change(path):
-        (path.parent / "source").mkdir()
-        (path.parent / "source" / "conf.py").write_text("evil()")
-        name = {"source/conf.py": recording.digest(path.parent / "source" / "conf.py")}
-        edited(
-            lambda c: (c["files"].update(name), c["blocks"][0].update(images=["source/conf.py"]))
-        )(path)
-
-    return damaged(room, change)
+    name = "source/conf.py"
+    return with_file(room, name, "evil()", lambda c: c["blocks"][0].update(images=[name]))
 
 
 @case("an object that its code names is a path", AGAIN)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from gallery_recorder.store import recording
+from gallery_recorder.store.format import GALLERY_FOLDER
 from tests.fixtures.gallery import Gallery
 
 OPTIONS = """
@@ -175,7 +176,7 @@ def test_each_block_is_as_sphinx_gallery_shows_it(gallery, plain, name):
     # The one difference: paths of this machine are no part of a recording.
     page = page.replace(f"{plain.parents[1]}/examples/", "examples/")
     pages = f"auto_examples/{name}".rpartition("/")[0]
-    shown = [recording.rst_of(block, pages).strip() for block in made.blocks]
+    shown = [block.rst.replace(GALLERY_FOLDER, pages).strip() for block in made.blocks]
     for rst in shown:
         for part in filter(None, (part.strip() for part in rst.split("\n\n\n"))):
             assert without_ids(part) in without_ids(page)

@@ -14,6 +14,7 @@ import pytest
 
 from gallery_recorder.run import gpus
 from gallery_recorder.store import recording
+from gallery_recorder.store.format import slug
 from tests.fixtures import fault_table
 from tests.fixtures.room import SECOND, Room
 from triton_site.probes import SOFTWARE
@@ -124,7 +125,7 @@ def _with_imports(code):
 
 
 def load(room, name):
-    return recording.load(room.recordings / recording.slug(GPUS[0].name) / "tutorials" / name)
+    return recording.load(room.recordings / slug(GPUS[0].name) / "tutorials" / name)
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -12,7 +12,7 @@ import pytest
 
 from gallery_recorder.run import gpus
 from gallery_recorder.source.needs import Gpu
-from gallery_recorder.store.recording import GpuState
+from gallery_recorder.store.format import GpuState
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from gallery_recorder.run import ray, staging
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError
 from gallery_recorder.source.project import Where
 from gallery_recorder.source.settings import Settings
-from gallery_recorder.store.recording import Block, Provenance
+from gallery_recorder.store.format import Block, Provenance
 
 KEY = "0" * 64
 

@@ -22,7 +22,8 @@ from gallery_recorder.run import gpus as gpus_of
 from gallery_recorder.run import places, process
 from gallery_recorder.run.messages import Failure, Result, ScriptFailedError
 from gallery_recorder.source.script import load_script
-from gallery_recorder.store import atomic, lock, recording
+from gallery_recorder.store import atomic, lock
+from gallery_recorder.store.format import Block, Provenance
 from tests.fixtures.room import DEVICE, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
@@ -477,10 +478,10 @@ def test_killed_at_any_moment_of_saving_the_recording_is_whole(room, monkeypatch
 
     def execute(run, staging, *_):
         shutil.copy(room.gallery / "02-b" / "data.csv", staging.recording)
-        blocks = [recording.Block(11, key, 1.0, data=("data.csv",)) for key in run.keys]
+        blocks = [Block(11, key, 1.0, data=("data.csv",)) for key in run.keys]
         number = os.environ.get("NUMBER", "last")
         blocks[-1] = msgspec.structs.replace(blocks[-1], stdout=number, data=())
-        return Result(recording.Provenance(DEVICE, "cpu", "Linux", "3"), tuple(blocks), 1.0, True)
+        return Result(Provenance(DEVICE, "cpu", "Linux", "3"), tuple(blocks), 1.0, True)
 
     monkeypatch.setattr(process, "execute", execute)
     kill_often(room, KILLS, [("", 0.08), ("recording/recording.json", 0.015)])

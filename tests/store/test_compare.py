@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gallery_recorder.store import benchmarks, compare, recording
+from gallery_recorder.store.format import slug
 from tests.fixtures.room import Room
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
@@ -37,7 +38,7 @@ def put(room, name, text, device="NVIDIA H200", version="a"):
         variant="triton-3.6.0",
         provenance=msgspec.structs.replace(made.provenance, device=device, kind="gpu"),
     )
-    target = room.folder / version / recording.slug(device) / "triton-3.6.0" / "tutorials" / name
+    target = room.folder / version / slug(device) / "triton-3.6.0" / "tutorials" / name
     recording.save(made, folder, target)
     return target
 

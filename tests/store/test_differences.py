@@ -14,7 +14,15 @@ from bs4 import BeautifulSoup
 from PIL import Image
 
 from gallery_recorder.store import compare, recording
-from gallery_recorder.store.recording import Block, Value
+from gallery_recorder.store.format import (
+    SCHEMA,
+    Block,
+    Provenance,
+    Recording,
+    RunFacts,
+    Value,
+    slug,
+)
 from tests.fixtures.room import Room
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg">\n<text>{}</text>\n<path d="M 0 0"/>\n</svg>\n'
@@ -49,14 +57,14 @@ def make(room, version, files=None, *, keys=("1",), probes=None, name="01-a", **
         data=tuple(path for path in files or {} if not path.startswith("images/")),
         **changes,
     )
-    made = recording.Recording(
-        schema=recording.SCHEMA,
+    made = Recording(
+        schema=SCHEMA,
         gallery="tutorials",
         name=name,
         title="A",
         key=recording.key_of(block.key for block in blocks),
-        run=recording.RunFacts("2026-01-02T03:04:05Z", 1.0),
-        provenance=recording.Provenance("NVIDIA H200", "gpu", "Linux", "3.12"),
+        run=RunFacts("2026-01-02T03:04:05Z", 1.0),
+        provenance=Provenance("NVIDIA H200", "gpu", "Linux", "3.12"),
         blocks=tuple(blocks),
         probes=probes or {},
         files={path: recording.digest(staging / path) for path in files or {}},
@@ -279,7 +287,7 @@ def test_a_new_device_is_compared_with_the_same_variant_of_another(room):
             variant=variant,
             provenance=msgspec.structs.replace(made.provenance, device=device),
         )
-        place = room.folder / version / recording.slug(device) / variant / "tutorials" / "01-a"
+        place = room.folder / version / slug(device) / variant / "tutorials" / "01-a"
         recording.save(made, folder, place)
     pairs = compare.compare(room.folder / "old", room.folder / "new").pairs
     assert {pair.new.variant: pair.old.variant for pair in pairs} == {

@@ -13,17 +13,19 @@ import msgspec
 import pytest
 
 from gallery_recorder.store import atomic, recording
-from gallery_recorder.store.recording import (
+from gallery_recorder.store.format import (
+    GALLERY_FOLDER,
+    SCHEMA,
     Block,
     GpuFacts,
     GpuState,
-    Location,
     Provenance,
     Recording,
-    RecordingError,
     RunFacts,
     Value,
+    slug,
 )
+from gallery_recorder.store.recording import Location, RecordingError
 from tests.fixtures.fixture_gallery import PNG
 from triton_site.probes import SOFTWARE
 
@@ -40,7 +42,7 @@ def make(staging, **changes):
         (staging / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     state = GpuState(1980, 3201, 41, 320, ("power cap",), 0)
     made = Recording(
-        schema=recording.SCHEMA,
+        schema=SCHEMA,
         gallery="tutorials",
         name="01-a",
         title="A title",
@@ -64,7 +66,7 @@ def make(staging, **changes):
                 20,
                 KEY,
                 0.0,
-                rst=f".. image:: /{recording.GALLERY_FOLDER}/{FIGURE}\n",
+                rst=f".. image:: /{GALLERY_FOLDER}/{FIGURE}\n",
                 images=(FIGURE,),
                 data=("speed.csv",),
             ),
@@ -270,7 +272,7 @@ def test_a_recording_in_the_place_of_another_is_an_error(tmp_path, folder, step)
 
 
 @pytest.mark.parametrize(
-    ("name", "slug"),
+    ("name", "expected"),
     [
         ("NVIDIA H200", "nvidia-h200"),
         ("AMD Instinct MI300X", "amd-instinct-mi300x"),
@@ -278,5 +280,5 @@ def test_a_recording_in_the_place_of_another_is_an_error(tmp_path, folder, step)
         ("…", "unknown"),
     ],
 )
-def test_slug(name, slug):
-    assert recording.slug(name) == slug
+def test_slug(name, expected):
+    assert slug(name) == expected

@@ -11,6 +11,7 @@ import pytest
 
 from gallery_recorder.source.script import load_script
 from gallery_recorder.store import recording, status
+from gallery_recorder.store.format import Block
 from tests.fixtures.room import PROJECT, Room
 from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
 
@@ -28,7 +29,7 @@ def put_on_gpu(room, name, key=None):
     made = msgspec.structs.replace(
         made,
         key=key or script.key,
-        blocks=tuple(recording.Block(code.line, code.key, 1.0) for code in script.code),
+        blocks=tuple(Block(code.line, code.key, 1.0) for code in script.code),
         run=msgspec.structs.replace(made.run, timed=True),
         probes={SOFTWARE: {"triton": "3.6.0", "torch": "2.11", "peak_gpu_memory": 3 * 2**30}},
         provenance=msgspec.structs.replace(made.provenance, device="NVIDIA H200", kind="gpu"),

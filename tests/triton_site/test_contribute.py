@@ -15,7 +15,7 @@ import pytest
 
 from gallery_recorder.source import project
 from gallery_recorder.store import compare, recording, take
-from gallery_recorder.store.recording import GpuState
+from gallery_recorder.store.format import DECODER, GpuState, encode
 from tests.fixtures import second_device
 from tests.fixtures.fixture_site import tree
 from tests.fixtures.room import PROJECT
@@ -247,11 +247,11 @@ def test_what_a_recording_says_stays_in_the_quotation(scripts, tmp_path):
     claims[0] |= {"statement": EVIL, "held": False, "value": -1.0}
     claims[0] |= {"at_least": 1.0, "at_most": None}
     (place.folder / "claims.json").write_text(json.dumps(claims))
-    made = recording.DECODER.decode((place.folder / "recording.json").read_bytes())
+    made = DECODER.decode((place.folder / "recording.json").read_bytes())
     files = made.files | {"claims.json": recording.digest(place.folder / "claims.json")}
     blocks = [msgspec.structs.replace(block, stdout=EVIL) for block in made.blocks]
     changed = msgspec.structs.replace(made, files=files, blocks=tuple(blocks))
-    (place.folder / "recording.json").write_bytes(recording.encode(changed))
+    (place.folder / "recording.json").write_bytes(encode(changed))
     found = contribute.check(scripts, new, tmp_path / "nothing")
     contribute.write(found, new, PROJECT / "recordings", tmp_path / "left")
     text = (tmp_path / "left" / "pull-request.md").read_text()

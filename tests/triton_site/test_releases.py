@@ -12,6 +12,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from gallery_recorder.store import benchmarks, recording
+from gallery_recorder.store.format import DECODER, FILE_NAME, encode
 from tests.fixtures import two_devices
 from tests.fixtures.two_devices import GALLERY, OLDER
 from triton_site import reproduce
@@ -147,11 +148,11 @@ def lost(tmp_path_factory) -> Path:
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-    content = (older / recording.FILE_NAME).read_bytes()
-    made = recording.DECODER.decode(content)
+    content = (older / FILE_NAME).read_bytes()
+    made = DECODER.decode(content)
     files = {name: recording.digest(older / name) for name in made.files}
     made = msgspec.structs.replace(made, files=files)
-    (older / recording.FILE_NAME).write_bytes(recording.encode(made))
+    (older / FILE_NAME).write_bytes(encode(made))
     return two_devices.build(folder)
 
 
