@@ -110,8 +110,7 @@ print(NO_FP8 or "fp8 products: yes")
 #
 # An *e4m3* number has a sign, four bits for its exponent and three for its mantissa. So the largest
 # is 448, and there are eight numbers between one power of two and the next. A matrix is divided by
-# a
-# **scale** before it is rounded, and the product is multiplied by it. The usual scale brings the
+# a **scale** before it is rounded, and the product is multiplied by it. The usual scale brings the
 # largest number to the format's largest. If row *m* of A has the scale :math:`s_m`, and column *n*
 # of B has :math:`t_n`, both factors can be taken out of the sum:
 #
@@ -1514,10 +1513,12 @@ else:
 # ---------
 #
 # 1. **Normalize and quantize.** The product of a layer is preceded by an RMS norm. Let that kernel
-#    round its result, too. How many bytes does it save? :doc:`Solution
+#    round its result, too: ``normalize_and_quantize(x, weight)``, which returns the numbers in e4m3
+#    and the scales of the rows, M × 1. How many bytes does it save? :doc:`Solution
 #    <solutions/09-fused-quantize>`.
 # 2. **One scale for all.** A scale for the whole matrix needs the largest of all its numbers. Find
-#    it without asking the CPU, and the same every time. :doc:`Solution <solutions/09-per-tensor>`.
+#    it without asking the CPU, and the same every time: ``quantize_tensor(x)`` returns the numbers
+#    and a scale of one element. :doc:`Solution <solutions/09-per-tensor>`.
 #
 # References
 # ----------

@@ -1286,10 +1286,16 @@ else:
 #
 # 1. **Label smoothing.** Give the target the probability :math:`1 - \varepsilon` and spread
 #    :math:`\varepsilon` over all words. Which sum is needed in addition, and does it cost a
-#    transfer? :doc:`Solution <solutions/10-label-smoothing>`.
+#    transfer? Write ``smoothed_cross_entropy(logits, targets, smoothing)``, which returns the mean
+#    loss and the gradient of the logits. :doc:`Solution <solutions/10-label-smoothing>`.
 # 2. **A penalty on the log-sum-exp.** Add :math:`\alpha \, \mathrm{lse}(x)^2` to the loss, which
-#    keeps logits from drifting. What becomes of the gradient? :doc:`Solution
-#    <solutions/10-z-loss>`.
+#    keeps logits from drifting. What becomes of the gradient? Both are returned by
+#    ``cross_entropy_with_z_loss(logits, targets, alpha)``. :doc:`Solution <solutions/10-z-loss>`.
+# 3. **A maximum for each place.** The largest number of a block is wanted in every round, and
+#    finding it makes all threads wait for each other. Let each place of the block keep a maximum
+#    and a sum of its own, and reduce them once, behind the loop: ``losses_of(logits, targets,
+#    own)`` returns the loss of each row, in the new way or (``own=False``) in the old one. How many
+#    exponentials does an element need? :doc:`Solution <solutions/10-own-maxima>`.
 #
 # References
 # ----------

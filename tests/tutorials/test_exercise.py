@@ -61,6 +61,95 @@ def test_what_is_wrong_is_said(name, function, told):
     assert re.search(told, exercise.check(name, module))
 
 
+def times(factor):
+    """A wrong backward product: as the reference, with *factor* for each expert."""
+
+    def call(x, g, offsets):
+        reference = exercise.EXERCISES["08-backward"].reference(x, g, offsets)
+        return (reference.float() * factor(offsets)[:, None, None]).half()
+
+    return call
+
+
+def losses(change):
+    """Label smoothing of which *change* spoils the gradient."""
+
+    def call(logits, targets, smoothing):
+        loss, gradient = exercise.EXERCISES["10-label-smoothing"].reference(
+            logits, targets, smoothing
+        )
+        change(gradient, targets)
+        return loss, gradient
+
+    return call
+
+
+def fill_ignored(gradient, targets):
+    gradient[targets == -100] = 1.0
+
+
+def forget_target(gradient, targets):
+    counts = targets != -100
+    gradient[counts] += torch.nn.functional.one_hot(targets[counts], gradient.shape[1])
+
+
+def to_fp8(x, scale):
+    return (x / scale).to(torch.float8_e4m3fn), scale
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "told"),
+    [
+        (
+            "08-backward",
+            times(lambda ends: torch.where(ends.diff(prepend=ends[:1] * 0) > 0, 1, torch.nan)),
+            "Experts without tokens .* zero",
+        ),
+        (
+            "08-backward",
+            times(lambda offsets: 1 + 0.1 * (torch.arange(len(offsets)) == 2)),
+            "Experts 2, but not the last one .* masked",
+        ),
+        (
+            "08-gate",
+            lambda x, gate, up, offsets: exercise.gated_experts(x, up, gate, offsets),
+            "rows, of the experts",
+        ),
+        ("10-label-smoothing", losses(fill_ignored), "number 1: .* rows that do not count"),
+        ("10-label-smoothing", losses(forget_target), "number 1: .* at the targets"),
+        ("10-label-smoothing", lambda x, t, s: x, r"should return 2 tensors, and returns \(1, 1\)"),
+        ("09-per-tensor", lambda x: x, "should return two tensors"),
+        ("09-per-tensor", lambda x: (x, x.amax()), "numbers are torch.float32"),
+        ("09-per-tensor", lambda x: to_fp8(x, torch.tensor(1 / 64)), "should become 448"),
+        ("09-per-tensor", lambda x: to_fp8(x, torch.tensor(32.0)), "elements are wrong"),
+    ],
+)  # fmt: skip
+def test_what_the_wrong_elements_have_in_common_is_said(name, function, told):
+    module = SimpleNamespace(__name__="mine")
+    setattr(module, exercise.EXERCISES[name].name, function)
+    assert re.search(told, exercise.check(name, module), re.DOTALL)
+
+
+def test_numbers_are_rounded_to_fp8_and_bf16_as_on_a_gpu(tutorial):
+    """By the interpreter alone, 1.99 loses a carry in e4m3, and bf16 is cut off."""
+    names = tutorial("solutions/09-per-tensor")
+    x = torch.tensor([448.0, 1.99, 3.99, -15.9, 2**-9, 0.0011, 1e9]).repeat(3)
+    q = torch.empty(x.shape, dtype=torch.float8_e4m3fn)
+    largest = torch.tensor(448.0).view(torch.int32)  # a scale of 1
+    more = {"BLOCK": 32, "EMULATE": False}
+    with exercise.Counter() as counter:
+        names["round_kernel"][(1,)](x, q, largest, torch.empty(()), len(x), **more)
+    assert torch.equal(q.float(), x.clamp(max=448).to(torch.float8_e4m3fn).float())
+    assert (counter.loaded, counter.stored) == (4 * len(x) + 4, len(x) + 4)
+
+
+def test_products_of_tiles_are_counted_beside_those_that_are_needed(tutorial, capsys):
+    names = tutorial("solutions/08-backward")
+    assert exercise.check("08-backward", SimpleNamespace(**names | {"__name__": "mine"})) == ""
+    printed = capsys.readouterr().out
+    assert f"{90 * 33 * 65} of two numbers are needed" in printed
+
+
 def test_a_function_that_is_missing_is_named():
     assert exercise.check("01-axpy", SimpleNamespace(__name__="mine")) == (
         "mine defines no axpy(a, x, y)"

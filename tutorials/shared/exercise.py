@@ -6,11 +6,12 @@
 
 *mine.py* defines the function that the exercise asks for. It is called with awkward shapes, its
 results are compared with PyTorch's, and what is wrong is described: which elements, and what that
-pattern usually means. The interpreter also counts what your kernels load and store; beside it
-stands what cannot be avoided.
+pattern usually means. The interpreter also counts what your kernels load, store and multiply;
+beside it stands what cannot be avoided.
 """
 
 import argparse
+import functools
 import importlib.util
 import os
 import sys
@@ -34,6 +35,9 @@ class Exercise:
         reference: computes what the function must return, from the same arguments.
         tolerance: how far the two may be apart; None for properties in place of a reference.
         least: the bytes that one call has to move at least, from its arguments and its result.
+        multiplied: how many products of two numbers it has to compute at least, from its arguments.
+        seen: makes of the result what is compared; a ValueError says what it should have been.
+        hint: says, from the arguments and the places of wrong elements, what these have in common.
         properties: further checks; each returns what is wrong, or nothing.
     """
 
@@ -42,6 +46,9 @@ class Exercise:
     reference: Callable | None = None
     tolerance: dict = field(default_factory=lambda: FP32)
     least: Callable = lambda arguments, result: size_of(*arguments, result)
+    multiplied: Callable | None = None
+    seen: Callable = lambda result: result
+    hint: Callable = lambda arguments, wrong: ""
     properties: tuple = ()
 
     @property
@@ -51,8 +58,9 @@ class Exercise:
 
 
 def size_of(*values):
-    """Return the bytes of the tensors among *values*, each element once."""
-    return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
+    """Return the bytes of the tensors in *values* and in tuples there, each element once."""
+    tensors = [v for value in values for v in (value if isinstance(value, tuple) else (value,))]
+    return sum(v.numel() * v.element_size() for v in tensors if isinstance(v, torch.Tensor))
 
 
 # --- what is tried --------------------------------------------------------------------------------
@@ -153,6 +161,165 @@ def keeps_distances(call, device):
     return ""
 
 
+def experts(device):
+    """Tokens of experts, sorted: some have none, and no size is a multiple of a tile."""
+    for sizes, k, n in (([5, 0, 70, 1, 0, 33], 45, 77), ([0, 130], 64, 32), ([40, 50], 33, 65)):
+        offsets = torch.tensor(sizes).cumsum(0).to(device, torch.int32)
+        x = torch.randn(sum(sizes), k, device=device, dtype=torch.float16)
+        yield x, offsets, n
+
+
+def by_expert(x, offsets):
+    """Return the rows of each expert, in fp32."""
+    return x.float().split(offsets.diff(prepend=offsets.new_zeros(1)).tolist())
+
+
+def gradient_cases(device):
+    """Inputs, gradients of the output, and offsets."""
+    for x, offsets, n in experts(device):
+        yield x, torch.randn(len(x), n, device=device, dtype=x.dtype), offsets
+
+
+def grouped_gradient(x, g, offsets):
+    """The gradient of the matrix of each expert."""
+    pairs = zip(by_expert(x, offsets), by_expert(g, offsets), strict=True)
+    return torch.stack([rows.T @ gradient for rows, gradient in pairs]).to(x.dtype)
+
+
+def which_experts(arguments, wrong):
+    """Experts without tokens, or those that have another one behind them."""
+    sizes = arguments[-1].diff(prepend=arguments[-1].new_zeros(1))
+    found = wrong.flatten(1).any(dim=1)
+    names = ", ".join(str(e) for e in found.nonzero().flatten().tolist())
+    if not (found & (sizes > 0)).any():
+        return f"Experts without tokens ({names}): their gradient is zero, and has to be written."
+    if not found[sizes.nonzero()[-1]] and found[sizes > 0].sum() > 0:
+        return (
+            f"Experts {names}, but not the last one that has tokens: behind the rows of an expert "
+            "come those of the next; are they masked?"
+        )
+    return f"Experts {names}."
+
+
+def gate_cases(device):
+    """Inputs, two stacks of matrices, and offsets."""
+    for x, offsets, n in experts(device):
+        w = torch.randn(2, len(offsets), x.shape[1], n, device=device) / x.shape[1] ** 0.5
+        yield x, *w.to(x.dtype), offsets
+
+
+def gated_experts(x, w_gate, w_up, offsets):
+    """The first layer of experts with a gate."""
+    return torch.cat([
+        torch.nn.functional.silu(rows @ w_gate[e].float()) * (rows @ w_up[e].float())
+        for e, rows in enumerate(by_expert(x, offsets))
+    ]).to(x.dtype)  # fmt: skip
+
+
+def whose_rows(arguments, wrong):
+    """The experts that rows belong to."""
+    rows = wrong.any(dim=1).nonzero().flatten()
+    found = torch.searchsorted(arguments[-1], rows.int(), right=True).unique().tolist()
+    return f"They are {len(rows)} rows, of the experts {', '.join(map(str, found))}."
+
+
+def gate_least(arguments, out):
+    """The bytes of a gated layer: the matrices of experts without tokens need not be read."""
+    x, w_gate, w_up, offsets = arguments
+    share = (offsets.diff(prepend=offsets.new_zeros(1)) > 0).float().mean().item()
+    return size_of(x, offsets, out) + int(share * size_of(w_gate, w_up))
+
+
+def norm_cases(device):
+    """Rows of very different size, and weights."""
+    for m, n in ((3, 1), (5, 781), (2, 4096)):
+        x = torch.randn(m, n, device=device) * torch.logspace(-2, 3, m, device=device)[:, None]
+        yield x, torch.randn(n, device=device)
+
+
+def rms_norm(x, weight):
+    """The RMS norm of rows."""
+    return x / (x.square().mean(dim=1, keepdim=True) + 1e-6).sqrt() * weight
+
+
+def dequantized(result):
+    """What a pair of e4m3 numbers and their scales stands for."""
+    tensors = isinstance(result, tuple) and all(isinstance(t, torch.Tensor) for t in result)
+    if not tensors or len(result) != 2:
+        raise ValueError("it should return two tensors, the rounded numbers and their scale")
+    if result[0].dtype != torch.float8_e4m3fn:
+        raise ValueError(f"its numbers are {result[0].dtype}, and should be torch.float8_e4m3fn")
+    return result[0].float() * result[1]
+
+
+def uses_the_format(call, *arguments):
+    """The largest of the numbers that share a scale becomes 448."""
+    q, scale = call(*arguments)
+    largest = q.float().abs().flatten(1).amax(dim=1) if scale.numel() > 1 else q.float().abs().max()
+    if not (largest == 448).all():
+        return f"the largest number is {largest.min().item():g}, and should become 448 by its scale"
+    return ""
+
+
+def repeats_itself(call, device):
+    """Two calls give the same bits."""
+    x = torch.randn(20, 3000, device=device)
+    (q, scale), (again, same) = call(x), call(x)
+    if torch.equal(q.view(torch.uint8), again.view(torch.uint8)) and torch.equal(scale, same):
+        return ""
+    return "two calls with the same numbers give different results"
+
+
+FP8 = {"rtol": 1.001 / 16, "atol": 1e-4}  # half of the last of three bits; and the smallest number
+
+
+def loss_cases(device, *settings):
+    """Logits, targets of which some do not count, and a setting."""
+    for m, v in ((1, 1), (5, 781), (3, 10001)):
+        logits = 3 * torch.randn(m, v, device=device)
+        targets = torch.randint(0, v, (m,), device=device)
+        targets[1::3] = -100
+        for setting in settings:
+            yield logits, targets, setting
+
+
+def with_gradient(loss):
+    """Return *loss* with the gradient of the logits, in fp32, computed in fp64."""
+
+    def both(logits, *more):
+        exact = logits.double().requires_grad_()
+        value = loss(exact, *more)
+        return value.detach().float(), torch.autograd.grad(value, exact)[0].float()
+
+    return both
+
+
+@with_gradient
+def smoothed_loss(logits, targets, smoothing):
+    """Cross-entropy with label smoothing."""
+    return torch.nn.functional.cross_entropy(logits, targets, label_smoothing=smoothing)
+
+
+@with_gradient
+def z_loss(logits, targets, alpha):
+    """Cross-entropy with a penalty on the log-sum-exp."""
+    z = torch.logsumexp(logits, dim=1)[targets != -100]
+    return torch.nn.functional.cross_entropy(logits, targets) + alpha * (z * z).mean()
+
+
+def which_rows(arguments, wrong):
+    """Rows that do not count, or the places of the targets."""
+    counts = arguments[1] != -100
+    if wrong.ndim != 2:
+        return ""
+    if not wrong[counts].any():
+        return "They are rows that do not count, with the target -100: their gradient is zero."
+    at_target = wrong[counts].gather(1, arguments[1][counts, None])
+    if at_target.any() and at_target.sum() == wrong.sum():
+        return "They are at the targets: what is subtracted there, and nowhere else?"
+    return ""
+
+
 EXERCISES = {
     "01-axpy": Exercise(
         "axpy(a, x, y)",
@@ -187,7 +354,8 @@ EXERCISES = {
         softmax_backward,
     ),
     "03-linear-layer": Exercise(
-        'linear(x, weight, bias, activation="")', linear_cases, linear, FP16
+        'linear(x, weight, bias, activation="")', linear_cases, linear, FP16,
+        multiplied=lambda x, weight, bias, activation: x.numel() * len(weight),
     ),
     "03-batched": Exercise(
         "bmm(a, b)",
@@ -197,12 +365,14 @@ EXERCISES = {
         ),
         lambda a, b: torch.bmm(a.float(), b.float()).to(a.dtype),
         FP16,
+        multiplied=lambda a, b: a.numel() * b.shape[2],
     ),
     "03-split-k": Exercise(
         "split_k_matmul(a, b, parts)",
         lambda device: ((a, b, parts) for a, b in products(device) for parts in (1, 4)),
         lambda a, b, parts: (a.float() @ b.float()).to(a.dtype),
         FP16,
+        multiplied=lambda a, b, parts: a.numel() * b.shape[1],
     ),
     "04-seed-per-row": Exercise(
         "seeded_dropout_rows(x, p, seeds)",
@@ -227,14 +397,84 @@ EXERCISES = {
         lambda device: [(torch.randn(5, 781, device=device), 64, 4, 3)],
         properties=(keeps_distances,),
     ),
+    "08-backward": Exercise(
+        "grouped_gradient(x, g, offsets)",
+        gradient_cases,
+        grouped_gradient,
+        FP16,
+        multiplied=lambda x, g, offsets: x.numel() * g.shape[1],
+        hint=which_experts,
+    ),
+    "08-gate": Exercise(
+        "gated_experts(x, w_gate, w_up, offsets)",
+        gate_cases,
+        gated_experts,
+        FP16,
+        least=gate_least,
+        multiplied=lambda x, w_gate, w_up, offsets: 2 * x.numel() * w_up.shape[2],
+        hint=whose_rows,
+    ),
+    "09-fused-quantize": Exercise(
+        "normalize_and_quantize(x, weight)",
+        norm_cases,
+        rms_norm,
+        FP8,
+        seen=dequantized,
+        properties=(
+            lambda call, device: uses_the_format(call, *list(norm_cases(device))[1]),
+        ),
+    ),
+    "09-per-tensor": Exercise(
+        "quantize_tensor(x)",
+        lambda device: (
+            (torch.randn(shape, device=device),) for shape in ((1,), (123, 457), (5, 4096))
+        ),
+        lambda x: x,
+        FP8,
+        # The largest of all is known only when all have been read, so they are read again.
+        least=lambda arguments, result: 2 * size_of(*arguments) + size_of(result),
+        seen=dequantized,
+        properties=(
+            lambda call, device: uses_the_format(call, torch.randn(7, 1000, device=device)),
+            repeats_itself,
+        ),
+    ),
+    "10-label-smoothing": Exercise(
+        "smoothed_cross_entropy(logits, targets, smoothing)",
+        lambda device: loss_cases(device, 0.0, 0.1, 1.0),
+        smoothed_loss,
+        {"rtol": 1e-5, "atol": 2e-6},
+        hint=which_rows,
+    ),
+    "10-z-loss": Exercise(
+        "cross_entropy_with_z_loss(logits, targets, alpha)",
+        lambda device: loss_cases(device, 0.0, 1e-4, 0.1),
+        z_loss,
+        {"rtol": 1e-4, "atol": 1e-5},
+        hint=which_rows,
+    ),
+    "10-own-maxima": Exercise(
+        "losses_of(logits, targets, own)",
+        lambda device: loss_cases(device, True, False),
+        lambda logits, targets, own: torch.nn.functional.cross_entropy(
+            logits, targets, reduction="none"
+        ),
+        {"rtol": 1e-5, "atol": 2e-6},
+    ),
 }  # fmt: skip
 
 
 # --- what is wrong --------------------------------------------------------------------------------
 
 
-def difference(got, expected, tolerance):
+def difference(got, expected, tolerance, hint=lambda wrong: ""):
     """Return what is wrong with *got*, in one or two sentences; nothing where it is right."""
+    if isinstance(expected, tuple):
+        if not isinstance(got, tuple) or len(got) != len(expected):
+            return f"it should return {len(expected)} tensors, and returns {shown(got)}"
+        pairs = zip(got, expected, strict=True)
+        found = [difference(*pair, tolerance, hint) for pair in pairs]
+        return next((f"of its results, number {i}: {f}" for i, f in enumerate(found) if f), "")
     if not isinstance(got, torch.Tensor):
         return f"it returns a {type(got).__name__}, and not a tensor"
     if got.shape != expected.shape:
@@ -249,7 +489,7 @@ def difference(got, expected, tolerance):
         f"{wrong.sum().item()} of {wrong.numel()} elements are wrong. The first is at {first}: "
         f"{got[first].item():.6g} in place of {expected[first].item():.6g}."
     )
-    return f"{text} {pattern(got, wrong)}".strip()
+    return f"{text} {hint(wrong) or pattern(got, wrong)}".strip()
 
 
 def pattern(got, wrong):
@@ -275,19 +515,22 @@ def pattern(got, wrong):
 
 
 class Counter:
-    """Counts what kernels load, store and multiply while the interpreter executes them."""
+    """Counts what kernels load, store and multiply while the interpreter executes them.
+
+    It also sees to it that numbers are rounded to fp8 and bf16 as on a GPU. The interpreter alone
+    cuts bits off, or loses a carry.
+    """
 
     def __init__(self):
-        self.loaded = self.stored = self.dots = 0
+        self.loaded = self.stored = self.dots = self.multiplied = 0
 
     def __enter__(self):
-        from triton.runtime.interpreter import InterpreterBuilder
+        from triton.runtime import interpreter
 
-        self.kind = InterpreterBuilder
-        self.before = {
-            name: getattr(InterpreterBuilder, name)
-            for name in ("create_masked_load", "create_masked_store", "create_dot")
-        }
+        self.module, self.convert = interpreter, getattr(interpreter, "_convert_float", None)
+        self.kind = InterpreterBuilder = interpreter.InterpreterBuilder
+        names = "create_masked_load", "create_masked_store", "create_dot", "create_atomic_rmw"
+        self.before = {name: getattr(InterpreterBuilder, name) for name in names}
         before = self.before
 
         def load(builder, ptrs, mask, *rest):
@@ -299,17 +542,38 @@ class Counter:
             self.stored += int(mask.data.sum()) * value.data.itemsize
             return before["create_masked_store"](builder, ptrs, value, mask, *rest)
 
-        def dot(builder, *arguments):
+        def dot(builder, a, b, *rest):
             self.dots += 1
-            return before["create_dot"](builder, *arguments)
+            self.multiplied += a.data.size * b.data.shape[-1]
+            return before["create_dot"](builder, a, b, *rest)
 
-        for name, function in zip(before, (load, store, dot), strict=True):
+        def atomic(builder, operation, ptr, value, mask, *rest):
+            self.loaded += int(mask.data.sum()) * value.data.itemsize
+            self.stored += int(mask.data.sum()) * value.data.itemsize
+            return before["create_atomic_rmw"](builder, operation, ptr, value, mask, *rest)
+
+        for name, function in zip(before, (load, store, dot, atomic), strict=True):
             setattr(InterpreterBuilder, name, function)
+        interpreter._convert_float = self.round
         return self
+
+    def round(self, values, source, target, mode):
+        """Round *values* from fp32 to a narrower type, to the nearest and ties to even."""
+        kinds = {
+            "fp8e4nv": (torch.float8_e4m3fn, torch.uint8),
+            "fp8e5": (torch.float8_e5m2, torch.uint8),
+            "bf16": (torch.bfloat16, torch.uint16),
+        }
+        if str(source) != "fp32" or str(target) not in kinds:
+            return self.convert(values, source, target, mode)
+        kind, bits = kinds[str(target)]
+        most = torch.finfo(kind).max if bits == torch.uint8 else torch.inf  # fp8 saturates
+        return torch.tensor(values).clamp(-most, most).to(kind).view(bits).numpy()
 
     def __exit__(self, *error):
         for name, function in self.before.items():
             setattr(self.kind, name, function)
+        self.module._convert_float = self.convert
 
 
 # --- the check ------------------------------------------------------------------------------------
@@ -342,7 +606,12 @@ def check(name, module, on_gpu=False):
             return f"{exercise.name}({shapes}) ends with {type(error).__name__}: {error}"
         if exercise.reference:
             expected = exercise.reference(*arguments)
-            if found := difference(got, expected, exercise.tolerance):
+            hint = functools.partial(exercise.hint, arguments)
+            try:
+                found = difference(exercise.seen(got), expected, exercise.tolerance, hint)
+            except ValueError as error:
+                found = error
+            if found:
                 return f"{exercise.name}({shapes}): {found}"
         tried += 1
     for wrong in exercise.properties:
@@ -351,21 +620,25 @@ def check(name, module, on_gpu=False):
     rules = f", and keeps {len(exercise.properties)} rules" if exercise.properties else ""
     print(f"{exercise.function} is right on {tried} inputs{rules}.")
     if counter:
-        tell(counter, exercise.least(arguments, got), shapes)
+        products = exercise.multiplied(*arguments) if exercise.multiplied else 0
+        tell(counter, exercise.least(arguments, got), products, shapes)
     else:
         print("What it moves is counted in the interpreter: call this once more without --gpu.")
     return ""
 
 
-def tell(counter, least, shapes):
+def tell(counter, least, products, shapes):
     """Print what a call moved, beside what it had to move."""
     moved = counter.loaded + counter.stored
     print(f"For {shapes}:")
     print(f"  loaded {counter.loaded} bytes, stored {counter.stored}: together {moved}")
     print(f"  at least {least} bytes have to move: {moved / least:.2f} times as many")
     if counter.dots:
-        print(f"  {counter.dots} products of tiles")
-    if moved > 1.5 * least and not counter.dots:
+        print(f"  {counter.dots} products of tiles, with {counter.multiplied} of two numbers")
+    if counter.dots and products:
+        times = counter.multiplied / products
+        print(f"  {products} of two numbers are needed: {times:.2f} times as many")
+    if moved > 1.6 * least and not counter.dots:
         print("  Something is loaded more often than once. Can it stay in registers?")
     if counter.dots:
         print("  (Loads that several programs share are met by the cache, up to a point.)")
@@ -373,6 +646,8 @@ def tell(counter, least, shapes):
 
 def shown(value):
     """Return an argument as it is told: a tensor by its shape."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(shown, value))})"
     return f"{tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
 
 
