@@ -103,6 +103,7 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
             return before(**told) if before else None
 
         knobs.runtime.jit_post_compile_hook = compiled
+        _accept_functions(sys.modules.get("triton.runtime.jit"))
 
     def _note(self, function: Any, kernel: Any) -> dict[str, Any] | None:
         """Keep the facts of a compiled kernel; None for one that says nothing new."""
@@ -123,6 +124,24 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
                 asm["sass"] = kernel.asm["sass"]
             self._disassembled += time.perf_counter() - started
         return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
+
+
+def _accept_functions(jit: Any) -> None:
+    """Let Triton 3.6 call a hook for a kernel that was given a function.
+
+    For the hook it writes down all constants as JSON, which ends the script if one is a function.
+    """
+    written = getattr(jit, "serialize_specialization_data", None)
+    if written is None:
+        return
+
+    def serialize(*args: Any) -> str:
+        try:
+            return str(written(*args))
+        except TypeError:
+            return ""
+
+    jit.serialize_specialization_data = serialize
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ from tabulate import tabulate
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.measuring import measure, rates, significant, write_rows
+from shared.measuring import measure, rates, side_by_side, significant, write_rows
 from shared.setup import DEVICE, ON_GPU
 
 warnings.filterwarnings("ignore", category=RuntimeWarning)  # the interpreter's, of infinities
@@ -194,10 +194,10 @@ def assembly(function):
 def print_instructions(functions):
     """Print what each of {name: function} becomes."""
     elements = 1024 // (4 * 32)  # of a thread
-    plain = len(assembly(identity))
+    codes = side_by_side([partial(assembly, f) for f in (identity, *functions.values())])
+    plain = len(codes[0])
     table = []
-    for name, function in functions.items():
-        lines = assembly(function)
+    for name, lines in zip(functions, codes[1:], strict=True):
         special = sorted({found for line in lines for found in SPECIAL.findall(line)})
         count = round((len(lines) - plain) / elements)
         table.append((name, ", ".join(special) or "none", count))
@@ -617,6 +617,17 @@ def accuracy(function, ways):
     return {way: found.tolist() for way, found in worst.items()}
 
 
+def compile_ways():
+    """Call every way that is a kernel once, all at the same time."""
+    a = torch.ones(1024, device=DEVICE)
+    side_by_side([
+        partial(compute, how, a, a if function in ("pow", "div") else None)
+        for function, ways in WAYS.items() for way, how in ways.items() if way != "torch"
+    ])  # fmt: skip
+
+
+if ON_GPU:
+    compile_ways()
 ACCURACY = {function: accuracy(function, ways) for function, ways in WAYS.items()}
 print(f"Judged by {'all floats' if ON_GPU else 'a few floats, and on a CPU'}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -120,6 +121,18 @@ def test_the_code_tells_nothing_of_the_machine():
 def test_code_that_is_too_long_says_so(monkeypatch):
     monkeypatch.setattr(xray, "MAX_CODE", 20)
     assert xray.shortened("a\n" * 100) == "a\n" * 9 + "a\n… 200 characters in all\n"
+
+
+def test_a_kernel_that_is_given_a_function_does_not_end_the_script(monkeypatch):
+    """Triton 3.6 writes constants down as JSON for a hook; a function is none."""
+    runtime = SimpleNamespace(jit_post_compile_hook=None)
+    jit = SimpleNamespace(serialize_specialization_data=json.dumps)
+    monkeypatch.setitem(sys.modules, "triton.knobs", SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "triton.runtime.jit", jit)
+    xray.kernels().before_block()
+    assert runtime.jit_post_compile_hook is not None
+    assert jit.serialize_specialization_data({"BLOCK": 128}) == '{"BLOCK": 128}'
+    assert jit.serialize_specialization_data({"FUNCTION": object()}) == ""
 
 
 def test_the_same_code_gives_the_same_bytes(tmp_path):
