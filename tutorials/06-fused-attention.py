@@ -767,6 +767,8 @@ def attend(
 # lengths must be multiples of the tiles, and tensors contiguous. Everything else is left to the
 # kernel of step 5.
 
+# sphinx_gallery_fold = "allocates, fetches the first tiles, calls the loop, stores: step 6"
+
 
 @gluon.jit(do_not_specialize=COUNTS)
 def ahead_kernel(
@@ -894,34 +896,10 @@ def computing_group(
 
 
 # %%
-# The two groups are two functions, since each gets warps of its own. ``warp_specialize`` starts
-# them side by side: the first in the four warps of the launch, the others in 4 and in 1 more.
+# ``warp_specialize`` starts both groups and the fetching warp side by side: the first in the four
+# warps of the launch, the others in 4 and in 1 more.
 
-
-@gluon.jit
-def first_group(
-    tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys, scale, total,
-    together, GROUP: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr,
-    STAGES: gl.constexpr,
-):  # fmt: skip
-    """Compute the first half of each block."""
-    computing_group(
-        0, tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys, scale,
-        total, together, GROUP, BLOCK_N, D, CAUSAL, STAGES,
-    )  # fmt: skip
-
-
-@gluon.jit
-def second_group(
-    tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys, scale, total,
-    together, GROUP: gl.constexpr, BLOCK_N: gl.constexpr, D: gl.constexpr, CAUSAL: gl.constexpr,
-    STAGES: gl.constexpr,
-):  # fmt: skip
-    """Compute the second half of each block."""
-    computing_group(
-        1, tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys, scale,
-        total, together, GROUP, BLOCK_N, D, CAUSAL, STAGES,
-    )  # fmt: skip
+# sphinx_gallery_fold = "allocates buffers and barriers, and starts the roles: step 7"
 
 
 @gluon.jit(do_not_specialize=COUNTS)
@@ -940,21 +918,20 @@ def roles_kernel(
     k_arrived, k_read = barriers(STAGES, 1), barriers(STAGES, 2)
     v_arrived, v_read = barriers(STAGES, 1), barriers(STAGES, 2)
     fence_async_shared()
+    tiles_of = q_tiles, o_tiles, k_tiles, v_tiles
+    arrived, read = (q_arrived, k_arrived, v_arrived), (q_read, k_read, v_read)
     gl.warp_specialize(
         [
-            (first_group, (
-                (q_tiles, o_tiles, k_tiles, v_tiles), (q_arrived, k_arrived, v_arrived),
-                (q_read, k_read, v_read), q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys,
+            (computing_group, (
+                0, tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys,
                 scale, total, together, GROUP, BLOCK_N, D, CAUSAL, STAGES,
             )),
-            (second_group, (
-                (q_tiles, o_tiles, k_tiles, v_tiles), (q_arrived, k_arrived, v_arrived),
-                (q_read, k_read, v_read), q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys,
+            (computing_group, (
+                1, tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys,
                 scale, total, together, GROUP, BLOCK_N, D, CAUSAL, STAGES,
             )),
             (fetching_warp, (
-                (q_tiles, o_tiles, k_tiles, v_tiles), (q_arrived, k_arrived, v_arrived),
-                (q_read, k_read, v_read), q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys,
+                tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, lse_ptr, queries, keys,
                 scale, total, together, GROUP, BLOCK_N, D, CAUSAL, STAGES,
             )),
         ],
@@ -1592,6 +1569,7 @@ else:
 # The medians, and what the ratio to each peer is:
 
 # sphinx_gallery_fold = "prints the rates"
+# sphinx_gallery_fold_output = True
 
 
 def medians(rows):

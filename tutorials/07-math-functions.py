@@ -938,10 +938,11 @@ STEPS["Step 5: exact again, without the subtraction"] = (gelu_by_hand, "none")
 def gelu_errors():
     """Return {step: (largest error, largest error relative to the result)}."""
     x = torch.linspace(-12, 12, 2**22 if ON_GPU else 2**12, device=DEVICE)
+    results = side_by_side([partial(elementwise, function, x) for function, _ in STEPS.values()])
     errors = {}
-    for step, (function, approximate) in STEPS.items():
+    for (step, (_, approximate)), y in zip(STEPS.items(), results, strict=True):
         right = functional.gelu(x.double(), approximate=approximate)
-        error = (elementwise(function, x).double() - right).abs()
+        error = (y.double() - right).abs()
         counted = right.abs() >= 1e-3
         errors[step] = error.max().item(), (error / right.abs())[counted].max().item()
     return errors
@@ -1002,14 +1003,18 @@ def gelu(x, approximate="none"):
     return elementwise(gelu_by_hand if approximate == "none" else gelu_sigmoid, x)
 
 
+def check(dtype, shape):
+    """Raise AssertionError where ``gelu`` is not what float64 gives."""
+    x = (4 * torch.randn(shape, device=DEVICE)).to(dtype)
+    for approximate in ("none", "tanh"):
+        right = functional.gelu(x.double(), approximate=approximate)
+        limits = {"rtol": torch.finfo(dtype).eps, "atol": 2e-6}
+        torch.testing.assert_close(gelu(x, approximate).double(), right, **limits)
+
+
 dtypes = [torch.float32, torch.float16] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
-for dtype in dtypes:
-    for shape in ((0,), (1,), (781,), (3, 5, 7), (2**22 + 1,) if ON_GPU else (4097,)):
-        x = (4 * torch.randn(shape, device=DEVICE)).to(dtype)
-        for approximate in ("none", "tanh"):
-            right = functional.gelu(x.double(), approximate=approximate)
-            limits = {"rtol": torch.finfo(dtype).eps, "atol": 2e-6}
-            torch.testing.assert_close(gelu(x, approximate).double(), right, **limits)
+shapes = (0,), (1,), (781,), (3, 5, 7), (2**22 + 1,) if ON_GPU else (4097,)
+side_by_side([partial(check, dtype, shape) for dtype in dtypes for shape in shapes])
 print("gelu agrees with float64")
 
 # %%
@@ -1114,6 +1119,7 @@ def benchmark(sizes, dtype, functions):
         x = torch.randn(n, device=DEVICE, dtype=dtype)
         calls = {name: partial(function, x) for name, function in functions.items()}
         calls |= {"triton": partial(gelu, x), "torch": partial(functional.gelu, x), "copy": x.clone}
+        side_by_side(calls.values())  # compiled together
         for provider, ms in measure(calls, rounds=30).items():
             rows.append((n, provider, "GB/s", *rates(ms, 2 * x.nbytes)))
     return rows

@@ -21,7 +21,8 @@ def side_by_side(calls):
     """Return what *calls* return; made in threads, they have their kernels compiled together."""
 
     def make(call):
-        torch.accelerator.set_device_index(DEVICE.index)  # a new thread begins with the first GPU
+        torch.accelerator.set_device_index(DEVICE.index)  # a new thread begins with the first GPU,
+        torch.zeros(1, device=DEVICE)  # and without a context, which descriptors need
         return call()
 
     if not ON_GPU:

@@ -25,6 +25,7 @@ from pathlib import Path  # for shared/
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.gpu import HAS_DESCRIPTORS, SHARED_BYTES, SMS
 from shared.measuring import measure, rates, significant, write_rows
 from shared.setup import DEVICE, ON_GPU
 from tabulate import tabulate
@@ -35,20 +36,25 @@ print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 import triton
 import triton.language as tl
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 # %%
 # The first kernel is that of the page, with three differences: its tile of queries holds the heads
 # of a group, padded to 16 rows, the least that tensor cores take; it begins and ends with its part
-# of the keys; and what it stores is in fp32, since it will be added up.
+# of the keys; and what it stores is in fp32, since it will be added up. (``EARLY`` is explained
+# below.)
 
 
 @triton.jit
 def part_kernel(
     q_ptr, k_desc, v_desc, part_ptr, lse_ptr, key_heads, keys, part, parts, scale,
     GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Compute attention of one group of heads over one part of the keys."""
+    if EARLY:
+        gdc_launch_dependents()
     batch, key_head = tl.program_id(0) // key_heads, tl.program_id(0) % key_heads
     rows, dims = tl.arange(0, ROWS), tl.arange(0, D)
     heads = tl.program_id(0).to(tl.int64) * GROUP + rows
@@ -72,7 +78,8 @@ def part_kernel(
         acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None], input_precision="ieee")
         m = m_new
     to = heads * parts + tl.program_id(1)
-    tl.store(part_ptr + to[:, None] * D + dims[None, :], acc / z[:, None], mask=inside[:, None])
+    o = (acc / z[:, None]).to(part_ptr.dtype.element_ty)
+    tl.store(part_ptr + to[:, None] * D + dims[None, :], o, mask=inside[:, None])
     tl.store(lse_ptr + to, m + tl.log2(z), mask=inside)
 
 
@@ -81,11 +88,21 @@ def part_kernel(
 # its share of the sum of all exponentials, and the log-sum-exp says how large that is:
 # :math:`2^{\mathrm{lse}}`, for all parts relative to the largest. It is a softmax once more, over
 # the parts.
+#
+# It is a small kernel, and most of its time is its launch. So on GPUs that can do it (NVIDIA's,
+# from Hopper on) it is launched *early*: as soon as all programs of the first kernel have said
+# ``gdc_launch_dependents``, which is their first instruction, programs of the second may start
+# beside them. ``gdc_wait`` lets these wait until the first kernel has ended and its results are in
+# memory. That is called *programmatic dependent launch*.
 
 
 @triton.jit
-def combine_kernel(part_ptr, lse_ptr, o_ptr, parts, PARTS: tl.constexpr, D: tl.constexpr):
+def combine_kernel(
+    part_ptr, lse_ptr, o_ptr, parts, PARTS: tl.constexpr, D: tl.constexpr, EARLY: tl.constexpr
+):
     """Combine the parts of one head."""
+    if EARLY:
+        gdc_wait()
     head = tl.program_id(0).to(tl.int64)
     rows, dims = tl.arange(0, PARTS), tl.arange(0, D)
     inside = rows < parts
@@ -100,23 +117,9 @@ def combine_kernel(part_ptr, lse_ptr, o_ptr, parts, PARTS: tl.constexpr, D: tl.c
 # %%
 # How many parts? As many as fill the GPU once, with one program on each multiprocessor: more would
 # only mean more to combine. A single program can keep its multiprocessor's share of the memory busy
-# if enough is under way at once, and three stages of 128 keys and values are.
-
-# sphinx_gallery_fold = "asks the GPU for its processors and its shared memory"
-
-
-def gpu_facts():
-    """Return (multiprocessors, bytes of shared memory a program can have); without a GPU, small."""
-    if not ON_GPU:
-        return 8, 232448
-    properties = torch.get_device_module(DEVICE).get_device_properties(DEVICE)
-    shared = getattr(properties, "shared_memory_per_block_optin", 65536)
-    return getattr(properties, "multi_processor_count", 64), shared
-
-
-PROCESSORS, SHARED_BYTES = gpu_facts()
-
-# %%
+# if enough is under way at once, and three stages of 128 keys and values are. Where batch and heads
+# fill the GPU already, there is one part and nothing to combine, so the first kernel writes the
+# output.
 
 
 def decode_attention(q, k, v, scale=None):
@@ -139,23 +142,28 @@ def decode_attention(q, k, v, scale=None):
     q, k, v = (x.contiguous() for x in (q, k, v))
     block_n = 128
     stages = max(1, min(3, (SHARED_BYTES - 16384) // (2 * block_n * d * k.element_size())))
-    parts = max(1, min(triton.cdiv(keys, block_n), PROCESSORS // (batch * key_heads)))
+    parts = max(1, min(triton.cdiv(keys, block_n), SMS // (batch * key_heads)))
     part = triton.cdiv(triton.cdiv(keys, parts), block_n) * block_n  # whole tiles
     parts = triton.cdiv(keys, part)
     group = heads // key_heads
-    partial_o = torch.empty((batch * heads, parts, d), dtype=torch.float32, device=q.device)
-    lse = torch.empty((batch * heads, parts), dtype=torch.float32, device=q.device)
+    early = HAS_DESCRIPTORS and ON_GPU and parts > 1
     o = torch.empty_like(q)
+    part_o = o
+    if parts > 1:
+        part_o = torch.empty((batch * heads, parts, d), dtype=torch.float32, device=q.device)
+    lse = torch.empty((batch * heads, parts), dtype=torch.float32, device=q.device)
     tiles = [TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, 128, d]) for x in (k, v)]
     part_kernel[batch * key_heads, parts](
-        q, *tiles, partial_o, lse, key_heads, keys, part, parts,
+        q, *tiles, part_o, lse, key_heads, keys, part, parts,
         (d**-0.5 if scale is None else scale) * math.log2(math.e),
         GROUP=group, ROWS=max(16, triton.next_power_of_2(group)), BLOCK_N=block_n, D=d,
-        num_warps=4, num_stages=stages,
+        EARLY=early, num_warps=4, num_stages=stages,
     )  # fmt: skip
-    combine_kernel[batch * heads,](
-        partial_o, lse, o, parts, PARTS=triton.next_power_of_2(parts), D=d
-    )
+    if parts > 1:
+        combine_kernel[batch * heads,](
+            part_o, lse, o, parts, PARTS=triton.next_power_of_2(parts), D=d, EARLY=early,
+            **({"launch_pdl": True} if early else {}),
+        )  # fmt: skip
     return o
 
 
@@ -194,7 +202,9 @@ print("decode_attention agrees with float64")
 # Timed are three batches of a model with 64 heads of queries and 8 of keys, in bf16. The rate
 # counts the bytes of the keys and values, which have to be read. The peer is cuDNN, through
 # ``scaled_dot_product_attention`` with ``enable_gqa=True``, the backend chosen by name. The ceiling
-# is a copy of the keys and values; it reads and writes them, and both count.
+# is a copy of the keys and values; it reads and writes them, and both count. Beside it stands the
+# largest of the same numbers, ``amax``, which like decoding reads them once and writes next to
+# nothing.
 
 # sphinx_gallery_fold = "measures decoding against cuDNN and a copy"
 
@@ -213,6 +223,7 @@ def benchmark(cases, rounds=30):
         both = torch.randn(2, batch, 8, n, 128, device=DEVICE, dtype=torch.bfloat16)
         k, v = both
         calls = {"triton": partial(decode_attention, q, k, v), "copy": both.clone}
+        calls["amax"] = both.view(torch.int32).amax
         try:
             from_cudnn(q, k, v)
             calls["cudnn"] = partial(from_cudnn, q, k, v)
@@ -231,15 +242,18 @@ if ON_GPU:
     rate = {(batch, n, provider): median for batch, n, provider, _, median, _, _ in rows}
     table = []
     for batch, n in CASES:
-        ours, *others = (rate.get((batch, n, p), math.nan) for p in ("triton", "cudnn", "copy"))
+        ours, *others = (
+            rate.get((batch, n, p), math.nan) for p in ("triton", "cudnn", "amax", "copy")
+        )
         values = (ours, *others, *(ours / other for other in others))
         table.append((batch, n, *("-" if math.isnan(x) else significant(x) for x in values)))
-    headers = ["batch", "N", "triton", "cudnn", "copy", "/cudnn", "/copy"]
+    headers = ["batch", "N", "triton", "cudnn", "amax", "copy", "/cudnn", "/amax", "/copy"]
     print("GB/s, higher is better; /…: triton's ratio to it")
     print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
-# Where the bytes are few, two launches and the way from one kernel to the other are a part of the
-# time that no bandwidth can shorten.
+# Where the bytes are few, a launch, the way to the first bytes, and that from one kernel to the
+# other are a part of the time that no bandwidth can shorten. A copy has twice the bytes for it, so
+# compare with ``amax`` there.
