@@ -53,6 +53,23 @@ def test_our_solution_passes(name, tutorial, capsys):
         ("01-axpy", lambda a, x, y: 1 / 0, "ends with ZeroDivisionError"),
         ("01-strides", lambda x, y: torch.empty(len(x)), "NaN: nothing was written"),
         ("02-log-softmax", lambda x: x.log_softmax(dim=0), "elements are wrong"),
+        ("06-sliding-window", lambda q, k, v, w: exercise.windowed(q, k, v, 2000), "far edge"),
+        ("06-sliding-window", lambda q, k, v, w: exercise.windowed(q, k, v, w + 1), "far edge"),
+        ("06-alibi", lambda q, k, v, s: exercise.penalized(q, k, v, -s), r"heads \[0, 1, 2\]"),
+        ("06-grouped-heads", lambda q, k, v, c: exercise.grouped(q, k, v, False), "query that is"),
+        ("06-grouped-heads", lambda q, k, v, c: exercise.grouped(q, k, v.flip(1), c), "are wrong"),
+        (
+            "06-decode",
+            lambda q, k, v: exercise.masked_attention(q, k[:, :, :128], v[:, :, :128]),
+            r"decode_attention\(\(2, 4, 1, 32\).*are wrong",
+        ),
+        ("07-polynomial", lambda x, t: exercise.by_polynomial(x, t[::-1]), "are wrong"),
+        ("07-gelu-backward", lambda x, way: torch.nn.functional.gelu(x), "'tanh'"),
+        (
+            "07-gelu-backward",
+            lambda x, way: torch.nn.functional.gelu(x.detach(), approximate=way),
+            "no gradient",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(name, function, told):
@@ -148,6 +165,20 @@ def test_products_of_tiles_are_counted_beside_those_that_are_needed(tutorial, ca
     assert exercise.check("08-backward", SimpleNamespace(**names | {"__name__": "mine"})) == ""
     printed = capsys.readouterr().out
     assert f"{90 * 33 * 65} of two numbers are needed" in printed
+
+
+def test_tiles_and_keys_that_need_not_be_taken_are_counted(tutorial):
+    """A kernel that is causal and no more takes tiles before the window, and keys for each head."""
+    alibi = tutorial("solutions/06-alibi")["alibi_attention"]
+
+    def causal(q, k, v, *more):
+        k, v = (x.expand(q.shape[0], q.shape[1], *x.shape[2:]).contiguous() for x in (k, v))
+        q = torch.cat([q, q.new_zeros(*q.shape[:2], k.shape[2] - q.shape[2], q.shape[3])], 2)
+        return alibi(q, k, v, torch.zeros(q.shape[1]))
+
+    cpu = torch.device("cpu")
+    assert "3.8 times the products: tiles" in exercise.skips_the_past(causal, cpu)
+    assert "times as many bytes are read" in exercise.reads_keys_once(causal, cpu)
 
 
 def test_a_function_that_is_missing_is_named():

@@ -13,6 +13,7 @@ beside it stands what cannot be avoided.
 import argparse
 import functools
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -158,6 +159,173 @@ def keeps_distances(call, device):
     ratio = (torch.pdist(y) / torch.pdist(x)).mean().item()
     if not 0.8 < ratio < 1.2:
         return f"distances become {ratio:.2f} times what they were: is R scaled by sqrt(s / k)?"
+    return ""
+
+
+ATTENTION = {"rtol": 2**-9, "atol": 2**-9}  # weights and output are rounded to fp16
+
+
+def attention_inputs(device, heads, key_heads, queries, keys, d=32, batch=1):
+    """Queries, keys and values in fp16."""
+    q = torch.randn(batch, heads, queries, d, device=device).half()
+    k, v = torch.randn(2, batch, key_heads, keys, d, device=device).half()
+    return q, k, v
+
+
+def masked_attention(q, k, v, seen=None, added=0.0):
+    """Attention in fp64, of grouped heads; *seen* says which keys, *added* goes to the scores."""
+    k, v = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = q.double() @ k.mT * q.shape[3] ** -0.5 + added
+    if seen is not None:
+        scores = scores.masked_fill(~seen, -torch.inf)
+    return (scores.softmax(-1) @ v).to(q.dtype)
+
+
+def distances(q, k):
+    """How far each query is behind each key: negative where the key comes later."""
+    places = torch.arange(max(q.shape[2], k.shape[2]), device=q.device)
+    return places[: q.shape[2], None] - places[: k.shape[2]]
+
+
+def window_cases(device):
+    """Sequences that no tile divides, with windows from one key to all."""
+    for n, window in ((1, 1), (130, 64), (200, 1), (100, 1000), (200, 65), (700, 130)):
+        yield *attention_inputs(device, 2, 2, n, n), window
+
+
+def windowed(q, k, v, window):
+    """Attention to the last keys of each query."""
+    distance = distances(q, k)
+    return masked_attention(q, k, v, (distance >= 0) & (distance < window))
+
+
+def which_queries(arguments, wrong):
+    """The heads and queries that are wrong, and what the first of them has before it."""
+    rows = wrong.any(dim=3)
+    heads, queries = (rows.any(dim=i).any(dim=0).nonzero().flatten().tolist() for i in (2, 1))
+    whose = "" if len(heads) == rows.shape[1] else f"They are all in the heads {heads}. "
+    if len(queries) == rows.shape[2]:
+        return whose.strip()
+    text = f"{whose}The first query that is wrong is number {queries[0]} of {rows.shape[2]}."
+    window = arguments[3] if len(arguments) > 3 else None
+    if isinstance(window, int) and not isinstance(window, bool) and queries[0] >= window - 1:
+        return f"{text} Those before have fewer keys than the window is wide: its far edge?"
+    return text
+
+
+def penalized(q, k, v, slopes):
+    """Causal attention with a penalty for distance."""
+    distance = distances(q, k)
+    penalty = -slopes.double()[:, None, None] * distance
+    return masked_attention(q, k, v, distance >= 0, penalty)
+
+
+def penalty_cases(device):
+    """Sequences that no tile divides; slopes from steep to none."""
+    for n in (1, 64, 200, 330):
+        yield *attention_inputs(device, 4, 4, n, n), torch.tensor([1, 0.25, 0.01, 0], device=device)
+
+
+def grouped(q, k, v, causal):
+    """Attention in which heads of queries share a head of keys and values."""
+    return masked_attention(q, k, v, distances(q, k) >= 0 if causal else None)
+
+
+def grouped_cases(device):
+    """Groups of 1, 3 and 8 heads; tiles begin and end in the midst of a group."""
+    for heads, key_heads, queries, keys in ((4, 4, 70, 70), (6, 2, 50, 130), (16, 2, 3, 150)):
+        for causal in (True, False):
+            yield *attention_inputs(device, heads, key_heads, queries, keys, batch=2), causal
+
+
+def decode_cases(device):
+    """One query a head: from one key to many, also with scores of which one decides."""
+    for batch, heads, key_heads, keys in ((1, 8, 2, 1), (2, 4, 4, 129), (9, 2, 1, 50)):
+        yield attention_inputs(device, heads, key_heads, 1, keys, batch=batch)
+    q, k, v = attention_inputs(device, 6, 2, 1, 700)
+    yield 8 * q, k, v
+    yield attention_inputs(device, 8, 1, 1, 3000)
+
+
+def counted(call, *arguments):
+    """What the interpreter counts in a call."""
+    with Counter() as counter:
+        call(*arguments)
+    return counter
+
+
+def skips_the_past(call, device):
+    """With one window, twice the tokens make twice the products."""
+    if device.type != "cpu":
+        return ""
+    short, long = (
+        counted(call, *attention_inputs(device, 1, 1, n, n), 64).multiplied for n in (512, 1024)
+    )
+    if long > 2.5 * short:
+        return (
+            f"twice the tokens with the same window make {long / short:.1f} times the products: "
+            "tiles that no query of a block sees are not skipped"
+        )
+    return ""
+
+
+def reads_keys_once(call, device):
+    """A group whose queries fit into one tile has its keys and values read once."""
+    if device.type != "cpu":
+        return ""
+    q, k, v = attention_inputs(device, 8, 1, 4, 512)
+    times = counted(call, q, k, v).loaded / size_of(k, v)
+    if times > 1.5:
+        return (
+            f"eight heads of four queries share keys and values, and {times:.1f} times as many "
+            "bytes are read as these have: a tile can hold the queries of all eight"
+        )
+    return ""
+
+
+def polynomials(device):
+    """Numbers, and coefficients of polynomials, the highest power first."""
+    x = torch.linspace(-80, 80, 5003, device=device)
+    for terms in ([1.0], [1.0, 0.5], [0.5, 1.0, 1.0], [1 / 24, 1 / 6, 0.5, 1.0, 1.0]):
+        yield x, terms
+
+
+def by_polynomial(x, terms):
+    """Two to a whole power, times a polynomial of the rest."""
+    k = (x.double() / math.log(2) + 0.5).floor()
+    r, p = x.double() - k * math.log(2), 0.0
+    for term in terms:
+        p = p * r + term
+    return (p * torch.exp2(k)).float()
+
+
+def keeping(kept):
+    """A hook that puts into the list *kept* what is saved for the backward pass."""
+
+    def keep(tensor):
+        kept.append(tensor)
+        return tensor
+
+    return keep
+
+
+def gelu_has_gradients(call, device):
+    """The gradient of GELU, exact and approximate, for what comes from behind."""
+    for approximation in ("none", "tanh"):
+        x = (3 * torch.randn(5, 781, device=device)).requires_grad_()
+        g, exact = torch.randn_like(x), x.detach().double().requires_grad_()
+        right = torch.nn.functional.gelu(exact, approximate=approximation)
+        (wanted,) = torch.autograd.grad(right, exact, g.double())
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(keeping(kept), lambda tensor: tensor):
+            y = call(x, approximation)
+        if not y.requires_grad:
+            return "its result has no gradient: is it made by a torch.autograd.Function?"
+        (found,) = torch.autograd.grad(y, x, g)
+        if wrong := difference(found, wanted.float(), {"rtol": 1e-4, "atol": 1e-5}):
+            return f"the gradient for {approximation!r}: {wrong}"
+        if size_of(*kept) > size_of(x):
+            return f"{size_of(*kept)} bytes are kept for the backward pass; x has {size_of(x)}"
     return ""
 
 
@@ -397,6 +565,59 @@ EXERCISES = {
         lambda device: [(torch.randn(5, 781, device=device), 64, 4, 3)],
         properties=(keeps_distances,),
     ),
+    "06-sliding-window": Exercise(
+        "window_attention(q, k, v, window)",
+        window_cases,
+        windowed,
+        ATTENTION,
+        multiplied=lambda q, k, v, window: (
+            2 * q.numel() // q.shape[2] * sum(min(i + 1, window) for i in range(q.shape[2]))
+        ),
+        hint=which_queries,
+        properties=(skips_the_past,),
+    ),
+    "06-alibi": Exercise(
+        "alibi_attention(q, k, v, slopes)",
+        penalty_cases,
+        penalized,
+        ATTENTION,
+        multiplied=lambda q, k, v, slopes: q.numel() * (q.shape[2] + 1),
+        hint=which_queries,
+    ),
+    "06-grouped-heads": Exercise(
+        "grouped_attention(q, k, v, causal=False)",
+        grouped_cases,
+        grouped,
+        ATTENTION,
+        multiplied=lambda q, k, v, causal: 2 * q.numel() * k.shape[2],
+        hint=which_queries,
+        properties=(reads_keys_once,),
+    ),
+    "06-decode": Exercise(
+        "decode_attention(q, k, v)",
+        decode_cases,
+        masked_attention,
+        ATTENTION,
+        multiplied=lambda q, k, v: 2 * q.numel() * k.shape[2],
+        hint=which_queries,
+    ),
+    "07-polynomial": Exercise(
+        "exponential(x, terms)",
+        polynomials,
+        by_polynomial,
+        {"rtol": 1e-5, "atol": 0.0},
+    ),
+    "07-gelu-backward": Exercise(
+        'gelu(x, approximation="none")',
+        lambda device: (
+            (3 * torch.randn(5, n, device=device), way)
+            for n in (1, 781)
+            for way in ("none", "tanh")
+        ),
+        lambda x, way: torch.nn.functional.gelu(x.double(), approximate=way).float(),
+        {"rtol": 1e-5, "atol": 2e-6},
+        properties=(gelu_has_gradients,),
+    ),
     "08-backward": Exercise(
         "grouped_gradient(x, g, offsets)",
         gradient_cases,
@@ -514,6 +735,11 @@ def pattern(got, wrong):
 # --- what is moved --------------------------------------------------------------------------------
 
 
+def elements(mask):
+    """How many elements of a tile are loaded or stored: those where *mask* is true."""
+    return int((mask if hasattr(mask, "sum") else mask.data).sum())  # of a descriptor, or not
+
+
 class Counter:
     """Counts what kernels load, store and multiply while the interpreter executes them.
 
@@ -533,14 +759,14 @@ class Counter:
         self.before = {name: getattr(InterpreterBuilder, name) for name in names}
         before = self.before
 
-        def load(builder, ptrs, mask, *rest):
-            value = before["create_masked_load"](builder, ptrs, mask, *rest)
-            self.loaded += int(mask.data.sum()) * value.data.itemsize
+        def load(builder, ptrs, mask, *rest, **named):
+            value = before["create_masked_load"](builder, ptrs, mask, *rest, **named)
+            self.loaded += elements(mask) * value.data.itemsize
             return value
 
-        def store(builder, ptrs, value, mask, *rest):
-            self.stored += int(mask.data.sum()) * value.data.itemsize
-            return before["create_masked_store"](builder, ptrs, value, mask, *rest)
+        def store(builder, ptrs, value, mask, *rest, **named):
+            self.stored += elements(mask) * value.data.itemsize
+            return before["create_masked_store"](builder, ptrs, value, mask, *rest, **named)
 
         def dot(builder, a, b, *rest):
             self.dots += 1
@@ -548,8 +774,8 @@ class Counter:
             return before["create_dot"](builder, a, b, *rest)
 
         def atomic(builder, operation, ptr, value, mask, *rest):
-            self.loaded += int(mask.data.sum()) * value.data.itemsize
-            self.stored += int(mask.data.sum()) * value.data.itemsize
+            self.loaded += elements(mask) * value.data.itemsize
+            self.stored += elements(mask) * value.data.itemsize
             return before["create_atomic_rmw"](builder, operation, ptr, value, mask, *rest)
 
         for name, function in zip(before, (load, store, dot, atomic), strict=True):
