@@ -1199,7 +1199,9 @@ def key_gradient_plan(q, atomic=False):
 def query_gradient(q, k, v, o, do, lse, causal, scale):
     """Return (dQ, delta)."""
     (batch, heads, queries, d), keys = q.shape, k.shape[2]
-    dq, delta = torch.empty_like(q), torch.empty_like(lse)
+    # Zeros, because autograd calls this in a thread of its own: the first call to the GPU brings it
+    # the GPU's context, without which no descriptor can be made.
+    dq, delta = torch.empty_like(q), torch.zeros_like(lse)
     (block_m, block_n), options = query_gradient_plan(q)
     group, total = heads // k.shape[1], batch * heads
     COMPILED["dq"] = query_gradient_kernel[triton.cdiv(queries, block_m) * total,](

@@ -52,9 +52,12 @@ def check(names, sizes, dtype, causal, scale=None, view=lambda x: x):
     # Weights, dS and each result are rounded to the dtype once, in no common direction; the
     # gradients subtract numbers of one size, of which one comes from the rounded output.
     unit = max(torch.finfo(dtype).eps, 1e-5)
+    # With few keys, those of a key add up many that cancel: with one, all of them, and it is zero.
+    added = max(1, (queries * heads / key_heads) ** 0.5 / keys)
     results = zip(("o", "dq", "dk", "dv"), (got, *grads), (expected, *wanted), strict=True)
     for name, x, y in results:
-        error, size = (x.double() - y).norm(), y.norm() + 0.02 * y.numel() ** 0.5
+        least = 0.02 * y.numel() ** 0.5 * (added if name in ("dk", "dv") else 1)
+        error, size = (x.double() - y).norm(), y.norm() + least
         assert x.isfinite().all(), (name, sizes, dtype, causal)
         assert error <= unit * (1 if name == "o" else 2) * size, (name, sizes, dtype, causal)
 
