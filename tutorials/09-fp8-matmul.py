@@ -26,7 +26,6 @@ programs <03b-full-waves>`.
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 1
-# sphinx_gallery_awaits = "a recording on a GPU: the last one was refused for a line at exit"
 import atexit
 import functools
 import os
@@ -165,7 +164,7 @@ def operations(M, N, K):
 # can wait until step 4, and ``PROMOTE`` until the next one.)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "stride_sam", "stride_sak", "stride_sbk", "stride_sbn"])
 def simple_kernel(
     a_ptr, b_ptr, c_ptr, scale_a_ptr, scale_b_ptr, M, N, K,
     stride_am, stride_ak, stride_bk, stride_bn, stride_cm,
@@ -275,7 +274,7 @@ if CAN_RUN:
     for blocks in (False, True):
         problem = draw_problem(77, 45, 300, blocks)
         c = empty_like_product(*problem[:2])
-        simple(*problem, c, block=(32, 64, 128), warps=4)
+        simple(*problem, c)
         assert_right(c, *problem)
     print("77 × 300 by 300 × 45, scales by rows and columns, and by blocks: right")
 else:
@@ -686,7 +685,7 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # sphinx_gallery_difference = "rows_kernel"
 
 
-@triton.jit(do_not_specialize=["M", "N", "K"])
+@triton.jit(do_not_specialize=["M", "N", "K", "stride_sak", "stride_sbk", "stride_sbn"])
 def blocks_kernel(
     a_desc, b_desc, c_desc, scale_a_ptr, scale_b_ptr, M, N, K,
     stride_sam, stride_sak, stride_sbk, stride_sbn,
@@ -740,8 +739,8 @@ else:
 # ---------------------------
 #
 # So let *different warps do different things*. On Hopper, a product is issued by a *warpgroup*,
-# four warps. We give a program two warpgroups that multiply, the **consumers**, each with a tile of
-# its own of 64 rows, and a warp that does nothing but start loads, the **producer**. None of them
+# four warps. We give a program two warpgroups that multiply, the **consumers**, each with half of
+# the tile, 64 rows, and a warp that does nothing but start loads, the **producer**. None of them
 # waits for the others unless it must. While one consumer adds its ``p`` to its sum, the tensor
 # cores work for the other one.
 #
@@ -777,126 +776,130 @@ def place(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
 @gluon.jit
 def producer(
     descriptors, buffers, barriers, scales, sizes, strides,
-    STAGES: gl.constexpr, HALVES: gl.constexpr, GROUP: gl.constexpr,
+    STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """Start the loads for all tiles of this program, as early as there is room."""
     a_desc, b_desc, _ = descriptors
     a_tiles, b_tiles, _ = buffers
     ready, empty = barriers
     M, N, K = sizes
-    tiles_m, tiles_n = gl.cdiv(M, 128), gl.cdiv(N, 128 * HALVES)
+    tiles_m, tiles_n = gl.cdiv(M, 128), gl.cdiv(N, 128)
     step = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         i, j = place(tile, tiles_m, tiles_n, GROUP)
-        for k in range(0, K, 128):
+        for k in range(0, gl.cdiv(K, 256 * PAIRS) * 256 * PAIRS, 128):  # behind K: zeros
             stage = step % STAGES
             mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
             here = ready.index(stage)
-            mbarrier.expect(here, 2 * a_desc.block_type.nbytes + HALVES * b_desc.block_type.nbytes)
+            mbarrier.expect(here, 2 * a_desc.block_type.nbytes + b_desc.block_type.nbytes)
+            tma_load(b_desc, [j * 128, k], here, b_tiles.index(stage))
             tma_load(a_desc, [i * 128, k], here, a_tiles.index(stage * 2))
-            tma_load(b_desc, [j * 128 * HALVES, k], here, b_tiles.index(stage * HALVES))
             tma_load(a_desc, [i * 128 + 64, k], here, a_tiles.index(stage * 2 + 1))
-            if HALVES == 2:
-                tma_load(b_desc, [j * 256 + 128, k], here, b_tiles.index(stage * 2 + 1))
             step += 1
+
+
+@gluon.jit
+def start_product(step, p, WHICH: gl.constexpr, buffers, barriers, STAGES: gl.constexpr):
+    """Wait for the data of *step*, and start its product, which is going to be in *p*."""
+    stage = step % STAGES
+    mbarrier.wait(barriers[0].index(stage), step // STAGES & 1)
+    a, b = buffers[0].index(stage * 2 + WHICH), buffers[1].index(stage)
+    return warpgroup_mma(a, b.permute((1, 0)), p, use_acc=False, is_async=True)
 
 
 @gluon.jit
 def consumer(
     WHICH: gl.constexpr, descriptors, buffers, barriers, scales, sizes, strides,
-    STAGES: gl.constexpr, HALVES: gl.constexpr, GROUP: gl.constexpr,
+    STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 rows of each tile of this program: the upper ones, or the lower ones."""
-    _, _, c_desc = descriptors
-    a_tiles, b_tiles, c_tiles = buffers
-    ready, empty = barriers
-    scale_a_ptr, scale_b_ptr = scales
+    c_desc, c_tile = descriptors[2], buffers[2].index(WHICH)
+    empty = barriers[1]
     M, N, K = sizes
     stride_sam, stride_sak, stride_sbk, stride_sbn = strides
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 32]
     )
-    tiles_m, tiles_n = gl.cdiv(M, 128), gl.cdiv(N, 128 * HALVES)
-    c_tile = c_tiles.index(WHICH)
+    tiles_m, tiles_n = gl.cdiv(M, 128), gl.cdiv(N, 128)
     p = gl.zeros((64, 128), gl.float32, layout)
+    q = gl.zeros((64, 128), gl.float32, layout)
     step = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         i, j = place(tile, tiles_m, tiles_n, GROUP)
-        row, column = i * 128 + WHICH * 64, j * 128 * HALVES
+        row = i * 128 + WHICH * 64
         rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
-        inside, second = rows < M, column + 128 < N
-        a_ptrs = scale_a_ptr + rows * stride_sam
-        b_ptr = scale_b_ptr + j * HALVES * stride_sbn
-        left = gl.zeros((64, 128), gl.float32, layout)  # the sums: of the left half of the tile,
-        right = gl.zeros((64, 128), gl.float32, layout)  # and of the right one, if there are two
-        scale_a = gl.load(a_ptrs, mask=inside, other=0.0)
-        scale_b = gl.load(b_ptr)
-        scale_c = gl.load(b_ptr + stride_sbn, mask=second, other=0.0)
-        for k in range(0, K, 128):
-            stage = step % STAGES
-            mbarrier.wait(ready.index(stage), step // STAGES & 1)
-            a, b = a_tiles.index(stage * 2 + WHICH), b_tiles.index(stage * HALVES)
-            p = warpgroup_mma(a, b.permute((1, 0)), p, use_acc=False, is_async=True)
-            scale_left, scale_right = scale_a * scale_b, scale_a * scale_c
-            a_ptrs += stride_sak  # the next scales are on their way while tensor cores multiply
-            b_ptr += stride_sbk
-            more = k + 128 < K
-            scale_a = gl.load(a_ptrs, mask=inside & more, other=0.0)
-            scale_b = gl.load(b_ptr, mask=more, other=0.0)
-            if HALVES == 2:
-                scale_c = gl.load(b_ptr + stride_sbn, mask=more & second, other=0.0)
-            p = warpgroup_mma_wait(num_outstanding=0, deps=(p,))
-            if HALVES == 1:
-                mbarrier.arrive(empty.index(stage), count=1)
-            left += p * scale_left[:, None]
-            if HALVES == 2:
-                b = b_tiles.index(stage * 2 + 1)
-                p = warpgroup_mma(a, b.permute((1, 0)), p, use_acc=False, is_async=True)
-                p, left = warpgroup_mma_wait(num_outstanding=0, deps=(p, left))
-                mbarrier.arrive(empty.index(stage), count=1)
-                right += p * scale_right[:, None]
-            step += 1
+        inside = rows < M
+        a_ptrs, b_ptr = scales[0] + rows * stride_sam, scales[1] + j * stride_sbn
+        acc = gl.zeros((64, 128), gl.float32, layout)
+        there = K > 128
+        a_p, a_q = gl.load(a_ptrs, inside, 0.0), gl.load(a_ptrs + stride_sak, inside & there, 0.0)
+        b_p, b_q = gl.load(b_ptr), gl.load(b_ptr + stride_sbk, there, 0.0)
+        for k in range(0, K, 256 * PAIRS):
+            p = start_product(step, p, WHICH, buffers, barriers, STAGES)
+            q = start_product(step + 1, q, WHICH, buffers, barriers, STAGES)
+            for pair in gl.static_range(PAIRS):
+                scale_p, scale_q = a_p * b_p, a_q * b_q
+                a_ptrs += 2 * stride_sak  # the next scales are on their way meanwhile
+                b_ptr += 2 * stride_sbk
+                here, there = k + 256 * pair + 256 < K, k + 256 * pair + 384 < K
+                a_p = gl.load(a_ptrs, inside & here, 0.0)
+                a_q = gl.load(a_ptrs + stride_sak, inside & there, 0.0)
+                b_p = gl.load(b_ptr, here, 0.0)
+                b_q = gl.load(b_ptr + stride_sbk, there, 0.0)
+                p, q = warpgroup_mma_wait(num_outstanding=1, deps=(p, q))  # p is done
+                mbarrier.arrive(empty.index(step % STAGES), count=1)
+                acc += p * scale_p[:, None]
+                if pair + 1 < PAIRS:
+                    p = start_product(step + 2, p, WHICH, buffers, barriers, STAGES)
+                    q, p = warpgroup_mma_wait(num_outstanding=1, deps=(q, p))  # q is done
+                else:
+                    q, acc = warpgroup_mma_wait(num_outstanding=0, deps=(q, acc))
+                mbarrier.arrive(empty.index((step + 1) % STAGES), count=1)
+                acc += q * scale_q[:, None]
+                if pair + 1 < PAIRS:
+                    q = start_product(step + 3, q, WHICH, buffers, barriers, STAGES)
+                step += 2
         tma.store_wait(pendings=0)  # the tile before has left the shared memory
-        c_tile.store(left.to(c_desc.dtype))
+        c_tile.store(acc.to(c_desc.dtype))
         fence_async_shared()
-        tma_store(c_desc, [row, column], c_tile)
-        if HALVES == 2:
-            tma.store_wait(pendings=0)
-            c_tile.store(right.to(c_desc.dtype))
-            fence_async_shared()
-            tma_store(c_desc, [row, column + 128], c_tile)
+        tma_store(c_desc, [row, j * 128], c_tile)
     tma.store_wait(pendings=0)
 
 
 # %%
-# A tile has 128 rows, 64 for each consumer, and one or two times 128 columns (``HALVES``). With
-# two, a consumer multiplies its rows by the left half and by the right half in turn, so ``p`` stays
-# small. What remains is to set everything up, and to start the three:
+# Each consumer has *two* products under way, ``p`` and ``q``. While one is multiplied by its scales
+# and added to the sum, the tensor cores have the other one, and those of the other consumer. At the
+# end of so many ``PAIRS`` of steps all must be finished: the compiler follows what is under way
+# through straight code only, not around a loop. So more pairs are better, until registers run out.
+# What remains is to set everything up, and to start the three:
 
 
 @gluon.jit
 def upper(descriptors, buffers, barriers, scales, sizes, strides,
-          STAGES: gl.constexpr, HALVES: gl.constexpr, GROUP: gl.constexpr):  # fmt: skip
+          STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr):  # fmt: skip
     """Compute the upper 64 rows of each tile."""
-    consumer(0, descriptors, buffers, barriers, scales, sizes, strides, STAGES, HALVES, GROUP)
+    consumer(0, descriptors, buffers, barriers, scales, sizes, strides, STAGES, PAIRS, GROUP)
 
 
 @gluon.jit
 def lower(descriptors, buffers, barriers, scales, sizes, strides,
-          STAGES: gl.constexpr, HALVES: gl.constexpr, GROUP: gl.constexpr):  # fmt: skip
+          STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr):  # fmt: skip
     """Compute the lower 64 rows of each tile."""
-    consumer(1, descriptors, buffers, barriers, scales, sizes, strides, STAGES, HALVES, GROUP)
+    consumer(1, descriptors, buffers, barriers, scales, sizes, strides, STAGES, PAIRS, GROUP)
 
 
-@gluon.jit
+SIZES = ["M", "N", "K", "stride_sam", "stride_sak", "stride_sbk", "stride_sbn"]
+
+
+@gluon.jit(do_not_specialize=SIZES)
 def turns_kernel(
     a_desc, b_desc, c_desc, scale_a_ptr, scale_b_ptr, M, N, K,
     stride_sam, stride_sak, stride_sbk, stride_sbn,
-    STAGES: gl.constexpr, HALVES: gl.constexpr, GROUP: gl.constexpr,
+    STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """As blocks_kernel, by two consumers and a producer."""
     a_tiles = gl.allocate_shared_memory(a_desc.dtype, [2 * STAGES, 64, 128], a_desc.layout)
-    b_tiles = gl.allocate_shared_memory(b_desc.dtype, [HALVES * STAGES, 128, 128], b_desc.layout)
+    b_tiles = gl.allocate_shared_memory(b_desc.dtype, [STAGES, 128, 128], b_desc.layout)
     c_tiles = gl.allocate_shared_memory(c_desc.dtype, [2, 64, 128], c_desc.layout)
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -908,9 +911,9 @@ def turns_kernel(
     sizes, strides = (M, N, K), (stride_sam, stride_sak, stride_sbk, stride_sbn)
     gl.warp_specialize(
         [
-            (upper, (tiles, buffers, bars, scales, sizes, strides, STAGES, HALVES, GROUP)),
-            (lower, (tiles, buffers, bars, scales, sizes, strides, STAGES, HALVES, GROUP)),
-            (producer, (tiles, buffers, bars, scales, sizes, strides, STAGES, HALVES, GROUP)),
+            (upper, (tiles, buffers, bars, scales, sizes, strides, STAGES, PAIRS, GROUP)),
+            (lower, (tiles, buffers, bars, scales, sizes, strides, STAGES, PAIRS, GROUP)),
+            (producer, (tiles, buffers, bars, scales, sizes, strides, STAGES, PAIRS, GROUP)),
         ],
         [4, 1],
         [232, 24],
@@ -923,28 +926,27 @@ def gluon_descriptor(t, block, dtype):
     return GluonDescriptor(t, list(t.shape), list(t.stride()), block, layout)
 
 
-def run_turns(a, b, scale_a, scale_b, c, halves=2):
+def run_turns(a, b, scale_a, scale_b, c, pairs=2):
     """Write the product with scales by blocks to *c*; for Hopper. b is stored by columns."""
     (M, K), N = a.shape, b.shape[1]
-    tiles = divide_up(M, 128) * divide_up(N, 128 * halves)
+    tiles = divide_up(M, 128) * divide_up(N, 128)
     fp8 = {E4M3: gl.float8e4nv, E5M2: gl.float8e5}
     turns_kernel[(min(SMS, tiles),)](
         gluon_descriptor(a, [64, 128], fp8[a.dtype]),
         gluon_descriptor(b.T, [128, 128], fp8[b.dtype]),
         gluon_descriptor(c, [64, 128], gl.bfloat16), scale_a, scale_b, M, N, K,
-        *scale_a.stride(), *scale_b.stride(), STAGES=6 if halves == 1 else 4, HALVES=halves,
-        GROUP=16 if tiles > 7 * SMS else 8, num_warps=4, maxnreg=168,
+        *scale_a.stride(), *scale_b.stride(), STAGES=6, PAIRS=pairs,
+        GROUP=8, num_warps=4, maxnreg=168,
     )  # fmt: skip
 
 
 if IS_HOPPER:
     for M, N, K in ((200, 176, 320), (3000, 2200, 1152)):
         problem = draw_problem(M, N, K, blocks=True)
-        for halves in (1, 2):
-            c = empty_like_product(*problem[:2]).fill_(torch.nan)
-            run_turns(*problem, c, halves)
-            assert_right(c, *problem)
-    print("Two that take turns: right, with tiles of 128 and of 256 columns")
+        c = empty_like_product(*problem[:2]).fill_(torch.nan)
+        run_turns(*problem, c)
+        assert_right(c, *problem)
+    print("Two that take turns: right")
 else:
     print("This kernel needs a Hopper GPU; elsewhere, that of step 4 is used.")
 
@@ -1127,17 +1129,10 @@ def scaled_mm(a, b, scale_a, scale_b):
     elif by_lines:
         run_plan(cheapest_plan(M, N, K), a, b, scale_a, scale_b, c)
     elif IS_HOPPER:
-        run_turns(a, b, scale_a, scale_b, c, choose_halves(M, N))
+        run_turns(a, b, scale_a, scale_b, c)
     else:
         run_blocks(a, b, scale_a, scale_b, c)
     return c.bfloat16()  # which it is already, but for the interpreter
-
-
-def choose_halves(M, N):
-    """Return whether tiles should be 128 columns wide, or twice that: 1 or 2."""
-    wide = divide_up(divide_up(M, 128) * divide_up(N, 256), SMS) * tile_cost(128, 256)
-    narrow = divide_up(divide_up(M, 128) * divide_up(N, 128), SMS) * tile_cost(128, 128)
-    return 2 if wide <= narrow else 1
 
 
 # %%
@@ -1148,8 +1143,8 @@ def choose_halves(M, N):
 # may do, and a share of the length of the row times that of the column, for what tensor cores drop.
 
 torch.manual_seed(0)
-shapes = [(1, 8, 16), (77, 45, 300), (130, 264, 144), (65, 128, 1), (3, 0, 5), (0, 8, 16)]
-shapes += [(1823, 784, 528), (2560, 2560, 512), (3072, 3072, 256)] if ON_GPU else [(200, 136, 272)]
+shapes = [(1, 8, 16), (77, 45, 300), (130, 264, 144), (3, 0, 5), (0, 8, 16)]
+shapes += [(1823, 784, 528), (3072, 3072, 256)] if ON_GPU else [(200, 136, 272), (65, 128, 1)]
 if CAN_RUN:
     for M, N, K in shapes:
         for blocks in (False, True) if M and N else (False,):
@@ -1269,9 +1264,6 @@ def provider_calls(M, N, K):
         if HAS_DESCRIPTORS:
             calls["3 persistent"] = lambda: run_plan(fit(LARGE), *lines, c)
             calls["4 blocks"] = lambda: run_blocks(*blocks, c)
-        if IS_HOPPER:
-            calls["5 turns, 128 columns"] = lambda: run_turns(*blocks, c, 1)
-            calls["5 turns, 256 columns"] = lambda: run_turns(*blocks, c, 2)
     return available(calls)
 
 
