@@ -34,7 +34,14 @@ import torch
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.measuring import geometric_mean, measure, rates, significant, write_rows
+from shared.measuring import (
+    geometric_mean,
+    measure,
+    rates,
+    side_by_side,
+    significant,
+    write_rows,
+)
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
@@ -731,11 +738,12 @@ def grouped_mm(x, w, offsets):
 torch.manual_seed(0)
 awkward = [[0, 0, 3], [1], [0, 200, 0, 0], [127, 128, 129, 0, 1], [64, 65, 63], [5] * 31, [0, 0]]
 shapes = [(64, 96), (45, 77)]  # the second one cannot be described
-for sizes in awkward:
-    for K, N in shapes:
-        x, w, offsets, ends = draw_problem(sizes, K, N)
-        for weights in (w, w.mT.contiguous().mT):  # stored by rows, and by columns
-            assert_right(grouped_mm(x, weights, offsets), x, w, ends)
+problems = [draw_problem(sizes, K, N) for sizes in awkward for K, N in shapes]
+# Weights by rows, and by columns:
+problems += [(x, w.mT.contiguous().mT, *more) for x, w, *more in problems]
+results = side_by_side([functools.partial(grouped_mm, *problem[:3]) for problem in problems])
+for out, (x, w, _, ends) in zip(results, problems, strict=True):
+    assert_right(out, x, w, ends)
 print(f"grouped_mm is right for {len(awkward)} lists of sizes")
 
 x, w, offsets, ends = draw_problem([40, 0, 24], 64, 96)
@@ -749,11 +757,15 @@ assert all(torch.equal(grouped_mm(x, w, offsets), first) for _ in range(3))
 print("it is right for views, and gives the same bits every time")
 
 if ON_GPU:
-    for experts, tokens, K, N in (CASES[0], *CASES[2:]):
-        x, w, offsets, ends = draw_problem(group_sizes(experts, tokens, True), K, N)
-        assert_right(grouped_mm(x, w, offsets), x, w, ends)
+    problems = [
+        draw_problem(group_sizes(experts, tokens, True), K, N)
+        for experts, tokens, K, N in (CASES[0], *CASES[2:])
+    ]
+    results = side_by_side([functools.partial(grouped_mm, *problem[:3]) for problem in problems])
+    for out, (x, w, _, ends) in zip(results, problems, strict=True):
+        assert_right(out, x, w, ends)
     print("and it is right at full size")
-    del x, w
+del x, w, problems, results
 
 # %%
 # And the errors, each with what it was given:
@@ -817,6 +829,7 @@ def benchmark(case, skewed):
         if HAS_DESCRIPTORS or function is one_launch:
             calls[name] = functools.partial(function, x, w, offsets, out)
     work = operations(tokens, K, N) / 1e3
+    side_by_side(calls.values())  # compiles what is new
     times = measure(calls, rounds=12)
     order = ["triton", "grouped_mm", "loop", "dense", *OURS_NAMES]
     return [

@@ -38,7 +38,14 @@ import torch
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.measuring import geometric_mean, measure, rates, significant, write_rows
+from shared.measuring import (
+    geometric_mean,
+    measure,
+    rates,
+    side_by_side,
+    significant,
+    write_rows,
+)
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
@@ -1146,10 +1153,11 @@ torch.manual_seed(0)
 shapes = [(1, 8, 16), (77, 45, 300), (130, 264, 144), (3, 0, 5), (0, 8, 16)]
 shapes += [(1823, 784, 528), (3072, 3072, 256)] if ON_GPU else [(200, 136, 272), (65, 128, 1)]
 if CAN_RUN:
-    for M, N, K in shapes:
-        for blocks in (False, True) if M and N else (False,):
-            problem = draw_problem(M, N, K, blocks)
-            assert_right(scaled_mm(*problem), *problem)
+    problems = [draw_problem(*shape) for shape in shapes]
+    problems += [draw_problem(*shape, blocks=True) for shape in shapes if shape[0] and shape[1]]
+    results = side_by_side([functools.partial(scaled_mm, *problem) for problem in problems])
+    for c, problem in zip(results, problems, strict=True):
+        assert_right(c, *problem)
     print(f"scaled_mm is right on {len(shapes)} shapes, for both kinds of scales")
 
     a, b, scale_a, scale_b = draw_problem(96, 80, 160)
@@ -1215,19 +1223,22 @@ def library(a, b, scale_a, scale_b, fast=True):
 
 def available(calls):
     """Return those of *calls* that run here; print why the others do not."""
-    found = {}
-    for name, call in calls.items():
+
+    def attempt(name, call):
         try:
             call()
         except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             if not name.startswith(("cublas", "rocblas")):
                 raise
-            if name not in UNAVAILABLE:
-                UNAVAILABLE.add(name)
-                print(f"{name} is not available here: {str(error).splitlines()[0][:80]}")
-        else:
-            found[name] = call
-    return found
+            return f"{name} is not available here: {str(error).splitlines()[0][:80]}"
+        return ""
+
+    errors = side_by_side([functools.partial(attempt, *item) for item in calls.items()])
+    for error in filter(None, errors):
+        if error not in UNAVAILABLE:
+            UNAVAILABLE.add(error)
+            print(error)
+    return {name: call for (name, call), e in zip(calls.items(), errors, strict=True) if not e}
 
 
 UNAVAILABLE = set()

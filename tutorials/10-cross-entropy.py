@@ -35,7 +35,7 @@ from tabulate import tabulate
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.measuring import measure, rates, significant, write_rows
+from shared.measuring import measure, rates, side_by_side, significant, write_rows
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
@@ -739,12 +739,15 @@ dtypes = [torch.float32, torch.float16] + [torch.bfloat16] * ON_GPU  # wrong in 
 shapes = [(1, 1), (5, 3), (9, 7), (7, 781), (3, 4096), (3, 10001), (2, 50257)]
 if ON_GPU:
     shapes += [(257, 50257), (64, 131072), (33, 262147)]
+checks = []
 for dtype in dtypes:
     for M, V in shapes if dtype == torch.float32 else shapes[3:]:  # the tiny ones once
         logits = (3 * torch.randn(M, V, device=DEVICE)).to(dtype)
         targets = torch.randint(0, V, (M,), device=DEVICE)
         targets[1::4] = -100
-        compare(ours, logits, targets, TOLERANCE[dtype])
+        checks.append(partial(compare, ours, logits, targets, TOLERANCE[dtype]))
+side_by_side(checks)
+del checks
 print(f"cross_entropy agrees with float64 on {len(shapes)} shapes and in {len(dtypes)} dtypes")
 
 # %%
@@ -995,6 +998,7 @@ def benchmark(M, V, rounds=20):
         "triton, step 2": partial(step_2, logits.detach(), targets),
         "triton, step 3": partial(step_3, logits.detach(), targets),
     }
+    side_by_side([call for name, call in calls.items() if "triton" in name])  # compiles what is new
     if compiled := compiled_or_none(functional.cross_entropy, logits, targets):
         calls["compile"] = partial(forward_and_backward, compiled, logits, targets)
     transfers = {"copy": 2}
