@@ -34,14 +34,7 @@ import torch
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.measuring import (
-    geometric_mean,
-    measure,
-    rates,
-    side_by_side,
-    significant,
-    write_rows,
-)
+from shared.measuring import geometric_mean, measure, rates, significant, warm_up, write_rows
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
@@ -741,9 +734,9 @@ shapes = [(64, 96), (45, 77)]  # the second one cannot be described
 problems = [draw_problem(sizes, K, N) for sizes in awkward for K, N in shapes]
 # Weights by rows, and by columns:
 problems += [(x, w.mT.contiguous().mT, *more) for x, w, *more in problems]
-results = side_by_side([functools.partial(grouped_mm, *problem[:3]) for problem in problems])
-for out, (x, w, _, ends) in zip(results, problems, strict=True):
-    assert_right(out, x, w, ends)
+warm_up([functools.partial(grouped_mm, *problem[:3]) for problem in problems])
+for x, w, offsets, ends in problems:
+    assert_right(grouped_mm(x, w, offsets), x, w, ends)
 print(f"grouped_mm is right for {len(awkward)} lists of sizes")
 
 x, w, offsets, ends = draw_problem([40, 0, 24], 64, 96)
@@ -761,11 +754,11 @@ if ON_GPU:
         draw_problem(group_sizes(experts, tokens, True), K, N)
         for experts, tokens, K, N in (CASES[0], *CASES[2:])
     ]
-    results = side_by_side([functools.partial(grouped_mm, *problem[:3]) for problem in problems])
-    for out, (x, w, _, ends) in zip(results, problems, strict=True):
-        assert_right(out, x, w, ends)
+    warm_up([functools.partial(grouped_mm, *problem[:3]) for problem in problems])
+    for x, w, offsets, ends in problems:
+        assert_right(grouped_mm(x, w, offsets), x, w, ends)
     print("and it is right at full size")
-del x, w, problems, results
+del x, w, problems
 
 # %%
 # And the errors, each with what it was given:
@@ -829,7 +822,7 @@ def benchmark(case, skewed):
         if HAS_DESCRIPTORS or function is one_launch:
             calls[name] = functools.partial(function, x, w, offsets, out)
     work = operations(tokens, K, N) / 1e3
-    side_by_side(calls.values())  # compiles what is new
+    warm_up(calls.values())
     times = measure(calls, rounds=12)
     order = ["triton", "grouped_mm", "loop", "dense", *OURS_NAMES]
     return [

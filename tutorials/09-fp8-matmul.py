@@ -38,14 +38,7 @@ import torch
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.measuring import (
-    geometric_mean,
-    measure,
-    rates,
-    side_by_side,
-    significant,
-    write_rows,
-)
+from shared.measuring import geometric_mean, measure, rates, significant, warm_up, write_rows
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
@@ -783,7 +776,7 @@ def place(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
 @gluon.jit
 def producer(
     descriptors, buffers, barriers, scales, sizes, strides,
-    STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """Start the loads for all tiles of this program, as early as there is room."""
     a_desc, b_desc, _ = descriptors
@@ -794,7 +787,7 @@ def producer(
     step = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         i, j = place(tile, tiles_m, tiles_n, GROUP)
-        for k in range(0, gl.cdiv(K, 256 * PAIRS) * 256 * PAIRS, 128):  # behind K: zeros
+        for k in range(0, gl.cdiv(K, 256) * 256, 128):  # two steps at a time; behind K: zeros
             stage = step % STAGES
             mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
             here = ready.index(stage)
@@ -817,7 +810,7 @@ def start_product(step, p, WHICH: gl.constexpr, buffers, barriers, STAGES: gl.co
 @gluon.jit
 def consumer(
     WHICH: gl.constexpr, descriptors, buffers, barriers, scales, sizes, strides,
-    STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 rows of each tile of this program: the upper ones, or the lower ones."""
     c_desc, c_tile = descriptors[2], buffers[2].index(WHICH)
@@ -841,31 +834,24 @@ def consumer(
         there = K > 128
         a_p, a_q = gl.load(a_ptrs, inside, 0.0), gl.load(a_ptrs + stride_sak, inside & there, 0.0)
         b_p, b_q = gl.load(b_ptr), gl.load(b_ptr + stride_sbk, there, 0.0)
-        for k in range(0, K, 256 * PAIRS):
+        for k in range(0, K, 256):
             p = start_product(step, p, WHICH, buffers, barriers, STAGES)
             q = start_product(step + 1, q, WHICH, buffers, barriers, STAGES)
-            for pair in gl.static_range(PAIRS):
-                scale_p, scale_q = a_p * b_p, a_q * b_q
-                a_ptrs += 2 * stride_sak  # the next scales are on their way meanwhile
-                b_ptr += 2 * stride_sbk
-                here, there = k + 256 * pair + 256 < K, k + 256 * pair + 384 < K
-                a_p = gl.load(a_ptrs, inside & here, 0.0)
-                a_q = gl.load(a_ptrs + stride_sak, inside & there, 0.0)
-                b_p = gl.load(b_ptr, here, 0.0)
-                b_q = gl.load(b_ptr + stride_sbk, there, 0.0)
-                p, q = warpgroup_mma_wait(num_outstanding=1, deps=(p, q))  # p is done
-                mbarrier.arrive(empty.index(step % STAGES), count=1)
-                acc += p * scale_p[:, None]
-                if pair + 1 < PAIRS:
-                    p = start_product(step + 2, p, WHICH, buffers, barriers, STAGES)
-                    q, p = warpgroup_mma_wait(num_outstanding=1, deps=(q, p))  # q is done
-                else:
-                    q, acc = warpgroup_mma_wait(num_outstanding=0, deps=(q, acc))
-                mbarrier.arrive(empty.index((step + 1) % STAGES), count=1)
-                acc += q * scale_q[:, None]
-                if pair + 1 < PAIRS:
-                    q = start_product(step + 3, q, WHICH, buffers, barriers, STAGES)
-                step += 2
+            scale_p, scale_q = a_p * b_p, a_q * b_q
+            a_ptrs += 2 * stride_sak  # the next scales are on their way meanwhile
+            b_ptr += 2 * stride_sbk
+            here, there = k + 256 < K, k + 384 < K
+            a_p = gl.load(a_ptrs, inside & here, 0.0)
+            a_q = gl.load(a_ptrs + stride_sak, inside & there, 0.0)
+            b_p = gl.load(b_ptr, here, 0.0)
+            b_q = gl.load(b_ptr + stride_sbk, there, 0.0)
+            p, q = warpgroup_mma_wait(num_outstanding=1, deps=(p, q))  # p is done, q need not be
+            mbarrier.arrive(empty.index(step % STAGES), count=1)
+            acc += p * scale_p[:, None]
+            q, acc = warpgroup_mma_wait(num_outstanding=0, deps=(q, acc))
+            mbarrier.arrive(empty.index((step + 1) % STAGES), count=1)
+            acc += q * scale_q[:, None]
+            step += 2
         tma.store_wait(pendings=0)  # the tile before has left the shared memory
         c_tile.store(acc.to(c_desc.dtype))
         fence_async_shared()
@@ -876,33 +862,34 @@ def consumer(
 # %%
 # Each consumer has *two* products under way, ``p`` and ``q``. While one is multiplied by its scales
 # and added to the sum, the tensor cores have the other one, and those of the other consumer. At the
-# end of so many ``PAIRS`` of steps all must be finished: the compiler follows what is under way
-# through straight code only, not around a loop. So more pairs are better, until registers run out.
+# end of each round both are finished. To start the next ``p`` before ``q`` has been added is
+# tempting, but the assembler then has to prove, around the loop, that nobody touches the registers
+# of a product that is under way; where it cannot, it makes all of them wait for each other.
 # What remains is to set everything up, and to start the three:
 
 
 @gluon.jit
 def upper(descriptors, buffers, barriers, scales, sizes, strides,
-          STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr):  # fmt: skip
+          STAGES: gl.constexpr, GROUP: gl.constexpr):  # fmt: skip
     """Compute the upper 64 rows of each tile."""
-    consumer(0, descriptors, buffers, barriers, scales, sizes, strides, STAGES, PAIRS, GROUP)
+    consumer(0, descriptors, buffers, barriers, scales, sizes, strides, STAGES, GROUP)
 
 
 @gluon.jit
 def lower(descriptors, buffers, barriers, scales, sizes, strides,
-          STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr):  # fmt: skip
+          STAGES: gl.constexpr, GROUP: gl.constexpr):  # fmt: skip
     """Compute the lower 64 rows of each tile."""
-    consumer(1, descriptors, buffers, barriers, scales, sizes, strides, STAGES, PAIRS, GROUP)
+    consumer(1, descriptors, buffers, barriers, scales, sizes, strides, STAGES, GROUP)
 
 
-SIZES = ["M", "N", "K", "stride_sam", "stride_sak", "stride_sbk", "stride_sbn"]
+SIZES = ["M", "N", "K", "stride_sak", "stride_sbk", "stride_sbn"]
 
 
 @gluon.jit(do_not_specialize=SIZES)
 def turns_kernel(
     a_desc, b_desc, c_desc, scale_a_ptr, scale_b_ptr, M, N, K,
     stride_sam, stride_sak, stride_sbk, stride_sbn,
-    STAGES: gl.constexpr, PAIRS: gl.constexpr, GROUP: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """As blocks_kernel, by two consumers and a producer."""
     a_tiles = gl.allocate_shared_memory(a_desc.dtype, [2 * STAGES, 64, 128], a_desc.layout)
@@ -918,9 +905,9 @@ def turns_kernel(
     sizes, strides = (M, N, K), (stride_sam, stride_sak, stride_sbk, stride_sbn)
     gl.warp_specialize(
         [
-            (upper, (tiles, buffers, bars, scales, sizes, strides, STAGES, PAIRS, GROUP)),
-            (lower, (tiles, buffers, bars, scales, sizes, strides, STAGES, PAIRS, GROUP)),
-            (producer, (tiles, buffers, bars, scales, sizes, strides, STAGES, PAIRS, GROUP)),
+            (upper, (tiles, buffers, bars, scales, sizes, strides, STAGES, GROUP)),
+            (lower, (tiles, buffers, bars, scales, sizes, strides, STAGES, GROUP)),
+            (producer, (tiles, buffers, bars, scales, sizes, strides, STAGES, GROUP)),
         ],
         [4, 1],
         [232, 24],
@@ -933,7 +920,7 @@ def gluon_descriptor(t, block, dtype):
     return GluonDescriptor(t, list(t.shape), list(t.stride()), block, layout)
 
 
-def run_turns(a, b, scale_a, scale_b, c, pairs=2):
+def run_turns(a, b, scale_a, scale_b, c):
     """Write the product with scales by blocks to *c*; for Hopper. b is stored by columns."""
     (M, K), N = a.shape, b.shape[1]
     tiles = divide_up(M, 128) * divide_up(N, 128)
@@ -942,8 +929,7 @@ def run_turns(a, b, scale_a, scale_b, c, pairs=2):
         gluon_descriptor(a, [64, 128], fp8[a.dtype]),
         gluon_descriptor(b.T, [128, 128], fp8[b.dtype]),
         gluon_descriptor(c, [64, 128], gl.bfloat16), scale_a, scale_b, M, N, K,
-        *scale_a.stride(), *scale_b.stride(), STAGES=6, PAIRS=pairs,
-        GROUP=8, num_warps=4, maxnreg=168,
+        *scale_a.stride(), *scale_b.stride(), STAGES=6, GROUP=8, num_warps=4, maxnreg=168,
     )  # fmt: skip
 
 
@@ -1155,9 +1141,9 @@ shapes += [(1823, 784, 528), (3072, 3072, 256)] if ON_GPU else [(200, 136, 272),
 if CAN_RUN:
     problems = [draw_problem(*shape) for shape in shapes]
     problems += [draw_problem(*shape, blocks=True) for shape in shapes if shape[0] and shape[1]]
-    results = side_by_side([functools.partial(scaled_mm, *problem) for problem in problems])
-    for c, problem in zip(results, problems, strict=True):
-        assert_right(c, *problem)
+    warm_up([functools.partial(scaled_mm, *problem) for problem in problems])
+    for problem in problems:
+        assert_right(scaled_mm(*problem), *problem)
     print(f"scaled_mm is right on {len(shapes)} shapes, for both kinds of scales")
 
     a, b, scale_a, scale_b = draw_problem(96, 80, 160)
@@ -1223,22 +1209,20 @@ def library(a, b, scale_a, scale_b, fast=True):
 
 def available(calls):
     """Return those of *calls* that run here; print why the others do not."""
-
-    def attempt(name, call):
+    warm_up(calls.values())
+    found = {}
+    for name, call in calls.items():
         try:
             call()
         except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             if not name.startswith(("cublas", "rocblas")):
                 raise
-            return f"{name} is not available here: {str(error).splitlines()[0][:80]}"
-        return ""
-
-    errors = side_by_side([functools.partial(attempt, *item) for item in calls.items()])
-    for error in filter(None, errors):
-        if error not in UNAVAILABLE:
-            UNAVAILABLE.add(error)
-            print(error)
-    return {name: call for (name, call), e in zip(calls.items(), errors, strict=True) if not e}
+            if name not in UNAVAILABLE:
+                UNAVAILABLE.add(name)
+                print(f"{name} is not available here: {str(error).splitlines()[0][:80]}")
+        else:
+            found[name] = call
+    return found
 
 
 UNAVAILABLE = set()

@@ -35,7 +35,7 @@ from tabulate import tabulate
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.measuring import measure, rates, side_by_side, significant, write_rows
+from shared.measuring import measure, rates, significant, warm_up, write_rows
 from shared.setup import DEVICE, ON_GPU
 
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
@@ -746,7 +746,9 @@ for dtype in dtypes:
         targets = torch.randint(0, V, (M,), device=DEVICE)
         targets[1::4] = -100
         checks.append(partial(compare, ours, logits, targets, TOLERANCE[dtype]))
-side_by_side(checks)
+warm_up(checks)
+for check in checks:
+    check()
 del checks
 print(f"cross_entropy agrees with float64 on {len(shapes)} shapes and in {len(dtypes)} dtypes")
 
@@ -998,7 +1000,7 @@ def benchmark(M, V, rounds=20):
         "triton, step 2": partial(step_2, logits.detach(), targets),
         "triton, step 3": partial(step_3, logits.detach(), targets),
     }
-    side_by_side([call for name, call in calls.items() if "triton" in name])  # compiles what is new
+    warm_up([call for name, call in calls.items() if "triton" in name])
     if compiled := compiled_or_none(functional.cross_entropy, logits, targets):
         calls["compile"] = partial(forward_and_backward, compiled, logits, targets)
     transfers = {"copy": 2}

@@ -1,9 +1,11 @@
 """How every script times kernels, and how it rounds and keeps what it measured."""
 
+import contextlib
 import csv
 import math
 import random
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from shared.setup import DEVICE, ON_GPU
@@ -29,6 +31,17 @@ def side_by_side(calls):
         return [call() for call in calls]
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(make, calls))
+
+
+def warm_up(calls):
+    """Have the kernels of *calls* compiled together; an error comes when a call is made again."""
+
+    def attempt(call):
+        with contextlib.suppress(Exception):
+            call()
+
+    if ON_GPU:
+        side_by_side([partial(attempt, call) for call in calls])
 
 
 def measure(calls, rounds=40):
