@@ -47,6 +47,7 @@ print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 # %%
 
 # sphinx_gallery_fold = "brings the ladder of steps, the claims and the styles of curves"
+from shared.ahead import compile_ahead
 from shared.claims import claim, print_claims, spread
 from shared.ladder import ladder
 from shared.plotting import CEILING, COMPILE, OTHER, OURS, TORCH, plot_rates
@@ -794,7 +795,9 @@ def long_forward_kernel(
 # first kernel walks along the rows and leaves two numbers for each. After that no element needs
 # anything of the rest of its row, and the second kernel is free to cut the matrix into *columns*:
 # a program has one block of them, walks down the rows, and its partial sums fit into registers
-# however long the rows are. Five transfers instead of three.
+# however long the rows are. Five transfers instead of three. (There is nothing new in these two.)
+
+# sphinx_gallery_fold = "walks along rows, then down columns: the gradients of rows that do not fit"
 
 
 @triton.jit
@@ -1073,6 +1076,14 @@ def check(x, weight, bias=None, g=None, slack=1):
         check_close(f"the gradient of {name}", found[i], expected[i], t.dtype, scale, slack)
 
 
+def launch_all(x, weight, bias, g=None):
+    """Launch every kernel of both norms: so they can be compiled ahead, several at a time."""
+    x = x.reshape(-1, x.shape[-1]) if x.numel() else x
+    for b in (bias, None):
+        y, mean, rstd = launch_forward(x, weight, b, 1e-5)
+        launch_backward(x, y if g is None else g, weight, b, mean, rstd)
+
+
 # %%
 
 torch.manual_seed(0)
@@ -1082,9 +1093,15 @@ cases += [(half, shape) for shape in ((1, 4097), (2, 12301), (2, 16385), (0, 5),
 if ON_GPU:  # every new shape or dtype may be a kernel to compile, so these are few
     cases = [(half, (4096, 781)), (half, (4096, 15872)), (half, (5, 0)), (single, (2, 3, 65))]
     cases += [(torch.bfloat16, (1823, 781)), (single, (9, 2**18))]  # bf16 needs a GPU
-for dtype, shape in cases:
-    x = (2 * torch.randn(shape, device=DEVICE) + 1).to(dtype)
-    weight, bias = torch.randn(2, shape[-1], device=DEVICE).to(dtype)
+inputs = [
+    [torch.empty(size, dtype=dtype, device=DEVICE) for size in (shape, shape[-1:], shape[-1:])]
+    for dtype, shape in cases
+]
+compile_ahead(partial(launch_all, *tensors) for tensors in inputs)
+for x, weight, bias in inputs:
+    x.normal_(mean=1, std=2)
+    for parameter in (weight, bias):
+        parameter.normal_()
     check(x, weight, bias)
     check(x, weight)
 print(f"Both norms and all gradients agree with float64: {len(cases)} shapes and dtypes")
@@ -1094,13 +1111,20 @@ print(f"Both norms and all gradients agree with float64: {len(cases)} shapes and
 # number; parameters in fp32 beside activations in fp16, as in mixed precision; and the rows that
 # one pass got wrong.
 
+# sphinx_gallery_fold = "checks views, mixed dtypes and a large mean"
+
 weight, bias = torch.randn(2, 80, device=DEVICE)
 wide = torch.randn(13, 160, device=DEVICE)
-check(wide[:, 7:87], weight, bias)  # row stride 160
-check(torch.randn(80, 13, device=DEVICE).T, weight, bias)  # column stride 13
-check(torch.randn(4, 80, 3, device=DEVICE).transpose(1, 2), weight)  # three dimensions
-check(wide[:, :80], weight, bias, g=torch.ones((), device=DEVICE).expand(13, 80))
-check(wide[:, :80].half(), weight, bias)
+views = [
+    (wide[:, 7:87], weight, bias),  # row stride 160
+    (torch.randn(80, 13, device=DEVICE).T, weight, bias),  # column stride 13
+    (torch.randn(4, 80, 3, device=DEVICE).transpose(1, 2), weight, bias),  # three dimensions
+    (wide[:, :80], weight, bias, torch.ones((), device=DEVICE).expand(13, 80)),
+    (wide[:, :80].half(), weight, bias),
+]
+compile_ahead(partial(launch_all, *view) for view in views)
+for view in views:
+    check(*view)
 far = torch.randn(5, 4096, device=DEVICE) + 1000  # whose mean fp32 knows to some 10⁻⁴
 check(far, *torch.randn(2, 4096, device=DEVICE), slack=10)
 print("So they do for views, expanded gradients, mixed dtypes, and a mean of 1000 deviations")
@@ -1142,6 +1166,8 @@ for wrong in ({"x": [1.0]}, {"x": x.double()}, {"weight": bias[:5]}, {"eps": -1.
 
 # %%
 # The steps on the way are going to be timed. So they are checked as well:
+
+# sphinx_gallery_fold = "checks the kernels of steps 1, 3 and 4"
 
 for N in (1, 781, 4097):
     x, g = torch.randn(2, 7, N, device=DEVICE)
@@ -1250,8 +1276,20 @@ def step_calls(inputs, g):
     )
 
 
+def launch_for_benchmark(M, N):
+    """Launch every kernel of ours that takes part at the size *N*."""
+    x, g = torch.empty((2, M, N), device=DEVICE, dtype=torch.float16)
+    weight, bias = torch.empty((2, N), device=DEVICE, dtype=torch.float16)
+    launch_all(x, weight, bias)
+    if N in SOME:
+        for steps in step_calls((x, weight, bias), g):
+            for call in steps.values():
+                call()
+
+
 def benchmark(M, columns):
     """Return {(norm, direction): rows (M, N, provider, unit, median, p20, p80)}."""
+    compile_ahead(partial(launch_for_benchmark, M, N) for N in columns)
     rows = {(norm, way): [] for norm in EPS for way in ("forward", "backward")}
     for N in columns:
         x, g = torch.randn(2, M, N, device=DEVICE, dtype=torch.float16)
@@ -1282,6 +1320,7 @@ else:
 # All rows are in the CSV files; here are some of them.
 
 # sphinx_gallery_fold = "prints tables"
+# sphinx_gallery_fold_output = True
 
 
 def print_table(part, columns):
@@ -1481,11 +1520,19 @@ if ON_GPU:
     print()
     make_claims(rows)
     print_claims()
-    for (norm, way), part in rows.items():
-        print(f"\n{norm} norm, {way}")
-        rate = {(N, who): median for _, N, who, _, median, _, _ in part}
-        others = [who for who in ("torch", "compile", "copy") if (SOME[0], who) in rate]
-        print_ratios(rate, {f"triton / {who}": ("triton", who) for who in others})
+    rate = {
+        (N, f"{norm} {way} {who}"): median
+        for (norm, way), part in rows.items()
+        for _, N, who, _, median, _, _ in part
+    }
+    pairs = {
+        f"{norm}, {way}: / {who}": (f"{norm} {way} triton", f"{norm} {way} {who}")
+        for norm, way in rows
+        for who in ("torch", "compile", "copy")
+        if (SOME[0], f"{norm} {way} {who}") in rate
+    }
+    print("\nRates of triton as ratios to those of the others")
+    print_ratios(rate, pairs)
 else:
     print("No ladder and no claims without a GPU.")
 
