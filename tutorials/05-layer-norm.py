@@ -1554,14 +1554,14 @@ else:
 # ---------
 #
 # 1. **Add a residual.** A transformer normalizes ``x + residual`` and needs the sum itself for the
-#    next residual. Fuse the addition, in both directions. How many transfers are saved?
-#    :doc:`Solution <solutions/05-residual>`.
-# 2. **Group norm.** Images have channels; group norm takes its mean over a group of channels and
-#    all their pixels, and a weight belongs to a channel. Which of our kernels is it nearly?
-#    :doc:`Solution <solutions/05-group-norm>`.
+#    next residual. Write ``add_norm(x, residual, weight, bias)``, which returns both, with
+#    gradients. How many transfers does fusing save? :doc:`Solution <solutions/05-residual>`.
+# 2. **Group norm.** Images have channels; ``group_norm(x, groups, weight, bias)`` takes its mean
+#    over a group of channels and all their pixels, and a weight belongs to a channel. Which of our
+#    kernels is it nearly? :doc:`Solution <solutions/05-group-norm>`.
 # 3. **Dropout fused in.** Drop elements of the norm's output, with a seed as in
-#    :doc:`04-low-memory-dropout`. What does the backward pass need now?
-#    :doc:`Solution <solutions/05-dropout>`.
+#    :doc:`04-low-memory-dropout`: ``dropped_layer_norm(x, weight, bias, p, seed)``. What does its
+#    backward pass need? :doc:`Solution <solutions/05-dropout>`.
 #
 # References
 # ----------

@@ -114,9 +114,35 @@ def to_fp8(x, scale):
     return (x / scale).to(torch.float8_e4m3fn), scale
 
 
+def norm(x, weight, bias):
+    return torch.nn.functional.layer_norm(x, weight.shape, weight, bias)
+
+
+def drop(x, weight, bias, p, seed, through=False):
+    """Dropout of a norm; with *through*, its backward pass does not know the mask."""
+    keep = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed % 97)) >= p
+    y = norm(x, weight, bias)
+    dropped = y * keep / (1 - p)
+    return y + (dropped - y).detach() if through else dropped
+
+
+def drop_through(*arguments):
+    return drop(*arguments, through=True)
+
+
 @pytest.mark.parametrize(
     ("name", "function", "told"),
     [
+        ("05-residual", lambda x, r, w, b: norm(x + r, w, b), "6: y, the sum, .* and there are 5"),
+        (
+            "05-residual",
+            lambda x, r, w, b: (norm(x + r, w, b), x.detach() + r),
+            "the gradient of x: ",
+        ),
+        ("05-group-norm", lambda x, groups, w, b: exercise.group_norm(x, 1, w, b), "are wrong"),
+        ("05-dropout", lambda x, w, b, p, seed: drop(x, w, b, p, 0), "the same mask"),
+        ("05-dropout", drop_through, "the gradient of x.* draw the numbers of forward"),
+        ("05-dropout", lambda x, w, b, p, seed: drop(x, w, b, p / 2, seed), "the output, for"),
         (
             "08-backward",
             times(lambda ends: torch.where(ends.diff(prepend=ends[:1] * 0) > 0, 1, torch.nan)),

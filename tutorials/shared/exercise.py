@@ -39,6 +39,8 @@ class Exercise:
         multiplied: how many products of two numbers it has to compute at least, from its arguments.
         seen: makes of the result what is compared; a ValueError says what it should have been.
         hint: says, from the arguments and the places of wrong elements, what these have in common.
+        use: calls the function; one that differentiates it as well returns results and gradients.
+        names: what the results are called, where there are several.
         properties: further checks; each returns what is wrong, or nothing.
     """
 
@@ -50,6 +52,8 @@ class Exercise:
     multiplied: Callable | None = None
     seen: Callable = lambda result: result
     hint: Callable = lambda arguments, wrong: ""
+    use: Callable = lambda call, arguments: call(*arguments)
+    names: tuple = ()
     properties: tuple = ()
 
     @property
@@ -488,6 +492,90 @@ def which_rows(arguments, wrong):
     return ""
 
 
+def results_and_gradients(call, arguments):
+    """The results of a function, and the gradients of the tensors that it is called with."""
+    inputs = [v.detach().requires_grad_() if isinstance(v, torch.Tensor) else v for v in arguments]
+    results = call(*inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    wanted = [v for v in inputs if isinstance(v, torch.Tensor)]
+    numbers = torch.Generator().manual_seed(1)  # the same gradients of the results, for each call
+    given = [torch.randn(y.shape, generator=numbers).to(y) for y in results]
+    return (*(y.detach() for y in results), *torch.autograd.grad(results, wanted, given))
+
+
+def in_double(function):
+    """Return a function that computes results and gradients of *function* in fp64, as fp32."""
+
+    def exact(*arguments):
+        doubles = [v.double() if isinstance(v, torch.Tensor) else v for v in arguments]
+        return tuple(t.float() for t in results_and_gradients(function, doubles))
+
+    return exact
+
+
+def rows_with_parameters(device, matrices=1):
+    """Matrices whose rows fill no block, and for each a weight and a bias."""
+    for shape in ((1, 2), (5, 7), (3, 781), (100, 50)):
+        given = [2 * torch.randn(shape, device=device) + 1 for _ in range(matrices)]
+        yield *given, *torch.randn(2, shape[1], device=device)
+
+
+def norm_of_sum(x, residual, weight, bias):
+    """The layer norm of a sum, and the sum."""
+    s = x + residual
+    return torch.nn.functional.layer_norm(s, weight.shape, weight, bias), s
+
+
+def images(device):
+    """Images, groups of their channels, and parameters of channels."""
+    for shape, groups in (
+        ((2, 6, 5, 7), 3),
+        ((1, 4, 70, 70), 1),
+        ((3, 8, 33), 8),
+        ((4, 12, 40), 4),
+    ):
+        x = 3 * torch.randn(shape, device=device) + 10
+        yield x, groups, *torch.randn(2, shape[1], device=device)
+
+
+def group_norm(x, groups, weight, bias):
+    """Group norm, in fp64."""
+    more = (weight.double(), bias.double())
+    return torch.nn.functional.group_norm(x.double(), groups, *more).float()
+
+
+def fits_one_mask(call, device):
+    """What was dropped from the output was dropped from the gradients, and the rest is scaled."""
+    x, weight, bias = torch.randn(60, 90, device=device), *torch.randn(2, 90, device=device)
+    bias += 100  # so that only what was dropped is 0
+    y, *gradients = results_and_gradients(call, (x, weight, bias, 0.25, 2**40 + 5))
+    keep = y != 0
+
+    def dropped(x, weight, bias, p, seed):
+        return torch.nn.functional.layer_norm(x, weight.shape, weight, bias) * keep / (1 - p)
+
+    expected = in_double(dropped)(x, weight, bias, 0.25, 2**40 + 5)
+    names = ("the output", *(f"the gradient of {name}" for name in ("x", "weight", "bias")))
+    for name, got, right in zip(names, (y, *gradients), expected, strict=True):
+        if found := difference(got, right, {"rtol": 1e-4, "atol": 1e-3}):
+            more = "" if name == "the output" else " Does backward draw the numbers of forward?"
+            return f"{name}, for the mask of the output: {found}{more}"
+    if not torch.equal(y, call(x, weight, bias, 0.25, 2**40 + 5)):
+        return "two calls with one seed give different results"
+    other = call(x, weight, bias, 0.25, 6) != 0
+    return "two seeds give the same mask" if torch.equal(other, keep) else ""
+
+
+def norm_of_ones(call, device):
+    """Dropout of a norm that gives 1 everywhere."""
+
+    def ones(x):
+        zeros = torch.zeros_like(x[0])
+        return call(x, zeros, zeros + 1, 0.25, 3)
+
+    return keeps_the_share(ones, device)
+
+
 EXERCISES = {
     "01-axpy": Exercise(
         "axpy(a, x, y)",
@@ -564,6 +652,32 @@ EXERCISES = {
         "project(x, k, s, seed)",
         lambda device: [(torch.randn(5, 781, device=device), 64, 4, 3)],
         properties=(keeps_distances,),
+    ),
+    "05-residual": Exercise(
+        "add_norm(x, residual, weight, bias)",
+        lambda device: rows_with_parameters(device, matrices=2),
+        in_double(norm_of_sum),
+        {"rtol": 1e-4, "atol": 1e-4},
+        # Forward two tensors are read and two written, backward three and one.
+        least=lambda arguments, results: 8 * size_of(arguments[0]) + 5 * size_of(arguments[2]),
+        use=results_and_gradients,
+        names=(
+            "y", "the sum", *(f"the gradient of {t}" for t in ("x", "residual", "weight", "bias"))
+        ),
+    ),
+    "05-group-norm": Exercise(
+        "group_norm(x, groups, weight, bias)",
+        images,
+        group_norm,
+        {"rtol": 1e-4, "atol": 1e-4},
+    ),
+    "05-dropout": Exercise(
+        "dropped_layer_norm(x, weight, bias, p, seed)",
+        lambda device: ((*given, 0.25, 3) for given in rows_with_parameters(device)),
+        # Forward one tensor is read and one written, backward two and one.
+        least=lambda arguments, results: 5 * size_of(arguments[0]) + 5 * size_of(arguments[1]),
+        use=results_and_gradients,
+        properties=(fits_one_mask, norm_of_ones),
     ),
     "06-sliding-window": Exercise(
         "window_attention(q, k, v, window)",
@@ -688,14 +802,18 @@ EXERCISES = {
 # --- what is wrong --------------------------------------------------------------------------------
 
 
-def difference(got, expected, tolerance, hint=lambda wrong: ""):
+def difference(got, expected, tolerance, hint=lambda wrong: "", names=()):
     """Return what is wrong with *got*, in one or two sentences; nothing where it is right."""
     if isinstance(expected, tuple):
         if not isinstance(got, tuple) or len(got) != len(expected):
+            if names:
+                there = len(got) if isinstance(got, tuple) else 1
+                return f"there should be {len(expected)}: {', '.join(names)}; and there are {there}"
             return f"it should return {len(expected)} tensors, and returns {shown(got)}"
         pairs = zip(got, expected, strict=True)
         found = [difference(*pair, tolerance, hint) for pair in pairs]
-        return next((f"of its results, number {i}: {f}" for i, f in enumerate(found) if f), "")
+        named = names or [f"of its results, number {i}" for i in range(len(found))]
+        return next((f"{name}: {f}" for name, f in zip(named, found, strict=True) if f), "")
     if not isinstance(got, torch.Tensor):
         return f"it returns a {type(got).__name__}, and not a tensor"
     if got.shape != expected.shape:
@@ -825,16 +943,18 @@ def check(name, module, on_gpu=False):
         try:
             if counter:
                 with counter:
-                    got = call(*arguments)
+                    got = exercise.use(call, arguments)
             else:
-                got = call(*arguments)
+                got = exercise.use(call, arguments)
         except Exception as error:
             return f"{exercise.name}({shapes}) ends with {type(error).__name__}: {error}"
         if exercise.reference:
             expected = exercise.reference(*arguments)
             hint = functools.partial(exercise.hint, arguments)
             try:
-                found = difference(exercise.seen(got), expected, exercise.tolerance, hint)
+                found = difference(
+                    exercise.seen(got), expected, exercise.tolerance, hint, exercise.names
+                )
             except ValueError as error:
                 found = error
             if found:
