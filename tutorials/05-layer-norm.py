@@ -57,6 +57,7 @@ from shared.plotting import CEILING, COMPILE, OTHER, OURS, TORCH, plot_rates
 # sphinx_gallery_fold = "imports Triton, and asks the GPU for its size"
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 LONGEST = 16384  # elements of a row that a program can hold
 PROGRAMS = 4  # that run at a time; on a GPU, one for each multiprocessor
@@ -64,6 +65,9 @@ SHARED_BYTES = 2**16  # of shared memory that a program can have
 if ON_GPU:
     gpu = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)
     PROGRAMS, SHARED_BYTES = gpu["multiprocessor_count"], gpu["max_shared_mem"]
+# Whether a kernel can be launched before the one that it needs has ended.
+EARLY = DEVICE.type == "cuda" and not torch.version.hip
+EARLY = EARLY and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
 
 # %%
 # What is computed, and what it must cost
@@ -305,21 +309,22 @@ def forward_kernel(
 # go, for the next program on the same multiprocessor wants them again, and *x* nobody wants again.
 #
 # How many pieces, rows and warps? By rules, each with its reason. Small pieces leave less padding,
-# and large ones are fewer: pieces are eighths of a power of two, or quarters where seven or eight
-# of those would be needed. Eight elements of a piece for each thread are one load of 16 bytes in
-# fp16. And short rows share a program until it has 2048 elements.
+# and large ones are fewer: pieces are eighths of a power of two, or quarters where all eight of
+# those would be needed. Eight elements of a piece for each thread are one load of 16 bytes in fp16.
+# And short rows share a program until it has 2048 elements.
 
 
 @cache
 def forward_plan(N):
     """Return (rows a program, piece, number of pieces, number of warps) for rows of *N*."""
     block = max(128, triton.next_power_of_2(N))
-    piece = block // 2 if block <= 2048 else block // 8 if 0.75 * block >= N else block // 4
+    piece = block // 2 if block <= 2048 else block // 8 if 0.875 * block >= N else block // 4
+    piece = min(piece, 1024) if block <= 2048 else max(piece, 1024)
     pieces = triton.cdiv(N, piece)
     rows = max(1, 2048 // block)
     warps = max(1, rows * piece // (512 if rows > 1 else 256))
-    if (piece, pieces) == (2048, 5):  # with eight, 40 elements a thread, too few programs fit
-        warps = 4
+    if (piece, pieces) in ((2048, 5), (2048, 7), (4096, 4)):
+        warps //= 2  # each thread holds more, and so more programs fit
     return rows, piece, pieces, warps
 
 
@@ -535,8 +540,9 @@ draw_partial_sums()
 
 # %%
 # Pieces and tuples are as in step 2; a tuple is written anew at each turn, since a kernel cannot
-# assign to its places. ``KEEP_W`` says whether the weights are loaded once and stay in registers,
-# or again at every turn, from a cache. ``STAGES`` is for step 6; it is 1 here.
+# assign to its places. ``WEIGHTS`` says how often a turn loads the weights: not at all, as they
+# stay in registers from the beginning; once, from a cache; or twice, so that they need no registers
+# in between. ``STAGES`` and ``EARLY`` are for step 6; here they are 1 and ``False``.
 
 # sphinx_gallery_difference = "row_gradient_kernel"
 
@@ -545,7 +551,7 @@ draw_partial_sums()
 def backward_kernel(
     x_ptr, x_row_stride, x_col_stride, g_ptr, g_row_stride, g_col_stride, w_ptr, mean_ptr, rstd_ptr,
     dx_ptr, partial_ptr, M, N, CENTER: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr,
-    PIECES: tl.constexpr, KEEP_W: tl.constexpr, STAGES: tl.constexpr,
+    PIECES: tl.constexpr, WEIGHTS: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of every P-th tile of ROWS rows, and partial sums of dw and db."""
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -553,7 +559,7 @@ def backward_kernel(
     kept, dw, db = (), (), ()
     for i in tl.static_range(PIECES):
         place = i * PIECE + cols
-        if KEEP_W:
+        if WEIGHTS == 0:
             kept = kept + (tl.load(w_ptr + place, mask=place < N, other=0.0),)
         dw = dw + (tl.zeros([ROWS, PIECE], tl.float32),)
         db = db + (tl.zeros([ROWS, PIECE], tl.float32),)
@@ -572,7 +578,7 @@ def backward_kernel(
             far = place.to(tl.int64)
             x = tl.load(x_ptr + rows * x_row_stride + far * x_col_stride, mask=mask, other=0.0)
             g = tl.load(g_ptr + rows * g_row_stride + far * g_col_stride, mask=mask, other=0.0)
-            w = kept[i] if KEEP_W else tl.load(w_ptr + place, mask=place < N, other=0.0)
+            w = kept[i] if WEIGHTS == 0 else tl.load(w_ptr + place, mask=place < N, other=0.0)
             xs, gs, ws = xs + (x,), gs + (g,), ws + (w,)
             wg = w.to(tl.float32) * g.to(tl.float32)
             sum_wg += wg
@@ -585,9 +591,14 @@ def backward_kernel(
             g = gs[i].to(tl.float32)
             normal = (xs[i].to(tl.float32) - mean) * rstd
             new_dw, new_db = new_dw + (dw[i] + g * normal,), new_db + (db[i] + g,)
-            dx = (ws[i].to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
+            w = ws[i]
+            if WEIGHTS == 2:  # the hint is another one, or both loads would become one
+                w = tl.load(w_ptr + place, mask=place < N, other=0.0, eviction_policy="evict_last")
+            dx = (w.to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
             tl.store(dx_ptr + rows * N + place, dx, mask=(rows < M) & (place < N))
         dw, db = new_dw, new_db
+    if EARLY:
+        gdc_launch_dependents()
     for i in tl.static_range(PIECES):
         place = i * PIECE + cols
         mine = partial_ptr + tl.cast(program, tl.int64) * N + place
@@ -606,12 +617,15 @@ def backward_kernel(
 
 @triton.jit
 def sum_partials_kernel(
-    partial_ptr, dw_ptr, db_ptr, P, N, CENTER: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr
-):
+    partial_ptr, dw_ptr, db_ptr, P, N, CENTER: tl.constexpr, ROWS: tl.constexpr,
+    COLS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     """Add up the P rows of partial sums, for COLS columns."""
     cols = tl.program_id(0) * COLS + tl.arange(0, COLS)[None, :]  # [1, COLS]
     dw = tl.zeros([ROWS, COLS], tl.float32)
     db = tl.zeros([ROWS, COLS], tl.float32)
+    if EARLY:
+        gdc_wait()
     for start in range(0, P, ROWS):
         rows = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
         mask = (rows < P) & (cols < N)
@@ -630,32 +644,50 @@ def sum_partials_kernel(
 # A persistent program has a weakness that short-lived ones do not have: there are few of them,
 # often one for each multiprocessor, since their sums fill the registers. While its rows are on the
 # way from memory, it has nothing to do, and there is nobody else to step in. So it should ask for
-# the *next* rows while it works on these. ``tl.range(…, num_stages=4)`` asks the compiler to
+# the *next* rows while it works on these. ``tl.range(…, num_stages=3)`` asks the compiler to
 # arrange that: loads are turned into **asynchronous copies** into shared memory, which take no
-# registers and wait for nobody, and which run ahead of the loop, by up to three turns. That is all
+# registers and wait for nobody, and which run ahead of the loop, by up to two turns. That is all
 # there is to write; ``STAGES=1`` is the loop of step 5, and the ladder shows the difference. What
 # limits the number of stages is the shared memory that a program can have.
+#
+# The second stage can begin early, too. A kernel waits until the one before it has ended, and then
+# takes its time to get going. With ``launch_pdl=True`` (programmatic dependent launch, for NVIDIA
+# GPUs from Hopper on) it is launched as soon as all programs of the first have called
+# ``gdc_launch_dependents``, gets going while they write their sums, and stops at ``gdc_wait`` until
+# all of these are written. That is what ``EARLY`` switches on.
+#
+# How many rows a turn, warps, and programs on a multiprocessor? Short rows leave registers for two
+# programs, each of which works while the other one waits; long ones take all that there is.
 
 
 @cache
-def backward_plan(N, bytes_each, stages):
-    """Return the constants of ``backward_kernel`` for rows of *N*, and the number of warps."""
+def backward_plan(N, center, x_bytes, w_bytes, stages):
+    """Return the constants for rows of *N*, warps, and how many programs a multiprocessor gets."""
     block = max(128, triton.next_power_of_2(N))
-    piece, rows = block, max(1, 8192 // block)  # a turn of 8192 elements
-    if block > 4096:
-        piece = block // 8 if 0.625 * block >= N and block > 8192 else block // 4
-    keep = rows == 1 and N <= 8192  # beyond that, the sums need the registers
-    stages = min(stages, 4 if rows < 4 and N <= 8192 else 3)
-    stages = stages_that_fit(rows * block, bytes_each, stages)
-    constants = {"ROWS": rows, "PIECE": piece, "PIECES": triton.cdiv(N, piece)}
-    return constants | {"KEEP_W": keep, "STAGES": stages}, 8 if piece < 4096 or rows > 1 else 16
+    rows, warps, each, weights = max(1, 4096 // block), 4, 1, 0
+    if N <= 1024:
+        piece = block
+    elif N <= 4096:
+        piece, each = (2048, 2) if N <= 2048 else (1024, 2)
+    elif N <= 12288 and (center and N > 10240):
+        piece, warps, weights = 4096, 16, 2
+    else:
+        piece, warps, weights = 2048, 8, int(N > 8192)
+    pieces = triton.cdiv(N, piece)
+    constants = {"PIECE": piece, "PIECES": pieces}
+    if N > 12288 and center:
+        weights = 1
+        constants |= {"OWN": triton.cdiv(pieces, 2)}
+    else:
+        constants |= {"ROWS": rows, "WEIGHTS": weights}
+    fetched = each * piece * pieces * (2 * rows * x_bytes + weights * w_bytes)
+    constants["STAGES"] = stages_that_fit(fetched, stages)
+    return constants, warps, each
 
 
-def stages_that_fit(elements, bytes_each, stages):
-    """Return as many stages, up to *stages*, as shared memory holds of x, g and w."""
-    while stages > 1 and (stages - 1) * 3 * elements * bytes_each > SHARED_BYTES - 2**15:
-        stages -= 1
-    return stages
+def stages_that_fit(fetched, stages):
+    """Return *stages*, or as many as shared memory has room for: a turn fetches so many bytes."""
+    return max(1, min(stages, 1 + (SHARED_BYTES - 3000) // fetched))
 
 
 # %%
@@ -663,19 +695,23 @@ def stages_that_fit(elements, bytes_each, stages):
 # --------------------------------
 #
 # Count registers. Each element of a row has two sums in fp32, and *x* and *g*, which in fp16 take
-# half a register each: three registers an element, before any arithmetic, which needs as many again
-# for what is on its way. An NVIDIA multiprocessor has 65536 registers, and so no room for that from
-# some 12000 elements on; what does not fit is *spilled* to memory, at every turn. (RMS norm has one
-# sum, and so lasts longer.)
+# half a register each: three registers an element, before any arithmetic. An NVIDIA multiprocessor
+# has 65536 registers. From some 10000 elements on there is no room for the weights, which are then
+# loaded twice a turn; from some 12000 on there is none for the rest, and what does not fit is
+# *spilled* to memory, at every turn. (RMS norm has one sum, and so lasts longer.)
 #
 # So let **two programs share the columns** of a row. Each reads the whole row, for the two means;
 # but it keeps only its own half, writes the gradient of that half, and has sums for that half
 # alone. The row is read twice; but both programs come by at about the same time, so that the second
 # one can find it in the L2 cache.
 #
-# This has a price, too: the arithmetic of the first loop is done twice for each row. It is a good
-# bargain only against many spills. Where few registers are missing, some spilling, or loading the
-# weights twice in place of keeping them, may cost less.
+# This has a price: the arithmetic of the first loop is done twice for each row. It is a good
+# bargain only against many spills.
+#
+# (GPUs from Hopper on offer another way, which needs no second kernel: launched with
+# ``num_ctas=2``, one program runs on two multiprocessors, a *cluster*, with half of each block on
+# either. We tried it. A sum over the row then crosses from one to the other, twice a turn, and
+# all warps of both wait for it. On an H200 that took longer than reading every row twice.)
 
 # sphinx_gallery_difference = "backward_kernel"
 
@@ -683,34 +719,36 @@ def stages_that_fit(elements, bytes_each, stages):
 @triton.jit
 def shared_backward_kernel(
     x_ptr, x_row_stride, x_col_stride, g_ptr, g_row_stride, g_col_stride, w_ptr, mean_ptr, rstd_ptr,
-    dx_ptr, partial_ptr, M, N, CENTER: tl.constexpr, PIECE: tl.constexpr,
-    PIECES: tl.constexpr, SHARE: tl.constexpr, STAGES: tl.constexpr,
+    dx_ptr, partial_ptr, M, N, CENTER: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
+    OWN: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Compute one of SHARE shares of the gradients of every P-th row, and its partial sums."""
-    program, programs = tl.program_id(0) // SHARE, tl.num_programs(0) // SHARE
-    own = tl.program_id(0) % SHARE
+    """Compute a half of the gradients of every P-th row, OWN of PIECES, and its partial sums."""
+    program, programs = tl.program_id(0) // 2, tl.num_programs(0) // 2
+    half = tl.program_id(0) % 2
+    first = half * (PIECES - OWN)  # of an odd number, both have the one in the middle
+    least = half * OWN * PIECE  # but only the first half writes it
     cols = tl.arange(0, PIECE)[None, :]  # [1, PIECE]
     dw, db = (), ()
-    for _ in tl.static_range(PIECES):
+    for _ in tl.static_range(OWN):
         dw = dw + (tl.zeros([1, PIECE], tl.float32),)
         db = db + (tl.zeros([1, PIECE], tl.float32),)
     for number in tl.range(program, M, programs, num_stages=STAGES):
-        row = tl.cast(number, tl.int64)
+        row = tl.cast(number, tl.int64) + tl.arange(0, 1)[:, None]  # [1, 1]
         rstd = tl.load(rstd_ptr + row)
-        mean = 0.0
+        mean = tl.zeros([1, 1], tl.float32)
         if CENTER:
             mean = tl.load(mean_ptr + row)
         xs, gs, ws = (), (), ()
         sum_wg = tl.zeros([1, PIECE], tl.float32)
         sum_wgx = tl.zeros([1, PIECE], tl.float32)
-        for i in tl.static_range(SHARE * PIECES):
-            place = (own * PIECES + i) % (SHARE * PIECES) * PIECE + cols  # its own come first
+        for i in tl.static_range(PIECES):
+            place = (first + i) % PIECES * PIECE + cols  # its own come first
             mask = place < N
             far = place.to(tl.int64)
             x = tl.load(x_ptr + row * x_row_stride + far * x_col_stride, mask=mask, other=0.0)
             g = tl.load(g_ptr + row * g_row_stride + far * g_col_stride, mask=mask, other=0.0)
             w = tl.load(w_ptr + place, mask=mask, other=0.0)
-            if i < PIECES:
+            if i < OWN:
                 xs, gs, ws = xs + (x,), gs + (g,), ws + (w,)
             wg = w.to(tl.float32) * g.to(tl.float32)
             sum_wg += wg
@@ -718,30 +756,23 @@ def shared_backward_kernel(
         mean_wg = tl.sum(sum_wg, axis=1, keep_dims=True) / N if CENTER else 0.0
         mean_wgx = tl.sum(sum_wgx, axis=1, keep_dims=True) / N * rstd
         new_dw, new_db = (), ()
-        for i in tl.static_range(PIECES):
-            place = (own * PIECES + i) * PIECE + cols
+        for i in tl.static_range(OWN):
+            place = (first + i) * PIECE + cols
             g = gs[i].to(tl.float32)
             normal = (xs[i].to(tl.float32) - mean) * rstd
             new_dw, new_db = new_dw + (dw[i] + g * normal,), new_db + (db[i] + g,)
             dx = (ws[i].to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
-            tl.store(dx_ptr + row * N + place, dx, mask=place < N)
+            tl.store(dx_ptr + row * N + place, dx, mask=(place >= least) & (place < N))
         dw, db = new_dw, new_db
-    for i in tl.static_range(PIECES):
-        place = (own * PIECES + i) * PIECE + cols
+    if EARLY:
+        gdc_launch_dependents()
+    for i in tl.static_range(OWN):
+        place = (first + i) * PIECE + cols
         mine = partial_ptr + tl.cast(program, tl.int64) * N + place
-        tl.store(mine, dw[i], mask=place < N)
+        tl.store(mine, dw[i], mask=(place >= least) & (place < N))
         if CENTER:
             mine += tl.cast(programs, tl.int64) * N
-            tl.store(mine, db[i], mask=place < N)
-
-
-@cache
-def shared_plan(N, bytes_each, stages):
-    """Return the constants of ``shared_backward_kernel``, and the number of warps."""
-    piece = triton.next_power_of_2(N) // 8
-    pieces = triton.cdiv(N, 2 * piece)
-    stages = stages_that_fit(2 * piece * pieces, bytes_each, min(stages, 3))
-    return {"PIECE": piece, "PIECES": pieces, "SHARE": 2, "STAGES": stages}, 8
+            tl.store(mine, db[i], mask=(place >= least) & (place < N))
 
 
 # %%
@@ -915,7 +946,7 @@ def launch_forward(x, weight, bias, eps):
     return y, mean, rstd
 
 
-def launch_backward(x, g, weight, bias, mean, rstd, stages=4):
+def launch_backward(x, g, weight, bias, mean, rstd, stages=3):
     """Return the gradients of x, of the weight and of the bias, for the gradient *g* of y."""
     M, N = x.shape
     dx = torch.empty((M, N), dtype=x.dtype, device=x.device)
@@ -924,7 +955,7 @@ def launch_backward(x, g, weight, bias, mean, rstd, stages=4):
         return dx, dw, db
     args = (x, *x.stride(), g, *g.stride(), weight, mean, rstd)
     center = bias is not None
-    share = 2 if center and 10240 < N <= LONGEST else 1  # programs that share a row
+    early = EARLY and stages > 1 and N <= LONGEST
     if N > LONGEST:
         means = torch.empty((2, M), dtype=torch.float32, device=x.device)
         long_means_kernel[(M,)](*args, means, M, N, CENTER=center, BLOCK=4096, num_warps=8)
@@ -935,20 +966,23 @@ def launch_backward(x, g, weight, bias, mean, rstd, stages=4):
             *args, means, dx, sums, M, N, CENTER=center, BLOCK=1024, num_warps=4
         )  # fmt: skip
     else:
-        plan = shared_plan if share > 1 else backward_plan
-        constants, warps = plan(N, x.element_size(), stages)
+        sizes = x.element_size(), weight.element_size()
+        constants, warps, each = backward_plan(N, center, *sizes, stages)
+        kernel, share = backward_kernel, 1
+        if "OWN" in constants:
+            kernel, share = shared_backward_kernel, 2
         tiles = triton.cdiv(M, constants.get("ROWS", 1))
-        turns = triton.cdiv(tiles, max(1, PROGRAMS // share))
+        turns = triton.cdiv(tiles, max(1, PROGRAMS * each // share))
         programs = triton.cdiv(tiles, turns)  # no more than it takes for so many turns
         sums = torch.empty((2, programs, N), dtype=torch.float32, device=x.device)
-        kernel = shared_backward_kernel if share > 1 else backward_kernel
         kernel[(programs * share,)](
-            *args, dx, sums, M, N, CENTER=center, **constants, num_warps=warps
+            *args, dx, sums, M, N, CENTER=center, **constants, EARLY=early, num_warps=warps
         )
     cols = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
     sum_partials_kernel[(triton.cdiv(N, cols),)](
-        sums, dw, db, programs, N, CENTER=center, ROWS=2048 // cols, COLS=cols, num_warps=8
-    )
+        sums, dw, db, programs, N, CENTER=center, ROWS=2048 // cols, COLS=cols, EARLY=early,
+        num_warps=8, **({"launch_pdl": True} if early else {}),
+    )  # fmt: skip
     return dx, dw, db
 
 
@@ -1201,7 +1235,7 @@ print("The kernels of steps 1, 3 and 4 agree with float64, too")
 
 # sphinx_gallery_fold = "times both norms in both directions, all providers in turns"
 
-SOME = [1024, 2560, 5632, 8192, 15872]  # where compile and the steps take part
+SOME = [1024, 2560, 8192, 15872]  # where compile and the steps take part
 EPS = {"layer": 1e-5, "rms": 1e-6}
 
 
