@@ -318,8 +318,9 @@ def forward_kernel(
 def forward_plan(N):
     """Return (rows a program, piece, number of pieces, number of warps) for rows of *N*."""
     block = max(128, triton.next_power_of_2(N))
-    piece = block // 2 if block <= 2048 else block // 8 if 0.875 * block >= N else block // 4
-    piece = min(piece, 1024) if block <= 2048 else max(piece, 1024)
+    piece = block // 2
+    if block > 2048:
+        piece = max(1024, block // 8 if 0.875 * block >= N else block // 4)
     pieces = triton.cdiv(N, piece)
     rows = max(1, 2048 // block)
     warps = max(1, rows * piece // (512 if rows > 1 else 256))
@@ -644,9 +645,9 @@ def sum_partials_kernel(
 # A persistent program has a weakness that short-lived ones do not have: there are few of them,
 # often one for each multiprocessor, since their sums fill the registers. While its rows are on the
 # way from memory, it has nothing to do, and there is nobody else to step in. So it should ask for
-# the *next* rows while it works on these. ``tl.range(…, num_stages=3)`` asks the compiler to
+# the *next* rows while it works on these. ``tl.range(…, num_stages=4)`` asks the compiler to
 # arrange that: loads are turned into **asynchronous copies** into shared memory, which take no
-# registers and wait for nobody, and which run ahead of the loop, by up to two turns. That is all
+# registers and wait for nobody, and which run ahead of the loop, by up to three turns. That is all
 # there is to write; ``STAGES=1`` is the loop of step 5, and the ladder shows the difference. What
 # limits the number of stages is the shared memory that a program can have.
 #
@@ -664,30 +665,26 @@ def sum_partials_kernel(
 def backward_plan(N, center, x_bytes, w_bytes, stages):
     """Return the constants for rows of *N*, warps, and how many programs a multiprocessor gets."""
     block = max(128, triton.next_power_of_2(N))
-    rows, warps, each, weights = max(1, 4096 // block), 4, 1, 0
-    if N <= 1024:
-        piece = block
-    elif N <= 4096:
-        piece, each = (2048, 2) if N <= 2048 else (1024, 2)
-    elif N <= 12288 and (center and N > 10240):
-        piece, warps, weights = 4096, 16, 2
-    else:
-        piece, warps, weights = 2048, 8, int(N > 8192)
+    rows, piece, warps, each, weights, deepest = 1, 2048, 8, 1, 0, 4
+    if N <= 2048:
+        rows, piece, warps, each, deepest = max(2, 2048 // block), block, 4, 2, 3
+    elif N <= 5120:
+        piece, warps, each, deepest = 1024, 4, 2, 4 if N <= 3072 else 3
+    elif N > 8192:
+        weights, deepest = 2 if center and 10240 < N <= 14336 else 1, 3
     pieces = triton.cdiv(N, piece)
     constants = {"PIECE": piece, "PIECES": pieces}
-    if N > 12288 and center:
-        weights = 1
-        constants |= {"OWN": triton.cdiv(pieces, 2)}
-    else:
-        constants |= {"ROWS": rows, "WEIGHTS": weights}
+    constants |= (
+        {"OWN": triton.cdiv(pieces, 2)} if N > 14336 else {"ROWS": rows, "WEIGHTS": weights}
+    )
     fetched = each * piece * pieces * (2 * rows * x_bytes + weights * w_bytes)
-    constants["STAGES"] = stages_that_fit(fetched, stages)
+    constants["STAGES"] = stages_that_fit(fetched, min(stages, deepest))
     return constants, warps, each
 
 
 def stages_that_fit(fetched, stages):
     """Return *stages*, or as many as shared memory has room for: a turn fetches so many bytes."""
-    return max(1, min(stages, 1 + (SHARED_BYTES - 3000) // fetched))
+    return max(1, min(stages, 1 + (SHARED_BYTES - 2048) // fetched))
 
 
 # %%
@@ -697,8 +694,8 @@ def stages_that_fit(fetched, stages):
 # Count registers. Each element of a row has two sums in fp32, and *x* and *g*, which in fp16 take
 # half a register each: three registers an element, before any arithmetic. An NVIDIA multiprocessor
 # has 65536 registers. From some 10000 elements on there is no room for the weights, which are then
-# loaded twice a turn; from some 12000 on there is none for the rest, and what does not fit is
-# *spilled* to memory, at every turn. (RMS norm has one sum, and so lasts longer.)
+# loaded twice a turn; from some 14000 on there is none for the rest, and what does not fit is
+# *spilled* to memory, at every turn. (RMS norm has one sum, and can keep its weights for longer.)
 #
 # So let **two programs share the columns** of a row. Each reads the whole row, for the two means;
 # but it keeps only its own half, writes the gradient of that half, and has sums for that half
@@ -946,13 +943,13 @@ def launch_forward(x, weight, bias, eps):
     return y, mean, rstd
 
 
-def launch_backward(x, g, weight, bias, mean, rstd, stages=3):
+def launch_backward(x, g, weight, bias, mean, rstd, stages=4):
     """Return the gradients of x, of the weight and of the bias, for the gradient *g* of y."""
     M, N = x.shape
     dx = torch.empty((M, N), dtype=x.dtype, device=x.device)
-    dw, db = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
-    if M == 0 or N == 0:
-        return dx, dw, db
+    dw, db = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
+    if M == 0 or N == 0:  # sums over no rows
+        return dx, dw.zero_(), None if bias is None else db.zero_()
     args = (x, *x.stride(), g, *g.stride(), weight, mean, rstd)
     center = bias is not None
     early = EARLY and stages > 1 and N <= LONGEST
@@ -1127,6 +1124,7 @@ cases += [(half, shape) for shape in ((1, 4097), (2, 12301), (2, 16385), (0, 5),
 if ON_GPU:  # every new shape or dtype may be a kernel to compile, so these are few
     cases = [(half, (4096, 781)), (half, (4096, 15872)), (half, (5, 0)), (single, (2, 3, 65))]
     cases += [(torch.bfloat16, (1823, 781)), (single, (9, 2**18))]  # bf16 needs a GPU
+    cases += [(single, (2048, 1024))]
 inputs = [
     [torch.empty(size, dtype=dtype, device=DEVICE) for size in (shape, shape[-1:], shape[-1:])]
     for dtype, shape in cases
@@ -1428,9 +1426,9 @@ else:
 # the limit there. The backward pass has more instructions for each byte, and larger pieces, so its
 # teeth are larger.
 #
-# **Where layer norm's backward pass changes over** to two programs a row, its curve may step down:
-# they do more arithmetic. RMS norm has one sum and does not change over; it shows what the
-# registers of the second sum cost.
+# **Where the backward pass changes over** to weights that are loaded again, and to two programs a
+# row, its curve may step down: they do more arithmetic. RMS norm has one sum and loads no weights
+# twice; it shows what the registers of the second sum cost.
 #
 # **What forward lacks of the copy**: a row has to be there as a whole before any of its output can
 # be written, so that reading and writing overlap only across programs; and each program reads the
