@@ -1,6 +1,6 @@
 """Execute one script in this process and write down what it did.
 
-``python -m gallery_recorder.run.child STAGING PARENT EVENTS`` is started afresh for each script.
+``python -m gallery_recorder.run.child STAGING PARENT EVENTS`` is a process of its own for each script.
 conf.py is read, and sphinx-gallery executes the blocks as conf.py says, so a recording holds what
 sphinx-gallery would have shown. Around each block this module collects what sphinx-gallery does
 not: output of C code and of kernels, data files, and what probes find.
@@ -35,6 +35,7 @@ from gallery_recorder.run.messages import (
     Done,
     Event,
     Failure,
+    Loaded,
     Refusal,
     Result,
     Run,
@@ -42,6 +43,7 @@ from gallery_recorder.run.messages import (
 from gallery_recorder.run.output import NoInput, Output, Tee, stderr_rst, too_much
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import Paths, clean, name_of
+from gallery_recorder.run.warm import loaded
 from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
@@ -79,6 +81,7 @@ class Child:
         self.staging = staging
         self._events = events
         self._process = os.getpid()
+        self._variables = dict(os.environ)
         self.current: CodeBlock | None = None
         self.refusals: list[Refusal] = []
         path = staging.copied(run.path, run.top)
@@ -112,6 +115,7 @@ class Child:
     def execute(self) -> Result:
         """Execute all blocks and return what they did."""
         app = read_app(self.run.where, self.staging.scratch)
+        self.tell(Loaded(loaded(self._variables)))
         conf = app.config.sphinx_gallery_conf
         conf.update(
             src_dir=str(self.staging.docs),

@@ -29,7 +29,7 @@ from pathlib import Path
 #: The variable that marks every process of one run; its value is the staging folder.
 MARK = "GALLERY_STAGING"
 
-_SUBREAPER = 36  # of prctl
+SUBREAPER = 36  # of prctl
 _POLL = 0.05
 #: Signals that a script may send its parent, and that do nothing to it.
 _UNHEARD = (
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     """Execute a module, and end what it started when that is asked for or nobody can ask."""
     events, grace, left, *what = arguments
     keeper = str(os.getpid())
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _UNHEARD}
     child = os.fork()
     if child == 0:

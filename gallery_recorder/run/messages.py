@@ -78,6 +78,7 @@ class Result(msgspec.Struct, frozen=True):
     """What a script did; the recorder makes a recording of it, and says itself of what.
 
     ``late_errors`` is what came to standard error after the last block; no page shows it.
+    ``loaded`` is as of :class:`Loaded`.
     """
 
     provenance: Provenance
@@ -91,6 +92,7 @@ class Result(msgspec.Struct, frozen=True):
     backreferences: dict[str, list[Reference]] = {}
     thumbnail: str | None = None
     late_errors: str = ""
+    loaded: tuple[str, ...] = ()
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failed"):
@@ -135,13 +137,19 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     status: int
 
 
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """What another process may import before it has a script; told before the first block."""
+
+    modules: tuple[str, ...]
+
+
 class Began(msgspec.Struct, frozen=True, tag="began"):
     """The number of the process; its keeper tells."""
 
     process: int
 
 
-Event = Began | BlockStarted | Failure | Done | Ended
+Event = Began | Loaded | BlockStarted | Failure | Done | Ended
 
 
 class ScriptFailedError(Exception):

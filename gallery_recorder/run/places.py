@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from gallery_recorder.run import gpus, process
+from gallery_recorder.run import gpus, process, warm
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import BlockStarted, Result, Run
 from gallery_recorder.run.staging import Staging
@@ -74,6 +74,7 @@ class LocalEngine:
         # Recordings belong to a device by its name, so GPUs of another model than the first wait.
         places = [Place(gpu) for gpu in found if gpu.name == found[0].name]
         self.places = (places or [Place()] * len(os.sched_getaffinity(0)))[:jobs]
+        self._servers = warm.Servers()
 
     def lease(
         self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
@@ -83,7 +84,15 @@ class LocalEngine:
 
     def execute(self, run: Run, staging: Staging, stop: threading.Event, told: Told) -> Result:
         """Execute *run* in a process of its own."""
-        return process.execute(run, staging, stop, told)
+        if run.kind == "gpu":  # its driver may know the process that imported
+            return process.execute(run, staging, stop, told)
+        result = process.execute(run, staging, stop, told, start=self._servers.start)
+        self._servers.modules = result.loaded
+        return result
+
+    def close(self) -> None:
+        """End what waits for more to do."""
+        self._servers.close()
 
 
 def lease(

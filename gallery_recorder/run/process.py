@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import indent
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -34,6 +34,7 @@ from gallery_recorder.run.messages import (
     Ended,
     Event,
     Failure,
+    Loaded,
     Result,
     Run,
     ScriptFailedError,
@@ -69,18 +70,20 @@ def execute(
     stop: threading.Event,
     listen: Callable[[BlockStarted], None] = lambda event: None,
     abandoned: Sequence[Path] = (),
+    start: Callable[..., Any] = subprocess.Popen,
 ) -> Result:
     """Execute *run* in *staging*, an empty folder; return what it did.
 
     ``staging.recording`` then holds the files of the recording. All processes have ended. Where
-    this process is killed meanwhile, so are they, and what is *abandoned* then is removed.
+    this process is killed meanwhile, so are they, and what is *abandoned* then is removed. *start*
+    is called as ``subprocess.Popen``.
 
     Raises:
         ScriptFailedError: there is no recording, and why.
         StoppedError: *stop* was set.
     """
     staging.overlay(run.path, run.top)
-    child = _Process(run, staging, abandoned)
+    child = _Process(run, staging, abandoned, start)
     try:
         child.follow(stop, listen)
     finally:
@@ -91,13 +94,18 @@ def execute(
     except (reading.ReadingError, ValueError, RecursionError) as error:
         raise unbelievable(f"nothing that can be read ({error})") from error
     run.check(result)
-    return msgspec.structs.replace(result, late_errors=child.printed_late(staging.stderr))
+    late = child.printed_late(staging.stderr)
+    return msgspec.structs.replace(result, late_errors=late, loaded=child.loaded)
 
 
 class _Process:
     """The process that executes a script, as seen from outside."""
 
-    def __init__(self, run: Run, staging: Staging, abandoned: Sequence[Path]) -> None:
+    loaded: tuple[str, ...] = ()
+
+    def __init__(
+        self, run: Run, staging: Staging, abandoned: Sequence[Path], start: Callable[..., Any]
+    ) -> None:
         self._run = run
         self._staging = staging
         self._at: BlockStarted | None = None
@@ -113,7 +121,7 @@ class _Process:
         left = json.dumps([str(path) for path in abandoned])
         try:
             with open(staging.stdout, "ab") as stdout, open(staging.stderr, "ab") as stderr:
-                self._keeper = subprocess.Popen(
+                self._keeper = start(
                     # -P: a script that is called random.py must not be found by an import
                     [
                         *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
@@ -175,6 +183,9 @@ class _Process:
             match event:
                 case Began():
                     self._pid = event.process
+                case Loaded():
+                    if self._at is None:  # it is not the script that tells
+                        self.loaded = event.modules
                 case BlockStarted():
                     if event.of != len(self._run.keys) or not 0 < event.block <= event.of:
                         self._confused()

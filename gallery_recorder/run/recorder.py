@@ -81,7 +81,8 @@ def engine(options: Options) -> Iterator[Engine]:
         DeviceError: what was asked for is not there, or cannot be used.
     """
     if options.engine == "local":
-        yield LocalEngine(options.device, options.jobs)
+        with contextlib.closing(LocalEngine(options.device, options.jobs)) as local:
+            yield local
         return
     from gallery_recorder.run import ray
 

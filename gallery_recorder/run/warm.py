@@ -1,0 +1,214 @@
+"""Start the processes of short scripts with their imports behind them.
+
+A process that executes a script first imports Sphinx, sphinx-gallery, matplotlib and what conf.py
+names: four fifths of the time of a short one. Here a server imports once what the process of an
+earlier script had imported when it came to its first block, and each further process is a fork of
+it. Nothing else is shared: the server reads no conf.py and executes no script.
+
+``python -P -m gallery_recorder.run.warm MODULE…`` is the server; its input is a socket. It starts
+one keeper at a time and, where that is killed, ends what it leaves. Where anything is amiss with a
+server, the process is started as if there were none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gallery_recorder.run import keeper
+
+_CHILD = "gallery_recorder.run.child"
+_PATIENCE = 300.0  # seconds that imports may take on a busy machine
+_FREE = 100  # descriptors from here on are in nobody's way
+
+
+class Servers:
+    """As many servers as are used at a time; ``modules`` is what they import, once it is known."""
+
+    modules: Sequence[str] | None = None
+
+    def __init__(self) -> None:
+        self._free: list[_Server] = []
+
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes] | Forked:
+        """Start a keeper as ``subprocess.Popen`` does, which is asked where no server is."""
+        if self.modules is not None:
+            with contextlib.suppress(OSError):  # a script killed it, or it cannot import
+                server = self._free.pop() if self._free else _Server(self.modules, options)
+                return Forked(self._free, server, command, options)
+        return subprocess.Popen(command, **options)
+
+    def close(self) -> None:
+        """End them."""
+        while self._free:
+            self._free.pop().close()
+
+
+class _Server:
+    """A server, as the recorder sees it."""
+
+    def __init__(self, modules: Sequence[str], options: dict[str, Any]) -> None:
+        folder = options["env"][keeper.MARK]
+        self.variables = {n: text for n, text in options["env"].items() if folder not in text}
+        self.variables[keeper.MARK] = str(Path(folder).with_name("server"))
+        self.talk, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.talk.settimeout(_PATIENCE)
+        with given:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "gallery_recorder.run.warm", *modules],
+                stdin=given.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=options["cwd"],
+                env=self.variables,
+                start_new_session=True,
+            )
+
+    def close(self) -> None:
+        self.talk.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class Forked:
+    """A keeper that a server has started: as much of ``subprocess.Popen`` as is asked for."""
+
+    def __init__(
+        self, free: list[_Server], server: _Server, command: Sequence[str], options: dict[str, Any]
+    ) -> None:
+        self._free, self._server = free, server
+        given = [*(options["stdout"].fileno(), options["stderr"].fileno()), *options["pass_fds"]]
+        changed = dict(options["env"].items() - server.variables.items())
+        order = [command[4:], str(options["cwd"]), changed, [0, 1, 2, *options["pass_fds"]]]
+        reading, self._control = os.pipe()
+        try:
+            socket.send_fds(server.talk, [json.dumps(order).encode()], [reading, *given])
+            self.pid = int(server.talk.recv(16) or 0)
+            if not self.pid:
+                raise ConnectionResetError
+            self._ended = os.pidfd_open(self.pid)
+        except OSError:
+            os.close(self._control)
+            server.close()
+            raise
+        finally:
+            os.close(reading)
+
+    def poll(self) -> int | None:
+        """None while it is running."""
+        return -signal.SIGKILL if self._has_ended(0) else None
+
+    def communicate(self, told: bytes, timeout: float) -> None:
+        """Tell it something, and wait for its end and for that of all that it left."""
+        with contextlib.suppress(BrokenPipeError), open(self._control, "wb", 0) as control:
+            control.write(told)
+        if not self._has_ended(timeout):
+            raise subprocess.TimeoutExpired("keeper", timeout)
+        os.close(self._ended)
+        with contextlib.suppress(OSError):
+            if self._server.talk.recv(16):
+                self._free.append(self._server)
+                return
+        self._server.close()
+
+    def kill(self) -> None:
+        """End it."""
+        signal.pidfd_send_signal(self._ended, signal.SIGKILL)
+
+    def _has_ended(self, timeout: float) -> bool:
+        return bool(select.select([self._ended], [], [], timeout)[0])
+
+
+def loaded(variables: dict[str, str]) -> tuple[str, ...]:
+    """The installed modules that this process has imported.
+
+    None where conf.py changed *variables*: what it imports may go by them.
+    """
+    if os.environ != variables:
+        return ()
+    places = tuple(f"{path}{os.sep}" for path in {*sysconfig.get_paths().values()})
+    files = [(name, getattr(m, "__file__", None) or "") for name, m in [*sys.modules.items()]]
+    return tuple(name for name, file in files if name != "__main__" and file.startswith(places))
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+def main(modules: list[str]) -> int:
+    """Import, and start what is asked for until nobody asks."""
+    talk = socket.socket(fileno=os.dup(0))
+    ctypes.CDLL(None).prctl(keeper.SUBREAPER, 1, 0, 0, 0)
+    variables = dict(os.environ)
+    for name in (_CHILD, *modules):
+        with contextlib.suppress(Exception):  # the process that needs it will say what is wrong
+            importlib.import_module(name)
+    if modules and _cannot_be_shared(variables):
+        os.execl(sys.executable, sys.executable, "-P", "-m", "gallery_recorder.run.warm")
+    sys.modules.pop(_CHILD, None)  # it is a program, and begins anew
+    os.chdir("/")
+    gc.freeze()  # what is there stays; looking through it would copy it for each process
+    while True:
+        order, given, _, _ = socket.recv_fds(talk, 1_000_000, 16)
+        if not order:
+            return 0
+        pid = os.fork()
+        if pid == 0:
+            talk.close()
+            os._exit(keeper.main(_become(json.loads(order), given)))
+        for descriptor in given:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):  # the recorder is gone; the keeper notices, too
+            talk.send(b"%d" % pid)
+        os.waitpid(pid, 0)
+        keeper.end(os.getpid(), 0.0)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        with contextlib.suppress(OSError):
+            talk.send(b"ended")
+
+
+def _cannot_be_shared(variables: dict[str, str]) -> bool:
+    """Whether imports started threads, which no fork has, or went by what each process has."""
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)  # libraries that provide for forks ended their threads before it
+    threads = len(os.listdir("/proc/self/task"))
+    return threads > 1 or os.environ != variables or tempfile.tempdir is not None
+
+
+def _become(order: list[Any], given: list[int]) -> list[str]:
+    """Be as if started with *order*; return the arguments."""
+    arguments, folder, variables, numbers = order
+    os.setsid()
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FREE) for descriptor in given]
+    for descriptor in given:
+        os.close(descriptor)
+    for descriptor, number in zip(moved, numbers, strict=True):
+        os.dup2(descriptor, number)
+    for descriptor in {*moved} - {*numbers}:
+        os.close(descriptor)
+    os.chdir(folder)
+    os.environ.update(variables)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # or all scripts had the same random numbers
+    return list(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
