@@ -1,6 +1,6 @@
 """Execute one script in this process and write down what it did.
 
-``python -m gallery_recorder.run.child STAGING PARENT EVENTS`` is a process of its own for each script.
+``python -m gallery_recorder.run.child STAGING PARENT EVENTS`` is one process for each script.
 conf.py is read, and sphinx-gallery executes the blocks as conf.py says, so a recording holds what
 sphinx-gallery would have shown. Around each block this module collects what sphinx-gallery does
 not: output of C code and of kernels, data files, and what probes find.
