@@ -23,7 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from gallery_recorder import seam
-from gallery_recorder.run import environment, gpus, provenance
+from gallery_recorder.run import environment, gpus, provenance, warm
 from gallery_recorder.run.confine import confine
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.files import Files, data_rst
@@ -35,7 +35,6 @@ from gallery_recorder.run.messages import (
     Done,
     Event,
     Failure,
-    Loaded,
     Refusal,
     Result,
     Run,
@@ -43,7 +42,6 @@ from gallery_recorder.run.messages import (
 from gallery_recorder.run.output import NoInput, Output, Tee, stderr_rst, too_much
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import Paths, clean, name_of
-from gallery_recorder.run.warm import loaded
 from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
@@ -115,7 +113,7 @@ class Child:
     def execute(self) -> Result:
         """Execute all blocks and return what they did."""
         app = read_app(self.run.where, self.staging.scratch)
-        self.tell(Loaded(loaded(self._variables)))
+        self.tell(warm.loaded(self._variables))
         conf = app.config.sphinx_gallery_conf
         conf.update(
             src_dir=str(self.staging.docs),

@@ -78,7 +78,7 @@ class Result(msgspec.Struct, frozen=True):
     """What a script did; the recorder makes a recording of it, and says itself of what.
 
     ``late_errors`` is what came to standard error after the last block; no page shows it.
-    ``loaded`` is as of :class:`Loaded`.
+    ``loaded`` is what its process told before the first block.
     """
 
     provenance: Provenance
@@ -92,7 +92,7 @@ class Result(msgspec.Struct, frozen=True):
     backreferences: dict[str, list[Reference]] = {}
     thumbnail: str | None = None
     late_errors: str = ""
-    loaded: tuple[str, ...] = ()
+    loaded: Loaded | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failed"):
@@ -138,9 +138,14 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
-    """What another process may import before it has a script; told before the first block."""
+    """What another process may import before it has a script; told before the first block.
+
+    ``modules`` are the installed ones that were imported, ``changed`` the variables that were set
+    meanwhile, or None where they were removed.
+    """
 
     modules: tuple[str, ...]
+    changed: dict[str, str | None]
 
 
 class Began(msgspec.Struct, frozen=True, tag="began"):

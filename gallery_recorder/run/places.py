@@ -87,7 +87,7 @@ class LocalEngine:
         if run.kind == "gpu":  # its driver may know the process that imported
             return process.execute(run, staging, stop, told)
         result = process.execute(run, staging, stop, told, start=self._servers.start)
-        self._servers.modules = result.loaded
+        self._servers.loaded = result.loaded
         return result
 
     def close(self) -> None:

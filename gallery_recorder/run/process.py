@@ -101,7 +101,7 @@ def execute(
 class _Process:
     """The process that executes a script, as seen from outside."""
 
-    loaded: tuple[str, ...] = ()
+    loaded: Loaded | None = None
 
     def __init__(
         self, run: Run, staging: Staging, abandoned: Sequence[Path], start: Callable[..., Any]
@@ -185,7 +185,7 @@ class _Process:
                     self._pid = event.process
                 case Loaded():
                     if self._at is None:  # it is not the script that tells
-                        self.loaded = event.modules
+                        self.loaded = event
                 case BlockStarted():
                     if event.of != len(self._run.keys) or not 0 < event.block <= event.of:
                         self._confused()

@@ -5,8 +5,8 @@ names: four fifths of the time of a short one. Here a server imports once what t
 earlier script had imported when it came to its first block, and each further process is a fork of
 it. Nothing else is shared: the server reads no conf.py and executes no script.
 
-``python -P -m gallery_recorder.run.warm MODULE…`` is the server; its input is a socket. It starts
-one keeper at a time and, where that is killed, ends what it leaves. Where anything is amiss with a
+``python -P -m gallery_recorder.run.warm`` is the server; its input is a socket. It starts one
+keeper at a time and, where that is killed, ends what it leaves. Where anything is amiss with a
 server, the process is started as if there were none.
 """
 
@@ -31,25 +31,29 @@ from pathlib import Path
 from typing import Any
 
 from gallery_recorder.run import keeper
+from gallery_recorder.run.messages import Loaded
+from gallery_recorder.source.project import decode, encode
 
 _CHILD = "gallery_recorder.run.child"
+_COMMAND = [sys.executable, "-P", "-m", "gallery_recorder.run.warm"]
 _PATIENCE = 300.0  # seconds that imports may take on a busy machine
+_MAX = 1_000_000  # bytes of an order
 _FREE = 100  # descriptors from here on are in nobody's way
 
 
 class Servers:
-    """As many servers as are used at a time; ``modules`` is what they import, once it is known."""
+    """As many servers as are used at a time; ``loaded`` says what they import, once it is known."""
 
-    modules: Sequence[str] | None = None
+    loaded: Loaded | None = None
 
     def __init__(self) -> None:
         self._free: list[_Server] = []
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes] | Forked:
         """Start a keeper as ``subprocess.Popen`` does, which is asked where no server is."""
-        if self.modules is not None:
+        if self.loaded:
             with contextlib.suppress(OSError):  # a script killed it, or it cannot import
-                server = self._free.pop() if self._free else _Server(self.modules, options)
+                server = self._free.pop() if self._free else _Server(self.loaded, options)
                 return Forked(self._free, server, command, options)
         return subprocess.Popen(command, **options)
 
@@ -62,7 +66,7 @@ class Servers:
 class _Server:
     """A server, as the recorder sees it."""
 
-    def __init__(self, modules: Sequence[str], options: dict[str, Any]) -> None:
+    def __init__(self, loaded: Loaded, options: dict[str, Any]) -> None:
         folder = options["env"][keeper.MARK]
         self.variables = {n: text for n, text in options["env"].items() if folder not in text}
         self.variables[keeper.MARK] = str(Path(folder).with_name("server"))
@@ -70,7 +74,7 @@ class _Server:
         self.talk.settimeout(_PATIENCE)
         with given:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gallery_recorder.run.warm", *modules],
+                _COMMAND,
                 stdin=given.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -78,6 +82,8 @@ class _Server:
                 env=self.variables,
                 start_new_session=True,
             )
+        with contextlib.suppress(OSError):  # it has ended; who asks it for something will see
+            self.talk.send(encode(loaded))
 
     def close(self) -> None:
         self.talk.close()
@@ -134,36 +140,34 @@ class Forked:
         return bool(select.select([self._ended], [], [], timeout)[0])
 
 
-def loaded(variables: dict[str, str]) -> tuple[str, ...]:
-    """The installed modules that this process has imported.
-
-    None where conf.py changed *variables*: what it imports may go by them.
-    """
-    if os.environ != variables:
-        return ()
+def loaded(variables: dict[str, str]) -> Loaded:
+    """What this process has imported, and changed of *variables*, those that it began with."""
     places = tuple(f"{path}{os.sep}" for path in {*sysconfig.get_paths().values()})
     files = [(name, getattr(m, "__file__", None) or "") for name, m in [*sys.modules.items()]]
-    return tuple(name for name, file in files if name != "__main__" and file.startswith(places))
+    names = (name for name, file in files if name != "__main__" and file.startswith(places))
+    changed = dict.fromkeys(variables.keys() - os.environ.keys())
+    return Loaded(tuple(names), changed | dict(os.environ.items() - variables.items()))
 
 
 # --- the server -----------------------------------------------------------------------------------
 
 
-def main(modules: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Import, and start what is asked for until nobody asks."""
     talk = socket.socket(fileno=os.dup(0))
     ctypes.CDLL(None).prctl(keeper.SUBREAPER, 1, 0, 0, 0)
     variables = dict(os.environ)
-    for name in (_CHILD, *modules):
+    asked = None if arguments else decode(talk.recv(_MAX), Loaded)
+    for name in (_CHILD, *(asked.modules if asked else ())):
         with contextlib.suppress(Exception):  # the process that needs it will say what is wrong
             importlib.import_module(name)
-    if modules and _cannot_be_shared(variables):
-        os.execl(sys.executable, sys.executable, "-P", "-m", "gallery_recorder.run.warm")
+    if asked and (_cannot_be_shared() or loaded(variables).changed != asked.changed):
+        os.execv(sys.executable, [*_COMMAND, "without"])
     sys.modules.pop(_CHILD, None)  # it is a program, and begins anew
     os.chdir("/")
     gc.freeze()  # what is there stays; looking through it would copy it for each process
     while True:
-        order, given, _, _ = socket.recv_fds(talk, 1_000_000, 16)
+        order, given, _, _ = socket.recv_fds(talk, _MAX, 16)
         if not order:
             return 0
         pid = os.fork()
@@ -183,13 +187,12 @@ def main(modules: list[str]) -> int:
             talk.send(b"ended")
 
 
-def _cannot_be_shared(variables: dict[str, str]) -> bool:
-    """Whether imports started threads, which no fork has, or went by what each process has."""
+def _cannot_be_shared() -> bool:
+    """Whether imports started threads, which no fork has, or asked for a process's own folder."""
     if (pid := os.fork()) == 0:
         os._exit(0)
     os.waitpid(pid, 0)  # libraries that provide for forks ended their threads before it
-    threads = len(os.listdir("/proc/self/task"))
-    return threads > 1 or os.environ != variables or tempfile.tempdir is not None
+    return len(os.listdir("/proc/self/task")) > 1 or tempfile.tempdir is not None
 
 
 def _become(order: list[Any], given: list[int]) -> list[str]:

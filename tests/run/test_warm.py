@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 
 from gallery_recorder.run import keeper, process, warm
+from gallery_recorder.run.messages import Loaded
 from tests.fixtures.room import CONF, PROJECT, Room
 from tests.fixtures.waiting import wait_for
 
@@ -122,14 +123,16 @@ def test_it_is_known_what_conf_py_imports_and_not_what_the_script_does(room):
     room.write("01-a", "import colorsys")
     (room.folder / "conf.py").write_text(f"import wave\n{CONF}")
     found = learned(room)
-    assert "sphinx.application" in found
-    assert "wave" in found
-    assert "colorsys" not in found
+    assert "sphinx.application" in found.modules
+    assert "wave" in found.modules
+    assert "colorsys" not in found.modules
 
 
-def test_what_conf_py_imports_after_setting_variables_is_not_imported_before(room):
-    (room.folder / "conf.py").write_text(f"import os\nos.environ['A'] = 'b'\n{CONF}")
-    assert learned(room) == ()
+def test_variables_that_were_changed_are_known(room, monkeypatch):
+    monkeypatch.setenv("B", "b")
+    code = "import os\nos.environ['A'] = 'a'\ndel os.environ['B']\n"
+    (room.folder / "conf.py").write_text(code + CONF)
+    assert learned(room).changed == {"A": "a", "B": None}
 
 
 def test_modules_of_the_project_are_each_script_s_own(room):
@@ -137,7 +140,7 @@ def test_modules_of_the_project_are_each_script_s_own(room):
     (room.folder / "conf.py").write_text(
         f"import sys; sys.path.insert(0, {str(room.folder)!r})\nimport own\n{CONF}"
     )
-    assert "own" not in learned(room)
+    assert "own" not in learned(room).modules
 
 
 @pytest.fixture
@@ -145,9 +148,9 @@ def start(tmp_path):
     """Start a keeper, by a server that imports *modules*, whose module executes *code*."""
     servers = warm.Servers()
 
-    def started(code, modules=("no_such_module",)):
+    def started(code, modules=("no_such_module",), **changed):
         (tmp_path / "kept_module.py").write_text(f"import os, subprocess, sys, time\n{code}")
-        servers.modules = modules
+        servers.loaded = Loaded(modules, changed)
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         environment = {"PYTHONPATH": f"{tmp_path}:{PROJECT}", "PATH": os.environ["PATH"]}
@@ -178,21 +181,28 @@ def said(folder):
     "code",
     [
         "import threading, time\nthreading.Thread(target=time.sleep, args=(985,)).start()",
-        "import os\nos.environ['SET_BY_AN_IMPORT'] = '1'",
         "import tempfile\nFOLDER = tempfile.gettempdir()",
     ],
-    ids=["a thread", "a variable", "the folder for temporary files"],
+    ids=["a thread", "the folder for temporary files"],
 )
 def test_what_a_fork_would_lack_or_share_wrongly_is_not_imported_before(tmp_path, start, code):
     (tmp_path / "some_module.py").write_text(code)
-    made = start("print('some_module' in sys.modules, flush=True)", ["some_module"])
+    made = start("print('some_module' in sys.modules, flush=True)", ("some_module",))
     assert said(tmp_path) == "False\n"
     assert isinstance(made, warm.Forked)
     made.communicate(b"q", 60)
 
 
+@pytest.mark.parametrize("value", ["1", "2"])
+def test_an_import_goes_by_the_variables_that_the_first_process_had(tmp_path, start, value):
+    (tmp_path / "some_module.py").write_text("import os\nos.environ['SET'] = '1'")
+    made = start("print('some_module' in sys.modules, flush=True)", ("some_module",), SET=value)
+    assert said(tmp_path) == f"{value == '1'}\n"
+    made.communicate(b"q", 60)
+
+
 def test_libraries_that_provide_for_forks_are_imported_before(tmp_path, start):
-    made = start("print('numpy' in sys.modules, flush=True)", ["numpy", "matplotlib.pyplot"])
+    made = start("print('numpy' in sys.modules, flush=True)", ("numpy", "matplotlib.pyplot"))
     assert said(tmp_path) == "True\n"
     made.communicate(b"q", 60)
 
