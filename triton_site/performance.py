@@ -128,7 +128,8 @@ def benchmarks_of(item: ListedRecording) -> list[Benchmark]:
     Raises:
         BenchmarkError: a CSV file cannot be read as a benchmark.
     """
-    content, said = item.content, item.content.probe(PROBE)
+    content = item.content
+    said = content.probe(PROBE)
     found = []
     for name in [n for block in content.blocks for n in block.data if n.endswith(".csv")]:
         size, comparisons = compare_providers(item.folder / name)
