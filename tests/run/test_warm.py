@@ -247,3 +247,22 @@ def test_a_server_that_was_killed_is_replaced(tmp_path, start):
     made = start("pass")
     assert isinstance(made, warm.Forked)
     made.communicate(b"q", 60)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_with_its_recorder_everything_ends(room, how):
+    room.write("01-a", "x = 1")
+    room.write("02-b", "import os, time\nif os.fork():\n    print(1)\ntime.sleep(985)")
+    with room.start("--jobs", "1", stdout=subprocess.DEVNULL) as recorder:
+        server = wait_for(lambda: _servers(recorder.pid))
+        wait_for(lambda: len(keeper.descendants(server)) == 3)  # a keeper, the script, its fork
+        recorder.send_signal(how)
+    wait_for(lambda: room.left_over() == [] or how == signal.SIGKILL)
+    wait_for(lambda: not any("gallery_recorder" in left for left in room.left_over()))
+    assert room.load("01-a")
+
+
+def _servers(recorder):
+    """The server that a recorder has started."""
+    found = keeper.descendants(recorder).items()
+    return next((pid for pid, command in found if command.endswith("run.warm")), None)
