@@ -86,7 +86,7 @@ class LocalEngine:
         """Execute *run* in a process of its own."""
         if run.kind == "gpu":  # its driver may know the process that imported
             return process.execute(run, staging, stop, told)
-        result = process.execute(run, staging, stop, told, start=self._servers.start)
+        result = process.execute(run, staging, stop, told, (), self._servers.start)
         self._servers.loaded = result.loaded
         return result
 
