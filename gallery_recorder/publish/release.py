@@ -118,7 +118,7 @@ def _find_release(app: Sphinx, config: Config) -> None:
 
 def _set_release(app: Sphinx, release: Release) -> None:
     """Set release and version; set earlier, each commit would have all pages read again."""
-    app.config.release = release.describe
+    app.config.release = release.describe.removesuffix("-dirty")  # as pages have it
     app.config.version = release.name
 
 

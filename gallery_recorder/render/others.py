@@ -18,6 +18,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util.osutil import relative_uri
 
 from gallery_recorder.render import downloads, notebook
 from gallery_recorder.render.choice import Page
@@ -141,12 +142,14 @@ def _resolve(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     if app.builder.format != "html":
         return
     resolved = []
+    builder: Any = app.builder  # whose folder of images is as of the page that was written last
+    builder.imgpath = relative_uri(builder.get_target_uri(docname), builder.imagedir)
     for view in views_of(app.env, docname):
         with shown_as(app.env, view):
             made = pickle.loads(_doctree(app, view).read_bytes())
             made.settings.env, made.reporter = app.env, doctree.reporter
             app.env.apply_post_transforms(made, docname)
-            app.builder.post_process_images(made)
+            builder.post_process_images(made)
         resolved.append((view, made))
     domain_of(app.env).resolved[docname] = resolved
 

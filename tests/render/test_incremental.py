@@ -23,6 +23,7 @@ EXTENSIONS = (
     "triton_site.bundle",
     "triton_site.menu",
     "triton_site.search",
+    "triton_site.switch",
 )
 #: Names that the search has to find, and a page that shows what refers to what.
 API = """
@@ -112,6 +113,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
         conf.write(
             'html_baseurl = "https://example.org/stable/"\n'
             'gallery_devices = ["nvidia-h200"]\n'
+            "gallery_others = True\n"
             'sphinx_gallery_conf |= {"doc_module": ("math",)}\n'
             'sphinx_gallery_conf |= {"backreferences_dir": "gen_modules"}\n'
         )
@@ -142,6 +144,12 @@ def edit_in_the_order_of_lengths(root: Path) -> None:
     edit(root, "6 *", "600000 *")
     fixture_gallery.make_recording(root, "01-first")
     build(root)
+    script = root / "tutorials" / "02-second.py"
+    script.write_text(script.read_text().replace("Prose before code", "Better prose"))
+
+
+def edit_what_is_there_of_another_device(root: Path) -> None:
+    """Its page is the first that is written, and nothing of a page before is there to be used."""
     script = root / "tutorials" / "02-second.py"
     script.write_text(script.read_text().replace("Prose before code", "Better prose"))
 
@@ -212,6 +220,7 @@ def page(root: Path) -> None:
 CHANGES = (
     edit,
     edit_and_undo,
+    edit_what_is_there_of_another_device,
     edit_in_the_order_of_lengths,
     title,
     add,
