@@ -127,8 +127,7 @@ class Child:
         self.probes = settings.objects(app.config.gallery_probes, "gallery_probes")
         variant = settings.read(app.config, self.run.where.conf or Path.cwd()).variant
         on_gpu = self.run.kind == "gpu"
-        facts = gpus.facts() if on_gpu else None
-        before = gpus.state() if on_gpu else None
+        facts, before = (gpus.facts(), gpus.state()) if on_gpu else (None, None)
         variables = environment.kept(os.environ, self.run.settings.variables)
         sys.stdin = NoInput()
         confine([self.staging.folder, *self._writable(), Path("/dev"), Path("/proc")])
