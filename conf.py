@@ -21,6 +21,7 @@ extensions = [
     "triton_site.performance",
     "triton_site.mathml",
     "triton_site.menu",
+    "triton_site.chapters",
     "triton_site.bundle",
     "triton_site.lean",
     "triton_site.tables",

@@ -435,7 +435,8 @@ from shared.measuring import measure, rates
 # tool, and the solutions to the exercises use it.
 #
 # :doc:`/programming-guide/chapter-4/measuring` takes our loop apart: it makes the mistakes on
-# purpose, and measures what each of them costs.
+# purpose, and measures what each of them costs. *Why* a kernel is slow is the subject of
+# :doc:`/programming-guide/chapter-5/profiling`.
 #
 # The result is a *rate*, in GB/s (10⁹ bytes per second): bytes that have to be moved, over time.
 #

@@ -280,6 +280,7 @@ draw_memory(memory_levels())
 # bytes that are under way at any moment: bandwidth times the time that one load takes (*Little's
 # law*). They can be under way for many warps with a load each, or for few warps with many loads
 # each. So high occupancy is one way to hide waiting, and several loads a thread are the other.
+# :doc:`/programming-guide/chapter-5/profiling` shows the waiting, and counts it.
 #
 # In between lies a comfortable middle, and it suggests a rule: **one warp for 512 elements**. On a
 # GPU with warps of 32 threads that is 16 elements a thread: four loads of 16 bytes under way at

@@ -52,6 +52,8 @@ no end                          ``faulthandler``:                  where Python 
 slow                            ``asm``, ``n_spills``: `When it is narrow loads, missing matrix
                                 slow: reading the compiled         instructions, spills
                                 kernel`_
+slow, and the code looks well   :doc:`profilers                    what it waits for, in which
+                                <../chapter-5/profiling>`          launch, and in which line
 slow at first, or now and then  a compilation listener:            which argument compiles anew
                                 `When it is slow: reading the
                                 compiled kernel`_
@@ -1493,7 +1495,8 @@ SCRATCH.cleanup()
 # * An error from the GPU is late until launches wait. After it, the process is lost.
 # * Nothing happens at most accesses out of bounds. Only a checker sees them.
 # * What changes from run to run is a race or memory that nobody wrote.
-# * A slow kernel can be read: the width of its loads, its matrix instructions, its spills.
+# * A slow kernel can be read: the width of its loads, its matrix instructions, its spills. If that
+#   does not explain it, :doc:`profile it </programming-guide/chapter-5/profiling>`.
 #
 # References
 # ----------

@@ -1379,7 +1379,8 @@ else:
 # * Use real data, not zeros.
 # * Small kernels cost their launch: measure the program too, and record graphs.
 # * Put every number under its roof: what the memory and the arithmetic of this GPU can do,
-#   measured.
+#   measured. Why a kernel is far below it, :doc:`/programming-guide/chapter-5/profiling` finds
+#   out.
 #
 # References
 # ----------

@@ -43,6 +43,7 @@ KEPT = [
     "programming-guide/chapter-2/related-work.html",
     "programming-guide/chapter-3/debugging.html",
     "programming-guide/chapter-4/measuring.html",
+    "programming-guide/chapter-5/profiling.html",
     "contributing.html",
     "recordings.html",
     "search.html",
