@@ -19,6 +19,8 @@ import shutil
 from functools import cache
 from pathlib import Path
 
+from gallery_recorder.render import files
+
 _MARK = "# for shared/"
 
 
@@ -30,8 +32,11 @@ def assemble_gallery(source: Path, target: Path, shared: Path) -> Path:
     """Copy the gallery *source* to *target*, with whole scripts, and return *target*.
 
     A file is written only where it differs, and what is no longer in *source* is removed, so that
-    the times of unchanged files stay.
+    the times of unchanged files stay; where all times are as they were left, nothing is read.
     """
+    stamp = target.with_name(f"{target.name}.stamp")
+    if stamp.is_file() and stamp.read_text() == _times(source, target, shared):
+        return target
     wanted = {
         path.relative_to(source)
         for path in source.rglob("*")
@@ -53,7 +58,12 @@ def assemble_gallery(source: Path, target: Path, shared: Path) -> Path:
         for path in target.iterdir():
             if path.is_dir() and not any(p.is_file() for p in path.rglob("*")):
                 shutil.rmtree(path)
+    stamp.write_text(_times(source, target, shared))
     return target
+
+
+def _times(*folders: Path) -> str:
+    return files.digest(files.times([*folders, Path(__file__)]))
 
 
 def assemble_script(text: str, shared: Path, name: str = "the script") -> str:

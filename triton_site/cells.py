@@ -71,6 +71,11 @@ def recorded_page(app: Sphinx, docname: str) -> Page | None:
     )
 
 
+def stamps(app: Sphinx) -> dict[str, str]:
+    """What the pages of tutorials are made from, in a word each; of one stamp, they are alike."""
+    return {name: item.stamp for name, item in sorted(domain_of(app.env).pages.items())}
+
+
 def cells_of(script: Script) -> list[Cell]:
     """The code cells of *script* as its page shows them; what holds settings alone is none."""
     contents = [block.content for block in script.blocks if block.type == "code"]

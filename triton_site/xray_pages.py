@@ -9,18 +9,20 @@ line of TTGIR and PTX knows which line of the kernel it was made from.
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gallery_recorder.render import others
+from gallery_recorder.render import files, others
 from triton_site import xray
-from triton_site.cells import Page, boxes_of, functions, page_of
+from triton_site.cells import Page, boxes_of, functions, page_of, stamps
 from triton_site.folds import Fold
 
 PROBE = "triton_site.xray.kernels"
@@ -170,31 +172,47 @@ def _file_name(docname: str, page: Page, kernel: str) -> str:
 def _write_code(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
-    for docname, page in _pages(app):
-        assert page.folder is not None
-        code = xray.load(page.folder / xray.FILE_NAME)
-        text = page.script.path.read_text(encoding="utf-8") if code else ""
-        for name, entry in code.items():
-            path = Path(app.outdir, "_static", _file_name(docname, page, name))
-            content = (
-                f"galleryXray({json.dumps(path.stem)}, {_encoded(viewed(name, entry, text))});\n"
-            )
-            path.parent.mkdir(exist_ok=True)
-            if not path.is_file() or path.read_text(encoding="utf-8") != content:
-                path.write_text(content, encoding="utf-8")
+    static, kept = Path(app.outdir, "_static"), Path(app.doctreedir, "xray.json")
+    before: dict[str, list[str]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        before = json.loads(kept.read_text(encoding="utf-8"))
+    own = files.digest(files.times([Path(__file__), Path(xray.__file__)]))
+    now = {}
+    for docname, made_from in stamps(app).items():
+        stamp = f"{docname} {made_from} {own}"
+        names = before.get(stamp)
+        if names is None or not all((static / name).is_file() for name in names):
+            names = [name for seen in _seen(app, docname) for name in _write(static, docname, seen)]
+        now[stamp] = names
+    for name in {*chain(*before.values())} - {*chain(*now.values())}:
+        (static / name).unlink(missing_ok=True)
+    if now != before:
+        kept.write_text(json.dumps(now), encoding="utf-8")
 
 
-def _pages(app: Sphinx) -> Iterator[tuple[str, Page]]:
-    """The pages with recordings, as each of them has it."""
-    for docname in sorted(app.env.found_docs):
-        page = page_of(app, docname)
-        if page is not None and page.folder is not None:
-            yield docname, page
-            for view in others.views_of(app.env, docname):
-                with others.shown_as(app.env, view):
-                    page = page_of(app, docname)
-                if page is not None:
-                    yield docname, page
+def _seen(app: Sphinx, docname: str) -> Iterator[Page]:
+    """A page with a recording, as each of its recordings has it."""
+    page = page_of(app, docname)
+    if page is not None and page.folder is not None:
+        yield page
+        for view in others.views_of(app.env, docname):
+            with others.shown_as(app.env, view):
+                page = page_of(app, docname)
+            if page is not None:
+                yield page
+
+
+def _write(static: Path, docname: str, page: Page) -> Iterator[str]:
+    """Write the code of a page's kernels, and give the names of the files."""
+    assert page.folder is not None
+    code = xray.load(page.folder / xray.FILE_NAME)
+    text = page.script.path.read_text(encoding="utf-8") if code else ""
+    for name, entry in code.items():
+        path = static / _file_name(docname, page, name)
+        shown = _encoded(viewed(name, entry, text))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"galleryXray({json.dumps(path.stem)}, {shown});\n", encoding="utf-8")
+        yield path.relative_to(static).as_posix()
 
 
 def _encoded(data: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from sphinx.util.docutils import docutils_namespace
 
 from gallery_recorder.render import others
 from gallery_recorder.source.script import load_script
-from triton_site import cells
+from triton_site import cells, xray_pages
 
 EXTENSIONS = (
     "triton_site.ladder",
@@ -58,6 +58,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
         monkeypatch.setattr(
             cells, "recorded_page", lambda app, name: page if name == "pages/01-first" else None
         )
+        monkeypatch.setattr(xray_pages, "stamps", lambda app: {"pages/01-first": ""})
         monkeypatch.setattr(others, "views_of", lambda env, name: [])
         with (
             open(os.devnull, "w") as silent,

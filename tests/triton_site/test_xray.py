@@ -217,5 +217,32 @@ def test_the_page_has_a_fold_below_the_kernel(build: Callable):
     assert built.warnings == ""
 
 
+def test_its_code_is_written_once(build: Callable, monkeypatch, tmp_path):
+    found = {xray_pages.PROBE: {"kernels": [xray.facts_of(FUNCTION, kernel(), H200)]}}
+    code = {"tile_kernel": {"facts": {}, "ptx": PTX}, "other": {"facts": {}, "ptx": PTX}}
+    monkeypatch.setattr(xray, "load", lambda path: code)
+    folder = build(SCRIPT, {"xray.json.gz": ""}, probes=found).folder / "_static" / "xray"
+    names = ["01-first-other.js", "01-first-tile_kernel.js"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    build(SCRIPT, {"xray.json.gz": ""}, probes=found)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    (folder / names[1]).unlink()
+    build(SCRIPT, {"xray.json.gz": ""}, probes=found)
+    assert (folder / names[1]).is_file()
+    # Of a kernel that is gone, so is the code.
+    monkeypatch.setattr(xray_pages, "stamps", lambda app: {})
+    (tmp_path / "trees" / "xray.json").write_text(json.dumps({"": [f"xray/{names[0]}"]}))
+    xray_pages._write_code(
+        SimpleNamespace(
+            builder=SimpleNamespace(format="html"),
+            outdir=folder.parents[1],
+            doctreedir=tmp_path / "trees",
+        ),
+        None,
+    )
+    assert [path.name for path in folder.iterdir()] == names[1:]
+
+
 def test_without_facts_there_is_no_fold(build: Callable):
     assert not build(SCRIPT, {}).page.select("details.gallery-fold-xray")
