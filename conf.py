@@ -74,6 +74,7 @@ gallery_variant = "triton_site.probes.triton_release"
 gallery_probes = [SOFTWARE, "triton_site.xray.kernels"]
 gallery_variables = ["TRITON_*", "TORCH_*", "PYTORCH_*"]
 gallery_writable = ["~/.triton", "~/.nv", "$TRITON_CACHE_DIR", "$TRITON_HOME", "$CUDA_CACHE_PATH"]
+gallery_writable += ["$TORCHINDUCTOR_CACHE_DIR"]
 gallery_data = ["*"]
 gallery_stderr = "apart"
 gallery_filters = [
