@@ -1261,8 +1261,10 @@ def compiled_norm(norm, inputs, g):
     """
     try:
         from torch._functorch import config
+        from torch._inductor import config as inductor
 
         config.donated_buffer = False  # as the graph is kept, to be run again and again
+        inductor.compile_threads = 1  # or its processes start while others are timed, on all cores
         torch.compiler.reset()
         function = torch.compile(library_norm, dynamic=False)
         y, wanted = function(norm, *inputs), parameters_of(norm, inputs)
