@@ -980,6 +980,9 @@ def compiled_or_none(function, *arguments):
     torch.compiler.reset()
     compiled = torch.compile(function, dynamic=False)
     try:
+        from torch._inductor import config
+
+        config.compile_threads = 1  # or its processes start while others are timed, on all cores
         loss = compiled(*arguments)
         torch.autograd.grad(loss, [a for a in arguments if a.requires_grad])
     except Exception as error:  # whatever a compiler can raise; the page goes on without this peer
