@@ -7,13 +7,18 @@ Rendering has no matplotlib: installing it would take longer than building the s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3")
-_WIDTH, _HEIGHT = 660, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 644, 12, 228  # the frame of the lines
+_WIDTH = 660
+_LEFT, _RIGHT, _TOP = 46, 644, 12  # the edges of the lines
+#: How high a frame is where there is one, where there are two, and where there are more.
+_HEIGHTS = (216, 150, 120)
+_GAP = 22  # between two frames
+#: Of a line that differs this many times less than another, that one's axis would show nothing.
+_TIMES = 3
 
 
 @dataclass(frozen=True)
@@ -28,42 +33,99 @@ class Line:
 def line_chart(lines: Sequence[Line], title: str, x_label: str) -> str:
     """A chart of ratios with 1 marked, as high as they differ, as one line of HTML.
 
-    The x axis is logarithmic where the sizes double rather than step.
+    Lines that differ far less than others have a frame of their own below. The x axis is
+    logarithmic where the sizes double rather than step.
     """
     sizes = sorted({size for line in lines for size in line.x})
     doubles = len(sizes) > 2 and sizes[0] > 0 and sizes[-1] / sizes[0] >= 4 * len(sizes)
     place = math.log2 if doubles else float
     span = place(sizes[-1]) - place(sizes[0]) or 1.0
-    values = [1.0, *(value for line in lines for value in line.y)]
-    room = 0.08 * (max(values) - min(values) or 1.0)
-    low, top = max(0.0, min(values) - room), max(values) + room
 
     def at_x(size: int) -> float:
         return round(_LEFT + (place(size) - place(sizes[0])) / span * (_RIGHT - _LEFT), 1)
 
-    def at_y(value: float) -> float:
-        return round(_BOTTOM - (value - low) / (top - low) * (_BOTTOM - _TOP), 1)
-
-    step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, top)
-                if (top - low) / s <= 7)  # fmt: skip
-    ticks = [n * step for n in range(math.ceil(low / step), int(top / step) + 1)]
-    parts = [_rule("chart-grid", at_y(tick)) for tick in ticks]
-    parts += [_text(_LEFT - 6, at_y(tick) + 4, f"{tick:.4g}", "end") for tick in ticks]
-    parts.append(_rule("chart-even", at_y(1.0)))
+    frames = _frames(lines)
+    height = _HEIGHTS[min(len(frames), len(_HEIGHTS)) - 1]
+    parts, top = [], _TOP
+    for frame in frames:
+        parts += _frame([(n, lines[n]) for n in frame], at_x, top, top + height)
+        top += height + _GAP
+    bottom = top - _GAP
     parts += [
-        _text(at_x(size), _BOTTOM + 18, _power_of_two(size) if doubles else str(size))
+        _text(at_x(size), bottom + 18, _power_of_two(size) if doubles else str(size))
         for size in sizes[:: math.ceil(len(sizes) / 8)]
     ]
-    parts.append(_text((_LEFT + _RIGHT) / 2, _HEIGHT - 4, escape(x_label)))
-    for number, line in enumerate(lines):
-        points = " ".join(f"{at_x(x)},{at_y(y)}" for x, y in zip(line.x, line.y, strict=True))
-        parts.append(f'<polyline {_style(number)} points="{points}"/>')
+    parts.append(_text((_LEFT + _RIGHT) / 2, bottom + 38, escape(x_label)))
     keys = "".join(_key(number, line.name) for number, line in enumerate(lines))
     return (
         f'<figure class="gallery-chart"><figcaption>{escape(title)}</figcaption>'
         f'<svg role="img" aria-label="{escape(title)}, by {escape(x_label)}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}">{"".join(parts)}</svg>'
+        f'viewBox="0 0 {_WIDTH} {bottom + 42}">{"".join(parts)}</svg>'
         f'<ul class="chart-keys">{keys}</ul></figure>'
+    )
+
+
+def _frames(lines: Sequence[Line]) -> list[list[int]]:
+    """The numbers of the *lines* that share a frame; what differs most comes first."""
+    range_of = [max(1.0, *line.y) - min(1.0, *line.y) for line in lines]
+    rest = sorted(range(len(lines)), key=range_of.__getitem__, reverse=True)
+    frames = []
+    while rest:
+        frame = [n for n in rest if range_of[n] * _TIMES >= range_of[rest[0]]]
+        frames.append(sorted(frame))
+        rest = [n for n in rest if n not in frame]
+    return frames
+
+
+def _frame(
+    lines: Sequence[tuple[int, Line]], at_x: Callable[[int], float], top: float, bottom: float
+) -> list[str]:
+    """Axis, grid and lines, each with its number in the legend, between *top* and *bottom*."""
+    values = [1.0, *(value for _, line in lines for value in line.y)]
+    room = 0.08 * (max(values) - min(values) or 1.0)
+    low, high = max(0.0, min(values) - room), max(values) + room
+
+    def at_y(value: float) -> float:
+        return round(bottom - (value - low) / (high - low) * (bottom - top), 1)
+
+    most = (bottom - top) / 30
+    step = next(s for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, high)
+                if (high - low) / s <= most)  # fmt: skip
+    ticks = [n * step for n in range(math.ceil(low / step), int(high / step) + 1)]
+    parts = [_rule("chart-grid", at_y(tick)) for tick in ticks]
+    parts += [_text(_LEFT - 6, at_y(tick) + 4, f"{tick:.4g}", "end") for tick in ticks]
+    parts.append(_rule("chart-even", at_y(1.0)))
+    for number, line in lines:
+        points = " ".join(f"{at_x(x)},{at_y(y)}" for x, y in zip(line.x, line.y, strict=True))
+        parts.append(f'<polyline {_style(number)} points="{points}"/>')
+    return parts
+
+
+def sparkline(line: Line, number: int, x_label: str) -> str:
+    """A line without axes, as high as it differs, with its least and greatest value, and 1."""
+    low, high = min(1.0, *line.y), max(1.0, *line.y)
+    width, top, bottom = 190, 16, 44
+
+    def at(index: int) -> tuple[float, float]:
+        x = 4 + index / max(1, len(line.y) - 1) * (width - 8)
+        return round(x, 1), round(bottom - (line.y[index] - low) / (high - low or 1.0) * 28, 1)
+
+    even = round(bottom - (1.0 - low) / (high - low or 1.0) * (bottom - top), 1)
+    points = " ".join("{},{}".format(*at(n)) for n in range(len(line.y)))
+    parts = [f'<line class="chart-even" x1="4" x2="{width - 4}" y1="{even}" y2="{even}"/>']
+    parts.append(f'<polyline {_style(number)} points="{points}"/>')
+    least, greatest = line.y.index(min(line.y)), line.y.index(max(line.y))
+    for index, y in {least: 14, greatest: -6}.items():
+        x, dot = at(index)
+        parts.append(f'<circle class="{_class(number)}" cx="{x}" cy="{dot}" r="2.5"/>')
+        parts.append(_text(min(max(x, 16), width - 16), dot + y, f"{line.y[index]:.2f}"))
+    said = "; ".join(
+        f"{line.y[index]:.2f} at {x_label} = {line.x[index]}"
+        for index in dict.fromkeys((0, least, greatest, len(line.y) - 1))
+    )
+    return (
+        f'<svg class="gallery-sparkline" role="img" aria-label="{escape(said)}" '
+        f'viewBox="0 0 {width} 60" width="{width}" height="60">{"".join(parts)}</svg>'
     )
 
 
@@ -77,12 +139,16 @@ def _text(x: float, y: float, content: str, anchor: str = "middle") -> str:
 
 def _power_of_two(size: int) -> str:
     exponent = math.log2(size)
-    return f'2<tspan dy="-5" font-size="9">{exponent:g}</tspan>' if exponent % 1 == 0 else str(size)
+    return f'2<tspan dy="-5" class="power">{exponent:g}</tspan>' if exponent % 1 == 0 else str(size)
+
+
+def _class(number: int) -> str:
+    return f"chart-line chart-line-{number % len(_DASHES)}"
 
 
 def _style(number: int) -> str:
-    kind = number % len(_DASHES)
-    return f'class="chart-line chart-line-{kind}" fill="none" stroke-dasharray="{_DASHES[kind]}"'
+    dashes = _DASHES[number % len(_DASHES)]
+    return f'class="{_class(number)}" fill="none" stroke-dasharray="{dashes}"'
 
 
 def _key(number: int, name: str) -> str:

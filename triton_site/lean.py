@@ -18,6 +18,8 @@ from sphinx.application import Sphinx
 
 #: What sphinx-gallery calls a link in code, and docutils a word of code: no rule asks for them.
 _LINK = re.compile(r'<a class="sphx-glr-backref-[^"]*"')
+#: docutils' roles of a bibliography: one that is deprecated, in a list that may not hold it.
+_ROLE = re.compile(r' role="(?:list(?=" class="citation-list)|doc-biblioentry)"')
 _WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 
 
@@ -50,7 +52,7 @@ def _use_lean_formatter(app: Sphinx) -> None:
 
 def lean(html: str) -> str:
     """*html* without what says nothing to a reader."""
-    return _WORD.sub(r"\1", _LINK.sub("<a", html))
+    return _WORD.sub(r"\1", _ROLE.sub("", _LINK.sub("<a", html)))
 
 
 def _make_lean(

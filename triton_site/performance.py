@@ -38,7 +38,7 @@ from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.units import readable_seconds
 from gallery_recorder.store import benchmarks
 from gallery_recorder.store.format import slug
-from triton_site.charts import Line, line_chart
+from triton_site.charts import Line, line_chart, sparkline
 from triton_site.claims import in_order
 from triton_site.facts import PROBE
 from triton_site.recorded import version_key
@@ -325,27 +325,27 @@ class PerformanceDirective(SphinxDirective):
         heading = _plain(f"{first.title}: {name}" if several else first.title)
         rows = []
         for item in items:
-            for c in item.comparisons:
+            for number, c in enumerate(item.comparisons):
                 ours = _kernel(c, " / ")
                 rows.append(
                     [
                         f":ref:`{_plain(item.device)} <{item.record}>`, "
                         f"Triton {_plain(item.triton)}",
                         _plain(f"{ours}{c.against}{' (ceiling)' * (c.role == 'ceiling')}"),
-                        _plain(f"{c.min:.2f} ({c.min_at})"),
+                        _at(c.min, c.min_at),
                         f"**{c.geometric_mean:.2f}**",
-                        _plain(f"{c.max:.2f} ({c.max_at})"),
-                        item.recorded[:10],
+                        _at(c.max, c.max_at),
+                        _spark(item, c, number),
                     ]
                 )
-        head = ["GPU", "Against", "Minimum", "Geometric mean", "Maximum", "Recorded"]
+        head = ["GPU", "Against", "Minimum", "Geometric mean", "Maximum", "Over the sizes"]
         table = "\n".join(
             [".. list-table::", "   :header-rows: 1", ""]
             + ["   * - " + "\n     - ".join(row) for row in [head, *rows]]
         )
         versions = "; ".join(
             _plain(f"{item.device}: Triton {item.triton}, PyTorch {item.torch}") + ", "
-            f"{readable_seconds(item.seconds)} to record"
+            f"{readable_seconds(item.seconds)} to record on {item.recorded[:10]}"
             for item in items
         )
         # The newest release of each device is drawn; the table has the others, too.
@@ -369,6 +369,24 @@ class PerformanceDirective(SphinxDirective):
 def _plain(text: str) -> str:
     """*text*, which a recording or a table gives, as reStructuredText without markup."""
     return escape(" ".join(text.split()))
+
+
+def _at(ratio: float, size: str) -> str:
+    """A ratio and where it was measured; a narrow column does not break ``N = 256``."""
+    space = "\N{NO-BREAK SPACE}"
+    return _plain(f"{ratio:.2f} ({size})").replace(r" \= ", rf"{space}\={space}")
+
+
+def _spark(item: Benchmark, comparison: Comparison, number: int) -> str:
+    """A comparison over its sizes, drawn as in the chart; nothing where they follow no order."""
+    if not charted(item) or len(comparison.ratios) < MIN_POINTS:
+        return ""
+    names = list(comparison.sizes[0])
+    if len(names) > 1:
+        return ""
+    sizes = [size[names[0]] for size in comparison.sizes]
+    line = Line(comparison.against, sizes, comparison.ratios)
+    return f".. raw:: html\n\n          {sparkline(line, number, names[0])}\n"
 
 
 def _kernel(comparison: Comparison, end: str) -> str:

@@ -9,7 +9,9 @@
 
   function fill(list) {
     const menu = document.getElementById("gallery-versions");
-    let path = location.pathname.slice(tree.pathname.length);
+    // The pages at the site's root are in the frame of a version, and no page of it.
+    const inside = location.pathname.startsWith(tree.pathname);
+    let path = inside ? location.pathname.slice(tree.pathname.length) : "";
     try { path = decodeURI(path); } catch { /* a lone %: as it is */ }
     // Hosts serve index.html for a folder, and some of them page.html for page.
     const page = path.replace(/(^|\/)$/, "$1index.html").replace(/(^|\/)([^./]+)$/, "$1$2.html");

@@ -27,13 +27,14 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import front, versions
 from gallery_recorder.publish.inspection import inspect
 from gallery_recorder.publish.versions import LATEST, STABLE, Version, Versions, VersionsError
-from gallery_recorder.store import atomic, lock
+from gallery_recorder.store import atomic, lock, reading
 
 _STAGING = ".publishing"
 _LOCK = ".publishing.lock"
 #: In the staging folder: the root's files to be, and the list of a site without versions.
 _ROOT = ".root"
 _EMPTY = "empty.json"
+_TOLD = 4_000_000  # bytes of what a version tells of itself
 
 
 class PublishError(RecorderError):
@@ -276,7 +277,7 @@ def _put(found: _Found, now: Versions, name: str, build: Path | None = None) -> 
         with _explained(site, "Nothing was changed"):
             if build:
                 shutil.copytree(build, staging / name, ignore=shutil.ignore_patterns(".*"))
-            root = _stage_root(staging, now)
+            root = _stage_root(site, staging, now)
             _check_root(site, root)
             _sync_tree(staging)
         again = "publish" if build else "unpublish"
@@ -297,12 +298,22 @@ def _links(now: Versions) -> dict[str, str]:
     return {link: version.name for link, version in named if version}
 
 
-def _stage_root(staging: Path, now: Versions) -> list[str]:
+def _stage_root(site: Path, staging: Path, now: Versions) -> list[str]:
     """Write the root's files to be; returns their names, in the order to put them in place."""
     root = staging / _ROOT
     root.mkdir()
     (root / _EMPTY).write_bytes(Versions("site", now.address, [], now.title).encode())
-    links, files = _links(now), front.files(now)
+
+    def told(version: Version, file: str) -> str:
+        staged = staging / version.name
+        try:
+            return reading.read_file(
+                (staged if staged.is_dir() else site / version.name) / file, _TOLD
+            ).decode()
+        except (reading.ReadingError, UnicodeDecodeError):
+            return ""  # the pages of a site do without it
+
+    links, files = _links(now), front.files(now, told)
     for name, target in links.items():
         (root / name).symlink_to(target, target_is_directory=True)
     for name, content in files.items():

@@ -5,6 +5,9 @@ An extension: ``release`` and ``version`` need not be kept in ``conf.py``. ``rel
 of the commit, else the branch. Templates get ``version_name``, ``version_release`` and
 ``versions_url``, the page that lists all versions.
 
+Each build has two files for the pages at the root of a site: a page of its own without content, and
+what ``CHANGELOG.md`` has under the name of the release, else what the message of its tag says.
+
 Without git history, say what it is in the environment: ``GALLERY_VERSION=v1.0.0 make html``. It is
 ``local`` otherwise.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +27,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import ConfigError
 
-from gallery_recorder.publish import versions
+from gallery_recorder.publish import front, versions
 from gallery_recorder.publish.versions import Version, Versions, VersionsError
 
 #: The name of what is built without git history.
@@ -50,6 +54,7 @@ class Release:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("config-inited", _find_release)
+    app.connect("html-collect-pages", _frame)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -122,6 +127,23 @@ def _set_release(app: Sphinx, release: Release) -> None:
     app.config.version = release.name
 
 
+def _frame(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+    content = {"title": front.TITLE, "body": front.BODY, "pageurl": None}
+    yield Path(front.FRAME).stem, content, "page.html"
+
+
+def find_changes(root: Path, name: str) -> str:
+    """What release *name* changed, in Markdown; nothing where *root* does not say it."""
+    log = root / "CHANGELOG.md"
+    text = log.read_text(encoding="utf-8") if log.is_file() else ""
+    number = re.escape(name.removeprefix("v"))
+    heading = rf"^##[ \t]+\[?v?{number}(?![\w.+-]).*\n"
+    if versions.number(name) and (found := re.search(rf"{heading}((?:(?!## ).*\n?)*)", text, re.M)):
+        return found[1].strip() + "\n"
+    message = "%(if:equals=tag)%(objecttype)%(then)%(contents:subject)%0a%0a%(contents:body)%(end)"
+    return _git(root, "for-each-ref", f"--format={message}", f"refs/tags/{name}")
+
+
 def _write_versions(app: Sphinx, release: Release, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
         return
@@ -136,3 +158,7 @@ def _write_versions(app: Sphinx, release: Release, error: Exception | None) -> N
     )
     listed = Versions("build", site_address(app.config), [version], app.config.project)
     Path(app.outdir, versions.FILE_NAME).write_bytes(listed.encode())
+    told = Path(app.outdir, front.CHANGES)
+    told.unlink(missing_ok=True)  # what another version changed
+    if changes := find_changes(Path(app.confdir), release.name):
+        told.write_text(changes, encoding="utf-8")

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gallery_recorder import __main__ as cli
-from gallery_recorder.publish import inspection, publish, versions
+from gallery_recorder.publish import front, inspection, publish, versions
 from gallery_recorder.publish.inspection import InspectionError
 from gallery_recorder.publish.publish import PublishError
 from gallery_recorder.publish.versions import Version, Versions, VersionsError
@@ -138,6 +138,44 @@ def test_root_files_lead_to_the_stable_version(site):
     assert not [place for place in places if "search" in place]
     feed = ET.parse(site / "feed.xml").getroot()
     assert [e.text for e in feed.iter() if e.tag.endswith("}title")] == ["Fixture", "v1.0.0"]
+
+
+FRAME = f"""<html data-content_root="./"><head><title>{front.TITLE}</title>
+<link href="_static/look.css"></head><body id="x"><a href="#x">skip</a><a href="index.html">home</a>
+<a href="https://example.org/">elsewhere</a><form action="search.html"></form>{{{{ 1 }}}}
+<main>{front.BODY}</main></body></html>"""
+
+
+def test_the_pages_at_the_root_have_the_frame_of_the_stable_version(site, tmp_path):
+    for name, frame in (("v1.1.0", FRAME), ("main", FRAME.replace("home", "other"))):
+        build = make_build(tmp_path / "b" / name, name)
+        write(build / front.FRAME, frame)
+        publish.publish(build, site, name)
+    for name, root in (("versions.html", "stable/"), ("404.html", "/triton-gallery/stable/")):
+        page = (site / name).read_text()
+        assert front.TITLE not in page
+        assert front.BODY not in page
+        assert f'<a href="{root}index.html">home</a>' in page
+        assert f'href="{root}_static/look.css"' in page
+        assert f'data-content_root="{root}"' in page
+        assert f'action="{root}search.html"' in page
+        assert '<a href="#x">skip' in page
+        assert '"https://example.org/"' in page
+        assert "{{ 1 }}" in page
+    assert '<a href="v1.0.0/">' in (site / "versions.html").read_text()
+    assert "There is no such page" in (site / "404.html").read_text()
+    publish.unpublish(site, "v1.1.0")  # what is stable now has no frame
+    assert "look.css" not in (site / "versions.html").read_text()
+
+
+def test_the_feed_says_what_a_release_changed(site, tmp_path):
+    build = make_build(tmp_path / "b", "v1.1.0")
+    write(build / front.CHANGES, "### Pages\n\n* `tl.load` & <script>more</script>\n")
+    publish.publish(build, site, "v1.1.0")
+    feed = ET.parse(site / "feed.xml").getroot()
+    (notes,) = [e.text for e in feed.iter() if e.tag.endswith("}content")]
+    assert "<li><code>tl.load</code> &amp; &lt;script&gt;more" in notes
+    assert notes in (site / "versions.html").read_text()
 
 
 @pytest.mark.parametrize("page", ["", "index.html", TUTORIAL])

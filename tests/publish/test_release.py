@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.publish import versions
-from gallery_recorder.publish.release import find_release
+from gallery_recorder.publish import front, versions
+from gallery_recorder.publish.release import find_changes, find_release
 from tests.fixtures import forked
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +122,27 @@ def test_a_commit_has_pages_written_but_none_read_again(checkout):
     git(checkout, "tag", "v1.0.0")
     build(checkout)
     assert "v1.0.0" in (checkout / "build" / "html" / "other.html").read_text()
+
+
+def test_a_build_has_a_frame_and_what_the_release_changed(checkout):
+    log = {"Unreleased": "z", "v1.0.0rc1": "y", "1.0.0 (today)": "x", "0.9": "w"}
+    text = "\n".join(f"## {heading}\n\n* {line}\n" for heading, line in log.items())
+    (checkout / "CHANGELOG.md").write_text(f"# Changes\n\n{text}")
+    git(checkout, "add", "--all")
+    git(checkout, "commit", "--quiet", "--message", "Log")
+    assert find_changes(checkout, "main") == ""
+    assert find_changes(checkout, "v1.0.0") == "* x\n"
+    git(checkout, "tag", "v2.0.0")  # which has no message of its own
+    assert find_changes(checkout, "v2.0.0") == ""
+    git(checkout, "tag", "v3.0.0", "--annotate", "--message", "Much.\n\n* more")
+    assert find_changes(checkout, "v3.0.0") == "Much.\n\n* more"
+    git(checkout, "tag", "v1.0.0")
+    build(checkout)
+    frame = (checkout / "build" / "html" / front.FRAME).read_text()
+    assert front.TITLE in frame
+    assert front.BODY in frame
+    assert "canonical" not in frame
+    assert "much" in (checkout / "build" / "html" / front.CHANGES).read_text().lower()
 
 
 def test_a_version_is_rendered_again_from_its_tag(checkout, tmp_path):

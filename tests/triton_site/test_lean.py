@@ -22,3 +22,6 @@ def test_links_and_words_keep_their_text() -> None:
     assert lean.lean(link) == '<a href="#b" title="a.b"><i>b</i></a>'
     word = '<code class="literal"><span class="pre">a</span> <span class="pre">&lt;b</span></code>'
     assert lean.lean(word) == '<code class="literal">a &lt;b</code>'
+    entry = '<div role="list" class="citation-list"><div class="citation" role="doc-biblioentry">'
+    assert lean.lean(entry) == '<div class="citation-list"><div class="citation">'
+    assert lean.lean('<ul role="list">') == '<ul role="list">'

@@ -134,6 +134,26 @@ def test_charts_are_whole_within_their_frame(sizes):
     assert "\n" not in html
 
 
+def test_a_line_that_differs_little_has_an_axis_that_shows_it():
+    sizes = range(256, 1280, 128)
+    wide, narrow = (charts.Line(n, sizes, [1.0, *[y] * 7]) for n, y in (("a", 5.0), ("b", 1.04)))
+    figure = ElementTree.fromstring(charts.line_chart([wide, narrow], "t", "N"))
+    for polyline in figure.iter("polyline"):
+        places = [float(point.split(",")[1]) for point in polyline.get("points").split()]
+        assert max(places) - min(places) > 100
+    labels = {text.text for text in figure.iter("text")}
+    assert {"4", "1.02"} <= labels
+    alike = charts.line_chart([wide, wide], "t", "N")
+    assert alike.count("chart-even") == 1
+
+
+def test_a_sparkline_says_its_values():
+    line = charts.Line("a", [256, 384, 512], [1.5, 0.75, 1.25])
+    spark = ElementTree.fromstring(charts.sparkline(line, 1, "N"))
+    assert [text.text for text in spark.iter("text")] == ["0.75", "1.50"]
+    assert spark.get("aria-label") == "1.50 at N = 256; 0.75 at N = 384; 1.25 at N = 512"
+
+
 def test_a_size_of_zero_has_a_chart():
     chart = charts.line_chart([charts.Line("a", [0, 1, 2, 99], [1.0, 1.0, 1.0, 2.0])], "t", "x")
     ElementTree.fromstring(chart)

@@ -3,23 +3,39 @@
 ``index.html`` leads to the stable version, with and without a script. ``versions.html`` lists all,
 ``404.html`` searches, ``feed.xml`` announces releases, ``sitemap.xml`` and ``robots.txt`` are for
 search engines, and ``.nojekyll`` has GitHub Pages serve folders that begin with an underscore.
+
+What a version's own build says is taken over: the frame of its pages, with logo and menu, around
+the first two, and what it changed into the feed (see :mod:`~gallery_recorder.publish.release`).
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from gallery_recorder.publish import versions
 from gallery_recorder.publish.versions import Version, Versions
 
+#: Files of a version's tree: a page with nothing but these two marks, and what it changed, in
+#: Markdown. Where they are missing, pages are plain, and the feed has no notes.
+FRAME, CHANGES = "_frame.html", "_changes.md"
+TITLE, BODY = "gallery-front-title", "<!-- gallery-front-body -->"
+
 _TEMPLATES = ("index.html", "versions.html", "404.html", "feed.xml", "sitemap.xml", "robots.txt")
+_FRAMED = ("versions.html", "404.html")
 _GENERATED = ("genindex.html", "py-modindex.html", "search.html")
+_RELATIVE = re.compile(r'(\s(?:href|src|action|data-content_root)=")(?!#|/|[a-z]+:)(?:\./)?')
 
 
-def files(listed: Versions) -> dict[str, bytes]:
-    """The name and the content of every file at the root; ``versions.json`` comes first."""
+def files(listed: Versions, told: Callable[[Version, str], str]) -> dict[str, bytes]:
+    """The name and the content of every file at the root; ``versions.json`` comes first.
+
+    *told* gives the text of a file in the tree of a version; empty where there is none.
+    """
     # Imported here: the other commands need no templates, and start faster.
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markdown_it import MarkdownIt
 
     templates = Environment(
         loader=PackageLoader(__name__, ""),
@@ -29,20 +45,31 @@ def files(listed: Versions) -> dict[str, bytes]:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-
-    def describe(version: Version) -> list[str]:
-        return _describe(listed, version)
-
+    path = urlsplit(listed.address).path
+    markdown = MarkdownIt("commonmark", {"html": False})
+    context = {
+        "versions": listed,
+        "address": listed.address,
+        "path": path,
+        "stable": versions.STABLE,
+        "generated": _GENERATED,
+        "describe": lambda version: _describe(listed, version),
+        "changes": lambda version: markdown.render(told(version, CHANGES)).strip(),
+    }
+    frame = told(listed.stable, FRAME) if listed.stable else ""
     made = {versions.FILE_NAME: listed.encode()}
     for name in _TEMPLATES:
-        text = templates.get_template(name).render(
-            versions=listed,
-            address=listed.address,
-            path=urlsplit(listed.address).path,
-            stable=versions.STABLE,
-            generated=_GENERATED,
-            describe=describe,
-        )
+        template = templates.get_template(name)
+        if name in _FRAMED and BODY in frame:
+            # The address of a page that is not there may be at any depth.
+            root = path if name == "404.html" else ""
+            framed = _RELATIVE.sub(rf"\g<1>{root}{versions.STABLE}/", frame)
+            parts = template.new_context(context)
+            block = {key: "".join(made(parts)).strip() for key, made in template.blocks.items()}
+            framed = framed.replace("</head>", f"{block['head']}</head>", 1)
+            text = framed.replace(TITLE, block["title"]).replace(BODY, block["main"])
+        else:
+            text = template.render(context)
         made[name] = text.encode()
     return made | {".nojekyll": b""}
 
