@@ -85,9 +85,12 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
         mime = _MIME.get(path.suffix)
         if mime is None or "_2_0" in path.stem or not path.stem.startswith("sphx_glr_"):
             continue  # a film, a finer copy, or what a scraper put somewhere else
-        content = path.read_bytes()
-        data = content if path.suffix == ".svg" else base64.b64encode(content)
-        shown = {mime: data.decode(), "text/plain": path.stem}
+        data = base64.b64encode(path.read_bytes()).decode()
+        if (
+            path.suffix == ".svg"
+        ):  # which JupyterLab hides as such in a notebook that was downloaded
+            mime, data = "text/html", f'<img src="data:{mime};base64,{data}">'
+        shown = {mime: data, "text/plain": path.stem}
         outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})
     if block.value:
         shown = {{"text": "text/plain", "html": "text/html"}[block.value.kind]: block.value.text}
