@@ -15,6 +15,9 @@
     libdevice: ["math"], crash: ["illegal"], stuck: ["hang"], bf16: ["bfloat16"], fp16: ["float16"],
     matmul: ["product"], size: ["large"], swizzle: ["group"], rasterization: ["group"], flash: ["online"],
     profile: ["profiler"], overflow: ["64"], deterministic: ["same"], smaller: ["small"],
+    recompilation: ["again"], recompile: ["again"], recompiles: ["again"], overhead: ["price"],
+    throttling: ["clock"], amd: ["rocm"], licence: ["license"], deadlock: ["hang"], citation: ["cite"],
+    backward: ["gradient"],
   };
   const stemmer = new Stemmer();
 
@@ -102,7 +105,8 @@
 
   function search(query) {
     const all = [...new Set(tokens(query))];
-    const rare = all.filter((word) => !stopwords.has(word));
+    // All pages are about Triton, and "a vs b" asks for both.
+    const rare = all.filter((word) => !stopwords.has(word) && !["triton", "vs", "versus"].includes(word));
     const asked = rare.length ? rare : all;
     const scores = new Map();
     const matched = new Map();
@@ -132,7 +136,7 @@
       else if (/[ -]/.test(phrase) && (title.includes(phrase) || s.prose.toLowerCase().includes(phrase))) factor *= 1.8;
       const named = split(s.title).map(stem);
       if (s.kind === "page") factor *= asked.every((word) => named.includes(stem(word))) ? 1.6 : 0.9;
-      if (s.title === "References" || s.title === "Exercises") factor *= 0.6;
+      if (s.title === "References" || s.title === "Exercises") factor *= s.title === "References" ? 0.3 : 0.6;
       scores.set(n, score * factor);
     }
     // Words that stand together say more than words that are far apart. What is looked into is what
