@@ -101,7 +101,9 @@ def test_notebook_holds_the_recorded_outputs(gallery):
         nbformat.validate(notebook)
         first, second = (cell for cell in notebook.cells if cell.cell_type == "code")
         assert [output.name for output in first.outputs] == ["stdout", "stderr"]
-        assert second.outputs[0].data["text/html"].startswith('<img src="data:image/svg+xml;base64,')
+        assert (
+            second.outputs[0].data["text/html"].startswith('<img src="data:image/svg+xml;base64,')
+        )
         assert second.outputs[1].data["text/plain"] == "42"
         assert notebook.metadata.recorded.device == "NVIDIA H200"
     assert sorted(inside.namelist()) == ["01-first.ipynb", "01-first.py"]
