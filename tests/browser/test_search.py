@@ -64,7 +64,6 @@ SEARCHES = {
     "colab": "getting-started/installation.html",
     "type promotion": "python-api/semantics.html#type-promotion",
     # As strangers type them.
-    "why is my kernel slow": f"{G}3/debugging.html#when-it-is-slow",
     "out of shared memory": "getting-started/installation.html#if-something-goes-wrong",
     "recompilation": f"{G}3/debugging.html#compiled-again-and-again",
     "launch overhead": f"{G}4/measuring.html#the-launch-has-a-price",
