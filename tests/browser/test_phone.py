@@ -67,7 +67,7 @@ def test_text_in_figures_is_at_least_9_pixels(phone: Page) -> None:
     """The smallest text of our figures has 11 pixels where they are 720 pixels wide."""
     show(phone, SOFTMAX)
     shown = phone.locator("img.sphx-glr-single-img").evaluate_all("all => all.map(i => i.width)")
-    assert len(shown) == 3
+    assert shown
     assert min(shown) / 720 * 11 >= 9
     show(phone, "stable/performance.html")
     sizes = phone.locator(":is(.gallery-chart, .gallery-sparkline) text").evaluate_all(
