@@ -24,8 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
         return options.command(options)
     except RecorderError as error:
         return _complain(error, error.status)
-    except PermissionError as error:
-        return _complain(f"{error.filename}: {error.strerror}; set its permissions", 1)
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error
+        return _complain(f"{what}; see what is there, and who may use it", 1)
     except KeyboardInterrupt:  # before anything is recorded; later the recorder sees to it
         return 130
 

@@ -193,10 +193,10 @@ def scripts_in(folder: Path, gallery_conf: dict[str, Any]) -> list[Path]:
     names = utils._collect_gallery_files([folder], gallery_conf)
 
     def place(name: str) -> tuple[Any, ...]:
-        try:
-            return (0, order(name), name)
-        except Exception:  # an order that reads the file, and one that cannot be read: it is last
-            return (1, name)
+        with contextlib.suppress(Exception):  # an order that reads the file, which cannot be read
+            if (folder / name).is_file():
+                return (0, order(name), name)
+        return (1, name)
 
     return [folder / name for name in sorted(names, key=place)]
 
@@ -239,13 +239,14 @@ def execute(
     around_block: Callable[[int, dict[str, Any], Callable[[], str]], str],
     around_figures: Callable[[Callable[[], str]], str],
     tee: Callable[[str], Any],
-    value: Callable[[str, str], None],
+    value: Callable[[str, str], str],
 ) -> tuple[list[str], float, dict[str, Any], dict[str, Any]]:
     """Execute the script *path* as sphinx-gallery does for a page in the folder *pages*.
 
     *around_block* gets the index of each block, the variables of the script and a function that
     executes the block; *around_figures* one that draws its figures; *tee* makes what catches
-    printed text; *value* is told the text of a last expression and the method that made it.
+    printed text; *value* gets the text of a last expression and the method that made it, and gives
+    what is shown.
 
     Returns one reStructuredText a block, the seconds, the variables, and the settings of the file.
     """
@@ -271,9 +272,7 @@ def execute(
 
     def last_repr(capture_repr: Any, last: Any) -> Any:
         text, method = ORIGINAL["_get_last_repr"](capture_repr, last)
-        if text and method:
-            value(text, method)
-        return text, method
+        return (value(text, method), method) if text and method else (text, method)
 
     with replaced(
         execute_script=script,

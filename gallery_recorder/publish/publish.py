@@ -53,6 +53,8 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
         VersionsError: *name* cannot be a version's.
     """
     versions.check_name(name)
+    if build.resolve() in site.resolve().parents:
+        raise PublishError(f"{site}: lies in the build, {build}. Give SITE=folder beside it")
     _check_site(site)
     built = inspect(build, name)
     (version,) = built.all
@@ -338,9 +340,13 @@ def _put_root(staging: Path, site: Path, names: list[str]) -> None:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Have a whole tree on the disk, so that a power cut later finds it whole."""
+    """Have a whole tree on the disk, so that a power cut later finds it whole.
+
+    Who serves it may read it, whatever the umask of who built it.
+    """
     for path in folder.rglob("*"):
         if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)
             atomic.sync(path)
     atomic.sync(folder)
 

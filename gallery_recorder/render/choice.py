@@ -22,7 +22,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from gallery_recorder.render import files
-from gallery_recorder.source import commands, needs, reader, settings
+from gallery_recorder.source import commands, needs, reader, script, settings
 from gallery_recorder.source.project import Example
 from gallery_recorder.source.script import NO_CODE, Script, ScriptError
 from gallery_recorder.source.settings import Settings
@@ -260,7 +260,7 @@ def _recordings(
 
 def _page(example: Example, known: Page | None) -> Page:
     """What a script says; read anew where it has changed."""
-    digest = hashlib.sha256(example.path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(script.read(example.path, example.source)).hexdigest()
     if known and known.digest == digest and known.example == example:
         return known
     made = _script(example, digest)

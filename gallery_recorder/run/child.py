@@ -142,6 +142,7 @@ class Child:
             self._keep_value,
         )
         self.current = None
+        os.umask(0o022)  # whatever the script's is: who records reads what is written from here on
         self._thumbnail = self._chosen_thumbnail(file_settings)
         files = self._files.copy_to(self.staging.recording)
         after = gpus.state() if on_gpu else None
@@ -236,7 +237,9 @@ class Child:
         self._drawing = 0.0
         self.output.begin()
         if not hasattr(self, "_files"):
-            self._files = self._files_so_far()
+            limits = self.run.limit("file"), self.run.limit("files")
+            data = self.run.settings.data
+            self._files = Files(self.staging.docs, self.pages, self.script.path, data, *limits)
         self._ask("before_block")
         started = time.perf_counter()
         self.guard.active = True
@@ -259,6 +262,8 @@ class Child:
         rst, self._left_over = self._left_over + rst, ""
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
         errors = self._shown(clean(stderr))
+        if error is not None:
+            rst = clean(rst)  # the message of an exception may hold anything
         if self.run.settings.stderr == "apart":
             rst += stderr_rst(errors)
         self.blocks.append(
@@ -304,12 +309,15 @@ class Child:
             self.guard.active = active
             self._drawing += time.perf_counter() - started
 
-    def _keep_value(self, text: str, method: str) -> None:
+    def _keep_value(self, text: str, method: str) -> str:
+        """Keep the value of a block's last expression; return it as it is to be shown."""
         limit = self.run.limit("output")
         if len(text) > limit:
             raise too_much("its page, as the value of its last expression,", limit)
         kind: Literal["html", "text"] = "html" if method == "_repr_html_" else "text"
-        self._value = Value(kind, self._shown(text if kind == "html" else clean(text).rstrip("\n")))
+        text = text if kind == "html" else clean(text).rstrip("\n")
+        self._value = Value(kind, self._shown(text))
+        return text
 
     def _ask(self, hook: str) -> dict[str, Any]:
         """What the probes answer that have *hook*, by name; they work in the script's folder.
@@ -336,16 +344,6 @@ class Child:
         return found
 
     # --- what is kept -----------------------------------------------------------------------------
-
-    def _files_so_far(self) -> Files:
-        return Files(
-            self.staging.docs,
-            self.pages,
-            self.script.path,
-            self.run.settings.data,
-            self.run.limit("file"),
-            self.run.limit("files"),
-        )
 
     def _with_files(self, number: int, block: Block, images: list[str], data: list[str]) -> Block:
         stem = self.script.path.stem

@@ -13,10 +13,14 @@ import msgspec
 
 from gallery_recorder.source.project import Where
 from gallery_recorder.source.settings import Settings
-from gallery_recorder.store.format import Block, Provenance, Reference
+from gallery_recorder.store import reading
+from gallery_recorder.store.format import MAX_READ, Block, Provenance, Reference
 
 #: The status of a process that can tell nothing any more, since the script closed the pipe.
 DEAF = 121
+
+#: What messages call the descriptors 1 and 2.
+OUTPUTS = ("standard output", "standard error")
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -93,6 +97,19 @@ class Result(msgspec.Struct, frozen=True):
     thumbnail: str | None = None
     late_errors: str = ""
     loaded: Loaded | None = None
+
+    def files_in(self, folder: Path) -> dict[str, bytes]:
+        """The content of its files, which are in *folder*, by their names.
+
+        Raises:
+            ScriptFailedError: one cannot be read.
+        """
+        names = {self.thumbnail} if self.thumbnail else set()
+        names.update(*(block.images + block.data for block in self.blocks))
+        try:
+            return {name: reading.read_file(folder / name, MAX_READ) for name in sorted(names)}
+        except reading.ReadingError as error:
+            raise unbelievable(f"files of which one {error}") from error
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failed"):

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gallery_recorder import seam
-from gallery_recorder.run.messages import Refusal
+from gallery_recorder.run.messages import OUTPUTS, Refusal
 from gallery_recorder.run.text import clean
-
-_NAMES = ("standard output", "standard error")
 
 
 class Output:
@@ -59,7 +57,7 @@ class Output:
             Refusal: it is more than the limit, where it is *limited*.
         """
         found = []
-        for number, name in enumerate(_NAMES):
+        for number, name in enumerate(OUTPUTS):
             text = self._read(number)
             if limited and len(text) > self._limit:
                 raise too_much(name, self._limit)
@@ -112,7 +110,7 @@ class _Stream(io.TextIOWrapper):
     def write(self, text: str) -> int:
         self.written += len(text)
         if self.written > self._limit:
-            raise too_much(_NAMES[self._descriptor - 1], self._limit)
+            raise too_much(OUTPUTS[self._descriptor - 1], self._limit)
         count = super().write(text)
         self._joined.append(text)
         return count

@@ -29,7 +29,8 @@ def pack(run: Run) -> bytes:
     """
     buffer, size = io.BytesIO(), 0
     roots = [Path(root) for root in run.settings.recordings]
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+    # A link may lead to what the machine of the script does not have: the file itself is sent.
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive:
         for path in sorted({*_kept(run.top), *_all_in(run.path.parent)}):
             if any(root in path.parents for root in roots) or not path.is_file():
                 continue

@@ -21,13 +21,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import indent
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
 from gallery_recorder.run import environment, keeper
 from gallery_recorder.run.messages import (
     DEAF,
+    OUTPUTS,
     Began,
     BlockStarted,
     Done,
@@ -45,6 +46,7 @@ from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.store import reading
+from gallery_recorder.store.format import MAX_READ
 
 _EVENTS = msgspec.json.Decoder(Event)  # made once, before several threads use it
 _START = 300.0  # seconds until the first block: a cold start is not the script's fault
@@ -52,7 +54,6 @@ _GRACE = 5.0  # seconds that a process has to end after SIGTERM, before SIGKILL
 _FAREWELL = 60.0  # seconds that it has to end after its last block; a busy machine takes a while
 _POLL = 0.05
 _MAX_STACK = 16_000_000  # bytes of where its threads were
-_MAX_RESULT = 256_000_000  # bytes of what it says that it did
 _MAX_EVENT = 1_000_000  # bytes of one thing that it tells
 _MAX_SHOWN = 20_000  # bytes of what it printed when nobody collected it
 
@@ -83,18 +84,20 @@ def execute(
         StoppedError: *stop* was set.
     """
     staging.overlay(run.path, run.top)
-    child = _Process(run, staging, abandoned, start)
+    # Held open: whatever the script puts in their place, these are what it printed.
+    with open(staging.stdout, "a+b") as stdout, open(staging.stderr, "a+b") as stderr:
+        child = _Process(run, staging, abandoned, start, (stdout, stderr))
+        try:
+            child.follow(stop, listen)
+        finally:
+            left = child.end_all()
+        child.check(left)
+        late = child.printed_late(1)
     try:
-        child.follow(stop, listen)
-    finally:
-        left = child.end_all()
-    child.check(left)
-    try:
-        result = decode(reading.read_file(staging.result, _MAX_RESULT), Result)
+        result = decode(reading.read_file(staging.result, MAX_READ), Result)
     except (reading.ReadingError, ValueError, RecursionError) as error:
         raise unbelievable(f"nothing that can be read ({error})") from error
     run.check(result)
-    late = child.printed_late(staging.stderr)
     return msgspec.structs.replace(result, late_errors=late, loaded=child.loaded)
 
 
@@ -104,9 +107,15 @@ class _Process:
     loaded: Loaded | None = None
 
     def __init__(
-        self, run: Run, staging: Staging, abandoned: Sequence[Path], start: Callable[..., Any]
+        self,
+        run: Run,
+        staging: Staging,
+        abandoned: Sequence[Path],
+        start: Callable[..., Any],
+        outputs: tuple[BinaryIO, BinaryIO],
     ) -> None:
         self._run = run
+        self._outputs = outputs
         self._staging = staging
         self._at: BlockStarted | None = None
         self._failure: Failure | None = None
@@ -120,22 +129,21 @@ class _Process:
         self._events, writing = os.pipe()
         left = json.dumps([str(path) for path in abandoned])
         try:
-            with open(staging.stdout, "ab") as stdout, open(staging.stderr, "ab") as stderr:
-                self._keeper = start(
-                    # -P: a script that is called random.py must not be found by an import
-                    [
-                        *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
-                        *(str(writing), str(_GRACE), left, "gallery_recorder.run.child"),
-                        *(str(staging.folder), "@keeper", str(writing)),
-                    ],
-                    stdin=subprocess.PIPE,
-                    stdout=stdout,
-                    stderr=stderr,
-                    cwd=staging.tree / run.top.name,
-                    env=environment.made_for(run, staging),
-                    pass_fds=[writing],
-                    start_new_session=True,
-                )
+            self._keeper = start(
+                # -P: a script that is called random.py must not be found by an import
+                [
+                    *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
+                    *(str(writing), str(_GRACE), left, "gallery_recorder.run.child"),
+                    *(str(staging.folder), "@keeper", str(writing)),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=outputs[0],
+                stderr=outputs[1],
+                cwd=staging.tree / run.top.name,
+                env=environment.made_for(run, staging),
+                pass_fds=[writing],
+                start_new_session=True,
+            )
         except BaseException:  # there is no process, so nobody ends it and closes this
             os.close(self._events)
             raise
@@ -155,18 +163,14 @@ class _Process:
                 self._status = -signal.SIGKILL
             if time.monotonic() > self._deadline:
                 self._is_late()
-            for path, name in self._outputs.items():
+            for file, name in zip(self._outputs, OUTPUTS, strict=True):
                 limit = self._run.limit("output")
-                if path.stat().st_size > 64 * limit:  # of all blocks; more is not waited for
+                if _size(file) > 64 * limit:  # of all blocks; more is not waited for
                     self._failed_here(
                         f"printed more than {limit:,} bytes to {name} in one block",
                         "Print what a reader reads; write more to a file.",
                         ask_where=True,
                     )
-
-    @property
-    def _outputs(self) -> dict[Path, str]:
-        return {self._staging.stdout: "standard output", self._staging.stderr: "standard error"}
 
     def _hear(self, told: bytes, listen: Callable[[BlockStarted], None]) -> None:
         """Take what the process or its keeper *told*, and keep what is not said to its end."""
@@ -256,8 +260,10 @@ class _Process:
             status = -signal.SIGKILL if self._status is None else self._status
             self._failed_here(*self._end(status), ask_where=status < 0)
         if left:
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            told = f"left {len(left)} process{'es' * (len(left) > 1)} running: "
             self._failed_here(
-                f"left {len(left)} process{'es' * (len(left) > 1)} running: {'; '.join(left)}",
+                told + "; ".join(left[:3]) + more,
                 "They were ended. Wait for every process that the script starts.",
                 line=False,
             )
@@ -267,7 +273,7 @@ class _Process:
                 "Write to a plain file name, such as `results.csv`.",
                 line=False,
             )
-        if text := self.printed_late(self._staging.stdout):
+        if text := self.printed_late(0):
             self._failed_here(
                 "printed after its last block, where no page shows it",
                 "Wait for the threads and processes that print, and leave exit handlers out.",
@@ -275,12 +281,11 @@ class _Process:
                 detail="It printed:\n" + indent(shorten(text, lines=12), "  "),
             )
 
-    def printed_late(self, path: Path) -> str:
-        """What came to the output *path* after the last block; libraries say something at exit."""
+    def printed_late(self, number: int) -> str:
+        """What came to an output after the last block; libraries say something at exit."""
         assert self._done is not None
-        with open(path, "rb") as file:
-            file.seek(self._done.stdout if path == self._staging.stdout else self._done.stderr)
-            return clean(file.read(_MAX_SHOWN)).strip()
+        taken = (self._done.stdout, self._done.stderr)[number]
+        return clean(os.pread(self._outputs[number].fileno(), _MAX_SHOWN, max(taken, 0))).strip()
 
     def _end(self, status: int) -> tuple[str, str]:
         """Say how the process ended, and what to do about it."""
@@ -338,10 +343,14 @@ class _Process:
 
     def _last_words(self) -> str:
         """The end of what the process wrote to standard error."""
-        with open(self._staging.stderr, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4000))
-            words = clean(file.read()).replace(self._copied, self._run.source)
+        file = self._outputs[1]
+        written = os.pread(file.fileno(), 4000, max(0, _size(file) - 4000))
+        words = clean(written).replace(self._copied, self._run.source)
         if not words.strip():
             return ""
         lines = shorten(words).splitlines()[-15:]
         return "Standard error ends with:\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size

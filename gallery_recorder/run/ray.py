@@ -199,8 +199,14 @@ def _unpack(answer: bytes, run: Run, at: Staging) -> Result:
     if isinstance(made, Failure):
         raise ScriptFailedError(made)
     run.check(made.result)
+    if len(made.files) > run.limit("files"):
+        raise _strange_node(f"sent {len(made.files)} files")
     for name, content in made.files.items():
-        if name == FILE_NAME or not names.is_path(name) or len(content) > run.limit("file"):
+        if (
+            name.casefold() == FILE_NAME
+            or not names.is_path(name)
+            or len(content) > run.limit("file")
+        ):
             raise _strange_node(f"sent a file called {name!r:.200} of {len(content):,} bytes")
         target = at.recording / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -293,7 +299,7 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
                 os.environ.pop("OMP_NUM_THREADS", None)
                 run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
             result = process.execute(run, at, never, abandoned=(at.folder, lock))
-            return _encode(Made(result, {name: path.read_bytes() for name, path in at.files()}))
+            return _encode(Made(result, result.files_in(at.recording)))
     except ScriptFailedError as error:
         return _encode(error.failure)
     except OSError as error:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -138,7 +139,9 @@ class _Recorder:
         self.commit = (
             options.commit
             or os.environ.get("GALLERY_COMMIT")
-            or provenance.commit_of(plan.top, {*self.settings.roots, self.root.resolve()})
+            or provenance.commit_of(
+                plan.top, {*self.settings.roots, Path(os.path.realpath(self.root))}
+            )
         )
         self.stop = threading.Event()
         self.outcomes: dict[Path, Outcome] = {}
@@ -264,7 +267,10 @@ class _Recorder:
             return Outcome(name, "interrupted", str(error) or "was ended")
         except ScriptFailedError as error:
             return failed(error.failure)
-        except (OSError, RecordingError) as error:
+        except RecordingError as error:
+            remedy = "A script leaves alone what the recorder keeps beside its folder."
+            return failed(Failure(f"left what is no recording: {error}", remedy))
+        except OSError as error:
             remedy = "Make room or set the permissions, then record it again."
             return failed(Failure(f"could not be written: {error}", remedy))
         except Exception:  # a fault of ours must not keep the other scripts from being recorded
@@ -343,7 +349,7 @@ class _Recorder:
             probes=result.probes,
             backreferences=result.backreferences,
             thumbnail=result.thumbnail,
-            files={name: recording.digest(path) for name, path in at.files()},
+            files={n: sha256(c).hexdigest() for n, c in result.files_in(at.recording).items()},
         )
 
 

@@ -62,12 +62,6 @@ class Staging:
                 found += ["../" * steps + name for name in os.listdir(folder) if name not in names]
         return sorted(found)
 
-    def files(self) -> Iterator[tuple[str, Path]]:
-        """The files of the recording to be, with their names in it."""
-        for path in sorted(self.recording.rglob("*")):
-            if path.is_file():
-                yield path.relative_to(self.recording).as_posix(), path
-
     def copied(self, script: Path, top: Path) -> Path:
         """Where :meth:`overlay` puts *script*."""
         return self.tree / top.name / script.relative_to(top)
@@ -173,7 +167,7 @@ def remove_leftovers(folder: Path, warn: Callable[[str], None]) -> None:
         if descriptor is not None:
             try:
                 for path in paths:
-                    end_processes_of(path.resolve())
+                    end_processes_of(folder.resolve() / path.name)
                     try:
                         remove(path)
                     except OSError as error:
@@ -192,6 +186,6 @@ def repair(folder: Path, root: Path, warn: Callable[[str], None]) -> None:
             continue
         with contextlib.suppress(OSError):  # it is gone, or another user's
             mode = stat.S_IMODE(path.stat().st_mode)
-            if mode & 0o700 != 0o700:
+            if mode & 0o700 != 0o700 and path.is_dir():
                 path.chmod(mode | 0o700)
                 warn(f"{path}: had lost its permissions ({mode:03o}), and has them back")

@@ -96,14 +96,14 @@ def load_script(path: Path, source: str | None = None) -> Script:
     """
     source = source or str(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ScriptError(f"{source}: cannot be read ({error.strerror}).") from error
+        text = read(path, source).decode()
     except UnicodeDecodeError as error:
         raise ScriptError(f"{source}: is not UTF-8 ({error}). Save the file as UTF-8.") from error
     broken = None
     try:
         tree = ast.parse(text, filename=str(path))
+    except (RecursionError, MemoryError) as error:
+        raise ScriptError(f"{source}: is nested too deep for Python to read ({error}).") from error
     except (SyntaxError, ValueError) as error:
         broken = _what_is_broken(source, error)
     else:
@@ -120,6 +120,20 @@ def load_script(path: Path, source: str | None = None) -> Script:
     return Script(
         path, source, tuple(blocks), settings, title, broken or _split_statement(source, blocks)
     )
+
+
+def read(path: Path, source: str) -> bytes:
+    """The content of the script at *path*, which *source* calls it in messages.
+
+    Raises:
+        ScriptError: it cannot be read, or never would be to its end: a pipe, a device.
+    """
+    try:
+        if not path.is_file() and path.exists():
+            raise ScriptError(f"{source}: is no plain file.")
+        return path.read_bytes()
+    except OSError as error:
+        raise ScriptError(f"{source}: cannot be read ({error.strerror}).") from error
 
 
 def _what_is_broken(source: str, error: SyntaxError | ValueError) -> str:
@@ -165,26 +179,37 @@ def _reads_docstrings(code: str) -> bool:
     return "__doc__" in code or re.search(r"\b(help|getdoc)\(", code) is not None
 
 
-def _canonical(node: Any, keep_docstrings: bool) -> str:
+def _canonical(tree: ast.AST, keep_docstrings: bool) -> str:
     """Write a syntax tree the same way on every Python version.
 
-    ``ast.dump`` is no such form: newer versions add fields to nodes and leave out empty ones.
+    ``ast.dump`` is no such form: newer versions add fields to nodes and leave out empty ones. It
+    calls itself, too, and a sum of some hundred terms is as deep as it is long.
     """
-    if isinstance(node, ast.AST):
-        fields = dict(ast.iter_fields(node))
-        fields.pop("kind", None)  # u"" against "": no difference to the program
-        fields.pop("type_comment", None)
-        if not keep_docstrings and _docstring_holder(node):
-            fields["body"] = fields["body"][1:]
-        inner = ",".join(
-            f"{name}={_canonical(value, keep_docstrings)}"
-            for name, value in sorted(fields.items())
-            if value is not None and value != []
-        )
-        return f"{type(node).__name__}({inner})"
-    if isinstance(node, list):
-        return f"[{','.join(_canonical(item, keep_docstrings) for item in node)}]"
-    return repr(node)
+    written: list[str] = []
+    waiting: list[tuple[bool, Any]] = [(False, tree)]  # whether it is written already, and it
+    while waiting:
+        is_text, node = waiting.pop()
+        if is_text:
+            written.append(node)
+        elif isinstance(node, ast.AST):
+            fields = dict(ast.iter_fields(node))
+            fields.pop("kind", None)  # u"" against "": no difference to the program
+            fields.pop("type_comment", None)
+            if not keep_docstrings and _docstring_holder(node):
+                fields["body"] = fields["body"][1:]
+            said = [(n, value) for n, value in sorted(fields.items()) if value not in (None, [])]
+            waiting.append((True, ")"))
+            for number, (name, value) in reversed([*enumerate(said)]):
+                waiting += [(False, value), (True, f"{',' * bool(number)}{name}=")]
+            waiting.append((True, f"{type(node).__name__}("))
+        elif isinstance(node, list):
+            waiting.append((True, "]"))
+            for number, item in reversed([*enumerate(node)]):
+                waiting += [(False, item), (True, "," * bool(number))]
+            waiting.append((True, "["))
+        else:
+            written.append(repr(node))
+    return "".join(written)
 
 
 def _docstring_holder(node: ast.AST) -> bool:

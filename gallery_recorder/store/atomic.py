@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,35 +29,34 @@ def replace_folder(new: Path, folder: Path) -> None:
     if not os.path.lexists(folder):
         os.rename(new, folder)
     elif exchange(new, folder):
-        _remove(new)
+        remove(new)
     else:
         # No exchange on this system: between the two renames the old folder lies aside, where
         # finish_interrupted_replacement finds it and puts it back.
         aside = _aside(folder)
         os.rename(folder, aside)
         os.rename(new, folder)
-        _remove(aside)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        remove(path)
-    else:
-        path.unlink()
+        remove(aside)
 
 
 def remove(folder: Path) -> None:
-    """Remove *folder*, also where a script made folders in it that cannot be entered."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove *folder*, also where a script made folders in it that cannot be entered, or no end.
+
+    Of a link or a file in its place, that alone: what a link leads to may be anybody's.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink(missing_ok=True)
+        return
+    with contextlib.suppress(RecursionError):  # folders a thousand deep
+        shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
-        with contextlib.suppress(OSError):
-            folder.chmod(0o700)
-        for parent, folders, _ in os.walk(folder):
-            for name in folders:
-                if not os.path.islink(os.path.join(parent, name)):
-                    with contextlib.suppress(OSError):
-                        os.chmod(Path(parent, name), 0o700)
-        shutil.rmtree(folder)
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", folder], stderr=subprocess.DEVNULL, check=False)
+    if folder.exists():
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
 
 
 def _aside(folder: Path) -> Path:

@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
-from gallery_recorder.store import benchmarks, reading, recording
-from gallery_recorder.store.format import Block, Recording
+from gallery_recorder.store import benchmarks, reading
+from gallery_recorder.store.format import MAX_READ, Block, Recording
 from gallery_recorder.store.reading import ReadingError
 
 #: What is compared at all: lines of a text, and bytes of JSON that was packed.
@@ -159,7 +159,7 @@ def _file(name: str, old: Path | None, new: Path | None) -> Difference | None:
     """What two files differ in: tables and JSON by value, other text by line."""
     if old is None or new is None:
         return Difference(name, ["-the file" if new is None else "+the file"])
-    contents = [reading.read_file(path, recording.MAX_READ) for path in (old, new)]
+    contents = [reading.read_file(path, MAX_READ) for path in (old, new)]
     if contents[0] == contents[1]:
         return None
     try:
@@ -230,7 +230,7 @@ def _figures(
 ) -> Iterator[Difference]:
     for number in range(max(len(before), len(after))):
         one, other = (
-            (names[number], reading.read_file(folder / names[number], recording.MAX_READ))
+            (names[number], reading.read_file(folder / names[number], MAX_READ))
             if number < len(names)
             else ("", b"")
             for folder, names in ((old, before), (new, after))

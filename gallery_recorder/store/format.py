@@ -17,6 +17,10 @@ FILE_NAME = "recording.json"
 #: The version of the structures below; raise it when one of them changes.
 SCHEMA = 2
 
+#: Bytes of any file of a recording, far more than the recorder accepts: what is larger is not one,
+#: and is not read into memory.
+MAX_READ = 256_000_000
+
 #: Stands in a block's reStructuredText for the folder of the gallery's pages, which conf.py may
 #: rename: ``/@@gallery@@/images/sphx_glr_plot_001.png``.
 GALLERY_FOLDER = "@@gallery@@"
@@ -215,10 +219,16 @@ def contradictions(recording: Recording) -> Iterator[str]:
             yield f"`{field}` names {name}, which `files` does not list"
     for name, meant in recording.backreferences.items():
         parts = [name, *(r[part] for r in meant for part in ("name", "module", "module_short"))]
-        if not all(part.isprintable() and not {*part} & {*"/\\"} for part in parts):
+        if not all(_is_name(part) for part in parts):
             yield f"`backreferences` names {name}, which is no object of code"
     for name in recording.files:
-        if name == FILE_NAME or not names.is_path(name):
+        if name.casefold() == FILE_NAME or not names.is_path(name):
             yield f"`files` lists {name}, which is no file of it"
         if other := names.twin(name, recording.files):
             yield f"`files`: some systems cannot tell {name} from {other}"
+
+
+def _is_name(text: str) -> bool:
+    """Whether a file can be called after the object *text*."""
+    fits = text.isprintable() and 0 < len(text.encode()) <= 200
+    return fits and text[0] != "." and not {*text} & {*"/\\"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from io import BytesIO
+from xml.parsers import expat
 
 _FORMATS = {"png": "PNG", "jpg": "JPEG", "jpeg": "JPEG", "gif": "GIF", "webp": "WEBP"}
 #: How the last bytes of a whole file of the formats end whose checksum Pillow cannot compare.
@@ -16,9 +17,9 @@ _ENDS = {"JPEG": b"\xff\xd9", "GIF": b"\x3b"}
 _MEDIA = {*_FORMATS, "svg", "apng", "avif", "bmp", "mov", "mp4", "ogv", "pdf", "webm"}
 #: Kinds of files that a build reads as pages, or executes.
 _SOURCES = {"inc", "ipynb", "md", "py", "rest", "rst", "txt"}
-_SCRIPT = re.compile(
-    rb"<\s*(\w+:)?script\b|\son[a-z]+\s*=\s*[\"']|javascript\s*:|<!ENTITY|<\?xml-stylesheet", re.I
-)
+#: Elements of SVG, and of HTML within it, that execute something or show another page.
+_ACTIVE = {"script", "handler", "listener", "iframe", "object", "embed", "frame", "base", "meta"}
+_ADDRESS = re.compile(r"(java|vb)script:|data:(text|application)/(x?html|xml|javascript)", re.I)
 
 
 def is_image(name: str, thumbnail: bool = False) -> bool:
@@ -52,9 +53,33 @@ def wrong(name: str, content: bytes) -> str:
 
 
 def _wrong_svg(content: bytes) -> str:
-    whole = b"</svg>" in content[-64:] or re.search(rb"<svg\b[^>]*/>\s*$", content)
-    if b"<svg" not in content[:8192] or b"\0" in content or not whole:
-        return "is no whole SVG image"
-    if _SCRIPT.search(content):
+    """As a browser's parser of XML reads it: other encodings and entities hide nothing."""
+    parser = expat.ParserCreate()
+    found: list[str] = []
+
+    def refuse(*_: object) -> None:
+        raise _ScriptFoundError
+
+    def element(name: str, attributes: dict[str, str]) -> None:
+        local = name.rpartition(":")[2].lower()
+        found[:] = found or [local]
+        if local in _ACTIVE:
+            refuse()
+        for attribute, value in attributes.items():
+            is_handler = attribute.rpartition(":")[2].lower().startswith("on")
+            if is_handler or _ADDRESS.search("".join(value.split())):
+                refuse()
+
+    parser.StartElementHandler = element
+    parser.EntityDeclHandler = parser.ProcessingInstructionHandler = refuse
+    try:
+        parser.Parse(content, True)
+    except _ScriptFoundError:
         return "is an SVG image with a script"
-    return ""
+    except (expat.ExpatError, ValueError, LookupError):
+        return "is no whole SVG image"
+    return "" if found == ["svg"] else "is no whole SVG image"
+
+
+class _ScriptFoundError(Exception):
+    """Ends the parsing of an image."""

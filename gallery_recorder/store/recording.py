@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from gallery_recorder.store import atomic, images, reading
 from gallery_recorder.store.format import (
     DECODER,
     FILE_NAME,
+    MAX_READ,
     SCHEMA,
     SCHEMA_DECODER,
     Recording,
@@ -32,10 +34,6 @@ from gallery_recorder.store.format import (
     slug,
 )
 from gallery_recorder.store.reading import ReadingError
-
-#: Bytes of any file of a recording, far more than the recorder accepts: what is larger is not one,
-#: and is not read into memory.
-MAX_READ = 256_000_000
 
 #: Folders below one another, far more than the name of a recording has parts.
 MAX_DEPTH = 20
@@ -204,18 +202,29 @@ def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
 def save(recording: Recording, staging: Path, folder: Path) -> None:
     """Make the files in *staging*, with *recording*, the recording in *folder*, in one step.
 
-    *staging* must be on the file system of *folder*; it is gone afterwards. Every file is on the
-    disk before the step, so even a power cut leaves the old recording or the new one.
+    *staging* must be on the file system of *folder*; it is gone afterwards. A script could write to
+    it: what is no file of *recording* there, nothing is written through. Every file is on the disk
+    before the step, so even a power cut leaves the old recording or the new one.
 
     Raises:
-        RecordingError: *staging* does not hold the files that *recording* names.
+        RecordingError: *staging* does not hold the files that *recording* names, or others.
         OSError: the disk is full or cannot be written; *folder* is as it was.
     """
+    own = {staging / name for name in (*recording.files, FILE_NAME)}
+    waiting, found = [staging], []
+    while waiting:
+        path = waiting.pop()
+        mode = path.lstat().st_mode
+        if not stat.S_ISDIR(mode) and not (stat.S_ISREG(mode) and path in own):
+            shown = path.relative_to(staging.parent).as_posix()
+            raise RecordingError(f"{shown}: is no file of the recording that is to be there")
+        found.append(path)
+        path.chmod(0o755 if stat.S_ISDIR(mode) else 0o644)  # whatever a script's umask was
+        waiting += path.iterdir() if stat.S_ISDIR(mode) else ()
     (staging / FILE_NAME).write_bytes(encode(recording))
     load(staging)
-    for path in staging.rglob("*"):
+    for path in {*found, staging / FILE_NAME}:
         atomic.sync(path)
-    atomic.sync(staging)
     folder.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace_folder(staging, folder)
     atomic.sync(folder.parent)

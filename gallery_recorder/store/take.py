@@ -16,12 +16,13 @@ from pathlib import Path
 
 from gallery_recorder.console import visible
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.store import reading, recording
-from gallery_recorder.store.format import FILE_NAME
+from gallery_recorder.store import names, reading, recording
+from gallery_recorder.store.format import FILE_NAME, MAX_READ
 from gallery_recorder.store.recording import Location
 
 _MAX_FILES = 100_000
 _MAX_BYTES = 2_000_000_000
+_SPECIAL = {*'<>:"|?*'}  # what Windows cannot have in a name
 
 
 class TakeError(RecorderError):
@@ -40,6 +41,10 @@ def take(source: Path, into: Path) -> list[Location]:
     expected = {
         location.folder / name for location in found for name in (FILE_NAME, *location.load().files)
     }
+    for path in expected:
+        name = path.relative_to(source).as_posix()
+        if not names.is_path(name) or {*name} & _SPECIAL:
+            raise TakeError(f"{path}: some systems can have no such file. Nothing was taken")
     if strangers := sorted(files - expected):
         raise TakeError(
             f"{strangers[0]}: belongs to no recording. Nothing was taken; leave it out, or record "
@@ -53,10 +58,10 @@ def _files(source: Path) -> set[Path]:
     if source.is_symlink() or not source.is_dir():
         raise TakeError(f"{source}: is no folder of recordings")
     found, size = set(), 0
-    for folder, folders, names in os.walk(source):
+    for folder, folders, others in os.walk(source):
         if len(Path(folder).relative_to(source).parts) > recording.MAX_DEPTH:
             raise TakeError(f"{source}: has folders deeper than any recording. Nothing was taken")
-        for path in [Path(folder, name) for name in (*folders, *names)]:
+        for path in [Path(folder, name) for name in (*folders, *others)]:
             state = path.lstat()
             if stat.S_ISDIR(state.st_mode):
                 continue
@@ -81,7 +86,7 @@ def copy(location: Location, into: Path) -> Location:
         for name in made.files:
             path = staging / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(reading.read_file(location.folder / name, recording.MAX_READ))
+            path.write_bytes(reading.read_file(location.folder / name, MAX_READ))
         staging.mkdir(exist_ok=True)
         recording.save(made, staging, target.folder)  # which compares the hashes once more
     return target

@@ -785,3 +785,23 @@ def test_without_an_exchange_of_folders_an_interrupted_step_is_finished(
     publish.publish(make_build(tmp_path / "c", "v1.1.0"), site, "v1.1.0")
     assert "build 2" in (site / "main" / "index.html").read_text()
     assert set(os.listdir(site)) == ROOT_FILES | {"v1.0.0", "v1.1.0", "main"}
+
+
+def test_who_serves_a_site_may_read_it_whatever_the_umask_of_its_builder(tmp_path):
+    build = make_build(tmp_path / "build", "v1.0.0")
+    for path in (build, *build.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    publish.publish(build, tmp_path / "site", "v1.0.0")
+    version = tmp_path / "site" / "v1.0.0"
+    modes = {
+        (path.is_dir(), path.stat().st_mode & 0o777) for path in (version, *version.rglob("*"))
+    }
+    assert modes == {(True, 0o755), (False, 0o644)}
+
+
+def test_no_site_lies_in_its_build(tmp_path):
+    build = make_build(tmp_path / "build", "v1.0.0")
+    before = tree(build)
+    with pytest.raises(PublishError, match="lies in the build"):
+        publish.publish(build, build / "site", "v1.0.0")
+    assert tree(build) == before

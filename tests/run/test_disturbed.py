@@ -231,6 +231,26 @@ def damaged(room, change, name="recording.json"):
 AGAIN = "told for this recording alone; ``record`` makes it again"
 
 
+@case("a script is a pipe", "the others are recorded")
+def script_is_a_pipe(room):
+    os.mkfifo(room.tutorials / "01-a.py")
+    room.write("02-b", "x = 1")
+    done = room.run("record", "--device", "cpu")
+    assert done.returncode == 1
+    assert room.load("02-b")
+    return next(line for line in done.stdout.splitlines() if "01-a.py" in line).strip()
+
+
+@case("the folder of recordings is a link to itself", "nothing")
+def recordings_are_a_loop(room):
+    room.write("01-a", "x = 1")
+    room.recordings.symlink_to("recordings")
+    for verb in ("status", "record"):
+        done = room.run(verb)
+        assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    return last_line(done.stderr).removeprefix("gallery_recorder: ")
+
+
 @case("one byte of ``recording.json`` is no UTF-8", AGAIN)
 def no_utf8(room):
     return damaged(room, lambda p: p.write_bytes(p.read_bytes().replace(b"A title", b"A \xff", 1)))
@@ -426,6 +446,31 @@ def test_what_another_user_left_is_stepped_around(tmp_path):
     assert lock.try_lock(folder / ".lock-c") is not None
 
 
+def test_a_link_among_what_was_left_leads_nowhere(tmp_path):
+    folder, victim = tmp_path / "device", tmp_path / "victim"
+    (victim / "sub").mkdir(parents=True)
+    (victim / "sub").chmod(0o755)
+    folder.mkdir()
+    (folder / ".staging-a-1234").symlink_to(victim)
+    (folder / ".staging-b-1234").write_text("")
+    told = []
+    staging.remove_leftovers(folder, told.append)
+    assert list(folder.iterdir()) == told == []
+    assert (victim / "sub").stat().st_mode & 0o777 == 0o755
+
+
+def test_folders_without_end_are_removed(tmp_path, monkeypatch):
+    folder = tmp_path / "device" / ".staging-a-1234"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    for _ in range(1500):
+        os.mkdir("folder")
+        os.chdir("folder")
+    os.chdir(tmp_path)
+    staging.remove_leftovers(folder.parent, lambda text: None)
+    assert list(folder.parent.iterdir()) == []
+
+
 def test_permissions_are_given_back_from_the_root_down(tmp_path):
     told = []
     folder = tmp_path / "root" / "device" / "variant"
@@ -439,6 +484,24 @@ def test_permissions_are_given_back_from_the_root_down(tmp_path):
         0o700,
     ]
     assert len(told) == 3
+
+
+def test_a_file_in_the_place_of_a_folder_keeps_its_permissions(tmp_path):
+    path, told = tmp_path / "recordings", []
+    path.write_text("")
+    path.chmod(0o600)
+    staging.repair(path, tmp_path, told.append)
+    assert (path.stat().st_mode & 0o777, told) == (0o600, [])
+
+
+def test_what_a_script_may_do_to_its_files_and_values_does_no_harm(tmp_path):
+    room = Room(tmp_path)
+    room.write("01-umask", "import os\n_ = os.umask(0o777)\n_ = open('a.csv', 'w').write('x\\n')")
+    room.write("02-value", "class A:\n    __repr__ = lambda _: 'safe\\u202eevil\\x1b[31m'\n\nA()")
+    outcomes = room.record()
+    assert [outcome.status for outcome in outcomes.values()] == ["recorded"] * 2
+    assert (room.gallery / "01-umask" / "a.csv").stat().st_mode & 0o777 == 0o644
+    assert "safe\\u202eevil" in room.load("02-value").blocks[1].rst
 
 
 # --- without Landlock -----------------------------------------------------------------------------

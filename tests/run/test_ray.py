@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gallery_recorder.run import ray, staging
+from gallery_recorder.run import parcel, ray, staging
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError
-from gallery_recorder.source.project import Where
+from gallery_recorder.source.project import Where, encode
 from gallery_recorder.source.settings import Settings
 from gallery_recorder.store.format import Block, Provenance
+from tests.fixtures.room import Room
 
 KEY = "0" * 64
 
@@ -23,7 +24,7 @@ ORDER = Run(
     *("tutorials", "a", "tutorials/a.py", Path("a.py"), "tutorials", False, (KEY,)),
     Where(None, None),
     Path("."),
-    Settings(limits={"file": 1000}),
+    Settings(limits={"file": 1000, "files": 100}),
     *("cpu", "NVIDIA H200", 60.0),
 )
 
@@ -55,6 +56,7 @@ def test_a_result_is_unpacked(at):
     "name",
     [
         *("../../../x", "/etc/x", "a/../../x", ".hidden", "a//b", "recording.json", "con", "a\nb"),
+        "Recording.JSON",
         *("a\x00b", "", ".", "..", "x" * 300, "a\\b"),
     ],
 )
@@ -73,6 +75,7 @@ def test_a_file_of_another_name_is_refused(at, tmp_path, name):
         (answer(keys=("1" * 64,)), "other blocks than the script has"),
         (answer(keys=()), "0 blocks where the script has 1"),
         (answer(files={"a.csv": b"x" * 1001}), "sent a file called 'a.csv' of 1,001 bytes"),
+        (answer(files={f"{n}.csv": b"" for n in range(101)}), "sent 101 files"),
         (b"", "answered nothing that can be read"),
         (b"\x93garbage", "answered nothing that can be read"),
         (msgspec.msgpack.encode(Failure("broke", "Mend it.")), "broke"),
@@ -111,3 +114,21 @@ def test_a_folder_that_somebody_else_made_is_not_used(tmp_path, monkeypatch, mad
     assert found != own
     assert stat.S_IMODE(found.stat().st_mode) == 0o700
     assert found.parent == tmp_path
+
+
+def test_a_link_in_a_project_is_sent_as_what_it_leads_to(tmp_path):
+    (tmp_path / "elsewhere").write_text("1\n")
+    room = Room(tmp_path / "room")
+    path = room.write("01-a", "x = 1")
+    (room.tutorials / "table.txt").symlink_to(tmp_path / "elsewhere")
+    (room.tutorials / "gone.txt").symlink_to("nowhere")
+    (room.tutorials / "again").symlink_to(".")
+    plan = room.project()
+    (example,) = plan.examples
+    order = msgspec.structs.replace(
+        ORDER, path=path, where=plan.where, top=plan.top, settings=plan.settings
+    )
+    sent = parcel.unpack(parcel.pack(order), encode(order), tmp_path / "node")
+    assert sent.path.read_text() == example.path.read_text()
+    assert (sent.path.parent / "table.txt").read_text() == "1\n"
+    assert not (sent.path.parent / "table.txt").is_symlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 
 import pytest
@@ -189,3 +190,28 @@ def test_what_is_not_valid_python_is_told_and_has_a_key(load, code, message):
 
 def test_text_alone_is_no_code(load):
     assert load('"""\nA\n=\n\nText.\n"""\n').code == ()
+
+
+def test_a_sum_of_many_terms_has_a_key(tmp_path):
+    path = tmp_path / "a.py"
+    keys = set()
+    for last in ("'a'", "'b'"):
+        path.write_text('"""\nA\n=\n"""\nx = ' + " + ".join(["'abc'"] * 600 + [last]) + "\n")
+        keys.add(load_script(path).key)
+    assert len(keys) == 2
+
+
+def test_what_python_cannot_read_is_one_message(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text('"""\nA\n=\n"""\nx = ' + "+".join(["1"] * 100_000) + "\n")
+    with pytest.raises(ScriptError, match="nested too deep"):
+        load_script(path)
+
+
+def test_a_pipe_or_a_device_is_no_script(tmp_path):
+    path = tmp_path / "a.py"
+    os.mkfifo(path)
+    (tmp_path / "b.py").symlink_to("/dev/zero")
+    for name in ("a.py", "b.py"):
+        with pytest.raises(ScriptError, match="is no plain file"):
+            load_script(tmp_path / name)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from gallery_recorder.store import atomic, recording, status, take
+from gallery_recorder.store import atomic, images, recording, status, take
 from gallery_recorder.store.recording import RecordingError
 from gallery_recorder.store.take import TakeError
-from tests.fixtures.room import Room
+from tests.fixtures.room import PROJECT, Room
 from tests.store.test_lock import NOBODY, as_user, needs_root
 
 
@@ -78,6 +79,9 @@ REFERENCE = {
         {"../../x": [REFERENCE]},
         {"x": [REFERENCE | {"module_short": "../../x"}]},
         {"x": [REFERENCE | {"name": "a\nb"}]},
+        {"x" * 5000: [REFERENCE]},
+        {"": [REFERENCE]},
+        {"..": [REFERENCE]},
         {"x": [{}]},
         {"x": [REFERENCE | {"module": 1}]},
         {"x": None},
@@ -86,6 +90,13 @@ REFERENCE = {
 def test_what_the_code_names_is_no_path(folder, names):
     change(folder, lambda c: c.update(backreferences=names))
     with pytest.raises(RecordingError, match="backreferences"):
+        recording.load(folder)
+
+
+@pytest.mark.parametrize("name", ["RECORDING.json", "Recording.JSON"])
+def test_no_file_is_the_recording_itself_on_another_system(folder, name):
+    add(folder, name)
+    with pytest.raises(RecordingError, match="which is no file of it"):
         recording.load(folder)
 
 
@@ -158,3 +169,80 @@ def test_a_recording_that_nobody_may_enter_is_damaged_and_can_be_replaced(tmp_pa
         assert as_user(NOBODY, look) == "['01-a']"
     finally:
         os.system(f"rm -rf {base}")
+
+
+# --- images that are programs ---------------------------------------------------------------------
+
+NS = 'xmlns="http://www.w3.org/2000/svg" xmlns:x="http://www.w3.org/1999/xlink"'
+UTF_7 = '<?xml version="1.0" encoding="utf-7"?><svg>+ADw-script+AD4-evil()+ADw-/script+AD4-</svg>'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"<svg {NS}><script>evil()</script></svg>",
+        f"<svg {NS}><a x:href='&#106;avascript:evil()'/></svg>",
+        f"<svg {NS}><a x:href=' java\tscript:evil()'/></svg>",
+        f"<svg {NS}><set attributeName='href' to='javascript&#58;evil()'/></svg>",
+        f"<svg {NS} onload = 'evil()'></svg>",
+        f"<svg {NS}><foreignObject><iframe srcdoc='evil'/></foreignObject></svg>",
+        f"<svg {NS}><handler>evil()</handler></svg>",
+        f"<svg {NS}><a href='data:text/html,evil'/></svg>",
+        f"<!DOCTYPE svg [<!ENTITY e 'evil'>]><svg {NS}>&e;</svg>",
+        f"<?xml-stylesheet href='evil.css'?><svg {NS}></svg>",
+        f"<svg {NS}><script>evil()</script></svg>".encode("utf-16"),
+    ],
+)
+def test_an_image_holds_no_program(content):
+    content = content if isinstance(content, bytes) else content.encode()
+    assert images.wrong("a.svg", content) == "is an SVG image with a script"
+
+
+@pytest.mark.parametrize(
+    "content", [UTF_7, "<svg/onload=evil()></svg>", "<svg onload=evil()></svg>", "<p></p>", "", "a"]
+)
+def test_what_no_browser_reads_as_an_image_is_none(content):
+    assert images.wrong("a.svg", content.encode()) == "is no whole SVG image"
+
+
+def test_what_matplotlib_draws_is_an_image():
+    found = sorted((PROJECT / "recordings").rglob("*.svg"))[:20]
+    assert found
+    assert [images.wrong(path.name, path.read_bytes()) for path in found] == [""] * len(found)
+
+
+# --- what a script leaves where its recording is made ---------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "file", "link to the recording", "link for all"])
+def test_nothing_is_written_through_what_lies_in_the_way(folder, tmp_path, what):
+    made, staging = recording.load(folder), tmp_path / "staging"
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "recording.json").write_text("kept")
+    shutil.copytree(folder, staging)
+    if what == "pipe":
+        os.mkfifo(staging / "x.csv")
+    elif what == "link":
+        (staging / "x.csv").symlink_to("/etc/hostname")
+    elif what == "file":
+        (staging / "x.csv").write_text("1")
+    elif what == "link to the recording":
+        (staging / "recording.json").unlink()
+        (staging / "recording.json").symlink_to(victim / "recording.json")
+    else:
+        shutil.rmtree(staging)
+        staging.symlink_to(victim)
+    with pytest.raises(RecordingError, match="is no file of the recording"):
+        recording.save(made, staging, folder)
+    assert recording.load(folder) == made
+    assert (victim / "recording.json").read_text() == "kept"
+
+
+def test_a_recording_can_be_read_whatever_the_umask_was(folder, tmp_path):
+    made, staging = recording.load(folder), tmp_path / "staging"
+    shutil.copytree(folder, staging)
+    for path in staging.iterdir():
+        path.chmod(0)
+    recording.save(made, staging, folder)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o644}

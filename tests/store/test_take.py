@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from gallery_recorder.store import recording, take
+from gallery_recorder.store.format import encode
 from gallery_recorder.store.recording import RecordingError
 from gallery_recorder.store.take import TakeError
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
@@ -48,11 +50,21 @@ STRANGE = {
     "a pipe": lambda root: os.mkfifo(root / PLACE / "x"),
     "a damaged recording": lambda root: write(root / PLACE / "recording.json", "{"),
     "an altered file": lambda root: write(root / PLACE / "speed.csv", "size\n1\n"),
+    "a name that is a device": lambda root: renamed(root, "aux"),
+    "a name with a stream": lambda root: renamed(root, "a:b"),
     "a wrong place": lambda root: os.rename(root / "nvidia-h200", root / "amd"),
     "too deep": lambda root: os.renames(
         root / PLACE, root / "nvidia-h200/a/b/c/tutorials/01-first"
     ),
 }
+
+
+def renamed(root, name):
+    """A whole recording of a script that some systems cannot have."""
+    made = recording.load(root / PLACE)
+    content = msgspec.structs.replace(made, name=name)
+    (root / PLACE / "recording.json").write_bytes(encode(content))
+    os.rename(root / PLACE, (root / PLACE).with_name(name))
 
 
 @pytest.mark.parametrize("kind", STRANGE)
