@@ -2,10 +2,8 @@
 
 A site is a folder of versions, each an immutable tree, with files at the root that are made from
 the versions' own ``versions.json`` (see :mod:`~gallery_recorder.publish.front`). ``stable`` and
-``latest``
-are relative links to a version: a redirect would lose the address that readers copy, and
-search engines the page that ``rel=canonical`` names; hosts without links get copies, two whatever
-the number of versions.
+``latest`` are relative links to a version: a redirect would lose the address that readers copy,
+and search engines the page that ``rel=canonical`` names; hosts without links get copies.
 
 Everything is written beside the site's own files first, and put in place by renames. So whatever
 dies, and whenever, each version is served whole, old or new; what was left is removed by the next.
@@ -340,10 +338,7 @@ def _put_root(staging: Path, site: Path, names: list[str]) -> None:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Have a whole tree on the disk, so that a power cut later finds it whole.
-
-    Who serves it may read it, whatever the umask of who built it.
-    """
+    """Have a whole tree on the disk for after a power cut, and readable by whoever serves it."""
     for path in folder.rglob("*"):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() else 0o644)
