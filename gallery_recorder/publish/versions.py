@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -197,6 +198,10 @@ def read(path: Path) -> Versions:
 
 def _wrong(file: _File) -> str:
     """What in *file* no publisher writes; nothing where it can be believed."""
+    try:
+        _ = urlsplit(file.address).port
+    except ValueError as error:
+        return f"`address`: {error}"
     seen = set()
     for version in file.versions:
         try:

@@ -805,3 +805,12 @@ def test_no_site_lies_in_its_build(tmp_path):
     with pytest.raises(PublishError, match="lies in the build"):
         publish.publish(build, build / "site", "v1.0.0")
     assert tree(build) == before
+
+
+@pytest.mark.parametrize("address", ["https://[/", "https://a:b/", "https://a:99999/"])
+def test_an_address_that_is_none_is_one_message(tmp_path, address):
+    build = make_build(tmp_path / "build", "v1.0.0")
+    path = build / "versions.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"address": address}))
+    with pytest.raises(VersionsError, match="`address`"):
+        versions.read(path)
