@@ -222,6 +222,9 @@ else:
 # it is plain JSON: each node has a frame with a name, metrics and children. Reading it takes a few
 # lines, which can add what we want to know:
 
+# sphinx_gallery_fold = "reads the tree, and prints it"
+# sphinx_gallery_show = "read_tree"
+
 
 def read_tree(node, depth=0):
     """Return rows [depth, name, launches, nanoseconds, bytes] of *node* and all below it."""
@@ -365,6 +368,7 @@ def show_counters(counted_launches):
 # %%
 # What it says of our kernel:
 
+# sphinx_gallery_fold = "counts, if ncu is there"
 COUNTING = ON_GPU and DEVICE.type == "cuda" and not torch.version.hip
 seen = {}
 if COUNTING and (launches := count(counted, column_kernel, by_columns, main="by_columns(x, out)")):
@@ -393,6 +397,8 @@ elif not ON_GPU:
 # neighbouring columns. (``STAGES`` is for later; with 1, ``tl.range`` is ``range``.)
 
 
+# sphinx_gallery_fold = "checks, times and counts it"
+# sphinx_gallery_show = "strip_kernel, by_strips"
 # sphinx_gallery_difference = "column_kernel"
 @triton.jit(launch_metadata=counted)
 def strip_kernel(
@@ -483,6 +489,9 @@ def scoped_kernel(
 # each program. The file is again JSON, a list of events with beginning and duration. (They are
 # called microseconds there, and are thousands of cycles.)
 
+# sphinx_gallery_fold = "looks into the kernel, with one stage and with four"
+# sphinx_gallery_show = "look_inside"
+
 
 def look_inside(stages):
     """Return the events (scope, first cycle, cycles) of one warp of each program."""
@@ -533,6 +542,9 @@ else:
 # back; ``metadata.shared`` bytes of shared memory; and the ``asm`` of all stages. (This site shows
 # the same below each kernel, under *X-ray*.)
 
+# sphinx_gallery_fold = "compiles, times and prints"
+# sphinx_gallery_show = "x_ray"
+
 
 def x_ray(compiled):
     """Return registers, spills, bytes of shared memory, and how it loads, of a compiled kernel."""
@@ -555,7 +567,9 @@ else:
 # %%
 # More rows are more bytes under way, as long as registers last. Then the compiler begins to
 # **spill**. A few spills can be worth it; from some point on the kernel moves its registers to
-# memory and back at each turn. No tool is needed to notice, just two attributes.
+# memory and back at each turn. No tool is needed to notice, just two attributes. (Where that point
+# lies, another release of the compiler may see differently: the switch below the title shows what
+# was recorded with it.)
 #
 # Step 3: load ahead
 # ------------------
@@ -563,7 +577,9 @@ else:
 # Registers are the wrong place for what has only been ordered. With ``num_stages``, copies go to
 # *shared memory* without a detour, several turns ahead, and the thread waits for the oldest alone.
 # ``tl.range`` takes it for one loop; for a loop with ``tl.dot`` the launch's ``num_stages`` does.
+# We call ``by_strips(x, out, BLOCK_M=128, STAGES=4)``, and others for comparison:
 
+# sphinx_gallery_fold = "checks, times and prints"
 check(partial(by_strips, BLOCK_M=64, STAGES=3))
 if ON_GPU:
     shapes = {f"{b} rows, {s} stages": {"BLOCK_M": b, "STAGES": s}
@@ -610,12 +626,14 @@ else:
     print(NOTHING)
 
 # %%
-# Both windows are equally long; count the turns in each. An addition that had to wait for its tile
-# finds it ready if the copies had enough of a lead. What is left of the waiting stands in the load
-# now, which waits for the oldest copy.
+# Dark is a load, light an addition, and white what lies between. Both windows are equally long;
+# count the turns in each. An addition that had to wait for its tile finds it ready if the copies
+# had enough of a lead. What is left of the waiting stands in the load now, which waits for the
+# oldest copy.
 #
 # The counters, once more, for the kernel that spills and for the one that loads ahead:
 
+# sphinx_gallery_fold = "shows what was counted"
 if len(seen) == 2:
     seen |= {"1024 rows": launches[1], "4 stages": launches[2]}
     show_counters(seen)
@@ -633,9 +651,12 @@ elif not ON_GPU:
 # One cause is left, which this matrix hides: strips of 32 columns make as many programs as there
 # are strips. A matrix of the same bytes with fewer columns has fewer, and where there are fewer
 # programs than multiprocessors, some have nothing to do. The remedy is a second axis of the grid:
-# program (j, i) adds up the i-th part of the rows, and a second launch the parts.
+# program (j, i) adds up the i-th part of the rows, and a second launch the parts. The difference
+# shows what that changes in the kernel.
 
 
+# sphinx_gallery_fold = "has the kernel whole; checks and times it"
+# sphinx_gallery_show = "by_parts"
 # sphinx_gallery_difference = "strip_kernel"
 @triton.jit(launch_metadata=counted)
 def part_kernel(
@@ -707,7 +728,7 @@ else:
 #      - fusion: :doc:`/getting-started/tutorials/02-fused-softmax`; another order of tiles:
 #        :doc:`/getting-started/tutorials/03-matrix-multiplication`
 #    * - sectors a request near 32
-#      - threads of a warp read far apart
+#      - threads of a warp read far apart: uncoalesced access, without :term:`coalescing`
 #      - let the last dimension of a block run along memory; another layout of the data
 #    * - X-ray: loads of 4 bytes (``ld.global.b32``) where neighbours are adjacent
 #      - the compiler does not know that addresses are multiples of 16 bytes
@@ -751,8 +772,11 @@ else:
 #
 # What the run showed
 # -------------------
+#
+# What this chapter has claimed, each beside the limit that it must keep:
 
-# sphinx_gallery_fold = "writes the rates, and computes the claims"
+# sphinx_gallery_fold = "computes the ladder and the claims, and prints them"
+# sphinx_gallery_fold_output = True
 
 if ON_GPU:
     best = ahead["128 rows, 4 stages"]
