@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -26,7 +25,7 @@ from gallery_recorder.source import commands, needs, reader, script, settings
 from gallery_recorder.source.project import Example
 from gallery_recorder.source.script import NO_CODE, Script, ScriptError
 from gallery_recorder.source.settings import Settings
-from gallery_recorder.store import recording
+from gallery_recorder.store import names, recording
 from gallery_recorder.store.format import DECODER, FILE_NAME, Recording
 from gallery_recorder.store.recording import Location, RecordingError
 
@@ -284,9 +283,8 @@ def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> List
         at = item.location
         return not item.timed, order.get(at.place, order.get(at.device, len(order)))
 
-    def age(item: ListedRecording) -> tuple[list[int], str]:
-        numbers = re.findall(r"\d+", item.location.variant or "")  # by these, releases are ordered
-        return [int(number) for number in numbers], item.recorded
+    def age(item: ListedRecording) -> tuple[list[tuple[int, int | str]], str]:
+        return names.order_of(item.location.variant or ""), item.recorded
 
     current = sorted((item for item in found if item.key == key), key=age, reverse=True)
     return min(current, key=rank, default=None)

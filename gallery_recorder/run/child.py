@@ -41,7 +41,7 @@ from gallery_recorder.run.messages import (
 )
 from gallery_recorder.run.output import NoInput, Output, Tee, stderr_rst, too_much
 from gallery_recorder.run.staging import Staging
-from gallery_recorder.run.text import Paths, clean, name_of
+from gallery_recorder.run.text import Paths, clean, name_of, undeceiving
 from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
@@ -263,7 +263,7 @@ class Child:
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
         errors = self._shown(clean(stderr))
         if error is not None:
-            rst = clean(rst)  # the message of an exception may hold anything
+            rst = undeceiving(rst)  # the message of an exception may hold anything
         if self.run.settings.stderr == "apart":
             rst += stderr_rst(errors)
         self.blocks.append(

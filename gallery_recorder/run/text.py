@@ -84,10 +84,15 @@ def _overwrite(line: str) -> str:
 def _visible(line: str) -> str:
     if line.isprintable():
         return line
-    line = _DECEIVING.sub(lambda match: ascii(match.group())[1:-1], line)
     return "".join(
-        f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c for c in line
+        f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c
+        for c in undeceiving(line)
     )
+
+
+def undeceiving(text: str) -> str:
+    r"""*text* with what turns its direction, or is seen by nobody, written as ``\u202e``."""
+    return _DECEIVING.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
 class Paths:
