@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -43,7 +44,6 @@ def _fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         )
         listed = nodes.definition_list()
         for number, page in found:
-            begins = app.env.get_doctree(page).next_node(nodes.paragraph)
             link = nodes.reference(
                 "",
                 f"{number}. {app.env.titles[page].astext()}",
@@ -53,6 +53,16 @@ def _fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             listed += nodes.definition_list_item(
                 "",
                 nodes.term("", "", link),
-                nodes.definition("", nodes.paragraph("", begins.astext() if begins else "")),
+                nodes.definition("", nodes.paragraph("", _beginning(app.env.get_doctree(page)))),
             )
         place.replace_self(listed)
+
+
+def _beginning(doctree: nodes.document) -> str:
+    """The first paragraph, without works that it names; not what a recording says of itself."""
+    own = (p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, nodes.section))
+    begins = next((p for p in own if not p["classes"]), nodes.paragraph()).deepcopy()
+    for named in list(begins.findall(addnodes.pending_xref)):
+        if named["refdomain"] == "cite":
+            named.parent.remove(named)
+    return re.sub(r"\s+(?=[.,]|$)", "", " ".join(begins.astext().split()))
