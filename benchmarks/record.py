@@ -2,8 +2,8 @@
 
 *imports* is a Python that imports what every tutorial's process needs before it comes to the
 tutorial: the recorder, Sphinx, matplotlib. *each* is what one more tutorial of one short statement
-takes, *beyond* what of that are no imports. *parent* is the most memory that the recorder itself
-held, which must not grow with the tutorials.
+takes: all but the first are forks of a process that has these imports. *parent* is the most memory
+that the recorder itself held, which must not grow with the tutorials.
 """
 
 from __future__ import annotations
@@ -58,10 +58,9 @@ def main() -> None:
                     (cost.wall - first.wall) / (count - 1),
                 )
             held_mib = int(held.read_text()) / 1024
-            beyond = None if each[0] is None else each[0] - imports.cpu
-            rows.append((count, cost.cpu, cost.wall, *each, imports.cpu, beyond, held_mib))
-    head = ("tutorials", "CPU s", "wall s", "each CPU s", "wall s", "imports CPU s", "beyond")
-    formats = ("", ".2f", ".2f", ".3f", ".3f", ".3f", ".3f", ".0f")
+            rows.append((count, cost.cpu, cost.wall, *each, imports.cpu, held_mib))
+    head = ("tutorials", "CPU s", "wall s", "each CPU s", "wall s", "imports CPU s")
+    formats = ("", ".2f", ".2f", ".3f", ".3f", ".3f", ".0f")
     print(tabulate(rows, (*head, "parent MiB"), floatfmt=formats, missingval="-"))
 
 
