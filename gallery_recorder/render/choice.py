@@ -12,7 +12,7 @@ import hashlib
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class ListedRecording:
     @property
     def content(self) -> Recording:
         """The recording itself, which was checked when all were listed."""
-        return DECODER.decode((self.folder / FILE_NAME).read_bytes())
+        return _content(self.folder, self.digest)
 
     @property
     def name(self) -> str:
@@ -151,6 +151,13 @@ class Page:
             replace(self, recorded=item, others=(), view=item.location.place.replace("/", "-"))
             for item in self.others
         ]
+
+
+@lru_cache(maxsize=1000)
+def _content(folder: Path, digest: str) -> Recording:
+    """The recording of this *digest*, read once."""
+    del digest
+    return DECODER.decode((folder / FILE_NAME).read_bytes())
 
 
 @cache

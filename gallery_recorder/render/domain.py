@@ -35,6 +35,8 @@ class GalleryDomain(Domain):
         #: What the last build left, and what this one will.
         self.before = State()
         self.now = State()
+        #: Whether the pages of galleries are those that the last build left.
+        self.kept = False
         #: The pages that are read.
         self.read: set[str] = set()
         #: What is being written, and whether all pages are, for what they show of one another.

@@ -86,17 +86,20 @@ def write(path: Path, content: bytes) -> None:
 
 def copy_to_site(app: Sphinx, builder: Any) -> None:
     """Copy downloads where size or time differ; Sphinx compares the content of each, each time."""
-    ours = Path(app.doctreedir, FOLDER)
+    folders = (os.path.join(app.doctreedir, FOLDER), app.srcdir)
     for name, (_, place) in app.env.dlfiles.items():
-        source, copy = ours / name, Path(builder.outdir, "_downloads", place)
-        if not source.is_file():
-            source = Path(app.srcdir, name)
-        if not source.is_file():
-            continue  # Sphinx has said so
-        wanted = source.stat()
-        if copy.is_file():
-            found = copy.stat()
-            if (found.st_size, found.st_mtime_ns) == (wanted.st_size, wanted.st_mtime_ns):
-                continue
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, copy)
+        copy = os.path.join(builder.outdir, "_downloads", place)
+        for source in (os.path.join(folder, name) for folder in folders):
+            if wanted := _size_and_time(source):
+                if _size_and_time(copy) != wanted:
+                    os.makedirs(os.path.dirname(copy), exist_ok=True)
+                    shutil.copy2(source, copy)
+                break  # where there is neither, Sphinx has said so
+
+
+def _size_and_time(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns

@@ -98,7 +98,7 @@ def _begin(app: Sphinx) -> None:
             and not conf["run_stale_examples"]
             and not conf["expected_failing_examples"]  # sphinx-gallery counts them each time
         ):
-            domain.now = replace(before)
+            domain.now, domain.kept = replace(before), True
         else:
             domain.now = replace(before, inputs=inputs)
             _generate(app, said)
@@ -143,7 +143,9 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
     if error is not None:
         return
     domain = domain_of(app.env)
-    domain.now.generated = state.generated(app)
     if domain.site:
         domain.now.sites = domain.now.sites | {incremental.output(app.builder): domain.site}
-    state.save(app, domain.now)
+    if not domain.kept:
+        domain.now.generated = state.generated(app)
+    if not domain.kept or domain.now.sites != domain.before.sites:
+        state.save(app, domain.now)

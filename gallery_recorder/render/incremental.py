@@ -115,6 +115,8 @@ def _before_writing(app: Sphinx, builder: Builder) -> None:
     written = None if domain.all_are_written else domain.read
     if written is not None:
         sphinx_faults.leave_parents_alone(app.env)
+    if domain.kept and written == set():
+        return  # there is nothing new to be downloaded
     downloads.fill(app, domain.pages, domain.now.archives, written)
     others.fill(app, written)
 

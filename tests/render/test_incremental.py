@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -246,6 +247,19 @@ def test_a_second_build_of_another_version_equals_a_first(gallery: Path) -> None
     assert_same(tree(gallery), cold(gallery, version="v1.0.0"))
 
 
+def test_a_clone_elsewhere_is_the_same_site(gallery: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "another" / "place"
+    shutil.copytree(
+        gallery, clone, ignore=shutil.ignore_patterns("html", "doctrees", "gen_modules")
+    )
+    shutil.rmtree(clone / "docs" / "tutorials")
+    build_afresh(clone)
+    found, expected = tree(clone), tree(gallery)
+    for made in (found, expected):
+        del made[".buildinfo"]  # for Sphinx alone, of absolute paths too; it is not published
+    assert_same(found, expected)
+
+
 def test_with_several_processes_it_is_the_same_site(gallery: Path) -> None:
     edit(gallery)
     build(gallery, "-j", "2")
@@ -271,3 +285,43 @@ def test_without_a_change_nothing_is_made_anew(gallery: Path) -> None:
     before = times()
     build(gallery)
     assert times() == before
+
+
+#: A build that says at its end which files it opened, how often, and what it started.
+WATCHED = """
+import collections, json, os, sys
+opened, started = collections.Counter(), []
+
+def watch(event, arguments):
+    if event == "open" and isinstance(arguments[0], str | os.PathLike):
+        opened[os.path.abspath(arguments[0])] += 1
+    elif event == "subprocess.Popen":
+        started.append(os.path.basename(arguments[1][0]))
+
+from sphinx.cmd.build import main
+sys.addaudithook(watch)
+status = main(sys.argv[1:])
+print(json.dumps([opened, started]))
+sys.exit(status)
+"""
+
+
+def test_without_a_change_nothing_is_opened_twice(gallery: Path) -> None:
+    build_afresh(gallery)
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, "-W", "-q", *forked.BUILD],
+        cwd=gallery,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "GALLERY_VERSION": "main"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    opened, started = json.loads(done.stdout.splitlines()[-1])
+    # sphinx-gallery, which reads each script, is not started.
+    assert not {path for path in opened if path.startswith(str(gallery / "tutorials"))}
+    assert not {path for path in opened if path.startswith(str(gallery / "docs"))}
+    twice = {path for path, times in opened.items() if times > 1 and path.startswith(str(gallery))}
+    # Sphinx writes a few files of the site each time.
+    assert not {path for path in twice if "/build/html/" not in path}
+    assert started.count("git") <= 2  # however many recordings there are
