@@ -53,6 +53,9 @@ class Servers:
         """Start a keeper as ``subprocess.Popen`` does, which is asked where no server is."""
         if self.loaded:
             with contextlib.suppress(OSError):  # a script killed it, or it cannot import
+                os.close(
+                    os.pidfd_open(os.getpid())
+                )  # before something is begun: old kernels have none
                 server = self._free.pop() if self._free else _Server(self.loaded, options)
                 return Forked(self._free, server, command, options)
         return subprocess.Popen(command, **options)
