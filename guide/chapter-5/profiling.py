@@ -626,10 +626,10 @@ else:
     print(NOTHING)
 
 # %%
-# Dark is a load, light an addition, and white what lies between. Both windows are equally long;
-# count the turns in each. An addition that had to wait for its tile finds it ready if the copies
-# had enough of a lead. What is left of the waiting stands in the load now, which waits for the
-# oldest copy.
+# Dark is a load, light an addition, and white what lies between; the axis counts cycles. Both
+# windows are equally long; count the turns in each. An addition that had to wait for its tile finds
+# it ready if the copies had enough of a lead. What is left of the waiting stands in the load now,
+# which waits for the oldest copy.
 #
 # The counters, once more, for the kernel that spills and for the one that loads ahead:
 
