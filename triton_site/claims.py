@@ -36,22 +36,6 @@ from triton_site.recorded import Recorded
 
 FILE_NAME = "claims.json"
 
-#: Claims that failed on the reference device and are published all the same, each with its reason:
-#: by tutorial, release of Triton and statement. The page says in its section that the claim failed.
-ADMITTED = {
-    (
-        "02-fused-softmax",
-        "3.9.0",
-        "four warps are too few for a row of 8320: as many as it can use are a fifth faster",
-    ): "a better compiler: the kernel with four warps no longer loses so much. To be lowered with "
-    "the next recording",
-    (
-        "02-fused-softmax",
-        "3.9.0",
-        "two pieces are faster than one padded block, at 4224 and at 8320",
-    ): "a better compiler: it holds at 8320 only. To be narrowed with the next recording",
-}
-
 NOTHING = "No claim has been recorded on a GPU yet: ``make record`` does it."
 
 
@@ -367,20 +351,9 @@ def problems(items: Sequence[Recorded]) -> list[str]:
             f"{claim.at_most if claim.at_least is None else claim.at_least:g} is claimed; change "
             "the kernel or the sentence"
             for claim in read(item.folder / FILE_NAME)
-            if not claim.held and (item.name, item.release, claim.statement) not in ADMITTED
+            if not claim.held
         ]
-    return found + _needless(newest.values())
-
-
-def _needless(items: Iterable[Recorded]) -> list[str]:
-    """What is admitted to have failed, and has not."""
-    return [
-        f"triton_site/claims.py: {claim.statement!r} holds on {item.device} with Triton "
-        f"{item.release}; take it out of ADMITTED"
-        for item in items
-        for claim in read(item.folder / FILE_NAME)
-        if claim.held and (item.name, item.release, claim.statement) in ADMITTED
-    ]
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -395,8 +368,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for problem in found:
         print(problem, file=sys.stderr)
-    for (name, release, statement), reason in ADMITTED.items():
-        print(f"admitted to have failed: {name}, Triton {release}: {statement} ({reason})")
     print(f"{held} claims and the rates of {len(items)} recordings: {len(found)} problems")
     return 1 if found else 0
 

@@ -78,15 +78,6 @@ def test_a_failure_on_the_reference_stops_the_check(tmp_path):
     assert "at least 1" in problem
 
 
-def test_a_failure_that_is_admitted_does_not_until_it_is_none(tmp_path, monkeypatch):
-    false = recorded(written(tmp_path / "a", value=0.93, margin=-0.07, held=False))
-    monkeypatch.setattr(claims, "ADMITTED", {("02-softmax", "3.9.0", "tiles beat rows"): "why"})
-    assert claims.problems([false]) == []
-    (problem,) = claims.problems([recorded(written(tmp_path / "b"))])
-    assert "take it out of ADMITTED" in problem
-    assert claims.problems([recorded(false.folder, "3.10.0")]) != []
-
-
 def test_a_failure_elsewhere_does_not(tmp_path):
     true = recorded(written(tmp_path / "a"))
     false = written(tmp_path / "b", value=0.93, margin=-0.07, held=False)
