@@ -1030,10 +1030,12 @@ else:
 # ---------
 #
 # 1. **The backward product.** The gradient of ``w[e]`` is a sum over the rows of expert *e*: now
-#    the length of the sum differs from expert to expert. Which mask does that need? :doc:`Solution
-#    <solutions/08-backward>`.
+#    the length of the sum differs from expert to expert. Which mask does that need? Write
+#    ``grouped_gradient(x, g, offsets)``, where *g* is the gradient of the output; it returns those
+#    of all experts, stacked. :doc:`Solution <solutions/08-backward>`.
 # 2. **A gate.** The first layer of an expert is often ``silu(x @ w_gate[e]) * (x @ w_up[e])``.
-#    Compute both products in one kernel. :doc:`Solution <solutions/08-gate>`.
+#    Compute both products in one kernel, ``gated_experts(x, w_gate, w_up, offsets)``.
+#    :doc:`Solution <solutions/08-gate>`.
 #
 # References
 # ----------
