@@ -71,11 +71,6 @@ def _sections(doctree: nodes.document) -> dict[str, str]:
 
 
 def _plain(heading: str) -> str:
-    """A heading in one line, with straight quotation marks: Sphinx has curled those of the page."""
-    return " ".join(heading.translate(str.maketrans("‘’“”", "''\"\"")).split())
-
-
-def _plain(heading: str) -> str:
     """A heading as it is typed: Sphinx makes quotation marks and dashes of what a script has."""
     return " ".join(heading.translate(_TYPED).split())
 

@@ -1238,8 +1238,9 @@ print("The kernels of steps 1, 3 and 4 agree with float64, too")
 #
 # Backward is ``torch.autograd.grad`` for everybody, with gradients for *x* and all parameters. The
 # Python of autograd takes its time, on the CPU. But the loop that measures has the GPU read half a
-# gigabyte, twice, before each call, to flush the cache; the CPU has long sent everything off when
-# the GPU gets there, and the events see the kernels alone.
+# gigabyte, twice, before each call, to flush the cache; the CPU has most often sent everything off
+# when the GPU gets there, and the events see the kernels alone. Where it has not, because it was
+# busy elsewhere for a moment, they see the GPU wait.
 
 # sphinx_gallery_fold = "times both norms in both directions, all providers in turns"
 
@@ -1437,6 +1438,11 @@ else:
 # time along it is constant: it is that of the padded length, and so instructions, not bytes, are
 # the limit there. The backward pass has more instructions for each byte, and larger pieces, so its
 # teeth are larger.
+#
+# **One point far below its neighbors**, with a wide band beside it or at one size alone, is no
+# tooth, and no kernel either. Calls from Python came later than the flush of the cache could hide:
+# backward goes through Python twice, in autograd and in ours. Its neighbors and the other
+# recordings of this page say what the kernel does.
 #
 # **Where the backward pass changes over** to weights that are loaded again, and to two programs a
 # row, its curve may step down: they do more arithmetic. RMS norm has one sum and loads no weights

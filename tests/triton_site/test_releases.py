@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 from bs4 import BeautifulSoup
 
 from gallery_recorder.store import benchmarks, recording
+from gallery_recorder.store.compare import Line
 from gallery_recorder.store.format import DECODER, FILE_NAME, encode
 from tests.fixtures import two_devices
 from tests.fixtures.two_devices import GALLERY, OLDER
-from triton_site import reproduce
+from triton_site import releases, reproduce
 from triton_site.assemble import assemble_script
 
 ROOT = Path(__file__).parents[2]
@@ -127,6 +129,22 @@ def test_scripts_of_all_tutorials_have_all_that_they_need(path, tmp_path):
     assert done.returncode == 0, done.stdout
     if not found:
         pytest.skip("it was not recorded on a GPU yet")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "lost"),
+    [
+        ((0.9, 0.9, 0.9), True),
+        ((1.0, 0.05, 1.0), False),  # a disturbed measurement
+        ((0.98, 0.98, 0.98), False),
+        ((0.8, 0.9, 1.3), False),
+    ],
+)
+def test_one_size_alone_that_fell_is_no_loss(ratios, lost):
+    mean = statistics.geometric_mean(ratios)
+    line = Line("b.csv", "triton", mean, mean, min(ratios), "N=1", len(ratios))
+    recorded = {f"N={n}": (1000.0, 1000.0 * ratio) for n, ratio in enumerate(ratios)}
+    assert releases.Change("b.csv", line, 0.02, "GB/s", recorded).lost is lost
 
 
 # --- on the pages ---------------------------------------------------------------------------------
