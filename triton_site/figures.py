@@ -188,6 +188,11 @@ def _known(recording: Path) -> Iterator[Rows]:
                     rows = [Row(sizes[t][column], said(sizes[t]), at[t]) for t in texts]
                     name = f"{provider}, {others}" if others else provider
                     yield Rows(column, name, sorted(rows, key=lambda row: row.size))
+            # Of products of many shapes, a line shows the squares.
+            square = [t for t in at if len(set(sizes[t].values())) == 1]
+            if columns and len(columns) == len(sizes[square[0]] if square else ()):
+                rows = [Row(sizes[t][columns[0]], said(sizes[t]), at[t]) for t in square]
+                yield Rows(columns[0], provider, sorted(rows, key=lambda row: row.size))
             for column in ("", *columns):
                 for _, texts in _grouped(at, sizes, lambda name, c=column: name == c):
                     words = [

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 #: Public names without an entry, and why.
 EXCEPTIONS = {
     "triton.max_shared_mem": "`__all__` names it, but it does not exist",
+    "triton.profiler": "Proton, a package of its own; there once somebody imports it",
     "triton.experimental": "not part of triton by itself; there once somebody imports Gluon",
     "triton.language.math.T": "a type variable of its annotations",
     "triton.language.core": "defines names of triton.language, where they have their entries",

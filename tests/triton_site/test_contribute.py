@@ -93,7 +93,7 @@ def test_the_whole_path_from_a_reader_s_gpu_to_the_comment(checkout, tmp_path, m
         "recordings",
     ]
     said = capsys.readouterr().out
-    assert "1 recording; 3 of their claims hold" in said
+    assert "1 recording; 5 of their claims hold" in said
     assert "'a fused softmax is over three times" in said
     assert "git add recordings/nvidia-a10 " in said
     # Where the pull request arrives: data is taken, and all is checked and compared anew.
