@@ -231,4 +231,4 @@ def contradictions(recording: Recording) -> Iterator[str]:
 def _is_name(text: str) -> bool:
     """Whether a file can be called after the object *text*."""
     fits = text.isprintable() and 0 < len(text.encode()) <= 200
-    return fits and text[0] != "." and not {*text} & {*"/\\"}
+    return fits and not text.startswith("..") and not {*text} & {*"/\\"}

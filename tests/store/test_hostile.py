@@ -93,6 +93,12 @@ def test_what_the_code_names_is_no_path(folder, names):
         recording.load(folder)
 
 
+def test_what_a_reference_of_sphinx_names_may_begin_with_a_dot(folder):
+    """As matplotlib writes them: :meth:`.Artist.set` is whichever ``Artist.set`` there is."""
+    change(folder, lambda c: c.update(backreferences={".Artist.set": [REFERENCE]}))
+    assert ".Artist.set" in recording.load(folder).backreferences
+
+
 @pytest.mark.parametrize("name", ["RECORDING.json", "Recording.JSON"])
 def test_no_file_is_the_recording_itself_on_another_system(folder, name):
     add(folder, name)
