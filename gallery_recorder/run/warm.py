@@ -124,12 +124,13 @@ class Forked:
 
     def communicate(self, told: bytes, timeout: float) -> None:
         """Tell it something, and wait for its end and for that of all that it left."""
+        # Where it has ended by itself, nobody reads that any more.
         with contextlib.suppress(BrokenPipeError), open(self._control, "wb", 0) as control:
             control.write(told)
         if not self._has_ended(timeout):
             raise subprocess.TimeoutExpired("keeper", timeout)
         os.close(self._ended)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the server was killed: no other script is given to it
             if self._server.talk.recv(16):
                 self._free.append(self._server)
                 return
@@ -183,10 +184,10 @@ def main(arguments: list[str]) -> int:
             talk.send(b"%d" % pid)
         os.waitpid(pid, 0)
         keeper.end(os.getpid(), 0.0)
-        with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(ChildProcessError):  # none is left
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the recorder is gone
             talk.send(b"ended")
 
 
