@@ -190,7 +190,7 @@ def _known(recording: Path) -> Iterator[Rows]:
                     yield Rows(column, name, sorted(rows, key=lambda row: row.size))
             # Of products of many shapes, a line shows the squares.
             square = [t for t in at if len(set(sizes[t].values())) == 1]
-            if columns and len(columns) == len(sizes[square[0]] if square else ()):
+            if square and len(columns) == len(sizes[square[0]]):
                 rows = [Row(sizes[t][columns[0]], said(sizes[t]), at[t]) for t in square]
                 yield Rows(columns[0], provider, sorted(rows, key=lambda row: row.size))
             for column in ("", *columns):
