@@ -261,7 +261,9 @@ else:
 #
 # **The remedy**: events, and before them enough work to keep the GPU busy for longer than Python
 # needs. Our loop reads 512 MiB, twice. (What the GPU reads meanwhile is no accident; see section
-# 3.)
+# 3.) Whether it was enough can be asked: once all is queued, the first mark must not have been
+# passed yet, and ``start.query()`` tells. The tutorials' loop asks after each call; where the GPU
+# was there first, it makes the call again and reads twice as much before.
 #
 # 2. The first calls are different
 # --------------------------------

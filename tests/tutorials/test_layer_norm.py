@@ -1,5 +1,7 @@
 """Layer and RMS norm and their gradients, in the interpreter, against float64."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -282,14 +284,14 @@ def test_plans(page, n):
     for value in (rows, piece, warps):
         assert value & (value - 1) == 0
     assert warps <= 16
-    # Two programs share a row only from 10240 elements on.
-    for plan in ("backward_plan", "shared_plan") if n > 10_240 else ("backward_plan",):
-        for bytes_each in (2, 4):
-            constants, warps = page[plan](n, bytes_each, 4)
-            covered = constants["PIECE"] * constants["PIECES"] * constants.get("SHARE", 1)
-            assert n <= covered <= max(128, 2 * n, 2 * constants["PIECE"])
-            assert warps <= 16
-            assert constants["STAGES"] >= 1
+    for center, x_bytes, w_bytes in itertools.product((True, False), (2, 4), (2, 4)):
+        constants, warps, each = page["backward_plan"](n, center, x_bytes, w_bytes, 4)
+        covered = constants["PIECE"] * constants["PIECES"]
+        assert covered - constants["PIECE"] < n <= covered
+        assert warps * each <= 16
+        assert 1 <= constants["STAGES"] <= 4
+        if "OWN" in constants:  # two programs share a row, and leave nothing out
+            assert 2 * constants["OWN"] - constants["PIECES"] in (0, 1)
 
 
 def test_solution_residual(tutorial):
