@@ -12,10 +12,11 @@ import pytest
 
 from tests.fixtures.forked import execute
 
-SCRIPT = Path(__file__).parents[2] / "guide" / "chapter-3" / "debugging.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "guide" / "chapter-3" / "debugging.py"
 
 #: Assignments of the script that its functions need and that start no experiment.
-CONSTANTS = {"SCRATCH", "IMPORTS", "WITH_TORCH", "ON_GPU", "DEVICE"}
+CONSTANTS = {"SCRATCH", "IMPORTS", "WITH_TORCH"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,9 @@ def page() -> dict:
         or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in CONSTANTS)
     ]
     names = {"__name__": "debugging"}
-    exec(compile(tree, str(SCRIPT), "exec"), names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "tutorials")  # for what scripts share
+        exec(compile(tree, str(SCRIPT), "exec"), names)
     return names
 
 

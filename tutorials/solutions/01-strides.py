@@ -11,22 +11,18 @@ view as it is.
 
 # %%
 
-import os
+# sphinx_gallery_fold = "chooses the device"
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 
-if not torch.accelerator.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.setup import DEVICE, ON_GPU
 
 import triton
 import triton.language as tl
-
-ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.device("cpu")
-if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
-    accelerator = torch.accelerator.current_accelerator()
-    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # One multiplication for each vector is all that changes. The result is a new, contiguous vector: it

@@ -14,22 +14,18 @@ in the same order.
 
 # %%
 
-import os
+# sphinx_gallery_fold = "chooses the device"
+import sys  # for shared/
+from pathlib import Path  # for shared/
 
 import torch
+from tabulate import tabulate
 
-if not torch.accelerator.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.setup import DEVICE, ON_GPU
 
 import triton
 import triton.language as tl
-from tabulate import tabulate
-
-ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.device("cpu")
-if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
-    accelerator = torch.accelerator.current_accelerator()
-    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # The first kernel: the part of K is the second axis of the grid. A partial sum stays in fp32, since

@@ -10,23 +10,19 @@ gaps. The kernel of this page reads any of them without a copy, and writes a con
 
 # %%
 
-import os
+# sphinx_gallery_fold = "chooses the device"
+import sys  # for shared/
+from pathlib import Path  # for shared/
 
 import torch
 from tabulate import tabulate
 from torch.nn import functional
 
-if not torch.accelerator.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.setup import DEVICE, ON_GPU
 
 import triton
 import triton.language as tl
-
-ON_GPU = os.environ.get("TRITON_INTERPRET", "0") != "1"
-DEVICE = torch.device("cpu")
-if ON_GPU:  # the current GPU, with its number: kernels run there, wherever the tensors are
-    accelerator = torch.accelerator.current_accelerator()
-    DEVICE = torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 # %%
 # What should decide whether an element is dropped? Not its place in memory: ``x.T`` and
