@@ -154,11 +154,10 @@ print("layer_norm_by_rows agrees with PyTorch")
 # Why the variance takes two passes
 # ---------------------------------
 #
-# A formula from school saves a pass: :math:`\sigma^2 = \overline{x^2} - \mu^2`. Both sums can run
-# along at the same time, so there is one reduction to wait for and not two. **Do not use it.**
-# Where the mean is large against the deviation, two large numbers that agree in most of their
-# digits are subtracted, and what is left is their rounding errors. Such rows exist: some columns of
-# a language model's activations are far from zero in every row.
+# A formula from school saves a pass: :math:`\sigma^2 = \overline{x^2} - \mu^2`. Both sums run along
+# at the same time, so there is one reduction to wait for and not two. **Do not use it.** Where the
+# mean is large against the deviation, two large numbers that agree in most of their digits are
+# subtracted, and what is left is their rounding errors.
 #
 # A third way is for those who cannot keep a row: cut it into pieces, take mean :math:`\mu_p` and
 # sum of squared deviations :math:`S_p` of each piece by itself, in two passes over the piece, and
@@ -231,16 +230,12 @@ means = [10.0**k for k in range(6)]
 ways = {"one pass": one_pass, "two passes": two_passes, "combined pieces": combined}
 errors = variance_errors(ways, means)
 plot_errors(errors, means)
-table = [(f"{m:g}", *(f"{errors[name][i]:.0e}" for name in ways)) for i, m in enumerate(means)]
-print("largest relative error of the variance")
-print(tabulate(table, ["mean / deviation", *ways], disable_numparse=True, stralign="right"))
 
 # %%
 # The error of one pass grows with the *square* of the mean. At a thousand times the deviation it is
 # beyond any use, and a little later the "variance" can come out negative, and its root as NaN. Two
-# passes hold. And they cost no byte: the second one reads registers. The loss is one more
-# reduction, for which the warps of a program wait for one another, and others on the same
-# multiprocessor can work meanwhile.
+# passes hold. And they cost no byte: the second one reads registers. What they cost is one more
+# reduction, for which the warps of a program wait for one another.
 #
 # Step 2: a row in pieces
 # -----------------------
@@ -249,19 +244,18 @@ print(tabulate(table, ["mean / deviation", *ways], disable_numparse=True, strali
 # padded to 8192, and registers and instructions of the padding are wasted, though no bytes are. And
 # a block is turned into fp32 as a whole, which takes twice the registers that the fp16 did.
 #
-# So the row is cut into a few **pieces** of equal length, one load of 16 bytes or two for each
-# thread, as many pieces as the row needs. They are kept as they were loaded, in fp16, and turned
-# into fp32 one after the other where they are used. Triton has no arrays of blocks, but it has
-# Python's **tuples**: ``xs = xs + (x,)`` appends one. ``tl.static_range`` is a loop that is
-# unrolled while the kernel is compiled, so that each turn knows its *i* as a constant, as a place
-# in a tuple must be.
+# So the row is cut into a few **pieces** of equal length, as many as it needs. They are kept as
+# they were loaded, in fp16, and turned into fp32 one after the other where they are used. Triton
+# has no arrays of blocks, but it has Python's **tuples**: ``xs = xs + (x,)`` appends one.
+# ``tl.static_range`` is a loop that is unrolled while the kernel is compiled, so that each turn
+# knows its *i* as a constant, as a place in a tuple must be.
 #
 # Note the sums: the pieces are added up elementwise, and there is one reduction at the end. A
 # reduction for each piece would have the warps wait for one another each time.
 #
-# Two more things come along, which :doc:`02-fused-softmax` has reasons for: short rows share a
-# program, and strides make it right for any view. And one is a switch, a ``tl.constexpr`` as well:
-# with ``CENTER=False``, some lines are not compiled, and what remains is RMS norm.
+# Three more things come along: short rows share a program, and strides make it right for any view,
+# as :doc:`02-fused-softmax` explains; and with ``CENTER=False`` some lines are not compiled, and
+# what remains is RMS norm.
 
 # sphinx_gallery_difference = "row_kernel"
 
@@ -308,10 +302,12 @@ def forward_kernel(
 # ``evict_last`` is a hint to the caches: of all lines, those of the weights should be the last to
 # go, for the next program on the same multiprocessor wants them again, and *x* nobody wants again.
 #
-# How many pieces, rows and warps? By rules, each with its reason. Small pieces leave less padding,
-# and large ones are fewer: pieces are eighths of a power of two, or quarters where all eight of
-# those would be needed. Eight elements of a piece for each thread are one load of 16 bytes in fp16.
-# And short rows share a program until it has 2048 elements.
+# How many pieces, rows and warps? By rules. Small pieces leave less padding, and large ones are
+# fewer: pieces are eighths of a power of two, or quarters where all eight of those would be needed.
+# Eight elements of a piece for each thread are one load of 16 bytes in fp16. And short rows share a
+# program until it has 2048 elements.
+
+# sphinx_gallery_fold = "chooses pieces, rows and warps by the length of a row"
 
 
 @cache
@@ -359,14 +355,13 @@ print(tabulate(table, ["N", "rows", "piece", "pieces", "warps"]))
 # So the backward pass needs *x*, *g*, *w*, and :math:`\mu` and :math:`1 / \sigma` of each row. What
 # of that should the forward pass keep?
 #
-# * *x* itself costs nothing: whoever computed it holds it anyway.
+# * *x* itself costs nothing: whoever computed it holds it anyway. (*y* in its place would do, too,
+#   for :math:`\hat{x} = (y - b) / w`, but fails where a weight is zero.)
 # * :math:`\hat{x}`, which would save two operations an element, costs a tensor of the size of *x*,
 #   written and kept.
 # * :math:`\mu` and :math:`1 / \sigma` could be computed again, since the row is at hand: no bytes,
 #   but two more reductions, one after the other, before the next two can begin. Kept, they are two
 #   numbers for each row of *N*. We keep them.
-# * *y* in place of *x* would do, too, for :math:`\hat{x} = (y - b) / w`. Some libraries do it where
-#   *y* has to be kept for the next layer. It fails where a weight is zero.
 #
 # Step 3: the gradient of a row
 # -----------------------------
@@ -454,11 +449,10 @@ def backward_with_atomics(x, g, weight, mean, rstd):
 # %%
 # Two lines more, and right. But count: each row makes 2\ *N* additions of 4 bytes in the L2 cache,
 # which for fp16 is more than all that the row has to move otherwise, and all rows queue for the
-# same 2\ *N* addresses. And there is a second catch. Sums of floating-point numbers depend on the
-# order of the additions, if only in the last bits, and the order is whatever order the programs
-# happen to run in. So let us run it again and again on the same input and count the different
-# answers. (The interpreter runs programs one after the other, always in the same order: one
-# answer.)
+# same 2\ *N* addresses. And sums of floating-point numbers depend on the order of the additions, if
+# only in the last bits, and the order is whatever order the programs happen to run in. Let us run
+# it again and again on the same input and count the different answers. (The interpreter runs
+# programs one after the other, always in the same order: one answer.)
 
 # sphinx_gallery_fold = "counts the different results of one function"
 
@@ -484,12 +478,8 @@ print(f"Gradients of the weight with atomics, run again and again: {answers} dif
 
 # %%
 # Networks train well with such noise. But two runs that ought to be the same drift apart, and
-# whoever hunts a bug by comparing them hunts ghosts.
-#
-# A **lock** for each group of rows, which some kernels use, brings the additions out of the L2
-# cache into the programs: take the lock, read the sum, add, write it, give the lock back. It saves
-# additions, if each of many locks guards a sum of its own, but programs wait for one another, and
-# the order is as random as before.
+# whoever hunts a bug by comparing them hunts ghosts. A **lock** around each sum, which some kernels
+# use, saves atomic additions, but programs wait for one another, and the order is as random.
 #
 # Step 5: partial sums in two stages
 # ----------------------------------
@@ -542,8 +532,8 @@ draw_partial_sums()
 # %%
 # Pieces and tuples are as in step 2; a tuple is written anew at each turn, since a kernel cannot
 # assign to its places. ``WEIGHTS`` says how often a turn loads the weights: not at all, as they
-# stay in registers from the beginning; once, from a cache; or twice, so that they need no registers
-# in between. ``STAGES`` and ``EARLY`` are for step 6; here they are 1 and ``False``.
+# stay in registers from the beginning; once; or twice, so that they need no registers in between.
+# ``STAGES`` and ``EARLY`` are for step 6; here they are 1 and ``False``.
 
 # sphinx_gallery_difference = "row_gradient_kernel"
 
@@ -660,6 +650,8 @@ def sum_partials_kernel(
 # How many rows a turn, warps, and programs on a multiprocessor? Short rows leave registers for two
 # programs, each of which works while the other one waits; long ones take all that there is.
 
+# sphinx_gallery_fold = "chooses pieces, rows, warps, programs and stages by the length of a row"
+
 
 @cache
 def backward_plan(N, center, x_bytes, w_bytes, stages):
@@ -673,11 +665,13 @@ def backward_plan(N, center, x_bytes, w_bytes, stages):
     elif N > 8192:
         weights, deepest = 2 if center and 10240 < N <= 14336 else 1, 3
     pieces = triton.cdiv(N, piece)
-    constants = {"PIECE": piece, "PIECES": pieces}
-    constants |= (
-        {"OWN": triton.cdiv(pieces, 2)} if N > 14336 else {"ROWS": rows, "WEIGHTS": weights}
-    )
-    fetched = each * piece * pieces * (2 * rows * x_bytes + weights * w_bytes)
+    constants = {"PIECE": piece, "PIECES": pieces, "ROWS": rows, "WEIGHTS": weights}
+    loaded = weights * pieces  # of the weights, at each turn
+    if N > 14336:
+        own = triton.cdiv(pieces, 2)
+        constants = {"PIECE": piece, "PIECES": pieces, "OWN": own, "KEPT": own}
+        loaded = pieces - own
+    fetched = each * piece * (2 * rows * pieces * x_bytes + loaded * w_bytes)
     constants["STAGES"] = stages_that_fit(fetched, min(stages, deepest))
     return constants, warps, each
 
@@ -703,12 +697,9 @@ def stages_that_fit(fetched, stages):
 # one can find it in the L2 cache.
 #
 # This has a price: the arithmetic of the first loop is done twice for each row. It is a good
-# bargain only against many spills.
-#
-# (GPUs from Hopper on offer another way, which needs no second kernel: launched with
-# ``num_ctas=2``, one program runs on two multiprocessors, a *cluster*, with half of each block on
-# either. We tried it. A sum over the row then crosses from one to the other, twice a turn, and
-# all warps of both wait for it. On an H200 that took longer than reading every row twice.)
+# bargain only against many spills. (GPUs from Hopper on can run one program on two multiprocessors,
+# with ``num_ctas=2``. We tried it. Sums over the row then cross from one to the other, twice a
+# turn, and all warps of both wait. On an H200 that took longer than reading every row twice.)
 
 # sphinx_gallery_difference = "backward_kernel"
 
@@ -717,7 +708,7 @@ def stages_that_fit(fetched, stages):
 def shared_backward_kernel(
     x_ptr, x_row_stride, x_col_stride, g_ptr, g_row_stride, g_col_stride, w_ptr, mean_ptr, rstd_ptr,
     dx_ptr, partial_ptr, M, N, CENTER: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
-    OWN: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    OWN: tl.constexpr, KEPT: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Compute a half of the gradients of every P-th row, OWN of PIECES, and its partial sums."""
     program, programs = tl.program_id(0) // 2, tl.num_programs(0) // 2
@@ -725,7 +716,10 @@ def shared_backward_kernel(
     first = half * (PIECES - OWN)  # of an odd number, both have the one in the middle
     least = half * OWN * PIECE  # but only the first half writes it
     cols = tl.arange(0, PIECE)[None, :]  # [1, PIECE]
-    dw, db = (), ()
+    kept, dw, db = (), (), ()
+    for i in tl.static_range(KEPT):
+        place = (first + i) % PIECES * PIECE + cols
+        kept = kept + (tl.load(w_ptr + place, mask=place < N, other=0.0),)
     for _ in tl.static_range(OWN):
         dw = dw + (tl.zeros([1, PIECE], tl.float32),)
         db = db + (tl.zeros([1, PIECE], tl.float32),)
@@ -744,7 +738,7 @@ def shared_backward_kernel(
             far = place.to(tl.int64)
             x = tl.load(x_ptr + row * x_row_stride + far * x_col_stride, mask=mask, other=0.0)
             g = tl.load(g_ptr + row * g_row_stride + far * g_col_stride, mask=mask, other=0.0)
-            w = tl.load(w_ptr + place, mask=mask, other=0.0)
+            w = kept[i] if i < KEPT else tl.load(w_ptr + place, mask=mask, other=0.0)
             if i < OWN:
                 xs, gs, ws = xs + (x,), gs + (g,), ws + (w,)
             wg = w.to(tl.float32) * g.to(tl.float32)
@@ -823,7 +817,7 @@ def long_forward_kernel(
 # first kernel walks along the rows and leaves two numbers for each. After that no element needs
 # anything of the rest of its row, and the second kernel is free to cut the matrix into *columns*:
 # a program has one block of them, walks down the rows, and its partial sums fit into registers
-# however long the rows are. Five transfers instead of three. (There is nothing new in these two.)
+# however long the rows are. Five transfers instead of three.
 
 # sphinx_gallery_fold = "walks along rows, then down columns: the gradients of rows that do not fit"
 
@@ -1056,8 +1050,7 @@ def rms_norm(x, weight, eps=1e-6):
 # the sums over a row and over *M* rows are off by some 10⁻⁶ of the sum of the *absolute* values;
 # fp16 and bf16 round the result itself, once. So each tensor is allowed an error that is relative
 # to its largest element; the gradient of *x*, which is what two subtractions leave, to what it was
-# before them. The cases: rows of 1 and 781 elements, rows longer than a program can hold, more than
-# two dimensions, nothing at all; and gradients of everything, for a gradient *g* that is random.
+# before them.
 
 # sphinx_gallery_fold = "compares results and gradients with float64"
 
@@ -1107,58 +1100,152 @@ def check(x, weight, bias=None, g=None, slack=1):
         check_close(f"the gradient of {name}", found[i], expected[i], t.dtype, scale, slack)
 
 
+# %%
+
+# sphinx_gallery_fold = "makes the inputs of all checks: shapes, dtypes, views, a large mean"
+
+
+def shape_inputs():
+    """Return (x, weight, bias) of each shape and dtype to check."""
+    half, single = torch.float16, torch.float32
+    cases = [(dtype, shape) for dtype in (half, single) for shape in ((5, 1), (3, 781), (2, 3, 65))]
+    cases += [(half, shape) for shape in ((1, 4097), (2, 12301), (2, 16385), (0, 5), (5, 0), (9,))]
+    if ON_GPU:  # every new shape or dtype may be a kernel to compile, so these are few
+        cases = [(half, (4096, 781)), (half, (4096, 15872)), (half, (5, 0)), (single, (2, 3, 65))]
+        cases += [(torch.bfloat16, (1823, 781)), (single, (9, 2**18))]  # bf16 needs a GPU
+        cases += [(single, (2048, 1024))]
+    made = []
+    for dtype, shape in cases:
+        x = 1 + 2 * torch.randn(shape, device=DEVICE, dtype=dtype)
+        made.append((x, *torch.randn(2, shape[-1], device=DEVICE, dtype=dtype)))
+    return made
+
+
+def view_inputs():
+    """Return (x, weight, bias and, of some, g) whose elements lie apart or differ in dtype."""
+    weight, bias = torch.randn(2, 80, device=DEVICE)
+    wide = torch.randn(13, 160, device=DEVICE)
+    return [
+        (wide[:, 7:87], weight, bias),  # row stride 160
+        (torch.randn(80, 13, device=DEVICE).T, weight, bias),  # column stride 13
+        (torch.randn(4, 80, 3, device=DEVICE).transpose(1, 2), weight, bias),  # three dimensions
+        (wide[:, :80], weight, bias, torch.ones((), device=DEVICE).expand(13, 80)),
+        (wide[:, :80].half(), weight, bias),
+    ]
+
+
+def step_inputs():
+    """Return (x, g, weight, bias, mean, rstd) for the kernels of the steps on the way."""
+    made = []
+    for N in (1, 781, 4097):
+        x, g = torch.randn(2, 7, N, device=DEVICE)
+        mean, rstd = x.mean(dim=1), (x.var(dim=1, correction=0) + 1e-5).rsqrt()
+        made.append((x, g, *torch.randn(2, N, device=DEVICE), mean, rstd))
+    return made
+
+
+torch.manual_seed(0)
+SHAPES, VIEWS, STEP_INPUTS = shape_inputs(), view_inputs(), step_inputs()
+FAR = (torch.randn(5, 4096, device=DEVICE) + 1000, *torch.randn(2, 4096, device=DEVICE))
+
+# %%
+# A kernel is compiled at its first launch, and each of these shapes, dtypes and strides may need
+# one of its own; so will each row length of the benchmark below, and those whom we compare with.
+# One cell has them all compiled, side by side on the cores of the CPU, before anything is checked
+# or timed.
+
+# sphinx_gallery_fold = "has all kernels of this page compiled ahead, and torch.compile its own"
+# sphinx_gallery_fold_output = True
+
+SIZES = [512 * i for i in range(2, 32)]  # of the benchmark
+SOME = [1024, 2560, 4096, 8192, 15872]  # of these, where torch.compile and the steps take part
+EPS = {"layer": 1e-5, "rms": 1e-6}
+
+
+def library_norm(norm, x, weight, bias):
+    """Return what PyTorch's own function gives."""
+    if norm == "layer":
+        return functional.layer_norm(x, weight.shape, weight, bias, EPS[norm])
+    return functional.rms_norm(x, weight.shape, weight, EPS[norm])
+
+
+def parameters_of(norm, inputs):
+    """Return those of x, weight and bias that the norm has gradients for."""
+    return inputs if norm == "layer" else inputs[:2]
+
+
+def random_inputs(M, N):
+    """Return [x, weight, bias], which ask for gradients, and a gradient of y."""
+    x, g = torch.randn(2, M, N, device=DEVICE, dtype=torch.float16).unbind()
+    weight, bias = torch.randn(2, N, device=DEVICE, dtype=torch.float16)
+    return [t.clone().requires_grad_() for t in (x, weight, bias)], g
+
+
+def compile_library_norm(M):
+    """Have torch.compile make both norms for the sizes in SOME, in both directions."""
+    try:
+        from torch._dynamo import config as dynamo
+        from torch._functorch import config as functorch
+
+        dynamo.recompile_limit = 4 * len(SOME)  # of one function: both norms at each size, and more
+        functorch.donated_buffer = False  # as the graph is kept, to be run again and again
+        function = torch.compile(library_norm, dynamic=False)
+        for N in SOME:
+            inputs, g = random_inputs(M, N)
+            for norm in EPS:
+                torch.autograd.grad(function(norm, *inputs), parameters_of(norm, inputs), g)
+    except Exception as error:  # whatever it is: we can do without this peer, and say so
+        print(f"torch.compile is not available: {type(error).__name__}: {error}"[:200])
+        return
+    PEERS.append(function)
+
+
 def launch_all(x, weight, bias, g=None):
-    """Launch every kernel of both norms: so they can be compiled ahead, several at a time."""
+    """Launch every kernel of both norms."""
     x = x.reshape(-1, x.shape[-1]) if x.numel() else x
     for b in (bias, None):
         y, mean, rstd = launch_forward(x, weight, b, 1e-5)
         launch_backward(x, y if g is None else g, weight, b, mean, rstd)
 
 
-# %%
+def launch_steps(x, g, weight, bias, mean, rstd):
+    """Launch the kernels of the steps on the way."""
+    layer_norm_by_rows(x, weight, bias)
+    backward_by_rows(x, g, weight, mean, rstd)
+    backward_with_atomics(x, g, weight, mean, rstd)
 
-torch.manual_seed(0)
-half, single = torch.float16, torch.float32
-cases = [(dtype, shape) for dtype in (half, single) for shape in ((5, 1), (3, 781), (2, 3, 65))]
-cases += [(half, shape) for shape in ((1, 4097), (2, 12301), (2, 16385), (0, 5), (5, 0), (9,))]
-if ON_GPU:  # every new shape or dtype may be a kernel to compile, so these are few
-    cases = [(half, (4096, 781)), (half, (4096, 15872)), (half, (5, 0)), (single, (2, 3, 65))]
-    cases += [(torch.bfloat16, (1823, 781)), (single, (9, 2**18))]  # bf16 needs a GPU
-    cases += [(single, (2048, 1024))]
-inputs = [
-    [torch.empty(size, dtype=dtype, device=DEVICE) for size in (shape, shape[-1:], shape[-1:])]
-    for dtype, shape in cases
-]
-compile_ahead(partial(launch_all, *tensors) for tensors in inputs)
-for x, weight, bias in inputs:
-    x.normal_(mean=1, std=2)
-    for parameter in (weight, bias):
-        parameter.normal_()
+
+def launch_for_benchmark(M, N):
+    """Launch every kernel of ours that the benchmark times at the size *N*."""
+    x, g = torch.empty((2, M, N), device=DEVICE, dtype=torch.float16)
+    weight, bias = torch.empty((2, N), device=DEVICE, dtype=torch.float16)
+    launch_all(x, weight, bias)
+    if N in SOME:
+        mean, rstd = torch.empty((2, M), device=DEVICE)
+        launch_steps(x, g, weight, bias, mean, rstd)
+        launch_backward(x, g, weight, bias, mean, rstd, stages=1)
+
+
+PEERS = []
+compile_ahead([
+    *(partial(launch_for_benchmark, 4096, N) for N in SIZES),
+    *(partial(launch_all, *case) for case in [*SHAPES, *VIEWS, FAR]),
+    *(partial(launch_steps, *case) for case in STEP_INPUTS),
+    partial(compile_library_norm, 4096),
+])  # fmt: skip
+
+# %%
+# The shapes first, then views, whose rows or columns lie apart in memory; a gradient that autograd
+# expands from one number; parameters in fp32 beside activations in fp16, as in mixed precision; and
+# the rows that one pass got wrong.
+
+for x, weight, bias in SHAPES:
     check(x, weight, bias)
     check(x, weight)
-print(f"Both norms and all gradients agree with float64: {len(cases)} shapes and dtypes")
-
-# %%
-# Views, whose rows or columns lie apart in memory; a gradient that autograd expands from one
-# number; parameters in fp32 beside activations in fp16, as in mixed precision; and the rows that
-# one pass got wrong.
-
-# sphinx_gallery_fold = "checks views, mixed dtypes and a large mean"
-
-weight, bias = torch.randn(2, 80, device=DEVICE)
-wide = torch.randn(13, 160, device=DEVICE)
-views = [
-    (wide[:, 7:87], weight, bias),  # row stride 160
-    (torch.randn(80, 13, device=DEVICE).T, weight, bias),  # column stride 13
-    (torch.randn(4, 80, 3, device=DEVICE).transpose(1, 2), weight, bias),  # three dimensions
-    (wide[:, :80], weight, bias, torch.ones((), device=DEVICE).expand(13, 80)),
-    (wide[:, :80].half(), weight, bias),
-]
-compile_ahead(partial(launch_all, *view) for view in views)
-for view in views:
+print(f"Both norms and all gradients agree with float64: {len(SHAPES)} shapes and dtypes")
+for view in VIEWS:
     check(*view)
-far = torch.randn(5, 4096, device=DEVICE) + 1000  # whose mean fp32 knows to some 10⁻⁴
-check(far, *torch.randn(2, 4096, device=DEVICE), slack=10)
+check(*FAR, slack=10)  # a mean of 1000 fp32 knows to some 10⁻⁴
 print("So they do for views, expanded gradients, mixed dtypes, and a mean of 1000 deviations")
 
 # %%
@@ -1201,19 +1288,8 @@ for wrong in ({"x": [1.0]}, {"x": x.double()}, {"weight": bias[:5]}, {"eps": -1.
 
 # sphinx_gallery_fold = "checks the kernels of steps 1, 3 and 4"
 
-given = []
-for N in (1, 781, 4097):
-    x, g = torch.randn(2, 7, N, device=DEVICE)
-    mean, rstd = x.mean(dim=1), (x.var(dim=1, correction=0) + 1e-5).rsqrt()
-    given.append((x, g, *torch.randn(2, N, device=DEVICE), mean, rstd))
 backward_steps = (backward_by_rows, backward_with_atomics)
-compile_ahead(partial(layer_norm_by_rows, x, weight, bias) for x, _, weight, bias, *_ in given)
-compile_ahead(
-    partial(step, x, g, weight, mean, rstd)
-    for x, g, weight, _, mean, rstd in given
-    for step in backward_steps
-)
-for x, g, weight, bias, mean, rstd in given:
+for x, g, weight, bias, mean, rstd in STEP_INPUTS:
     inputs = [t.double().requires_grad_() for t in (x, weight, bias)]
     y = layer_norm_reference(*inputs)
     check_close("step 1", layer_norm_by_rows(x, weight, bias), y.detach(), x.dtype)
@@ -1232,56 +1308,19 @@ print("The kernels of steps 1, 3 and 4 agree with float64, too")
 #
 # * **torch** is what a user calls: ``functional.layer_norm`` and ``functional.rms_norm``;
 # * **compile** is ``torch.compile`` of the same functions, compiled for each size by itself
-#   (``dynamic=False``), so that it knows *N*. That takes a second or more each time, and so it
-#   takes part at some sizes;
+#   (``dynamic=False``), so that it knows *N*. That takes its time, and so it takes part at some
+#   sizes;
 # * **copy** is the ceiling, ``x.clone()``, with the rate of the bytes that *it* moves.
 #
 # Backward is ``torch.autograd.grad`` for everybody, with gradients for *x* and all parameters. The
-# Python of autograd takes its time, on the CPU. But the loop that measures has the GPU read half a
-# gigabyte, twice, before each call, to flush the cache; the CPU has most often sent everything off
-# when the GPU gets there, and the events see the kernels alone. Where it has not, because it was
-# busy elsewhere for a moment, they see the GPU wait.
+# Python of autograd takes its time, too. But before each call the loop that measures has the GPU
+# read a gigabyte, to flush the cache, and meanwhile the CPU queues the call. Should the GPU be
+# there first, the call is made again behind a longer read: so the events see the kernels alone.
 
 # sphinx_gallery_fold = "times both norms in both directions, all providers in turns"
 
-SOME = [1024, 2560, 8192, 15872]  # where compile and the steps take part
-EPS = {"layer": 1e-5, "rms": 1e-6}
 
-
-def library_norm(norm, x, weight, bias):
-    """Return what PyTorch's own function gives."""
-    if norm == "layer":
-        return functional.layer_norm(x, weight.shape, weight, bias, EPS[norm])
-    return functional.rms_norm(x, weight.shape, weight, EPS[norm])
-
-
-def compiled_norm(norm, inputs, g):
-    """Return ``library_norm`` as ``torch.compile`` makes it for *inputs*, or None where it cannot.
-
-    It is run once in both directions, so that both are compiled.
-    """
-    try:
-        from torch._functorch import config
-        from torch._inductor import config as inductor
-
-        config.donated_buffer = False  # as the graph is kept, to be run again and again
-        inductor.compile_threads = 1  # or its processes start while others are timed, on all cores
-        torch.compiler.reset()
-        function = torch.compile(library_norm, dynamic=False)
-        y, wanted = function(norm, *inputs), parameters_of(norm, inputs)
-        torch.autograd.grad(y, wanted, g, retain_graph=True)
-    except Exception as error:  # whatever it is: we can do without this peer, and say so
-        print(f"torch.compile is not available: {type(error).__name__}: {error}"[:200])
-        return None
-    return function
-
-
-def parameters_of(norm, inputs):
-    """Return those of x, weight and bias that the norm has gradients for."""
-    return inputs if norm == "layer" else inputs[:2]
-
-
-def forward_calls(norm, inputs, compiled):
+def forward_calls(norm, inputs):
     """Return {provider: a function of no arguments that computes y}."""
     ours = {"layer": layer_norm, "rms": rms_norm}[norm]
     calls = {
@@ -1289,8 +1328,8 @@ def forward_calls(norm, inputs, compiled):
         "torch": partial(library_norm, norm, *inputs),
         "copy": inputs[0].detach().clone,
     }
-    if compiled:
-        calls["compile"] = partial(compiled, norm, *inputs)
+    if PEERS and inputs[0].shape[1] in SOME:
+        calls["compile"] = partial(PEERS[0], norm, *inputs)
     return calls
 
 
@@ -1321,41 +1360,26 @@ def step_calls(inputs, g):
     )
 
 
-def launch_for_benchmark(M, N):
-    """Launch every kernel of ours that takes part at the size *N*."""
-    x, g = torch.empty((2, M, N), device=DEVICE, dtype=torch.float16)
-    weight, bias = torch.empty((2, N), device=DEVICE, dtype=torch.float16)
-    launch_all(x, weight, bias)
-    if N in SOME:
-        for steps in step_calls((x, weight, bias), g):
-            for call in steps.values():
-                call()
-
-
 def benchmark(M, columns):
     """Return {(norm, direction): rows (M, N, provider, unit, median, p20, p80)}."""
-    compile_ahead(partial(launch_for_benchmark, M, N) for N in columns)
     rows = {(norm, way): [] for norm in EPS for way in ("forward", "backward")}
     for N in columns:
-        x, g = torch.randn(2, M, N, device=DEVICE, dtype=torch.float16)
-        weight, bias = torch.randn(2, N, device=DEVICE, dtype=torch.float16)
-        inputs = [t.requires_grad_() for t in (x.clone(), weight.clone(), bias.clone())]
+        inputs, g = random_inputs(M, N)
         for norm in EPS:
-            compiled = compiled_norm(norm, inputs, g) if N in SOME else None
-            calls = {"forward": forward_calls(norm, inputs, compiled)}
+            calls = {"forward": forward_calls(norm, inputs)}
             calls["backward"] = backward_calls(norm, calls["forward"], inputs, g)
             if norm == "layer" and N in SOME:
                 for way, steps in zip(calls, step_calls(inputs, g), strict=True):
                     calls[way] |= steps
             for way, transfers in (("forward", 2), ("backward", 3)):
                 for provider, ms in measure(calls[way], rounds=20).items():
-                    moved = x.nbytes * (2 if provider == "copy" else transfers)
+                    moved = g.nbytes * (2 if provider == "copy" else transfers)
                     rows[norm, way].append((M, N, provider, "GB/s", *rates(ms, moved)))
     return rows
 
 
 if ON_GPU:
-    rows = benchmark(4096, [512 * i for i in range(2, 32)])
+    rows = benchmark(4096, SIZES)
     for (norm, way), part in rows.items():
         write_rows(f"{norm}-norm-{way}.csv", ["M", "N"], part)
 else:
@@ -1429,20 +1453,13 @@ else:
 #
 # **All of them rise on the left.** 4096 rows of 1024 are few bytes; getting a kernel going takes
 # its time, the copy's too. The backward pass pays twice, since its second stage is a kernel of its
-# own that cannot begin before the first has ended. On the left that is a good part of its time; on
-# the right it is shared out over more bytes.
+# own that needs all of the first. On the left that is a good part of its time; on the right it is
+# shared out over more bytes.
 #
-# **The teeth of our curves** are the pieces. A row that fills its last piece wastes nothing; one
-# that is longer by a little has a piece more, most of it padding. Padding moves no bytes, but each
-# of its places is an instruction. Where a tooth rises in proportion to *N* and then falls back, the
-# time along it is constant: it is that of the padded length, and so instructions, not bytes, are
-# the limit there. The backward pass has more instructions for each byte, and larger pieces, so its
-# teeth are larger.
-#
-# **One point far below its neighbors**, with a wide band beside it or at one size alone, is no
-# tooth, and no kernel either. Calls from Python came later than the flush of the cache could hide:
-# backward goes through Python twice, in autograd and in ours. Its neighbors and the other
-# recordings of this page say what the kernel does.
+# **The teeth of our curves** are the pieces. A row that is longer by a little than its pieces has
+# one more, most of it padding. Padding moves no bytes, but each of its places is an instruction.
+# Where a tooth rises in proportion to *N* and then falls back, the time along it is constant: it is
+# that of the padded length, and so instructions, not bytes, are the limit there.
 #
 # **Where the backward pass changes over** to weights that are loaded again, and to two programs a
 # row, its curve may step down: they do more arithmetic. RMS norm has one sum and loads no weights
@@ -1450,19 +1467,16 @@ else:
 #
 # **What forward lacks of the copy**: a row has to be there as a whole before any of its output can
 # be written, so that reading and writing overlap only across programs; and each program reads the
-# parameters, from a cache, but through the same wires. RMS norm has one reduction and one vector of
-# parameters less.
+# parameters, from a cache, but through the same wires. **What backward lacks** beside the second
+# stage is company: a forward program that waits for memory leaves its multiprocessor to others, and
+# the persistent one has only the rows that it asked for early. How to find out where a kernel of
+# yours waits, :doc:`/programming-guide/chapter-5/profiling` shows.
 #
-# **What backward lacks** beside the second stage is company. A forward program that waits for
-# memory leaves its multiprocessor to others. The persistent one has only the rows that it asked for
-# early.
-#
-# **PyTorch's backward** has several kernels, too, but divides the work otherwise: one computes the
-# gradient of *x*, others those of the parameters, and these read *x* and *g* once more. Five
-# transfers instead of three put its ceiling at three fifths of the copy, before anything else is
-# lost. **torch.compile** sums over the rows in kernels of their own as well. Forward, it chooses
-# for each size between holding a row and walking over it twice; where its curve falls while ours
-# does not, it walks.
+# **PyTorch's backward** divides the work otherwise: one kernel computes the gradient of *x*, others
+# those of the parameters, and these read *x* and *g* once more. Five transfers instead of three put
+# its ceiling at three fifths of the copy, before anything else is lost. **torch.compile** sums over
+# the rows in kernels of their own as well. Forward, it chooses for each size between holding a row
+# and walking over it twice; where its curve falls while ours does not, it walks.
 #
 # What the run showed
 # -------------------
