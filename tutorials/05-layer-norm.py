@@ -28,9 +28,7 @@ You should know :doc:`02-fused-softmax` (rows, strides, warps, occupancy) and ho
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 3
-import inspect
 import math
-import subprocess
 import sys  # for shared/
 from functools import cache, partial
 from pathlib import Path  # for shared/
@@ -70,67 +68,6 @@ if ON_GPU:
 # Whether a kernel can be launched before the one that it needs has ended.
 EARLY = DEVICE.type == "cuda" and not torch.version.hip
 EARLY = EARLY and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
-
-# %%
-
-# sphinx_gallery_fold = "has torch.compile begin with what we are compared with, in another process"
-
-SIZES = [512 * i for i in range(2, 32)]  # elements of a row, in the benchmark
-SOME = [1024, 2560, 4096, 8192, 15872]  # of these, where torch.compile and the steps take part
-EPS = {"layer": 1e-5, "rms": 1e-6}
-
-
-def library_norm(norm, x, weight, bias):
-    """Return what PyTorch's own function gives."""
-    if norm == "layer":
-        return functional.layer_norm(x, weight.shape, weight, bias, EPS[norm])
-    return functional.rms_norm(x, weight.shape, weight, EPS[norm])
-
-
-def parameters_of(norm, inputs):
-    """Return those of x, weight and bias that the norm has gradients for."""
-    return inputs if norm == "layer" else inputs[:2]
-
-
-def random_inputs(M, N):
-    """Return [x, weight, bias], which ask for gradients, and a gradient of y."""
-    x, g = torch.randn(2, M, N, device=DEVICE, dtype=torch.float16)
-    weight, bias = torch.randn(2, N, device=DEVICE, dtype=torch.float16)
-    return [t.clone().requires_grad_() for t in (x, weight, bias)], g
-
-
-def compile_library_norm(M):
-    """Return ``library_norm`` as ``torch.compile`` makes it for the sizes in SOME."""
-    from torch._dynamo import config as dynamo
-    from torch._functorch import config as functorch
-
-    dynamo.recompile_limit = 4 * len(SOME)  # of one function: both norms at each size, and more
-    functorch.donated_buffer = False  # as the graph is kept, to be run again and again
-    function = torch.compile(library_norm, dynamic=False)
-    for N in SOME:
-        inputs, g = random_inputs(M, N)
-        for norm in EPS:
-            torch.autograd.grad(function(norm, *inputs), parameters_of(norm, inputs), g)
-    return function
-
-
-def begin_elsewhere():
-    """Start a process that leaves in the cache of ``torch.compile`` what will be needed here."""
-    needed = (library_norm, parameters_of, random_inputs, compile_library_norm)
-    program = f"""
-import torch
-from torch.nn import functional
-DEVICE, EPS, SOME = torch.device({str(DEVICE)!r}), {EPS}, {SOME}
-{"".join(map(inspect.getsource, needed))}
-compile_library_norm(4096)
-"""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # errors come here, too
-    return subprocess.Popen([sys.executable, "-c", program], **quiet)
-
-
-elsewhere = []
-if ON_GPU:
-    elsewhere.append(begin_elsewhere())
 
 # %%
 # What is computed, and what it must cost
@@ -719,18 +656,19 @@ def sum_partials_kernel(
 @cache
 def backward_plan(N, center, x_bytes, w_bytes, stages):
     """Return the constants for rows of *N*, warps, and how many programs a multiprocessor gets."""
-    shared = (12288 if center else 14336) < N  # by two programs
     block = max(128, triton.next_power_of_2(N))
     rows, piece, warps, each, weights, deepest = 1, 2048, 8, 1, 0, 4
     if N <= 2048:
         rows, piece, warps, each, deepest = max(2, 2048 // block), block, 4, 2, 3
     elif N <= 5120:
         piece, warps, each, deepest = 1024, 4, 2, 4 if N <= 3072 else 3
-    elif N > 8192 and not shared:
+    elif 8192 < N <= 14336:
         weights, deepest = 2 if center and N > 10240 else 1, 3
     pieces = triton.cdiv(N, piece)
     constants = {"PIECE": piece, "PIECES": pieces}
-    constants |= {"OWN": triton.cdiv(pieces, 2)} if shared else {"ROWS": rows, "WEIGHTS": weights}
+    constants |= (
+        {"OWN": triton.cdiv(pieces, 2)} if N > 14336 else {"ROWS": rows, "WEIGHTS": weights}
+    )
     fetched = each * piece * pieces * (2 * rows * x_bytes + weights * w_bytes)
     constants["STAGES"] = stages_that_fit(fetched, min(stages, deepest))
     return constants, warps, each
@@ -747,14 +685,14 @@ def stages_that_fit(fetched, stages):
 #
 # Count registers. Each element of a row has two sums in fp32, and *x* and *g*, which in fp16 take
 # half a register each: three registers an element, before any arithmetic. An NVIDIA multiprocessor
-# has 65536 registers. From some 10000 elements on there is no room for the weights, which are then
-# loaded twice a turn; from some 14000 on there is none for the rest, and what does not fit is
-# *spilled* to memory, at every turn. (RMS norm has one sum, and can keep its weights for longer.)
+# has 65536 registers. From some 8000 elements on there is no room for the weights, which are then
+# loaded at each turn, or even twice; from some 14000 on there is none for the rest, and what does
+# not fit is *spilled* to memory, at every turn. (RMS norm has one sum, and needs no second load.)
 #
 # So let **two programs share the columns** of a row. Each reads the whole row, for the two means;
 # but it keeps only its own half, writes the gradient of that half, and has sums for that half
-# alone. The row is read twice; but both programs come by at about the same time, so that the second
-# one can find it in the L2 cache.
+# alone, which leaves room for all of the weights. The row is read twice; but both programs come by
+# at about the same time, so that the second one can find it in the L2 cache.
 #
 # This has a price: the arithmetic of the first loop is done twice for each row. It is a good
 # bargain only against many spills. (GPUs from Hopper on can run one program on two multiprocessors,
@@ -1209,18 +1147,58 @@ FAR = (torch.randn(5, 4096, device=DEVICE) + 1000, *torch.randn(2, 4096, device=
 
 # %%
 # A kernel is compiled at its first launch, and each of these shapes, dtypes and strides may need
-# one of its own; so will each row length of the benchmark below, and those whom we compare with.
-# One cell has them all compiled, side by side on the cores of the CPU, before anything is checked
-# or timed.
+# one of its own, as may each row length of the benchmark below. One cell has them all compiled,
+# side by side on the cores of the CPU, before anything is checked or timed.
 
 # sphinx_gallery_fold = "has all kernels of this page compiled ahead"
 # sphinx_gallery_fold_output = True
 
 
-def launch_all(x, weight, bias, g=None):
-    """Launch every kernel of both norms."""
+SIZES = [512 * i for i in range(2, 32)]  # elements of a row, in the benchmark
+SOME = [1024, 2560, 4096, 8192, 15872]  # of these, where torch.compile and the steps take part
+EPS = {"layer": 1e-5, "rms": 1e-6}
+
+
+def library_norm(norm, x, weight, bias):
+    """Return what PyTorch's own function gives."""
+    if norm == "layer":
+        return functional.layer_norm(x, weight.shape, weight, bias, EPS[norm])
+    return functional.rms_norm(x, weight.shape, weight, EPS[norm])
+
+
+def parameters_of(norm, inputs):
+    """Return those of x, weight and bias that the norm has gradients for."""
+    return inputs if norm == "layer" else inputs[:2]
+
+
+def random_inputs(M, N):
+    """Return [x, weight, bias], which ask for gradients, and a gradient of y."""
+    x, g = torch.randn(2, M, N, device=DEVICE, dtype=torch.float16)
+    weight, bias = torch.randn(2, N, device=DEVICE, dtype=torch.float16)
+    return [t.clone().requires_grad_() for t in (x, weight, bias)], g
+
+
+def compile_library_norm(M):
+    """Return ``library_norm`` as ``torch.compile`` makes it for the sizes in SOME."""
+    from torch._dynamo import config as dynamo
+    from torch._functorch import config as functorch
+    from torch._inductor import config as inductor
+
+    inductor.compile_threads = 1  # or its processes start, on all cores, while others are timed
+    dynamo.recompile_limit = 4 * len(SOME)  # of one function: both norms at each size, and more
+    functorch.donated_buffer = False  # as the graph is kept, to be run again and again
+    function = torch.compile(library_norm, dynamic=False)
+    for N in SOME:
+        inputs, g = random_inputs(M, N)
+        for norm in EPS:
+            torch.autograd.grad(function(norm, *inputs), parameters_of(norm, inputs), g)
+    return function
+
+
+def launch_all(x, weight, *biases, g=None):
+    """Launch every kernel of a norm for each of the *biases*; RMS norm has None."""
     x = x.reshape(-1, x.shape[-1]) if x.numel() else x
-    for b in (bias, None):
+    for b in biases:
         y, mean, rstd = launch_forward(x, weight, b, 1e-5)
         launch_backward(x, y if g is None else g, weight, b, mean, rstd)
 
@@ -1236,19 +1214,16 @@ def launch_for_benchmark(M, N):
     """Launch every kernel of ours that the benchmark times at the size *N*."""
     x, g = torch.empty((2, M, N), device=DEVICE, dtype=torch.float16)
     weight, bias = torch.empty((2, N), device=DEVICE, dtype=torch.float16)
-    launch_all(x, weight, bias)
+    launch_all(x, weight, bias, None)
     if N in SOME:
         mean, rstd = torch.empty((2, M), device=DEVICE)
         launch_steps(x, g, weight, bias, mean, rstd)
         launch_backward(x, g, weight, bias, mean, rstd, stages=1)
 
 
-def fetch_library_norm():
-    """Keep in PEERS what the other process had compiled."""
+def try_library_norm():
+    """Keep in PEERS what torch.compile makes, if it can."""
     try:
-        import torch._inductor.compile_fx  # noqa: F401  # meanwhile
-
-        elsewhere[0].wait(timeout=300)
         PEERS.append(compile_library_norm(4096))
     except Exception as error:  # whatever it is: we can do without this peer, and say so
         print(f"torch.compile is not available: {type(error).__name__}: {error}"[:200])
@@ -1257,9 +1232,10 @@ def fetch_library_norm():
 PEERS = []
 compile_ahead([
     *(partial(launch_for_benchmark, 4096, N) for N in SIZES),
-    *(partial(launch_all, *case) for case in [*SHAPES, *VIEWS, FAR]),
+    *(partial(launch_all, *case, None) for case in SHAPES),
+    *(partial(launch_all, *case[:3], g=case[3] if case[3:] else None) for case in (*VIEWS, FAR)),
     *(partial(launch_steps, *case) for case in STEP_INPUTS),
-    fetch_library_norm,
+    try_library_norm,
 ])  # fmt: skip
 
 # %%
