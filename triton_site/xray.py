@@ -19,6 +19,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ FILE_NAME = "xray.json.gz"
 MAX_CODE = 250_000
 MAX_ALL = 2_500_000
 
-#: Seconds that a script's kernels may be disassembled for: it takes a good part of one for each.
+#: Seconds that a script's kernels may be disassembled for: a block's, together, take half of one.
 DISASSEMBLING = 2.0
 
 #: What tells how a kernel moves and multiplies, by the beginning of the instruction in PTX.
@@ -76,12 +77,16 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
             with contextlib.suppress(Exception):
                 if facts := self._note(function, kernel):
                     last[facts["name"]] = facts, kernel
-        for name, (facts, kernel) in last.items():
-            with contextlib.suppress(Exception):
-                self._code[name] = {"facts": facts} | self._code_of(kernel)
-        if last:
-            with contextlib.suppress(OSError):
-                save(Path(FILE_NAME), self._code)
+        if not last:
+            return
+        started = time.perf_counter()
+        with contextlib.suppress(Exception), _silence(), ThreadPoolExecutor(8) as pool:
+            codes = pool.map(self._code_of, (kernel for _, kernel in last.values()))
+            for (name, (facts, _)), code in zip(last.items(), codes, strict=True):
+                self._code[name] = {"facts": facts} | code
+        self._disassembled += time.perf_counter() - started
+        with contextlib.suppress(OSError):
+            save(Path(FILE_NAME), self._code)
 
     def provenance(self) -> dict[str, Any]:
         """The facts, in the order of compilation."""
@@ -119,10 +124,8 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         """The stages of a compiled kernel, as far as there are any."""
         asm = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
         if self._disassembled < DISASSEMBLING:
-            started = time.perf_counter()
-            with contextlib.suppress(Exception), _silence():  # no disassembler
-                asm["sass"] = kernel.asm["sass"]
-            self._disassembled += time.perf_counter() - started
+            with contextlib.suppress(Exception):  # no disassembler
+                asm["sass"] = kernel.asm["sass"]  # by a program of its own: others have their turn
         return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
 
 
