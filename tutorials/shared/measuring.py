@@ -19,18 +19,19 @@ def significant(value):
     return f"{float(rounded):.{decimals}f}"
 
 
+def in_new_thread(call):
+    """Return what *call* returns, in a thread that has not used the GPU yet."""
+    torch.accelerator.set_device_index(DEVICE.index)  # a new thread begins with the first GPU,
+    torch.zeros(1, device=DEVICE)  # and without a context, which descriptors need
+    return call()
+
+
 def side_by_side(calls):
     """Return what *calls* return; made in threads, they have their kernels compiled together."""
-
-    def make(call):
-        torch.accelerator.set_device_index(DEVICE.index)  # a new thread begins with the first GPU,
-        torch.zeros(1, device=DEVICE)  # and without a context, which descriptors need
-        return call()
-
     if not ON_GPU:
         return [call() for call in calls]
-    with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(make, calls))
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(in_new_thread, calls))
 
 
 def warm_up(calls):
