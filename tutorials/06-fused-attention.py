@@ -25,9 +25,11 @@ You should know the online softmax of :doc:`02-fused-softmax` and the tiles of
 # sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 3
 import atexit
+import itertools
 import math
 import os
 import sys  # for shared/
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path  # for shared/
 
@@ -40,8 +42,8 @@ from shared.measuring import (
     geometric_mean,
     measure,
     rates,
-    side_by_side,
     significant,
+    warm_up,
     write_rows,
 )
 from shared.setup import DEVICE, ON_GPU
@@ -78,9 +80,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 #
 # That is two products of 2·N·N·d operations each, so **4·N²·d for a head**, and half of that if
 # causal. The inputs and the output are N × d, but the scores are N × N: gigabytes, written, read,
-# written as weights and read again. They are only in the way. If they never leave the chip, a byte
-# that moves is used for hundreds or thousands of operations: fused attention is **compute-bound**,
-# and its speed is given in TFLOPS, 10¹² operations a second.
+# written as weights and read again. If they never leave the chip, a byte that moves is used for
+# hundreds of operations or more: fused attention is **compute-bound**, and its speed is given in
+# TFLOPS, 10¹² operations a second.
 
 # sphinx_gallery_fold = "computes attention with PyTorch, all scores in memory"
 
@@ -170,11 +172,13 @@ def online_kernel(
 # between them works on registers. The weights ``p`` are rounded to the dtype of ``v``, since tensor
 # cores multiply 16-bit numbers; the sums stay in fp32. (``input_precision`` matters for fp32 inputs
 # only, which would otherwise be rounded to 10 bits.) In the very first round ``m`` is minus
-# infinity and the correction 0, so that nothing is corrected. (If there are more keys than queries
-# or fewer, the first query of a causal kernel still sees the first key only, as in PyTorch.)
+# infinity and the correction 0, so that nothing is corrected.
 #
 # The launcher makes a descriptor of each tensor. It may have any strides, if the last is 1 and the
 # others are multiples of 16 bytes; of other tensors we make a copy.
+
+# sphinx_gallery_fold = "makes descriptors, and checks a kernel against float64"
+# sphinx_gallery_show = "run_step"
 
 
 def described(x, rows):
@@ -230,11 +234,10 @@ print(check_step(online_kernel, 1.0, **LARGE))
 #
 # * those whose keys are all after the last query, which can be **skipped**;
 # * those with keys up to the first query, all of them seen, which need **no mask**;
-# * those between, on the diagonal, which have to be **masked**.
+# * those between, on the diagonal, which have to be **masked**, as the last one, if it sticks out.
 #
 # The two borders are all that a program has to know. They are computed in plain Python, which
-# ``triton.jit`` makes a function for kernels of; so the picture shows what the kernel does. (The
-# last tile of the keys may stick out; it is masked as well.)
+# ``triton.jit`` makes a function for kernels of; so the picture shows what the kernel does.
 
 
 def borders(row, keys, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr):
@@ -280,12 +283,19 @@ def draw_tiles(queries, keys, block_m, block_n):
 draw_tiles(queries=1000, keys=1000, block_m=128, block_n=64)
 
 # %%
-# In the kernel, one loop is enough: whether a tile needs the mask is one comparison of two numbers
-# that all threads agree on, so all of them take the same branch, and it costs next to nothing.
-# (Two loops one behind the other, the first without a mask, are the textbook's way. They are twice
-# the code, and in the backward pass they made the compiler wait for each product to end before it
-# started the next: it could not tell where the registers of a sum go from one loop to the other.)
+# In the kernel, one loop is enough::
+#
+#     whole, stop = borders_in_kernel(row, keys, BLOCK_M, BLOCK_N, CAUSAL)
+#     for col in range(0, stop, BLOCK_N):
+#         ...
+#         if col >= whole:
+#             ...  # the mask
+#
+# The condition compares two numbers that all threads agree on, so all of them take the same branch,
+# and it costs next to nothing. (Two loops, the first without a mask, are twice the code, and in the
+# backward pass they made the compiler wait for each product before it started the next.)
 
+# sphinx_gallery_fold = "the whole kernel of step 2"
 # sphinx_gallery_difference = "online_kernel"
 
 
@@ -353,8 +363,14 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # \log_2 e}`, with a multiplication for each score. But the scores are multiplied by ``scale``
 # anyway. If ``scale`` already contains :math:`\log_2 e`, one of the two is gone; and if the maximum
 # is found *before* scaling (a positive scale does not change which score is the largest), scaling
-# and subtracting become one instruction, a fused multiplication and addition (``tl.fma``):
+# and subtracting become one instruction, a fused multiplication and addition (``tl.fma``)::
+#
+#     s = tl.dot(q, tl.trans(k))  # not scaled
+#     ...
+#     m_new = tl.maximum(m, tl.max(s, axis=1) * scale)
+#     p = tl.exp2(tl.fma(s, scale, -m_new[:, None]))
 
+# sphinx_gallery_fold = "the whole kernel of step 3"
 # sphinx_gallery_difference = "causal_kernel"
 
 
@@ -393,8 +409,6 @@ def base_2_kernel(
 
 
 LOG2_E = math.log2(math.e)
-for kernel, scale in ((causal_kernel, 1.0), (base_2_kernel, LOG2_E)):
-    print(check_step(kernel, scale, **LARGE))
 
 # %%
 # Step 4: several small programs instead of a large one
@@ -406,15 +420,13 @@ for kernel, scale in ((causal_kernel, 1.0), (base_2_kernel, LOG2_E)):
 # *another* warp can use the tensor cores, if there is one that is at another place in its loop.
 #
 # A product of matrices wants one large tile on each multiprocessor, since that uses each byte most
-# often. Its warps do the same at the same time. Attention wants **several programs that know
-# nothing of each other**: two or three of four warps each, with smaller tiles. While one
-# multiplies, another takes exponentials. Two limits decide how many fit: the shared memory, which
-# holds the tiles of ``k`` and ``v`` that are on their way (``num_stages``, of both), and the
-# registers, 65536 of 4 bytes on each multiprocessor of an NVIDIA GPU. Three programs of 128 threads
-# leave each thread 168 of them.
+# often. Attention wants **several programs that know nothing of each other**: two or three of four
+# warps each, with smaller tiles. While one multiplies, another takes exponentials. Two limits
+# decide how many fit: the shared memory, which holds the tiles of ``k`` and ``v`` that are on their
+# way (``num_stages``, of both), and the registers, 65536 of 4 bytes on each multiprocessor of an
+# NVIDIA GPU. Three programs of 128 threads leave each thread 168 of them.
 #
-# This is the choice for the GPU that made this page, by head dimension; GPUs with less shared
-# memory get shorter tiles:
+# This is the choice by head dimension; GPUs with less shared memory get shorter tiles:
 
 # sphinx_gallery_fold = "chooses tiles, warps and stages by head dimension and shared memory"
 
@@ -469,10 +481,10 @@ for d in (64, 128):
 # first**, and the short ones fill the gaps.
 #
 # There is a second wish. All blocks of a head read the same keys and values, so they should run
-# while these are in the L2 cache. With the longest of *all* heads first, the keys of all heads
+# while these are in the L2 cache; with the longest of *all* heads first, the keys of all heads
 # would be on their way at once. The compromise: take as many heads **together** as have their keys
-# and values in half of the cache, and within them the longest blocks first. (If attention is not
-# causal, there is nothing to sort, and if it is short, nothing to wait for: two heads together.)
+# and values in half of the cache, and within them the longest blocks first. (Without a mask there
+# is nothing to sort, and in short sequences nothing to wait for: two heads together.)
 
 
 def place(program, blocks, heads, together):
@@ -576,6 +588,9 @@ def attention_kernel(
 # The launcher of the forward pass computes the grid, how many heads go together, and what is left
 # of the arguments:
 
+# sphinx_gallery_fold = "says how many heads go together"
+# sphinx_gallery_show = "forward_anywhere"
+
 
 def l2_bytes():
     """Return the size of the L2 cache, or that of an H200 where it is not known."""
@@ -620,11 +635,11 @@ def forward_anywhere(q, k, v, causal, scale):
 # gives a result, and the next line needs it. On Hopper GPUs (H100, H200) this is not how the
 # hardware works: there a product is *started* by a group of four warps, and runs on its own until
 # somebody waits for it. While the weights of one tile are multiplied with the values, the group
-# could do the softmax of the next tile. Plain Triton has no words for this.
-# (``tl.range(…, warp_specialize=True)`` lets the compiler look for something like it, but is meant
-# for the generations after Hopper. Writing the next product above the softmax does not help either:
-# the compiler still waits for each product where it stands.) **Gluon** has: it is the layer below,
-# in the same package, with the same ``@jit`` and the same Python. You say more yourself:
+# could do the softmax of the next tile. Plain Triton has no words for this: wherever the product is
+# written, the compiler waits for it there, and ``tl.range(…, warp_specialize=True)``, which asks it
+# to look for such an overlap, is meant for the generations after Hopper. **Gluon** has: it is the
+# layer below, in the same package, with the same ``@jit`` and the same Python. You say more
+# yourself:
 #
 # * a **layout** says which thread holds which element of a tile;
 # * shared memory is allocated by name, and a copy into it is started, not done;
@@ -633,9 +648,9 @@ def forward_anywhere(q, k, v, causal, scale):
 #   for the end of the first, third, … phase, ``wait(barrier, 1)`` for that of the others, and comes
 #   back at once as long as the first has not ended.
 #
-# This is the price of the last stretch to a vendor's library: three times the code, for one kind of
-# GPU, in a language whose names still change between releases. You may skip to the backward pass
-# and miss nothing that you need there.
+# The price of this last stretch to a vendor's library is three times the code, for one kind of GPU,
+# in a language whose names still change between releases. You may skip to the backward pass and
+# miss nothing that you need there.
 
 # sphinx_gallery_fold = "brings Gluon, whose names differ between releases"
 
@@ -662,6 +677,8 @@ else:
 # %%
 # Three small pieces first. ``fetch`` tells a barrier how many bytes to expect and starts the copy;
 # ``release`` says that a buffer has been read: then the next tile is fetched into it.
+
+# sphinx_gallery_fold = "makes barriers, starts copies, gives buffers free"
 
 
 @gluon.jit
@@ -819,13 +836,17 @@ def ahead_kernel(
 # So let one large program stay on each multiprocessor, and give its warps **roles**. One warp only
 # fetches tiles, as far ahead as there are buffers. Two groups of four warps, with 64 queries each,
 # share what it fetches. They never wait for each other, so one multiplies while the other is in its
-# softmax, as the programs of step 4 do. (The fetching warp needs hardly any registers, and leaves
-# them to the others.) The program goes on to the next block of queries in the same loop, and by the
-# time the groups have stored their results, its first tiles are there. (Long causal blocks are of
-# such different length that it is better to start a program for each: then the GPU deals them out.)
+# softmax. (The fetching warp needs hardly any registers, and leaves them to the others.) The
+# program goes on to the next block of queries in the same loop, and by the time the groups have
+# stored their results, its first tiles are there. (Long causal blocks are of such different length
+# that each gets a program of its own: then the GPU deals them out.)
 #
 # Two barriers go with each buffer now: *arrived*, for which the groups wait, and *read*, which both
-# groups tell when they are done with it, and for which the fetching warp waits.
+# groups tell when they are done with it, and for which the fetching warp waits. The groups run the
+# loop of step 6; this is the warp that fetches for them:
+
+# sphinx_gallery_fold = "the groups that compute: step 7"
+# sphinx_gallery_show = "fetching_warp"
 
 
 @gluon.jit
@@ -941,8 +962,8 @@ def roles_kernel(
 
 
 # %%
-# At *d* = 64, three programs of step 6 fit on a multiprocessor, and those beat one with roles, as
-# is measured below. So each head dimension gets its kernel:
+# At *d* = 64, three programs of step 6 fit on a multiprocessor. Whether they beat one with roles is
+# measured below; here, each head dimension has its kernel:
 
 # sphinx_gallery_fold = "launches the kernels of steps 6 and 7"
 
@@ -1002,14 +1023,12 @@ def check_on_hopper(d):
 def gluon_runs():
     """Return whether both kernels run here and are right; print what happened if not."""
     try:
-        side_by_side([partial(check_on_hopper, d) for d in (64, 128)])
+        for d in (64, 128):
+            check_on_hopper(d)
     except Exception as error:  # a release of Triton whose Gluon is another
         print(f"Steps 6 and 7 do not run here: {type(error).__name__}: {str(error)[:200]}")
         return False
     return True
-
-
-HOPPER = HOPPER and gluon_runs()
 
 
 def forward(q, k, v, causal, scale):
@@ -1102,10 +1121,9 @@ def query_gradient_kernel(
 # tensor cores take that from registers. With ``[BLOCK_M, BLOCK_N]`` it would have to go through
 # shared memory to be transposed.
 #
-# There is no sum in :math:`dP`, so it can be computed before the weights or after :math:`dV`. With
-# ``EARLY``, two products come one behind the other, and the exponentials after them; without, a
-# tile less is kept at the same time. At *d* = 128 the first is better, at 64, where registers
-# decide how many programs fit, the second.
+# There is no sum in :math:`dP`, so it could be computed after :math:`dV`, and a tile less would be
+# kept at the same time. Before the weights it stands better: two products come one behind the
+# other, and the exponentials after both.
 #
 # In a causal kernel the first queries do not see these keys: the loop begins at the diagonal. If
 # several heads of queries share a head of keys, the program walks over all of them, so that no two
@@ -1117,7 +1135,7 @@ def key_gradient_kernel(
     q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_ptr, delta_ptr, dq_ptr,
     heads, queries, keys, scale, total, together, plain_scale,
     GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
-    CAUSAL: tl.constexpr, EARLY: tl.constexpr = False, ATOMIC: tl.constexpr = False,
+    CAUSAL: tl.constexpr, ATOMIC: tl.constexpr = False,
 ):  # fmt: skip
     """Compute dK and dV for BLOCK_N keys of one head of keys; with ATOMIC, add to dQ as well."""
     blocks = tl.cdiv(keys, BLOCK_N)
@@ -1144,8 +1162,7 @@ def key_gradient_kernel(
             q = q_desc.load([batch, query_head, row, 0]).reshape(BLOCK_M, D)
             do = do_desc.load([batch, query_head, row, 0]).reshape(BLOCK_M, D)
             s = tl.dot(k, tl.trans(q), input_precision="ieee")  # [BLOCK_N, BLOCK_M]
-            if EARLY:
-                dp = tl.dot(v, tl.trans(do), input_precision="ieee")
+            dp = tl.dot(v, tl.trans(do), input_precision="ieee")
             log_p = tl.fma(s, scale, -lse[None, :])
             if row < masked:
                 seen = cols[:, None] < keys
@@ -1154,8 +1171,6 @@ def key_gradient_kernel(
                 log_p = tl.where(seen, log_p, -float("inf"))
             p = tl.exp2(log_p)
             dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
-            if not EARLY:
-                dp = tl.dot(v, tl.trans(do), input_precision="ieee")
             ds = (p * (dp - delta[None, :])).to(q.dtype)
             dk = tl.dot(ds, q, dk, input_precision="ieee")
             if ATOMIC:
@@ -1171,11 +1186,10 @@ def key_gradient_kernel(
 # Both kernels together do seven products instead of five, because the scores and :math:`dP` are
 # computed in each of them. The last lines of the loop are the way to five: with ``ATOMIC``, this
 # kernel computes :math:`dQ` too. But a block of queries meets many blocks of keys, each in another
-# program, so all of these add to the same rows of :math:`dQ` in memory, in fp32, one after the
-# other: that takes zeros to begin with, a pass that rounds in the end, a tile more in registers and
-# in shared memory, and since nobody knows in which order they come, the last bits differ from call
-# to call. We keep it as an experiment, and time it below. What ``attention`` uses has no atomics,
-# and gives **the same bits every time**.
+# program, so all of these add to the same rows of :math:`dQ` in memory, in fp32, in an order that
+# nobody knows: the last bits differ from call to call. It also takes zeros to begin with, a pass
+# that rounds in the end, and a tile more in registers. We keep it as an experiment, and time it
+# below. What ``attention`` uses has no atomics, and gives **the same bits every time**.
 
 # sphinx_gallery_fold = "chooses the tiles of the backward pass and launches both kernels"
 
@@ -1184,16 +1198,16 @@ def query_gradient_plan(q):
     """Return (BLOCK_M, BLOCK_N) and options of the launch for dQ."""
     d, size = q.shape[3], q.element_size()
     if d == 128:
-        return fitting((128, 32), 4, 3, d, size)
-    return fitting((128, 64), 8, 3, d, size)
+        return fitting((128, 64), 8, 3, d, size)
+    return fitting((64, 64), 4, 3, d, size)
 
 
 def key_gradient_plan(q, atomic=False):
     """Return (BLOCK_N, BLOCK_M) and options of the launch for dK and dV."""
     d, size = q.shape[3], q.element_size()
-    if d == 128 and not atomic:
-        return fitting((64, 64), 4, 2, d, size)
-    return fitting((64, 32), 4, 3, d, size)
+    if atomic:
+        return fitting((64, 32), 4, 3, d, size)
+    return fitting((64, 64), 4, 2 if d == 128 else 3, d, size)
 
 
 def query_gradient(q, k, v, o, do, lse, causal, scale):
@@ -1223,8 +1237,8 @@ def key_gradient(q, k, v, do, lse, delta, causal, scale, dq=None):
         described(q, block_m), described(k, block_n), described(v, block_n), described(do, block_m),
         described(dk, block_n), described(dv, block_n), lse, delta, lse if dq is None else dq,
         heads, queries, keys, scale * LOG2_E, total, heads_together(q, causal), scale,
-        GROUP=group, BLOCK_M=block_m, BLOCK_N=block_n, D=d, CAUSAL=causal, EARLY=d == 128,
-        ATOMIC=dq is not None, **options,
+        GROUP=group, BLOCK_M=block_m, BLOCK_N=block_n, D=d, CAUSAL=causal, ATOMIC=dq is not None,
+        **options,
     )  # fmt: skip
     return dk, dv
 
@@ -1319,8 +1333,10 @@ def attention(q, k, v, causal=False, scale=None):
 
 
 # %%
+# A kernel is compiled at its first launch, and one after the other that takes long. So the kernels
+# of this page are compiled at the same time, in threads. Then each step is checked as the first.
 
-# sphinx_gallery_fold = "compiles all kernels of this page at the same time, in threads"
+# sphinx_gallery_fold = "compiles all kernels at the same time, and checks those of the steps"
 
 
 def random_inputs(batch, heads, key_heads, queries, keys, d, dtype):
@@ -1337,32 +1353,81 @@ def atomic_gradients(q, k, v, do, lse, delta, causal, scale):
     return dq.mul_(scale).to(q.dtype), dk, dv
 
 
-def compile_kernels():
-    """Call every kernel that is timed below once, on short sequences."""
+def timed_kernels():
+    """Return a call, with short sequences, of every kernel that is timed below."""
     calls = []
-    for d in (64, 128):
+    for d in (128, 64):
         q, k, v = random_inputs(1, 16, 16, 2048, 2048, d, torch.bfloat16)
         lse = torch.zeros(q.shape[:3], device=DEVICE)
         for causal in (True, False):
-            calls += [
-                partial(query_gradient, q, k, v, q, q, lse, causal, 0.1),
-                partial(key_gradient, q, k, v, q, lse, lse, causal, 0.1),
-            ]
+            args = q, k, v, causal, 0.1
             if HOPPER:
-                calls += [
-                    partial(forward_on_hopper, q, k, v, causal, 0.1, roles)
-                    for roles in ((False, True) if causal else (d == 128,))
-                ]
+                roles = (True, False) if causal else (d == 128,)
+                calls += [partial(forward_on_hopper, *args, way) for way in roles]
             if not HOPPER or (causal and d == 128):
-                calls.append(partial(forward_anywhere, q, k, v, causal, 0.1))
-    tile, options = forward_plan(q, 2048)
-    calls.append(partial(run_step, base_2_kernel, q, k, v, True, 0.1, tile, **options))
-    calls.append(partial(atomic_gradients, q, k, v, q, lse, lse, True, 0.1))
-    side_by_side(calls)
+                calls.append(partial(forward_anywhere, *args))
+            calls.append(partial(query_gradient, q, k, v, q, q, lse, causal, 0.1))
+            calls.append(partial(key_gradient, q, k, v, q, lse, lse, causal, 0.1))
+        if d == 128:
+            tile, options = forward_plan(q, 2048)
+            steps = ((causal_kernel, (128, 128), LARGE), (base_2_kernel, (128, 128), LARGE),
+                     (base_2_kernel, tile, options))  # fmt: skip
+            for kernel, tile, options in steps:
+                calls.append(partial(run_step, kernel, q, k, v, True, 0.1, tile, **options))
+            calls.append(partial(atomic_gradients, q, k, v, q, lse, lse, True, 0.1))
+    return calls
+
+
+BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
+
+
+def from_pytorch(backend, q, k, v, causal):
+    """Return PyTorch's attention by one backend and no other."""
+    with sdpa_kernel(backend):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def benchmark_inputs(n, d):
+    """Return q, k and v of the benchmark, with gradients."""
+    inputs = random_inputs(16384 // n, 2048 // d, 2048 // d, n, n, d, torch.bfloat16)
+    return [x.requires_grad_() for x in inputs]
+
+
+def available():
+    """Return the backends that run on this machine; print which do not, and why.
+
+    Each is called with every size, since cuDNN makes a plan for each at its first call in a thread;
+    autograd's is another one, so the backward pass can be planned beside the next forward pass.
+    """
+    failed = {}
+
+    def attempt(name, call, *args):
+        try:
+            return call(*args)
+        except RuntimeError as error:
+            failed[name] = str(error).splitlines()[0]
+
+    with ThreadPoolExecutor(1) as pool:
+        for n, d, causal in itertools.product(LENGTHS, (64, 128), (False, True)):
+            inputs = benchmark_inputs(n, d)
+            for name in [name for name in BACKENDS if name not in failed]:
+                o = attempt(name, from_pytorch, BACKENDS[name], *inputs, causal)
+                if o is not None:
+                    pool.submit(attempt, name, torch.autograd.grad, o, inputs, o.detach())
+    for name, why in failed.items():
+        print(f"{name} does not run here: {why}")
+    return {name: backend for name, backend in BACKENDS.items() if name not in failed}
 
 
 if ON_GPU:
-    compile_kernels()
+    sys.setswitchinterval(5e-4)  # seconds: threads that wait for Python have their turn sooner
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(warm_up, timed_kernels())
+        backends = available()  # meanwhile
+HOPPER = HOPPER and gluon_runs()
+for kernel, scale in ((causal_kernel, 1.0), (base_2_kernel, LOG2_E)):
+    print(check_step(kernel, scale, **LARGE))
 
 # %%
 # Is it right?
@@ -1373,10 +1438,12 @@ if ON_GPU:
 # place at most. Rounding errors of different elements do not add up in step, so the error of the
 # whole, measured as a norm, should not be more than a unit in the last place; the gradients get
 # two, since :math:`dP - \delta` cancels, and :math:`\delta` comes from the rounded output. (fp32 is
-# summed up in another order than in float64, and gets 10⁻⁵.) Awkward are sizes that no tile
+# summed up in another order than in float64, and gets 10⁻⁵.) On a GPU the cases are large; in the
+# interpreter, which compiles nothing, and in this site's tests they are awkward: sizes that no tile
 # divides, a single query, a row that sees one key, large scores (whose softmax is nearly a choice
-# of one), grouped heads, and views. The interpreter, which compiles nothing, goes through all of
-# these here; on a GPU there are large cases instead, and the rest is left to this site's tests.
+# of one), grouped heads, and views.
+
+# sphinx_gallery_fold = "compares output and gradients with float64"
 
 
 def check(q, k, v, causal=False, scale=None):
@@ -1440,8 +1507,9 @@ for wrong in ((q, k[..., :16], v), (q, k.float(), v), (q, k[:, :, :5], v), (q[..
         raise AssertionError("attention should have refused this")
 
 # %%
-# The steps on the way were checked where they were made. What remains is the experiment with
-# atomics:
+# And the experiment with atomics:
+
+# sphinx_gallery_fold = "compares the gradients with atomics to those without"
 
 q, k, v = random_inputs(1, 2, 2, 256, 256, HEAD_DIM, DTYPE)
 o, lse = forward(q, k, v, True, 0.125)
@@ -1496,8 +1564,10 @@ else:
 # registers a thread; the tiles of :math:`P` and :math:`dP`, 64 × 64, take 32 each; what is rounded
 # to 16 bits, 16 each. That is almost all there are, and a larger tile would spill. At half the head
 # dimension the sums take half as much, and more programs fit on the multiprocessor. **Registers
-# are the limit of attention**: not for want of bytes, but because everything between two products
-# lives there.
+# are the limit of attention**: everything between two products lives there.
+#
+# The table says what *fits*, not what the warps wait for. How to ask a kernel that is the subject
+# of :doc:`/programming-guide/chapter-5/profiling`.
 #
 # The benchmark
 # -------------
@@ -1511,56 +1581,30 @@ else:
 
 # sphinx_gallery_fold = "measures forward and backward against the backends of PyTorch"
 
-BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
-
-
-def from_pytorch(backend, q, k, v, causal):
-    """Return PyTorch's attention by one backend and no other."""
-    with sdpa_kernel(backend):
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-def available():
-    """Return the backends that run on this machine; print which do not, and why."""
-    found = {}
-    for name, backend in BACKENDS.items():
-        q, k, v = (x.requires_grad_() for x in random_inputs(1, 1, 1, 512, 512, 64, torch.bfloat16))
-        try:
-            from_pytorch(backend, q, k, v, True).sum().backward()
-            found[name] = backend
-        except RuntimeError as error:
-            print(f"{name} does not run here: {str(error).splitlines()[0]}")
-    return found
-
 
 def gradients_of(o, inputs, do):
     """Return a call that computes the gradients of *inputs*, again and again."""
     return partial(torch.autograd.grad, o, inputs, do, retain_graph=True)
 
 
-def benchmark(lengths, dims, backends, rounds=10):
+def benchmark(lengths, dims, backends):
     """Return (rows of the forward pass, rows of the backward pass)."""
     results = [], []
-    for d in dims:
-        for n in lengths:
-            q, k, v = random_inputs(16384 // n, 2048 // d, 2048 // d, n, n, d, torch.bfloat16)
-            inputs = [x.requires_grad_() for x in (q, k, v)]
-            do = torch.randn_like(q)
-            for causal in (False, True):
-                calls = {"triton": partial(attention, *inputs, causal)}
-                for name, backend in backends.items():
-                    calls[name] = partial(from_pytorch, backend, *inputs, causal)
-                backward = {name: gradients_of(call(), inputs, do) for name, call in calls.items()}
-                for rows, both, factor in zip(results, (calls, backward), (1, 2.5), strict=True):
-                    amount = factor * operations(q, causal) / 1e3
-                    for name, ms in measure(both, rounds).items():
-                        rows.append((n, d, int(causal), name, "TFLOPS", *rates(ms, amount)))
+    for d, n, causal in itertools.product(dims, lengths, (False, True)):
+        inputs = benchmark_inputs(n, d)
+        do = torch.randn_like(inputs[0])
+        calls = {"triton": partial(attention, *inputs, causal)}
+        for name, backend in backends.items():
+            calls[name] = partial(from_pytorch, backend, *inputs, causal)
+        backward = {name: gradients_of(call(), inputs, do) for name, call in calls.items()}
+        for rows, both, factor in zip(results, (calls, backward), (1, 2.5), strict=True):
+            amount = factor * operations(inputs[0], causal) / 1e3
+            for name, ms in measure(both, rounds=10 if n < 4096 else 6).items():
+                rows.append((n, d, int(causal), name, "TFLOPS", *rates(ms, amount)))
     return results
 
 
-LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
 if ON_GPU:
-    backends = available()
     forward_rows, backward_rows = benchmark(LENGTHS, (64, 128), backends)
     write_rows("attention-forward.csv", ["N", "head_dim", "causal"], forward_rows)
     write_rows("attention-backward.csv", ["N", "head_dim", "causal"], backward_rows)
@@ -1630,13 +1674,14 @@ else:
     print("No plot without a GPU.")
 
 # %%
-# And what each step brought, for causal attention of one length. The first three run with a tile of
-# 128 × 128 and eight warps, as a product of matrices would like it; step 4 is the kernel of step 3
-# with the tile of ``forward_plan``, and the others are as shown. Of the backward pass, the two
+# And what each step brought, for causal attention of one length: the ladder at the top of the page.
+# The first three run with a tile of 128 × 128 and eight warps, as a product of matrices would like
+# it; step 4 is the kernel of step 3 with the tile of ``forward_plan``. Of the backward pass, both
 # kernels are timed alone, and the experiment with atomics, which is given :math:`\delta` for
 # nothing.
 
 # sphinx_gallery_fold = "measures the steps"
+# sphinx_gallery_fold_output = True
 
 
 SECTIONS = {
@@ -1717,8 +1762,8 @@ else:
 #
 # **All of them rise at first.** Each program begins by fetching its queries and ends by storing its
 # output, and meanwhile its warps have nothing to multiply. The longer the way over the keys, the
-# less that counts. Programs side by side hide some of it, since one begins while another is in the
-# midst of its loop, and so do roles, since the next tiles are fetched early.
+# less that counts. Programs side by side hide some of it, and so do roles, since the next tiles are
+# fetched early.
 #
 # **Causal attention starts lower and catches up.** On the diagonal, half of each tile is computed
 # in vain and not counted: the fewer tiles a row has, the larger that share is.
@@ -1730,13 +1775,13 @@ else:
 # **The peers** have tiles, orders and roles of their own. FlashAttention-2 was written for the
 # generation before Hopper, and uses products for which a warp waits, and no TMA. cuDNN's kernels
 # are made for each generation. Between them and the kernel of step 5 lies what steps 6 and 7 are
-# about, as the table of the steps shows.
+# about.
 #
 # **The backward pass** of this page does seven products and is credited with five. Multiply its
 # rate by 7/5, and compare it with that of a product of large matrices in
-# :doc:`03-matrix-multiplication`: where it gets near it, there is nothing left to gain by better
-# overlap. What remains is to do fewer products, with atomics, which has to fit five products and
-# one more sum into the same registers.
+# :doc:`03-matrix-multiplication`: where it gets near it, better overlap has nothing left to gain.
+# What remains is to do fewer products, in the same registers. (Where a kernel of yours stays far
+# below both, :doc:`/programming-guide/chapter-5/profiling` shows how to find what it waits for.)
 #
 # What the run showed
 # -------------------
