@@ -1421,7 +1421,6 @@ def available():
 
 
 if ON_GPU:
-    sys.setswitchinterval(5e-4)  # seconds: threads that wait for Python have their turn sooner
     with ThreadPoolExecutor(1) as pool:
         pool.submit(warm_up, timed_kernels())
         backends = available()  # meanwhile
