@@ -599,7 +599,7 @@ def fit(plan):
 
 FEW = fit(Plan(64, 128, 64, warps=4, stages=4, share=2))
 PAIR = fit(Plan(128, 128, 64, warps=4, stages=3, share=2))
-WIDE = fit(Plan(64, 256, 64, warps=8, stages=5, share=1))
+WIDE = fit(Plan(64, 256, 64, warps=8, stages=4, share=1))  # with 5, its time scatters
 
 
 def choose_plan(experts, tokens, K, N):
@@ -823,7 +823,7 @@ def benchmark(case, skewed):
             calls[name] = functools.partial(function, x, w, offsets, out)
     work = operations(tokens, K, N) / 1e3
     warm_up(calls.values())
-    times = measure(calls, rounds=30)
+    times = measure(calls, rounds=60)
     order = ["triton", "grouped_mm", "loop", "dense", *OURS_NAMES]
     return [
         (*case, int(skewed), name, "TFLOPS", *rates(times[name], work))
