@@ -699,6 +699,7 @@ def stages_that_fit(fetched, stages):
 # with ``num_ctas=2``. We tried it. Sums over the row then cross from one to the other, twice a
 # turn, and all warps of both wait. On an H200 that took longer than reading every row twice.)
 
+# sphinx_gallery_fold = "has the kernel of a half, whose own columns come first"
 # sphinx_gallery_difference = "backward_kernel"
 
 
@@ -771,6 +772,8 @@ def shared_backward_kernel(
 # blocks. **Forward**: one walk for mean and variance, with the formula for combined pieces from
 # above, and one for the output. A row is read twice, so that the count is three transfers and not
 # two, where no cache helps.
+
+# sphinx_gallery_fold = "walks along a row twice: for its mean and deviation, and for the output"
 
 
 @triton.jit
@@ -913,6 +916,9 @@ def check_arguments(x, eps, **parameters):
 
 
 # %%
+
+# sphinx_gallery_fold = "launches either pass; backward plans programs, stages and partial sums"
+# sphinx_gallery_show = "launch_forward"
 
 
 def launch_forward(x, weight, bias, eps):
