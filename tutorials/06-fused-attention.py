@@ -635,11 +635,11 @@ def forward_anywhere(q, k, v, causal, scale):
 # gives a result, and the next line needs it. On Hopper GPUs (H100, H200) this is not how the
 # hardware works: there a product is *started* by a group of four warps, and runs on its own until
 # somebody waits for it. While the weights of one tile are multiplied with the values, the group
-# could do the softmax of the next tile. Plain Triton has no words for this: wherever the product is
-# written, the compiler waits for it there, and ``tl.range(…, warp_specialize=True)``, which asks it
-# to look for such an overlap, is meant for the generations after Hopper. **Gluon** has: it is the
-# layer below, in the same package, with the same ``@jit`` and the same Python. You say more
-# yourself:
+# could do the softmax of the next tile. Plain Triton has no words for this: in this loop the
+# compiler waits for each product where it stands, also if the next one is written above the
+# softmax, and ``tl.range(…, warp_specialize=True)``, which asks it to look for such an overlap, is
+# meant for the generations after Hopper. **Gluon** has: it is the layer below, in the same package,
+# with the same ``@jit`` and the same Python. You say more yourself:
 #
 # * a **layout** says which thread holds which element of a tile;
 # * shared memory is allocated by name, and a copy into it is started, not done;
