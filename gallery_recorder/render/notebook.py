@@ -21,14 +21,8 @@ from gallery_recorder.render.choice import Page
 from gallery_recorder.render.facts import facts_of
 from gallery_recorder.store.format import Block, Recording
 
-_MIME = {
-    ".gif": "image/gif",
-    ".jpeg": "image/jpeg",
-    ".jpg": "image/jpeg",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-    ".webp": "image/webp",
-}
+_MIME = {f".{kind}": f"image/{kind}" for kind in ("gif", "jpeg", "png", "webp")}
+_MIME |= {".jpg": "image/jpeg", ".svg": "image/svg+xml"}
 
 #: Where a cell's metadata have the line of its block.
 _MARK = "gallery_line"
@@ -86,9 +80,7 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
         if mime is None or "_2_0" in path.stem or not path.stem.startswith("sphx_glr_"):
             continue  # a film, a finer copy, or what a scraper put somewhere else
         data = base64.b64encode(path.read_bytes()).decode()
-        if (
-            path.suffix == ".svg"
-        ):  # which JupyterLab hides as such in a notebook that was downloaded
+        if path.suffix == ".svg":  # which JupyterLab hides in a notebook that was downloaded
             mime, data = "text/html", f'<img src="data:{mime};base64,{data}">'
         shown = {mime: data, "text/plain": path.stem}
         outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})

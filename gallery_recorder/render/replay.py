@@ -261,9 +261,10 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     data = others.folder(source, page)
     for name in block.images:
         inside = name.removeprefix("source/")
-        place = source / inside if inside != name else target.parent / name
-        if page.view:  # a site has all pictures in one folder
-            shown, place = place, data / f"{page.view}-{place.name}"
+        place = (source if inside != name else target.parent) / inside
+        # A site has all pictures in one folder, and no recording replaces a file of the project's.
+        if page.view or not name.startswith("images/"):
+            shown, place = place, data / (f"{page.view}-{place.name}" if page.view else name)
             there, here = (f"/{p.relative_to(source).as_posix()}" for p in (shown, place))
             rst = rst.replace(there, here)
         write(place, (folder / name).read_bytes())

@@ -383,8 +383,8 @@ class Child:
         self.refusals.append(
             Refusal(
                 f"would have written to {self._shown(path)}, outside its working directory",
-                "Write to a plain file name, such as `results.csv`; for files that nobody needs, "
-                "use the module `tempfile`. gallery_writable in conf.py allows other places.",
+                "Write to a plain file name, such as `results.csv`, or use the module `tempfile`; "
+                "name what is a library's cache in gallery_writable in conf.py.",
             )
         )
         raise self.refusals[-1]

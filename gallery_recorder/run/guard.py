@@ -9,6 +9,7 @@ opens is seen only where it leaves something beside the working directory.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
@@ -28,6 +29,9 @@ _NAME_CHANGES: dict[str, tuple[tuple[int, int], ...]] = {
     "os.remove": ((0, 1),),
 }
 _FILE_CHANGES = ("os.truncate", "os.chmod", "os.chown")
+
+#: Variables with which whoever starts the recorder says where a library keeps a cache.
+_CACHE = re.compile(r"XDG_CONFIG_HOME|MPLCONFIGDIR|.+_CACHE(_DIR|_HOME|_PATH)?")
 
 
 class Guard:
@@ -83,10 +87,6 @@ class Guard:
 
 def caches() -> list[Path]:
     """The folders in which libraries keep what they computed, compiled or fetched."""
-    home = Path(os.path.expanduser("~"))
-    named = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR")
-    return [
-        *(Path(os.environ[name]) for name in named if os.environ.get(name)),
-        *(home / name for name in (".cache", ".config/matplotlib")),
-        Path(tempfile.gettempdir()),
-    ]
+    named = [v for n, v in os.environ.items() if _CACHE.fullmatch(n) and os.path.isabs(v)]
+    own = [os.path.expanduser(f"~/{name}") for name in (".cache", ".config/matplotlib")]
+    return [Path(path) for path in (*named, *own, tempfile.gettempdir())]

@@ -327,6 +327,31 @@ def test_any_title_has_a_page_and_a_record(tmp_path, title, shown):
     assert any(h.get_text().startswith(f"{shown}: NVIDIA H200") for h in html.find_all("h2"))
 
 
+@pytest.mark.parametrize("name", ["source/_static/logo.svg", "02-second.svg", "extra/logo.svg"])
+def test_no_image_of_a_recording_replaces_a_file_of_the_project(tmp_path, name):
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    folder = fixture_gallery.make_recording(root, "01-first")
+    address = name.removeprefix("source/") if "source" in name else f"tutorials/{name}"
+    own = root / "docs" / address
+    own.parent.mkdir(parents=True)
+    own.write_text(fixture_gallery.SVG)
+    drawn = fixture_gallery.SVG.replace("circle", "ellipse")
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(drawn)
+    made = recording.load(folder)
+    first = msgspec.structs.replace(
+        made.blocks[0], images=(name,), rst=f"\n.. image:: /{address}\n   :alt: drawn\n"
+    )
+    files = made.files | {name: recording.digest(folder / name)}
+    fixture_gallery.change(folder, blocks=(first, *made.blocks[1:]), files=files)
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    assert own.read_text() == fixture_gallery.SVG
+    html = BeautifulSoup(page(root, "tutorials/01-first"), "html.parser")
+    shown = root / "build" / "html" / "tutorials" / html.find("img", alt="drawn")["src"]
+    assert shown.read_text() == drawn
+
+
 def test_nothing_that_a_recording_says_of_itself_is_markup(tmp_path):
     """Each text of ``recording.json`` that a page shows is one that tries to be more."""
     evil = "`x <javascript:alert(1)>`_ |v| <script>evil()</script> :raw-html:`y`\n\n.. raw:: html\n"

@@ -319,6 +319,12 @@ def image_for_conf(room):
     return with_file(room, name, "evil()", lambda c: c["blocks"][0].update(images=[name]))
 
 
+@case("an image of it would replace one of another script", AGAIN)
+def image_of_another(room):
+    name = "images/sphx_glr_02-b_001.svg"
+    return with_file(room, name, "<svg/>", lambda c: c["blocks"][0].update(images=[name]))
+
+
 @case("an object that its code names is a path", AGAIN)
 def path_for_object(room):
     said = {

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gallery_recorder.run.guard import caches
+
 ROOT = Path(__file__).parents[2]
 
 # A process of its own: an audit hook can never be taken off again.
@@ -48,3 +50,14 @@ def test_a_folder_beside_a_cache_may_not(tmp_path):
 def test_a_folder_above_a_cache_may_not_be_removed(tmp_path):
     (tmp_path / "home" / ".config").mkdir(parents=True)
     assert refused("os.rename(home / '.config', 'gone')", tmp_path) == "['.config', 'gone']"
+
+
+def test_a_cache_is_where_a_variable_says(monkeypatch):
+    """Of whatever library; what is no path, such as a switch, is none."""
+    said = {"KERNEL_CACHE_DIR": "/scratch/k", "CUDA_CACHE_PATH": "/scratch/c", "HUB_CACHE": "/h"}
+    other = {"SOME_CACHE": "1", "CACHE_DIRECTORY_OF": "/o", "DATA_DIR": "/d"}
+    for name, value in (said | other).items():
+        monkeypatch.setenv(name, value)
+    found = {str(path) for path in caches()}
+    assert set(said.values()) <= found
+    assert not set(other.values()) & found
