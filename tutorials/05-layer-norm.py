@@ -1314,9 +1314,9 @@ print("The kernels of steps 1, 3 and 4 agree with float64, too")
 # 4096 rows of fp16, of 1024 to 15872 elements, forward and backward, both norms. The others:
 #
 # * **torch** is what a user calls: ``functional.layer_norm`` and ``functional.rms_norm``;
-# * **compile** is ``torch.compile`` of the same functions, compiled for each size by itself
-#   (``dynamic=False``), so that it knows *N*. That takes its time, and so it takes part at some
-#   sizes;
+# * **compile** is ``torch.compile`` of the same functions, in its default mode, for each size by
+#   itself (``dynamic=False``), so that it knows *N*. That takes its time, and so it takes part at
+#   some sizes;
 # * **copy** is the ceiling, ``x.clone()``, with the rate of the bytes that *it* moves.
 #
 # Backward is ``torch.autograd.grad`` for everybody, with gradients for *x* and all parameters. The
