@@ -162,7 +162,7 @@ linkcheck: $(RENDER) ## try every link that leaves the site
 bench: $(TEST) ## measure rendering and recording; prints tables
 	$(PY) -m benchmarks
 
-form: $(TEST) ## measure how pages of build/html read; fails where a tutorial breaks a limit
+form: $(TEST) ## measure how pages of build/html read; fails where one breaks a limit
 	$(PY) -m benchmarks.reading
 
 serve: html ## build the site and serve it on this machine: PORT=8000

@@ -899,7 +899,8 @@ else:
 # **The right end.** With every wave more, the last one counts less, and the teeth get smaller.
 # Where the waves are full, the tensor cores are busy most of the time, and the rate is what the
 # chip can sustain. That can be less than its data sheet says: when all tensor cores work, many GPUs
-# reach their power limit and lower their clocks.
+# reach their power limit and lower their clocks. (Where a kernel of your own stays far below that,
+# :doc:`/programming-guide/chapter-5/profiling` finds what it waits for.)
 #
 # **The activation.** The second operation of the unfused version costs a launch, and a trip of C
 # from memory and back. The larger K is, the less that weighs beside the product. For small

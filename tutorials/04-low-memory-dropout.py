@@ -946,7 +946,7 @@ else:
 # is, too, but it moves 9 bytes where 8 count: 8/9 of the copy's rate, or thereabouts, is what it
 # can have. PyTorch's kernel *writes* the ninth byte, so it can have no more. It also has to draw
 # the numbers: where it falls clearly short of the mask's curve, it is not the number of bytes that
-# holds it back.
+# holds it back. What does, a profiler can tell: :doc:`/programming-guide/chapter-5/profiling`.
 #
 # **One sample a call and four** move the same bytes. Where their curves part, it is arithmetic that
 # limits the lower one, with four times as many calls of Philox. Where they coincide, the GPU

@@ -144,6 +144,9 @@ def measure(calls, rounds=200, before=read_other):
 # the rates lies below the one, and a fifth above the other) say how far they scatter. Tables have
 # three significant figures, because there is rarely a fourth to be had.
 
+# sphinx_gallery_fold = "rounds, prints tables and keeps rows"
+# sphinx_gallery_show = "rates"
+
 
 def rates(ms, work):
     """Return the median, 20th and 80th percentile of *work* over time, in 10⁹ a second."""
@@ -538,6 +541,9 @@ else:
 # begins. (PyTorch calls a queue of the GPU a *stream*; the kernels of two streams may run side by
 # side.) Such neighbours are other processes, a display, a forgotten notebook.
 
+# sphinx_gallery_fold = "times the kernel with and without a neighbor"
+# sphinx_gallery_show = "with_neighbour"
+
 
 def with_neighbour(share=0.05):
     """Return what goes before a call: reading, and now and then kernels of another stream."""
@@ -604,6 +610,9 @@ else:
 # shows when *n* timings **in a row** are taken instead: if their medians are further apart than
 # those of random ones, then timings that follow each other are alike. The GPU was in another state
 # at the beginning than at the end, or a neighbour who disturbs one call is still there at the next.
+
+# sphinx_gallery_fold = "draws timings again and again, and prints how far they scatter"
+# sphinx_gallery_show = "resampled"
 
 
 def resampled(timings, n, statistic, times=1000):
@@ -794,6 +803,9 @@ else:
 # **The mistake**: taking the clock of a GPU for a constant. It is set many times a second, and as
 # high as power and temperature allow. Reading it while the GPU works is easy (PyTorch asks the
 # driver's library; on NVIDIA's GPUs the package ``nvidia-ml-py`` is needed for that).
+
+# sphinx_gallery_fold = "watches rate, clock and power"
+# sphinx_gallery_show = "watch"
 
 
 def sensors():
@@ -1067,6 +1079,8 @@ print("fma agrees with float64")
 # How many operations, and how many bytes? A multiply-add counts as two operations, by custom. Of
 # the bytes we count those that *have* to move, each input once and each output once. (The vectors
 # below need a few gigabytes. On a GPU with less memory, shorten them.)
+
+# sphinx_gallery_fold = "measures the ceilings"
 
 
 def fma_work(n, k):
