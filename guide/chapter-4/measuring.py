@@ -535,11 +535,12 @@ else:
 # 4. One timing is none
 # ---------------------
 #
-# **The mistake**: believing one number. Here are two thousand, of one kernel on the same data. In
-# turns with them, a hundred at a time, two thousand more with a neighbour: before one call of
-# twenty on average, somebody else's kernels are put into another queue, and still run when ours
-# begins. (PyTorch calls a queue of the GPU a *stream*; the kernels of two streams may run side by
-# side.) Such neighbours are other processes, a display, a forgotten notebook.
+# **The mistake**: believing one number of a benchmark, noise and all. Here are two thousand, of one
+# kernel on the same data. In turns with them, a hundred at a time, two thousand more with a
+# neighbour: before one call of twenty on average, somebody else's kernels are put into another
+# queue, and still run when ours begins. (PyTorch calls a queue of the GPU a *stream*; the kernels
+# of two streams may run side by side.) Such neighbours are other processes, a display, a forgotten
+# notebook.
 
 # sphinx_gallery_fold = "times the kernel with and without a neighbor"
 # sphinx_gallery_show = "with_neighbour"
