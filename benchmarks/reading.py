@@ -29,6 +29,8 @@ SCREEN, FIRST_KERNEL = 900, 1800
 #: Lines of code in sight before it, and the share of a page's code that is in sight.
 BEFORE_KERNEL, IN_SIGHT = 40, 0.6
 
+#: What is far from the reader is not laid out, and has a guessed height until then.
+_WHOLE = "section, dl { content-visibility: visible !important }"
 _KERNEL_AT = """() => {
     for (const code of document.querySelectorAll("[itemprop=articleBody] pre"))
         if (/@(triton|gluon)\\.jit/.test(code.textContent) && code.checkVisibility())
@@ -103,6 +105,7 @@ def measure(browser: Browser, root: str, path: Path) -> Form:
     answers: list[Response] = []
     page.on("response", lambda answer: answers.append(answer))
     page.goto(f"{root}{folder}/{path.stem}.html", wait_until="networkidle")
+    page.add_style_tag(content=_WHOLE)
     form = Form(
         name=path.stem,
         visible=sum(map(_lines, shown)),

@@ -187,6 +187,9 @@ NO_GRAPHS = "Recording graphs needs an NVIDIA or AMD GPU."
 # with its own clock as it passes. That is right, provided that nothing holds it up between the
 # two marks. We try all of this on a small and on a large vector.
 
+# sphinx_gallery_fold = "times one kernel in four ways"
+# sphinx_gallery_show = "host_microseconds, gpu_microseconds"
+
 
 def host_microseconds(fn, calls=100, wait=False):
     """Return the median microseconds that a stopwatch shows for *fn*, with waiting or without."""
@@ -272,6 +275,9 @@ else:
 # **The mistake**: counting them. Here is a kernel that has never been launched, made twice from
 # one source, with an empty folder as Triton's cache on disk.
 
+# sphinx_gallery_fold = "times the first three launches"
+# sphinx_gallery_show = "launch_times"
+
 
 def new_kernel():
     """Return a kernel that has never been launched."""
@@ -324,6 +330,9 @@ else:
 # And when all is compiled? A GPU with nothing to do may lower its clocks, and switch parts of
 # itself off. So we give it a rest, and then look at single calls of a long row of them.
 
+# sphinx_gallery_fold = "looks at single calls of a long row"
+# sphinx_gallery_show = "first_calls"
+
 
 def first_calls(call, calls, rest=1.0):
     """Rest for some seconds; then return the microseconds of each of *calls* calls in a row."""
@@ -370,6 +379,9 @@ else:
 # other, so that no piece is met twice; and *hot*, the first piece as many times. The launches are
 # recorded in a graph (section 7), so that Python has no part in it. Beside them goes a single
 # call, as our loop measures it.
+
+# sphinx_gallery_fold = "adds the vectors piece by piece, cold and hot"
+# sphinx_gallery_show = "as_graph, cache_experiment"
 
 
 def as_graph(fn):
@@ -467,6 +479,7 @@ else:
 # put on its bill. So here is one kernel at several sizes, after different things: 256 MiB written
 # once, 512 MiB written twice, and the same amounts read.
 
+# sphinx_gallery_fold = "times one kernel after different things"
 if ON_GPU:
     part = other[: 2**26]  # 256 MiB
     flushes = {
@@ -498,6 +511,9 @@ else:
 # A cache that was *read* full is clean: its lines can be dropped without a word. But how much has
 # to be read until nothing of ours is left? We fill the cache with the vectors of a call, read
 # some of the other memory, and see whether the next call still finds them.
+
+# sphinx_gallery_fold = "times the kernel after more and more reading"
+# sphinx_gallery_show = "after_reading"
 
 
 def after_reading(call, mebibytes):
@@ -743,6 +759,9 @@ else:
 # see it, let A and B be *the same kernel*. Their ratio is then one, and whatever else comes out
 # is the error of the method. Such an A/A test is the best way to find out what a benchmark can
 # resolve, before believing it about A and B.
+
+# sphinx_gallery_fold = "compares a kernel with itself, both ways"
+# sphinx_gallery_show = "one_by_one, in_turns"
 
 
 def one_by_one(calls, rounds):
@@ -994,6 +1013,9 @@ else:
 #
 # All three on one kernel:
 
+# sphinx_gallery_fold = "times vectors of several lengths in all three ways"
+# sphinx_gallery_show = "three_ways"
+
 
 def three_ways(call):
     """Return {way: milliseconds of *call*, a tensor with as many values as that way gives}."""
@@ -1177,6 +1199,9 @@ def attainable(intensity, bandwidth, peak):
 # subjects of the tutorials: our vector addition; PyTorch's softmax, where we count five operations
 # for an element (compare, subtract, exponential, add, divide); and its fp16 matrix products, whose
 # intensity grows with their size.
+
+# sphinx_gallery_fold = "traces the roofline"
+# sphinx_gallery_show = "roofline_points"
 
 
 def roofline_points():
