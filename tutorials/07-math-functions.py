@@ -1199,8 +1199,8 @@ else:
 # **In bf16** there are half the bytes for as many instructions. Where a curve levels out *below*
 # the copy, its instructions take longer than its bytes, and a cheaper function is worth the
 # trouble. It is the same kernel and the same loads in all steps; the function alone makes the
-# difference. (In a kernel that is not so plain, counters say whether instructions or bytes are the
-# limit: :doc:`/programming-guide/chapter-5/profiling`.)
+# difference. (:doc:`/programming-guide/chapter-5/profiling` tells by counters, for any kernel,
+# whether it is instructions or bytes that it stops at, or neither.)
 #
 # What the run showed
 # -------------------
