@@ -49,15 +49,9 @@ def build(gallery: Path, *options: str, version: str = "main") -> None:
 
 
 def build_afresh(gallery: Path, *options: str, version: str = "main") -> None:
-    """By a new Python, which puts what is in a set in another order."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "-q", *options, *forked.BUILD],
-        cwd=gallery,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "GALLERY_VERSION": version},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """By a Python that puts what is in a set in another order."""
+    server = "Sphinx, with what is in sets in another order"
+    done = forked.build(gallery, "-W", "-q", *options, GALLERY_VERSION=version, server=server)
     assert done.returncode == 0, done.stderr
 
 
@@ -307,16 +301,16 @@ sys.exit(status)
 
 
 def test_without_a_change_nothing_is_opened_twice(gallery: Path) -> None:
-    build_afresh(gallery)
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, "-W", "-q", *forked.BUILD],
-        cwd=gallery,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "GALLERY_VERSION": "main"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):  # the first is of another program than the one that built the gallery
+        done = subprocess.run(
+            [sys.executable, "-c", WATCHED, "-W", "-q", *forked.BUILD],
+            cwd=gallery,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "GALLERY_VERSION": "main"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
     opened, started = json.loads(done.stdout.splitlines()[-1])
     # sphinx-gallery, which reads each script, is not started.
     assert not {path for path in opened if path.startswith(str(gallery / "tutorials"))}

@@ -22,7 +22,7 @@ import pytest
 
 from gallery_recorder.run import confine, keeper, staging, watch
 from gallery_recorder.store import lock, recording
-from tests.fixtures import fault_table
+from tests.fixtures import fault_table, forked
 from tests.fixtures.fixture_site import make_build, tree, write
 from tests.fixtures.room import PROJECT, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
@@ -138,7 +138,8 @@ def ascii_locale(room):
         "PYTHONCOERCECLOCALE": "0",
         "PYTHONIOENCODING": "",
     }
-    done = room.run("record", "--device", "cpu", env=os.environ | variables)
+    command, env = room.command("record", "--device", "cpu"), os.environ | variables
+    done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True)
     assert done.returncode == 1
     assert "UnicodeEncodeError" not in done.stdout + done.stderr
     return next(line.strip() for line in done.stdout.splitlines() if "ValueError: " in line)
@@ -365,12 +366,7 @@ def linked(room):
 def publish(room, name, *options, edition="1"):
     build = make_build(room.folder / f"build-{name}-{edition}", name, edition)
     command = [sys.executable, "-m", "gallery_recorder", "publish", str(build)]
-    return subprocess.run(
-        [*command, str(room.folder / "site"), "--version", name, *options],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-    )
+    return forked.run([*command, str(room.folder / "site"), "--version", name, *options])
 
 
 def refused(room, name, change):

@@ -10,7 +10,6 @@ import pytest
 from gallery_recorder.run import process
 from gallery_recorder.run.messages import BlockStarted, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.staging import Staging
-from gallery_recorder.source import project
 from tests.fixtures.gallery import Gallery
 from tests.fixtures.waiting import PATIENCE, wait_for
 
@@ -23,7 +22,7 @@ def gallery(tmp_path):
 def make_run(gallery, code, **changes):
     """An order to execute a script whose second block is *code*, and its staging folder."""
     path = gallery.write("a", code)
-    plan = project.read(project.find(gallery.root / "doc", None, ()))
+    plan = gallery.project()
     (example,) = plan.examples
     run = Run(
         gallery=example.gallery,

@@ -47,7 +47,7 @@ os.chdir("/")
 
 @pytest.fixture
 def room(tmp_path):
-    return Room(tmp_path)
+    return Room(tmp_path, kept=False)
 
 
 def found_by(room, name):
@@ -209,9 +209,10 @@ def test_libraries_that_provide_for_forks_are_imported_before(tmp_path, start):
 
 def test_a_process_is_as_if_started_with_what_was_given(tmp_path, start):
     code = "print(os.getcwd(), os.environ['WHO'], os.getsid(0) == os.getpid(), flush=True)"
-    for _ in range(2):
+    for times in (1, 2):
         made = start(code)
-        wait_for(lambda made=made: keeper.descendants(made.pid) == {} and said(tmp_path))
+        wait_for(lambda times=times: (tmp_path / "out").read_text().count("\n") == times)
+        wait_for(lambda made=made: keeper.descendants(made.pid) == {})
         assert made.poll() is None
         made.communicate(b"q", 60)
     assert (tmp_path / "out").read_text() == f"{tmp_path / 'run'} me True\n" * 2

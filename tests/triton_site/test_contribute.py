@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gallery_recorder.source import project
 from gallery_recorder.store import compare, recording, take
 from gallery_recorder.store.format import DECODER, GpuState, encode
 from tests.fixtures import second_device
 from tests.fixtures.fixture_site import tree
 from tests.fixtures.room import PROJECT
+from tests.galleries import FILES
 from triton_site import contribute
 
 NAMES = ("01-vector-add", "02-fused-softmax")
@@ -32,8 +32,7 @@ LINKED = (
 @pytest.fixture(scope="module")
 def scripts():
     """The tutorials of this site."""
-    plan = project.read(project.find(PROJECT, None, ()))
-    return [example.load() for example in plan.recorded if example.name in NAMES]
+    return [FILES[name].load() for name in NAMES]
 
 
 @pytest.fixture
