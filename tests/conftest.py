@@ -34,25 +34,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 #: What a folder's tests need, or begin of a file's name says that they need: a browser, executed
-#: tutorials, a cluster, or minutes.
+#: tutorials, a cluster, or recorders and builds.
 _MARKS = {
     "browser/": "browser",
     "tutorials/": "execute",
     "guide/": "execute",
     "test_cluster": "cluster",
-    "test_faults": "stress",
-    "test_disturbed": "stress",
-    "test_incremental": "stress",
-    "test_keeper": "stress",
-    "test_recorder": "stress",
-    "test_publish": "stress",
-    "test_fidelity": "stress",
-    "test_menu": "stress",
-    "test_replay": "stress",
+    "test_child": "record",
+    "test_disturbed": "record",
+    "test_faults": "record",
+    "test_fidelity": "record",
+    "test_incremental": "record",
+    "test_keeper": "record",
+    "test_menu": "record",
+    "test_mutated": "record",
+    "test_process": "record",
+    "test_publish": "record",
+    "test_recorder": "record",
+    "test_replay": "record",
+    "test_warm": "record",
 }
 
 #: In this order tests begin; those without such a mark come last.
-_LONG = ("browser", "cluster", "execute", "stress", "site")
+_LONG = ("browser", "cluster", "execute", "record", "site")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

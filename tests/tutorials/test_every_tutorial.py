@@ -35,8 +35,16 @@ MEASURED = re.compile(
 every_script = pytest.mark.parametrize("name", FILES)
 
 
-# The chapters are executed by their own tests.
-@pytest.mark.parametrize("name", [n for n in FILES if not PAGES[n].startswith("programming-guide")])
+# Chapters are executed by their own tests. The others are executed as scripts by theirs, too, in one
+# process, and tutorials as a reader's notebooks; each as a reader's script is for `make test-stress`.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == MAIN[0] else pytest.mark.stress)
+        for name in FILES
+        if not PAGES[name].startswith("programming-guide")
+    ],
+)
 def test_runs_as_the_downloaded_script(name, tmp_path):
     """Alone in a folder, with nothing of ours importable, and no variable that helps it."""
     (tmp_path / "downloaded.py").write_bytes(FILES[name].path.read_bytes())
@@ -56,10 +64,12 @@ def notebook(name, folder):
 # Solutions and chapters are executed as scripts: their notebooks hold the same lines.
 @pytest.mark.parametrize("name", MAIN)
 def test_runs_as_the_downloaded_notebook(name, tmp_path):
+    """With nothing of ours importable, and no variable that helps it."""
     cells = [cell.source for cell in notebook(name, tmp_path).cells if cell.cell_type == "code"]
     done = execute(tmp_path, cells)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
+    assert list(tmp_path.iterdir()) == [], "no timings, no files"
 
 
 def test_runs_in_jupyter(tmp_path, monkeypatch):
