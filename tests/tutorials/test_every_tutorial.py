@@ -35,8 +35,9 @@ MEASURED = re.compile(
 every_script = pytest.mark.parametrize("name", FILES)
 
 
-# Chapters are executed by their own tests. The others are executed as scripts by theirs, too, in one
-# process, and tutorials as a reader's notebooks; each as a reader's script is for `make test-stress`.
+# Chapters are executed by their own tests. The others are executed as scripts by theirs, too, in
+# one process, and tutorials as a reader's notebooks. As a reader's scripts, `make test-stress`
+# executes all, and `make test` one.
 @pytest.mark.parametrize(
     "name",
     [
