@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -24,6 +24,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Triton decides when it is imported, so one process can have one or the other.
     """
+    # How long an example takes on a busy machine says nothing.
+    with contextlib.suppress(ImportError):  # where GPUs are tested, it may be missing
+        import hypothesis
+
+        hypothesis.settings.register_profile(
+            "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+        )
+        hypothesis.settings.load_profile("busy")
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
     # Who starts the tests with nohup or in the background has these ignored, and so would whatever
@@ -76,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: files[item.path])
 
 
-@contextmanager
+@contextlib.contextmanager
 def _lock() -> Iterator[TextIO]:
     """One of pytest-xdist's workers builds, the others wait."""
     (ROOT / "build").mkdir(exist_ok=True)
