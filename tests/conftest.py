@@ -48,6 +48,9 @@ _MARKS = {
     "tutorials/": "execute",
     "guide/": "execute",
     "test_cluster": "cluster",
+    "docs/test_guide": "execute",
+    "docs/test_semantics": "execute",
+    "test_adoption": "record",
     "test_child": "record",
     "test_disturbed": "record",
     "test_faults": "record",
@@ -59,7 +62,10 @@ _MARKS = {
     "test_process": "record",
     "test_publish": "record",
     "test_recorder": "record",
+    "test_reference": "record",
+    "test_release": "record",
     "test_replay": "record",
+    "test_switch": "record",
     "test_warm": "record",
 }
 

@@ -142,6 +142,7 @@ def test_a_table_of_something_else_is_left_alone(tmp_path):
     assert ceilings.impossible(path, "NVIDIA H200") == []
 
 
+@pytest.mark.record  # it loads every script
 def test_make_check_fails_for_a_claim_made_false_on_the_reference(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(two_devices.ROOT)
     monkeypatch.setattr(project, "read", lambda where: PROJECT)  # which takes seconds
