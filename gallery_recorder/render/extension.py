@@ -53,11 +53,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx; loads sphinx-gallery."""
     seam.check()
     app.setup_extension("sphinx_gallery.gen_gallery")
-    seam.leave_generating(app)
+    seam.generate_with(app, _begin)
     settings.register(app)
     app.add_domain(GalleryDomain)
     app.connect("config-inited", _configure, priority=5)  # sphinx-gallery reads it at 10
-    app.connect("builder-inited", _begin)
     app.connect("build-finished", _finish, priority=990)
     codeblocks.setup(app)
     incremental.setup(app)
@@ -73,7 +72,7 @@ def _configure(app: Sphinx, config: Any) -> None:
         conf["show_memory"] = unmeasured  # what was recorded is shown
     config.sphinx_gallery_conf = conf | _NO_EXECUTION
     drawing = ExitStack()
-    drawing.enter_context(seam.without_matplotlib())
+    drawing.enter_context(seam.only_reading(conf.get("pypandoc")))
     app.connect("config-inited", lambda *_: drawing.close(), priority=11)
     # The engine's styles come first, so that a site's own are stronger.
     config.html_static_path = [str(_STATIC), *config.html_static_path]
@@ -112,7 +111,8 @@ def _generate(app: Sphinx, said: str) -> None:
     before, now, conf = domain.before, domain.now, app.config.sphinx_gallery_conf
     current: dict[str, Page] = {}
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
-        now.choice = choice.choose(app, before.choice)
+        examples = list(reader.examples_of(app))
+        now.choice = choice.choose(app, before.choice, examples)
         now.stamps = {name: f"{page.stamp} {said}" for name, page in now.choice.pages.items()}
         for name, page in now.choice.pages.items():
             known = before.stamps.get(name) == now.stamps[name] and not conf["run_stale_examples"]
@@ -121,8 +121,8 @@ def _generate(app: Sphinx, said: str) -> None:
                 current[str(page.path)] = page
         # Whatever ends this build, the next one knows which pages are as they were.
         unchanged = {page.docname: now.stamps[page.docname] for page in current.values()}
-        state.save(app, replace(now, inputs="", stamps=unchanged))
-        kept = {source / e.pages / e.path.stem for e in reader.examples_of(app)}
+        state.save(app, now, inputs="", stamps=unchanged)
+        kept = {source / e.pages / e.path.stem for e in examples}
         for _, gallery in seam.galleries(app):
             root = source / gallery
             sphinx_faults.remove(replay.left_over(root, kept), root)
@@ -132,8 +132,8 @@ def _generate(app: Sphinx, said: str) -> None:
     stand_in.keep_times()
     for name in stand_in.failed:  # sphinx-gallery counts them each time
         del now.stamps[name]
-    now.archives = {path: a for path, a in before.archives.items() if path.is_file()}
-    now.archives |= stand_in.archives
+    archives = before.choice.archives | stand_in.archives
+    now.choice.archives = {path: a for path, a in archives.items() if path.is_file()}
     state.write_marks(app, now.choice)
     pages.write_sources(app, now.choice)
 
@@ -144,6 +144,7 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
         return
     domain = domain_of(app.env)
     if domain.site:
+        domain.site.rest = incremental.rest(app.builder)
         domain.now.sites = domain.now.sites | {incremental.output(app.builder): domain.site}
     if not domain.kept:
         domain.now.generated = state.generated(app)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from gallery_recorder import seam
 from gallery_recorder.render import files
 from gallery_recorder.render.choice import Choice
-from gallery_recorder.render.downloads import Archive, write
+from gallery_recorder.render.downloads import write
 from gallery_recorder.source import settings
 
 FILE_NAME = "gallery-recorder.pickle"
@@ -36,11 +36,13 @@ class Site:
         shown: what pages showed of one another.
         pages: the documents.
         files: the images and downloads of pages, below the site's root.
+        rest: digest of what was written besides.
     """
 
     shown: str = ""
     pages: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
+    rest: str = ""
 
 
 @dataclass
@@ -50,17 +52,22 @@ class State:
     Attributes:
         inputs: digest of scripts, recordings and settings.
         generated: digest of the files that sphinx-gallery and the recordings pages made.
-        choice: the recording of each page; ``stamps`` what each page was made from.
-        archives: the zip files that sphinx-gallery made.
+        stamps: what each page was made from.
         sites: what was written, by builder and folder.
+        chosen: ``choice``, the recording of each page, as it is in the file.
     """
 
     inputs: str = ""
     generated: str = ""
-    choice: Choice = field(default_factory=Choice)
     stamps: dict[str, str] = field(default_factory=dict)
-    archives: dict[Path, Archive] = field(default_factory=dict)
     sites: dict[str, Site] = field(default_factory=dict)
+    chosen: bytes = b""
+
+    @cached_property
+    def choice(self) -> Choice:
+        """What was chosen; a build without change does not ask."""
+        found = pickle.loads(self.chosen) if self.chosen else None
+        return found if isinstance(found, Choice) else Choice()
 
 
 def load(app: Sphinx) -> State:
@@ -73,8 +80,9 @@ def load(app: Sphinx) -> State:
         return State()
 
 
-def save(app: Sphinx, state: State) -> None:
-    """Leave *state* for the next build."""
+def save(app: Sphinx, state: State, **instead: Any) -> None:
+    """Leave *state* for the next build, with other values of some fields *instead*."""
+    state = replace(state, chosen=pickle.dumps(state.choice), **instead)
     path = Path(app.doctreedir, FILE_NAME)
     new = path.with_suffix(".new")
     new.write_bytes(_own_code().encode() + pickle.dumps(state))
