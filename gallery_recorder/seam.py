@@ -88,7 +88,6 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (notebook, "add_code_cell", "work_notebook code", "replace"),
     (gen_rst, "rst_blocks", "script_blocks output_blocks file_conf gallery_conf", "replace"),
     (gen_rst, "save_rst_example", "example_rst example_file time_elapsed memory_used", "replace"),
-    (gen_rst, "zip_files", "file_list zipname relative_to extension", "replace"),
     (downloads, "zip_files", "file_list zipname relative_to extension", "replace"),
 ]
 if hasattr(backreferences, "_sanitize_backref"):  # since 0.22
@@ -131,9 +130,7 @@ def check() -> None:
 _CALLERS = (gen_rst, gen_gallery, notebook, downloads, py_source_parser, sorting, _doctree_links)
 
 #: What stands in them before anything is replaced.
-ORIGINAL: dict[str, Any] = {
-    name: getattr(module, name, None) for module, name, _, _ in _NAMES if module in _CALLERS
-}
+ORIGINAL: dict[str, Any] = {n: getattr(m, n, None) for m, n, *_ in _NAMES if m in _CALLERS}
 
 
 @contextlib.contextmanager
@@ -332,10 +329,8 @@ def app_of(env: BuildEnvironment) -> Sphinx:
 
 def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
     """Where sphinx-gallery would make the pages, before or after others' work, call *function*."""
-    listeners = app.events.listeners["builder-inited"]
-    for number, listener in enumerate(listeners):
-        if listener.handler is gen_gallery.generate_gallery_rst:
-            listeners[number] = listener._replace(handler=function)
+    listeners, own = app.events.listeners["builder-inited"], gen_gallery.generate_gallery_rst
+    listeners[:] = [i._replace(handler=function) if i.handler is own else i for i in listeners]
 
 
 def generate(app: Sphinx) -> None:

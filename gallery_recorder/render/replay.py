@@ -306,11 +306,12 @@ def left_over(root: Path, kept: set[Path]) -> list[Path]:
     found: list[Path] = []
     folders = {folder for page in kept for folder in page.parents} | {root}
     for path in root.rglob("*.rst"):
-        page, head = path.with_suffix(""), _head(path)
+        page = path.with_suffix("")
         if page.name == "index":
             # That of a folder that has no scripts any more.
-            found += [path] if page.parent not in folders and ".. _sphx_glr_" in head else []
-        elif page not in kept and _GENERATED in head:
+            gone = page.parent not in folders and ".. _sphx_glr_" in _head(path)
+            found += [path] if gone else []
+        elif page not in kept and _GENERATED in _head(path):
             name = re.escape(page.name)
             image = re.compile(rf"sphx_glr_{name}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
             found += [page, *page.parent.glob(f"{glob.escape(page.name)}.*")]

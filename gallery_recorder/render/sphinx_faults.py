@@ -123,6 +123,9 @@ def _add_states(machine: Any, state_classes: Any) -> None:
     machine.states = _States(machine, state_classes)
 
 
+#: As many pages are read faster than a process is told of the others.
+_FEW = 8
+
 #: What is known of each page, and most of what is known.
 _OF_PAGES = ("dependencies", "longtitles", "titles", "tocs")
 
@@ -131,10 +134,17 @@ def _readers_send_what_they_read(app: Sphinx) -> None:
     """Have a process that reads pages tell the main one of these alone.
 
     Sphinx has it send what is known of all pages, for each chunk that it reads: of 4000 pages, two
-    fifths of the time of reading.
+    fifths of the time of reading. Where there are few to be read, the main one reads them.
     """
-    main = os.getpid()
+    main, parallel = os.getpid(), app.parallel
     read: set[str] = set()
+
+    def begin(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+        if len(docnames) <= _FEW:
+            app.parallel = 1
+
+    def end(app: Sphinx, env: BuildEnvironment) -> None:
+        app.parallel = parallel
 
     def note(app: Sphinx, docname: str, content: list[str]) -> None:
         if os.getpid() != main:
@@ -146,6 +156,8 @@ def _readers_send_what_they_read(app: Sphinx) -> None:
             made[name] = {page: known for page, known in made[name].items() if page in read}
         return made
 
+    app.connect("env-before-read-docs", begin, priority=1000)
+    app.connect("env-updated", end, priority=0)
     app.connect("source-read", note)
     BuildEnvironment.__getstate__ = state  # type: ignore[assignment, method-assign]
 
