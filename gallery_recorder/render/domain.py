@@ -24,10 +24,9 @@ class GalleryDomain(Domain):
 
     name = "gallery"
     label = "Gallery"
-    data_version = 3
+    data_version = 2
     initial_data: ClassVar[dict[str, dict[str, str]]] = {
         "contents": {},  # docname -> digest of its title and sections
-        "shown": {},  # "" -> digest of what pages show of one another, until one is read
     }
 
     def __init__(self, env: BuildEnvironment) -> None:
@@ -63,7 +62,6 @@ class GalleryDomain(Domain):
     def clear_doc(self, docname: str) -> None:
         """Forget a page that is read again, or is gone."""
         self.data["contents"].pop(docname, None)
-        self.data["shown"].clear()
 
     def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
         """Take what another process has learned."""

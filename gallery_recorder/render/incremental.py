@@ -74,11 +74,8 @@ def _shows_changed(app: Sphinx, env: BuildEnvironment) -> list[str]:
     if builder.format != "html":
         return []
     images, loaded = env.images.values(), env.dlfiles.values()
-    known = domain.data["shown"]
-    if "" not in known:  # a page was read, or is gone
-        known[""] = files.digest(_known(env))
     domain.site = Site(
-        shown=files.digest([known[""], *_shown(builder)]),
+        shown=files.digest(_shown(env, builder)),
         pages=set(env.all_docs),
         files={f"_images/{name}" for _, name in images} | {f"_downloads/{n}" for _, n in loaded},
     )
@@ -87,22 +84,18 @@ def _shows_changed(app: Sphinx, env: BuildEnvironment) -> list[str]:
     return sorted(env.all_docs) if domain.all_are_written else []
 
 
-def _known(env: BuildEnvironment) -> Iterator[str]:
-    """Titles, sections, the order of pages, everything that can be referred to."""
+def _shown(env: BuildEnvironment, builder: Any) -> Iterator[str]:
+    """Titles, sections, the order of pages, everything that can be referred to; styles, settings.
+
+    Pages name style sheets and scripts with a checksum, and Sphinx leaves that of before on those
+    that it does not write again.
+    """
     yield repr(sorted(domain_of(env).data["contents"].items()))
     yield repr(sorted(env.toctree_includes.items()))
     for name in sorted(seam.app_of(env).registry.domains):
         yield from sorted(map(repr, env.get_domain(name).get_objects()))
     for name, data in _REFERENCES:
         yield repr(sorted(env.get_domain(name).data[data].items()))
-
-
-def _shown(builder: Any) -> Iterator[str]:
-    """Styles and settings.
-
-    Pages name style sheets and scripts with a checksum, and Sphinx leaves that of before on those
-    that it does not write again.
-    """
     conf = builder.config
     names = [*conf.html_static_path, *filter(None, (conf.html_logo, conf.html_favicon))]
     static = [Path(builder.confdir, name) for name in names]
@@ -116,7 +109,7 @@ def rest(builder: Builder) -> str:
     """Digest of the names and sizes of what was written besides pages, as it is now."""
     out = Path(builder.outdir)
     found = sorted([*out.glob("*"), *out.glob("_static/**/*")])
-    return files.digest(f"{path.name} {path.stat().st_size}" for path in found)
+    return files.digest(f"{path.name} {path.lstat().st_size}" for path in found)
 
 
 def output(builder: Builder) -> str:

@@ -6,10 +6,12 @@ or the doctrees, gets a cold build.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import re
+import sys
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +68,15 @@ class State:
     @cached_property
     def choice(self) -> Choice:
         """What was chosen; a build without change does not ask."""
-        found = pickle.loads(self.chosen) if self.chosen else None
-        return found if isinstance(found, Choice) else Choice()
+        return pickle.loads(self.chosen) if self.chosen else Choice()
 
 
 def load(app: Sphinx) -> State:
     """What the last build left; nothing where there was none, or one by other code than this."""
-    try:
-        with Path(app.doctreedir, FILE_NAME).open("rb") as file:
-            found = pickle.load(file) if file.read(64).decode() == _own_code() else None
-            return found if isinstance(found, State) else State()
-    except Exception:  # a damaged file, whatever is wrong with it, is none
-        return State()
+    path = Path(app.doctreedir, FILE_NAME)
+    found = path.read_bytes() if path.is_file() else b""
+    # A damaged file, whatever is wrong with it, is none.
+    return pickle.loads(found[64:]) if found[:64] == _seal(found[64:]) else State()
 
 
 def save(app: Sphinx, state: State, **instead: Any) -> None:
@@ -85,7 +84,8 @@ def save(app: Sphinx, state: State, **instead: Any) -> None:
     state = replace(state, chosen=pickle.dumps(state.choice), **instead)
     path = Path(app.doctreedir, FILE_NAME)
     new = path.with_suffix(".new")
-    new.write_bytes(_own_code().encode() + pickle.dumps(state))
+    content = pickle.dumps(state)
+    new.write_bytes(_seal(content) + content)
     new.replace(path)
 
 
@@ -106,10 +106,10 @@ def write_marks(app: Sphinx, choice: Choice) -> None:
     write(mark(app, "introductions"), files.digest(texts).encode())
 
 
-@cache
-def _own_code() -> str:
-    """Digest of the code that decides what pages are made of."""
-    return files.digest(files.times(_OWN_CODE / room for room in ("render", "source", "store")))
+def _seal(content: bytes) -> bytes:
+    """Digest of what a build left, of Python and of the code that decides what pages are."""
+    code = files.times(_OWN_CODE / room for room in ("render", "source", "store"))
+    return files.digest([sys.version, *code, hashlib.sha256(content).hexdigest()]).encode()
 
 
 def inputs(app: Sphinx) -> tuple[str, str]:
