@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from sphinx.application import Sphinx
 
@@ -42,22 +42,17 @@ class Archive:
         names = [os.path.relpath(file, self.base).replace(os.sep, "/") for file in self.files]
         try:
             newest = max(os.stat(file).st_mtime_ns for file in files)
-            if os.stat(path).st_mtime_ns > newest and (known or _names(path) == names):
+            if os.stat(path).st_mtime_ns > newest and (known or ZipFile(path).namelist() == names):
                 return
-        except (OSError, zipfile.BadZipFile):
+        except (OSError, BadZipFile):
             pass
         path.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(path, "w") as made:
+        with ZipFile(path, "w") as made:
             for name, file in zip(names, files, strict=True):
-                info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-                info.compress_type = zipfile.ZIP_DEFLATED
+                info = ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+                info.compress_type = ZIP_DEFLATED
                 info.external_attr = 0o644 << 16
                 made.writestr(info, file.read_bytes())
-
-
-def _names(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as there:
-        return there.namelist()
 
 
 def fill(

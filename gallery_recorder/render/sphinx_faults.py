@@ -140,11 +140,7 @@ def _readers_send_what_they_read(app: Sphinx) -> None:
     read: set[str] = set()
 
     def begin(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
-        if len(docnames) <= _FEW:
-            app.parallel = 1
-
-    def end(app: Sphinx, env: BuildEnvironment) -> None:
-        app.parallel = parallel
+        app.parallel = parallel if len(docnames) > _FEW else 1
 
     def note(app: Sphinx, docname: str, content: list[str]) -> None:
         if os.getpid() != main:
@@ -157,7 +153,7 @@ def _readers_send_what_they_read(app: Sphinx) -> None:
         return made
 
     app.connect("env-before-read-docs", begin, priority=1000)
-    app.connect("env-updated", end, priority=0)
+    app.connect("env-updated", lambda app, env: setattr(app, "parallel", parallel), priority=0)
     app.connect("source-read", note)
     BuildEnvironment.__getstate__ = state  # type: ignore[assignment, method-assign]
 
