@@ -12,6 +12,7 @@ and writes them.
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,13 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _configure(app: Sphinx, config: Any) -> None:
+    try:
+        roots = settings.read(config, Path(app.confdir)).roots
+    except SettingsError as error:
+        raise ExtensionError(str(error)) from error
+    # What a script wrote is no page, whatever its name; nor is what an interrupted run left.
+    inside = [f"{os.path.relpath(root, app.srcdir)}/*/**" for root in roots]
+    config.exclude_patterns = [*config.exclude_patterns, *inside]
     conf = dict(config.sphinx_gallery_conf)
     if conf.get("show_memory"):
         conf["show_memory"] = unmeasured  # what was recorded is shown
@@ -88,21 +96,18 @@ def _begin(app: Sphinx) -> None:
     """Make the pages of all galleries; nothing where nothing changed."""
     domain = domain_of(app.env)
     domain.before = before = state.load(app)
-    try:
-        inputs, said = state.inputs(app)
-        conf = app.config.sphinx_gallery_conf
-        if (
-            inputs == before.inputs
-            and before.generated == state.generated(app)
-            and not conf["run_stale_examples"]
-            and not conf["expected_failing_examples"]  # sphinx-gallery counts them each time
-        ):
-            domain.now, domain.kept = replace(before), True
-        else:
-            domain.now = replace(before, inputs=inputs)
-            _generate(app, said)
-    except SettingsError as error:
-        raise ExtensionError(str(error)) from error
+    inputs, said = state.inputs(app)
+    conf = app.config.sphinx_gallery_conf
+    if (
+        inputs == before.inputs
+        and before.generated == state.generated(app)
+        and not conf["run_stale_examples"]
+        and not conf["expected_failing_examples"]  # sphinx-gallery counts them each time
+    ):
+        domain.now, domain.kept = replace(before), True
+    else:
+        domain.now = replace(before, inputs=inputs)
+        _generate(app, said)
 
 
 def _generate(app: Sphinx, said: str) -> None:
