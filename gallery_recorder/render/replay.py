@@ -265,11 +265,13 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     pages = target.parent.relative_to(source).as_posix()
     rst = block.rst.replace(GALLERY_FOLDER, pages)
     data = others.folder(source, page)
+    own = re.compile(rf"images/(?!.*sphx_glr_(?!{re.escape(target.stem)}_(\d{{3}}|thumb)))", re.I)
     for name in block.images:
         inside = name.removeprefix("source/")
         place = (source if inside != name else target.parent) / inside
-        # A site has all pictures in one folder, and no recording replaces a file of the project's.
-        if page.view or not name.startswith("images/"):
+        # A site has all pictures in one folder; and none replaces a file of another script, or of
+        # the project.
+        if page.view or not own.match(name):
             shown, place = place, data / (f"{page.view}-{place.name}" if page.view else name)
             there, here = (f"/{p.relative_to(source).as_posix()}" for p in (shown, place))
             rst = rst.replace(there, here)

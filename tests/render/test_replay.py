@@ -348,7 +348,19 @@ def test_what_lies_among_recordings_is_no_page(tmp_path):
     assert not [text for text in html if "<script>evil()" in text]
 
 
-@pytest.mark.parametrize("name", ["source/_static/logo.svg", "02-second.svg", "extra/logo.svg"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "source/_static/logo.svg",
+        "extra/logo.svg",
+        "02-second.svg",
+        "images/sphx_glr_02-second_001.svg",
+        "images/SPHX_GLR_02-second_001.svg",
+        "images/thumb/sphx_glr_02-second_thumb.svg",
+        "images/sphx_glr_01-first_more_001.svg",
+        "source/tutorials/images/sphx_glr_02-second_001.svg",
+    ],
+)
 def test_no_image_of_a_recording_replaces_a_file_of_the_project(tmp_path, name):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     folder = fixture_gallery.make_recording(root, "01-first")

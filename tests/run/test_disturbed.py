@@ -320,12 +320,6 @@ def image_for_conf(room):
     return with_file(room, name, "evil()", lambda c: c["blocks"][0].update(images=[name]))
 
 
-@case("an image of it would replace one of another script", AGAIN)
-def image_of_another(room):
-    name = "images/sphx_glr_02-b_001.svg"
-    return with_file(room, name, "<svg/>", lambda c: c["blocks"][0].update(images=[name]))
-
-
 @case("an object that its code names is a path", AGAIN)
 def path_for_object(room):
     said = {
@@ -494,6 +488,18 @@ def test_a_file_in_the_place_of_a_folder_keeps_its_permissions(tmp_path):
     path.chmod(0o600)
     staging.repair(path, tmp_path, told.append)
     assert (path.stat().st_mode & 0o777, told) == (0o600, [])
+
+
+@pytest.mark.parametrize("stderr", ["joined", "apart"])
+def test_what_is_printed_is_text_that_reads_as_it_is(tmp_path, stderr):
+    room = Room(tmp_path)
+    code = "print('safe\\u202eevil \\ud83d')\nprint('\\u2066', file=sys.stderr)"
+    room.write("01-a", f"import sys\n{code}")
+    with (room.folder / "conf.py").open("a") as conf:
+        conf.write(f'gallery_stderr = "{stderr}"\n')
+    assert room.record()["01-a"].status == "recorded"
+    rst = room.load("01-a").blocks[1].rst
+    assert ("safe\\u202eevil \\ud83d" in rst, "\\u2066" in rst) == (True, True)
 
 
 def test_what_a_script_may_do_to_its_files_and_values_does_no_harm(tmp_path):
