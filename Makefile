@@ -47,7 +47,7 @@ SPHINX   := $(PY) -m sphinx -c . -d build/doctrees -W --keep-going -q -j auto
 GALLERY  := $(PY) -m gallery_recorder
 
 .PHONY: help html record status check compare test lint linkcheck bench serve
-.PHONY: form contribute contributed comment take runner new quick test-matrix api publish unpublish pages propose clean
+.PHONY: form contribute contributed comment take runner new quick test-stress test-matrix api publish unpublish pages propose clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -112,11 +112,14 @@ unpublish: $(RENDER) ## take a version out of a site, after asking: SITE=dir VER
 pages: $(RENDER) ## publish build/html to the branch that GitHub Pages serves: VERSION=v1.0.0
 	@.github/pages.sh "$$VERSION"
 
-test: $(TEST) lint ## run the linters and all tests, on all cores
+test: $(TEST) lint ## run the linters and the tests, on all cores
 	$(PY) -m pytest -n auto
 
 quick: $(TEST) ## run the tests for the loop at the desk: no browser, no site, nothing executed
-	$(PY) -m pytest -n auto -m "not (gpu or browser or cluster or execute or site or stress)"
+	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)"
+
+test-stress: $(TEST) ## run what takes long: more kills, more files changed at random, every script as a download
+	$(PY) -m pytest -n auto -m "stress and not gpu"
 
 test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the interpreter, on every TRITONS version
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; $$triton/bin/python -m pytest \
@@ -162,7 +165,7 @@ linkcheck: $(RENDER) ## try every link that leaves the site
 bench: $(TEST) ## measure rendering and recording; prints tables
 	$(PY) -m benchmarks
 
-form: $(TEST) ## measure how pages of build/html read; fails where a tutorial breaks a limit
+form: $(TEST) ## measure how pages of build/html read; fails where one breaks a limit
 	$(PY) -m benchmarks.reading
 
 serve: html ## build the site and serve it on this machine: PORT=8000

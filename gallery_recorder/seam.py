@@ -57,6 +57,7 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_gallery, "get_subsections", "srcdir examples_dir gallery_conf check_for_header", "read"),
     (gen_gallery, "_expected_failing_examples", "gallery_conf", "read"),
     (gen_gallery, "_import_matplotlib", "", "replace"),
+    (gen_gallery, "_has_pypandoc", "", "replace"),
     (gen_gallery, "generate_gallery_rst", "app", "render"),
     (gen_rst, "_get_callables", "gallery_conf key src_dir", "read"),
     (gen_rst, "_get_gallery_header", "dir_ gallery_conf raise_error", "read"),
@@ -79,6 +80,7 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (scrapers, "_matplotlib_fig_titles", "fig", "draw"),
     (utils, "scale_image", "in_fname out_fname max_width max_height", "draw"),
     (gen_rst, "md5sum_is_current", "src_file mode", "replace"),
+    (gen_rst, "_replace_md5", "fname_new fname_old", "replace"),
     (gen_rst, "identify_names", "script_blocks ref_regex global_variables node", "replace"),
     (backreferences, "_make_ref_regex", "default_role", "link"),
     (utils, "_read_json", "json_fname", "render"),
@@ -86,7 +88,6 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (notebook, "add_code_cell", "work_notebook code", "replace"),
     (gen_rst, "rst_blocks", "script_blocks output_blocks file_conf gallery_conf", "replace"),
     (gen_rst, "save_rst_example", "example_rst example_file time_elapsed memory_used", "replace"),
-    (gen_rst, "zip_files", "file_list zipname relative_to extension", "replace"),
     (downloads, "zip_files", "file_list zipname relative_to extension", "replace"),
 ]
 if hasattr(backreferences, "_sanitize_backref"):  # since 0.22
@@ -129,9 +130,7 @@ def check() -> None:
 _CALLERS = (gen_rst, gen_gallery, notebook, downloads, py_source_parser, sorting, _doctree_links)
 
 #: What stands in them before anything is replaced.
-ORIGINAL: dict[str, Any] = {
-    name: getattr(module, name, None) for module, name, _, _ in _NAMES if module in _CALLERS
-}
+ORIGINAL: dict[str, Any] = {n: getattr(m, n, None) for m, n, *_ in _NAMES if m in _CALLERS}
 
 
 @contextlib.contextmanager
@@ -220,9 +219,10 @@ def is_expected_to_fail(path: Path, gallery_conf: dict[str, Any]) -> bool:
     return str(path) in gen_gallery._expected_failing_examples(gallery_conf)
 
 
-def without_matplotlib() -> contextlib.AbstractContextManager[None]:
-    """While conf.py is only read, sphinx-gallery need not import matplotlib to set it up."""
-    return replaced(_import_matplotlib=lambda: (None, None))
+def only_reading(pandoc: Any = None) -> contextlib.AbstractContextManager[None]:
+    """While conf.py is read, sphinx-gallery need not import matplotlib, nor look for *pandoc*."""
+    found = ORIGINAL["_has_pypandoc"] if pandoc else lambda: (True, "")
+    return replaced(_import_matplotlib=lambda: (None, None), _has_pypandoc=found)
 
 
 # --- executing a script ---------------------------------------------------------------------------
@@ -327,11 +327,10 @@ def app_of(env: BuildEnvironment) -> Sphinx:
     return env._app if hasattr(env, "_app") else env.app
 
 
-def leave_generating(app: Sphinx) -> None:
-    """Keep sphinx-gallery from making the pages by itself: :func:`generate` has it do so."""
-    for listener in list(app.events.listeners["builder-inited"]):
-        if listener.handler is gen_gallery.generate_gallery_rst:
-            app.disconnect(listener.id)
+def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
+    """Where sphinx-gallery would make the pages, before or after others' work, call *function*."""
+    listeners, own = app.events.listeners["builder-inited"], gen_gallery.generate_gallery_rst
+    listeners[:] = [i._replace(handler=function) if i.handler is own else i for i in listeners]
 
 
 def generate(app: Sphinx) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -24,6 +24,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Triton decides when it is imported, so one process can have one or the other.
     """
+    # How long an example takes on a busy machine says nothing.
+    with contextlib.suppress(ImportError):  # where GPUs are tested, it may be missing
+        import hypothesis
+
+        hypothesis.settings.register_profile(
+            "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+        )
+        hypothesis.settings.load_profile("busy")
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
     # Who starts the tests with nohup or in the background has these ignored, and so would whatever
@@ -34,25 +42,35 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 #: What a folder's tests need, or begin of a file's name says that they need: a browser, executed
-#: tutorials, a cluster, or minutes.
+#: tutorials, a cluster, or recorders and builds.
 _MARKS = {
     "browser/": "browser",
     "tutorials/": "execute",
     "guide/": "execute",
     "test_cluster": "cluster",
-    "test_faults": "stress",
-    "test_disturbed": "stress",
-    "test_incremental": "stress",
-    "test_keeper": "stress",
-    "test_recorder": "stress",
-    "test_publish": "stress",
-    "test_fidelity": "stress",
-    "test_menu": "stress",
-    "test_replay": "stress",
+    "docs/test_guide": "execute",
+    "docs/test_semantics": "execute",
+    "test_adoption": "record",
+    "test_child": "record",
+    "test_disturbed": "record",
+    "test_faults": "record",
+    "test_fidelity": "record",
+    "test_incremental": "record",
+    "test_keeper": "record",
+    "test_menu": "record",
+    "test_mutated": "record",
+    "test_process": "record",
+    "test_publish": "record",
+    "test_recorder": "record",
+    "test_reference": "record",
+    "test_release": "record",
+    "test_replay": "record",
+    "test_switch": "record",
+    "test_warm": "record",
 }
 
 #: In this order tests begin; those without such a mark come last.
-_LONG = ("browser", "cluster", "execute", "stress", "site")
+_LONG = ("browser", "cluster", "execute", "record", "site")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: files[item.path])
 
 
-@contextmanager
+@contextlib.contextmanager
 def _lock() -> Iterator[TextIO]:
     """One of pytest-xdist's workers builds, the others wait."""
     (ROOT / "build").mkdir(exist_ok=True)

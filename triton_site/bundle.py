@@ -20,6 +20,8 @@ from typing import Any
 import tinycss2
 from sphinx.application import Sphinx
 
+from gallery_recorder.render import downloads
+
 #: The style sheet and the script that the others become, below the site's root.
 FILE_NAME = "_static/site.css"
 SCRIPT_NAME = "_static/site.js"
@@ -60,7 +62,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
             made.add(FILE_NAME)
             for name, files, parts in ((FILE_NAME, styles, joined), (SCRIPT_NAME, used, in_order)):
                 text = parts(root, [str(file.filename) for file in files])
-                (root / name).write_text(text, encoding="utf-8")
+                downloads.write(root / name, text.encode())
         if styles:
             one = type(styles[0])(FILE_NAME, priority=200)
             context["css_files"] = [one, *(sheet for sheet in sheets if sheet not in styles)]

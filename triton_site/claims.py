@@ -25,6 +25,7 @@ from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.render import downloads
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.source.script import ScriptError
 from gallery_recorder.store.format import slug
@@ -312,9 +313,9 @@ def _write(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         static = Path(app.outdir, "_static")
         data = msgspec.json.encode(Claims(1, _claims(app)))
-        (static / "claims.json").write_bytes(msgspec.json.format(data, indent=1))
+        downloads.write(static / "claims.json", msgspec.json.format(data, indent=1))
         schema = msgspec.json.encode(msgspec.json.schema(Claims))
-        (static / "claims.schema.json").write_bytes(msgspec.json.format(schema, indent=1))
+        downloads.write(static / "claims.schema.json", msgspec.json.format(schema, indent=1))
 
 
 # --- make check -----------------------------------------------------------------------------------

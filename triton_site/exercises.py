@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
+from gallery_recorder.render import downloads
 from gallery_recorder.render.domain import domain_of
 from triton_site.cells import cells_of, page_of
 from triton_site.folds import Fold
@@ -100,4 +100,4 @@ def names_in(path: Path) -> frozenset[str]:
 
 def _copy(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
-        shutil.copyfile(Path(app.confdir, SOURCE), Path(app.outdir, TARGET))
+        downloads.write(Path(app.outdir, TARGET), Path(app.confdir, SOURCE).read_bytes())

@@ -20,6 +20,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
+from gallery_recorder.render import downloads
 from triton_site.search import SearchDomain
 
 #: Where the terms are, below the site's root.
@@ -57,7 +58,7 @@ def _write_terms(app: Sphinx, error: Exception | None) -> None:
         if section.kind == "term"
     }
     text = f"galleryTerms({json.dumps(terms, ensure_ascii=False)});\n"
-    Path(app.outdir, FILE_NAME).write_text(text, encoding="utf-8")
+    downloads.write(Path(app.outdir, FILE_NAME), text.encode())
 
 
 class LinkTerms(SphinxPostTransform):

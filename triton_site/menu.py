@@ -10,8 +10,9 @@ The markup is the theme's: links in nested lists, for which the keyboard needs n
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
 from html import escape
 from typing import Any
 
@@ -66,14 +67,19 @@ class Entry:
         address: where it leads, seen from the site's root; with the anchor of a section.
         title: its text, as HTML.
         is_section: whether it leads to a part of a document.
-        below: its sections, and the pages of its toctrees.
+        find_below: gives its sections, and the pages of its toctrees; most menus do not ask.
     """
 
     docname: str
     address: str
     title: str
     is_section: bool = False
-    below: list[Entry | addnodes.toctree] = field(default_factory=list)
+    find_below: Callable[[], list[Entry | addnodes.toctree]] = list
+
+    @cached_property
+    def below(self) -> list[Entry | addnodes.toctree]:
+        """Its sections, and the pages of its toctrees."""
+        return self.find_below()
 
 
 class Menu:
@@ -135,8 +141,8 @@ class Menu:
         name = node["parent"] if target == "self" else target
         found = self._document(name)
         if found and (title or target == "self"):
-            below = [] if target == "self" else found.below
-            return Entry(name, found.address, _text(title) if title else found.title, below=below)
+            below = list if target == "self" else found.find_below
+            return Entry(name, found.address, _text(title) if title else found.title, False, below)
         return found
 
     def _document(self, docname: str) -> Entry | None:
@@ -147,7 +153,8 @@ class Menu:
             if isinstance(first, Entry):
                 # The title of a page is its first section; what follows is below it.
                 first.is_section = False
-                first.below += items[1:]
+                find, rest = first.find_below, items[1:]
+                first.find_below = lambda: [*find(), *rest]
                 self._documents[docname] = first
             else:
                 self._documents[docname] = None
@@ -167,8 +174,8 @@ class Menu:
             elif isinstance(node, nodes.list_item):
                 link = next(node.findall(nodes.reference))
                 address = self._builder.get_target_uri(docname) + link["anchorname"]
-                below = list(self._items(node.children[1:], docname))
-                yield Entry(docname, address, self._title(link), True, below)
+                find = partial(self._items, node.children[1:], docname)
+                yield Entry(docname, address, self._title(link), True, lambda find=find: [*find()])
 
     def _title(self, link: nodes.reference) -> str:
         if all(isinstance(child, nodes.Text) for child in link.children):

@@ -33,6 +33,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.rst import escape
 
+from gallery_recorder.render import downloads
 from gallery_recorder.render.choice import ListedRecording
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.units import readable_seconds
@@ -436,6 +437,6 @@ def _write_data(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         static = Path(app.outdir, "_static")
         data = msgspec.json.encode(performance_of(app.env))
-        (static / "performance.json").write_bytes(msgspec.json.format(data, indent=1))
+        downloads.write(static / "performance.json", msgspec.json.format(data, indent=1))
         schema = msgspec.json.encode(msgspec.json.schema(Performance))
-        (static / "performance.schema.json").write_bytes(msgspec.json.format(schema, indent=1))
+        downloads.write(static / "performance.schema.json", msgspec.json.format(schema, indent=1))

@@ -10,7 +10,6 @@ alone.
 from __future__ import annotations
 
 import re
-import shutil
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -24,6 +23,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder import seam
+from gallery_recorder.render import downloads
 from gallery_recorder.render.choice import ListedRecording, Page
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.store import benchmarks
@@ -288,11 +288,12 @@ def _reproduction(step: Step, change: Change) -> str:
 def _write_scripts(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
-    shutil.rmtree(Path(app.outdir, FOLDER), ignore_errors=True)
-    for step in steps_of(app):
-        for change in step.changes:
-            text = _reproduction(step, change) if change.lost else ""
-            if text:
-                path = Path(app.outdir, step.file_of(change))
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+    root = Path(app.outdir)
+    lost = [(step, change) for step in steps_of(app) for change in step.changes if change.lost]
+    texts = {root / step.file_of(change): _reproduction(step, change) for step, change in lost}
+    for path in root.glob(f"{FOLDER}/**/*"):
+        if path.is_file() and not texts.get(path):
+            path.unlink()
+    for path, text in texts.items():
+        if text:
+            downloads.write(path, text.encode())

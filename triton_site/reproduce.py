@@ -8,6 +8,7 @@ is in it, so that one run on each shows whether another machine finds the same.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import symtable
 from collections.abc import Iterator, Mapping
@@ -147,6 +148,7 @@ def _values(node: ast.AST, provider: str) -> Iterator[ast.AST]:
                 yield part.value
 
 
+@functools.lru_cache(16)  # it is asked for each provider and each release
 def _needed(text: str, file: str) -> list[ast.stmt]:
     """The statement that writes *file*, last, and those before it that it needs."""
     body = ast.parse(text).body

@@ -19,6 +19,8 @@ from sphinx.application import Sphinx
 from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 
+from gallery_recorder.render import downloads
+
 #: Pages about the site, or that list what others say.
 _LISTS = ("recordings", "performance", "contributing", "faults")
 
@@ -79,10 +81,7 @@ def _write(app: Sphinx, error: Exception | None) -> None:
         if sections
     ]
     text = "window.gallerySections = " + json.dumps(pages, ensure_ascii=False) + ";\n"
-    path = Path(app.outdir, "_static", "search-sections.js")
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    downloads.write(Path(app.outdir, "_static", "search-sections.js"), text.encode())
 
 
 def _rank(docname: str) -> float:

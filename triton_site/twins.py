@@ -16,6 +16,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+from gallery_recorder.render import downloads
 from triton_site.markdown import Writer
 from triton_site.search import SearchDomain
 
@@ -47,7 +48,7 @@ def _write_twin(
         return
     address = urljoin(app.config.html_baseurl, app.builder.get_target_uri(page))
     text = Writer(address).blocks(list(doctree.children), level=1)
-    _write(_twin(app, page), f"<!-- {address} -->\n\n{text}\n")
+    downloads.write(_twin(app, page), f"<!-- {address} -->\n\n{text}\n".encode())
     context["twin"] = page.rpartition("/")[2] + ".md"
 
 
@@ -75,8 +76,8 @@ def _write_lists(app: Sphinx, error: Exception | None) -> None:
             lines.append(f"- [{env.titles[page].astext()}]({address}): {_sentence(env, page)}")
             if heading == "Tutorials":
                 full.append(_twin(app, page).read_text(encoding="utf-8"))
-    _write(Path(app.outdir, "llms.txt"), "\n".join(lines) + "\n")
-    _write(Path(app.outdir, "llms-full.txt"), "\n\n".join(full))
+    downloads.write(Path(app.outdir, "llms.txt"), ("\n".join(lines) + "\n").encode())
+    downloads.write(Path(app.outdir, "llms-full.txt"), "\n\n".join(full).encode())
 
 
 def _sentence(env: BuildEnvironment, page: str) -> str:
@@ -85,10 +86,3 @@ def _sentence(env: BuildEnvironment, page: str) -> str:
     prose = sections[0].prose if sections else ""
     first = re.split(r"(?<=[.!?])\s", prose, maxsplit=1)[0]
     return first if len(first) < LONGEST else "A table."
-
-
-def _write(path: Path, text: str) -> None:
-    """Write where it differs, so that an unchanged page keeps its time."""
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")

@@ -383,6 +383,12 @@ def any_shape_kernel(
 # inputs to tf32, which keeps 11 bits, and gives them to the tensor cores: fast, and four decimal
 # digits poorer. PyTorch does not do that unless you ask for it, so neither do we.)
 #
+# How small may a tile be? On NVIDIA's GPUs ``tl.dot`` refuses a tile of fewer than 16 elements
+# along K, or of 32 if they have 8 bits: *Input shapes should have M >= 1, N >= 1 and K >= 16*. Fill
+# such a tile up with zeros by a mask; they change no sum. Along M and N it takes a single row, but
+# the tensor cores multiply no fewer elements for it. A matrix times one vector needs none of them:
+# ``tl.sum(a * x[None, :], axis=1)``. It is limited by memory in any case.
+#
 # .. _fusing-an-activation:
 #
 # Step 4: an activation in the same kernel
@@ -523,6 +529,14 @@ else:
 # key**. With the shape in the key, a program whose shapes change all the time spends its life
 # tuning; without it, one shape decides for all others. A list pruned to few configurations helps.
 # So does knowing *why* one configuration beats another: then you can do without trying.
+#
+# They are paid again in every new process, too, unless ``cache_results=True`` (or
+# ``TRITON_CACHE_AUTOTUNING=1``) saves them to disk, beside the compiled kernels;
+# ``TRITON_PRINT_AUTOTUNING=1`` prints what was chosen. And the trials are real: each runs many
+# times *on your tensors*. Ours only writes C, so the last one is right. A kernel that works in
+# place, or adds to its output, gives a wrong result the first time, and a right one ever after,
+# unless ``restore_value=["x_ptr"]`` puts back what was there. (``reset_to_zero=["sum_ptr"]`` clears
+# a tensor before each trial, but not in the calls that follow: clear it yourself as well.)
 #
 # .. _choosing-by-thinking-waves:
 # .. _tensor-descriptors:
@@ -899,7 +913,8 @@ else:
 # **The right end.** With every wave more, the last one counts less, and the teeth get smaller.
 # Where the waves are full, the tensor cores are busy most of the time, and the rate is what the
 # chip can sustain. That can be less than its data sheet says: when all tensor cores work, many GPUs
-# reach their power limit and lower their clocks.
+# reach their power limit and lower their clocks. (Where a kernel of your own stays far below that,
+# :doc:`/programming-guide/chapter-5/profiling` finds what it waits for.)
 #
 # **The activation.** The second operation of the unfused version costs a launch, and a trip of C
 # from memory and back. The larger K is, the less that weighs beside the product. For small
@@ -1004,3 +1019,8 @@ else:
 #   matmul implementation*, on the order of tiles: questions to the authors of Triton,
 #   https://github.com/triton-lang/triton/issues/2080 and
 #   https://github.com/triton-lang/triton/issues/1896
+# * *Can triton.language.dot support smaller size than 16?*, *How to save the results of autotune?*
+#   and *Using triton.autotune with the kernel updated in place*: three more,
+#   https://github.com/triton-lang/triton/issues/1815,
+#   https://github.com/triton-lang/triton/issues/6355 and
+#   https://github.com/triton-lang/triton/issues/6547

@@ -517,7 +517,8 @@ else:
 # pieces of the last wave have to be started.
 #
 # **The library** has other tiles, and so its teeth are at other sizes. Where it is ahead, it has a
-# plan that we have not.
+# plan that we have not. (How many waves a launch has is one of the counters of
+# :doc:`/programming-guide/chapter-5/profiling`.)
 #
 # What the run showed
 # -------------------

@@ -321,6 +321,8 @@ print("seed 0, counter 0:", *(f"{word:08x}" for word in words))
 # In a kernel, ``tl.rand(seed, offsets)`` gives a block of floats from 0 up to (but not including)
 # 1, with the offsets as counters. Compared with the kernel above, one load is gone.
 
+# sphinx_gallery_difference = "dropout_kernel"
+
 
 @triton.jit(do_not_specialize=["seed"])
 def one_sample_kernel(x_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr):
@@ -946,7 +948,7 @@ else:
 # is, too, but it moves 9 bytes where 8 count: 8/9 of the copy's rate, or thereabouts, is what it
 # can have. PyTorch's kernel *writes* the ninth byte, so it can have no more. It also has to draw
 # the numbers: where it falls clearly short of the mask's curve, it is not the number of bytes that
-# holds it back.
+# holds it back. What does, a profiler can tell: :doc:`/programming-guide/chapter-5/profiling`.
 #
 # **One sample a call and four** move the same bytes. Where their curves part, it is arithmetic that
 # limits the lower one, with four times as many calls of Philox. Where they coincide, the GPU

@@ -948,7 +948,8 @@ else:
 # programs on each SM fill each other's pauses.
 #
 # What is left below the ceiling is what any grouped product has to do in addition: rows of tiles
-# that are not full, and matrices that come from memory for each expert.
+# that are not full, and matrices that come from memory for each expert. Which of them weighs more,
+# the GPU's counters can tell: :doc:`/programming-guide/chapter-5/profiling`.
 #
 # What the run showed
 # -------------------

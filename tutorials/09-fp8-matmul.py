@@ -1408,7 +1408,8 @@ else:
 #
 # **Blocks.** Each step is followed by as many multiplications and additions as the tile has
 # elements. In step 4 the tensor cores wait for them. In step 5 they wait for a consumer only if the
-# other one is not ready, either.
+# other one is not ready, either. (:doc:`/programming-guide/chapter-5/profiling` shows how to see
+# such a wait inside of a kernel.)
 #
 # What the run showed
 # -------------------

@@ -1098,7 +1098,8 @@ else:
 # by element. Step 2 may even lose to step 1 there: if it is for instructions that a kernel waits
 # and not for bytes, a cache does not help, and one program that does both loops needs more
 # registers than one that does one of them. What step 4 brings there, and that it brings nothing at
-# the other two, where groups were whole before, is the whole of its idea.
+# the other two, where groups were whole before, is the whole of its idea. (What a kernel waits for,
+# and what a cache had, the GPU counts: :doc:`/programming-guide/chapter-5/profiling`.)
 #
 # **PyTorch's loss** is several kernels: log-softmax writes a result of the size of the logits, and
 # the backward pass makes two more tensors of that size. ``torch.compile`` makes one kernel for each

@@ -1,7 +1,7 @@
 // The search page: ranks the sections in search-sections.js by the words of the query.
 //
 // A word matches a word with the same stem, never letters inside one; where no section has a word,
-// words that begin like it count a little. `tl.` means `triton.language.`. Sections that have more of
+// words that begin like it count a little, and where none begins so, the words spelled most like it. `tl.` means `triton.language.`. Sections that have more of
 // the query's words come first; among them decides how rare the words are, and where they stand
 // (BM25 with fields: Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009).
 (function () {
@@ -17,12 +17,15 @@
     profile: ["profiler"], overflow: ["64"], deterministic: ["same"], smaller: ["small"],
     recompilation: ["again"], recompile: ["again"], recompiles: ["again"], overhead: ["price"],
     throttling: ["clock"], amd: ["rocm"], licence: ["license"], deadlock: ["hang"], citation: ["cite"],
-    backward: ["gradient"],
+    backward: ["gradient"], precision: ["accuracy", "error"], prefix: ["cumsum"],
+    fp8e4nv: ["float8e4nv"], fp8e5: ["float8e5"], welford: ["variance"], uncoalesced: ["coalescing"],
   };
   const stemmer = new Stemmer();
 
   function tokens(text) {
-    const whole = text.toLowerCase().replace(/\btl\.(?=\w)/g, "triton.language.");
+    // layernorm is layer norm, but logsumexp is a word
+    const whole = text.toLowerCase().replace(/\btl\.(?=\w)/g, "triton.language.")
+      .replace(/\b(layer|group|batch|rms)norm/g, "$1 norm").replace(/\bflashatt/g, "flash att");
     return whole.match(/[\p{L}\p{N}_]+(?:\.[\p{L}\p{N}_]+)*/gu) || [];
   }
   function split(text) {
@@ -81,7 +84,26 @@
     for (const [key, list] of index) {
       if (key.startsWith(word)) for (const [n, count] of list) found.set(n, (found.get(n) || 0) + count);
     }
-    return [[...found], 0.5];
+    const name = word.slice(word.lastIndexOf(".") + 1);
+    if (found.size || !/^[a-z]{4,}$/.test(name)) return [[...found], 0.5];
+    const like = [...index].map(([key, list]) => [Math.min(slips(key, name), slips(key, stem(name))), -list.length, list]);
+    const [least, , list] = like.reduce((a, b) => (a[0] - b[0] || a[1] - b[1]) <= 0 ? a : b);
+    return [least < (name.length < 8 ? 2 : 3) ? list : [], 0.5];
+  }
+
+  // How many letters are too many, missing, wrong, or have changed places with the next.
+  function slips(a, b) {
+    if (Math.abs(a.length - b.length) > 2) return Infinity;
+    let [before, last] = [[], Array.from({ length: b.length + 1 }, (_, j) => j)];
+    for (let i = 1; i <= a.length; i++) {
+      const row = [i];
+      for (let j = 1; j <= b.length; j++) {
+        row[j] = Math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] !== b[j - 1]));
+        if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) row[j] = Math.min(row[j], before[j - 2] + 1);
+      }
+      [before, last] = [last, row];
+    }
+    return last[b.length];
   }
 
   function alternatives(token) {

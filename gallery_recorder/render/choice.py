@@ -21,7 +21,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from gallery_recorder.render import files
-from gallery_recorder.source import commands, needs, reader, script, settings
+from gallery_recorder.source import commands, needs, script, settings
 from gallery_recorder.source.project import Example
 from gallery_recorder.source.script import NO_CODE, Script, ScriptError
 from gallery_recorder.source.settings import Settings
@@ -171,16 +171,18 @@ def _script(example: Example, digest: str) -> Script:
 class Choice:
     """What was chosen for a build: its pages and all recordings that there are.
 
-    ``checked`` are all recordings that were found whole, by their folders.
+    ``checked`` are all recordings that were found whole, by their folders, and ``archives`` the zip
+    files that sphinx-gallery made of the pages.
     """
 
     pages: dict[str, Page] = field(default_factory=dict)
     recordings: list[ListedRecording] = field(default_factory=list)
     checked: dict[Path, ListedRecording] = field(default_factory=dict)
+    archives: dict[Path, Any] = field(default_factory=dict)
 
 
-def choose(app: Sphinx, before: Choice) -> Choice:
-    """The recording of each script; what *before* says of unchanged files is taken.
+def choose(app: Sphinx, before: Choice, examples: list[Example]) -> Choice:
+    """The recording of each of the *examples*; what *before* says of unchanged files is taken.
 
     Raises:
         ExtensionError: scripts or recordings are damaged, or scripts lack one and must not; all
@@ -188,7 +190,7 @@ def choose(app: Sphinx, before: Choice) -> Choice:
         SettingsError: a setting means nothing.
     """
     said = settings.read(app.config, Path(app.confdir))
-    chosen = Choice()
+    chosen = Choice(archives=before.archives)
     chosen.checked, damaged = _recordings(said, before.checked)
     found: _Found = {}
     for item in chosen.checked.values():
@@ -196,7 +198,7 @@ def choose(app: Sphinx, before: Choice) -> Choice:
     problems: list[str] = []
     known = {page.path: page for page in before.pages.values()}
     without: list[str] = []
-    for example in reader.examples_of(app):
+    for example in examples:
         if not example.recorded:
             continue  # sphinx-gallery shows it without outputs
         try:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from sphinx.application import Sphinx
 
 from gallery_recorder.render import notebook
-from gallery_recorder.render.choice import Page
+from gallery_recorder.render.choice import Choice
 
 #: Below the folder of the doctrees.
 FOLDER = "gallery-downloads"
@@ -31,50 +31,48 @@ class Archive:
     base: Path
     files: tuple[Path, ...]
 
-    def write(self, path: Path, filled: Mapping[Path, Path]) -> None:
-        """Write it to *path*, unless it is there and nothing in it is newer.
+    def write(self, path: Path, filled: Mapping[Path, Path], known: bool = False) -> None:
+        """Write it to *path*, unless it is there, of the same files, and nothing in it is newer.
 
         Its bytes are the same whenever, and wherever, it is made of the same files; *filled* ones
-        stand for those that they fill.
+        stand for those that they fill. Where it is *known* that it is of the same files, it is not
+        opened.
         """
-        names = {
-            os.path.relpath(file, self.base).replace(os.sep, "/"): filled.get(file, file)
-            for file in self.files
-        }
+        files = [filled.get(file, file) for file in self.files]
+        names = [os.path.relpath(file, self.base).replace(os.sep, "/") for file in self.files]
         try:
-            with zipfile.ZipFile(path) as there:
-                newest = max(file.stat().st_mtime_ns for file in names.values())
-                if there.namelist() == [*names] and path.stat().st_mtime_ns > newest:
-                    return
-        except (OSError, zipfile.BadZipFile):
+            newest = max(os.stat(file).st_mtime_ns for file in files)
+            if os.stat(path).st_mtime_ns > newest and (known or ZipFile(path).namelist() == names):
+                return
+        except (OSError, BadZipFile):
             pass
         path.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(path, "w") as made:
-            for name, file in names.items():
-                info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-                info.compress_type = zipfile.ZIP_DEFLATED
+        with ZipFile(path, "w") as made:
+            for name, file in zip(names, files, strict=True):
+                info = ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+                info.compress_type = ZIP_DEFLATED
                 info.external_attr = 0o644 << 16
                 made.writestr(info, file.read_bytes())
 
 
 def fill(
-    app: Sphinx, pages: dict[str, Page], archives: dict[Path, Archive], written: set[str] | None
+    app: Sphinx, made: Choice, before: Mapping[Path, Archive], written: set[str] | None
 ) -> None:
-    """Make the notebooks of the *pages* that are *written*, None stands for all, and *archives*."""
+    """Make notebooks of pages *written*, None stands for all, and archives; *before* are there."""
     source, target = Path(app.srcdir), Path(app.doctreedir, FOLDER)
     offered = {Path(name).as_posix() for name in app.env.dlfiles}
     filled: dict[Path, Path] = {}
-    for docname, page in pages.items():
+    for docname, page in made.pages.items():
         unfilled = source / f"{docname}.ipynb"
         if f"{docname}.ipynb" not in offered or not unfilled.is_file():
             continue
         path = filled[unfilled] = target / f"{docname}.ipynb"
         if written is None or docname in written or not path.is_file():
             write(path, notebook.with_outputs(unfilled.read_bytes(), page, app))
-    for path, archive in archives.items():
+    for path, archive in made.archives.items():
         name = path.relative_to(source)
         if name.as_posix() in offered:
-            archive.write(target / name, filled)
+            archive.write(target / name, filled, before.get(path) == archive)
 
 
 def write(path: Path, content: bytes) -> None:

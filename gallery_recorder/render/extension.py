@@ -12,6 +12,7 @@ and writes them.
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -53,11 +54,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx; loads sphinx-gallery."""
     seam.check()
     app.setup_extension("sphinx_gallery.gen_gallery")
-    seam.leave_generating(app)
+    seam.generate_with(app, _begin)
     settings.register(app)
     app.add_domain(GalleryDomain)
     app.connect("config-inited", _configure, priority=5)  # sphinx-gallery reads it at 10
-    app.connect("builder-inited", _begin)
     app.connect("build-finished", _finish, priority=990)
     codeblocks.setup(app)
     incremental.setup(app)
@@ -68,12 +68,19 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _configure(app: Sphinx, config: Any) -> None:
+    try:
+        roots = settings.read(config, Path(app.confdir)).roots
+    except SettingsError as error:
+        raise ExtensionError(str(error)) from error
+    # What a script wrote is no page, whatever its name; nor is what an interrupted run left.
+    inside = [f"{os.path.relpath(root, app.srcdir)}/*/**" for root in roots]
+    config.exclude_patterns = [*config.exclude_patterns, *inside]
     conf = dict(config.sphinx_gallery_conf)
     if conf.get("show_memory"):
         conf["show_memory"] = unmeasured  # what was recorded is shown
     config.sphinx_gallery_conf = conf | _NO_EXECUTION
     drawing = ExitStack()
-    drawing.enter_context(seam.without_matplotlib())
+    drawing.enter_context(seam.only_reading(conf.get("pypandoc")))
     app.connect("config-inited", lambda *_: drawing.close(), priority=11)
     # The engine's styles come first, so that a site's own are stronger.
     config.html_static_path = [str(_STATIC), *config.html_static_path]
@@ -89,21 +96,18 @@ def _begin(app: Sphinx) -> None:
     """Make the pages of all galleries; nothing where nothing changed."""
     domain = domain_of(app.env)
     domain.before = before = state.load(app)
-    try:
-        inputs, said = state.inputs(app)
-        conf = app.config.sphinx_gallery_conf
-        if (
-            inputs == before.inputs
-            and before.generated == state.generated(app)
-            and not conf["run_stale_examples"]
-            and not conf["expected_failing_examples"]  # sphinx-gallery counts them each time
-        ):
-            domain.now, domain.kept = replace(before), True
-        else:
-            domain.now = replace(before, inputs=inputs)
-            _generate(app, said)
-    except SettingsError as error:
-        raise ExtensionError(str(error)) from error
+    inputs, said = state.inputs(app)
+    conf = app.config.sphinx_gallery_conf
+    if (
+        inputs == before.inputs
+        and before.generated == state.generated(app)
+        and not conf["run_stale_examples"]
+        and not conf["expected_failing_examples"]  # sphinx-gallery counts them each time
+    ):
+        domain.now, domain.kept = replace(before), True
+    else:
+        domain.now = replace(before, inputs=inputs)
+        _generate(app, said)
 
 
 def _generate(app: Sphinx, said: str) -> None:
@@ -112,7 +116,8 @@ def _generate(app: Sphinx, said: str) -> None:
     before, now, conf = domain.before, domain.now, app.config.sphinx_gallery_conf
     current: dict[str, Page] = {}
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
-        now.choice = choice.choose(app, before.choice)
+        examples = list(reader.examples_of(app))
+        now.choice = choice.choose(app, before.choice, examples)
         now.stamps = {name: f"{page.stamp} {said}" for name, page in now.choice.pages.items()}
         for name, page in now.choice.pages.items():
             known = before.stamps.get(name) == now.stamps[name] and not conf["run_stale_examples"]
@@ -121,8 +126,8 @@ def _generate(app: Sphinx, said: str) -> None:
                 current[str(page.path)] = page
         # Whatever ends this build, the next one knows which pages are as they were.
         unchanged = {page.docname: now.stamps[page.docname] for page in current.values()}
-        state.save(app, replace(now, inputs="", stamps=unchanged))
-        kept = {source / e.pages / e.path.stem for e in reader.examples_of(app)}
+        state.save(app, now, inputs="", stamps=unchanged)
+        kept = {source / e.pages / e.path.stem for e in examples}
         for _, gallery in seam.galleries(app):
             root = source / gallery
             sphinx_faults.remove(replay.left_over(root, kept), root)
@@ -132,8 +137,8 @@ def _generate(app: Sphinx, said: str) -> None:
     stand_in.keep_times()
     for name in stand_in.failed:  # sphinx-gallery counts them each time
         del now.stamps[name]
-    now.archives = {path: a for path, a in before.archives.items() if path.is_file()}
-    now.archives |= stand_in.archives
+    archives = before.choice.archives | stand_in.archives
+    now.choice.archives = {path: a for path, a in archives.items() if path.is_file()}
     state.write_marks(app, now.choice)
     pages.write_sources(app, now.choice)
 
@@ -144,6 +149,7 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
         return
     domain = domain_of(app.env)
     if domain.site:
+        domain.site.rest = incremental.rest(app.builder)
         domain.now.sites = domain.now.sites | {incremental.output(app.builder): domain.site}
     if not domain.kept:
         domain.now.generated = state.generated(app)

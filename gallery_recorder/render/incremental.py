@@ -96,11 +96,20 @@ def _shown(env: BuildEnvironment, builder: Any) -> Iterator[str]:
         yield from sorted(map(repr, env.get_domain(name).get_objects()))
     for name, data in _REFERENCES:
         yield repr(sorted(env.get_domain(name).data[data].items()))
-    static = [Path(builder.confdir, name) for name in builder.config.html_static_path]
+    conf = builder.config
+    names = [*conf.html_static_path, *filter(None, (conf.html_logo, conf.html_favicon))]
+    static = [Path(builder.confdir, name) for name in names]
     static += [Path(folder, "static") for folder in builder.theme.get_theme_dirs()]
     yield from files.times(static)
     info = getattr(builder, "build_info", None)  # for which Sphinx writes every page again
     yield f"{info.config_hash} {info.tags_hash}" if info else ""
+
+
+def rest(builder: Builder) -> str:
+    """Digest of the names and sizes of what was written besides pages, as it is now."""
+    out = Path(builder.outdir)
+    found = sorted([*out.glob("*"), *out.glob("_static/**/*")])
+    return files.digest(f"{path.name} {path.lstat().st_size}" for path in found)
 
 
 def output(builder: Builder) -> str:
@@ -115,9 +124,11 @@ def _before_writing(app: Sphinx, builder: Builder) -> None:
     written = None if domain.all_are_written else domain.read
     if written is not None:
         sphinx_faults.leave_parents_alone(app.env)
+        if domain.before.sites[output(builder)].rest == rest(builder):
+            sphinx_faults.leave_what_is_there(builder)
     if domain.kept and written == set():
         return  # there is nothing new to be downloaded
-    downloads.fill(app, domain.pages, domain.now.archives, written)
+    downloads.fill(app, domain.choice, domain.before.choice.archives, written)
     others.fill(app, written)
 
 

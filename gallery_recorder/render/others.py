@@ -124,7 +124,7 @@ def _take_source(app: Sphinx, docname: str, content: list[str]) -> None:
 def fill(app: Sphinx, written: set[str] | None) -> None:
     """Make the notebooks and archives of views of the pages *written*; None stands for all."""
     source, target = Path(app.srcdir), Path(app.doctreedir, downloads.FOLDER)
-    archives = domain_of(app.env).now.archives
+    archives = domain_of(app.env).choice.archives
     for docname in domain_of(app.env).pages:
         unfilled = source / f"{docname}.ipynb"
         for view in views_of(app.env, docname):

@@ -80,10 +80,16 @@ class Replay:
         del mode
         return str(src_file) in self._current
 
+    def _replace_md5(self, fname_new: Any, fname_old: Any = None, **how: Any) -> bool:
+        """Copy a script beside its page, unless that is current and the copy is there."""
+        if str(fname_old) in self._current and os.path.isfile(fname_old):
+            return False
+        return bool(seam.ORIGINAL["_replace_md5"](fname_new, fname_old, **how))
+
     def functions(self) -> dict[str, Any]:
         """What to put in the place of sphinx-gallery's functions of these names."""
         names = ["execute_script", "identify_names", "jupyter_notebook", "md5sum_is_current"]
-        names += ["rst_blocks", "save_rst_example", "zip_files"]
+        names += ["_replace_md5", "rst_blocks", "save_rst_example", "zip_files"]
         return {name: getattr(self, name) for name in names}
 
     def jupyter_notebook(
@@ -259,11 +265,13 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     pages = target.parent.relative_to(source).as_posix()
     rst = block.rst.replace(GALLERY_FOLDER, pages)
     data = others.folder(source, page)
+    own = re.compile(rf"images/(?!.*sphx_glr_(?!{re.escape(target.stem)}_(\d{{3}}|thumb)))", re.I)
     for name in block.images:
         inside = name.removeprefix("source/")
         place = (source if inside != name else target.parent) / inside
-        # A site has all pictures in one folder, and no recording replaces a file of the project's.
-        if page.view or not name.startswith("images/"):
+        # A site has all pictures in one folder; and none replaces a file of another script, or of
+        # the project.
+        if page.view or not own.match(name):
             shown, place = place, data / (f"{page.view}-{place.name}" if page.view else name)
             there, here = (f"/{p.relative_to(source).as_posix()}" for p in (shown, place))
             rst = rst.replace(there, here)
@@ -300,11 +308,12 @@ def left_over(root: Path, kept: set[Path]) -> list[Path]:
     found: list[Path] = []
     folders = {folder for page in kept for folder in page.parents} | {root}
     for path in root.rglob("*.rst"):
-        page, head = path.with_suffix(""), _head(path)
+        page = path.with_suffix("")
         if page.name == "index":
             # That of a folder that has no scripts any more.
-            found += [path] if page.parent not in folders and ".. _sphx_glr_" in head else []
-        elif page not in kept and _GENERATED in head:
+            gone = page.parent not in folders and ".. _sphx_glr_" in _head(path)
+            found += [path] if gone else []
+        elif page not in kept and _GENERATED in _head(path):
             name = re.escape(page.name)
             image = re.compile(rf"sphx_glr_{name}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
             found += [page, *page.parent.glob(f"{glob.escape(page.name)}.*")]

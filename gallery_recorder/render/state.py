@@ -6,10 +6,12 @@ or the doctrees, gets a cold build.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import re
-from dataclasses import dataclass, field
-from functools import cache
+import sys
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from sphinx.application import Sphinx
 from gallery_recorder import seam
 from gallery_recorder.render import files
 from gallery_recorder.render.choice import Choice
-from gallery_recorder.render.downloads import Archive, write
+from gallery_recorder.render.downloads import write
 from gallery_recorder.source import settings
 
 FILE_NAME = "gallery-recorder.pickle"
@@ -36,11 +38,13 @@ class Site:
         shown: what pages showed of one another.
         pages: the documents.
         files: the images and downloads of pages, below the site's root.
+        rest: digest of what was written besides.
     """
 
     shown: str = ""
     pages: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
+    rest: str = ""
 
 
 @dataclass
@@ -50,34 +54,38 @@ class State:
     Attributes:
         inputs: digest of scripts, recordings and settings.
         generated: digest of the files that sphinx-gallery and the recordings pages made.
-        choice: the recording of each page; ``stamps`` what each page was made from.
-        archives: the zip files that sphinx-gallery made.
+        stamps: what each page was made from.
         sites: what was written, by builder and folder.
+        chosen: ``choice``, the recording of each page, as it is in the file.
     """
 
     inputs: str = ""
     generated: str = ""
-    choice: Choice = field(default_factory=Choice)
     stamps: dict[str, str] = field(default_factory=dict)
-    archives: dict[Path, Archive] = field(default_factory=dict)
     sites: dict[str, Site] = field(default_factory=dict)
+    chosen: bytes = b""
+
+    @cached_property
+    def choice(self) -> Choice:
+        """What was chosen; a build without change does not ask."""
+        return pickle.loads(self.chosen) if self.chosen else Choice()
 
 
 def load(app: Sphinx) -> State:
     """What the last build left; nothing where there was none, or one by other code than this."""
-    try:
-        with Path(app.doctreedir, FILE_NAME).open("rb") as file:
-            found = pickle.load(file) if file.read(64).decode() == _own_code() else None
-            return found if isinstance(found, State) else State()
-    except Exception:  # a damaged file, whatever is wrong with it, is none
-        return State()
+    path = Path(app.doctreedir, FILE_NAME)
+    found = path.read_bytes() if path.is_file() else b""
+    # A damaged file, whatever is wrong with it, is none.
+    return pickle.loads(found[64:]) if found[:64] == _seal(found[64:]) else State()
 
 
-def save(app: Sphinx, state: State) -> None:
-    """Leave *state* for the next build."""
+def save(app: Sphinx, state: State, **instead: Any) -> None:
+    """Leave *state* for the next build, with other values of some fields *instead*."""
+    state = replace(state, chosen=pickle.dumps(state.choice), **instead)
     path = Path(app.doctreedir, FILE_NAME)
     new = path.with_suffix(".new")
-    new.write_bytes(_own_code().encode() + pickle.dumps(state))
+    content = pickle.dumps(state)
+    new.write_bytes(_seal(content) + content)
     new.replace(path)
 
 
@@ -98,10 +106,10 @@ def write_marks(app: Sphinx, choice: Choice) -> None:
     write(mark(app, "introductions"), files.digest(texts).encode())
 
 
-@cache
-def _own_code() -> str:
-    """Digest of the code that decides what pages are made of."""
-    return files.digest(files.times(_OWN_CODE / room for room in ("render", "source", "store")))
+def _seal(content: bytes) -> bytes:
+    """Digest of what a build left, of Python and of the code that decides what pages are."""
+    code = files.times(_OWN_CODE / room for room in ("render", "source", "store"))
+    return files.digest([sys.version, *code, hashlib.sha256(content).hexdigest()]).encode()
 
 
 def inputs(app: Sphinx) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from gallery_recorder import seam
 from gallery_recorder.run.messages import OUTPUTS, Refusal
-from gallery_recorder.run.text import clean
+from gallery_recorder.run.text import clean, undeceiving
 
 
 class Output:
@@ -48,7 +48,7 @@ class Output:
 
     def shown(self) -> str:
         """What sphinx-gallery shows as the output of the block so far."""
-        return clean(self._read(0)) if self._apart else "".join(self._joined)
+        return clean(self._read(0)) if self._apart else undeceiving("".join(self._joined))
 
     def take(self, limited: bool = True) -> list[bytes]:
         """What was printed since the last time, standard output first.

@@ -23,7 +23,8 @@ _ESCAPE_SEQUENCE = re.compile(
 #: Characters that change the direction of the text around them, break a line where none is seen, or
 #: are seen by nobody: with them a text reads as something that it is not.
 _DECEIVING = re.compile(
-    "[\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "[\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
 )
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}\b")
 
@@ -85,8 +86,7 @@ def _visible(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(
-        f"\\x{ord(c):02x}" if unicodedata.category(c) in ("Cc", "Cs") else c
-        for c in undeceiving(line)
+        f"\\x{ord(c):02x}" if unicodedata.category(c) == "Cc" else c for c in undeceiving(line)
     )
 
 

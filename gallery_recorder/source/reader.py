@@ -168,7 +168,7 @@ def _main() -> int:
     where = decode(sys.argv[1].encode(), Where)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            with seam.without_matplotlib():
+            with seam.only_reading():
                 project = describe(read_app(where, Path(scratch)), where)
         except (SphinxError, SettingsError) as error:
             print(error)

@@ -215,8 +215,6 @@ def contradictions(recording: Recording) -> Iterator[str]:
         shown = ".data[" not in field
         if shown and not images.is_image(name, thumbnail=field == "thumbnail"):
             yield f"`{field}` names {name}, which is no image"
-        if shown and images.is_of_another(name, recording.name):
-            yield f"`{field}` names {name}, which is an image of another script"
         if name not in recording.files:
             yield f"`{field}` names {name}, which `files` does not list"
     for name, meant in recording.backreferences.items():

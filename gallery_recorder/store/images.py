@@ -33,12 +33,6 @@ def is_image(name: str, thumbnail: bool = False) -> bool:
     return suffix in _MEDIA or (name.startswith("images/") and suffix not in _SOURCES)
 
 
-def is_of_another(name: str, script: str) -> bool:
-    """Whether sphinx-gallery would call an image of another script than *script* so."""
-    own = re.escape(script.rpartition("/")[2])
-    return bool(re.match(rf"(?i)(.*/)?sphx_glr_(?!{own}_(\d{{3}}|thumb))", name))
-
-
 def wrong(name: str, content: bytes) -> str:
     """What is wrong with the image *name*; nothing where it is one, or of a kind not known here."""
     suffix = name.rpartition(".")[2].lower()

@@ -1415,9 +1415,10 @@ else:
 # Compiled again and again
 # ~~~~~~~~~~~~~~~~~~~~~~~~
 #
-# A program can also be slow because it compiles. Triton keeps one kernel for each combination of
-# types, compile-time constants, and those properties of the arguments that it uses. A listener is a
-# function that Triton calls for each. Which of these numbers of columns share a kernel?
+# A program can also be slow because it compiles: for every shape anew, say. Triton keeps one kernel
+# for each combination of types, compile-time constants, and those properties of the arguments that
+# it uses. A listener is a function that Triton calls for each. Which of these numbers of columns
+# share a kernel?
 
 
 def listener(src, cache_hit, **_):

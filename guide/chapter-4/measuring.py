@@ -144,6 +144,9 @@ def measure(calls, rounds=200, before=read_other):
 # the rates lies below the one, and a fifth above the other) say how far they scatter. Tables have
 # three significant figures, because there is rarely a fourth to be had.
 
+# sphinx_gallery_fold = "rounds, prints tables and keeps rows"
+# sphinx_gallery_show = "rates"
+
 
 def rates(ms, work):
     """Return the median, 20th and 80th percentile of *work* over time, in 10⁹ a second."""
@@ -183,6 +186,9 @@ NO_GRAPHS = "Recording graphs needs an NVIDIA or AMD GPU."
 # computing and being told. The next repair is *events*: marks in the queue, which the GPU stamps
 # with its own clock as it passes. That is right, provided that nothing holds it up between the
 # two marks. We try all of this on a small and on a large vector.
+
+# sphinx_gallery_fold = "times one kernel in four ways"
+# sphinx_gallery_show = "host_microseconds, gpu_microseconds"
 
 
 def host_microseconds(fn, calls=100, wait=False):
@@ -271,6 +277,9 @@ else:
 # **The mistake**: counting them. Here is a kernel that has never been launched, made twice from
 # one source, with an empty folder as Triton's cache on disk.
 
+# sphinx_gallery_fold = "times the first three launches"
+# sphinx_gallery_show = "launch_times"
+
 
 def new_kernel():
     """Return a kernel that has never been launched."""
@@ -323,6 +332,9 @@ else:
 # And when all is compiled? A GPU with nothing to do may lower its clocks, and switch parts of
 # itself off. So we give it a rest, and then look at single calls of a long row of them.
 
+# sphinx_gallery_fold = "looks at single calls of a long row"
+# sphinx_gallery_show = "first_calls"
+
 
 def first_calls(call, calls, rest=1.0):
     """Rest for some seconds; then return the microseconds of each of *calls* calls in a row."""
@@ -369,6 +381,9 @@ else:
 # other, so that no piece is met twice; and *hot*, the first piece as many times. The launches are
 # recorded in a graph (section 7), so that Python has no part in it. Beside them goes a single
 # call, as our loop measures it.
+
+# sphinx_gallery_fold = "adds the vectors piece by piece, cold and hot"
+# sphinx_gallery_show = "as_graph, cache_experiment"
 
 
 def as_graph(fn):
@@ -466,6 +481,7 @@ else:
 # put on its bill. So here is one kernel at several sizes, after different things: 256 MiB written
 # once, 512 MiB written twice, and the same amounts read.
 
+# sphinx_gallery_fold = "times one kernel after different things"
 if ON_GPU:
     part = other[: 2**26]  # 256 MiB
     flushes = {
@@ -497,6 +513,9 @@ else:
 # A cache that was *read* full is clean: its lines can be dropped without a word. But how much has
 # to be read until nothing of ours is left? We fill the cache with the vectors of a call, read
 # some of the other memory, and see whether the next call still finds them.
+
+# sphinx_gallery_fold = "times the kernel after more and more reading"
+# sphinx_gallery_show = "after_reading"
 
 
 def after_reading(call, mebibytes):
@@ -534,11 +553,15 @@ else:
 # 4. One timing is none
 # ---------------------
 #
-# **The mistake**: believing one number. Here are two thousand, of one kernel on the same data. In
-# turns with them, a hundred at a time, two thousand more with a neighbour: before one call of
-# twenty on average, somebody else's kernels are put into another queue, and still run when ours
-# begins. (PyTorch calls a queue of the GPU a *stream*; the kernels of two streams may run side by
-# side.) Such neighbours are other processes, a display, a forgotten notebook.
+# **The mistake**: believing one number of a benchmark, noise and all. Here are two thousand, of one
+# kernel on the same data. In turns with them, a hundred at a time, two thousand more with a
+# neighbour: before one call of twenty on average, somebody else's kernels are put into another
+# queue, and still run when ours begins. (PyTorch calls a queue of the GPU a *stream*; the kernels
+# of two streams may run side by side.) Such neighbours are other processes, a display, a forgotten
+# notebook.
+
+# sphinx_gallery_fold = "times the kernel with and without a neighbor"
+# sphinx_gallery_show = "with_neighbour"
 
 
 def with_neighbour(share=0.05):
@@ -606,6 +629,9 @@ else:
 # shows when *n* timings **in a row** are taken instead: if their medians are further apart than
 # those of random ones, then timings that follow each other are alike. The GPU was in another state
 # at the beginning than at the end, or a neighbour who disturbs one call is still there at the next.
+
+# sphinx_gallery_fold = "draws timings again and again, and prints how far they scatter"
+# sphinx_gallery_show = "resampled"
 
 
 def resampled(timings, n, statistic, times=1000):
@@ -736,6 +762,9 @@ else:
 # is the error of the method. Such an A/A test is the best way to find out what a benchmark can
 # resolve, before believing it about A and B.
 
+# sphinx_gallery_fold = "compares a kernel with itself, both ways"
+# sphinx_gallery_show = "one_by_one, in_turns"
+
 
 def one_by_one(calls, rounds):
     """Return {name: median} of each call, measured after one another."""
@@ -796,6 +825,9 @@ else:
 # **The mistake**: taking the clock of a GPU for a constant. It is set many times a second, and as
 # high as power and temperature allow. Reading it while the GPU works is easy (PyTorch asks the
 # driver's library; on NVIDIA's GPUs the package ``nvidia-ml-py`` is needed for that).
+
+# sphinx_gallery_fold = "watches rate, clock and power"
+# sphinx_gallery_show = "watch"
 
 
 def sensors():
@@ -983,6 +1015,9 @@ else:
 #
 # All three on one kernel:
 
+# sphinx_gallery_fold = "times vectors of several lengths in all three ways"
+# sphinx_gallery_show = "three_ways"
+
 
 def three_ways(call):
     """Return {way: milliseconds of *call*, a tensor with as many values as that way gives}."""
@@ -1069,6 +1104,8 @@ print("fma agrees with float64")
 # How many operations, and how many bytes? A multiply-add counts as two operations, by custom. Of
 # the bytes we count those that *have* to move, each input once and each output once. (The vectors
 # below need a few gigabytes. On a GPU with less memory, shorten them.)
+
+# sphinx_gallery_fold = "measures the ceilings"
 
 
 def fma_work(n, k):
@@ -1164,6 +1201,9 @@ def attainable(intensity, bandwidth, peak):
 # subjects of the tutorials: our vector addition; PyTorch's softmax, where we count five operations
 # for an element (compare, subtract, exponential, add, divide); and its fp16 matrix products, whose
 # intensity grows with their size.
+
+# sphinx_gallery_fold = "traces the roofline"
+# sphinx_gallery_show = "roofline_points"
 
 
 def roofline_points():

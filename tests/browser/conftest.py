@@ -9,12 +9,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from gallery_recorder.publish import publish, versions
 from tests.fixtures import fixture_site
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Milliseconds after which nobody believes that it will happen, however busy the machine is.
+PATIENCE = 60_000
+expect.set_options(timeout=PATIENCE)
 
 #: What Chromium shall leave alone: updates, experiments, other hosts.
 FLAGS = [
@@ -91,6 +94,7 @@ def browser() -> Iterator[Browser]:
 def context(browser: Browser, address: str) -> Iterator[BrowserContext]:
     """A reader who comes for the first time, and may use the clipboard."""
     made = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    made.set_default_timeout(PATIENCE)
     made.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
     yield made
     made.close()

@@ -5,6 +5,7 @@ Needs ``jupyterlab``, of a group of its own, which ``make test`` installs, and a
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -12,7 +13,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import URLError
@@ -22,6 +22,8 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import Browser, Page
+
+from tests.fixtures.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jupyterlab") is None,
@@ -89,17 +91,19 @@ def lab(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             stderr=subprocess.STDOUT,
         )
     try:
-        for _ in range(600):
-            assert server.poll() is None, (folder / "log").read_text()
-            try:
-                urlopen(f"{address}api").close()
-                break
-            except URLError:
-                time.sleep(0.1)
+        wait_for(lambda: server.poll() is not None or answers(f"{address}api"))
+        assert server.poll() is None, (folder / "log").read_text()
         yield address
     finally:
         server.terminate()
         server.wait()
+
+
+def answers(address: str) -> bool:
+    with contextlib.suppress(URLError):
+        urlopen(address).close()
+        return True
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +129,7 @@ def test_a_notebook_reads_as_its_page(site: Path, lab: str, window: Page, name: 
     window.wait_for_function(
         "count => document.querySelectorAll('.jp-RenderedMarkdown mjx-container').length >= count",
         arg=formulas,
-        timeout=60_000,
+        timeout=90_000,
     )
     seen = window.evaluate(SEEN)
 

@@ -97,5 +97,5 @@ def test_on_paper_titles_stay_with_what_follows_and_code_leaves_no_page_empty(
     inside = "all => all.map(e => getComputedStyle(e).breakInside)"
     assert set(body.locator("h1, h2, h3, .gallery-fold").evaluate_all(after)) == {"avoid"}
     assert set(body.locator("pre:not(details *)").evaluate_all(inside)) == {"auto"}
-    assert set(body.locator("img").evaluate_all(inside)) == {"avoid"}
+    assert set(body.locator("img, .gallery-fold").evaluate_all(inside)) == {"avoid"}
     phone.emulate_media(media="screen")

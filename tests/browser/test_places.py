@@ -16,12 +16,12 @@ def test_a_place_is_at_the_top_and_stays_there(page: Page, address: str, place: 
     page.goto(f"{address}stable/{place}")
     name = place.partition("#")[2]
     at = f"document.getElementById({name!r}).getBoundingClientRect().top"
-    page.wait_for_function(f"Math.abs({at}) < 2", timeout=5000)
+    page.wait_for_function(f"Math.abs({at}) < 2")
     page.wait_for_timeout(300)
     assert abs(page.evaluate(at)) < 2
     page.mouse.move(800, 400)
     page.mouse.wheel(0, 400)  # and the reader can go on
-    page.wait_for_function(f"{at} < -300", timeout=5000)
+    page.wait_for_function(f"{at} < -300")
 
 
 def test_back_leads_to_where_the_reader_was(page: Page, address: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -311,9 +310,7 @@ def sleep():
 
 
 def test_run_kills_what_does_not_end(page, capsys):
-    start = time.monotonic()
     page["run"](sleep, seconds=1)
-    assert time.monotonic() - start < 10
     assert "[SIGKILL]" in capsys.readouterr().out
 
 

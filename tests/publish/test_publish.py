@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import itertools
 import json
 import os
@@ -564,16 +565,10 @@ def test_unpublish_refuses_what_is_not_there_and_what_is_the_last(site, tmp_path
 @pytest.mark.parametrize(
     ("answer", "status"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("\n", 1), ("", 1)]
 )
-def test_unpublish_asks(site, answer, status):
+def test_unpublish_asks(site, monkeypatch, answer, status):
     before = tree(site)
-    done = subprocess.run(
-        [sys.executable, "-m", "gallery_recorder", "unpublish", site, "--version", "main"],
-        input=answer,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == status
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    assert cli.main(["unpublish", str(site), "--version", "main"]) == status
     assert (site / "main").exists() == bool(status)
     if status:
         assert tree(site) == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from tests.fixtures.forked import sphinx
@@ -60,3 +62,33 @@ def test_without_plots_nothing_is_looked_for(gallery, tmp_path):
         assert made.returncode == 0, made.stderr
     finally:
         path.unlink()
+
+
+#: An extension that begins by reading what sphinx-gallery has made, as one for tags does.
+READS_PAGES = """
+import sys, types
+from pathlib import Path
+
+def _read(app):
+    Path(app.srcdir, "found.rst").write_text(
+        "Found\\n=====\\n\\n" + " ".join(sorted(p.stem for p in Path(app.srcdir).rglob("*.ipynb")))
+    )
+
+reads = sys.modules["reads_pages"] = types.ModuleType("reads_pages")
+reads.setup = lambda app: app.connect("builder-inited", _read) and None
+extensions.insert(extensions.index("gallery_recorder"), "reads_pages")
+"""
+
+
+def test_pages_are_made_when_sphinx_gallery_would(gallery, tmp_path):
+    conf = gallery.root / "doc" / "conf.py"
+    before = conf.read_text()
+    shutil.rmtree(gallery.root / "doc" / "auto_examples", ignore_errors=True)
+    try:
+        conf.write_text(before + READS_PAGES)
+        made = build(gallery, tmp_path / "html")
+        assert made.returncode == 0, made.stderr
+        assert "drawn html plain text" in (tmp_path / "html" / "found.html").read_text()
+    finally:
+        conf.write_text(before)
+        (gallery.root / "doc" / "found.rst").unlink(missing_ok=True)

@@ -49,15 +49,9 @@ def build(gallery: Path, *options: str, version: str = "main") -> None:
 
 
 def build_afresh(gallery: Path, *options: str, version: str = "main") -> None:
-    """By a new Python, which puts what is in a set in another order."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "-q", *options, *forked.BUILD],
-        cwd=gallery,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "GALLERY_VERSION": version},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """By a Python that puts what is in a set in another order."""
+    server = "Sphinx, with what is in sets in another order"
+    done = forked.build(gallery, "-W", "-q", *options, GALLERY_VERSION=version, server=server)
     assert done.returncode == 0, done.stderr
 
 
@@ -213,6 +207,21 @@ def style(root: Path) -> None:
     (static / "own.css").write_text("p { color: navy }\n")
 
 
+def logo(root: Path) -> None:
+    (root / "logo.svg").write_text(fixture_gallery.SVG)
+    with (root / "conf.py").open("a") as conf:
+        conf.write('html_logo = "logo.svg"\n')
+    build(root)
+    (root / "logo.svg").write_text(fixture_gallery.SVG.replace("9", "8"))
+
+
+def lose(root: Path) -> None:
+    """Files of the site that Sphinx makes, whatever changed; one after the other."""
+    for name in ("genindex.html", "objects.inv", "_static/basic.css"):
+        (root / "build" / "html" / name).unlink()
+        build(root)
+
+
 def page(root: Path) -> None:
     api = root / "docs" / "api.rst"
     api.write_text(api.read_text().replace("Tile", "Block") + "\n.. py:class:: math.Other\n")
@@ -231,6 +240,8 @@ CHANGES = (
     record,
     record_elsewhere,
     style,
+    logo,
+    lose,
     page,
 )
 
@@ -279,13 +290,17 @@ def test_the_search_finds_every_name_after_an_edit(gallery: Path) -> None:
 
 def test_without_a_change_nothing_is_made_anew(gallery: Path) -> None:
     def times() -> dict[Path, int]:
-        folders = (gallery / "docs", gallery / "build" / "html" / "tutorials")
-        return {p: p.stat().st_mtime_ns for f in folders for p in f.rglob("*") if p.is_file()}
+        folders = (gallery / "docs", gallery / "build" / "html")
+        found = {p: p.stat().st_mtime_ns for f in folders for p in f.rglob("*") if p.is_file()}
+        return {p: t for p, t in found.items() if p.name not in ANEW}
 
     before = times()
     build(gallery)
     assert times() == before
 
+
+#: What the theme's extension copies, and a version says of itself, whenever a build starts.
+ANEW = ("jquery.js", "_sphinx_javascript_frameworks_compat.js", "_frame.html", "versions.json")
 
 #: A build that says at its end which files it opened, how often, and what it started.
 WATCHED = """
@@ -307,16 +322,16 @@ sys.exit(status)
 
 
 def test_without_a_change_nothing_is_opened_twice(gallery: Path) -> None:
-    build_afresh(gallery)
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, "-W", "-q", *forked.BUILD],
-        cwd=gallery,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "GALLERY_VERSION": "main"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):  # the first is of another program than the one that built the gallery
+        done = subprocess.run(
+            [sys.executable, "-c", WATCHED, "-W", "-q", *forked.BUILD],
+            cwd=gallery,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "GALLERY_VERSION": "main"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
     opened, started = json.loads(done.stdout.splitlines()[-1])
     # sphinx-gallery, which reads each script, is not started.
     assert not {path for path in opened if path.startswith(str(gallery / "tutorials"))}

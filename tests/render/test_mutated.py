@@ -10,13 +10,15 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gallery_recorder.publish import front, versions
@@ -30,6 +32,8 @@ from tests.fixtures.fixture_site import make_build
 
 #: How often each of the three is changed; together more than 2 000 times.
 OFTEN = {"recording": 1300, "versions": 500, "files": 300}
+#: Under stress, as often again and again, each time otherwise.
+times = pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.stress)])
 PAGES = 24  # of recordings that survived, to be rendered
 
 EVIL = (
@@ -53,12 +57,16 @@ ODD = (None, True, -1, 0, 1.5, 1e308, 10**30, [], {}, [[]], {"a": 1}, "2026-02-3
 #: What a script's own output is: shown as it is, so no place for what must not be shown.
 OWN = {"rst", "text", "stdout", "stderr", "exception"}
 
-often = {
-    "deadline": None,
-    "database": None,
-    "derandomize": True,
-    "suppress_health_check": list(HealthCheck),
-}
+
+def often(what: str, times: int, check: Callable[[random.Random], None]) -> None:
+    """Let *check* make changes at random: the same in each run of the tests."""
+
+    @settings(max_examples=OFTEN[what] * times, deadline=None, database=None, derandomize=True)
+    @given(seed=st.integers(0, 2**32))
+    def tried(seed):
+        check(random.Random(f"{seed}, {times}"))
+
+    tried()
 
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
@@ -137,11 +145,14 @@ def gallery(tmp_path_factory):
 SURVIVED: list[bytes] = []
 
 
-@settings(max_examples=OFTEN["recording"], **often)
-@given(seed=st.integers(0, 2**32))
-def test_a_changed_recording_is_one_error_or_is_whole(gallery, seed):
+@times
+def test_a_changed_recording_is_one_error_or_is_whole(gallery, times):
+    often("recording", times, partial(one_recording, gallery))
+
+
+def one_recording(gallery, chance):
     _, folder, content = gallery
-    changed = mutated(content, random.Random(seed))
+    changed = mutated(content, chance)
     (folder / FILE_NAME).write_bytes(changed)
     location = recording.Location(folder.parents[2], "nvidia-h200", None, "tutorials", "01-first")
     try:
@@ -156,11 +167,13 @@ def test_a_changed_recording_is_one_error_or_is_whole(gallery, seed):
         SURVIVED.append(changed)
 
 
-@settings(max_examples=OFTEN["files"], **often)
-@given(seed=st.integers(0, 2**32))
-def test_a_changed_file_is_one_error(gallery, seed):
+@times
+def test_a_changed_file_is_one_error(gallery, times):
+    often("files", times, partial(one_file, gallery))
+
+
+def one_file(gallery, chance):
     _, folder, _ = gallery
-    chance = random.Random(seed)
     path = chance.choice([p for p in folder.rglob("*") if p.is_file() and p.suffix != ".json"])
     content = path.read_bytes()
     try:
@@ -217,11 +230,14 @@ def listed(tmp_path_factory):
     return (build / "versions.json").read_bytes(), build / "changed.json"
 
 
-@settings(max_examples=OFTEN["versions"], **often)
-@given(seed=st.integers(0, 2**32))
-def test_a_changed_list_of_versions_is_one_error_or_harmless(listed, seed):
+@times
+def test_a_changed_list_of_versions_is_one_error_or_harmless(listed, times):
+    often("versions", times, partial(one_list, listed))
+
+
+def one_list(listed, chance):
     content, path = listed
-    path.write_bytes(mutated(content, random.Random(seed)))
+    path.write_bytes(mutated(content, chance))
     try:
         found = versions.read(path)
     except VersionsError as error:
@@ -235,13 +251,14 @@ def test_a_changed_list_of_versions_is_one_error_or_harmless(listed, seed):
             assert evil_in(text.decode()) == []
 
 
-def test_what_survived_is_rendered_and_nothing_of_it_is_markup(gallery, tmp_path):
-    assert len(SURVIVED) >= PAGES, "too little survives to say much"
+@times
+def test_what_survived_is_rendered_and_nothing_of_it_is_markup(gallery, tmp_path, times):
+    assert len(SURVIVED) >= PAGES * times, "too little survives to say much"
     _, folder, _ = gallery
     # Those that hold what must not be executed come first.
-    chosen = sorted(SURVIVED, key=lambda text: b"evil()" not in text)[:PAGES]
-    assert sum(b"evil()" in text for text in chosen) >= PAGES // 2
-    names = tuple(f"{number:02}-page" for number in range(len(chosen)))
+    chosen = sorted(SURVIVED, key=lambda text: b"evil()" not in text)[: PAGES * times]
+    assert sum(b"evil()" in text for text in chosen) >= len(chosen) // 2
+    names = tuple(f"{number:03}-page" for number in range(len(chosen)))
     root = make_gallery(tmp_path / "g", names=names)
     (root / "docs" / "index.rst").write_text(
         INDEX + "\n.. gallery-headlines::\n\n.. gallery-performance::\n"

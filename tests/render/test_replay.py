@@ -327,7 +327,40 @@ def test_any_title_has_a_page_and_a_record(tmp_path, title, shown):
     assert any(h.get_text().startswith(f"{shown}: NVIDIA H200") for h in html.find_all("h2"))
 
 
-@pytest.mark.parametrize("name", ["source/_static/logo.svg", "02-second.svg", "extra/logo.svg"])
+def test_what_lies_among_recordings_is_no_page(tmp_path):
+    """They may be kept below the documentation's pages, as where ``conf.py`` is among these."""
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    folder = fixture_gallery.make_recording(root, "01-first")
+    evil = "Evil\n====\n\n.. raw:: html\n\n   <script>evil()</script>\n"
+    (folder / "notes.rst").write_text(evil)
+    files = recording.load(folder).files | {"notes.rst": recording.digest(folder / "notes.rst")}
+    fixture_gallery.change(folder, files=files)
+    left = root / "recordings" / "nvidia-h200" / ".staging-01-first" / "tree"
+    left.mkdir(parents=True)
+    (left / "page.rst").write_text(evil)
+    (root / "recordings").rename(root / "docs" / "recordings")
+    with (root / "conf.py").open("a") as conf:
+        conf.write('gallery_recordings = ["docs/recordings"]\n')
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    assert "3.14159" in page(root, "tutorials/01-first")
+    html = [path.read_text() for path in (root / "build" / "html").rglob("*.html")]
+    assert not [text for text in html if "<script>evil()" in text]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "source/_static/logo.svg",
+        "extra/logo.svg",
+        "02-second.svg",
+        "images/sphx_glr_02-second_001.svg",
+        "images/SPHX_GLR_02-second_001.svg",
+        "images/thumb/sphx_glr_02-second_thumb.svg",
+        "images/sphx_glr_01-first_more_001.svg",
+        "source/tutorials/images/sphx_glr_02-second_001.svg",
+    ],
+)
 def test_no_image_of_a_recording_replaces_a_file_of_the_project(tmp_path, name):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     folder = fixture_gallery.make_recording(root, "01-first")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
-import sys
 import zipfile
 
 import msgspec
@@ -14,8 +11,8 @@ import pytest
 from gallery_recorder.run.files import data_rst
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, encode
+from tests.fixtures import forked
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
-from tests.fixtures.room import PROJECT
 
 EVIL = b".. raw:: html\n\n   <script>evil()</script>\n\nA title\n=======\n"
 
@@ -68,17 +65,9 @@ def built(tmp_path_factory):
         files=made.files | {name: recording.digest(folder / name) for name in FILES},
     )
     (folder / FILE_NAME).write_bytes(encode(made))
-    command = [sys.executable, "-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q"]
     said = []
     for _ in range(2):  # the second time from what the first one left
-        done = subprocess.run(
-            [*command, "--keep-going", "-b", "html", "docs", "build/html"],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": str(PROJECT), "NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = forked.build(root, "-W", "-q")
         said.append((done.returncode, done.stderr))
     return root, said
 

@@ -22,7 +22,7 @@ import pytest
 
 from gallery_recorder.run import confine, keeper, staging, watch
 from gallery_recorder.store import lock, recording
-from tests.fixtures import fault_table
+from tests.fixtures import fault_table, forked
 from tests.fixtures.fixture_site import make_build, tree, write
 from tests.fixtures.room import PROJECT, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
@@ -138,7 +138,8 @@ def ascii_locale(room):
         "PYTHONCOERCECLOCALE": "0",
         "PYTHONIOENCODING": "",
     }
-    done = room.run("record", "--device", "cpu", env=os.environ | variables)
+    command, env = room.command("record", "--device", "cpu"), os.environ | variables
+    done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True)
     assert done.returncode == 1
     assert "UnicodeEncodeError" not in done.stdout + done.stderr
     return next(line.strip() for line in done.stdout.splitlines() if "ValueError: " in line)
@@ -319,12 +320,6 @@ def image_for_conf(room):
     return with_file(room, name, "evil()", lambda c: c["blocks"][0].update(images=[name]))
 
 
-@case("an image of it would replace one of another script", AGAIN)
-def image_of_another(room):
-    name = "images/sphx_glr_02-b_001.svg"
-    return with_file(room, name, "<svg/>", lambda c: c["blocks"][0].update(images=[name]))
-
-
 @case("an object that its code names is a path", AGAIN)
 def path_for_object(room):
     said = {
@@ -365,12 +360,7 @@ def linked(room):
 def publish(room, name, *options, edition="1"):
     build = make_build(room.folder / f"build-{name}-{edition}", name, edition)
     command = [sys.executable, "-m", "gallery_recorder", "publish", str(build)]
-    return subprocess.run(
-        [*command, str(room.folder / "site"), "--version", name, *options],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-    )
+    return forked.run([*command, str(room.folder / "site"), "--version", name, *options])
 
 
 def refused(room, name, change):
@@ -498,6 +488,18 @@ def test_a_file_in_the_place_of_a_folder_keeps_its_permissions(tmp_path):
     path.chmod(0o600)
     staging.repair(path, tmp_path, told.append)
     assert (path.stat().st_mode & 0o777, told) == (0o600, [])
+
+
+@pytest.mark.parametrize("stderr", ["joined", "apart"])
+def test_what_is_printed_is_text_that_reads_as_it_is(tmp_path, stderr):
+    room = Room(tmp_path)
+    code = "print('safe\\u202eevil \\ud83d')\nprint('\\u2066', file=sys.stderr)"
+    room.write("01-a", f"import sys\n{code}")
+    with (room.folder / "conf.py").open("a") as conf:
+        conf.write(f'gallery_stderr = "{stderr}"\n')
+    assert room.record()["01-a"].status == "recorded"
+    rst = room.load("01-a").blocks[1].rst
+    assert ("safe\\u202eevil \\ud83d" in rst, "\\u2066" in rst) == (True, True)
 
 
 def test_what_a_script_may_do_to_its_files_and_values_does_no_harm(tmp_path):

@@ -10,20 +10,19 @@ import pytest
 from gallery_recorder.run import process
 from gallery_recorder.run.messages import BlockStarted, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.staging import Staging
-from gallery_recorder.source import project
-from tests.fixtures.gallery import Gallery
+from tests.fixtures.room import Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
 
 @pytest.fixture
-def gallery(tmp_path):
-    return Gallery(tmp_path)
+def room(tmp_path):
+    return Room(tmp_path)
 
 
-def make_run(gallery, code, **changes):
+def make_run(room, code, **changes):
     """An order to execute a script whose second block is *code*, and its staging folder."""
-    path = gallery.write("a", code)
-    plan = project.read(project.find(gallery.root / "doc", None, ()))
+    path = room.write("a", code)
+    plan = room.project()
     (example,) = plan.examples
     run = Run(
         gallery=example.gallery,
@@ -40,13 +39,13 @@ def make_run(gallery, code, **changes):
         device="cpu",
         timeout=PATIENCE,
     )
-    staging = Staging(gallery.root / "staging")
+    staging = Staging(room.folder / "staging")
     staging.create()
     return msgspec.structs.replace(run, **changes), staging
 
 
-def test_blocks_are_told_as_they_begin(gallery):
-    run, staging = make_run(gallery, "x = 1")
+def test_blocks_are_told_as_they_begin(room):
+    run, staging = make_run(room, "x = 1")
     told = []
     made = process.execute(run, staging, threading.Event(), told.append)
     assert told == [BlockStarted(1, 2, 11), BlockStarted(2, 2, 16)]
@@ -54,15 +53,16 @@ def test_blocks_are_told_as_they_begin(gallery):
     assert list(staging.recording.iterdir()) == []
 
 
-def test_it_can_be_stopped(gallery):
-    run, staging = make_run(gallery, "import time\ntime.sleep(1000)")
+def test_it_can_be_stopped(room):
+    run, staging = make_run(room, "import time\ntime.sleep(1000)")
     stop = threading.Event()
     with pytest.raises(StoppedError):
         process.execute(run, staging, stop, lambda event: stop.set())
 
 
-def test_the_first_signal_is_a_polite_one(gallery):
-    told = gallery.root / "told"
+def test_the_first_signal_is_a_polite_one(room, monkeypatch):
+    monkeypatch.setattr(process, "_GRACE", PATIENCE)
+    told = room.folder / "told"
     code = f"""
         import os, signal, time
         descriptor = os.open({str(told)!r}, os.O_RDONLY)
@@ -74,7 +74,7 @@ def test_the_first_signal_is_a_polite_one(gallery):
         time.sleep(1000)
         """
     told.touch()
-    run, staging = make_run(gallery, code)
+    run, staging = make_run(room, code)
     stop = threading.Event()
 
     def stop_it():
@@ -87,17 +87,19 @@ def test_the_first_signal_is_a_polite_one(gallery):
     assert "asked to end" in staging.stdout.read_text()
 
 
-def test_the_file_that_is_executed_is_a_copy(gallery):
-    run, staging = make_run(gallery, "import time\ntime.sleep(0.5)\nprint('first')")
+def test_the_file_that_is_executed_is_a_copy(room):
+    path = str(room.tutorials / "a.py")
+    waits = f"while 'the ' + 'second' not in open({path!r}).read():\n    pass\nprint('first')"
+    run, staging = make_run(room, waits)
 
     def edit(event):
-        gallery.write("a", "print('second')")
+        room.write("a", "print('the second')")
 
     made = process.execute(run, staging, threading.Event(), edit)
     assert made.blocks[1].stdout == "first\n"
 
 
-def test_a_result_of_other_blocks_is_refused(gallery):
-    run, staging = make_run(gallery, "x = 1", keys=("0" * 64,))
+def test_a_result_of_other_blocks_is_refused(room):
+    run, staging = make_run(room, "x = 1", keys=("0" * 64,))
     with pytest.raises(ScriptFailedError, match="wrote into the pipe through which"):
         process.execute(run, staging, threading.Event())

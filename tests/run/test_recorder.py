@@ -27,9 +27,6 @@ from gallery_recorder.store.format import Block, Provenance
 from tests.fixtures.room import DEVICE, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
-#: How often the recorder is killed while it saves, and a fifth as often while a tutorial runs.
-KILLS = int(os.environ.get("GALLERY_KILLS", "200"))
-
 #: A script that waits for a file.
 WAITS = "import os, time\nwhile not os.path.exists({go!r}):\n    time.sleep(0.01)"
 
@@ -426,6 +423,7 @@ def kill_often(room, times, moments):
     Each of *moments* is a file of the staging folder that the delay begins with (the start where
     there is none) and the longest delay.
     """
+    room.kept = False  # what is killed has servers of its own
     key = load_script(room.tutorials / "01-a.py").key
     room.put_recording("01-a")
     chance, plan = random.Random(7), room.project()
@@ -460,18 +458,18 @@ def kill_often(room, times, moments):
     print(f"killed {times} times, {replaced} recordings replaced")
 
 
-def test_killed_at_any_moment_of_a_tutorial_the_recording_is_whole(room, monkeypatch):
+@pytest.mark.parametrize("kills", [20, pytest.param(100, marks=pytest.mark.stress)])
+def test_killed_at_any_moment_of_a_tutorial_the_recording_is_whole(room, monkeypatch, kills):
     """SIGKILL, and sometimes SIGINT: at the start, in a block, when it is executed, when saved."""
     room.write(
         "01-a", "import os\nprint(os.environ['NUMBER'])\nopen('a.txt', 'w').write('x' * 999)"
     )
     monkeypatch.setenv("NUMBER", "last")
-    kill_often(
-        room, KILLS // 5, [("", 0.5), ("result.json", 0.3), ("recording/recording.json", 0.01)]
-    )
+    kill_often(room, kills, [("", 0.5), ("result.json", 0.3), ("recording/recording.json", 0.01)])
 
 
-def test_killed_at_any_moment_of_saving_the_recording_is_whole(room, monkeypatch):
+@pytest.mark.parametrize("kills", [200, pytest.param(1000, marks=pytest.mark.stress)])
+def test_killed_at_any_moment_of_saving_the_recording_is_whole(room, monkeypatch, kills):
     """Hundreds of kills while recordings are moved in, with what is executed made up."""
     room.write("01-a", "x = 1")
     room.put_recording("02-b")
@@ -484,4 +482,4 @@ def test_killed_at_any_moment_of_saving_the_recording_is_whole(room, monkeypatch
         return Result(Provenance(DEVICE, "cpu", "Linux", "3"), tuple(blocks), 1.0, True)
 
     monkeypatch.setattr(process, "execute", execute)
-    kill_often(room, KILLS, [("", 0.08), ("recording/recording.json", 0.015)])
+    kill_often(room, kills, [("", 0.08), ("recording/recording.json", 0.015)])

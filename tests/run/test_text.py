@@ -33,7 +33,7 @@ from gallery_recorder.run.text import (
         (b"nul\x00 bell\x07 page\x0c\n", "nul\\x00 bell\\x07 page\\x0c\n"),
         ("c1 \x85 µ ≥ →\n".encode(), "c1 \\x85 µ ≥ →\n"),
         (b"at 0x12 stays\n", "at 0x12 stays\n"),
-        ("text\ud800\n", "text\\xd800\n"),
+        ("text\ud800\n", "text\\ud800\n"),
         ("a\u202eb\u2066c\u200fd\n", "a\\u202eb\\u2066c\\u200fd\n"),
         ("one\u2028line\ufeff\n", "one\\u2028line\\ufeff\n"),
         ("tag\U000e0041\n", "tag\\U000e0041\n"),

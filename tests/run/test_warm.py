@@ -11,8 +11,9 @@ from collections import Counter
 
 import pytest
 
-from gallery_recorder.run import keeper, process, warm
+from gallery_recorder.run import keeper, warm
 from gallery_recorder.run.messages import Loaded
+from tests.fixtures import quick
 from tests.fixtures.room import CONF, PROJECT, Room
 from tests.fixtures.waiting import wait_for
 
@@ -47,7 +48,7 @@ os.chdir("/")
 
 @pytest.fixture
 def room(tmp_path):
-    return Room(tmp_path)
+    return Room(tmp_path, kept=False)
 
 
 def found_by(room, name):
@@ -102,45 +103,29 @@ def test_a_script_that_ends_all_above_it_harms_no_other(room):
     assert room.left_over() == []
 
 
-def learned(room):
-    """What a server would import for the script 01-a."""
-    room.write("01-a", "x = 1")
-    seen = []
-    run = process.execute
-
-    def execute(*arguments, **options):
-        result = run(*arguments, **options)
-        seen.append(result.loaded)
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "execute", execute)
-        assert room.record(force=True)["01-a"].status == "recorded"
-    return seen[0]
+#: What a conf.py may do that is seen in its process: it imports, and changes variables.
+DOES = """
+import os, sys, wave
+sys.path.insert(0, {folder!r})
+import own
+os.environ["A"] = "a"
+del os.environ["B"]
+"""
 
 
-def test_it_is_known_what_conf_py_imports_and_not_what_the_script_does(room):
-    room.write("01-a", "import colorsys")
-    (room.folder / "conf.py").write_text(f"import wave\n{CONF}")
-    found = learned(room)
+def test_it_is_known_what_conf_py_imports_and_changes_and_not_what_a_script_does(room, monkeypatch):
+    room.write("01-a", "import colorsys, os\nos.environ['C'] = 'c'")
+    monkeypatch.setenv("B", "b")
+    (room.folder / "own.py").write_text("number = 1\n")
+    (room.folder / "conf.py").write_text(DOES.format(folder=str(room.folder)) + CONF)
+    servers = warm.Servers()
+    assert quick.record(room, room.options(), servers=servers)["01-a"].status == "recorded"
+    found = servers.loaded
+    assert found.changed == {"A": "a", "B": None}
     assert "sphinx.application" in found.modules
     assert "wave" in found.modules
     assert "colorsys" not in found.modules
-
-
-def test_variables_that_were_changed_are_known(room, monkeypatch):
-    monkeypatch.setenv("B", "b")
-    code = "import os\nos.environ['A'] = 'a'\ndel os.environ['B']\n"
-    (room.folder / "conf.py").write_text(code + CONF)
-    assert learned(room).changed == {"A": "a", "B": None}
-
-
-def test_modules_of_the_project_are_each_script_s_own(room):
-    (room.folder / "own.py").write_text("number = 1\n")
-    (room.folder / "conf.py").write_text(
-        f"import sys; sys.path.insert(0, {str(room.folder)!r})\nimport own\n{CONF}"
-    )
-    assert "own" not in learned(room).modules
+    assert "own" not in found.modules, "a module of the project is each script's own"
 
 
 @pytest.fixture
@@ -209,9 +194,10 @@ def test_libraries_that_provide_for_forks_are_imported_before(tmp_path, start):
 
 def test_a_process_is_as_if_started_with_what_was_given(tmp_path, start):
     code = "print(os.getcwd(), os.environ['WHO'], os.getsid(0) == os.getpid(), flush=True)"
-    for _ in range(2):
+    for times in (1, 2):
         made = start(code)
-        wait_for(lambda made=made: keeper.descendants(made.pid) == {} and said(tmp_path))
+        wait_for(lambda times=times: (tmp_path / "out").read_text().count("\n") == times)
+        wait_for(lambda made=made: keeper.descendants(made.pid) == {})
         assert made.poll() is None
         made.communicate(b"q", 60)
     assert (tmp_path / "out").read_text() == f"{tmp_path / 'run'} me True\n" * 2
@@ -260,7 +246,7 @@ def test_a_server_that_was_killed_is_replaced(tmp_path, start):
     made.communicate(b"q", 60)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_with_its_recorder_everything_ends(room, how):
     room.write("01-a", "x = 1")
     room.write("02-b", "import os, time\nif os.fork():\n    print(1)\ntime.sleep(985)")

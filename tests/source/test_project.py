@@ -11,6 +11,7 @@ import pytest
 from gallery_recorder.source import commands, project, reader
 from gallery_recorder.source.project import ProjectError
 from gallery_recorder.source.script import ScriptError
+from tests.fixtures import quick
 
 SCRIPT = '"""\nA title\n=======\n"""\nprint(1)\n'
 HEADER = "Gallery\n=======\n"
@@ -41,7 +42,7 @@ def make(root, conf=CONF, files=()):
 
 
 def read(root, **options):
-    return project.read(project.find(options.get("conf", root / "doc"), None, ()))
+    return quick.read(project.find(options.get("conf", root / "doc"), None, ()))
 
 
 def test_which_scripts_there_are(tmp_path):
@@ -89,7 +90,7 @@ def test_selecting(tmp_path):
     for name in ("02-b", "01-a", "_private", "conftest", "solutions/01-c"):
         (folder / f"{name}.py").write_text(SCRIPT)
     (folder / "solutions" / "GALLERY_HEADER.rst").write_text(HEADER)
-    found = project.read(project.find(None, None, [folder]))
+    found = quick.read(project.find(None, None, [folder]))
 
     def select(*names):
         return [example.name for example in project.select(found, names)]
@@ -107,8 +108,9 @@ def test_selecting(tmp_path):
 def test_nothing_is_written_into_the_project(tmp_path):
     root = make(tmp_path, files=["examples/plot_a.py"])
     before = sorted(root.rglob("*"))
-    read(root)
+    found = project.read(project.find(root / "doc", None, ()))
     assert sorted(root.rglob("*")) == before
+    assert found == read(root), "the tests read it in another way than the engine"
 
 
 def test_no_pages_are_looked_for(tmp_path, monkeypatch):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import msgspec
 import pytest
 
 from gallery_recorder.store import benchmarks, compare, recording
 from gallery_recorder.store.format import slug
+from tests.fixtures import forked
 from tests.fixtures.room import Room
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
@@ -157,7 +156,7 @@ def test_the_command(room, value, returned):
     before = put(room, "01-a", HEAD + rows("triton", [100]), version="old")
     after = put(room, "01-a", HEAD + rows("triton", [value]), version="new")
     command = [*room.command("compare")[:4], str(before), str(after)]
-    assert subprocess.run(command, capture_output=True).returncode == returned
+    assert forked.run(command).returncode == returned
 
 
 #: Tables that look like a benchmark and cannot be read as one, and what is said of them.

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import re
-import subprocess
 
 import msgspec
 import pytest
@@ -23,6 +22,7 @@ from gallery_recorder.store.format import (
     Value,
     slug,
 )
+from tests.fixtures import forked
 from tests.fixtures.room import Room
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg">\n<text>{}</text>\n<path d="M 0 0"/>\n</svg>\n'
@@ -300,10 +300,10 @@ def test_the_command_writes_a_page(room):
     old, new = make(room, "old", stdout="1\n"), make(room, "new", stdout="2\n")
     page = room.folder / "report.html"
     command = [*room.command("compare")[:4], str(old), str(new), "--html", str(page)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = forked.run(command)
     assert done.returncode == 0, done.stderr
     assert "tutorials/01-a" in page.read_text()
     assert "1 of 1 numbers differ, the most 1 → 2 (× 2)" in done.stdout
-    refused = subprocess.run([*command[:-1], str(room.folder)], capture_output=True, text=True)
+    refused = forked.run([*command[:-1], str(room.folder)])
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr

@@ -68,30 +68,6 @@ def test_what_libraries_that_draw_leave_is_taken(folder, name):
     assert recording.load(folder).blocks[0].images == (name,)
 
 
-@pytest.mark.parametrize(
-    ("name", "fits"),
-    [
-        ("images/sphx_glr_01-a_001.svg", True),
-        ("images/sphx_glr_01-a_012_2_00x.svg", True),
-        ("images/sphx_glr_01-a_thumb.svg", True),
-        ("images/drawn_by_a_library.svg", True),
-        ("images/sphx_glr_01-b_001.svg", False),
-        ("images/thumb/sphx_glr_02-softmax_thumb.svg", False),
-        ("images/SPHX_GLR_01-b_001.svg", False),
-        ("source/tutorials/images/sphx_glr_01-b_001.svg", False),
-        ("images/sphx_glr_01-a_b_001.svg", False),
-    ],
-)
-def test_an_image_is_not_that_of_another_script(folder, name, fits):
-    add(folder, name, "<svg/>")
-    change(folder, lambda c: c["blocks"][0].update(images=[name]))
-    if fits:
-        assert recording.load(folder).blocks[0].images == (name,)
-    else:
-        with pytest.raises(RecordingError, match="which is an image of another script"):
-            recording.load(folder)
-
-
 REFERENCE = {
     "name": "x", "module": "y", "module_short": "y", "is_class": True, "is_explicit": False,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from gallery_recorder.source import project
 from gallery_recorder.store import reading, recording, status
 from gallery_recorder.store.reading import ReadingError
 from gallery_recorder.store.recording import RecordingError
-from tests.fixtures import fixture_gallery
+from tests.fixtures import fixture_gallery, quick
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
 
 
@@ -83,36 +83,42 @@ def test_a_file_whose_system_tells_no_size_ends_too():
         reading.read_file(recording.Path("/proc/self/status"), 10)
 
 
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    """Two tutorials."""
+    root = make_gallery(tmp_path_factory.mktemp("reading") / "g")
+    return quick.read(project.find(None, None, [root / "tutorials"]))
+
+
 @pytest.fixture
-def gallery(tmp_path):
-    """Two tutorials with recordings."""
-    make_gallery(tmp_path)
+def gallery(plan):
+    """The two, with recordings."""
+    root = plan.examples[0].path.parents[1]
     for name in ("01-first", "02-second"):
-        make_recording(tmp_path, name)
-    return tmp_path
+        make_recording(root, name)
+    yield root
+    shutil.rmtree(root / "recordings")
 
 
-def _states(gallery):
-    plan = project.read(project.find(None, None, [gallery / "tutorials"]))
-    rows = status.rows(plan, gallery / "recordings")
-    return {row.name: row.state for row in rows}
+def _states(plan, gallery):
+    return {row.name: row.state for row in status.rows(plan, gallery / "recordings")}
 
 
 @pytest.mark.parametrize(
     "name", ["recording.json", "images/sphx_glr_01-first_001.svg", "speed.csv"]
 )
 @pytest.mark.parametrize("kind", STRANGE)
-def test_a_strange_file_damages_that_recording_alone(gallery, kind, name):
+def test_a_strange_file_damages_that_recording_alone(plan, gallery, kind, name):
     folder = gallery / "recordings" / "nvidia-h200" / "tutorials" / "01-first"
     (folder / name).unlink()
     STRANGE[kind][0](folder / name)
     with pytest.raises(RecordingError, match=r"recording\.json: .*(record it again|take it back)"):
         recording.load(folder)
     state = "missing" if (kind, name) in _WITHOUT else "damaged"
-    assert _states(gallery) == {"01-first": state, "02-second": "current"}
+    assert _states(plan, gallery) == {"01-first": state, "02-second": "current"}
     shutil.rmtree(folder)
     make_recording(gallery, "01-first")
-    assert _states(gallery) == {"01-first": "current", "02-second": "current"}
+    assert _states(plan, gallery) == {"01-first": "current", "02-second": "current"}
 
 
 #: Where nothing can be found under the name, the recording is missing, not damaged.
@@ -120,14 +126,14 @@ _WITHOUT = {("nothing", "recording.json")}
 
 
 @pytest.mark.parametrize("kind", NO_JSON)
-def test_a_damaged_byte_damages_that_recording_alone(gallery, kind):
+def test_a_damaged_byte_damages_that_recording_alone(plan, gallery, kind):
     damage, words = NO_JSON[kind]
     path = gallery / "recordings" / "nvidia-h200" / "tutorials" / "01-first" / "recording.json"
     title = msgspec.json.decode(path.read_bytes())["title"].encode()
     path.write_bytes(damage(path.read_bytes().replace(title, b"A title", 1)))
     with pytest.raises(RecordingError, match=words):
         recording.load(path.parent)
-    assert _states(gallery) == {"01-first": "damaged", "02-second": "current"}
+    assert _states(plan, gallery) == {"01-first": "damaged", "02-second": "current"}
 
 
 @pytest.mark.parametrize("leads_to", ["another recording", "nothing", "a file"])

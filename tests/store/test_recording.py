@@ -251,7 +251,7 @@ def test_finding(tmp_path, folder):
     assert recording.find(root, "tutorials", "02-b") == []
     assert recording.find(root / "none", "tutorials", "01-a") == []
     (root / ".hidden").mkdir()
-    other = Location(root, "nvidia-h200", "triton-3.9.0", "tutorials", "solutions/01-b")
+    other = Location(root, "nvidia-h200", "triton-3.9.0", "tutorials", "solutions/01-a")
     made = make(root / "staging", variant=other.variant, name=other.name)
     recording.save(made, root / "staging", other.folder)
     assert recording.location_of(other.folder, root) == other

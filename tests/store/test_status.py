@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import msgspec
 import pytest
@@ -108,7 +107,7 @@ def test_the_check_holds_where_all_is_current(room):
     assert room.run("status", "--check").returncode == 0
 
 
-def test_it_imports_no_torch_and_no_matplotlib_and_is_quick(room):
+def test_it_imports_no_torch_and_no_matplotlib(room):
     for number in range(20):
         room.write(f"{number:02d}-a", "x = 1")
         put_on_gpu(room, f"{number:02d}-a")
@@ -117,10 +116,8 @@ def test_it_imports_no_torch_and_no_matplotlib_and_is_quick(room):
         "print([n for n in ('torch', 'triton', 'matplotlib', 'numpy') if n in sys.modules])"
     )
     command = [sys.executable, "-c", code, *room.command("status")[3:]]
-    started = time.process_time()
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
-    assert time.process_time() - started < 1
 
 
 def test_without_tutorials_it_says_so(room):

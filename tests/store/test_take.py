@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import msgspec
@@ -13,9 +12,9 @@ from gallery_recorder.store import recording, take
 from gallery_recorder.store.format import encode
 from gallery_recorder.store.recording import RecordingError
 from gallery_recorder.store.take import TakeError
+from tests.fixtures import forked
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
 from tests.fixtures.fixture_site import tree, write
-from tests.fixtures.room import PROJECT
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def test_the_command(unpacked, tmp_path):
     command = [sys.executable, "-m", "gallery_recorder.store.take"]
 
     def run(*arguments):
-        return subprocess.run([*command, *arguments], cwd=PROJECT, capture_output=True, text=True)
+        return forked.run([*command, *arguments])
 
     done = run(str(unpacked), str(tmp_path / "recordings"))
     assert done.returncode == 0

@@ -16,6 +16,7 @@ import pytest
 from gallery_recorder.source import project
 from gallery_recorder.store import compare, recording, take
 from gallery_recorder.store.format import DECODER, GpuState, encode
+from tests import galleries
 from tests.fixtures import second_device
 from tests.fixtures.fixture_site import tree
 from tests.fixtures.room import PROJECT
@@ -32,8 +33,7 @@ LINKED = (
 @pytest.fixture(scope="module")
 def scripts():
     """The tutorials of this site."""
-    plan = project.read(project.find(PROJECT, None, ()))
-    return [example.load() for example in plan.recorded if example.name in NAMES]
+    return [galleries.FILES[name].load() for name in NAMES]
 
 
 @pytest.fixture
@@ -118,12 +118,19 @@ def test_the_whole_path_from_a_reader_s_gpu_to_the_comment(checkout, tmp_path, m
 @pytest.mark.site
 def test_what_is_refused_in_a_pull_request_is_said(checkout, tmp_path):
     ours = checkout("ours")
-    assert "nothing to contribute" in verb(ours, "contributed").stdout
     second_device.make(ours / "recordings", NAMES[:1], share=1.5)
     done = verb(ours, "contributed")
     assert done.returncode == 2  # make's, for 1
     assert "cannot do more than 600" in done.stdout
     assert "Problem: " in (ours / "build/contribution/pull-request.md").read_text()
+
+
+def test_without_anything_new_there_is_nothing_to_contribute(checkout, monkeypatch, capsys):
+    monkeypatch.chdir(checkout("ours"))
+    monkeypatch.setattr(project, "read", lambda where: galleries.PROJECT)  # which takes seconds
+    shutil.copytree("recordings", "build/committed/recordings")
+    assert contribute.main([]) == 0
+    assert "nothing to contribute" in capsys.readouterr().out
 
 
 def test_without_a_gpu_it_says_what_to_do(monkeypatch, capsys):
@@ -199,7 +206,7 @@ def altered(place, **changes):
     ("changes", "problem"),
     [
         ({"key": "0" * 64}, "is of other code"),
-        ({"name": "99-unknown"}, "whose place is"),
+        ({"name": "99-unknown"}, "other script"),
         ({"variant": "triton-4.0.0"}, "whose place is"),
         ({"blocks": []}, "names|is not|of other code"),
         ({"schema": 99}, "install a newer"),

@@ -20,6 +20,7 @@ def written(tmp_path, monkeypatch) -> Path:
     return tmp_path / "tutorials" / "11-my-kernel.py"
 
 
+@pytest.mark.execute
 def test_the_skeleton_runs_as_a_download(written, tmp_path, monkeypatch):
     whole = assemble.assemble_script(written.read_text(), ROOT / "tutorials" / "shared")
     assert "for shared/" not in whole

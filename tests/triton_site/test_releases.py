@@ -115,13 +115,12 @@ def test_what_a_recording_says_is_no_code():
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_scripts_of_all_tutorials_have_all_that_they_need(path, tmp_path):
     text = assemble_script(path.read_text(encoding="utf-8"), ROOT / "tutorials/shared")
-    found = 0
-    for csv_file in sorted(ROOT.glob(f"recordings/*/*/tutorials/{path.stem}/*.csv")):
-        for number, provider in enumerate(benchmarks.read(csv_file)):
-            made = reproduce.reproduction(text, csv_file.name, provider, {"": (1.0, 1.0)}, SAID)
-            (tmp_path / f"{csv_file.stem}-{number}.py").write_text(made)
-            assert made, f"{csv_file.name}: {provider}"
-            found += 1
+    files = ROOT.glob(f"recordings/*/*/tutorials/{path.stem}/*.csv")
+    found = {(file.name, provider) for file in files for provider in benchmarks.read(file)}
+    for number, (name, provider) in enumerate(sorted(found)):
+        made = reproduce.reproduction(text, name, provider, {"": (1.0, 1.0)}, SAID)
+        (tmp_path / f"script-{number}.py").write_text(made)
+        assert made, f"{name}: {provider}"
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821,E9", str(tmp_path)],
         capture_output=True, text=True, check=False,

@@ -17,6 +17,7 @@ from sphinx_gallery.notebook import jupyter_notebook
 
 from tests.fixtures.forked import execute, reader
 from tests.galleries import FILES, PAGES
+from triton_site.cells import cells_of, in_sight
 
 ROOT = Path(__file__).parents[2]
 MAIN = [name for name, f in FILES.items() if f.path.parent.name == "tutorials"]
@@ -34,8 +35,17 @@ MEASURED = re.compile(
 every_script = pytest.mark.parametrize("name", FILES)
 
 
-# The chapters are executed by their own tests.
-@pytest.mark.parametrize("name", [n for n in FILES if not PAGES[n].startswith("programming-guide")])
+# Chapters are executed by their own tests. The others are executed as scripts by theirs, too, in
+# one process, and tutorials as a reader's notebooks. As a reader's scripts, `make test-stress`
+# executes all, and `make test` one.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == MAIN[0] else pytest.mark.stress)
+        for name in FILES
+        if not PAGES[name].startswith("programming-guide")
+    ],
+)
 def test_runs_as_the_downloaded_script(name, tmp_path):
     """Alone in a folder, with nothing of ours importable, and no variable that helps it."""
     (tmp_path / "downloaded.py").write_bytes(FILES[name].path.read_bytes())
@@ -55,10 +65,12 @@ def notebook(name, folder):
 # Solutions and chapters are executed as scripts: their notebooks hold the same lines.
 @pytest.mark.parametrize("name", MAIN)
 def test_runs_as_the_downloaded_notebook(name, tmp_path):
+    """With nothing of ours importable, and no variable that helps it."""
     cells = [cell.source for cell in notebook(name, tmp_path).cells if cell.cell_type == "code"]
     done = execute(tmp_path, cells)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
+    assert list(tmp_path.iterdir()) == [], "no timings, no files"
 
 
 def test_runs_in_jupyter(tmp_path, monkeypatch):
@@ -93,8 +105,8 @@ def test_title_and_structure(name):
     assert kinds[0] == "text"
     code = [block for block in script.blocks if block.type == "code"]
     assert len(code) >= 3, "short cells, each followed by its output"
-    shown = [block.content for block in code if "sphinx_gallery_fold" not in block.content]
-    assert max(content.count("\n") for content in shown) <= 120, "a cell too long to read"
+    shown = [in_sight(cell) for cell in cells_of(script)]
+    assert max(code.count("\n") for code in shown) <= 120, "a cell too long to read"
 
 
 @pytest.mark.parametrize("name", MAIN)

@@ -58,6 +58,7 @@ def axpy(a, x, y):
 # once where PyTorch rounds twice. So the results are close, not equal: the difference is at most
 # the rounding of the product.
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for n in (1, 781, 1025, 98432):
     x, y = torch.rand(2, n, device=DEVICE)
@@ -69,6 +70,7 @@ print("axpy agrees with float64")
 # The expected speed-up, and the one that is reached where the vectors are large enough that the
 # launch does not count:
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     x, y = torch.rand(2, 2**26, device=DEVICE)
     two_kernels = triton.testing.do_bench(lambda: 2.5 * x + y, 5, 30, return_mode="median")

@@ -59,6 +59,7 @@ def add_loop(x, y, programs):
 # %%
 # It has to be right for fewer blocks than programs, and for more:
 
+# sphinx_gallery_fold = "checks it against PyTorch"
 torch.manual_seed(0)
 for n in (1, 1025, 10_000):
     for programs in (1, 3, 16):

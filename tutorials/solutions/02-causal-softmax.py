@@ -69,6 +69,7 @@ def reference(x, scale):
 
 # %%
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for shape in ((1, 1), (5, 3), (123, 123), (20, 781)):
     x = torch.randn(shape, device=DEVICE)
@@ -80,6 +81,7 @@ print("causal_softmax agrees with float64")
 # For a square matrix the kernel reads half of the elements and writes all of them: 1½ transfers an
 # element, where a plain softmax has 2 and the three operations have 6, and the mask on top.
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     x = torch.randn(4096, 4096, device=DEVICE)
     hidden = torch.ones(x.shape, dtype=torch.bool, device=x.device).triu(1)

@@ -77,6 +77,7 @@ print("smallest of softmax(x).log():", torch.softmax(x, dim=1).log().min().item(
 
 # %%
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     x = torch.randn(4096, 4096, device=DEVICE)
     calls = {

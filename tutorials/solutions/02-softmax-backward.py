@@ -77,6 +77,7 @@ def unfused(y, g):
 # The padding is 0 this time, the neutral element of the only reduction. The reference is PyTorch's
 # own gradient, in float64:
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for shape in ((3, 1), (5, 781), (2, 4097)):
     x = torch.randn(shape, dtype=torch.float64, device=DEVICE, requires_grad=True)
@@ -89,6 +90,7 @@ print("softmax_backward agrees with float64")
 
 # %%
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     y = torch.softmax(torch.randn(4096, 4096, device=DEVICE), dim=1)
     g = torch.randn_like(y)

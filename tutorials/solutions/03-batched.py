@@ -83,6 +83,7 @@ def bmm(a, b):
 # The strides pay off at once: a batch of transposed matrices, or *one* matrix for the whole batch
 # (a stride of zero, from ``expand``), needs no copy.
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for batch, M, N, K in [(1, 1, 1, 1), (3, 5, 7, 3), (4, 65, 33, 70)]:
     a = torch.randn(batch, M, K, device=DEVICE, dtype=torch.float16)
@@ -99,6 +100,7 @@ print("bmm agrees with float64, for transposed and for shared matrices, too")
 # same kernel, and by the vendor's library, in one call. A long series of launches is as slow as
 # Python can make them.
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     a = torch.randn(512, 128, 128, device=DEVICE, dtype=torch.float16)
     b = torch.randn(512, 128, 128, device=DEVICE, dtype=torch.float16)

@@ -102,6 +102,7 @@ def linear(x, weight, bias, activation=""):
 # %%
 # The check, with tolerances as on the page: one rounding to fp16, and a sum in fp32.
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for M, N, K in [(1, 1, 1), (5, 7, 3), (123, 77, 45), (64, 256, 128)]:
     x = torch.randn(M, K, device=DEVICE, dtype=torch.float16)
@@ -117,6 +118,7 @@ print("linear agrees with float64, for every activation")
 # What does each activation cost, in our kernel and in PyTorch, where it is a kernel of its own? K
 # is small here on purpose: the shorter the product, the more the rest weighs.
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     x = torch.randn(8192, 256, device=DEVICE, dtype=torch.float16)
     weight = torch.randn(4096, 256, device=DEVICE, dtype=torch.float16)

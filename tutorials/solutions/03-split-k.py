@@ -107,6 +107,7 @@ def split_k_matmul(a, b, parts):
 # The check: right for any number of parts, also where some of them are empty, and the same, bit for
 # bit, when it is done again.
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for M, N, K in [(1, 1, 1), (5, 7, 300), (64, 64, 1024), (65, 33, 777)]:
     a = torch.randn(M, K, device=DEVICE, dtype=torch.float16)
@@ -123,6 +124,7 @@ print("split_k_matmul agrees with float64, and with itself")
 # launches than the GPU for the product. So the GPU gets something to read before each call, which
 # keeps it busy until everything is in its queue, as on the page.
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     gpu = torch.get_device_module(DEVICE)
     other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB

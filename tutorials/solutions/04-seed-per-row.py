@@ -135,6 +135,8 @@ for which in (seeds, seeds[order]):
 # Is it right? In another order, the rows must be the same. And a row with its seed must be what the
 # kernel *of the tutorial* makes of this row and this seed.
 
+# sphinx_gallery_fold = "checks the masks against those of the tutorial"
+
 
 @triton.jit(do_not_specialize=["seed", "threshold"])
 def seeded_dropout_kernel(x_ptr, out_ptr, n, seed, threshold, scale, BLOCK: tl.constexpr):
@@ -173,6 +175,7 @@ print("Every row has the mask of its seed, wherever it is")
 # %%
 # The gradient is dropout of the gradient, with the same masks:
 
+# sphinx_gallery_fold = "checks the gradient"
 x = torch.randn(5, 123, device=DEVICE, requires_grad=True)
 grad = torch.randn_like(x)
 seeds = torch.arange(5, device=DEVICE)
@@ -187,6 +190,7 @@ print("The gradient is right")
 # threads idle, so very short rows would be worth a kernel that takes several of them at once, as in
 # :doc:`/getting-started/tutorials/02-fused-softmax`.
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     for N in (256, 1024, 16384):
         x = torch.randn(2**26 // N, N, device=DEVICE)

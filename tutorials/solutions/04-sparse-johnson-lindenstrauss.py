@@ -123,6 +123,7 @@ def project(x, k, s, seed):
 # Is it right? Philox in PyTorch, from the tutorial, gives the whole matrix. The product with it is
 # computed in fp64.
 
+# sphinx_gallery_fold = "checks it against a stored matrix"
 WORD = 0xFFFFFFFF
 
 
@@ -203,6 +204,8 @@ print(tabulate(rows, headers, floatfmt=("", ".4f", ".3f", ".3f", ".3f")))
 
 # %%
 
+# sphinx_gallery_fold = "plots the ratios of distances"
+
 
 def plot_ratios(ratios, epsilon):
     """Draw how the ratios of the squared distances are distributed, and what is promised."""
@@ -230,6 +233,7 @@ plot_ratios(ratios, epsilon)
 # kernel for a matrix that there is no room for; if there is room and ``x`` has many rows, weigh the
 # two times against each other:
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 print(f"R would take {4 * d * k / 2**20:.0f} MiB")
 if ON_GPU:
     r = stored_projection(d, k, 3, seed=1).float()

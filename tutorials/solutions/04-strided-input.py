@@ -106,6 +106,8 @@ def strided_dropout(x, p, seed):
 # Is it right? The reference is the kernel of the tutorial, on a contiguous copy in which each row
 # is filled up to a multiple of four, so that it begins with a new counter there, too.
 
+# sphinx_gallery_fold = "checks it against the kernel of the tutorial"
+
 
 @triton.jit(do_not_specialize=["seed", "threshold"])
 def seeded_dropout_kernel(x_ptr, out_ptr, n, seed, threshold, scale, BLOCK: tl.constexpr):
@@ -159,6 +161,7 @@ print("Equal matrices have equal results, whatever their strides")
 # input and output in the same order, and in one of them the neighbours are far apart. Rates count
 # 8 bytes an element:
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     x = torch.randn(8192, 8192, device=DEVICE)
     y = torch.empty_like(x)

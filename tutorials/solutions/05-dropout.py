@@ -33,6 +33,8 @@ from shared.setup import DEVICE, ON_GPU
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton"
 import triton
 import triton.language as tl
 
@@ -191,6 +193,7 @@ def dropped_layer_norm(x, weight, bias, p, seed, eps=1e-5):
 # The check finds out which elements were kept from the output, for a bias far from zero, and then
 # demands of the gradients that they fit that very mask.
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for M, N in ((1, 1), (50, 781), (3, 4097)):
     given = [torch.randn(M, N, device=DEVICE), *torch.randn(2, N, device=DEVICE)]
@@ -214,6 +217,7 @@ print("dropped_layer_norm and its gradients agree with float64")
 
 # %%
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     x = torch.randn(4096, 4096, device=DEVICE, dtype=torch.float16)
     weight, bias = torch.randn(2, 4096, device=DEVICE, dtype=torch.float16)

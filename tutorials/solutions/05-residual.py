@@ -39,6 +39,8 @@ from shared.setup import DEVICE, ON_GPU
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton"
 import triton
 import triton.language as tl
 
@@ -188,6 +190,7 @@ def add_norm(x, residual, weight, bias, eps=1e-5):
 # Against PyTorch in float64. Both results are used, so that both gradients come in. (Sums over rows
 # and columns are off by some units of 2⁻²⁴ of the largest terms.)
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for shape in ((1, 1), (5, 781), (3, 4097), (0, 7)):
     given = [torch.randn(size, device=DEVICE) for size in (shape, shape, shape[1:], shape[1:])]
@@ -209,6 +212,7 @@ print("add_norm and its gradients agree with float64")
 
 # %%
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     x, residual = torch.randn(2, 4096, 4096, device=DEVICE, dtype=torch.float16)
     weight, bias = torch.randn(2, 4096, device=DEVICE, dtype=torch.float16)

@@ -24,6 +24,8 @@ from shared.setup import DEVICE, ON_GPU
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton"
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -38,6 +40,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 #
 # Numbers that grow with *j* would lose digits for long sequences. Relative to the first row of the
 # block, they stay as small as the distance is.
+
+# sphinx_gallery_fold = "launches it"
+# sphinx_gallery_show = "alibi_kernel, alibi_slopes"
 
 
 @triton.jit
@@ -110,6 +115,8 @@ def alibi_attention(q, k, v, slopes, scale=None):
 
 # %%
 # The reference adds the whole penalty, :math:`-\mathrm{slope} \cdot (i - j)`, in float64:
+
+# sphinx_gallery_fold = "checks it against float64"
 
 
 def reference(q, k, v, slopes):

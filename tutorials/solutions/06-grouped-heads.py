@@ -27,6 +27,8 @@ from tabulate import tabulate
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton"
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -35,6 +37,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 # The loop does not change at all. What changes is how a row of the tile finds its query, and the
 # mask: row *r* of the tile is query ``r // GROUP``, in head ``r % GROUP`` of the group. Queries and
 # outputs are not a rectangle of the tensor any more, so they are loaded and stored with pointers.
+
+# sphinx_gallery_fold = "launches it"
+# sphinx_gallery_show = "grouped_kernel"
 
 
 @triton.jit
@@ -109,6 +114,8 @@ def grouped_attention(q, k, v, causal=False, scale=None):
 # %%
 # Against float64, also where a tile ends in the midst of a group:
 
+# sphinx_gallery_fold = "checks it against float64"
+
 
 def reference(q, k, v, causal):
     """Return the same in float64, with each head of keys repeated for its group."""
@@ -134,6 +141,7 @@ print("grouped_attention agrees with float64")
 # What is gained is counted, not timed: for a group of eight heads, the tiles of 64 rows that are
 # multiplied with each tile of keys, by the number of queries.
 
+# sphinx_gallery_fold = "counts the programs"
 table = [(n, 8 * -(-n // 64), -(-8 * n // 64)) for n in (1, 4, 8, 64, 1024)]
 headers = ["queries", "tiles,\na head each", "tiles,\na group each"]
 print(tabulate(table, headers, disable_numparse=True, stralign="right"))

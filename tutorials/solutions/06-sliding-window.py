@@ -25,6 +25,8 @@ from tabulate import tabulate
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton"
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -85,6 +87,8 @@ def window_kernel(
 # as 1 for a while; as soon as it meets a key that it does see, which is at the latest its own, the
 # correction is 0 and wipes that out.
 
+# sphinx_gallery_fold = "launches it"
+
 
 def window_attention(q, k, v, window, scale=None):
     """Return causal attention of the *window* last keys of each query.
@@ -119,6 +123,8 @@ def window_attention(q, k, v, window, scale=None):
 # %%
 # The check is the formula with the mask written out, in float64:
 
+# sphinx_gallery_fold = "checks it against float64"
+
 
 def reference(q, k, v, window):
     """Return the same in float64, with the matrix of scores."""
@@ -139,6 +145,8 @@ print("window_attention agrees with float64")
 # %%
 # **How do the operations grow?** Each block of queries walks over about *W* + ``BLOCK_M`` keys, so
 # they grow with N · W, and no longer with the square of N. Tiles of 64 by 64, counted:
+
+# sphinx_gallery_fold = "counts the tiles"
 
 
 def tiles_of(n, window):

@@ -122,6 +122,7 @@ def gelu(x, approximation="none"):
 # %%
 # The reference is PyTorch's own derivative in float64, with a gradient from behind that is not 1.
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for approximation in ("none", "tanh"):
     x = (3 * torch.randn(5, 781, device=DEVICE)).requires_grad_()
@@ -137,6 +138,8 @@ print("gelu and its derivative agree with float64")
 
 # %%
 # What would PyTorch operations have kept? The hook of tutorial 04 counts: bytes an element.
+
+# sphinx_gallery_fold = "compares what is kept"
 
 
 def bytes_kept(function, n=1000):

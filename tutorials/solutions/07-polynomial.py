@@ -67,6 +67,8 @@ def exponential(x, terms):
 # Taylor's coefficients are :math:`1/i!`. Those of a polynomial through given points are the
 # solution of a system of equations, here in float64.
 
+# sphinx_gallery_fold = "computes the coefficients"
+
 
 def taylor(degree):
     """Return the coefficients of Taylor's series, the highest power first."""

@@ -25,6 +25,8 @@ from shared.setup import DEVICE, ON_GPU
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton"
 import triton
 import triton.language as tl
 from tabulate import tabulate
@@ -97,6 +99,7 @@ def grouped_gradient(x, g, offsets):
 # %%
 # Is it right? PyTorch differentiates a loop of products in float64:
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 dtype = torch.bfloat16 if ON_GPU else torch.float16
 for sizes, K, N in [([5, 0, 70, 1, 0, 33], 45, 77), ([0, 130], 64, 32), ([0, 0], 8, 8)]:
@@ -115,6 +118,7 @@ print("the gradients agree with float64, those of experts without tokens are zer
 # %%
 # Which one is faster? PyTorch has this product, too, as ``torch._grouped_mm`` of two matrices.
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     experts, tokens, K, N = 64, 65536, 2048, 1408
     x = torch.randn(tokens, K, device=DEVICE, dtype=torch.bfloat16)

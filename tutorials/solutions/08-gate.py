@@ -25,6 +25,8 @@ from shared.setup import DEVICE, ON_GPU
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
+
+# sphinx_gallery_fold = "imports Triton"
 import triton
 import triton.language as tl
 from tabulate import tabulate
@@ -107,6 +109,7 @@ def gated_experts(x, w_gate, w_up, offsets):
 # Two accumulators of 128 × 128 are as many registers as one of 128 × 256: the price of fusing is
 # that each of the two tiles is smaller than it could be alone.
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 dtype = torch.bfloat16 if ON_GPU else torch.float16
 for sizes, K, N in [([5, 0, 70, 1, 0, 33], 45, 77), ([0, 130], 64, 32)]:
@@ -126,6 +129,7 @@ print("gated_experts agrees with float64")
 # %%
 # What is saved? The two products that are never written, and read by nobody.
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
     experts, tokens, K, N = 64, 16384, 2048, 1408
     x = torch.randn(tokens, K, device=DEVICE, dtype=torch.bfloat16)

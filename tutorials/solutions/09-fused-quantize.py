@@ -95,6 +95,7 @@ def normalize_and_quantize(x, weight, eps=1e-6):
 # Against float64: the result may be off by half of the last of its three bits, and by a little more
 # where fp32 decides differently which of two neighbours is nearer.
 
+# sphinx_gallery_fold = "checks it against float64"
 if NO_FP8:
     print("This GPU has no float8.")
 else:
@@ -112,6 +113,8 @@ else:
 
 # %%
 # And how fast? The rate counts the 3 MN bytes that must be moved, for all alike.
+
+# sphinx_gallery_fold = "times it beside the two in turn"
 
 
 def separately(x, weight):

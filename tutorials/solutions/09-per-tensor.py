@@ -92,6 +92,7 @@ def quantize_tensor(x):
 # %%
 # Against PyTorch, step by step:
 
+# sphinx_gallery_fold = "checks it against PyTorch"
 if NO_FP8:
     print("This GPU has no float8.")
 else:
@@ -111,6 +112,7 @@ else:
 # this one, with some room above it, and the largest number is noted for the next one (*delayed
 # scaling*). How much does the first pass cost?
 
+# sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU and not NO_FP8:
     x = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
     q, scale = quantize_tensor(x)

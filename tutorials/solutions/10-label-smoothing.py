@@ -36,6 +36,9 @@ from shared.setup import DEVICE, ON_GPU
 print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
 
 # %%
+
+# sphinx_gallery_fold = "launches it, and adds up the losses"
+# sphinx_gallery_show = "smoothed_kernel"
 import triton
 import triton.language as tl
 
@@ -101,6 +104,7 @@ def smoothed_cross_entropy(logits, targets, smoothing, ignore_index=-100):
 # PyTorch has the same under the name ``label_smoothing``. With 0 it must be the plain loss, with 1
 # the target must not matter at all.
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for M, V in ((1, 1), (5, 781), (3, 10001)):
     logits = 3 * torch.randn(M, V, device=DEVICE)

@@ -97,6 +97,7 @@ def reference(logits, targets, alpha):
 
 # %%
 
+# sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
 for M, V in ((1, 1), (5, 781), (3, 10001)):
     logits = 20 + 3 * torch.randn(M, V, device=DEVICE)
@@ -115,6 +116,7 @@ print("cross_entropy_with_z_loss agrees with float64")
 # And it does what it is for. A row that has drifted is pulled back, without its probabilities being
 # asked for anything: a few steps down the gradient, and the log-sum-exp has come closer to zero.
 
+# sphinx_gallery_fold = "shows what it is for"
 logits = 50 + torch.randn(4, 500, device=DEVICE)
 targets = torch.zeros(4, dtype=torch.int64, device=DEVICE)
 before = torch.logsumexp(logits, dim=1).mean()
