@@ -234,7 +234,7 @@ print(check_step(online_kernel, 1.0, **LARGE))
 #
 # * those whose keys are all after the last query, which can be **skipped**;
 # * those with keys up to the first query, all of them seen, which need **no mask**;
-# * those between, on the diagonal, which have to be **masked**, as the last one, if it sticks out.
+# * those between, on the diagonal, which have to be **masked** (so has the last, if it sticks out).
 #
 # The two borders are all that a program has to know. They are computed in plain Python, which
 # ``triton.jit`` makes a function for kernels of; so the picture shows what the kernel does.
@@ -295,7 +295,7 @@ draw_tiles(queries=1000, keys=1000, block_m=128, block_n=64)
 # and it costs next to nothing. (Two loops, the first without a mask, are twice the code, and in the
 # backward pass they made the compiler wait for each product before it started the next.)
 
-# sphinx_gallery_fold = "the whole kernel of step 2"
+# sphinx_gallery_fold = "is the whole kernel of step 2"
 # sphinx_gallery_difference = "online_kernel"
 
 
@@ -370,7 +370,7 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 #     m_new = tl.maximum(m, tl.max(s, axis=1) * scale)
 #     p = tl.exp2(tl.fma(s, scale, -m_new[:, None]))
 
-# sphinx_gallery_fold = "the whole kernel of step 3"
+# sphinx_gallery_fold = "is the whole kernel of step 3"
 # sphinx_gallery_difference = "causal_kernel"
 
 
@@ -845,7 +845,7 @@ def ahead_kernel(
 # groups tell when they are done with it, and for which the fetching warp waits. The groups run the
 # loop of step 6; this is the warp that fetches for them:
 
-# sphinx_gallery_fold = "the groups that compute: step 7"
+# sphinx_gallery_fold = "lets a group compute: step 7"
 # sphinx_gallery_show = "fetching_warp"
 
 
