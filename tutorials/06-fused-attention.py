@@ -1565,8 +1565,8 @@ else:
 # dimension the sums take half as much, and more programs fit on the multiprocessor. **Registers
 # are the limit of attention**: everything between two products lives there.
 #
-# The table says what *fits*, not what the warps wait for. How to ask a kernel that is the subject
-# of :doc:`/programming-guide/chapter-5/profiling`.
+# The table says what *fits*, not what the warps wait for:
+# :doc:`/programming-guide/chapter-5/profiling` asks a kernel for that.
 #
 # The benchmark
 # -------------
