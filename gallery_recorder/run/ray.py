@@ -283,7 +283,7 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
     folder = _own_folder()
     staging.remove_leftovers(folder, lambda _: None)
     # Other recorders on the cluster may execute the script here too, for another folder.
-    name = f"{run.gallery}/{run.name}-{secrets.token_hex(4)}"
+    name = f"{run.example.label}-{secrets.token_hex(4)}"
     never = threading.Event()
     lock = staging.lock_path(folder, name)
     try:

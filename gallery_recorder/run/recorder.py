@@ -197,7 +197,7 @@ class _Recorder:
         staging.repair(self.folder, self.root, self._warn)
 
     def _warn(self, text: str) -> None:
-        self.progress.note("recorder", text)
+        self.progress.told("recorder", text)
 
     def _finished(self, example: Example, outcome: Outcome) -> None:
         self.outcomes[example.path] = outcome
@@ -245,12 +245,12 @@ class _Recorder:
         name = self.plan.label(example)
 
         def waiting(whom: str, does: str) -> None:
-            self.progress.note(name, f"waits: {whom} {does}")
+            self.progress.told(name, f"waits: {whom} {does}")
 
         def failed(failure: Failure) -> Outcome:
             return Outcome(name, "failed", failure.told(example.source))
 
-        lock = staging.lock_path(self.folder, f"{example.gallery}/{example.name}")
+        lock = staging.lock_path(self.folder, example.label)
         try:
             with (
                 locked(lock, self.stop, partial(waiting, does="is recording it")) as mine,
@@ -280,12 +280,7 @@ class _Recorder:
     def _execute(self, example: Example, script: Script, place: Place) -> Outcome:
         name, location = self.plan.label(example), self._location(example)
         run = Run(
-            gallery=example.gallery,
-            name=example.name,
-            source=example.source,
-            path=example.path,
-            pages=example.pages,
-            may_fail=example.may_fail,
+            example=example,
             keys=tuple(block.key for block in script.code),
             where=self.plan.where,
             top=self.plan.top,
@@ -298,7 +293,7 @@ class _Recorder:
         )
         told = partial(self.progress.told, name)
         started = time.monotonic()
-        with staging.made(self.folder, f"{example.gallery}/{example.name}", self._repair) as at:
+        with staging.made(self.folder, example.label, self._repair) as at:
             result = self.engine.execute(run, at, self.stop, told)
             made = self._recording(run, script, result, at)
             _check_tables(made, at)
@@ -329,8 +324,8 @@ class _Recorder:
             )
         return Recording(
             schema=SCHEMA,
-            gallery=run.gallery,
-            name=run.name,
+            gallery=run.example.gallery,
+            name=run.example.name,
             title=script.title,
             key=script.key,
             variant=result.variant,
