@@ -117,14 +117,14 @@ class RayEngine:
             )
         # A worker has one script: what that did to its process or its GPU ends with it.
         self._resources: dict[str, Any] = {"max_calls": 1, "max_retries": 0, "num_cpus": 1}
-        gpu = None
+        gpu: Place = None
         if count:
             self._resources["num_gpus"] = 1
             if accelerator:
                 self._resources["accelerator_type"] = accelerator
             gpu = self._ask_for_gpu()
         # More jobs than GPUs wait in Ray, where a cluster that grows by itself can see them.
-        self.places = [Place(gpu)] * (jobs or count or _cores(ray.nodes()) or 1)
+        self.places = [gpu] * (jobs or count or _cores(ray.nodes()) or 1)
         self._packing = threading.Lock()
         self._parcel: Any = None
 

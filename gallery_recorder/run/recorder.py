@@ -35,6 +35,7 @@ from gallery_recorder.source import needs, project
 from gallery_recorder.source.commands import record_again
 from gallery_recorder.source.project import Example, Project
 from gallery_recorder.source.script import Script, ScriptError
+from gallery_recorder.source.settings import Kind
 from gallery_recorder.store import benchmarks, recording
 from gallery_recorder.store.format import SCHEMA, Recording, RunFacts, slug
 from gallery_recorder.store.lock import locked
@@ -130,10 +131,11 @@ class _Recorder:
         self.options = options
         self.progress = progress
         self.engine = engine
-        first = engine.places[0]
-        self.timed = first.kind not in self.settings.untimed
-        self.device = first.gpu.name if first.gpu else self.settings.untimed.get("cpu", "cpu")
-        self.root = options.recordings or self.settings.root_for(first.kind)
+        self.gpu = engine.places[0]  # all are of one model
+        self.kind: Kind = "gpu" if self.gpu else "cpu"
+        self.timed = self.kind not in self.settings.untimed
+        self.device = self.gpu.name if self.gpu else self.settings.untimed.get("cpu", "cpu")
+        self.root = options.recordings or self.settings.root_for(self.kind)
         place = (slug(self.device), self.settings.variant or "")
         self.folder = Path(self.root, *place)  # where recordings of this device and variant lie
         self.commit = (
@@ -216,7 +218,7 @@ class _Recorder:
         try:
             script = example.load()
             needs.timeout_of(script, self.settings.limits["seconds"])
-            unmet = needs.unmet_need(script, self.engine.places[0].gpu)
+            unmet = needs.unmet_need(script, self.gpu)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
         if not script.code:
@@ -285,11 +287,11 @@ class _Recorder:
             where=self.plan.where,
             top=self.plan.top,
             settings=self.settings,
-            kind=place.kind,
+            kind=self.kind,
             device=self.device,
             timeout=self.options.timeout
             or needs.timeout_of(script, self.settings.limits["seconds"]),
-            visible=place.gpu.visible if place.gpu else {},
+            visible=place.visible if place else {},
         )
         told = partial(self.progress.told, name)
         started = time.monotonic()
