@@ -176,9 +176,11 @@ def read(path: Path) -> Versions:
     try:
         file = reading.decode(reading.read_file(path, _MAX_BYTES), _DECODER, SCHEMA)
         if wrong := _wrong(file):
-            raise ReadingError(wrong)
+            raise reading.ContentError(wrong)
+    except reading.ContentError as error:
+        raise VersionsError(f"{path}: is no list of versions ({error})") from error
     except ReadingError as error:
-        raise VersionsError(f"{path}: is no list of versions: {error}") from error
+        raise VersionsError(f"{path}: {error}") from error
     versions = [
         Version(v.name, v.release, file.pages[v.pages], v.commit, v.date) for v in file.versions
     ]

@@ -28,6 +28,10 @@ class ReadingError(Exception):
     """A file that cannot be read; says why, and leaves it to the caller to say which."""
 
 
+class ContentError(ReadingError):
+    """A file of JSON that does not say what it should."""
+
+
 class NewerError(ReadingError):
     """A file that a newer version of this package wrote."""
 
@@ -80,7 +84,8 @@ def decode(
 
     Raises:
         NewerError: it is of a later schema.
-        ReadingError: it is no JSON, of an earlier schema, or says something else.
+        ContentError: it does not say what it should.
+        ReadingError: it is no JSON, or of an earlier schema.
     """
     try:
         if schema is not None and (found := _SCHEMA.decode(content).schema) != schema:
@@ -90,7 +95,7 @@ def decode(
     except msgspec.ValidationError as error:  # Expected `str`, got `int` - at `$.run.recorded`
         text, at, field = str(error).partition(" - at `$")
         field = field.removesuffix("`").lstrip(".")
-        raise ReadingError(f"`{field}`: {text}" if at else text) from error
+        raise ContentError(f"`{field}`: {text}" if at else text) from error
     except UnicodeDecodeError as error:
         raise ReadingError(f"is not whole JSON (not UTF-8: {error.reason})") from error
     except RecursionError as error:
