@@ -21,7 +21,7 @@ from gallery_recorder.source.needs import Gpu
 from gallery_recorder.store.format import slug
 from gallery_recorder.store.lock import locked, machine_folder
 
-#: Where one script at a time is executed: a GPU, or a core.
+#: Where one script at a time is executed: a GPU of this machine, or else a core or a node.
 Place = Gpu | None
 
 #: Whom an engine tells how a run goes: of the block that begins, or anything else, in words.
@@ -29,15 +29,10 @@ Told = Callable[[BlockStarted | str], None]
 
 
 class Engine(Protocol):
-    """What the recorder asks of an engine."""
+    """What the recorder asks of an engine: its places, and the GPU that all of them are like."""
 
     places: list[Place]
-
-    def lease(
-        self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
-    ) -> AbstractContextManager[bool]:
-        """Hold *place* against other recorders; False when *stop* is set before it is free."""
-        ...
+    gpu: Gpu | None
 
     def execute(self, run: Run, staging: Staging, stop: threading.Event, told: Told) -> Result:
         """Execute *run*, leave its files in ``staging.recording``; as ``process.execute``."""
@@ -60,16 +55,11 @@ class LocalEngine:
                 "`rocm-smi`) lists it, and whether the Python package nvidia-ml-py is installed "
                 "(pip install 'gallery-recorder[gpu]'); --device cpu records without a GPU."
             )
+        self.gpu = found[0] if found else None
         # Recordings belong to a device by its name, so GPUs of another model than the first wait.
         places: list[Place] = [gpu for gpu in found if gpu.name == found[0].name]
         self.places = (places or [None] * len(os.sched_getaffinity(0)))[:jobs]
         self._servers = warm.Servers()
-
-    def lease(
-        self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
-    ) -> AbstractContextManager[bool]:
-        """Hold the GPU of *place*."""
-        return lease(place, stop, waiting)
 
     def execute(self, run: Run, staging: Staging, stop: threading.Event, told: Told) -> Result:
         """Execute *run* in a process of its own."""
@@ -85,13 +75,13 @@ class LocalEngine:
 
 
 def lease(
-    gpu: Place, stop: threading.Event, waiting: Callable[[str], None]
+    place: Place, stop: threading.Event, waiting: Callable[[str], None]
 ) -> AbstractContextManager[bool]:
-    """Hold *gpu* against the other recorders of this machine: benchmarks never share one.
+    """Hold the GPU of *place* against other recorders of this machine: benchmarks never share one.
 
     It gives False when *stop* is set before the GPU is free; *waiting* is told who has it.
     """
-    return locked(gpu_lock(gpu), stop, waiting) if gpu else nullcontext(True)
+    return locked(gpu_lock(place), stop, waiting) if place else nullcontext(True)
 
 
 def gpu_lock(gpu: Gpu) -> Path:

@@ -26,7 +26,7 @@ import msgspec
 from gallery_recorder.run import confine, provenance, staging
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
-from gallery_recorder.run.places import Engine, LocalEngine, Place
+from gallery_recorder.run.places import Engine, LocalEngine, Place, lease
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import shorten
@@ -131,10 +131,9 @@ class _Recorder:
         self.options = options
         self.progress = progress
         self.engine = engine
-        self.gpu = engine.places[0]  # all are of one model
-        self.kind: Kind = "gpu" if self.gpu else "cpu"
+        self.kind: Kind = "gpu" if engine.gpu else "cpu"
         self.timed = self.kind not in self.settings.untimed
-        self.device = self.gpu.name if self.gpu else self.settings.untimed.get("cpu", "cpu")
+        self.device = engine.gpu.name if engine.gpu else self.settings.untimed.get("cpu", "cpu")
         self.root = options.recordings or self.settings.root_for(self.kind)
         place = (slug(self.device), self.settings.variant or "")
         self.folder = Path(self.root, *place)  # where recordings of this device and variant lie
@@ -218,7 +217,7 @@ class _Recorder:
         try:
             script = example.load()
             needs.timeout_of(script, self.settings.limits["seconds"])
-            unmet = needs.unmet_need(script, self.gpu)
+            unmet = needs.unmet_need(script, self.engine.gpu)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
         if not script.code:
@@ -256,9 +255,7 @@ class _Recorder:
         try:
             with (
                 locked(lock, self.stop, partial(waiting, does="is recording it")) as mine,
-                self.engine.lease(
-                    place, self.stop, partial(waiting, does="uses the GPU")
-                ) as leased,
+                lease(place, self.stop, partial(waiting, does="uses the GPU")) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not begun")
