@@ -70,7 +70,7 @@ class Progress:
         self._began[script] = self._told[script] = time.monotonic()
         self._rows[script] = self._bars.add_task(script, total=None, at="starts", last=last)
         if not self.live:
-            self._print(f"{script}: begins ({last})")
+            self._print(f"{script}: begins" + f" ({last})" * (last_seconds is not None))
 
     def told(self, script: str, event: BlockStarted | str) -> None:
         """*script* has come to a block, or there is something else about it."""
