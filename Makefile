@@ -95,7 +95,7 @@ comment: ## put what `make contributed` left below the pull request that a workf
 	@.github/comment.sh build/contribution/pull-request.md
 
 take: $(RENDER) ## take the recordings that another machine made, and nothing else: FROM=dir
-	@$(PY) -m gallery_recorder.store.take "$$FROM" recordings
+	@$(PY) -m triton_site.take "$$FROM" recordings
 
 runner: ## list the settings on GitHub that keep code of strangers off a GPU machine
 	@cat .github/runner.txt

@@ -96,7 +96,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": list(_galleries.values()),
     "filename_pattern": "",
     "within_subsection_order": "triton_site.solutions.ExerciseOrder",
-    "image_scrapers": ("gallery_recorder.run.figures.svg_scraper",),
+    "image_scrapers": ("triton_site.scraper.svg_scraper",),
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts; recordings.rst says more.
     "write_computation_times": False,

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _record(options: argparse.Namespace) -> int:
     from gallery_recorder.run import recorder
-    from gallery_recorder.run.progress import make_progress, report
+    from gallery_recorder.run.progress import Progress, report
 
     if options.engine == "local" and (options.address or options.accelerator):
         return _complain("--address and --accelerator are of a cluster; add --engine ray", 2)
@@ -44,7 +44,7 @@ def _record(options: argparse.Namespace) -> int:
     outcomes, stopped_by = recorder.record(
         plan,
         recorder.Options(**{name: getattr(options, name) for name in said}),
-        make_progress(),
+        Progress(),
     )
     print(report(outcomes))
     return recorder.exit_status(outcomes, stopped_by)

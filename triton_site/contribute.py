@@ -24,11 +24,11 @@ from gallery_recorder import console
 from gallery_recorder.run import gpus
 from gallery_recorder.source import project
 from gallery_recorder.source.script import Script
-from gallery_recorder.store import compare, recording, take
+from gallery_recorder.store import compare, recording
 from gallery_recorder.store.benchmarks import BenchmarkError
 from gallery_recorder.store.format import GpuState, Recording
 from gallery_recorder.store.recording import Location, RecordingError
-from triton_site import ceilings, claims
+from triton_site import ceilings, claims, take
 from triton_site.probes import SOFTWARE
 from triton_site.recorded import Recorded
 

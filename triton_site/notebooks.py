@@ -40,8 +40,8 @@ FIRST_TEXT = """\
 **In Colab**, choose a runtime with a GPU first: *Runtime → Change runtime type*. Triton compiles \
 for NVIDIA GPUs from compute capability 8.0 on (A100, L4, H100; a T4 is older) and for AMD's. On \
 anything else the next cell chooses Triton's interpreter: the kernels run on the CPU, slowly, and \
-nothing is timed. The outputs below are those of the page [{title}]({address}){where}; they are \
-replaced as you run the cells.\
+nothing is timed. Steps that need a newer GPU than yours say so, and are left out. The outputs \
+below are those of the page [{title}]({address}){where}; they are replaced as you run the cells.\
 """
 FIRST_CODE = """\
 # @title Chooses the interpreter where the GPU is too old, and an up-to-date Triton

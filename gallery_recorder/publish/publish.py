@@ -53,11 +53,10 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
     versions.check_name(name)
     if build.resolve() in site.resolve().parents:
         raise PublishError(f"{site}: lies in the build, {build}. Give SITE=folder beside it")
-    _check_site(site)
+    _Found(site, quiet=True)  # refuses what is no site, before anything is written into it
     built = inspect(build, name)
     (version,) = built.all
-    with _site_for_us(site):
-        found = _Found(site)
+    with _site_for_us(site) as found:
         found.check_place_of(version, overwrite)
         there = (found.versions | {name: version}).values()
         now = Versions("site", built.address, there, built.title)
@@ -75,9 +74,8 @@ def unpublish(site: Path, name: str) -> Versions:
     versions.check_name(name)
     if not site.is_dir():
         raise PublishError(f"{site}: is no folder. Which site did you mean?")
-    _check_site(site)
-    with _site_for_us(site):
-        found = _Found(site)
+    _Found(site, quiet=True)
+    with _site_for_us(site) as found:
         there = ", ".join(found.versions) or "none"
         if name not in found.versions:
             raise PublishError(f"{site}: has no {name}. It has: {there}")
@@ -92,29 +90,6 @@ def unpublish(site: Path, name: str) -> Versions:
 # --- the site as it is ----------------------------------------------------------------------------
 
 
-def _check_site(site: Path) -> None:
-    """Refuse a folder that is no site, before anything is written into it."""
-    try:
-        visible = [entry for entry in os.listdir(site) if not entry.startswith(".")]
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise PublishError(f"{site}: is no folder to publish to ({error.strerror})") from error
-    if not visible:
-        return
-    try:
-        found = versions.read(site / versions.FILE_NAME)
-    except VersionsError as error:
-        if _Found(site, quiet=True).versions:
-            return  # a site that lost its list, which is made from its versions
-        raise PublishError(
-            f"{site}: has files in it, but is no site ({error}). Give a site, or a folder that is "
-            "empty or does not exist yet"
-        ) from error
-    if found.of != "site":
-        raise PublishError(f"{site}: is a build, not a site. Give SITE=folder beside it")
-
-
 class _Found:
     """What is in a site before it is changed.
 
@@ -125,13 +100,29 @@ class _Found:
     """
 
     def __init__(self, site: Path, quiet: bool = False) -> None:
-        """Look into *site*, and tell of each list that is damaged, unless *quiet*."""
+        """Look into *site*, and tell of each list that is damaged, unless *quiet*.
+
+        Raises:
+            PublishError: it is no site, and no folder to make one of.
+        """
+        try:
+            entries = [entry for entry in site.iterdir() if not entry.name.startswith(".")]
+        except FileNotFoundError:
+            entries = []
+        except OSError as error:
+            raise PublishError(f"{site}: is no folder to publish to ({error.strerror})") from error
         self.site = site
         self._tell = (lambda problem: None) if quiet else _warn
         self._lost: set[str] = set()
         self.address = self.title = ""
+        self._unread: VersionsError | None = None
         self.listed = self._list()
-        self.versions = dict(sorted(self._trees()))
+        self.versions = dict(sorted(self._trees(entries)))
+        if entries and self.listed is None and not self.versions:
+            raise PublishError(
+                f"{site}: has files in it, but is no site ({self._unread}). Give a site, or a "
+                "folder that is empty or does not exist yet"
+            )
 
     def check_place_of(self, version: Version, overwrite: bool) -> None:
         """Refuse to put *version* in the place of what it must not replace."""
@@ -163,19 +154,21 @@ class _Found:
 
     def _list(self) -> dict[str, Version] | None:
         path = self.site / versions.FILE_NAME
-        if not os.path.lexists(path):
-            return None
         try:
             read = versions.read(path)
         except VersionsError as error:
-            self._tell(f"{error}; it is made again from the versions that are there")
+            self._unread = error
+            if os.path.lexists(path):
+                self._tell(f"{error}; it is made again from the versions that are there")
             return None
+        if read.of != "site":
+            raise PublishError(f"{self.site}: is a build, not a site. Give SITE=folder beside it")
         self.address, self.title = read.address, read.title
         return {version.name: version for version in read.all}
 
-    def _trees(self) -> Iterator[tuple[str, Version]]:
-        for entry in self.site.iterdir() if self.site.exists() else ():
-            if entry.is_symlink() or not entry.is_dir() or entry.name.startswith("."):
+    def _trees(self, entries: list[Path]) -> Iterator[tuple[str, Version]]:
+        for entry in entries:
+            if entry.is_symlink() or not entry.is_dir():
                 continue
             path = entry / versions.FILE_NAME
             try:
@@ -204,11 +197,11 @@ def _warn(problem: str) -> None:
 
 
 @contextlib.contextmanager
-def _site_for_us(site: Path) -> Iterator[None]:
+def _site_for_us(site: Path) -> Iterator[_Found]:
     """Hold the lock of *site*, with what a publisher left that was ended put in order.
 
     Raises:
-        PublishError: another publisher has it, or something cannot be written.
+        PublishError: another publisher has it, something cannot be written, or it is no site.
     """
     made = not site.exists()
     with _explained(site, "Nothing was changed"):
@@ -221,7 +214,7 @@ def _site_for_us(site: Path) -> Iterator[None]:
     try:
         with _explained(site, "Nothing was changed"):
             _finish_interrupted(site)
-        yield
+        yield _Found(site)
     finally:
         lock.unlock(site / _LOCK, descriptor)
         if made:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,6 +28,7 @@ from sphinx.errors import ConfigError
 
 from gallery_recorder.publish import front, versions
 from gallery_recorder.publish.versions import Version, Versions, VersionsError
+from gallery_recorder.source.git import git
 
 #: The name of what is built without git history.
 UNKNOWN = "local"
@@ -67,19 +67,19 @@ def find_release(root: Path) -> Release:
     given = os.environ.get("GALLERY_VERSION")
     if given:
         versions.check_name(given)
-    if _git(root, "rev-parse", "--show-toplevel") != str(root.resolve()):
+    if git(root, "rev-parse", "--show-toplevel") != str(root.resolve()):
         return Release(given or UNKNOWN, given or UNKNOWN)
     # Git lets a tag hold markup, and every page shows what this is.
-    describe = _plain(_git(root, "describe", "--tags", "--always", "--dirty"))
-    commit, _, seconds = _git(root, "log", "-1", "--format=%H %ct").partition(" ")
-    tags = _git(root, "tag", "--points-at", "HEAD").split()
+    describe = _plain(git(root, "describe", "--tags", "--always", "--dirty") or "")
+    commit, _, seconds = (git(root, "log", "-1", "--format=%H %ct") or "").partition(" ")
+    tags = (git(root, "tag", "--points-at", "HEAD") or "").split()
     releases = [(number, tag) for tag in tags if (number := versions.number(tag))]
     if given:
         name = given
     elif releases and not describe.endswith("-dirty"):
         name = max(releases)[1]
     else:
-        name = _git(root, "branch", "--show-current") or describe or UNKNOWN
+        name = git(root, "branch", "--show-current") or describe or UNKNOWN
     name = name if given else _plain(name)
     date = f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}" if seconds else None
     return Release(name, describe or name, commit or None, date)
@@ -93,17 +93,6 @@ def _plain(name: str) -> str:
 def site_address(config: Config) -> str:
     """Where the site's root is served: ``html_baseurl`` is the stable version below it."""
     return config.html_baseurl.removesuffix("/").removesuffix(f"/{versions.STABLE}") + "/"
-
-
-def _git(root: Path, *arguments: str) -> str:
-    """What git prints; nothing where there is no git, no repository or no commit."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()
 
 
 def _find_release(app: Sphinx, config: Config) -> None:
@@ -141,7 +130,7 @@ def find_changes(root: Path, name: str) -> str:
     if versions.number(name) and (found := re.search(rf"{heading}((?:(?!## ).*\n?)*)", text, re.M)):
         return found[1].strip() + "\n"
     message = "%(if:equals=tag)%(objecttype)%(then)%(contents:subject)%0a%0a%(contents:body)%(end)"
-    return _git(root, "for-each-ref", f"--format={message}", f"refs/tags/{name}")
+    return git(root, "for-each-ref", f"--format={message}", f"refs/tags/{name}") or ""
 
 
 def _write_versions(app: Sphinx, release: Release, error: Exception | None) -> None:

@@ -92,12 +92,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str = ""
 
 
-class _SchemaOnly(msgspec.Struct):
-    schema: int
-
-
 _DECODER = msgspec.json.Decoder(_File)
-_SCHEMA_DECODER = msgspec.json.Decoder(_SchemaOnly)
 
 
 class Versions:
@@ -179,17 +174,13 @@ def read(path: Path) -> Versions:
         VersionsError: it is missing, damaged, or of a schema that this version does not know.
     """
     try:
-        content = reading.read_file(path, _MAX_BYTES)
-        schema = reading.decode(content, _SCHEMA_DECODER).schema
-        if schema != SCHEMA:
-            raise VersionsError(f"{path}: `schema` is {schema}, but this version reads {SCHEMA}")
-        file = reading.decode(content, _DECODER)
+        file = reading.decode(reading.read_file(path, _MAX_BYTES), _DECODER, SCHEMA)
+        if wrong := _wrong(file):
+            raise reading.ContentError(wrong)
+    except reading.ContentError as error:
+        raise VersionsError(f"{path}: is no list of versions ({error})") from error
     except ReadingError as error:
         raise VersionsError(f"{path}: {error}") from error
-    except msgspec.ValidationError as error:
-        raise VersionsError(f"{path}: is no list of versions ({error})") from error
-    if wrong := _wrong(file):
-        raise VersionsError(f"{path}: is no list of versions ({wrong})")
     versions = [
         Version(v.name, v.release, file.pages[v.pages], v.commit, v.date) for v in file.versions
     ]

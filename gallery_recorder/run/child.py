@@ -82,13 +82,13 @@ class Child:
         self._variables = dict(os.environ)
         self.current: CodeBlock | None = None
         self.refusals: list[Refusal] = []
-        path = staging.copied(run.path, run.top)
-        self.script: Script = load_script(path, run.source)
-        self.pages = staging.docs / run.pages
+        path = staging.copied(run.example.path, run.top)
+        self.script: Script = load_script(path, run.example.source)
+        self.pages = staging.docs / run.example.pages
         self.pages.mkdir(parents=True)
         self.paths = Paths(
             {
-                path: run.source,
+                path: run.example.source,
                 path.parent: ".",
                 staging.tree / run.top.name: "<project>",
                 staging.docs: "<pages>",
@@ -121,7 +121,7 @@ class Child:
             plot_gallery=True,
             filename_pattern="",
             parallel=False,
-            abort_on_example_error=not self.run.may_fail,
+            abort_on_example_error=not self.run.example.may_fail,
         )
         self.filters = [*settings.objects(app.config.gallery_filters, "gallery_filters").values()]
         self.probes = settings.objects(app.config.gallery_probes, "gallery_probes")
@@ -360,9 +360,8 @@ class Child:
 
     def _recorded(self, rst: str) -> str:
         """*rst* as it is recorded: without the paths of this machine and of these pages."""
-        return self._shown(
-            rst.replace(f"/{self.run.pages}/", f"/{GALLERY_FOLDER}/") if self.run.pages else rst
-        )
+        pages = self.run.example.pages
+        return self._shown(rst.replace(f"/{pages}/", f"/{GALLERY_FOLDER}/") if pages else rst)
 
     def _shown(self, text: str) -> str:
         """*text* without the paths of this run, and as the filters of conf.py leave it."""

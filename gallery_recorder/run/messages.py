@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gallery_recorder.source.project import Where
+from gallery_recorder.source.project import Example, Where
 from gallery_recorder.source.settings import Settings
 from gallery_recorder.store import reading
 from gallery_recorder.store.format import MAX_READ, Block, Provenance, Reference
@@ -27,9 +27,7 @@ class Run(msgspec.Struct, frozen=True):
     """One script to be executed, and where.
 
     Attributes:
-        gallery, name, pages, may_fail: as of the example.
-        source: the script's path as messages shall name it.
-        path: the script's file.
+        example: the script, as the project has it.
         keys: the keys of its code blocks.
         where: the project, whose conf.py says how scripts are executed.
         top: the folder that everything of the project is in.
@@ -40,12 +38,7 @@ class Run(msgspec.Struct, frozen=True):
         timeout: the seconds that it may take.
     """
 
-    gallery: str
-    name: str
-    source: str
-    path: Path
-    pages: str
-    may_fail: bool
+    example: Example
     keys: tuple[str, ...]
     where: Where
     top: Path
@@ -74,7 +67,7 @@ class Run(msgspec.Struct, frozen=True):
             raise unbelievable(f"{len(made.blocks)} blocks where the script has {len(self.keys)}")
         if tuple(block.key for block in made.blocks) != self.keys:
             raise unbelievable("other blocks than the script has")
-        if not self.may_fail and not all(passed):
+        if not self.example.may_fail and not all(passed):
             raise unbelievable("a failure that it did not report")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Run
+from gallery_recorder.source.git import git
 from gallery_recorder.source.project import decode
 
 _LIMIT = 200_000_000  # bytes; more is no project to send with each task
@@ -31,7 +31,7 @@ def pack(run: Run) -> bytes:
     roots = [Path(root) for root in run.settings.recordings]
     # A link may lead to what the machine of the script does not have: the file itself is sent.
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive:
-        for path in sorted({*_kept(run.top), *_all_in(run.path.parent)}):
+        for path in sorted({*_kept(run.top), *_all_in(run.example.path.parent)}):
             if any(root in path.parents for root in roots) or not path.is_file():
                 continue
             size += path.stat().st_size
@@ -57,12 +57,10 @@ def unpack(packed: bytes, order: bytes, folder: Path) -> Run:
 
 
 def _kept(top: Path) -> Iterable[Path]:
-    command = ["git", "-C", str(top), "ls-files", "-coz", "--exclude-standard"]
-    try:
-        listed = subprocess.run(command, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):  # no git, or none here
+    listed = git(top, "ls-files", "-coz", "--exclude-standard")
+    if listed is None:
         return _all_in(top)
-    return [top / os.fsdecode(name) for name in listed.split(b"\0") if name]
+    return [top / name for name in listed.split("\0") if name]
 
 
 def _all_in(folder: Path) -> Iterable[Path]:

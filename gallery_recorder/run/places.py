@@ -10,9 +10,8 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from gallery_recorder.run import gpus, process, warm
 from gallery_recorder.run.gpus import DeviceError
@@ -22,33 +21,18 @@ from gallery_recorder.source.needs import Gpu
 from gallery_recorder.store.format import slug
 from gallery_recorder.store.lock import locked, machine_folder
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where one script at a time is executed: a GPU, or a core."""
-
-    gpu: Gpu | None = None
-
-    @property
-    def kind(self) -> Literal["gpu", "cpu"]:
-        """The kind of device."""
-        return "gpu" if self.gpu else "cpu"
-
+#: Where one script at a time is executed: a GPU of this machine, or else a core or a node.
+Place = Gpu | None
 
 #: Whom an engine tells how a run goes: of the block that begins, or anything else, in words.
 Told = Callable[[BlockStarted | str], None]
 
 
 class Engine(Protocol):
-    """What the recorder asks of an engine."""
+    """What the recorder asks of an engine: its places, and the GPU that all of them are like."""
 
     places: list[Place]
-
-    def lease(
-        self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
-    ) -> AbstractContextManager[bool]:
-        """Hold *place* against other recorders; False when *stop* is set before it is free."""
-        ...
+    gpu: Gpu | None
 
     def execute(self, run: Run, staging: Staging, stop: threading.Event, told: Told) -> Result:
         """Execute *run*, leave its files in ``staging.recording``; as ``process.execute``."""
@@ -71,16 +55,11 @@ class LocalEngine:
                 "`rocm-smi`) lists it, and whether the Python package nvidia-ml-py is installed "
                 "(pip install 'gallery-recorder[gpu]'); --device cpu records without a GPU."
             )
+        self.gpu = found[0] if found else None
         # Recordings belong to a device by its name, so GPUs of another model than the first wait.
-        places = [Place(gpu) for gpu in found if gpu.name == found[0].name]
-        self.places = (places or [Place()] * len(os.sched_getaffinity(0)))[:jobs]
+        places: list[Place] = [gpu for gpu in found if gpu.name == found[0].name]
+        self.places = (places or [None] * len(os.sched_getaffinity(0)))[:jobs]
         self._servers = warm.Servers()
-
-    def lease(
-        self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
-    ) -> AbstractContextManager[bool]:
-        """Hold the GPU of *place*."""
-        return lease(place.gpu, stop, waiting)
 
     def execute(self, run: Run, staging: Staging, stop: threading.Event, told: Told) -> Result:
         """Execute *run* in a process of its own."""
@@ -96,13 +75,13 @@ class LocalEngine:
 
 
 def lease(
-    gpu: Gpu | None, stop: threading.Event, waiting: Callable[[str], None]
+    place: Place, stop: threading.Event, waiting: Callable[[str], None]
 ) -> AbstractContextManager[bool]:
-    """Hold *gpu* against the other recorders of this machine: benchmarks never share one.
+    """Hold the GPU of *place* against other recorders of this machine: benchmarks never share one.
 
     It gives False when *stop* is set before the GPU is free; *waiting* is told who has it.
     """
-    return locked(gpu_lock(gpu), stop, waiting) if gpu else nullcontext(True)
+    return locked(gpu_lock(place), stop, waiting) if place else nullcontext(True)
 
 
 def gpu_lock(gpu: Gpu) -> Path:

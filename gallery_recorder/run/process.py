@@ -83,7 +83,7 @@ def execute(
         ScriptFailedError: there is no recording, and why.
         StoppedError: *stop* was set.
     """
-    staging.overlay(run.path, run.top)
+    staging.overlay(run.example.path, run.top)
     # Held open: whatever the script puts in their place, these are what it printed.
     with open(staging.stdout, "a+b") as stdout, open(staging.stderr, "a+b") as stderr:
         child = _Process(run, staging, abandoned, start, (stdout, stderr))
@@ -124,7 +124,7 @@ class _Process:
         self._pid = 0
         self._deadline = time.monotonic() + _START
         self._unread = b""
-        self._copied = str(staging.copied(run.path, run.top))
+        self._copied = str(staging.copied(run.example.path, run.top))
         staging.order.write_bytes(encode(run))
         self._events, writing = os.pipe()
         left = json.dumps([str(path) for path in abandoned])
@@ -319,7 +319,7 @@ class _Process:
         where = at.line if at and line else None
         if ask_where and (stack := self._stack()):
             where = stack[0]
-            detail = "".join(f"  {self._run.source}:{number}\n" for number in stack)
+            detail = "".join(f"  {self._run.example.source}:{number}\n" for number in stack)
             detail = f"It was here, innermost first:\n{detail}"
         if not detail.startswith("It printed"):
             detail += self._last_words()
@@ -345,7 +345,7 @@ class _Process:
         """The end of what the process wrote to standard error."""
         file = self._outputs[1]
         written = os.pread(file.fileno(), 4000, max(0, _size(file) - 4000))
-        words = clean(written).replace(self._copied, self._run.source)
+        words = clean(written).replace(self._copied, self._run.example.source)
         if not words.strip():
             return ""
         lines = shorten(words).splitlines()[-15:]

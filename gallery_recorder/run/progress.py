@@ -1,10 +1,9 @@
-"""Tell how recording goes: a display that is redrawn in a terminal, plain lines elsewhere."""
+"""Tell how recording goes, and how it went."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -32,64 +31,19 @@ class Outcome:
 
 
 class Progress:
-    """Plain lines, for log files and CI; of the blocks, one every few seconds."""
+    """Lines that scroll, for log files and CI: of the blocks of a script, one every few seconds.
+
+    In a terminal (``live``) each script that runs has a line below them instead, which is redrawn.
+    """
 
     def __init__(self, out: TextIO | None = None) -> None:
-        self._out = out or sys.stdout
-        self._lock = threading.Lock()
-        self._began: dict[str, float] = {}
-        self._told: dict[str, float] = {}
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def started(self, script: str, last_seconds: float | None) -> None:
-        """*script* is begun; its last recording took *last_seconds*."""
-        self._began[script] = self._told[script] = time.monotonic()
-        last = f" (last time {last_seconds:.1f} s)" if last_seconds is not None else ""
-        self._print(f"{script}: begins{last}")
-
-    def block(self, script: str, event: BlockStarted) -> None:
-        """*script* has come to a block."""
-        now = time.monotonic()
-        if now - self._told[script] > 5:
-            self._told[script] = now
-            self._print(
-                f"{script}: block {event.block} of {event.of}, line {event.line}, "
-                f"{now - self._began[script]:.0f} s"
-            )
-
-    def told(self, script: str, event: BlockStarted | str) -> None:
-        """*script* has come to a block, or there is something else about it."""
-        (self.note if isinstance(event, str) else self.block)(script, event)  # type: ignore[arg-type]
-
-    def note(self, script: str, text: str) -> None:
-        """Something else about *script*."""
-        self._print(f"{script}: {text}")
-
-    def finished(self, outcome: Outcome) -> None:
-        """A script has come to its end."""
-        seconds = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
-        first = outcome.text.partition("\n")[0]
-        self._print(f"{outcome.script}: {outcome.status}{seconds}: {first}")
-
-    def _print(self, line: str) -> None:
-        with self._lock:
-            print(line, file=self._out, flush=True)
-
-
-class LiveProgress(Progress):
-    """A line for each script that runs, redrawn; what is finished scrolls above it."""
-
-    def __init__(self) -> None:
-        super().__init__()
+        """Tell *out*, or else whoever reads standard output."""
         from rich import progress
         from rich.console import Console
 
-        self._console = Console(highlight=False)
+        quiet = os.environ.get("CI") or os.environ.get("TERM") == "dumb"
+        self.live = out is None and sys.stdout.isatty() and not quiet
+        self._console = Console(file=out, highlight=False, emoji=False)
         self._bars = progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(bar_width=24),
@@ -97,10 +51,13 @@ class LiveProgress(Progress):
             progress.TimeElapsedColumn(),
             progress.TextColumn("{task.fields[last]}", style="dim"),
             console=self._console,
+            disable=not self.live,
         )
         self._rows: dict[str, TaskID] = {}
+        self._began: dict[str, float] = {}
+        self._told: dict[str, float] = {}
 
-    def __enter__(self) -> LiveProgress:
+    def __enter__(self) -> Progress:
         self._bars.start()
         return self
 
@@ -108,31 +65,34 @@ class LiveProgress(Progress):
         self._bars.stop()
 
     def started(self, script: str, last_seconds: float | None) -> None:
-        """Add a row."""
-        last = f"last time {last_seconds:.1f} s" if last_seconds is not None else "first time"
+        """*script* is begun; its last recording took *last_seconds*."""
+        last = "first time" if last_seconds is None else f"last time {last_seconds:.1f} s"
+        self._began[script] = self._told[script] = time.monotonic()
         self._rows[script] = self._bars.add_task(script, total=None, at="starts", last=last)
+        if not self.live:
+            self._print(f"{script}: begins" + f" ({last})" * (last_seconds is not None))
 
-    def block(self, script: str, event: BlockStarted) -> None:
-        """Advance the row."""
-        at = f"block {event.block} of {event.of}"
-        row = self._rows[script]
-        self._bars.update(row, completed=event.block - 1, total=event.of, at=at)
+    def told(self, script: str, event: BlockStarted | str) -> None:
+        """*script* has come to a block, or there is something else about it."""
+        if isinstance(event, str):
+            self._print(f"{script}: {event}")
+            return
+        at, now = f"block {event.block} of {event.of}", time.monotonic()
+        self._bars.update(self._rows[script], completed=event.block - 1, total=event.of, at=at)
+        if not self.live and now - self._told[script] > 5:
+            self._told[script] = now
+            self._print(f"{script}: {at}, line {event.line}, {now - self._began[script]:.0f} s")
 
     def finished(self, outcome: Outcome) -> None:
-        """Let the row scroll away."""
+        """A script has come to its end."""
         if outcome.script in self._rows:
             self._bars.remove_task(self._rows.pop(outcome.script))
-        super().finished(outcome)
+        seconds = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
+        first = outcome.text.partition("\n")[0]
+        self._print(f"{outcome.script}: {outcome.status}{seconds}: {first}")
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False)
-
-
-def make_progress() -> Progress:
-    """The display that fits where standard output goes."""
-    if sys.stdout.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
-        return LiveProgress()
-    return Progress()
+        self._console.print(line, markup=False, soft_wrap=True)
 
 
 def report(outcomes: list[Outcome]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 import re
-import subprocess
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
+
+from gallery_recorder.source.git import git
 
 #: The packages whose versions every recording keeps.
 _PACKAGES = ("gallery-recorder", "sphinx", "sphinx-gallery")
@@ -44,15 +45,9 @@ def commit_of(top: Path, besides: Iterable[Path]) -> str | None:
 
     What lies in the folders *besides* does not count: they are what is recorded. None outside git.
     """
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", top, *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
     left_out = [f":(exclude){p.relative_to(top)}" for p in besides if p.is_relative_to(top)]
-    try:
-        commit = git("rev-parse", "HEAD")
-        return commit + ("-dirty" if git("status", "--porcelain", "--", ".", *left_out) else "")
-    except (OSError, subprocess.CalledProcessError):  # no git, or none here
+    commit = git(top, "rev-parse", "HEAD")
+    changed = git(top, "status", "--porcelain", "--", ".", *left_out)
+    if commit is None or changed is None:
         return None
+    return commit + ("-dirty" if changed else "")

@@ -18,8 +18,7 @@ import socket
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -117,22 +116,17 @@ class RayEngine:
             )
         # A worker has one script: what that did to its process or its GPU ends with it.
         self._resources: dict[str, Any] = {"max_calls": 1, "max_retries": 0, "num_cpus": 1}
-        gpu = None
+        self.gpu: Gpu | None = None
         if count:
             self._resources["num_gpus"] = 1
             if accelerator:
                 self._resources["accelerator_type"] = accelerator
-            gpu = self._ask_for_gpu()
-        # More jobs than GPUs wait in Ray, where a cluster that grows by itself can see them.
-        self.places = [Place(gpu)] * (jobs or count or _cores(ray.nodes()) or 1)
+            self.gpu = self._ask_for_gpu()
+        # Ray leases a GPU to one task at a time, so nothing is to be held here. More jobs than GPUs
+        # wait in Ray, where a cluster that grows by itself can see them.
+        self.places: list[Place] = [None] * (jobs or count or _cores(ray.nodes()) or 1)
         self._packing = threading.Lock()
         self._parcel: Any = None
-
-    def lease(
-        self, place: Place, stop: threading.Event, waiting: Callable[[str], None]
-    ) -> AbstractContextManager[bool]:
-        """Nothing to hold here: Ray leases a GPU to one task at a time."""
-        return nullcontext(True)
 
     def execute(self, run: Run, at: Staging, stop: threading.Event, told: Told) -> Result:
         """Execute *run* on a node, and again on another where that one is lost."""
@@ -283,7 +277,7 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
     folder = _own_folder()
     staging.remove_leftovers(folder, lambda _: None)
     # Other recorders on the cluster may execute the script here too, for another folder.
-    name = f"{run.gallery}/{run.name}-{secrets.token_hex(4)}"
+    name = f"{run.example.label}-{secrets.token_hex(4)}"
     never = threading.Event()
     lock = staging.lock_path(folder, name)
     try:

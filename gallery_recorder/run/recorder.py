@@ -26,7 +26,7 @@ import msgspec
 from gallery_recorder.run import confine, provenance, staging
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
-from gallery_recorder.run.places import Engine, LocalEngine, Place
+from gallery_recorder.run.places import Engine, LocalEngine, Place, lease
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import shorten
@@ -35,6 +35,7 @@ from gallery_recorder.source import needs, project
 from gallery_recorder.source.commands import record_again
 from gallery_recorder.source.project import Example, Project
 from gallery_recorder.source.script import Script, ScriptError
+from gallery_recorder.source.settings import Kind
 from gallery_recorder.store import benchmarks, recording
 from gallery_recorder.store.format import SCHEMA, Recording, RunFacts, slug
 from gallery_recorder.store.lock import locked
@@ -130,10 +131,10 @@ class _Recorder:
         self.options = options
         self.progress = progress
         self.engine = engine
-        first = engine.places[0]
-        self.timed = first.kind not in self.settings.untimed
-        self.device = first.gpu.name if first.gpu else self.settings.untimed.get("cpu", "cpu")
-        self.root = options.recordings or self.settings.root_for(first.kind)
+        self.kind: Kind = "gpu" if engine.gpu else "cpu"
+        self.timed = self.kind not in self.settings.untimed
+        self.device = engine.gpu.name if engine.gpu else self.settings.untimed.get("cpu", "cpu")
+        self.root = options.recordings or self.settings.root_for(self.kind)
         place = (slug(self.device), self.settings.variant or "")
         self.folder = Path(self.root, *place)  # where recordings of this device and variant lie
         self.commit = (
@@ -197,7 +198,7 @@ class _Recorder:
         staging.repair(self.folder, self.root, self._warn)
 
     def _warn(self, text: str) -> None:
-        self.progress.note("recorder", text)
+        self.progress.told("recorder", text)
 
     def _finished(self, example: Example, outcome: Outcome) -> None:
         self.outcomes[example.path] = outcome
@@ -216,7 +217,7 @@ class _Recorder:
         try:
             script = example.load()
             needs.timeout_of(script, self.settings.limits["seconds"])
-            unmet = needs.unmet_need(script, self.engine.places[0].gpu)
+            unmet = needs.unmet_need(script, self.engine.gpu)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
         if not script.code:
@@ -245,18 +246,16 @@ class _Recorder:
         name = self.plan.label(example)
 
         def waiting(whom: str, does: str) -> None:
-            self.progress.note(name, f"waits: {whom} {does}")
+            self.progress.told(name, f"waits: {whom} {does}")
 
         def failed(failure: Failure) -> Outcome:
             return Outcome(name, "failed", failure.told(example.source))
 
-        lock = staging.lock_path(self.folder, f"{example.gallery}/{example.name}")
+        lock = staging.lock_path(self.folder, example.label)
         try:
             with (
                 locked(lock, self.stop, partial(waiting, does="is recording it")) as mine,
-                self.engine.lease(
-                    place, self.stop, partial(waiting, does="uses the GPU")
-                ) as leased,
+                lease(place, self.stop, partial(waiting, does="uses the GPU")) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not begun")
@@ -280,25 +279,20 @@ class _Recorder:
     def _execute(self, example: Example, script: Script, place: Place) -> Outcome:
         name, location = self.plan.label(example), self._location(example)
         run = Run(
-            gallery=example.gallery,
-            name=example.name,
-            source=example.source,
-            path=example.path,
-            pages=example.pages,
-            may_fail=example.may_fail,
+            example=example,
             keys=tuple(block.key for block in script.code),
             where=self.plan.where,
             top=self.plan.top,
             settings=self.settings,
-            kind=place.kind,
+            kind=self.kind,
             device=self.device,
             timeout=self.options.timeout
             or needs.timeout_of(script, self.settings.limits["seconds"]),
-            visible=place.gpu.visible if place.gpu else {},
+            visible=place.visible if place else {},
         )
         told = partial(self.progress.told, name)
         started = time.monotonic()
-        with staging.made(self.folder, f"{example.gallery}/{example.name}", self._repair) as at:
+        with staging.made(self.folder, example.label, self._repair) as at:
             result = self.engine.execute(run, at, self.stop, told)
             made = self._recording(run, script, result, at)
             _check_tables(made, at)
@@ -329,8 +323,8 @@ class _Recorder:
             )
         return Recording(
             schema=SCHEMA,
-            gallery=run.gallery,
-            name=run.name,
+            gallery=run.example.gallery,
+            name=run.example.name,
             title=script.title,
             key=script.key,
             variant=result.variant,

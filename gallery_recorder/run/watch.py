@@ -7,9 +7,9 @@ recording, made since this recorder was started.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME
 from gallery_recorder.store.recording import RecordingError
 
-_State = tuple[int, int, int, int]
+_State = tuple[tuple[str, int, int, int, int], ...]
 
 
 class Watch:
@@ -27,23 +27,19 @@ class Watch:
         self._root = root
         self._lock = threading.Lock()
         self._begun = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._seen = dict(self._look())
+        self._seen = self._look()
 
     def saved(self, folder: Path) -> None:
         """This recorder has saved the recording in *folder*."""
         with self._lock:
-            self._seen = {p: s for p, s in self._seen.items() if folder not in p.parents}
-            self._seen |= {p: s for p, s in self._look() if folder in p.parents}
+            self._seen[folder] = _state_of(folder)
 
     def changed(self) -> list[Path]:
         """The folders of recordings that somebody else has changed since the last time."""
         with self._lock:
-            now = dict(self._look())
-            paths = {p for p in now.keys() | self._seen.keys() if now.get(p) != self._seen.get(p)}
-            known = {p.parent for p in now.keys() | self._seen.keys() if p.name == FILE_NAME}
-            self._seen = now
-        folders = {next((f for f in p.parents if f in known), p.parent) for p in paths}
-        return sorted(folder for folder in folders if not self._is_new(folder))
+            before, self._seen = self._seen, self._look()
+            other = {f for f, _ in before.items() ^ self._seen.items()}
+        return sorted(folder for folder in other if not self._is_new(folder))
 
     def _is_new(self, folder: Path) -> bool:
         """Whether another recorder may have saved what is in *folder* now."""
@@ -52,14 +48,19 @@ class Watch:
         except RecordingError:  # it is damaged, so no recorder saved it
             return False
 
-    def _look(self) -> Iterator[tuple[Path, _State]]:
-        for folder, folders, names in os.walk(self._root):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for name in names:
-                if not name.startswith("."):
-                    path = Path(folder, name)
-                    try:
-                        s = path.lstat()
-                    except OSError:  # it has just been removed
-                        continue
-                    yield path, (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+    def _look(self) -> dict[Path, _State]:
+        return {folder: _state_of(folder) for folder in recording.all_recordings(self._root)}
+
+
+def _state_of(recorded: Path) -> _State:
+    """Number, size and times of its files; folders with a recording of their own are left out."""
+    found = []
+    for folder, folders, names in os.walk(recorded):
+        if folder != str(recorded) and FILE_NAME in names:
+            folders.clear()
+            continue
+        for name in names:
+            with contextlib.suppress(OSError):  # it has just been removed
+                s = os.lstat(os.path.join(folder, name))
+                found.append((name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
+    return tuple(sorted(found))

@@ -4,9 +4,6 @@ In sphinx-gallery's comment style, so that sphinx-gallery leaves the lines out o
 
     # sphinx_gallery_timeout = 120
     # sphinx_gallery_needs = "compute_capability>=9.0, memory>=40GB"
-
-A script that cannot be recorded on the preferred device for the present says why, and ``status
---check`` passes it, with that line: ``# sphinx_gallery_awaits = "a GPU with fp8"``.
 """
 
 from __future__ import annotations

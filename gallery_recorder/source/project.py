@@ -57,9 +57,14 @@ class Example(msgspec.Struct, frozen=True):
     may_fail: bool
 
     @property
+    def label(self) -> str:
+        """What no other script of the project is called."""
+        return f"{self.gallery}/{self.name}"
+
+    @property
     def source(self) -> str:
         """The path that messages and outputs give: the same on every machine."""
-        return f"{self.gallery}/{self.name}{self.path.suffix}"
+        return f"{self.label}{self.path.suffix}"
 
     def load(self) -> Script:
         """Read and split it.
@@ -107,7 +112,7 @@ class Project(msgspec.Struct, frozen=True):
     def label(self, example: Example) -> str:
         """What *example* is called: its name, with the gallery where two galleries have it."""
         twins = [e for e in self.examples if e.name == example.name]
-        return example.name if len(twins) == 1 else f"{example.gallery}/{example.name}"
+        return example.name if len(twins) == 1 else example.label
 
     @property
     def top(self) -> Path:
@@ -143,7 +148,7 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
 
 def _meant(examples: list[Example], wanted: str) -> list[Example]:
     for matches in (
-        lambda e: wanted in (e.name, f"{e.gallery}/{e.name}"),
+        lambda e: wanted in (e.name, e.label),
         lambda e: e.path.stem == wanted,
         lambda e: wanted.isdigit() and re.match(rf"{wanted}(?!\d)[^/]*$", e.name),
     ):

@@ -172,14 +172,9 @@ class Recording(_Struct, frozen=True):
         return found if isinstance(found, dict) else {}
 
 
-class _SchemaOnly(msgspec.Struct):
-    schema: int
-
-
 # Made here, once: threads of the recorder decode at the same time, and msgspec prepares a type
 # when it first meets it.
 DECODER = msgspec.json.Decoder(Recording)
-SCHEMA_DECODER = msgspec.json.Decoder(_SchemaOnly)
 
 
 def slug(device_name: str) -> str:

@@ -28,6 +28,21 @@ class ReadingError(Exception):
     """A file that cannot be read; says why, and leaves it to the caller to say which."""
 
 
+class ContentError(ReadingError):
+    """A file of JSON that does not say what it should."""
+
+
+class NewerError(ReadingError):
+    """A file that a newer version of this package wrote."""
+
+
+class _Schema(msgspec.Struct):
+    schema: int
+
+
+_SCHEMA = msgspec.json.Decoder(_Schema)
+
+
 def read_file(path: Path, limit: int) -> bytes:
     """The content of the plain file *path*, which must not be larger than *limit* bytes.
 
@@ -62,17 +77,25 @@ def read_file(path: Path, limit: int) -> bytes:
     return content
 
 
-def decode(content: bytes, decoder: msgspec.json.Decoder[_Value]) -> _Value:
-    """What the JSON in *content* says, as *decoder* wants it.
+def decode(
+    content: bytes, decoder: msgspec.json.Decoder[_Value], schema: int | None = None
+) -> _Value:
+    """What the JSON in *content* says, as *decoder* wants it, which is of this *schema*.
 
     Raises:
-        msgspec.ValidationError: it is JSON that says something else.
-        ReadingError: it is no JSON.
+        NewerError: it is of a later schema.
+        ContentError: it does not say what it should.
+        ReadingError: it is no JSON, or of an earlier schema.
     """
     try:
+        if schema is not None and (found := _SCHEMA.decode(content).schema) != schema:
+            kind = NewerError if found > schema else ReadingError
+            raise kind(f"`schema` is {found}, but this version reads schema {schema}")
         return decoder.decode(content)
-    except msgspec.ValidationError:
-        raise
+    except msgspec.ValidationError as error:  # Expected `str`, got `int` - at `$.run.recorded`
+        text, at, field = str(error).partition(" - at `$")
+        field = field.removesuffix("`").lstrip(".")
+        raise ContentError(f"`{field}`: {text}" if at else text) from error
     except UnicodeDecodeError as error:
         raise ReadingError(f"is not whole JSON (not UTF-8: {error.reason})") from error
     except RecursionError as error:

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-import msgspec
-
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.source.commands import record_again
 from gallery_recorder.source.script import key_of
@@ -27,7 +25,6 @@ from gallery_recorder.store.format import (
     FILE_NAME,
     MAX_READ,
     SCHEMA,
-    SCHEMA_DECODER,
     Recording,
     contradictions,
     encode,
@@ -163,19 +160,13 @@ def load(folder: Path) -> Recording:
     try:
         atomic.finish_interrupted_replacement(folder)
         content = reading.read_file(folder / FILE_NAME, MAX_READ)
-        version = reading.decode(content, SCHEMA_DECODER).schema
-        if version != SCHEMA:
-            remedy = "install a newer gallery-recorder" if version > SCHEMA else remedy
-            raise ReadingError(f"`schema` is {version}, but this version reads schema {SCHEMA}")
-        recording = reading.decode(content, DECODER)
+        recording = reading.decode(content, DECODER, SCHEMA)
         remedy = f"take it back from git, or {remedy}"
         for fault in (*contradictions(recording), *_faults_of_files(folder, recording)):
             raise ReadingError(fault)
-    except msgspec.ValidationError as error:  # Expected `str`, got `int` - at `$.run.recorded`
-        text, found, field = str(error).partition(" - at `$")
-        told = f"`{field.removesuffix('`').lstrip('.')}`: {text}" if found else text
-        raise RecordingError(f"{folder / FILE_NAME}: {told}; {remedy}") from error
     except (ReadingError, OSError) as error:
+        if isinstance(error, reading.NewerError):
+            remedy = "install a newer gallery-recorder"
         raise RecordingError(f"{folder / FILE_NAME}: {error}; {remedy}") from error
     return recording
 

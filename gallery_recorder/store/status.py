@@ -25,8 +25,7 @@ class Row:
 
     *unreadable*: the script itself is at fault; *orphan*: there is no such script. ``needs``
     is what the script needs of a GPU; its page is rendered without a recording as well.
-    ``aged``: a newer variant was recorded on the device, or is preferred. ``awaits``: why the
-    script may go without a recording of the preferred device for the present.
+    ``aged``: a newer variant was recorded on the device, or is preferred.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Row:
     text: str = ""
     needs: tuple[str, ...] = ()
     aged: bool = False
-    awaits: str = ""
 
 
 def reference(project: Project) -> str | None:
@@ -66,8 +64,7 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
         own = [replace(_row(name, at, script), needs=needed) for at in found]
         if not own or (preferred and not any(_is_at(row, preferred) for row in own)):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
-        awaits = str(script.settings.get("awaits", ""))
-        result += [replace(row, awaits=awaits) for row in own]
+        result += own
     for root, folder in left:
         if folder not in known:
             device, *rest = folder.relative_to(root).parts
@@ -80,15 +77,9 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
 def lacking(rows: list[Row], preferred: str | None) -> list[Row]:
     """The rows of scripts that have no current recording where conf.py prefers it.
 
-    Without a preference, those that have none at all. A script that says for itself what it awaits
-    is not among them.
+    Without a preference, those that have none at all.
     """
-    good = {
-        row.name
-        for row in rows
-        if (row.state == "current" and _is_at(row, preferred))
-        or (row.awaits and row.state in ("missing", "stale"))
-    }
+    good = {row.name for row in rows if row.state == "current" and _is_at(row, preferred)}
     found: dict[str, Row] = {}
     for row in rows:
         if row.state != "orphan" and row.name not in good and _is_at(row, preferred):
@@ -151,8 +142,6 @@ def show(rows: list[Row]) -> None:
         name, place = (escape(visible(text)) for text in (row.name, row.place))
         table.add_row(name, place, state, date, seconds)
     console.print(table)
-    for name, awaits in {row.name: row.awaits for row in rows if row.awaits}.items():
-        console.print(f"\n{name} awaits {awaits}", markup=False)
     for row in rows:
         if row.text:
             console.print(visible(f"\n{row.name} is {row.state}: {row.text}"), markup=False)

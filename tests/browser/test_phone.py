@@ -95,7 +95,9 @@ def test_on_paper_titles_stay_with_what_follows_and_code_leaves_no_page_empty(
     body = phone.locator("[itemprop=articleBody]")
     after = "all => all.map(e => getComputedStyle(e).breakAfter)"
     inside = "all => all.map(e => getComputedStyle(e).breakInside)"
-    assert set(body.locator("h1, h2, h3, .gallery-fold").evaluate_all(after)) == {"avoid"}
+    kept = "h1, h2, h3, .gallery-fold:has(+ .sphx-glr-single-img)"
+    assert set(body.locator(kept).evaluate_all(after)) == {"avoid"}
+    assert "auto" in body.locator(".gallery-fold:has(+ section)").evaluate_all(after)
     assert set(body.locator("pre:not(details *)").evaluate_all(inside)) == {"auto"}
     assert set(body.locator("img, .gallery-fold").evaluate_all(inside)) == {"avoid"}
     phone.emulate_media(media="screen")

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.fixtures.gallery import SECOND, Gallery
 
@@ -80,33 +79,6 @@ SCRIPTS = {
         # sphinx_gallery_capture_repr = ()
         1 + 1
         """,
-    "figures": """
-        # sphinx_gallery_thumbnail_number = 2
-        import matplotlib.pyplot as plt
-        figure, axes = plt.subplots(1, 2, figsize=(5, 3))
-        figure.suptitle("Both")
-        axes[0].set_title("Left\\nside")
-        axes[1].set_title("Right")
-        plt.show()
-
-        # %%
-
-        # sphinx_gallery_defer_figures
-        figure, axes = plt.subplots(figsize=(4, 4), facecolor="red")
-        None
-
-        # %%
-        axes.set_title("Deferred")
-        plt.figure(figsize=(3, 2))
-        import numpy as np
-        points = plt.plot(*np.random.default_rng(0).random((2, 20_000)), ".")
-        """,
-    "last-thumbnail": """
-        # sphinx_gallery_thumbnail_number = 9
-        import matplotlib.pyplot as plt
-        first = plt.figure(figsize=(4, 2))
-        last = plt.figure(figsize=(2, 4), facecolor="blue")
-        """,
     "files": """
         open("kept.csv", "w").write("a\\n1\\n")
         open("removed.csv", "w").write("a\\n1\\n")
@@ -154,7 +126,6 @@ SCRIPTS = {
         """,
 }
 
-OPTIONS = '"image_scrapers": ("gallery_recorder.run.figures.svg_scraper",),'
 MORE = """
 gallery_data = ["*.csv"]
 gallery_stderr = "apart"
@@ -168,7 +139,7 @@ gallery_filters = [
 
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory):
-    gallery = Gallery(tmp_path_factory.mktemp("child"), OPTIONS, MORE)
+    gallery = Gallery(tmp_path_factory.mktemp("child"), more=MORE)
     for name, code in SCRIPTS.items():
         gallery.write(name, code)
     return gallery.record_all()
@@ -231,38 +202,6 @@ def test_reprs_follow_the_settings(gallery):
     ]
     assert gallery.load("no-reprs").blocks[1].value is None
     assert "<object object at 0x…>" in gallery.load("reprs").blocks[6].rst
-
-
-def test_figures(gallery):
-    made = gallery.load("figures")
-    assert [block.images for block in made.blocks[1:]] == [
-        ("images/sphx_glr_figures_001.svg",),
-        (),
-        # many points: PNG is smaller
-        ("images/sphx_glr_figures_002.svg", "images/sphx_glr_figures_003.png"),
-    ]
-    assert (
-        ".. image:: /@@gallery@@/images/sphx_glr_figures_001.svg\n"
-        "   :alt: Both, Left side, Right\n   :width: 480\n   :height: 288\n"
-    ) in made.blocks[1].rst
-    folder = gallery.recordings / "figures"
-    assert Image.open(folder / "images/sphx_glr_figures_003.png").size == (450, 300)
-    svg = (folder / "images/sphx_glr_figures_002.svg").read_text()
-    assert "<dc:date>" not in svg
-    assert "ff0000" in svg
-    assert made.thumbnail == "images/sphx_glr_figures_thumbnail.png"
-    with Image.open(folder / made.thumbnail) as image:
-        assert image.size == (400, 280)
-        image = image.convert("RGB")
-        assert image.getpixel((5, 140)) == (255, 255, 255)
-        assert image.getpixel((80, 5)) == (255, 0, 0)
-
-
-def test_the_last_figure_is_the_thumbnail_where_there_are_fewer(gallery):
-    made = gallery.load("last-thumbnail")
-    with Image.open(gallery.recordings / "last-thumbnail" / made.thumbnail) as image:
-        assert image.convert("RGB").getpixel((200, 140)) == (0, 0, 255)
-    assert gallery.load("prints").thumbnail is None
 
 
 def test_files_belong_to_the_block_that_wrote_them_last(gallery):

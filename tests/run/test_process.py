@@ -21,16 +21,11 @@ def room(tmp_path):
 
 def make_run(room, code, **changes):
     """An order to execute a script whose second block is *code*, and its staging folder."""
-    path = room.write("a", code)
+    room.write("a", code)
     plan = room.project()
     (example,) = plan.examples
     run = Run(
-        gallery=example.gallery,
-        name=example.name,
-        source=example.source,
-        path=path,
-        pages=example.pages,
-        may_fail=False,
+        example=example,
         keys=tuple(block.key for block in example.load().code),
         where=plan.where,
         top=plan.top,

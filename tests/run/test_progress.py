@@ -9,7 +9,7 @@ import pytest
 
 from gallery_recorder.run import progress
 from gallery_recorder.run.messages import BlockStarted
-from gallery_recorder.run.progress import LiveProgress, Outcome, Progress
+from gallery_recorder.run.progress import Outcome, Progress
 
 OUTCOMES = [
     Outcome("01-a", "recorded", "recordings/x/01-a", 12.34, ("the clocks were held down",)),
@@ -25,11 +25,11 @@ def test_plain_lines(monkeypatch):
     out = io.StringIO()
     with Progress(out) as told:
         told.started("01-a", 11.0)
-        told.block("01-a", BlockStarted(1, 3, 9))
+        told.told("01-a", BlockStarted(1, 3, 9))
         now[0] += 6
-        told.block("01-a", BlockStarted(2, 3, 20))
-        told.block("01-a", BlockStarted(3, 3, 30))
-        told.note("01-a", "waits")
+        told.told("01-a", BlockStarted(2, 3, 20))
+        told.told("01-a", BlockStarted(3, 3, 30))
+        told.told("01-a", "waits")
         for outcome in OUTCOMES[:2]:
             told.finished(outcome)
     assert out.getvalue().splitlines() == [
@@ -54,20 +54,20 @@ def test_the_report():
 
 
 @pytest.mark.parametrize(
-    ("terminal", "variables", "kind"),
+    ("terminal", "variables", "live"),
     [
-        (True, {"TERM": "xterm"}, LiveProgress),
-        (True, {"TERM": "xterm", "CI": "true"}, Progress),
-        (True, {"TERM": "dumb"}, Progress),
-        (False, {"TERM": "xterm"}, Progress),
+        (True, {"TERM": "xterm"}, True),
+        (True, {"TERM": "xterm", "CI": "true"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (False, {"TERM": "xterm"}, False),
     ],
 )
-def test_the_display_fits_where_it_goes(monkeypatch, terminal, variables, kind):
+def test_the_display_fits_where_it_goes(monkeypatch, terminal, variables, live):
     monkeypatch.delenv("CI", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
-    assert type(progress.make_progress()) is kind
+    assert Progress().live is live
 
 
 def test_the_display_in_a_terminal(monkeypatch):
@@ -76,12 +76,12 @@ def test_the_display_in_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    with LiveProgress() as told:
+    with Progress() as told:
         told.started("01-a", 11.0)
         told.started("02-b", None)
-        told.block("01-a", BlockStarted(2, 3, 9))
+        told.told("01-a", BlockStarted(2, 3, 9))
         told._bars.refresh()
-        told.note("02-b", "waits [for] it")
+        told.told("02-b", "waits [for] it")
         for outcome in OUTCOMES:
             told.finished(outcome)
     shown = out.getvalue()

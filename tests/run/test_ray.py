@@ -11,7 +11,7 @@ import pytest
 
 from gallery_recorder.run import parcel, ray, staging
 from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError
-from gallery_recorder.source.project import Where, encode
+from gallery_recorder.source.project import Example, Where, encode
 from gallery_recorder.source.settings import Settings
 from gallery_recorder.store.format import Block, Provenance
 from tests.fixtures.room import Room
@@ -21,7 +21,8 @@ KEY = "0" * 64
 
 #: What the recorder asked a node for.
 ORDER = Run(
-    *("tutorials", "a", "tutorials/a.py", Path("a.py"), "tutorials", False, (KEY,)),
+    Example(Path("a.py"), "tutorials", "a", "tutorials", recorded=True, may_fail=False),
+    (KEY,),
     Where(None, None),
     Path("."),
     Settings(limits={"file": 1000, "files": 100}),
@@ -119,16 +120,16 @@ def test_a_folder_that_somebody_else_made_is_not_used(tmp_path, monkeypatch, mad
 def test_a_link_in_a_project_is_sent_as_what_it_leads_to(tmp_path):
     (tmp_path / "elsewhere").write_text("1\n")
     room = Room(tmp_path / "room")
-    path = room.write("01-a", "x = 1")
+    room.write("01-a", "x = 1")
     (room.tutorials / "table.txt").symlink_to(tmp_path / "elsewhere")
     (room.tutorials / "gone.txt").symlink_to("nowhere")
     (room.tutorials / "again").symlink_to(".")
     plan = room.project()
     (example,) = plan.examples
     order = msgspec.structs.replace(
-        ORDER, path=path, where=plan.where, top=plan.top, settings=plan.settings
+        ORDER, example=example, where=plan.where, top=plan.top, settings=plan.settings
     )
     sent = parcel.unpack(parcel.pack(order), encode(order), tmp_path / "node")
-    assert sent.path.read_text() == example.path.read_text()
-    assert (sent.path.parent / "table.txt").read_text() == "1\n"
-    assert not (sent.path.parent / "table.txt").is_symlink()
+    assert sent.example.path.read_text() == example.path.read_text()
+    assert (sent.example.path.parent / "table.txt").read_text() == "1\n"
+    assert not (sent.example.path.parent / "table.txt").is_symlink()

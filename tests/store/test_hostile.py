@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.store import atomic, images, recording, status, take
+from gallery_recorder.store import atomic, images, recording, status
 from gallery_recorder.store.recording import RecordingError
-from gallery_recorder.store.take import TakeError
 from tests.fixtures.room import PROJECT, Room
 from tests.store.test_lock import NOBODY, as_user, needs_root
 
@@ -131,8 +130,6 @@ def test_neither_links_nor_endless_depths_are_followed(folder, tmp_path):
     deep.mkdir(parents=True)
     (deep / "recording.json").write_text("{}")
     assert list(recording.all_recordings(root)) == [folder]
-    with pytest.raises(TakeError, match=r"no plain file|deeper"):
-        take.take(root, tmp_path / "taken")
 
 
 def test_the_recording_of_a_script_beside_a_folder_of_its_name_hides_none(folder):

@@ -124,12 +124,3 @@ def test_without_tutorials_it_says_so(room):
     shown = room.run("status", "--check")
     assert shown.returncode == 2
     assert "there are no scripts in its galleries" in shown.stderr
-
-
-def test_a_script_that_says_what_it_awaits_fails_no_check(room):
-    room.write("01-a", '# sphinx_gallery_awaits = "a GPU with fp8"\nx = 1')
-    room.write("02-b", "x = 1")
-    room.put_recording("01-a")
-    rows = status.rows(room.project(), room.recordings)
-    assert {row.name: row.awaits for row in rows} == {"01-a": "a GPU with fp8", "02-b": ""}
-    assert [row.name for row in status.lacking(rows, REFERENCE_DEVICE)] == ["02-b"]

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from gallery_recorder.source import project
-from gallery_recorder.store import compare, recording, take
+from gallery_recorder.store import compare, recording
 from gallery_recorder.store.format import DECODER, GpuState, encode
 from tests import galleries
 from tests.fixtures import second_device
 from tests.fixtures.fixture_site import tree
 from tests.fixtures.room import PROJECT
-from triton_site import contribute
+from triton_site import contribute, take
 
 NAMES = ("01-vector-add", "02-fused-softmax")
 #: What a checkout is made of, besides its recordings.

@@ -4,7 +4,7 @@ A figure is written as SVG, sharp at every size, and as PNG, which is smaller wh
 many points. The smaller is kept, by what it takes compressed, as git keeps it and servers
 send it. Drawing the same figure again gives the same bytes. The thumbnail is made of the PNG::
 
-    sphinx_gallery_conf = {"image_scrapers": ("gallery_recorder.run.figures.svg_scraper",), …}
+    sphinx_gallery_conf = {"image_scrapers": ("triton_site.scraper.svg_scraper",), …}
 """
 
 from __future__ import annotations

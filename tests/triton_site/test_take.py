@@ -8,13 +8,14 @@ import sys
 import msgspec
 import pytest
 
-from gallery_recorder.store import recording, take
+from gallery_recorder.store import recording
 from gallery_recorder.store.format import encode
 from gallery_recorder.store.recording import RecordingError
-from gallery_recorder.store.take import TakeError
 from tests.fixtures import forked
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
 from tests.fixtures.fixture_site import tree, write
+from triton_site import take
+from triton_site.take import TakeError
 
 
 @pytest.fixture
@@ -55,6 +56,7 @@ STRANGE = {
     "too deep": lambda root: os.renames(
         root / PLACE, root / "nvidia-h200/a/b/c/tutorials/01-first"
     ),
+    "no end of folders": lambda root: root.joinpath(*["d"] * 100).mkdir(parents=True),
 }
 
 
@@ -83,7 +85,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(unpacked, tmp_path):
 
 
 def test_the_command(unpacked, tmp_path):
-    command = [sys.executable, "-m", "gallery_recorder.store.take"]
+    command = [sys.executable, "-m", "triton_site.take"]
 
     def run(*arguments):
         return forked.run([*command, *arguments])

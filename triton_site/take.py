@@ -1,6 +1,6 @@
 """Take recordings that another machine made, and nothing else that came with them.
 
-``python -m gallery_recorder.store.take FROM INTO`` reads the folder *FROM* with a program of this
+``python -m triton_site.take FROM INTO`` reads the folder *FROM* with a program of this
 checkout. What is no whole recording in its right place is refused, and then nothing is taken; each
 recording is written anew from what was read, so that no name, link or mode comes along.
 """
@@ -95,7 +95,7 @@ def copy(location: Location, into: Path) -> Location:
 def main(arguments: list[str]) -> int:
     """Take the recordings of the first argument into the second."""
     if len(arguments) != 2:
-        print("usage: python -m gallery_recorder.store.take FROM INTO", file=sys.stderr)
+        print("usage: python -m triton_site.take FROM INTO", file=sys.stderr)
         return 2
     try:
         taken = take(Path(arguments[0]), Path(arguments[1]))

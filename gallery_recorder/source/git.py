@@ -1,0 +1,21 @@
+"""What git knows of a folder."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git prints; None where there is no git, no repository, or nothing of the kind in it."""
+    try:
+        made = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            check=True,
+            encoding="utf-8",
+            errors="surrogateescape",  # as names of files are
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return made.stdout.rstrip()
