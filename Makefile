@@ -118,8 +118,8 @@ test: $(TEST) lint ## run the linters and the tests, on all cores
 quick: $(TEST) ## run the tests for the loop at the desk: no browser, no site, nothing executed
 	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)"
 
-test-stress: $(TEST) ## run what takes long: more kills, more files changed at random, every script as a download
-	$(PY) -m pytest -n auto -m "stress and not gpu"
+test-stress: $(TEST) ## run what takes long: a Ray cluster, more kills and changes at random, all scripts as downloads
+	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
 
 test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the interpreter, on every TRITONS version
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; $$triton/bin/python -m pytest \

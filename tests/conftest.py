@@ -70,7 +70,7 @@ _MARKS = {
 }
 
 #: In this order tests begin; those without such a mark come last.
-_LONG = ("browser", "cluster", "execute", "record", "site")
+_LONG = ("browser", "execute", "cluster", "record", "site")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

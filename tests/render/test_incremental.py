@@ -246,7 +246,18 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+#: What is alike to two of the others.
+ALIKE = (rename, remove_folder, record_elsewhere)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(change, marks=pytest.mark.stress if change in ALIKE else ())
+        for change in CHANGES
+    ],
+    ids=lambda change: change.__name__,
+)
 def test_a_second_build_equals_a_first(gallery: Path, change: Callable[[Path], None]) -> None:
     change(gallery)
     build(gallery)

@@ -34,7 +34,17 @@ def as_before():
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("name", exercise.EXERCISES)
+#: In the interpreter one of them takes as long as ten others.
+LONG = "04-sparse-johnson-lindenstrauss"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.stress if name == LONG else ())
+        for name in exercise.EXERCISES
+    ],
+)
 def test_our_solution_passes(name, tutorial, capsys):
     names = tutorial(f"solutions/{name}")
     assert exercise.check(name, SimpleNamespace(**names | {"__name__": "mine"})) == ""

@@ -133,7 +133,7 @@ def test_the_steps_with_descriptors_need_no_masks(tutorial, launch, shape, sms, 
         assert_right(waves["run"](waves[launch], plan, a, b), a, b)
 
 
-@pytest.mark.parametrize("sms", [1, 5, 132])
+@pytest.mark.parametrize("sms", [pytest.param(1, marks=pytest.mark.stress), 5, 132])
 def test_every_plan_computes_every_tile_once(page, plans, sms, monkeypatch):
     """With 5 SMs there are whole tiles and pieces, with 1 only the former, with 132 the latter."""
     a, b = matrices(400, 304, 128)
