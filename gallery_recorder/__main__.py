@@ -90,13 +90,13 @@ def _complain(error: object, status: int) -> int:
 
 
 def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
-    def parse(text: str) -> float:
+    def number(text: str) -> float:
         value = kind(text)
         if value <= 0:
             raise argparse.ArgumentTypeError("must be more than 0")
         return value
 
-    return parse
+    return number
 
 
 #: Options with a value: name, the word for the value, its type, help.

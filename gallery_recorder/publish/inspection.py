@@ -31,7 +31,7 @@ def inspect(build: Path, name: str) -> Versions:
     if version.name != name:
         raise InspectionError(
             f"{build}: is a build of {version.name} ({version.release}), not of {name}. Check out "
-            f"{name} and build it, or publish this as VERSION={version.name}"
+            f"{name} and build it, or publish this as {version.name}"
         )
     problems = _problems(build, version)
     if problems:
@@ -40,13 +40,13 @@ def inspect(build: Path, name: str) -> Versions:
             f"{build}: is not fit to be published:\n"
             + "".join(f"  {problem}\n" for problem in problems[:_SHOWN])
             + (f"  and {more} more\n" if more > 0 else "")
-            + "Correct it and build again, after `make clean` where pages are left over"
+            + "Correct it and build again, into an empty folder where pages are left over"
         )
     return listed
 
 
 def _read(build: Path) -> Versions:
-    remedy = "build the site first: make html"
+    remedy = "build the site first, with the extension gallery_recorder.publish.release"
     if not build.is_dir():
         raise InspectionError(f"{build}: is no folder; {remedy}")
     try:

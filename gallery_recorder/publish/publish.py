@@ -52,7 +52,7 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
     """
     versions.check_name(name)
     if build.resolve() in site.resolve().parents:
-        raise PublishError(f"{site}: lies in the build, {build}. Give SITE=folder beside it")
+        raise PublishError(f"{site}: lies in the build, {build}. Give a folder beside it")
     _Found(site, quiet=True)  # refuses what is no site, before anything is written into it
     built = inspect(build, name)
     (version,) = built.all
@@ -142,14 +142,14 @@ class _Found:
         if name in self._lost and not overwrite:
             raise PublishError(
                 f"{place}: has lost its {versions.FILE_NAME}, so it may be no version. Nothing "
-                "was changed; move it out of the site, or add OVERWRITE=1 to replace it"
+                "was changed; move it out, or replace it: --overwrite (make: OVERWRITE=1)"
             )
         # In a list that is there, a version without an entry was not published to the end.
         ended = self.listed is None or name in self.listed
         if ended and version.number is not None and not overwrite:
             raise PublishError(
                 f"{place}: is published already, and a release never changes. Publish the "
-                "change as a new release; if readers must not see this one, add OVERWRITE=1"
+                "change as a new one; if readers must not see this: --overwrite (make: OVERWRITE=1)"
             )
 
     def _list(self) -> dict[str, Version] | None:
@@ -162,7 +162,7 @@ class _Found:
                 self._tell(f"{error}; it is made again from the versions that are there")
             return None
         if read.of != "site":
-            raise PublishError(f"{self.site}: is a build, not a site. Give SITE=folder beside it")
+            raise PublishError(f"{self.site}: is a build, not a site. Give a folder beside it")
         self.address, self.title = read.address, read.title
         return {version.name: version for version in read.all}
 
@@ -345,7 +345,7 @@ def _sync_tree(folder: Path) -> None:
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``publish`` and ``unpublish`` to the command line."""
     parser = commands.add_parser("publish", help="put a finished build into a site of versions")
-    parser.add_argument("build", type=Path, metavar="BUILD", help="what `make html` made")
+    parser.add_argument("build", type=Path, metavar="BUILD", help="the HTML that Sphinx made")
     parser.add_argument("site", type=Path, metavar="SITE", help="a site, or a folder to make one")
     parser.add_argument("--version", required=True, help="the tag or branch that was built")
     parser.add_argument("--overwrite", action="store_true", help="replace a release, too")

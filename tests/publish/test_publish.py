@@ -234,7 +234,7 @@ def test_what_is_no_build_is_refused(site, tmp_path):
     before = tree(site)
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "nowhere", tmp_path / "empty"):
-        with pytest.raises(InspectionError, match="build the site first: make html"):
+        with pytest.raises(InspectionError, match="build the site first, with"):
             publish.publish(folder, site, "main")
     with pytest.raises(InspectionError, match="is a site, not a build"):
         publish.publish(site, tmp_path / "other", "main")

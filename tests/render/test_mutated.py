@@ -295,6 +295,6 @@ def _look_in_a_browser(site: Path, pages: list[Path]) -> None:
         page = running.new_page()
         page.add_init_script("window.evil = () => { window.executed = true; }")
         for path in pages:
-            page.goto(path.as_uri(), wait_until="domcontentloaded")
+            page.goto(path.as_uri(), wait_until="load")  # which waits for images that fail
             assert page.evaluate("window.executed") is None, path.relative_to(site)
         running.close()
