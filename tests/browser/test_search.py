@@ -86,10 +86,10 @@ SEARCHES = {
     "wave quantization": "glossary.html#term-wave",
     # Slips, and words written together.
     "sofmax": f"{T}02-fused-softmax.html",
-    "fused atention": f"{T}06-fused-attention.html",
+    "fused atention": f"{T}06-fused-attention.html",  # codespell:ignore atention
     "dropuot": f"{T}04-low-memory-dropout.html",
     "tl.debug_barier": f"{A}.language.html#triton.language.debug_barrier",
-    "memmory coalescing": f"{G}1/introduction.html#coalescing",
+    "memmory coalescing": f"{G}1/introduction.html#coalescing",  # codespell:ignore memmory
     "layernorm": f"{T}05-layer-norm.html",
     "flashattention": f"{T}06-fused-attention.html",
     "uncoalesced access": f"{G}5/profiling.html#from-symptom-to-cause",
