@@ -74,6 +74,7 @@ def test_the_display_in_a_terminal(monkeypatch):
     out = io.StringIO()
     out.isatty = lambda: True
     monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     with Progress() as told:

@@ -206,7 +206,7 @@ def altered(place, **changes):
     ("changes", "problem"),
     [
         ({"key": "0" * 64}, "is of other code"),
-        ({"name": "99-unknown"}, "other script"),
+        ({"name": "99-unknown"}, "99-unknown; put it there"),
         ({"variant": "triton-4.0.0"}, "whose place is"),
         ({"blocks": []}, "names|is not|of other code"),
         ({"schema": 99}, "install a newer"),

@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from triton_site.assemble import assemble_script
+
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tutorials" / "shared" / "exercise.py"
 
@@ -241,7 +243,7 @@ def test_the_place_of_errors_suggests_their_cause(place, told):
 def test_loads_that_are_not_needed_are_counted(tmp_path):
     """A kernel that loads x twice moves four thirds of what an addition has to."""
     text = (ROOT / "tutorials/solutions/01-grid-stride.py").read_text()
-    text = text.split("# The check")[0]
+    text = assemble_script(text, ROOT / "tutorials/shared").split("# The check")[0]
     assert "x = tl.load" in text
     line = next(line for line in text.splitlines() if "x = tl.load" in line)
     mine = tmp_path / "mine.py"
