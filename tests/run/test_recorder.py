@@ -430,13 +430,16 @@ def kill_often(room, times, moments):
     there, replaced = "old", 0
     for number in range(times):
         begin, longest = chance.choice(moments)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         process = os.fork()
         if process == 0:
-            try:
+            try:  # an interrupt before this would be one of these tests' own
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
                 os.environ["NUMBER"] = str(number)
                 room.record(force=True, plan=plan)
             finally:  # also where it is interrupted before it can see to that itself
                 os._exit(0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         ended = False
         while begin and not ended and not list(room.device.glob(f".staging-*/{begin}")):
             ended = os.waitpid(process, os.WNOHANG)[0] != 0
