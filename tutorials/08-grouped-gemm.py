@@ -599,7 +599,7 @@ def fit(plan):
 
 FEW = fit(Plan(64, 128, 64, warps=4, stages=4, share=2))
 PAIR = fit(Plan(128, 128, 64, warps=4, stages=3, share=2))
-WIDE = fit(Plan(64, 256, 64, warps=8, stages=4, share=1))  # with 5, its time scatters
+WIDE = fit(Plan(64, 256, 64, warps=8, stages=4, share=1))  # with 5, an H200 scattered
 
 
 def choose_plan(experts, tokens, K, N):
