@@ -198,18 +198,18 @@ def test_previous_and_next(page: Page, address: str) -> None:
     page.goto(f"{address}stable/{TUTORIALS[0]}")
     for name in TUTORIALS[1:]:
         page.locator(".gallery-neighbors a[rel=next]").click()
-        expect(page).to_have_url(f"{address}stable/{name}")
+        page.wait_for_url(f"{address}stable/{name}")
     for name in reversed(TUTORIALS[:-1]):
         page.locator(".gallery-neighbors a[rel=prev]").click()
-        expect(page).to_have_url(f"{address}stable/{name}")
+        page.wait_for_url(f"{address}stable/{name}")
 
 
 def test_keys_turn_pages_and_find_the_search(page: Page, address: str) -> None:
     page.goto(f"{address}stable/{TUTORIALS[0]}")
     page.keyboard.press("ArrowRight")
-    expect(page).to_have_url(f"{address}stable/{TUTORIALS[1]}")
+    page.wait_for_url(f"{address}stable/{TUTORIALS[1]}")  # and its scripts, which hear the keys
     page.keyboard.press("ArrowLeft")
-    expect(page).to_have_url(f"{address}stable/{TUTORIALS[0]}")
+    page.wait_for_url(f"{address}stable/{TUTORIALS[0]}")
     page.keyboard.press("/")
     expect(page.locator("input[name=q]").first).to_be_focused()
 
