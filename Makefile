@@ -162,10 +162,10 @@ test-engines: $(TEST) ## test the engine with each Sphinx:sphinx-gallery of ENGI
 linkcheck: $(RENDER) ## try every link that leaves the site
 	$(SPHINX) -b linkcheck docs build/linkcheck
 
-bench: $(TEST) ## measure rendering and recording; prints tables
+bench: $(TEST) html ## build the site, measure rendering and recording; prints tables
 	$(PY) -m benchmarks
 
-form: $(TEST) ## measure how pages of build/html read; fails where one breaks a limit
+form: $(TEST) html ## build the site, measure how its pages read; fails where one breaks a limit
 	$(PY) -m benchmarks.reading
 
 serve: html ## build the site and serve it on this machine: PORT=8000

@@ -18,8 +18,13 @@ if rest:
     importlib.import_module(f"benchmarks.{names[0]}").main(rest)
     sys.exit()
 print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
+faults = []
 for name in names or known:
     print(flush=True)
     module = importlib.import_module(f"benchmarks.{name}")
     print(module.__doc__.splitlines()[0], flush=True)
-    module.main()
+    try:
+        module.main()
+    except SystemExit as fault:  # the others are measured all the same
+        faults.append(str(fault))
+sys.exit("\n".join(faults) or 0)

@@ -1,8 +1,9 @@
-"""Pages in a browser: bytes of a first visit, and Lighthouse scores where there is a Node.js.
+"""Pages on a phone: bytes of a first visit, and Lighthouse scores where there is a Node.js.
 
-A first visit loads the page and all it shows. Scores are of 100; higher is better. The build in
-build/html is served from this machine, uncompressed and not from near the reader, so performance
-is that of the page and not of a host. Lighthouse comes from npm, at the version named here.
+A first visit loads the page and all it shows. Bytes are counted as they are and as they travel:
+texts are compressed, as hosts do. Scores are of 100 for Lighthouse's phone, a slow one on a slow
+line; higher is better. The build in build/html is served from this machine, so performance is that
+of the page and not of a host. Lighthouse comes from npm, at the version named here.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from gallery_recorder.publish import publish, versions
 from tests.fixtures import fixture_site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Response
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,17 +41,17 @@ def main() -> None:
     if browser is None or not build.is_dir():
         print("left out: it needs " + ("a browser" if browser is None else "`make html` first"))
         return
-    names = ["index.html", *_scripts()]
+    names = ["index.html", *_scripts(), "python-api/triton.language.html"]
     with tempfile.TemporaryDirectory() as folder:
         version = versions.read(build / versions.FILE_NAME).all[0].name
         publish.publish(build, Path(folder, "site"), version)
-        with fixture_site.served(Path(folder, "site")) as root:
+        with fixture_site.served(Path(folder, "site"), compressed=True) as root:
             weights = _weights(browser, [f"{root}stable/{name}" for name in names])
             rows = [
                 (Path(name).stem, *weight, *_scores(browser, f"{root}stable/{name}", folder))
                 for name, weight in zip(names, weights, strict=True)
             ]
-    head = ("page", "kB", "script kB", *CATEGORIES)
+    head = ("page", "kB", "compressed kB", *CATEGORIES)
     print(tabulate(rows, head, floatfmt=".0f", missingval="-"))
 
 
@@ -66,21 +70,21 @@ def _scripts() -> list[str]:
 
 
 def _weights(browser: str, addresses: list[str]) -> list[tuple[float, float]]:
-    """Kilobytes of a first visit to each address: all, and scripts."""
+    """Kilobytes of a first visit to each address: as they are, and as they travel."""
     from playwright.sync_api import sync_playwright
 
     found = []
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=browser, args=FLAGS)
         for address in addresses:
-            sizes: dict[str, int] = {}
             page = running.new_context().new_page()
-            answers = []
+            answers: list[Response] = []
             page.on("response", lambda answer, answers=answers: answers.append(answer))
             page.goto(address, wait_until="networkidle")
-            sizes = {answer.url: len(answer.body()) for answer in answers if answer.ok}
-            scripts = [n for url, n in sizes.items() if urlsplit(url).path.endswith(".js")]
-            found.append((sum(sizes.values()) / 1000, sum(scripts) / 1000))
+            known = {answer.url: answer for answer in answers if answer.ok}.values()
+            whole = sum(len(answer.body()) for answer in known)
+            sent = sum(int(answer.headers["content-length"]) for answer in known)
+            found.append((whole / 1000, sent / 1000))
             page.context.close()
         running.close()
     return found
@@ -93,7 +97,7 @@ def _scores(browser: str, address: str, folder: str) -> list[float | None]:
     report = Path(folder, "report.json")
     done = subprocess.run(
         [
-            *("npx", "--yes", LIGHTHOUSE, address, "--quiet", "--preset=desktop"),
+            *("npx", "--yes", LIGHTHOUSE, address, "--quiet"),
             *("--output=json", f"--output-path={report}"),
             f"--only-categories={','.join(CATEGORIES)}",
             f"--chrome-flags=--headless {' '.join(FLAGS)} --user-data-dir={folder}/profile",
