@@ -43,12 +43,16 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
     for section in doctree.findall(nodes.section):
         if section[0].astext() != "Exercises":
             continue
+        checked = False
         for item in section.findall(nodes.list_item):
             if name := _solution_of(item):
                 if name in checks:
-                    item += _how_to_check(docname, name)
+                    item += _how_to_check(name)
+                    checked = True
                 folder = docname.rpartition("/")[0]
                 item += _solution(app, f"{folder}/solutions/{name}")
+        if checked:
+            section.insert(1, _what_checks(docname))
 
 
 def _solution_of(item: nodes.list_item) -> str:
@@ -58,18 +62,23 @@ def _solution_of(item: nodes.list_item) -> str:
     return ""
 
 
-def _how_to_check(docname: str, name: str) -> nodes.paragraph:
+def _how_to_check(name: str) -> nodes.paragraph:
+    paragraph = nodes.paragraph("", "Check yours: ", classes=["exercise-check"])
+    paragraph += nodes.literal("", f"python exercise.py {name} mine.py")
+    return paragraph
+
+
+def _what_checks(docname: str) -> nodes.paragraph:
     uri = "../" * docname.count("/") + TARGET
-    paragraph = nodes.paragraph(
-        "", "To have yours checked, save it as ", classes=["exercise-check"]
-    )
+    paragraph = nodes.paragraph("", "Save yours as ", classes=["exercise-check"])
     paragraph += [
         nodes.literal("", "mine.py"),
-        nodes.Text(", fetch "),
+        nodes.Text(" and fetch "),
         nodes.reference("", "exercise.py", refuri=uri, internal=True),
-        nodes.Text(", and run "),
-        nodes.literal("", f"python exercise.py {name} mine.py"),
-        nodes.Text(": it needs no GPU, says what is wrong, and counts the bytes that are moved."),
+        nodes.Text(
+            " to have it checked: it needs no GPU, says what is wrong, and counts the bytes that "
+            "are moved."
+        ),
     ]
     return paragraph
 

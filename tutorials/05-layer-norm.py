@@ -145,31 +145,32 @@ torch.testing.assert_close(
 print("layer_norm_by_rows agrees with PyTorch")
 
 # %%
-# One line differs from what you would write first: ``tl.where``. The padding is filled with 0, the
-# neutral element of the sum, and that is right for the first sum. But then the mean is subtracted,
-# *also from the padding*, which becomes :math:`-\mu` and would be counted in the second sum. (The
-# name ``rstd``, for reciprocal standard deviation, is common: a root and a division for each row,
-# and multiplications for the elements.)
+# One line differs from what you would write first: ``tl.where``. The padding is filled with 0,
+# which is right for the first sum. But then the mean is subtracted *also from the padding*, which
+# becomes :math:`-\mu` and would be counted in the second sum. (``rstd`` is short for reciprocal
+# standard deviation: one root and one division for a row, and multiplications for its elements.)
 #
 # Why the variance takes two passes
 # ---------------------------------
 #
-# A formula from school saves a pass: :math:`\sigma^2 = \overline{x^2} - \mu^2`. Both sums run along
-# at the same time, so there is one reduction to wait for and not two. **Do not use it.** Where the
-# mean is large against the deviation, two large numbers that agree in most of their digits are
-# subtracted, and what is left is their rounding errors.
+# A formula from school saves a pass: :math:`\sigma^2 = \overline{x^2} - \mu^2`. **Do not use it.**
+# Where the mean is large against the deviation, two large numbers that agree in most of their
+# digits are subtracted, and what is left is their rounding errors.
 #
-# A third way is for those who cannot keep a row: cut it into pieces, take mean :math:`\mu_p` and
-# sum of squared deviations :math:`S_p` of each piece by itself, in two passes over the piece, and
-# combine them. With :math:`\delta = \mu_p - \mu`, and *n* elements before a piece of *p*:
+# A third way is for rows that cannot be kept: take mean :math:`\mu_p` and sum of squared deviations
+# :math:`S_p` of one piece after the other, in two passes over the piece, and combine them. With
+# :math:`\delta = \mu_p - \mu`, and *n* elements before a piece of *p*:
 #
 # .. math::
 #
 #     \mu' = \mu + \delta \, \frac{p}{n + p}, \qquad
 #     S' = S + S_p + \delta^2 \, \frac{n p}{n + p}
 #
-# Here is what each way makes of the variance of rows with a deviation of 1 and larger and larger
-# means. All arithmetic is in fp32; the right answer is computed in float64 from the same numbers.
+# Here is what each makes of the variance of rows with a deviation of 1 and larger and larger means,
+# in fp32, against float64 from the same numbers.
+
+# sphinx_gallery_fold = "combines the variances of pieces"
+# sphinx_gallery_show = "one_pass, two_passes"
 
 
 def one_pass(x):
@@ -234,28 +235,26 @@ plot_errors(errors, means)
 # %%
 # The error of one pass grows with the *square* of the mean. At a thousand times the deviation it is
 # beyond any use, and a little later the "variance" can come out negative, and its root as NaN. Two
-# passes hold. And they cost no byte: the second one reads registers. What they cost is one more
-# reduction, for which the warps of a program wait for one another.
+# passes hold, and cost no byte, since the second one reads registers. They cost one more reduction,
+# for which the warps of a program wait for one another.
 #
 # Step 2: a row in pieces
 # -----------------------
 #
-# Two things of the first kernel can be had cheaper. ``BLOCK`` is a power of two: a row of 4608 is
-# padded to 8192, and registers and instructions of the padding are wasted, though no bytes are. And
-# a block is turned into fp32 as a whole, which takes twice the registers that the fp16 did.
+# ``BLOCK`` is a power of two: a row of 4608 is padded to 8192, which wastes registers and
+# instructions, though no bytes. And a block that is turned into fp32 as a whole takes twice the
+# registers that the fp16 did.
 #
-# So the row is cut into a few **pieces** of equal length, as many as it needs. They are kept as
-# they were loaded, in fp16, and turned into fp32 one after the other where they are used. Triton
-# has no arrays of blocks, but it has Python's **tuples**: ``xs = xs + (x,)`` appends one.
-# ``tl.static_range`` is a loop that is unrolled while the kernel is compiled, so that each turn
-# knows its *i* as a constant, as a place in a tuple must be.
-#
-# Note the sums: the pieces are added up elementwise, and there is one reduction at the end. A
-# reduction for each piece would have the warps wait for one another each time.
+# So the row is cut into a few **pieces** of equal length, as many as it needs, which are kept as
+# they were loaded and turned into fp32 one by one, where they are used. Triton has no arrays of
+# blocks, but it has Python's **tuples**: ``xs = xs + (x,)`` appends one. ``tl.static_range`` is a
+# loop that is unrolled while the kernel is compiled, so that each turn knows its *i* as a constant,
+# as a place in a tuple must be. Pieces are added up elementwise, for one reduction at the end: one
+# for each piece would have the warps wait for one another each time.
 #
 # Three more things come along: short rows share a program, and strides make it right for any view,
-# as :doc:`02-fused-softmax` explains; and with ``CENTER=False`` some lines are not compiled, and
-# what remains is RMS norm.
+# as in :doc:`02-fused-softmax`; and with ``CENTER=False`` some lines are not compiled, and what
+# remains is RMS norm.
 
 # sphinx_gallery_difference = "row_kernel"
 
@@ -299,13 +298,13 @@ def forward_kernel(
 
 
 # %%
-# ``evict_last`` is a hint to the caches: of all lines, those of the weights should be the last to
-# go, for the next program on the same multiprocessor wants them again, and *x* nobody wants again.
+# ``evict_last`` is a hint to the caches: the weights should be the last to go, for the next program
+# on the same multiprocessor wants them again, and *x* nobody wants again.
 #
-# How many pieces, rows and warps? By rules. Small pieces leave less padding, and large ones are
-# fewer: pieces are eighths of a power of two, or quarters where all eight of those would be needed.
-# Eight elements of a piece for each thread are one load of 16 bytes in fp16. And short rows share a
-# program until it has 2048 elements.
+# How many pieces, rows and warps? Small pieces leave less padding, and large ones are fewer: they
+# are eighths of a power of two, or quarters where all eight of those would be needed. Eight
+# elements of a piece for each thread are one load of 16 bytes in fp16. Short rows share a program
+# until it has 2048 elements.
 
 # sphinx_gallery_fold = "chooses pieces, rows and warps by the length of a row"
 
@@ -353,21 +352,23 @@ print(tabulate(table, ["N", "rows", "piece", "pieces", "warps"]))
 # A bar is the mean over the row. RMS norm has no shift to take out: the first bar is missing.
 #
 # So the backward pass needs *x*, *g*, *w*, and :math:`\mu` and :math:`1 / \sigma` of each row. What
-# of that should the forward pass keep?
+# should the forward pass keep?
 #
-# * *x* itself costs nothing: whoever computed it holds it anyway. (*y* in its place would do, too,
-#   for :math:`\hat{x} = (y - b) / w`, but fails where a weight is zero.)
-# * :math:`\hat{x}`, which would save two operations an element, costs a tensor of the size of *x*,
-#   written and kept.
-# * :math:`\mu` and :math:`1 / \sigma` could be computed again, since the row is at hand: no bytes,
-#   but two more reductions, one after the other, before the next two can begin. Kept, they are two
-#   numbers for each row of *N*. We keep them.
+# * *x* costs nothing: whoever computed it holds it anyway. (*y* would do, too, for :math:`\hat{x} =
+#   (y - b) / w`, but not where a weight is zero.)
+# * :math:`\hat{x}` would save two operations an element, and cost a tensor of the size of *x*.
+# * :math:`\mu` and :math:`1 / \sigma` could be computed again: no bytes, but two more reductions,
+#   one after the other, before the next two can begin. Kept, they are two numbers a row. We keep
+#   them.
 #
 # Step 3: the gradient of a row
 # -----------------------------
 #
 # Again one row a program, and two reductions, which do not wait for one another. The sums over the
-# rows are left to PyTorch.
+# rows are left to PyTorch, in ``backward_by_rows``.
+
+# sphinx_gallery_fold = "launches it, and adds up the rows with PyTorch"
+# sphinx_gallery_show = "row_gradient_kernel"
 
 
 @triton.jit
@@ -400,9 +401,8 @@ def backward_by_rows(x, g, weight, mean, rstd):
 
 
 # %%
-# (The padding of *x* becomes :math:`-\mu / \sigma` in ``normal``, and no ``tl.where`` repairs it.
-# It need not: it meets :math:`wg`, whose padding is 0, in the only reduction that it takes part
-# in.)
+# (No ``tl.where`` repairs the padding of ``normal``: in the only reduction that it takes part
+# in, it meets the padding of :math:`wg`, which is 0.)
 #
 # Step 4: adding up with atomics
 # ------------------------------
@@ -411,8 +411,12 @@ def backward_by_rows(x, g, weight, mean, rstd):
 # other two gradients. It could add that to two vectors in memory. But another program may be adding
 # to the same element: both read the old sum, both add, both write, and one contribution is lost. An
 # **atomic** addition is one that nothing can come between: the L2 cache, which is shared by all,
-# does the adding.
+# does the adding. The kernel gets two lines more::
+#
+#     tl.atomic_add(dw_ptr + cols, g * normal, mask=mask, sem="relaxed")
+#     tl.atomic_add(db_ptr + cols, g, mask=mask, sem="relaxed")
 
+# sphinx_gallery_fold = "is the whole kernel of step 4, and its launcher"
 # sphinx_gallery_difference = "row_gradient_kernel"
 
 
@@ -447,12 +451,11 @@ def backward_with_atomics(x, g, weight, mean, rstd):
 
 
 # %%
-# Two lines more, and right. But count: each row makes 2\ *N* additions of 4 bytes in the L2 cache,
-# which for fp16 is more than all that the row has to move otherwise, and all rows queue for the
-# same 2\ *N* addresses. And sums of floating-point numbers depend on the order of the additions, if
-# only in the last bits, and the order is whatever order the programs happen to run in. Let us run
-# it again and again on the same input and count the different answers. (The interpreter runs
-# programs one after the other, always in the same order: one answer.)
+# That is right. But count: each row makes 2\ *N* additions of 4 bytes in the L2 cache, which for
+# fp16 is more than all that the row has to move otherwise, and all rows queue for the same 2\ *N*
+# addresses. And the last bits of a sum of floating-point numbers depend on the order of the
+# additions, which is whatever order the programs happen to run in. Let us count the different
+# answers to the same input. (The interpreter runs programs one after the other: one answer.)
 
 # sphinx_gallery_fold = "counts the different results of one function"
 
@@ -478,8 +481,8 @@ print(f"Gradients of the weight with atomics, run again and again: {answers} dif
 
 # %%
 # Networks train well with such noise. But two runs that ought to be the same drift apart, and
-# whoever hunts a bug by comparing them hunts ghosts. A **lock** around each sum, which some kernels
-# use, saves atomic additions, but programs wait for one another, and the order is as random.
+# whoever hunts a bug by comparing them hunts ghosts. A **lock** around each sum, as some kernels
+# have it, makes programs wait for one another, and the order is as random.
 #
 # Step 5: partial sums in two stages
 # ----------------------------------
@@ -491,9 +494,7 @@ print(f"Gradients of the weight with atomics, run again and again: {answers} dif
 # nobody's way. A second, small kernel adds up the *P* rows.
 #
 # The order of all additions is fixed by *M* and *P*: the same bits every time. And the partial sums
-# are few: a row for each program, instead of *M*.
-#
-# Here are twelve rows of a matrix, with four programs of one row a turn:
+# are few: a row for each program. Here are twelve rows of a matrix, with four programs:
 
 # sphinx_gallery_fold = "draws which program adds up what"
 
@@ -530,11 +531,25 @@ def draw_partial_sums(rows=12, programs=4):
 draw_partial_sums()
 
 # %%
+# In the kernel, sums are made before the loop over tiles, and stored behind it::
+#
+#     dw, db = dw + (tl.zeros(...),), db + (tl.zeros(...),)  # of each piece
+#     for tile in tl.range(program, tl.cdiv(M, ROWS), programs, num_stages=STAGES):
+#         ...  # loads x, g and w of the tile, and takes the two means of each row
+#         for i in tl.static_range(PIECES):
+#             new_dw, new_db = new_dw + (dw[i] + g * normal,), new_db + (db[i] + g,)
+#             ...  # stores dx
+#         dw, db = new_dw, new_db
+#     for i in tl.static_range(PIECES):
+#         tl.store(mine, tl.sum(dw[i], axis=0, keep_dims=True), mask=place < N)
+#
 # Pieces and tuples are as in step 2; a tuple is written anew at each turn, since a kernel cannot
-# assign to its places. ``WEIGHTS`` says how often a turn loads the weights: not at all, as they
-# stay in registers from the beginning; once; or twice, so that they need no registers in between.
-# ``STAGES`` and ``EARLY`` are for step 6; here they are 1 and ``False``.
+# assign to its places. Each element of the tile has sums of its own, in registers, and the rows of
+# the tile are added up once, at the end. ``WEIGHTS`` says how often a turn loads the weights: not
+# at all, as they stay in registers from the beginning; once; or twice, so that they need no
+# registers in between. ``STAGES`` and ``EARLY`` are for step 6; here they are 1 and ``False``.
 
+# sphinx_gallery_fold = "is the whole kernel of step 5"
 # sphinx_gallery_difference = "row_gradient_kernel"
 
 
@@ -600,10 +615,10 @@ def backward_kernel(
 
 
 # %%
-# Sums over the tile's rows are taken once, at the end: until then each element of the tile has a
-# sum of its own, in a register of its own. The second stage reads the partial sums in tiles that
-# are narrow and high, so that many programs share the columns; there is little to do, and what
-# counts is how soon it is over.
+# The second stage reads the partial sums in tiles that are narrow and high, so that many programs
+# share the columns: there is little to do, and what counts is how soon it is over.
+
+# sphinx_gallery_fold = "adds up the partial sums: the second stage"
 
 
 @triton.jit
@@ -632,14 +647,13 @@ def sum_partials_kernel(
 # Step 6: fetch early
 # -------------------
 #
-# A persistent program has a weakness that short-lived ones do not have: there are few of them,
-# often one for each multiprocessor, since their sums fill the registers. While its rows are on the
-# way from memory, it has nothing to do, and there is nobody else to step in. So it should ask for
-# the *next* rows while it works on these. ``tl.range(…, num_stages=4)`` asks the compiler to
-# arrange that: loads are turned into **asynchronous copies** into shared memory, which take no
-# registers and wait for nobody, and which run ahead of the loop, by up to three turns. That is all
-# there is to write; ``STAGES=1`` is the loop of step 5, and the ladder shows the difference. What
-# limits the number of stages is the shared memory that a program can have.
+# Persistent programs have a weakness: there are few of them, often one for each multiprocessor,
+# since their sums fill the registers. While the rows of one are on the way from memory, nobody
+# steps in. So it should ask for the *next* rows while it works on these. ``tl.range(…,
+# num_stages=4)`` has the compiler arrange that: loads become **asynchronous copies** into shared
+# memory, which take no registers and run ahead of the loop, by up to three turns, as far as shared
+# memory reaches. That is all there is to write; ``STAGES=1`` is the loop of step 5, and the ladder
+# shows the difference.
 #
 # The second stage can begin early, too. A kernel waits until the one before it has ended, and then
 # takes its time to get going. With ``launch_pdl=True`` (programmatic dependent launch, for NVIDIA
@@ -647,8 +661,8 @@ def sum_partials_kernel(
 # ``gdc_launch_dependents``, gets going while they write their sums, and stops at ``gdc_wait`` until
 # all of these are written. That is what ``EARLY`` switches on.
 #
-# How many rows a turn, warps, and programs on a multiprocessor? Short rows leave registers for two
-# programs, each of which works while the other one waits; long ones take all that there is.
+# Short rows leave registers for two programs on a multiprocessor, each of which works while the
+# other one waits; long ones take all that there is.
 
 # sphinx_gallery_fold = "chooses pieces, rows, warps, programs and stages by the length of a row"
 
@@ -685,19 +699,17 @@ def stages_that_fit(fetched, stages):
 #
 # Count registers. Each element of a row has two sums in fp32, and *x* and *g*, which in fp16 take
 # half a register each: three registers an element, before any arithmetic. An NVIDIA multiprocessor
-# has 65536 registers. From some 8000 elements on there is no room for the weights, which are then
-# loaded at each turn, or even twice; from some 14000 on there is none for the rest, and what does
-# not fit is *spilled* to memory, at every turn. (RMS norm has one sum, and needs no second load.)
+# has 65536. From some 8000 elements on there is no room for the weights, which are then loaded at
+# each turn, or even twice; from some 14000 on, the rest does not fit either, and is *spilled* to
+# memory at every turn. (RMS norm has one sum, and needs no second load.)
 #
-# So let **two programs share the columns** of a row. Each reads the whole row, for the two means;
-# but it keeps only its own half, writes the gradient of that half, and has sums for that half
-# alone, which leaves room for all of the weights. The row is read twice; but both programs come by
-# at about the same time, so that the second one can find it in the L2 cache.
-#
-# This has a price: the arithmetic of the first loop is done twice for each row. It is a good
-# bargain only against many spills. (GPUs from Hopper on can run one program on two multiprocessors,
-# with ``num_ctas=2``. We tried it. Sums over the row then cross from one to the other, twice a
-# turn, and all warps of both wait. On an H200 that took longer than reading every row twice.)
+# So let **two programs share the columns** of a row. Each reads the whole row, for the two means,
+# but keeps only its own half, writes the gradient of that half, and has sums for it alone, which
+# leaves room for all of the weights. Both come by at about the same time, so that the second one
+# can find the row in the L2 cache. The price is that the arithmetic of the first loop is done
+# twice, a good bargain only against many spills. (GPUs from Hopper on can run one program on two
+# multiprocessors, with ``num_ctas=2``. On an H200 that took longer: sums over the row cross from
+# one to the other, twice a turn, and all warps of both wait.)
 
 # sphinx_gallery_fold = "has the kernel of a half, whose own columns come first"
 # sphinx_gallery_difference = "backward_kernel"
@@ -768,10 +780,9 @@ def shared_backward_kernel(
 # Step 8: when a row does not fit
 # -------------------------------
 #
-# The registers of a program hold some ten thousand elements. Longer rows are walked through in
-# blocks. **Forward**: one walk for mean and variance, with the formula for combined pieces from
-# above, and one for the output. A row is read twice, so that the count is three transfers and not
-# two, where no cache helps.
+# Longer rows are walked through in blocks. **Forward**: one walk for mean and variance, with the
+# formula for combined pieces, and one for the output: three transfers and not two, where no cache
+# helps.
 
 # sphinx_gallery_fold = "walks along a row twice: for its mean and deviation, and for the output"
 
@@ -813,11 +824,10 @@ def long_forward_kernel(
 
 
 # %%
-# **Backward**: the two means of a row have to be known before any element of its gradient. So a
-# first kernel walks along the rows and leaves two numbers for each. After that no element needs
-# anything of the rest of its row, and the second kernel is free to cut the matrix into *columns*:
-# a program has one block of them, walks down the rows, and its partial sums fit into registers
-# however long the rows are. Five transfers instead of three.
+# **Backward**: a first kernel walks along the rows and leaves the two means of each. After that no
+# element needs anything of the rest of its row, and the second kernel can cut the matrix into
+# *columns*: a program has one block of them, walks down the rows, and its partial sums fit into
+# registers however long the rows are. Five transfers instead of three.
 
 # sphinx_gallery_fold = "walks along rows, then down columns: the gradients of rows that do not fit"
 
@@ -881,9 +891,7 @@ def long_backward_kernel(
 # The launchers
 # -------------
 #
-# Both norms are one autograd function; without a bias it is RMS norm. What is kept for the backward
-# pass: *x* as it is, the weight, and the two numbers of each row. Nothing of the size of *x* is
-# new.
+# Both norms are one autograd function; without a bias it is RMS norm.
 
 # sphinx_gallery_fold = "checks the arguments"
 
@@ -981,7 +989,9 @@ def launch_backward(x, g, weight, bias, mean, rstd, stages=4):
 
 
 # %%
-# PyTorch gets to know both directions as in :doc:`04-low-memory-dropout`.
+# PyTorch gets to know both directions as in :doc:`04-low-memory-dropout`. What is kept for the
+# backward pass: *x* as it is, the weight, and the two numbers of each row. Nothing of the size of
+# *x* is new.
 
 
 class Norm(torch.autograd.Function):
@@ -1005,6 +1015,9 @@ class Norm(torch.autograd.Function):
 # %%
 # And the two functions that the page is about. Whatever the dimensions before the last one are,
 # their rows become those of a matrix.
+
+# sphinx_gallery_fold = "has the rows of any tensor normalized, and the sibling of layer norm"
+# sphinx_gallery_show = "layer_norm"
 
 
 def normalize(x, weight, bias, eps):
@@ -1049,11 +1062,10 @@ def rms_norm(x, weight, eps=1e-6):
 # Is it right?
 # ------------
 #
-# The reference is computed in float64 from the same numbers. How close must the results be? In fp32
-# the sums over a row and over *M* rows are off by some 10⁻⁶ of the sum of the *absolute* values;
-# fp16 and bf16 round the result itself, once. So each tensor is allowed an error that is relative
-# to its largest element; the gradient of *x*, which is what two subtractions leave, to what it was
-# before them.
+# Against float64 from the same numbers. In fp32 the sums over a row and over *M* rows are off by
+# some 10⁻⁶ of the sum of the *absolute* values; fp16 and bf16 round the result itself, once. So
+# each tensor is allowed an error that is relative to its largest element; the gradient of *x*,
+# which is what two subtractions leave, to what it was before them.
 
 # sphinx_gallery_fold = "compares results and gradients with float64"
 
@@ -1151,9 +1163,8 @@ SHAPES, VIEWS, STEP_INPUTS = shape_inputs(), view_inputs(), step_inputs()
 FAR = (torch.randn(5, 4096, device=DEVICE) + 1000, *torch.randn(2, 4096, device=DEVICE))
 
 # %%
-# A kernel is compiled at its first launch, and each of these shapes, dtypes and strides may need
-# one of its own, as may each row length of the benchmark below. One cell has them all compiled,
-# side by side on the cores of the CPU, before anything is checked or timed.
+# Each of these shapes, dtypes and strides may need a kernel of its own, as may each row length of
+# the benchmark. All are compiled side by side before anything is checked or timed.
 
 # sphinx_gallery_fold = "has all kernels of this page compiled ahead"
 # sphinx_gallery_fold_output = True
@@ -1246,6 +1257,8 @@ compile_ahead([
 # expands from one number; parameters in fp32 beside activations in fp16, as in mixed precision; and
 # the rows that one pass got wrong.
 
+# sphinx_gallery_fold = "checks all of them"
+
 for x, weight, bias in SHAPES:
     check(x, weight, bias)
     check(x, weight)
@@ -1256,7 +1269,7 @@ check(*FAR, slack=10)  # a mean of 1000 fp32 knows to some 10⁻⁴
 print("So they do for views, expanded gradients, mixed dtypes, and a mean of 1000 deviations")
 
 # %%
-# The same bits, every time? The gradients of both norms, again and again:
+# The same bits, every time? The gradients of both norms, again and again, and what they refuse:
 
 # sphinx_gallery_fold = "counts the different gradients of the final kernels"
 
@@ -1280,7 +1293,8 @@ print(f"Gradients of the weight with partial sums: {same[0]} and, of RMS norm, {
 assert same == [1, 1], "the order of the additions is fixed"
 
 # %%
-# And what they refuse:
+
+# sphinx_gallery_fold = "calls layer_norm with wrong arguments"
 
 for wrong in ({"x": [1.0]}, {"x": x.double()}, {"weight": bias[:5]}, {"eps": -1.0}):
     try:
@@ -1291,7 +1305,7 @@ for wrong in ({"x": [1.0]}, {"x": x.double()}, {"weight": bias[:5]}, {"eps": -1.
         raise AssertionError("layer_norm should have refused this")
 
 # %%
-# The steps on the way are going to be timed. So they are checked as well:
+# The steps on the way are going to be timed, so they are checked as well:
 
 # sphinx_gallery_fold = "checks the kernels of steps 1, 3 and 4"
 
@@ -1315,14 +1329,12 @@ print("The kernels of steps 1, 3 and 4 agree with float64, too")
 #
 # * **torch** is what a user calls: ``functional.layer_norm`` and ``functional.rms_norm``;
 # * **compile** is ``torch.compile`` of the same functions, in its default mode, for each size by
-#   itself (``dynamic=False``), so that it knows *N*. That takes its time, and so it takes part at
-#   some sizes;
+#   itself (``dynamic=False``), so that it knows *N*. That takes long, so it takes part at some
+#   sizes;
 # * **copy** is the ceiling, ``x.clone()``, with the rate of the bytes that *it* moves.
 #
-# Backward is ``torch.autograd.grad`` for everybody, with gradients for *x* and all parameters. The
-# Python of autograd takes its time, too. But before each call the loop that measures has the GPU
-# read a gigabyte, to flush the cache, and meanwhile the CPU queues the call. Should the GPU be
-# there first, the call is made again behind a longer read: so the events see the kernels alone.
+# Backward is ``torch.autograd.grad`` for everybody, with gradients for *x* and all parameters. Its
+# Python is not timed: the CPU queues the call while the GPU reads a gigabyte to flush the cache.
 
 # sphinx_gallery_fold = "times both norms in both directions, all providers in turns"
 
@@ -1393,7 +1405,8 @@ else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
-# All rows are in the CSV files; here are some of them.
+# All rows are in the CSV files. In the plots, lines are medians, and bands reach from the 20th to
+# the 80th percentile.
 
 # sphinx_gallery_fold = "prints tables"
 # sphinx_gallery_fold_output = True
@@ -1421,7 +1434,6 @@ else:
     print("No table without a GPU.")
 
 # %%
-# And all of them. Lines are medians, and bands reach from the 20th to the 80th percentile.
 
 # sphinx_gallery_fold = "plots the rates"
 
@@ -1458,15 +1470,13 @@ else:
 # How to read the curves
 # ----------------------
 #
-# **All of them rise on the left.** 4096 rows of 1024 are few bytes; getting a kernel going takes
-# its time, the copy's too. The backward pass pays twice, since its second stage is a kernel of its
-# own that needs all of the first. On the left that is a good part of its time; on the right it is
-# shared out over more bytes.
+# **All of them rise on the left.** 4096 rows of 1024 are few bytes, and getting a kernel going
+# takes its time, the copy's too. The backward pass pays twice, since its second stage is a kernel
+# of its own that needs all of the first.
 #
-# **The teeth of our curves** are the pieces. A row that is longer by a little than its pieces has
-# one more, most of it padding. Padding moves no bytes, but each of its places is an instruction.
-# Where a tooth rises in proportion to *N* and then falls back, the time along it is constant: it is
-# that of the padded length, and so instructions, not bytes, are the limit there.
+# **The teeth of our curves** are the pieces. A row that is a little longer than its pieces has one
+# more, most of it padding, which moves no bytes but costs instructions. Where a tooth rises in
+# proportion to *N* and then falls back, the time along it is constant: that of the padded length.
 #
 # **Where the backward pass changes over** to weights that are loaded again, and to two programs a
 # row, its curve may step down: they do more arithmetic. RMS norm has one sum and loads no weights
@@ -1476,14 +1486,14 @@ else:
 # be written, so that reading and writing overlap only across programs; and each program reads the
 # parameters, from a cache, but through the same wires. **What backward lacks** beside the second
 # stage is company: a forward program that waits for memory leaves its multiprocessor to others, and
-# the persistent one has only the rows that it asked for early. How to find out where a kernel of
-# yours waits, :doc:`/programming-guide/chapter-5/profiling` shows.
+# the persistent one has only the rows that it asked for early.
+# :doc:`/programming-guide/chapter-5/profiling` shows how to see where a kernel of yours waits.
 #
-# **PyTorch's backward** divides the work otherwise: one kernel computes the gradient of *x*, others
-# those of the parameters, and these read *x* and *g* once more. Five transfers instead of three put
-# its ceiling at three fifths of the copy, before anything else is lost. **torch.compile** sums over
-# the rows in kernels of their own as well. Forward, it chooses for each size between holding a row
-# and walking over it twice; where its curve falls while ours does not, it walks.
+# **PyTorch's backward** computes the gradients of the parameters in other kernels than that of *x*,
+# and these read *x* and *g* once more. Five transfers instead of three put its ceiling at three
+# fifths of the copy, before anything else is lost. **torch.compile** sums over the rows in kernels
+# of their own as well. Forward, it chooses for each size between holding a row and walking over it
+# twice; where its curve falls while ours does not, it walks.
 #
 # What the run showed
 # -------------------

@@ -168,17 +168,15 @@ def online_kernel(
 # mask: what lies beyond the end is zero, and is not stored. (GPUs with hardware for it, the TMA, do
 # that in one instruction; for others Triton makes pointers of it.)
 #
-# ``tl.dot(q, tl.trans(k))`` is the first product, ``tl.dot(p, v, acc)`` the second, and everything
-# between them works on registers. The weights ``p`` are rounded to the dtype of ``v``, since tensor
-# cores multiply 16-bit numbers; the sums stay in fp32. (``input_precision`` matters for fp32 inputs
-# only, which would otherwise be rounded to 10 bits.) In the very first round ``m`` is minus
-# infinity and the correction 0, so that nothing is corrected.
+# Between the two products, everything works on registers. The weights ``p`` are rounded to the
+# dtype of ``v``, since tensor cores multiply 16-bit numbers; the sums stay in fp32.
+# (``input_precision`` matters for fp32 inputs only, which would otherwise be rounded to 10 bits.)
+# In the first round ``m`` is minus infinity and the correction 0.
 #
 # The launcher makes a descriptor of each tensor. It may have any strides, if the last is 1 and the
 # others are multiples of 16 bytes; of other tensors we make a copy.
 
-# sphinx_gallery_fold = "makes descriptors, and checks a kernel against float64"
-# sphinx_gallery_show = "run_step"
+# sphinx_gallery_fold = "makes descriptors, launches a kernel, and checks it against float64"
 
 
 def described(x, rows):
@@ -291,9 +289,9 @@ draw_tiles(queries=1000, keys=1000, block_m=128, block_n=64)
 #         if col >= whole:
 #             ...  # the mask
 #
-# The condition compares two numbers that all threads agree on, so all of them take the same branch,
-# and it costs next to nothing. (Two loops, the first without a mask, are twice the code, and in the
-# backward pass they made the compiler wait for each product before it started the next.)
+# All threads take the same branch, so it costs next to nothing. (Two loops, the first without a
+# mask, are twice the code, and in the backward pass they made the compiler wait for each product
+# before it started the next.)
 
 # sphinx_gallery_fold = "is the whole kernel of step 2"
 # sphinx_gallery_difference = "online_kernel"
@@ -421,12 +419,10 @@ LOG2_E = math.log2(math.e)
 #
 # A product of matrices wants one large tile on each multiprocessor, since that uses each byte most
 # often. Attention wants **several programs that know nothing of each other**: two or three of four
-# warps each, with smaller tiles. While one multiplies, another takes exponentials. Two limits
-# decide how many fit: the shared memory, which holds the tiles of ``k`` and ``v`` that are on their
-# way (``num_stages``, of both), and the registers, 65536 of 4 bytes on each multiprocessor of an
-# NVIDIA GPU. Three programs of 128 threads leave each thread 168 of them.
-#
-# This is the choice by head dimension; GPUs with less shared memory get shorter tiles:
+# warps each, with smaller tiles. How many fit is decided by the shared memory, which holds the
+# tiles of ``k`` and ``v`` that are on their way (``num_stages``, of both), and by the registers,
+# 65536 of 4 bytes on each multiprocessor of an NVIDIA GPU: three programs of 128 threads leave each
+# thread 168. This is the choice by head dimension; GPUs with less shared memory get shorter tiles:
 
 # sphinx_gallery_fold = "chooses tiles, warps and stages by head dimension and shared memory"
 
@@ -480,11 +476,11 @@ for d in (64, 128):
 # long ones come last, most of the GPU waits at the end for a few of them. So the **longest go
 # first**, and the short ones fill the gaps.
 #
-# There is a second wish. All blocks of a head read the same keys and values, so they should run
-# while these are in the L2 cache; with the longest of *all* heads first, the keys of all heads
-# would be on their way at once. The compromise: take as many heads **together** as have their keys
-# and values in half of the cache, and within them the longest blocks first. (Without a mask there
-# is nothing to sort, and in short sequences nothing to wait for: two heads together.)
+# But all blocks of a head read the same keys and values, so they should run while these are in the
+# L2 cache; with the longest of *all* heads first, the keys of all heads would be on their way at
+# once. The compromise: take as many heads **together** as have their keys and values in half of the
+# cache, and within them the longest blocks first. (Without a mask there is nothing to sort, and in
+# short sequences nothing to wait for: two heads together.)
 
 
 def place(program, blocks, heads, together):
@@ -537,11 +533,12 @@ def draw_order(blocks, heads, processors):
 draw_order(blocks=8, heads=5, processors=7)
 
 # %%
-# The kernel as it will be used. It is that of step 3, with three additions: ``place`` says which
-# block of which head a program has; ``GROUP`` heads of queries may share a head of keys (grouped
-# heads); and it stores one number for each query, the **log-sum-exp** :math:`m + \log_2 z`. You
-# will see soon what that is for.
+# The kernel as it will be used is that of step 3, with three additions: ``place`` says which block
+# of which head a program has; ``GROUP`` heads of queries may share a head of keys (grouped heads);
+# and it stores one number for each query, the **log-sum-exp** :math:`m + \log_2 z`, for the
+# backward pass.
 
+# sphinx_gallery_fold = "is the whole kernel of step 5"
 # sphinx_gallery_difference = "base_2_kernel"
 
 COUNTS = ["heads", "queries", "keys", "total", "together"]  # of any value: no kernel of their own
@@ -585,11 +582,8 @@ def attention_kernel(
 
 
 # %%
-# The launcher of the forward pass computes the grid, how many heads go together, and what is left
-# of the arguments:
 
-# sphinx_gallery_fold = "says how many heads go together"
-# sphinx_gallery_show = "forward_anywhere"
+# sphinx_gallery_fold = "computes the grid and how many heads go together, and launches"
 
 
 def l2_bytes():
@@ -631,15 +625,14 @@ def forward_anywhere(q, k, v, causal, scale):
 # Step 6: one product ahead
 # -------------------------
 #
-# So far, what happens at the same time happens in different programs. Within a program, ``tl.dot``
-# gives a result, and the next line needs it. On Hopper GPUs (H100, H200) this is not how the
-# hardware works: there a product is *started* by a group of four warps, and runs on its own until
-# somebody waits for it. While the weights of one tile are multiplied with the values, the group
-# could do the softmax of the next tile. Plain Triton has no words for this: in this loop the
-# compiler waits for each product where it stands, also if the next one is written above the
-# softmax, and ``tl.range(…, warp_specialize=True)``, which asks it to look for such an overlap, is
-# meant for the generations after Hopper. **Gluon** has: it is the layer below, in the same package,
-# with the same ``@jit`` and the same Python. You say more yourself:
+# So far, what happens at the same time happens in different programs. But on Hopper GPUs (H100,
+# H200) a product is *started* by a group of four warps, and runs on its own until somebody waits
+# for it. While the weights of one tile are multiplied with the values, the group could do the
+# softmax of the next tile. Plain Triton has no words for this: in this loop the compiler waits for
+# each product where it stands, also if the next one is written above the softmax, and
+# ``tl.range(…, warp_specialize=True)``, which asks it to look for such an overlap, is meant for the
+# generations after Hopper. **Gluon** has: it is the layer below, in the same package, with the same
+# ``@jit`` and the same Python. You say more yourself:
 #
 # * a **layout** says which thread holds which element of a tile;
 # * shared memory is allocated by name, and a copy into it is started, not done;
@@ -707,13 +700,25 @@ def release(desc, row, arrived, read, buffer, wanted, ALONE: gl.constexpr):
 
 
 # %%
-# And this is the loop. It starts the first product of tile *j* and the second of tile *j − 1*, one
-# behind the other, and waits until *one* is left (``warpgroup_mma_wait(1, …)``). Products end in
-# the order in which they were started, so the scores are there, and while the second product runs,
-# this group of warps does the softmax. Only then does it wait for the rest, and corrects the sum.
+# And this is the loop, less its waiting for tiles and giving them free::
 #
-# The tiles are taken **from the last to the first**, so that the one on the diagonal comes first:
-# it is masked before the loop, and in the loop there is no mask at all.
+#     for j in range(1, tiles):
+#         s = warpgroup_mma(q, k, zeros, use_acc=False, is_async=True)
+#         acc = warpgroup_mma(p_left, v_tiles.index(before), acc, is_async=True)
+#         s = warpgroup_mma_wait(1, deps=[s])  # the second product is still running
+#         m_new = gl.maximum(m, gl.max(s, 1) * scale)
+#         p = gl.exp2(s * scale - m_new[:, None])
+#         ...  # corrects z, as before
+#         acc, p_left = warpgroup_mma_wait(0, deps=[acc, p_left])
+#         acc = acc * correction[:, None]
+#
+# It starts the first product of tile *j* and the second of tile *j − 1*, one behind the other, and
+# waits until *one* is left. Products end in the order in which they were started, so the scores are
+# there, and while the second product runs, this group of warps does the softmax. Only then does it
+# wait for the rest, and corrects the sum. The tiles are taken **from the last to the first**: the
+# one on the diagonal is masked before the loop, and in the loop there is no mask at all.
+
+# sphinx_gallery_fold = "is the whole loop of step 6"
 
 
 @gluon.jit
@@ -843,10 +848,15 @@ def ahead_kernel(
 #
 # Two barriers go with each buffer now: *arrived*, for which the groups wait, and *read*, which both
 # groups tell when they are done with it, and for which the fetching warp waits. The groups run the
-# loop of step 6; this is the warp that fetches for them:
+# loop of step 6, and this is that of the warp that fetches for them::
+#
+#     for j in range(tiles):
+#         mbarrier.wait(k_read.index(slot), phase)
+#         fetch(k_desc, row, k_arrived.index(slot), k_tiles.index(slot))
+#         mbarrier.wait(v_read.index(slot), phase)
+#         fetch(v_desc, row, v_arrived.index(slot), v_tiles.index(slot))
 
-# sphinx_gallery_fold = "lets a group compute: step 7"
-# sphinx_gallery_show = "fetching_warp"
+# sphinx_gallery_fold = "fetches, and lets a group compute: the roles of step 7"
 
 
 @gluon.jit
@@ -1115,19 +1125,27 @@ def query_gradient_kernel(
 # Step 9: the gradients of the keys and values
 # --------------------------------------------
 #
-# :math:`dK` and :math:`dV` sum over queries. So the roles change: a program owns a block of *keys*
-# and walks over the queries. Its tile of scores is transposed, ``[BLOCK_N, BLOCK_M]``, and not for
-# elegance: :math:`dV = P^T dO` then has the tile that was just computed as its left operand, and
-# tensor cores take that from registers. With ``[BLOCK_M, BLOCK_N]`` it would have to go through
-# shared memory to be transposed.
+# :math:`dK` and :math:`dV` sum over queries. So a program owns a block of *keys* and walks over the
+# queries::
 #
-# There is no sum in :math:`dP`, so it could be computed after :math:`dV`, and a tile less would be
-# kept at the same time. Before the weights it stands better: two products come one behind the
-# other, and the exponentials after both.
+#     s = tl.dot(k, tl.trans(q), input_precision="ieee")  # [BLOCK_N, BLOCK_M]
+#     dp = tl.dot(v, tl.trans(do), input_precision="ieee")
+#     p = tl.exp2(tl.fma(s, scale, -lse[None, :]))
+#     dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
+#     ds = (p * (dp - delta[None, :])).to(q.dtype)
+#     dk = tl.dot(ds, q, dk, input_precision="ieee")
+#
+# The tile of scores is transposed, and not for elegance: :math:`dV = P^T dO` then has the tile that
+# was just computed as its left operand, and tensor cores take that from registers. The other way
+# round, it would have to go through shared memory to be transposed. :math:`dP` could be computed
+# after :math:`dV`, with a tile less to keep; but so two products come one behind the other, and the
+# exponentials after both.
 #
 # In a causal kernel the first queries do not see these keys: the loop begins at the diagonal. If
 # several heads of queries share a head of keys, the program walks over all of them, so that no two
 # programs add to the same gradient.
+
+# sphinx_gallery_fold = "is the whole kernel of step 9"
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -1244,7 +1262,9 @@ def key_gradient(q, k, v, do, lse, delta, causal, scale, dq=None):
 
 
 # %%
-# Kept for the backward pass are the inputs, the output, and one number a query:
+# Kept for the backward pass are the inputs, the output, and one number a query.
+
+# sphinx_gallery_fold = "makes both directions one function of autograd"
 
 
 class Attention(torch.autograd.Function):
@@ -1333,8 +1353,8 @@ def attention(q, k, v, causal=False, scale=None):
 
 
 # %%
-# A kernel is compiled at its first launch, and one after the other that takes long. So the kernels
-# of this page are compiled at the same time, in threads. Then each step is checked as the first.
+# The kernels of this page are compiled at the same time, in threads, since one after the other
+# takes long. Then each step is checked as the first.
 
 # sphinx_gallery_fold = "compiles all kernels at the same time, and checks those of the steps"
 
@@ -1432,17 +1452,17 @@ for kernel, scale in ((causal_kernel, 1.0), (base_2_kernel, LOG2_E)):
 # Is it right?
 # ------------
 #
-# Output and gradients are compared with float64. How close must they be? The weights are rounded to
-# the dtype once, as are :math:`dS`, the output, and every gradient, each by half a unit in the last
-# place at most. Rounding errors of different elements do not add up in step, so the error of the
-# whole, measured as a norm, should not be more than a unit in the last place; the gradients get
-# two, since :math:`dP - \delta` cancels, and :math:`\delta` comes from the rounded output. (fp32 is
-# summed up in another order than in float64, and gets 10⁻⁵.) On a GPU the cases are large; in the
-# interpreter, which compiles nothing, and in this site's tests they are awkward: sizes that no tile
-# divides, a single query, a row that sees one key, large scores (whose softmax is nearly a choice
-# of one), grouped heads, and views.
+# Output and gradients are compared with float64. The weights are rounded to the dtype once, as are
+# :math:`dS`, the output, and every gradient, each by half a unit in the last place at most.
+# Rounding errors of different elements do not add up in step, so the error of the whole, measured
+# as a norm, should not be more than a unit in the last place; the gradients get two, since
+# :math:`dP - \delta` cancels, and :math:`\delta` comes from the rounded output. (fp32 is summed up
+# in another order than in float64, and gets 10⁻⁵.) On a GPU the cases are large; in the interpreter
+# and in this site's tests they are awkward: sizes that no tile divides, a single query, a row that
+# sees one key, large scores (whose softmax is nearly a choice of one), grouped heads, and views.
 
 # sphinx_gallery_fold = "compares output and gradients with float64"
+# sphinx_gallery_fold_output = True
 
 
 def check(q, k, v, causal=False, scale=None):
@@ -1488,7 +1508,9 @@ if not ON_GPU:
 print("attention and its gradients agree with float64")
 
 # %%
-# **The same bits twice**, and what the launcher refuses:
+# **The same bits twice**, what the launcher refuses, and the experiment with atomics:
+
+# sphinx_gallery_fold = "computes twice and compares, and calls attention with wrong arguments"
 
 q, k, v = (x.requires_grad_() for x in random_inputs(1, 2, 2, 384, 384, HEAD_DIM, DTYPE))
 results = []
@@ -1506,7 +1528,6 @@ for wrong in ((q, k[..., :16], v), (q, k.float(), v), (q, k[:, :, :5], v), (q[..
         raise AssertionError("attention should have refused this")
 
 # %%
-# And the experiment with atomics:
 
 # sphinx_gallery_fold = "compares the gradients with atomics to those without"
 
@@ -1673,11 +1694,10 @@ else:
     print("No plot without a GPU.")
 
 # %%
-# And what each step brought, for causal attention of one length: the ladder at the top of the page.
-# The first three run with a tile of 128 × 128 and eight warps, as a product of matrices would like
-# it; step 4 is the kernel of step 3 with the tile of ``forward_plan``. Of the backward pass, both
-# kernels are timed alone, and the experiment with atomics, which is given :math:`\delta` for
-# nothing.
+# For the ladder at the top of the page, the first three steps run with a tile of 128 × 128 and
+# eight warps, as a product of matrices would like it; step 4 is the kernel of step 3 with the tile
+# of ``forward_plan``. Of the backward pass, both kernels are timed alone, and the experiment with
+# atomics, which is given :math:`\delta` for nothing.
 
 # sphinx_gallery_fold = "measures the steps"
 # sphinx_gallery_fold_output = True
@@ -1771,10 +1791,9 @@ else:
 # counted in step 3, so where exponentials are the wall, the rate rises with *d*. But it does not
 # double: registers are scarcer, so less of the exponentials is hidden.
 #
-# **The peers** have tiles, orders and roles of their own. FlashAttention-2 was written for the
-# generation before Hopper, and uses products for which a warp waits, and no TMA. cuDNN's kernels
-# are made for each generation. Between them and the kernel of step 5 lies what steps 6 and 7 are
-# about.
+# **The peers.** FlashAttention-2 was written for the generation before Hopper, and uses products
+# for which a warp waits, and no TMA. cuDNN's kernels are made for each generation. Between them and
+# the kernel of step 5 lies what steps 6 and 7 are about.
 #
 # **The backward pass** of this page does seven products and is credited with five. Multiply its
 # rate by 7/5, and compare it with that of a product of large matrices in

@@ -107,11 +107,12 @@ print(NO_FP8 or "fp8 products: yes")
 # Scales
 # ------
 #
-# An *e4m3* number has a sign, four bits for its exponent and three for its mantissa. So the largest
-# is 448, and there are eight numbers between one power of two and the next. A matrix is divided by
-# a **scale** before it is rounded, and the product is multiplied by it. The usual scale brings the
-# largest number to the format's largest. If row *m* of A has the scale :math:`s_m`, and column *n*
-# of B has :math:`t_n`, both factors can be taken out of the sum:
+# A floating-point number has a sign, an *exponent*, which says between which powers of two it lies,
+# and a *mantissa*, which says where between them. **e4m3** has four bits for the exponent and three
+# for the mantissa: its largest number is 448, and there are eight between one power of two and the
+# next. So a matrix is divided by a **scale** before it is rounded, and the product is multiplied by
+# it. The usual scale brings the largest number to the format's largest. If row *m* of A has the
+# scale :math:`s_m`, and column *n* of B has :math:`t_n`, both factors can be taken out of the sum:
 #
 # .. math::
 #
@@ -209,9 +210,8 @@ def simple_kernel(
 
 
 # %%
-# The launch has nothing new; but look at what is drawn and checked: the reference multiplies *the
-# same* eight-bit numbers. Whether it was a good idea to round the matrices to them is another
-# question, which the next two sections answer.
+# The reference of the check multiplies *the same* eight-bit numbers. Whether it was a good idea to
+# round the matrices to them is another question, which the next two sections answer.
 #
 # Not every GPU has tensor cores for eight bits: NVIDIA's do from Ada and Hopper on (compute
 # capability 8.9), AMD's of the CDNA 4 generation take the formats of this page. On others, the page
@@ -219,6 +219,9 @@ def simple_kernel(
 # as it should. Two other things it does wrong, without a word, and this page works around both: it
 # cuts numbers off where it should round them to bf16, and when rounding to fp8 carries over into
 # the next power of two, it loses the carry.
+
+# sphinx_gallery_fold = "draws problems, and checks the kernel on two of them"
+# sphinx_gallery_show = "simple"
 
 
 def divide_up(a, b):
@@ -284,10 +287,7 @@ else:
 # What eight bits hold
 # --------------------
 #
-# A floating-point number has a sign, an *exponent*, which says between which powers of two it lies,
-# and a *mantissa*, which says where between them. The names tell how the eight bits are shared out:
-# **e4m3** has four bits for the exponent and three for the mantissa, **e5m2** five and two. With
-# three bits there are eight numbers between one power of two and the next, and nothing else:
+# Beside e4m3 there is **e5m2**, with five bits for the exponent and two for the mantissa:
 
 # sphinx_gallery_fold = "lists the numbers of both formats, and draws their rounding errors"
 print("e4m3 from 16 to 32:", [float(v) for v in torch.arange(88, 97, dtype=torch.uint8).view(E4M3)])
@@ -321,17 +321,16 @@ plt.show()
 # %%
 # Read the picture from right to left. Beyond its largest number a format has nothing (the lines
 # end). Then comes a wide plain where the relative error is the same whatever the size. At the left,
-# the exponent has reached its end, and numbers are lost one bit after the other until all is zero.
-# e4m3 is twice as exact, and its plain is less than half as wide, in powers of two. For weights and
-# activations exactness counts, and the range is taken care of by scales; so e4m3 is the format of
-# this page. (Gradients vary more in size. e5m2 is meant for them, and ``scaled_mm`` takes it, too.)
+# the exponent has reached its end, and numbers are lost bit by bit until all is zero. e4m3 is twice
+# as exact, and its plain is less than half as wide, in powers of two. For weights and activations
+# exactness counts, and scales take care of the range; so e4m3 is the format of this page. (e5m2 is
+# meant for gradients, which vary more in size, and ``scaled_mm`` takes it, too.)
 #
 # Which numbers share a scale
 # ---------------------------
 #
-# Where a matrix has numbers of about the same size, a scale moves all of it onto the plain. For how
-# many numbers should one scale be? The fewer share one, the less does a single large number (an
-# *outlier*) push all the others off the plain:
+# The fewer numbers share a scale, the less does a single large one (an *outlier*) push all the
+# others off the plain:
 
 
 # sphinx_gallery_fold = "compares scales on a matrix with outliers"
@@ -486,14 +485,16 @@ elif errors:
 # Step 3: Descriptors, persistent programs, pieces
 # ------------------------------------------------
 #
-# Everything that made the product of :doc:`03-matrix-multiplication` fast applies here, and matters
-# more: the tensor cores are done with a step in half the time. So: tiles through descriptors,
-# programs that stay and prefetch across tiles, and, where the last wave would be mostly empty, its
-# tiles cut into pieces. The numbers are half as large, so a step along K can be 128 columns deep in
-# the same shared memory. One thing is different. Tensor cores take a tile of eight-bit numbers from
-# shared memory only if K is the direction that is contiguous, in A *and in B*. So the fast kernel
-# wants B stored by columns, describes its transpose, and turns the tile around in ``tl.dot``.
+# Everything that made the product of :doc:`03b-full-waves` fast applies here, and matters more: the
+# tensor cores are done with a step in half the time. So: tiles through descriptors, programs that
+# stay and prefetch across tiles, and, where the last wave would be mostly empty, its tiles cut into
+# pieces. The numbers are half as large, so a step along K can be 128 columns deep in the same
+# shared memory. One thing is different. Tensor cores take a tile of eight-bit numbers from shared
+# memory only if K is the direction that is contiguous, in A *and in B*. So the fast kernel wants B
+# stored by columns, describes its transpose, and turns the tile around in ``tl.dot``.
 
+# sphinx_gallery_fold = "has programs stay, and cuts the last wave, as the product in fp16 does"
+# sphinx_gallery_show = "rows_tile"
 # sphinx_gallery_difference = "simple_kernel"
 
 
@@ -552,8 +553,10 @@ def rows_kernel(
 
 
 # %%
-# The launcher of this step takes a plan: the tile, the smaller one for the pieces (or none), and
-# how many rows of tiles to take together.
+# The launcher of this step takes a plan: the tile, and the smaller one for the pieces, or none.
+
+# sphinx_gallery_fold = "launches what a plan says, and checks it"
+# sphinx_gallery_show = "Plan"
 
 
 @dataclass(frozen=True)
@@ -682,6 +685,8 @@ print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 # scales of A are one for each row; neighbouring rows should be neighbours in memory, so that the
 # load is one piece. Hence such scales are stored by columns.
 
+# sphinx_gallery_fold = "launches the kernel, and checks it"
+# sphinx_gallery_show = "blocks_kernel"
 # sphinx_gallery_difference = "rows_kernel"
 
 
@@ -762,6 +767,9 @@ else:
 # ``gl.warp_specialize``
 #     Runs several functions at the same time, each with its own warps and its own share of the
 #     registers: a producer needs hardly any, so the consumers can have more.
+
+# sphinx_gallery_fold = "is the whole consumer, and says which tile a number is"
+# sphinx_gallery_show = "producer, start_product"
 
 
 @gluon.jit
@@ -860,12 +868,26 @@ def consumer(
 
 
 # %%
-# Each consumer has *two* products under way, ``p`` and ``q``. While one is multiplied by its scales
-# and added to the sum, the tensor cores have the other one, and those of the other consumer. At the
-# end of each round both are finished. To start the next ``p`` before ``q`` has been added is
-# tempting, but the assembler then has to prove, around the loop, that nobody touches the registers
-# of a product that is under way; where it cannot, it makes all of them wait for each other.
-# What remains is to set everything up, and to start the three:
+# A consumer's loop along K, but for the loads of scales, is this::
+#
+#     p = start_product(step, p, ...)
+#     q = start_product(step + 1, q, ...)
+#     p, q = warpgroup_mma_wait(num_outstanding=1, deps=(p, q))  # p is done, q need not be
+#     mbarrier.arrive(empty.index(step % STAGES), count=1)
+#     acc += p * scale_p[:, None]
+#     q, acc = warpgroup_mma_wait(num_outstanding=0, deps=(q, acc))
+#     mbarrier.arrive(empty.index((step + 1) % STAGES), count=1)
+#     acc += q * scale_q[:, None]
+#
+# It has *two* products under way, ``p`` and ``q``. While one is multiplied by its scales and added
+# to the sum, the tensor cores have the other one, and those of the other consumer. At the end of
+# each round both are finished. To start the next ``p`` before ``q`` has been added is tempting, but
+# the assembler then has to prove, around the loop, that nobody touches the registers of a product
+# that is under way; where it cannot, it makes all of them wait for each other.
+#
+# What remains is to set everything up, and to start the three.
+
+# sphinx_gallery_fold = "allocates buffers and barriers, starts the three, launches and checks"
 
 
 @gluon.jit
@@ -949,9 +971,12 @@ else:
 #
 # Weights are rounded to fp8 once. Activations are new each time, so rounding them belongs to the
 # price of the product. In PyTorch, ``quantize`` above is a handful of passes over the matrix: the
-# absolute values, the largest of each row, the division, the rounding. It is the story of
-# :doc:`02-fused-softmax` again: one kernel reads a row once, keeps it in registers, and writes half
-# as many bytes as it has read.
+# absolute values, the largest of each row, the division, the rounding. As in
+# :doc:`02-fused-softmax`, one kernel reads a row once, keeps it in registers, and writes half as
+# many bytes as it has read.
+
+# sphinx_gallery_fold = "rounds, does the same by blocks, launches both kernels, and checks them"
+# sphinx_gallery_show = "quantize_rows_kernel"
 
 
 @triton.jit
@@ -1135,6 +1160,7 @@ def scaled_mm(a, b, scale_a, scale_b):
 # Against float64, with the very same eight-bit numbers. The tolerance is what one rounding to bf16
 # may do, and a share of the length of the row times that of the column, for what tensor cores drop.
 
+# sphinx_gallery_fold = "checks shapes, both kinds of scales, views, and the same bits every time"
 torch.manual_seed(0)
 shapes = [(1, 8, 16), (77, 45, 300), (130, 264, 144), (3, 0, 5), (0, 8, 16)]
 shapes += [(1823, 784, 528), (3072, 3072, 256)] if ON_GPU else [(200, 136, 272), (65, 128, 1)]
@@ -1157,6 +1183,7 @@ if CAN_RUN:
 # %%
 # And the errors, each with what it was given:
 
+# sphinx_gallery_fold = "calls scaled_mm with wrong arguments"
 if CAN_RUN:
     for wrong in (
         (a.float(), b, scale_a, scale_b),

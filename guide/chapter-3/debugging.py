@@ -38,7 +38,8 @@ a check inside of a kernel      `Checks on the GPU`_               the condition
 "illegal memory access"         ``CUDA_LAUNCH_BLOCKING=1``:        the launch
                                 `Errors that come late`_
 same, launch known              ``compute-sanitizer``:             the line, and the thread
-                                `Errors that come late`_
+                                `Out of bounds, and nothing
+                                happens`_
 right here, wrong elsewhere     ``--tool initcheck``,              uninitialized memory, writes to
                                 ``--padding``:                     the neighbour
                                 `Out of bounds, and nothing
@@ -55,14 +56,13 @@ slow                            ``asm``, ``n_spills``: `When it is narrow loads,
 slow, and the code looks well   :doc:`profilers                    what it waits for, in which
                                 <../chapter-5/profiling>`          launch, and in which line
 slow at first, or now and then  a compilation listener:            which argument compiles anew
-                                `When it is slow: reading the
-                                compiled kernel`_
+                                `Compiled again and again`_
 =============================== ================================== =================================
 """
 
 # %%
-# The imports come first. Without a GPU the interpreter is chosen before Triton is imported; what
-# needs a GPU is then skipped, and says so.
+# Without a GPU the interpreter is chosen before Triton is imported; what needs a GPU is then
+# skipped, and says so.
 
 # sphinx_gallery_fold = "chooses the device"
 # sphinx_gallery_thumbnail_number = 1
@@ -109,9 +109,8 @@ print(f"Kernels run on: {DEVICE if ON_GPU else 'the CPU, in the interpreter'}")
 # * **Fill the output with NaN first.** Then an element that was computed wrongly and one that was
 #   never written are two different things. (``torch.empty`` often holds the right result of the
 #   previous run, which is how a kernel that writes nothing passes its test.)
-# * **Take small whole numbers as input.** Sums and products of them are exact in floating point as
-#   long as they stay small, whatever the order of summation. So the comparison can be ``==``, and
-#   there is no tolerance to argue about.
+# * **Take small whole numbers as input.** Sums and products of them are exact in floating point,
+#   whatever the order of summation. So the comparison can be ``==``, without a tolerance.
 # * **Take awkward shapes**: no multiple of the tile, no two sizes alike.
 #
 # Here is a matrix product: a tile of *C* is the sum, along K, of products of a tile of *A* and a
@@ -212,8 +211,7 @@ def draw_errors(maps, tile=16):
 draw_errors({f'bug = "{bug}"': errors for bug, errors in maps.items() if bug != "none"})
 
 # %%
-# Each picture says what to look for. (Single right elements in a wrong tile are sums that hit the
-# right number by chance.)
+# (Single right elements in a wrong tile are sums that hit the right number by chance.)
 #
 # * **Bands along the far edges were never written.** Nobody computed those tiles: the number of
 #   tiles was rounded down.
@@ -227,6 +225,8 @@ draw_errors({f'bug = "{bug}"': errors for bug, errors in maps.items() if bug != 
 # That experiment is a table. Its first shape is one full tile, with one step of the loop. Each of
 # the others adds something: a remainder in one dimension, a second step, more tiles than programs.
 # A bug that comes and goes with one column sits in the code that only this column needs.
+
+# sphinx_gallery_fold = "tries each bug on six shapes"
 
 shapes = {
     "one tile": (16, 16, 16),
@@ -271,15 +271,11 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 #
 # From here on things crash, and a process in which a kernel has crashed can no longer use the GPU.
 # Besides, the tools are switched on by environment variables, some of which count only if they are
-# set before Python starts. So each experiment gets its own Python process.
-#
-# **You can skip the code of this section**: it has nothing to do with Triton. It is enough to know
-# that ``run(main, kernel)`` writes the functions ``main`` and ``kernel`` into a script, executes
-# it, and prints what you would see in a terminal. ``before=["A=1"]`` types ``A=1`` in front of the
-# command. ``start`` and ``show`` are the two halves of ``run``.
-#
-# For those who read on: ``compose`` puts the script together. (The source of a kernel is that of
-# its ``fn``, the Python function that was decorated.)
+# set before Python starts. So each experiment gets its own Python process: ``run(main, kernel)``
+# writes the functions ``main`` and ``kernel`` into a script, executes it, and prints what you would
+# see in a terminal. ``before=["A=1"]`` types ``A=1`` in front of the command. ``start`` and
+# ``show`` are its two halves, for experiments that go side by side. **You can skip the code of this
+# section**: it has nothing to do with Triton.
 
 # sphinx_gallery_fold = "puts the script of an experiment together"
 
@@ -313,9 +309,6 @@ def compose(main, *others):
 
 
 # %%
-# What a process prints can be long, and differs from run to run in places that do not matter. So
-# it goes through ``tidy``, which drops lines and shortens them. It adds two things: the source of a
-# line that is only named, and how often a line was repeated.
 
 # sphinx_gallery_fold = "drops and shortens lines of what a process printed"
 
@@ -364,8 +357,6 @@ def tidy(text, script, keep="", fold=False):
 
 
 # %%
-# Importing PyTorch takes a while, so experiments should be able to go side by side: ``start``
-# starts one and does not wait, ``show`` waits and prints, and ``run`` does both.
 
 # sphinx_gallery_fold = "starts an experiment, and shows what it printed"
 
@@ -444,10 +435,9 @@ def run(main, *others, before=("",), **how):
 # and :term:`compile-time constants <compile-time constant>`. So what is wrong with its *code*
 # surfaces as a Python exception at the launch. To compile, no GPU is needed:
 # :py:func:`triton.compile` takes a target by name, also one that you do not own, and the type of
-# each argument. Here are six kernels that it refuses.
+# each argument. Here is what it says of six kernels that it refuses.
 
-# sphinx_gallery_fold = "compiles them all, and prints why each is refused"
-# sphinx_gallery_show = "block_of_12, two_lengths, no_constant, changing_type, global_number"
+# sphinx_gallery_fold = "has the six kernels, compiles them, and prints why each is refused"
 TARGET = GPUTarget("hip", "gfx942", 64) if torch.version.hip else GPUTarget("cuda", 90, 32)
 print(f"Compiling for {TARGET}")
 
@@ -522,11 +512,9 @@ run(refused, CONSTANTS, *FAULTY)
 #
 # * ``at 3:14`` is line 3, column 14 **of the kernel**, counted from its ``def``, and not of the
 #   file. The listing ends with that line, and ``^`` marks the place.
-# * The last line says what is wrong in the words of the compiler. Sometimes it is the name of a
-#   Python exception that was raised inside of it.
-# * If the error is in a function that the kernel calls, you get two messages. The first is about
-#   the function, the second about the line that called it; in a traceback they are joined by "The
-#   above exception was the direct cause". Read the first.
+# * The last line says what is wrong in the words of the compiler.
+# * If the error is in a function that the kernel calls, you get two messages, joined by "The above
+#   exception was the direct cause". Read the first: it is about the function.
 #
 # What to do about the six: take the next power of two and a mask; give the blocks shapes that
 # broadcast, ``rows[:, None]`` and ``columns[None, :]``; annotate the parameter with
@@ -542,7 +530,11 @@ run(refused, CONSTANTS, *FAULTY)
 # The compiler knows a block's shape and type, and the values of all compile-time constants, before
 # anything runs. :py:func:`triton.language.static_print` prints what it knows, and
 # :py:func:`triton.language.static_assert` stops it with your own words. Neither costs anything
-# later, as nothing of them is left in the kernel.
+# later, as nothing of them is left in the kernel. We compile for three blocks, and for one of them
+# twice:
+
+# sphinx_gallery_fold = "compiles the kernel in a process of its own"
+# sphinx_gallery_show = "scale_kernel"
 
 
 @triton.jit
@@ -571,11 +563,11 @@ run(compile_scale, CONSTANTS, scale_kernel)
 
 # %%
 # Look at ``y``: fp16 times a scalar argument of fp32 is fp32. Types that are not what you thought
-# are a common reason for a slow kernel, and ``static_print`` finds them in a minute.
+# are a common reason for a slow kernel.
 #
-# Look at the number of lines, too. ``BLOCK = 256`` was asked for twice and printed once. Triton
-# keeps compiled kernels, in memory and on disk, and does not compile them again; a kernel that is
-# not compiled prints nothing. The second time you run your script, it prints none of these lines:
+# ``BLOCK = 256`` was asked for twice and printed once. Triton keeps compiled kernels, in memory and
+# on disk, and a kernel that is not compiled again prints nothing. The second time you run your
+# script, it prints none of these lines:
 
 run(compile_scale, CONSTANTS, scale_kernel, before=["", "TRITON_ALWAYS_COMPILE=1"])
 
@@ -592,12 +584,12 @@ run(compile_scale, CONSTANTS, scale_kernel, before=["", "TRITON_ALWAYS_COMPILE=1
 # print with an f-string, ask for the program id in an ``if``, and stop in a debugger.
 #
 # Here are two kernels with bugs. The rows of a softmax should add up to 1, and do not. We stop in
-# row 1, whose three elements are all alike, and look. The other kernel is given a stride that leads
-# far away.
+# row 1, whose three elements are all alike, and look. The other kernel copies the first column of a
+# matrix, and is given a stride that leads far away.
 
 
-# sphinx_gallery_fold = "launches both in the interpreter"
-# sphinx_gallery_show = "softmax_kernel, first_column_kernel, first_column"
+# sphinx_gallery_fold = "has the other kernel, and launches both in the interpreter"
+# sphinx_gallery_show = "softmax_kernel"
 @triton.jit
 def softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """Compute the softmax of one row of *n* elements."""
@@ -645,20 +637,20 @@ show(crash, keep="Fatal|File")
 # the row. ``other=0.0`` is neutral for a sum, but here it goes through a maximum and an exponential
 # first. It has to be ``-float("inf")``.
 #
-# The other one shows that a pointer has no length in the interpreter either. What lies next to a
-# tensor is read and written without a word, and what lies far away kills Python. But with
-# ``PYTHONFAULTHANDLER=1``, Python says in which line it was killed, and one can stop above that
-# line and look. On a GPU that takes more work, as we shall see.
+# A pointer has no length in the interpreter either. What lies next to a tensor is read and written
+# without a word, and what lies far away kills Python. But with ``PYTHONFAULTHANDLER=1``, Python
+# says in which line it was killed, and one can stop above that line and look.
 #
 # What it does not tell you
 # ~~~~~~~~~~~~~~~~~~~~~~~~~
 #
-# The interpreter is a second implementation of the language, and not a GPU on your desk. The next
-# experiment runs the six kernels that the compiler refused, and then tries some things of which you
-# may expect too much. The versions are those at the top of the page.
+# The interpreter is a second implementation of the language, and not a GPU on your desk. This runs
+# the six kernels that the compiler refused, and then tries some things of which you may expect too
+# much:
 
 
 # sphinx_gallery_fold = "tries what the interpreter can do, and what it does otherwise"
+# sphinx_gallery_fold_output = True
 @triton.jit
 def double_kernel(x_ptr, y_ptr):
     """Compute ``y = x + x``."""
@@ -753,8 +745,8 @@ run(
 )
 
 # %%
-# Those that raise an error are harmless, since you notice. Dangerous is what goes wrong in silence
-# (this is so in Triton 3.6 to 3.9):
+# What raises an error is harmless, since you notice. Dangerous is what goes wrong in silence (this
+# is so in Triton 3.6 to 3.9):
 #
 # * **It accepts kernels that the compiler refuses**, such as the last three of the six.
 # * **bf16 is wrong.** The numbers are kept as integers of 16 bits, and are added as such.
@@ -773,11 +765,9 @@ run(
 # worse than an error. And ``range`` with a bound that is an argument fails in Triton 3.6.0 with
 # NumPy 2.4 or newer; make the bound a ``tl.constexpr``, or take a newer Triton or an older NumPy.
 #
-# It is also slow. Its time grows with the number of programs and of operations in them, much less
-# with the size of a block. So take a few programs and small shapes, which are the better ones to
-# find bugs with anyhow.
-#
-# With all that, it is the tool to begin with: a bug that shows in the interpreter can be looked at.
+# It is also slow: its time grows with the number of programs, much less with the size of a block.
+# So take few programs and small shapes. With all that, it is the tool to begin with: a bug that
+# shows in the interpreter can be looked at.
 #
 # Printing on the GPU
 # -------------------
@@ -836,16 +826,15 @@ else:
 # with the program, ``pid``, and the place in the block, ``idx``. What to know:
 #
 # * **Print from one program only.** The ``if`` in ``sum_kernel`` does that. On NVIDIA's GPUs, the
-#   buffer for what is printed is limited, and what does not fit is lost without notice. So fewer
-#   lines may come from ``flood_kernel`` than were printed. (The buffer can be made larger; see the
-#   reference of ``device_print``.)
+#   buffer for what is printed is limited, and what does not fit is lost without notice, as from
+#   ``flood_kernel``. (The buffer can be made larger; see the reference of ``device_print``.)
 # * **One line can come several times.** If a block has fewer elements than the program has threads,
 #   some threads hold the same element, and each prints it. A scalar is held by all of them.
 # * **The order means nothing.** Lines of different programs and warps are mixed, and they come
 #   late: perhaps not before Python waits for the GPU. In a notebook they may come out in the
 #   terminal in which it was started.
-# * **It changes the kernel.** Printing costs registers and time, and keeps values alive that might
-#   have been optimized away. A race may disappear while you watch it.
+# * **It changes the kernel.** Printing costs registers and time. A race may disappear while you
+#   watch it.
 #
 # Often the better way is to give the kernel one more argument, a tensor into which it stores what
 # you want to know. That is exact, complete, and compared with a reference in one line.
@@ -858,6 +847,10 @@ else:
 # the environment for all kernels, with ``@triton.jit(debug=True)`` for one kernel, or with
 # ``debug=True`` at the launch. Otherwise it costs nothing, so it can stay in the kernel. Here are a
 # kernel with such a check, and another one without.
+
+# sphinx_gallery_fold = "asks for element 100 of a hundred, and for row 50 000"
+# sphinx_gallery_fold_output = True
+# sphinx_gallery_show = "gather_kernel, row_start_kernel"
 
 
 @triton.jit
@@ -926,7 +919,7 @@ else:
 
 
 # sphinx_gallery_fold = "launches a kernel that writes elsewhere, and goes on"
-# sphinx_gallery_show = "write_kernel, late, careless"
+# sphinx_gallery_show = "write_kernel, late"
 @triton.jit
 def write_kernel(x_ptr, offset):
     """Write 128 ones."""
@@ -977,7 +970,7 @@ else:
     print("In the interpreter nothing comes late: this experiment needs a GPU.")
 
 # %%
-# A traceback of the first run accuses ``y``, which is innocent. With ``CUDA_LAUNCH_BLOCKING=1``,
+# The traceback of the first run accuses ``y``, which is innocent. With ``CUDA_LAUNCH_BLOCKING=1``,
 # each launch waits for its kernel, and the traceback names the launch. This is the first thing to
 # do about any error that comes from the GPU; it costs nothing but speed. A kernel that goes right
 # when launches wait, and wrong when they do not, may lack a synchronization between two streams, or
@@ -986,21 +979,24 @@ else:
 # With PyTorch for AMD's GPUs, the variable is ``AMD_SERIALIZE_KERNEL=3``. There the process may be
 # ended without a traceback; add ``PYTHONFAULTHANDLER=1``, as for the interpreter.
 #
-# Now you know the kernel, but not yet the line in it. If you can make the case small, run it in the
-# interpreter, as above. If not, there is a tool for that.
+# Now you know the kernel, but not yet the line in it. Make the case small and run it in the
+# interpreter, as above, or take the tool of the next section.
 #
 # Out of bounds, and nothing happens
 # ----------------------------------
 #
 # Most accesses beyond a tensor are not punished at all. PyTorch asks the driver for large pieces of
 # memory and hands out parts of them, so next to a tensor lies another one, or a part that is free.
-# ``careless``, above, writes behind a tensor, and it counts in one that nobody has set to zero.
+# The script ``careless`` writes with ``write_kernel`` behind a tensor, and it counts in one that
+# nobody has set to zero.
 #
 # On NVIDIA's GPUs, ``compute-sanitizer``, a part of the CUDA toolkit, watches each access of each
 # thread. It compares the address with what the *driver* has handed out, so PyTorch has to be told
 # to ask the driver for every single tensor: ``PYTORCH_NO_CUDA_MEMORY_CACHING=1``. Here is the same
-# script without the tool, and with it in three ways. (The reports are long. We keep the lines that
+# script without the tool, and with it in three ways. (Of the long reports we keep the lines that
 # say what and where, and count those that only differ in the thread.)
+
+# sphinx_gallery_fold = "shows what the four runs printed"
 
 
 if ON_GPU:
@@ -1015,13 +1011,11 @@ else:
 # How to read this:
 #
 # * Where nobody watches, nothing is reported. If the sum of *y* is not 0, then *y* has changed
-#   although the kernel never heard of it. Such a bug shows in another place, at another time, or
-#   never.
+#   although the kernel never heard of it.
 # * ``memcheck``, which is what runs if no tool is named, says in which line of which kernel an
-#   address belongs to no tensor at all. (It prints up to 100 errors, and counts the others.) That
-#   has a blind spot: the address behind *x* may well belong to *y*, and then it is as good as any.
-#   ``--padding 512`` leaves a gap behind each tensor for the kernel to fall into. After such an
-#   error, the process has lost the GPU, as above.
+#   address belongs to no tensor at all. That has a blind spot: the address behind *x* may well
+#   belong to *y*, and then it is as good as any. ``--padding 512`` leaves a gap behind each tensor
+#   for the kernel to fall into. After such an error, the process has lost the GPU, as above.
 # * ``initcheck`` finds reads of memory that nobody has written: here the ``torch.empty`` that
 #   should be a ``torch.zeros``.
 # * ``racecheck`` looks at shared memory only. There it is Triton that places the barriers, so the
@@ -1045,7 +1039,7 @@ else:
 
 
 # sphinx_gallery_fold = "repeats both, and counts what is missing"
-# sphinx_gallery_show = "total_kernel, shift_kernel, missing_from_total, misplaced"
+# sphinx_gallery_show = "total_kernel, shift_kernel"
 @triton.jit
 def total_kernel(x_ptr, total_ptr, ATOMIC: tl.constexpr, BLOCK: tl.constexpr):
     """Add one block to a total that all programs share."""
@@ -1106,11 +1100,9 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
 #
 # * **The result differs from run to run**, on the same input. Hardly anything else does that, apart
 #   from memory that nobody initialized. (Sums of fractions by ``tl.atomic_add`` also differ, in
-#   their last digits, as the order of the additions changes. Whole numbers as input tell the two
-#   apart.)
-# * **Small cases can be right by luck**, or wrong in much the same way each time. The differences
-#   come out better with more programs than the GPU can run at once; a test should have that many,
-#   and repeat.
+#   their last digits. Whole numbers as input tell the two apart.)
+# * **Small cases can be right by luck.** A test should have more programs than the GPU can run at
+#   once, and repeat.
 # * **The interpreter shows one order, and no overlap.** It never finds the lost additions. The
 #   second kernel is always wrong there, and with ``REVERSED`` always right, because then each
 #   element is read before it is overwritten. So reversing the order is a cheap test: a kernel whose
@@ -1124,9 +1116,10 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
 # --------------------------
 #
 # Kernels hang when one program waits for another: for a lock that is never released, or for a
-# result of a program that has not started because the waiting ones occupy the GPU. (A ``while``
-# loop whose condition never changes will do, too.) What you see is a Python that does not answer to
-# Ctrl-C. Ask it where it is: the standard module ``faulthandler`` prints a traceback upon a signal.
+# result of a program that has not started because the waiting ones occupy the GPU: a **deadlock**.
+# (A ``while`` loop whose condition never changes will do, too.) What you see is a Python that does
+# not answer to Ctrl-C. Ask it where it is: the standard module ``faulthandler`` prints a traceback
+# upon a signal.
 
 
 @triton.jit
@@ -1164,7 +1157,12 @@ run(wait, wait_kernel, before=both, keep="launched|turns|File")
 # First be sure that it *is* slow: :doc:`/programming-guide/chapter-4/measuring` shows how. Then
 # read what the GPU executes. A launch returns the compiled kernel, and so does
 # :py:func:`triton.compile`; its ``asm`` holds the text of each stage of the translation. Here is
-# the load of ``scale_kernel`` on its way down, for two GPUs of which you need to have neither:
+# the load of ``scale_kernel`` on its way down, for two GPUs of which you need to have neither.
+# (Triton compiles for AMD with a library of its own. Where the process below ends with an error
+# about ``libtriton_amd_codegen.so``, this run's Triton came without it; the other releases at the
+# top of the page show the lines.)
+
+# sphinx_gallery_fold = "compiles for two GPUs, and prints the load in each stage"
 
 
 def stages():
@@ -1255,10 +1253,10 @@ run(annotate, row_softmax_kernel, count_by_line)
 # %%
 # These are the instructions of one thread, which has 8 elements of the 1024 on NVIDIA's GPUs (4
 # warps of 32 threads) and 4 on this one of AMD's (4 warps of 64). What stands out is the line with
-# the maximum and the exponential. In a :term:`reduction`, such as a maximum or a sum, the threads
-# of a warp exchange their values in several steps, and the warps theirs through :term:`shared
-# memory`; and some operations, such as a division on AMD's GPUs, are many instructions for each
-# element. If a line that you thought cheap has hundreds of them, you have found something.
+# the maximum and the exponential. In a :term:`reduction`, the threads of a warp exchange their
+# values in several steps, and the warps theirs through :term:`shared memory`; and some operations,
+# such as a division on AMD's GPUs, are many instructions for each element. If a line that you
+# thought cheap has hundreds of them, you have found something.
 #
 # Wide loads
 # ~~~~~~~~~~
@@ -1417,8 +1415,11 @@ else:
 #
 # A program can also be slow because it compiles: for every shape anew, say. Triton keeps one kernel
 # for each combination of types, compile-time constants, and those properties of the arguments that
-# it uses. A listener is a function that Triton calls for each. Which of these numbers of columns
-# share a kernel?
+# it uses. A function in ``triton.knobs.compilation.listener`` is called for each. Which of these
+# numbers of columns share a kernel?
+
+# sphinx_gallery_fold = "launches with six numbers of columns, and listens"
+# sphinx_gallery_fold_output = True
 
 
 def listener(src, cache_hit, **_):
@@ -1450,6 +1451,9 @@ else:
 # ~~~~~
 #
 # With three variables, Triton writes every stage of every kernel into a folder:
+
+# sphinx_gallery_fold = "compiles a kernel, and lists the files that this left behind"
+# sphinx_gallery_fold_output = True
 
 
 def dump():

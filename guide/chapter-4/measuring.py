@@ -22,7 +22,6 @@ runs too and checks its kernels, but there is nothing to time.
 """
 
 # %%
-# Without a GPU the first cell chooses the interpreter.
 
 # sphinx_gallery_fold = "chooses the device, and says what it is"
 # sphinx_gallery_thumbnail_number = 4
@@ -63,8 +62,8 @@ print(f"Triton {triton.__version__}, PyTorch {torch.__version__}")
 # -----------------------
 #
 # We measure a kernel whose time everybody can predict: vector addition. It reads two vectors and
-# writes one, so in fp32 it moves twelve bytes for each element. The vector for the result is made
-# beforehand, because a measurement of a kernel should contain nothing but the kernel.
+# writes one, twelve bytes for each element in fp32. The vector for the result is made beforehand,
+# because a measurement of a kernel should contain nothing but the kernel.
 
 
 @triton.jit
@@ -91,8 +90,8 @@ def add_bytes(n):
 # %%
 # The worst mistake is to time a kernel that is wrong. So the check comes first, against float64,
 # with a result that is full of NaN beforehand, so that an element which nobody wrote cannot pass.
-# (The sum of two fp32 numbers, computed in float64 and then rounded, is the correctly rounded
-# sum. Nothing but equality will do.)
+
+# sphinx_gallery_fold = "checks it: nothing but equality will do"
 
 torch.manual_seed(0)
 random.seed(0)
@@ -104,9 +103,8 @@ for n in (0, 1, 1023, 1025, 98432):
 print("add agrees with float64")
 
 # %%
-# And here is the loop, the same as in the tutorials, except that what goes into the GPU's queue
-# *before* each measurement can be chosen. Each line has a reason, and the numbered sections of
-# this page are the reasons.
+# And here is the loop, that of the tutorials, except that what goes into the GPU's queue *before*
+# each measurement can be chosen. The numbered sections of this page are the reasons for its lines.
 
 if ON_GPU:
     other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
@@ -139,10 +137,9 @@ def measure(calls, rounds=200, before=read_other):
 
 
 # %%
-# Some small functions for what comes out of it. A rate is computed from each single time; the
-# median of the rates is what we quote, and the 20th and 80th percentile (p20 and p80: a fifth of
-# the rates lies below the one, and a fifth above the other) say how far they scatter. Tables have
-# three significant figures, because there is rarely a fourth to be had.
+# A rate is computed from each single time; the median of the rates is what we quote, and the 20th
+# and 80th percentile (p20 and p80: a fifth of the rates lies below the one, and a fifth above the
+# other) say how far they scatter. There is rarely a fourth significant figure to be had.
 
 # sphinx_gallery_fold = "rounds, prints tables and keeps rows"
 # sphinx_gallery_show = "rates"
@@ -181,14 +178,14 @@ NO_GRAPHS = "Recording graphs needs an NVIDIA or AMD GPU."
 # ------------------------------
 #
 # **The mistake**: ``time.perf_counter()`` before and after the call. A launch puts the kernel
-# into a queue and returns, so this is the time that Python takes to *ask* for it. The obvious
-# repair is to wait for the GPU before looking at the stopwatch again; then the time holds asking,
-# computing and being told. The next repair is *events*: marks in the queue, which the GPU stamps
-# with its own clock as it passes. That is right, provided that nothing holds it up between the
-# two marks. We try all of this on a small and on a large vector.
+# into a queue and returns, so this is the time that Python takes to *ask* for it. If one waits for
+# the GPU before looking at the stopwatch again, the time holds asking, computing and being told.
+# *Events* are marks in the queue, which the GPU stamps with its own clock as it passes. That is
+# right, provided that nothing holds it up between the two. All of this on a small and on a large
+# vector:
 
 # sphinx_gallery_fold = "times one kernel in four ways"
-# sphinx_gallery_show = "host_microseconds, gpu_microseconds"
+# sphinx_gallery_show = "gpu_microseconds"
 
 
 def host_microseconds(fn, calls=100, wait=False):
@@ -237,14 +234,15 @@ else:
 
 # %%
 # One vector is 2¹⁴ times as long as the other. The stopwatch alone hardly notices, so it says
-# nothing about the kernel. With waiting, it shows too much: not by a great share for the long
-# vector, but most of what it shows for the short one is Python, and the way to the GPU and back.
+# nothing about the kernel. With waiting, most of what it shows for the short vector is Python, and
+# the way to the GPU and back.
 #
 # "Events, idle GPU" is the trap that looks like the solution. If the GPU has nothing to do, it
 # stamps the first mark at once, and then waits with its clock running until Python has put the
-# kernel into the queue. Only if it is **busy with something else** while Python queues mark,
-# kernel and mark does it pass them without a break. How busy? We let it read more and more of the
-# other memory first.
+# kernel into the queue. Only if it is **busy with something else** meanwhile does it pass mark,
+# kernel and mark without a break. How busy? We let it read more and more of the other memory first.
+
+# sphinx_gallery_fold = "times the kernel behind more and more reading"
 
 if ON_GPU:
     call = partial(add, *vectors(2**12))
@@ -261,15 +259,14 @@ else:
 
 # %%
 # As long as reading is over sooner than Python has queued the rest, the number depends on how
-# fast Python is, and it would be another one on another day. From some point on reading more
-# changes it no further: now it is the kernel's. (What still differs from row to row is scatter,
-# the subject of section 4.)
+# fast Python is. From some point on reading more changes it no further: now it is the kernel's.
+# (What still differs from row to row is scatter, the subject of section 4.)
 #
 # **The remedy**: events, and before them enough work to keep the GPU busy for longer than Python
-# needs. Our loop reads 512 MiB, twice. (What the GPU reads meanwhile is no accident; see section
-# 3.) Whether it was enough can be asked: once all is queued, the first mark must not have been
-# passed yet, and ``start.query()`` tells. The tutorials' loop asks after each call; where the GPU
-# was there first, it makes the call again and reads twice as much before.
+# needs. Our loop reads 512 MiB, twice (why *reading*, says section 3). Whether it was enough can be
+# asked: once all is queued, the first mark must not have been passed yet, and ``start.query()``
+# tells. The tutorials' loop asks after each call; where the GPU was there first, it makes the call
+# again and reads twice as much before.
 #
 # 2. The first calls are different
 # --------------------------------
@@ -278,7 +275,6 @@ else:
 # one source, with an empty folder as Triton's cache on disk.
 
 # sphinx_gallery_fold = "times the first three launches"
-# sphinx_gallery_show = "launch_times"
 
 
 def new_kernel():
@@ -326,14 +322,13 @@ else:
 
 # %%
 # The first call compiles, or loads what an earlier one has left on disk, and either takes far
-# longer than a launch. Libraries are the same: the first matrix product of a process sets up a
-# library, and the first large tensor has to be got from the driver.
+# longer than a launch. Libraries are the same: the first matrix product of a process sets one up,
+# and the first large tensor has to be got from the driver.
 #
 # And when all is compiled? A GPU with nothing to do may lower its clocks, and switch parts of
-# itself off. So we give it a rest, and then look at single calls of a long row of them.
+# itself off. So we give it a rest, and look at single calls of a long row.
 
 # sphinx_gallery_fold = "looks at single calls of a long row"
-# sphinx_gallery_show = "first_calls"
 
 
 def first_calls(call, calls, rest=1.0):
@@ -364,26 +359,24 @@ else:
     print(NO_GPU)
 
 # %%
-# Read the rows from left to right. The first call meets an idle GPU, so it pays for Python's
-# launch, as in section 1. What it takes beyond that is the price of waking up; how many more are
-# slow depends on how deep the sleep was. A kernel that draws much power may even get *slower* in
-# the course of time, which is the subject of section 6.
+# The first call meets an idle GPU, so it pays for Python's launch, as in section 1. What it takes
+# beyond that is the price of waking up; how many more are slow depends on how deep the sleep was.
+# (A kernel that draws much power may even get *slower* in the course of time: section 6.)
 #
-# **The remedy**: call everything once before the loop, and measure for so long that the first
-# milliseconds do not decide. The median of section 4 is not moved by a few slow calls.
+# **The remedy**: call everything once before the loop, and take the median of many calls, which a
+# few slow ones do not move.
 #
 # 3. A cache remembers
 # --------------------
 #
 # **The mistake**: calling a kernel on the same data again and again. What fits into the
-# :term:`L2 cache` is not fetched from memory the second time. To see how much that matters, we
-# take three long vectors and add them piece by piece, in two ways: *cold*, one piece after the
-# other, so that no piece is met twice; and *hot*, the first piece as many times. The launches are
-# recorded in a graph (section 7), so that Python has no part in it. Beside them goes a single
-# call, as our loop measures it.
+# :term:`L2 cache` is not fetched from memory the second time. We take three long vectors and add
+# them piece by piece: *cold*, one piece after the other, so that no piece is met twice; and *hot*,
+# the first piece as many times. The launches are recorded in a graph (section 7), so that Python
+# has no part in it. Beside them goes a single call, as our loop measures it.
 
 # sphinx_gallery_fold = "adds the vectors piece by piece, cold and hot"
-# sphinx_gallery_show = "as_graph, cache_experiment"
+# sphinx_gallery_show = "as_graph"
 
 
 def as_graph(fn):
@@ -426,7 +419,6 @@ else:
     print(NO_GRAPHS)
 
 # %%
-# As a picture:
 
 # sphinx_gallery_fold = "plots the rates with a hot and a cold cache"
 
@@ -467,19 +459,17 @@ else:
 # %%
 # Where the hot curve lies above everything that the cold one reaches, it is not the speed of the
 # memory: it is the cache. Past the size of the cache the two come together. (That is the L2 cache
-# of the dashed line, or the larger one that some GPUs have behind it. One call by itself is slower
-# where it is small, because it starts from a standstill: nothing else keeps the GPU busy while its
-# first loads are on their way.)
+# of the dashed line, or the larger one that some GPUs have behind it. A small call by itself is
+# slower, because it starts from a standstill.)
 #
-# Which curve is the *true* one? Each answers a question. The data of a kernel *is* in the cache
-# if the kernel before has just written it, and is not if much else has passed through since. A
-# benchmark has to choose, and to say what it chose. Ours are cold.
+# Which curve is the *true* one? The data of a kernel *is* in the cache if the kernel before has
+# just written it, and is not if much else has passed through since. A benchmark has to choose, and
+# to say what it chose. Ours are cold.
 #
-# Now **how** to empty a cache? The usual way is to overwrite a large buffer. But a cache that has
-# taken up what was written is full of *dirty* lines, which have to be written to memory before
-# their place can be used. The kernel that comes next may have to wait for that, and the time is
-# put on its bill. So here is one kernel at several sizes, after different things: 256 MiB written
-# once, 512 MiB written twice, and the same amounts read.
+# Now **how** to empty a cache? The usual way is to overwrite a large buffer. But then it is full of
+# *dirty* lines, which have to be written to memory before their place can be used. The kernel that
+# comes next may have to wait for that. So here is one kernel at several sizes, after different
+# things: 256 MiB written once, 512 MiB written twice, and the same amounts read.
 
 # sphinx_gallery_fold = "times one kernel after different things"
 if ON_GPU:
@@ -504,18 +494,15 @@ else:
     print(NO_GPU)
 
 # %%
-# The last column compares the rates after writing and after reading 512 MiB twice. It is what
-# somebody else's writing costs; one would be nothing. A kernel pays for each dirty line whose place
-# it takes, so the bill should be the largest, beside the kernel's own time, where it moves about as
-# much as the cache can hold. It cannot be more than one cache full, which is little where a kernel
-# moves far more.
+# The last column compares the rates after writing and after reading 512 MiB twice: one would be no
+# cost at all. A kernel pays for each dirty line whose place it takes, so the bill is the largest,
+# beside the kernel's own time, where it moves about as much as the cache can hold.
 #
 # A cache that was *read* full is clean: its lines can be dropped without a word. But how much has
 # to be read until nothing of ours is left? We fill the cache with the vectors of a call, read
 # some of the other memory, and see whether the next call still finds them.
 
 # sphinx_gallery_fold = "times the kernel after more and more reading"
-# sphinx_gallery_show = "after_reading"
 
 
 def after_reading(call, mebibytes):
@@ -543,8 +530,8 @@ else:
     print(NO_GPU)
 
 # %%
-# As long as the rate still falls from row to row, some of our data was left. From then on it only
-# scatters, however much more is read. The last row is what our loop does.
+# As long as the rate still falls from row to row, some of our data was left. The last row is what
+# our loop does.
 #
 # **The remedy**: before each call read several times what the largest cache holds (AMD's newer
 # GPUs have one behind the L2). Rotating through many copies of the data, as the cold curve above
@@ -556,12 +543,10 @@ else:
 # **The mistake**: believing one number of a benchmark, noise and all. Here are two thousand, of one
 # kernel on the same data. In turns with them, a hundred at a time, two thousand more with a
 # neighbour: before one call of twenty on average, somebody else's kernels are put into another
-# queue, and still run when ours begins. (PyTorch calls a queue of the GPU a *stream*; the kernels
-# of two streams may run side by side.) Such neighbours are other processes, a display, a forgotten
-# notebook.
+# queue (a *stream*, in PyTorch's words), and still run when ours begins. Such neighbours are other
+# processes, a display, a forgotten notebook.
 
 # sphinx_gallery_fold = "times the kernel with and without a neighbor"
-# sphinx_gallery_show = "with_neighbour"
 
 
 def with_neighbour(share=0.05):
@@ -615,20 +600,17 @@ else:
 
 # %%
 # The ratio says what the neighbour did: it took a part of the memory's bandwidth while our kernel
-# ran. The maximum is what happened to a single call, and the mean puts it on everybody's bill, the
-# quiet calls' too. The median and the percentiles hardly notice, as long as clearly fewer than a
-# fifth are disturbed. Neither does the minimum, but it answers another question: how lucky can one
-# be?
+# ran. The maximum is what happened to a single call, and the mean puts it on everybody's bill. The
+# median and the percentiles hardly notice, as long as clearly fewer than a fifth are disturbed.
+# Neither does the minimum, but it answers another question: how lucky can one be? (Times come in
+# steps, the ticks of the GPU's clock. A difference that is smaller than a tick needs many timings
+# to be seen at all.)
 #
-# Times come in steps, the ticks of the GPU's clock. A difference that is smaller than a tick
-# needs many timings to be seen at all.
-#
-# How many timings are enough? One can try it with those that we have: draw *n* of them at random,
-# take their median, do that a thousand times, and see how far the thousand medians are apart.
-# This is *resampling*. It assumes that timings know nothing of each other. Whether that is so
-# shows when *n* timings **in a row** are taken instead: if their medians are further apart than
-# those of random ones, then timings that follow each other are alike. The GPU was in another state
-# at the beginning than at the end, or a neighbour who disturbs one call is still there at the next.
+# How many timings are enough? Draw *n* of those that we have at random, take their median, do that
+# a thousand times, and see how far the thousand medians are apart. This is *resampling*. It
+# assumes that timings know nothing of each other. If the medians of *n* timings **in a row** are
+# further apart, then timings that follow each other are alike: the GPU was in another state at the
+# beginning than at the end, or a neighbour who disturbs one call is still there at the next.
 
 # sphinx_gallery_fold = "draws timings again and again, and prints how far they scatter"
 # sphinx_gallery_show = "resampled"
@@ -694,8 +676,6 @@ else:
     print(NO_GPU)
 
 # %%
-# The distribution of the quiet timings, without the slowest half of a per cent, and how the scatter
-# narrows with the number of timings:
 
 # sphinx_gallery_fold = "plots the distribution, and the scatter"
 
@@ -743,12 +723,11 @@ else:
     print("No plot without a GPU.")
 
 # %%
-# More timings help, but slowly: four times as many for half the scatter of a median or mean, if
-# they are independent. (A minimum need not get steadier at all, since it hangs on the rarest
-# event.) The rarer and the larger the disturbances, the more timings a mean needs beside a median,
-# and it has moved besides. A difference that is smaller than the width, at the number of timings
-# that you take, is none that you can claim. (Medians of a hundred timings in a row are only
-# twenty here, so that the last point of their curve is rough itself.)
+# Above, the quiet timings without the slowest half of a per cent. More timings help, but slowly:
+# four times as many for half the scatter of a median or mean, if they are independent. (A minimum
+# need not get steadier at all, since it hangs on the rarest event.) A difference that is smaller
+# than the width, at the number of timings that you take, is none that you can claim. (Medians of a
+# hundred timings in a row are only twenty here, so the last point of their curve is rough itself.)
 #
 # **The remedy**: many timings, their median, and p20 and p80 beside it. If the mean is far from
 # the median, find out who the neighbour is.
@@ -758,9 +737,8 @@ else:
 #
 # **The mistake**: first measuring A to the end, then B. In the meantime the GPU has become warmer
 # and its clock has changed, and whatever that does is taken for a difference between A and B. To
-# see it, let A and B be *the same kernel*. Their ratio is then one, and whatever else comes out
-# is the error of the method. Such an A/A test is the best way to find out what a benchmark can
-# resolve, before believing it about A and B.
+# see it, let A and B be *the same kernel*: whatever differs from one is the error of the method.
+# Such an A/A test is the best way to find out what a benchmark can resolve.
 
 # sphinx_gallery_fold = "compares a kernel with itself, both ways"
 # sphinx_gallery_show = "one_by_one, in_turns"
@@ -807,17 +785,15 @@ else:
     print(NO_GPU)
 
 # %%
-# What differs from one is error. In random turns neither has an advantage, so the error is only
-# scatter: it can fall on either side, and more rounds make it smaller. Where "first A, then B" is
-# on one side *every time*, the error is systematic, and no number of rounds helps, because B always
-# comes when the GPU has already worked for a while. How much that matters depends on the kernel.
-# One that waits for memory may not notice; one that keeps all of the arithmetic busy is at the
-# mercy of the clock, as the next section shows.
+# In random turns neither has an advantage, so the error is only scatter: it can fall on either
+# side, and more rounds make it smaller. Where "first A, then B" is on one side *every time*, the
+# error is systematic, and no number of rounds helps, because B always comes when the GPU has
+# already worked for a while. A kernel that waits for memory may not notice; one that keeps all of
+# the arithmetic busy is at the mercy of the clock, as the next section shows.
 #
 # **The remedy**: take turns, call by call, in random order. And before you believe that B is a
-# little faster than A, look at what A gains over A. (What no loop can show is how another
-# process, another day or another GPU of the same make would differ. For that, run everything
-# again.)
+# little faster than A, look at what A gains over A. (How another process, another day or another
+# GPU of the same make would differ, no loop can show. For that, run everything again.)
 #
 # 6. The clock changes
 # --------------------
@@ -827,7 +803,6 @@ else:
 # driver's library; on NVIDIA's GPUs the package ``nvidia-ml-py`` is needed for that).
 
 # sphinx_gallery_fold = "watches rate, clock and power"
-# sphinx_gallery_show = "watch"
 
 
 def sensors():
@@ -886,7 +861,6 @@ else:
     print(NO_GPU)
 
 # %%
-# Over time:
 
 # sphinx_gallery_fold = "plots rate, clock and power over time"
 
@@ -918,24 +892,22 @@ else:
 # %%
 # The rate, in the upper panel, is the best sensor, since it follows the clock at once. What the
 # driver says about clock and power it may refresh only a few times a second, and the power can be
-# an average over some time besides: its curve comes late, and may begin with what was drawn before.
+# an average over some time besides: its curve comes late.
 #
 # Where the rate falls within the first moments, the GPU has run into one of its limits, of power,
 # of current or of temperature: it begins with the highest clock that it has, finds that this is too
 # much, and takes the clock back. (A limit of current holds at every moment. It can be reached while
-# the average power is still far from its own.) Where the rate dips later on, and the clock with it,
-# this regulation may have gone too far, or met another limit. Where the rate stays flat, there
-# was no limit in its way.
+# the average power is still far from its own.) Where it dips later on, and the clock with it, this
+# regulation may have gone too far, or met another limit.
 #
-# And zeros? The kernel is the same, and so is the number of operations. But a transistor draws
-# power when it switches, and few of them switch when zeros are multiplied by zeros. Where power
-# limits the clock, it can then stay higher. Whoever times on zeros times a kernel that nobody
-# runs.
+# And zeros? A transistor draws power when it switches, and few of them switch when zeros are
+# multiplied by zeros. Where power limits the clock, it can then stay higher. Whoever times on zeros
+# times a kernel that nobody runs.
 #
 # **The remedy**: quote ratios of what was measured in turns, within one run; beside an absolute
-# number, say what the clock was. Use data like the real data. And know which one you want: the
-# rate in a short burst, or after the GPU has been at work for a while. Our loop, which reads
-# memory between two calls and so lets the arithmetic rest, is nearer to the first.
+# number, say what the clock was. Use data like the real data. And know whether you want the rate in
+# a short burst, or after the GPU has been at work for a while. Our loop, which reads memory between
+# two calls and so lets the arithmetic rest, is nearer to the first.
 #
 # 7. The launch has a price
 # -------------------------
@@ -945,6 +917,8 @@ else:
 # time that Python takes for one call, and the time that the GPU takes. The first two rows are the
 # floor under all times of single calls on this page: two marks with *nothing* between them, and a
 # kernel that does nothing.
+
+# sphinx_gallery_fold = "times nothing, an empty kernel, and two additions"
 
 
 @triton.jit
@@ -976,6 +950,8 @@ else:
 # small addition into the queue both ways, and take a stopwatch, since the question is now when
 # the program is done.
 
+# sphinx_gallery_fold = "times chains of launches, one by one and as a graph"
+
 
 if DEVICE.type == "cuda":  # NVIDIA, and AMD too
     table = []
@@ -991,14 +967,12 @@ else:
     print(NO_GRAPHS)
 
 # %%
-# The ratio says how many times as soon the graph is done. To replay a graph has a price as well,
-# and a long chain shares it out among its kernels. What then remains for each is what the GPU
-# itself takes from one kernel to the next.
+# To replay a graph has a price as well, and a long chain shares it out among its kernels. What then
+# remains for each is what the GPU itself takes from one kernel to the next.
 #
 # **The remedy**: say which of the two you measure, the kernel or the program. Our loop measures
-# the kernel, and keeps launching out of it. For a program of small kernels, measure the program,
-# from its first launch to its last result; and if asking turns out to be the larger part, fuse
-# kernels or record a graph.
+# the kernel. For a program of small kernels, measure from its first launch to its last result; and
+# if asking turns out to be the larger part, fuse kernels or record a graph.
 #
 # 8. What do_bench does
 # ---------------------
@@ -1047,12 +1021,11 @@ else:
     print(NO_GPU)
 
 # %%
-# Reading from the bottom: the longest kernel takes nearly the same time in all of them, and it
-# hardly matters which you use. In the middle, where a kernel moves about as much as the cache
-# holds, ``do_bench`` has dirty lines to wait for (section 3), and the graph finds its data in the
-# cache. At the top, a kernel is as short as a launch: the graph lets it follow close on the one
-# before, the two others let it start from a standstill, and in ``do_bench`` Python has only as
-# long as 256 MiB take to be written.
+# Reading from the bottom: for the longest kernel it hardly matters which you use. In the middle,
+# where a kernel moves about as much as the cache holds, ``do_bench`` has dirty lines to wait for
+# (section 3), and the graph finds its data in the cache. At the top, a kernel is as short as a
+# launch: the graph lets it follow close on the one before, the two others let it start from a
+# standstill, and in ``do_bench`` Python has only as long as 256 MiB take to be written.
 #
 # **The remedy**: use ``do_bench`` for a quick look and for kernels that take much longer than a
 # launch; ask it for the median; and use a loop like ours where kernels are short, where the cache
@@ -1066,9 +1039,13 @@ else:
 # yardstick is what *this* GPU does *now* with the simplest work there is: read, write, copy;
 # multiply large matrices.
 #
-# For arithmetic without :term:`tensor cores <tensor core>` we take a kernel of our own, which
-# will be useful again below. It loads an element, multiplies it by a number and adds another one,
-# *K* times, and stores the result.
+# For arithmetic without :term:`tensor cores <tensor core>` we take a kernel of our own, which will
+# be useful again below. It loads an element, multiplies it by a number and adds another one, *K*
+# times, and stores the result. Vectors of a few gigabytes are needed; on a GPU with less memory,
+# shorten them.
+
+# sphinx_gallery_fold = "launches it, and compares it with float64"
+# sphinx_gallery_show = "fma_kernel"
 
 FACTOR = tl.constexpr(-1 + 2**-10)  # exact in fp32; values neither grow nor become all alike
 
@@ -1101,9 +1078,8 @@ for k in (1, 7, 64):
 print("fma agrees with float64")
 
 # %%
-# How many operations, and how many bytes? A multiply-add counts as two operations, by custom. Of
-# the bytes we count those that *have* to move, each input once and each output once. (The vectors
-# below need a few gigabytes. On a GPU with less memory, shorten them.)
+# A multiply-add counts as two operations, by custom. Of the bytes we count those that *have* to
+# move, each input once and each output once.
 
 # sphinx_gallery_fold = "measures the ceilings"
 
@@ -1170,10 +1146,9 @@ else:
 
 # %%
 # Reading and writing need not be equally fast, so take the ceiling that moves bytes as your kernel
-# does. (What was written last is still in the cache when the clock stops, up to the size of the
-# cache. This flatters writing. The longer the vectors are, the smaller is its share.) For products,
-# the last line says what is left of the ceiling when the GPU gets no pause. Which of the two
-# belongs beside your kernel? The one that was measured in the way that your kernel was measured.
+# does. (What was written last is still in the cache when the clock stops, which flatters writing,
+# less for longer vectors.) For products, the last line says what is left of the ceiling when the
+# GPU gets no pause. Beside your kernel belongs the one that was measured as your kernel was.
 #
 # **The remedy**: no number without its ceiling, from the same GPU and the same run.
 #
@@ -1196,14 +1171,13 @@ def attainable(intensity, bandwidth, peak):
 # :term:`memory-bound`, below the flat part :term:`compute-bound`. The corner is the **ridge**,
 # the intensity from which on a kernel *can* reach the peak.
 #
-# We trace it with one kernel, the one above. Its intensity is set by *K*: two operations for each
-# multiply-add, and eight bytes, four read and four written, whatever *K* is. Beside it go the
-# subjects of the tutorials: our vector addition; PyTorch's softmax, where we count five operations
-# for an element (compare, subtract, exponential, add, divide); and its fp16 matrix products, whose
-# intensity grows with their size.
+# We trace it with the kernel above. Its intensity is set by *K*: two operations for each
+# multiply-add, and eight bytes, four read and four written, whatever *K* is. Beside it go our
+# vector addition; PyTorch's softmax, where we count five operations for an element (compare,
+# subtract, exponential, add, divide); and its fp16 matrix products, whose intensity grows with
+# their size.
 
 # sphinx_gallery_fold = "traces the roofline"
-# sphinx_gallery_show = "roofline_points"
 
 
 def roofline_points():
@@ -1237,7 +1211,6 @@ else:
     print(NO_GPU)
 
 # %%
-# As a picture:
 
 # sphinx_gallery_fold = "plots the roofs and the points"
 
@@ -1299,6 +1272,9 @@ else:
 # %%
 # In numbers, with every other one of the multiply-adds:
 
+# sphinx_gallery_fold = "prints the points, and what the roofs allow"
+# sphinx_gallery_fold_output = True
+
 if ON_GPU:
     table = []
     for flops, n_bytes, provider, _, median_rate, _, _ in (
@@ -1318,8 +1294,7 @@ else:
 #   the memory sets the pace. Behind the ridge every multiply-add costs. Around it the curve is
 #   rounder than the roof, since moving and computing do not overlap perfectly.
 # * A kernel **under the slope** moves more bytes than you counted, or does not keep enough loads
-#   under way. More arithmetic would be free; fewer bytes, by :term:`kernel fusion` say, would pay
-#   at once.
+#   under way. More arithmetic would be free; fewer bytes, by :term:`kernel fusion` say, would pay.
 # * A kernel **under the flat part** does not keep the arithmetic busy, or does other work than
 #   you counted: index arithmetic, exchanging data, waiting.
 # * A kernel **above the roof** has not broken it. Its bytes were not moved, since they were in
@@ -1328,9 +1303,8 @@ else:
 #   point where its rate in section 3 was above the memory's.
 #
 # And what it leaves out: **time**. A small matrix product has a high intensity and still lies far
-# below every roof. It is over before all of the GPU has begun, and its launch, the latency of its
-# first loads and multiprocessors that got no tile are in no roofline. So look at the time of an
-# empty kernel first, and then at the roof.
+# below every roof: it is over before all of the GPU has begun. So look at the time of an empty
+# kernel first, and then at the roof.
 #
 # What the run showed
 # -------------------
