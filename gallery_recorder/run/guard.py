@@ -80,7 +80,7 @@ class Guard:
         real = os.path.realpath(absolute) if follow_link else f"{os.path.realpath(parent)}/{name}"
         if any(os.path.commonpath((real, root)) == root for root in self._allowed):
             return
-        if real.startswith(("/dev/", "/proc/self/")) or "/__pycache__/" in real:
+        if real.startswith(("/dev/", f"/proc/{os.getpid()}/")) or "/__pycache__/" in real:
             return
         self._refuse(path)
 

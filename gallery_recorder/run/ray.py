@@ -11,6 +11,7 @@ cluster, a few times; one that fails is not.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -275,6 +276,8 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
             )
         )
     folder = _own_folder()
+    mend = functools.partial(staging.repair, folder, folder, lambda _: None)
+    mend()
     staging.remove_leftovers(folder, lambda _: None)
     # Other recorders on the cluster may execute the script here too, for another folder.
     name = f"{run.example.label}-{secrets.token_hex(4)}"
@@ -284,7 +287,7 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
         with (
             locked(lock, never, lambda _: None),
             lease(gpu, never, lambda _: None),
-            staging.made(folder, name) as at,
+            staging.made(folder, name, mend) as at,
         ):
             run = parcel.unpack(packed, order, at.project)
             if run.kind == "gpu":

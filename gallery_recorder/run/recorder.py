@@ -298,7 +298,7 @@ class _Recorder:
             _check_tables(made, at)
             if self.watch and (changed := self.watch.changed()):
                 raise ScriptFailedError(
-                    f"was executed while another recording was changed: {changed[0]}",
+                    f"was executed while something was changed that is not its own: {changed[0]}",
                     "Take it back from git, and see whether this script writes to it, or one that "
                     "was executed at the same time.",
                 )

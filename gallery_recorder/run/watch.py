@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,8 @@ from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME
 from gallery_recorder.store.recording import RecordingError
 
+#: What recorders keep beside recordings begins so.
+_OURS = (".lock-", ".staging-")
 _State = tuple[tuple[str, int, int, int, int], ...]
 
 
@@ -49,7 +52,9 @@ class Watch:
             return False
 
     def _look(self) -> dict[Path, _State]:
-        return {folder: _state_of(folder) for folder in recording.all_recordings(self._root)}
+        found = {folder: _state_of(folder) for folder in recording.all_recordings(self._root)}
+        # What belongs to none of them is looked at file by file.
+        return found | {Path(file[0]): (file,) for file in _state_of(self._root)}
 
 
 def _state_of(recorded: Path) -> _State:
@@ -59,8 +64,10 @@ def _state_of(recorded: Path) -> _State:
         if folder != str(recorded) and FILE_NAME in names:
             folders.clear()
             continue
-        for name in names:
+        folders[:] = [name for name in folders if not name.startswith(_OURS)]
+        for path in (os.path.join(folder, name) for name in (*folders, *names)):
             with contextlib.suppress(OSError):  # it has just been removed
-                s = os.lstat(os.path.join(folder, name))
-                found.append((name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
+                s = os.lstat(path)
+                if not stat.S_ISDIR(s.st_mode) and not os.path.basename(path).startswith(_OURS):
+                    found.append((path, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
     return tuple(sorted(found))

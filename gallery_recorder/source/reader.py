@@ -125,8 +125,9 @@ def examples_of(app: Any) -> list[Example]:
     names = unique_names([root for root, _ in galleries])
     found = []
     for (root, pages), gallery in zip(galleries, names, strict=True):
-        sections = ["", *seam.subsections(root, source, conf)] if root.is_dir() else []
-        for section in sections:
+        if not root.is_dir():
+            raise ExtensionError(f"{root}: is among examples_dirs in conf.py, and is no folder")
+        for section in ("", *seam.subsections(root, source, conf)):
             folder = root / section
             found += [
                 Example(

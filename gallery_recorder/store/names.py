@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from unicodedata import normalize
 
 _PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
 
@@ -15,7 +16,7 @@ _PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
 PATTERN = rf"^{_PART}(?:/{_PART})*\Z"
 
 #: Windows takes these for devices, whatever follows a dot.
-_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9])(\..*)?", re.IGNORECASE)
+_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[\d¹²³]) *(\..*)?", re.IGNORECASE)
 
 
 def is_portable(name: str) -> bool:
@@ -33,8 +34,9 @@ def is_path(name: str) -> bool:
 
 
 def twin(name: str, others: Iterable[str]) -> str | None:
-    """Which of *others* differs from *name* in upper and lower case only."""
-    return next((o for o in others if o != name and o.casefold() == name.casefold()), None)
+    """Which of *others* differs from *name* in case only, or in how its accents are written."""
+    same = normalize("NFC", name.casefold())
+    return next((o for o in others if o != name and normalize("NFC", o.casefold()) == same), None)
 
 
 def order_of(variant: str) -> list[tuple[int, int | str]]:

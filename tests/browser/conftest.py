@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from gallery_recorder.publish import publish, versions
-from tests.fixtures import fixture_site
+from tests.fixtures import chromium, fixture_site
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Milliseconds after which nobody believes that it will happen, however busy the machine is.
@@ -29,7 +28,6 @@ FLAGS = [
     "--no-first-run",
     "--no-sandbox",
 ]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 #: A page that only the newest version has.
 NEW_PAGE = "new-page.html"
 
@@ -77,15 +75,9 @@ def address(published: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium; skips where there is none, and fails in CI, which has to have one."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        reason = f"no browser: none of {', '.join(BROWSERS)} is installed"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    """Chromium."""
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        running = playwright.chromium.launch(executable_path=chromium.executable(), args=FLAGS)
         yield running
         running.close()
 

@@ -26,7 +26,7 @@ from gallery_recorder.publish.versions import VersionsError
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME
 from gallery_recorder.store.recording import RecordingError
-from tests.fixtures import forked
+from tests.fixtures import chromium, forked
 from tests.fixtures.fixture_gallery import INDEX, make_gallery, make_recording
 from tests.fixtures.fixture_site import make_build
 
@@ -285,13 +285,12 @@ def test_what_survived_is_rendered_and_nothing_of_it_is_markup(gallery, tmp_path
 
 
 def _look_in_a_browser(site: Path, pages: list[Path]) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
-    if browser is None:
-        return
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        running = playwright.chromium.launch(
+            executable_path=chromium.executable(), args=["--no-sandbox"]
+        )
         page = running.new_page()
         page.add_init_script("window.evil = () => { window.executed = true; }")
         for path in pages:

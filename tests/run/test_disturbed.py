@@ -516,10 +516,19 @@ def test_what_a_script_may_do_to_its_files_and_values_does_no_harm(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "harm", ["rm -r {0}", "echo x >{0}/recording.json", "echo x >{0}/new.csv", "chmod 0 {0}/*"]
+    ("harm", "told"),
+    [
+        ("rm -r {0}", ""),
+        ("echo x >{0}/recording.json", ""),
+        ("echo x >{0}/new.csv", ""),
+        ("chmod 0 {0}/*", ""),
+        ("echo x >{0}/../stray", "/../stray"),
+        ("ln -s /etc {0}/../../.stray", "/../../.stray"),
+        ("mkdir {0}/../03-new && echo x >{0}/../03-new/x.csv", "/../03-new/x.csv"),
+    ],
 )
 def test_without_the_kernels_help_a_change_of_another_recording_is_seen(
-    tmp_path, monkeypatch, harm
+    tmp_path, monkeypatch, harm, told
 ):
     room = Room(tmp_path)
     monkeypatch.setattr(confine, "version", lambda: 0)
@@ -534,7 +543,8 @@ def test_without_the_kernels_help_a_change_of_another_recording_is_seen(
     outcomes = room.record(jobs=1)
     assert outcomes["01-sound"].status == "recorded"
     assert outcomes["03-harms"].status == "failed"
-    assert f"another recording was changed: {other}" in outcomes["03-harms"].text
+    changed = os.path.normpath(f"{other}{told}")
+    assert f"was changed that is not its own: {changed}" in outcomes["03-harms"].text
 
 
 def test_what_another_recorder_saves_meanwhile_is_no_harm(tmp_path):

@@ -52,6 +52,11 @@ def test_a_folder_above_a_cache_may_not_be_removed(tmp_path):
     assert refused("os.rename(home / '.config', 'gone')", tmp_path) == "['.config', 'gone']"
 
 
+def test_a_process_may_say_what_it_is_called_and_change_no_other(tmp_path):
+    assert refused("open('/proc/self/comm', 'w').close()", tmp_path) == "[]"
+    assert refused("open('/proc/1/comm', 'w').close()", tmp_path) == "['comm']"
+
+
 def test_a_cache_is_where_a_variable_says(monkeypatch):
     """Of whatever library; what is no path, such as a switch, is none."""
     said = {"KERNEL_CACHE_DIR": "/scratch/k", "CUDA_CACHE_PATH": "/scratch/c", "HUB_CACHE": "/h"}

@@ -117,6 +117,27 @@ def test_a_folder_that_somebody_else_made_is_not_used(tmp_path, monkeypatch, mad
     assert found.parent == tmp_path
 
 
+def order_of(plan, example, **more):
+    return msgspec.structs.replace(
+        ORDER, example=example, where=plan.where, top=plan.top, settings=plan.settings, **more
+    )
+
+
+def test_a_script_that_takes_the_permissions_of_the_folder_on_a_node_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    room = Room(tmp_path / "room")
+    room.write("01-a", "import os\n_ = os.system('chmod 0 $(dirname $GALLERY_STAGING)')")
+    plan = room.project()
+    (example,) = plan.examples
+    keys = tuple(block.key for block in example.load().code)
+    order = order_of(plan, example, keys=keys, device="interpreter")
+    answer = ray.execute_on_node(encode(order), parcel.pack(order))
+    assert isinstance(ray._ANSWERS.decode(answer), ray.Made)
+    own = tmp_path / f"gallery-recorder-{os.getuid()}"
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    assert list(own.iterdir()) == []
+
+
 def test_a_link_in_a_project_is_sent_as_what_it_leads_to(tmp_path):
     (tmp_path / "elsewhere").write_text("1\n")
     room = Room(tmp_path / "room")
@@ -126,9 +147,7 @@ def test_a_link_in_a_project_is_sent_as_what_it_leads_to(tmp_path):
     (room.tutorials / "again").symlink_to(".")
     plan = room.project()
     (example,) = plan.examples
-    order = msgspec.structs.replace(
-        ORDER, example=example, where=plan.where, top=plan.top, settings=plan.settings
-    )
+    order = order_of(plan, example)
     sent = parcel.unpack(parcel.pack(order), encode(order), tmp_path / "node")
     assert sent.example.path.read_text() == example.path.read_text()
     assert (sent.example.path.parent / "table.txt").read_text() == "1\n"

@@ -160,6 +160,14 @@ def test_galleries_without_scripts_are_told(tmp_path):
         read(make(tmp_path))
 
 
+def test_a_folder_of_a_gallery_that_is_not_there_is_named(tmp_path):
+    """Also where the others have scripts: the build would end at it."""
+    root = make(tmp_path, files=["examples/plot_a.py"])
+    shutil.rmtree(root / "more")
+    with pytest.raises(ProjectError, match="/more/examples: is among examples_dirs"):
+        read(root)
+
+
 def test_where_it_is_found_from(tmp_path, monkeypatch):
     root = make(tmp_path, files=["examples/plot_a.py"])
     monkeypatch.chdir(root)
