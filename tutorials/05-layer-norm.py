@@ -531,25 +531,13 @@ def draw_partial_sums(rows=12, programs=4):
 draw_partial_sums()
 
 # %%
-# In the kernel, sums are made before the loop over tiles, and stored behind it::
-#
-#     dw, db = dw + (tl.zeros(...),), db + (tl.zeros(...),)  # of each piece
-#     for tile in tl.range(program, tl.cdiv(M, ROWS), programs, num_stages=STAGES):
-#         ...  # loads x, g and w of the tile, and takes the two means of each row
-#         for i in tl.static_range(PIECES):
-#             new_dw, new_db = new_dw + (dw[i] + g * normal,), new_db + (db[i] + g,)
-#             ...  # stores dx
-#         dw, db = new_dw, new_db
-#     for i in tl.static_range(PIECES):
-#         tl.store(mine, tl.sum(dw[i], axis=0, keep_dims=True), mask=place < N)
-#
-# Pieces and tuples are as in step 2; a tuple is written anew at each turn, since a kernel cannot
-# assign to its places. Each element of the tile has sums of its own, in registers, and the rows of
-# the tile are added up once, at the end. ``WEIGHTS`` says how often a turn loads the weights: not
-# at all, as they stay in registers from the beginning; once; or twice, so that they need no
-# registers in between. ``STAGES`` and ``EARLY`` are for step 6; here they are 1 and ``False``.
+# In the kernel, sums are made before the loop over tiles, and stored behind it. Pieces and tuples
+# are as in step 2; a tuple is written anew at each turn, since a kernel cannot assign to its
+# places. Each element of the tile has sums of its own, in registers, and the rows of the tile are
+# added up once, at the end. ``WEIGHTS`` says how often a turn loads the weights: not at all, as
+# they stay in registers from the beginning; once; or twice, so that they need no registers in
+# between. ``STAGES`` and ``EARLY`` are for step 6; here they are 1 and ``False``.
 
-# sphinx_gallery_fold = "is the whole kernel of step 5"
 # sphinx_gallery_difference = "row_gradient_kernel"
 
 

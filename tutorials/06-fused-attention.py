@@ -538,7 +538,6 @@ draw_order(blocks=8, heads=5, processors=7)
 # and it stores one number for each query, the **log-sum-exp** :math:`m + \log_2 z`, for the
 # backward pass.
 
-# sphinx_gallery_fold = "is the whole kernel of step 5"
 # sphinx_gallery_difference = "base_2_kernel"
 
 COUNTS = ["heads", "queries", "keys", "total", "together"]  # of any value: no kernel of their own
