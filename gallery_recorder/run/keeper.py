@@ -9,7 +9,7 @@ To the descriptor EVENTS, where the module tells how far it is, it tells the num
 and its exit status when it has ended. It goes on until the recorder writes a byte to its standard
 input, or is gone itself, and then ends what is left, within GRACE seconds politely. LEFT is a list,
 as JSON, of what to remove where the recorder is gone and nobody comes after it. ``@keeper`` among
-the arguments stands for the number of this process.
+the arguments stands for the number of this process, ``@events`` for EVENTS.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _UNHEARD = (
 def main(arguments: list[str]) -> int:
     """Execute a module, and end what it started when that is asked for or nobody can ask."""
     events, grace, left, *what = arguments
-    keeper = str(os.getpid())
+    known = {"@keeper": str(os.getpid()), "@events": events}
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _UNHEARD}
     child = os.fork()
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
             signal.signal(number, handler)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.setsid()  # what it sends to its group does not reach this process
-        sys.argv = [argument.replace("@keeper", keeper) for argument in what]
+        sys.argv = [known.get(argument, argument) for argument in what]
         runpy.run_module(what[0], run_name="__main__", alter_sys=True)
         return 0
 

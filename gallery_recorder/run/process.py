@@ -134,7 +134,7 @@ class _Process:
                 [
                     *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
                     *(str(writing), str(_GRACE), left, "gallery_recorder.run.child"),
-                    *(str(staging.folder), "@keeper", str(writing)),
+                    *(str(staging.folder), "@keeper", "@events"),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=outputs[0],

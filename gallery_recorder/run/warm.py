@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import gc
 import importlib
 import json
@@ -38,7 +37,7 @@ _CHILD = "gallery_recorder.run.child"
 _COMMAND = [sys.executable, "-P", "-m", "gallery_recorder.run.warm"]
 _PATIENCE = 300.0  # seconds that imports may take on a busy machine
 _MAX = 1_000_000  # bytes of an order
-_FREE = 100  # descriptors from here on are in nobody's way
+_FIRST = 5  # of a keeper's command, the first argument after the number of a descriptor
 
 
 class Servers:
@@ -53,9 +52,6 @@ class Servers:
         """Start a keeper as ``subprocess.Popen`` does, which is asked where no server is."""
         if self.loaded:
             with contextlib.suppress(OSError):  # a script killed it, or it cannot import
-                os.close(
-                    os.pidfd_open(os.getpid())
-                )  # before something is begun: old kernels have none
                 server = self._free.pop() if self._free else _Server(self.loaded, options)
                 return Forked(self._free, server, command, options)
         return subprocess.Popen(command, **options)
@@ -101,22 +97,21 @@ class Forked:
         self, free: list[_Server], server: _Server, command: Sequence[str], options: dict[str, Any]
     ) -> None:
         self._free, self._server = free, server
-        given = [*(options["stdout"].fileno(), options["stderr"].fileno()), *options["pass_fds"]]
+        given = [options["stdout"].fileno(), options["stderr"].fileno(), *options["pass_fds"]]
         changed = dict(options["env"].items() - server.variables.items())
-        order = [command[4:], str(options["cwd"]), changed, [0, 1, 2, *options["pass_fds"]]]
-        reading, self._control = os.pipe()
+        order = [command[_FIRST:], str(options["cwd"]), changed]
+        self._control, its_end = socket.socketpair()  # which nobody has but the keeper
         try:
-            socket.send_fds(server.talk, [json.dumps(order).encode()], [reading, *given])
+            with its_end:
+                own = [its_end.fileno(), *given]
+                socket.send_fds(server.talk, [json.dumps(order).encode()], own)
             self.pid = int(server.talk.recv(16) or 0)
             if not self.pid:
                 raise ConnectionResetError
-            self._ended = os.pidfd_open(self.pid)
         except OSError:
-            os.close(self._control)
+            self._control.close()
             server.close()
             raise
-        finally:
-            os.close(reading)
 
     def poll(self) -> int | None:
         """None while it is running."""
@@ -124,12 +119,11 @@ class Forked:
 
     def communicate(self, told: bytes, timeout: float) -> None:
         """Tell it something, and wait for its end and for that of all that it left."""
-        # Where it has ended by itself, nobody reads that any more.
-        with contextlib.suppress(BrokenPipeError), open(self._control, "wb", 0) as control:
-            control.write(told)
+        with contextlib.suppress(OSError):  # it has ended by itself, and nobody reads any more
+            self._control.send(told)
         if not self._has_ended(timeout):
             raise subprocess.TimeoutExpired("keeper", timeout)
-        os.close(self._ended)
+        self._control.close()
         with contextlib.suppress(OSError):  # the server was killed: no other script is given to it
             if self._server.talk.recv(16):
                 self._free.append(self._server)
@@ -138,10 +132,10 @@ class Forked:
 
     def kill(self) -> None:
         """End it."""
-        signal.pidfd_send_signal(self._ended, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
 
     def _has_ended(self, timeout: float) -> bool:
-        return bool(select.select([self._ended], [], [], timeout)[0])
+        return bool(select.select([self._control], [], [], timeout)[0])
 
 
 def loaded(variables: dict[str, str]) -> Loaded:
@@ -201,20 +195,17 @@ def _cannot_be_shared() -> bool:
 
 def _become(order: list[Any], given: list[int]) -> list[str]:
     """Be as if started with *order*; return the arguments."""
-    arguments, folder, variables, numbers = order
+    arguments, folder, variables = order
+    *first, events = given  # none has the number of a standard stream, which are open here
     os.setsid()
-    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FREE) for descriptor in given]
-    for descriptor in given:
-        os.close(descriptor)
-    for descriptor, number in zip(moved, numbers, strict=True):
+    for number, descriptor in enumerate(first):
         os.dup2(descriptor, number)
-    for descriptor in {*moved} - {*numbers}:
         os.close(descriptor)
     os.chdir(folder)
     os.environ.update(variables)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # or all scripts had the same random numbers
-    return list(arguments)
+    return [str(events), *arguments]
 
 
 if __name__ == "__main__":

@@ -221,17 +221,6 @@ def test_without_its_server_a_keeper_ends_all_the_same(start):
     assert not [pid for pid in left if os.path.exists(f"/proc/{pid}")]
 
 
-def test_where_a_process_cannot_be_watched_no_server_is_asked(tmp_path, start, monkeypatch):
-    def unknown(pid):
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(os, "pidfd_open", unknown)
-    made = start("print('here', flush=True)")
-    assert isinstance(made, subprocess.Popen)
-    assert said(tmp_path) == "here\n"
-    made.communicate(b"q", 60)
-
-
 def test_a_server_that_was_killed_is_replaced(tmp_path, start):
     first = start("pass")
     first.communicate(b"q", 60)
