@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gallery_recorder import seam
 from gallery_recorder.run import environment, gpus, provenance, warm
@@ -49,7 +50,6 @@ from gallery_recorder.source.script import CodeBlock, Script, load_script
 from gallery_recorder.store.format import GALLERY_FOLDER, Block, Provenance, Value
 
 _BUILTINS = dict(builtins.__dict__)
-_HOOKS = ("provenance", "before_block", "after_block")
 
 
 def main() -> int:
@@ -148,7 +148,7 @@ class Child:
         after = gpus.state() if on_gpu else None
         if after:
             self.throttling.update(after.throttling)
-            after = _replace(after, throttling=tuple(sorted(self.throttling)))
+            after = replace(after, throttling=tuple(sorted(self.throttling)))
         base = seam.memory_base(conf)
         delta = script_vars["memory_delta"]
         return Result(
@@ -295,7 +295,7 @@ class Child:
             return
         if self.blocks:
             last = self.blocks[-1]
-            self.blocks[-1] = _replace(last, rst=last.rst + self._recorded(rst))
+            self.blocks[-1] = replace(last, rst=last.rst + self._recorded(rst))
         else:
             self._left_over += rst
 
@@ -325,7 +325,6 @@ class Child:
         Raises:
             Refusal: a probe fails, or answers something that no recording can hold.
         """
-        assert hook in _HOOKS
         found = {}
         for name, probe in self.probes.items():
             if not hasattr(probe, hook):
@@ -351,7 +350,7 @@ class Child:
         links = [
             data_rst(name, (self.staging.recording / name).stat().st_size, stem) for name in data
         ]
-        return _replace(
+        return replace(
             block,
             images=tuple(images),
             data=tuple(data),
@@ -387,10 +386,6 @@ class Child:
             )
         )
         raise self.refusals[-1]
-
-
-def _replace(struct: Any, **changes: Any) -> Any:
-    return msgspec.structs.replace(struct, **changes)
 
 
 if __name__ == "__main__":

@@ -46,14 +46,17 @@ class Servers:
     loaded: Loaded | None = None
 
     def __init__(self) -> None:
-        self._free: list[_Server] = []
+        self._free: list[Server] = []
 
-    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes] | Forked:
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes] | Server:
         """Start a keeper as ``subprocess.Popen`` does, which is asked where no server is."""
         if self.loaded:
             with contextlib.suppress(OSError):  # a script killed it, or it cannot import
-                server = self._free.pop() if self._free else _Server(self.loaded, options)
-                return Forked(self._free, server, command, options)
+                server = (
+                    self._free.pop() if self._free else Server(self._free, self.loaded, options)
+                )
+                server.begin(command, options)
+                return server
         return subprocess.Popen(command, **options)
 
     def close(self) -> None:
@@ -62,59 +65,55 @@ class Servers:
             self._free.pop().close()
 
 
-class _Server:
-    """A server, as the recorder sees it."""
+class Server:
+    """A server, as the recorder sees it; a list has those that are *free*.
 
-    def __init__(self, loaded: Loaded, options: dict[str, Any]) -> None:
+    Of the keeper that it has started, it is as much of ``subprocess.Popen`` as is asked for.
+    """
+
+    def __init__(self, free: list[Server], loaded: Loaded, options: dict[str, Any]) -> None:
+        self._free = free
         folder = options["env"][keeper.MARK]
-        self.variables = {n: text for n, text in options["env"].items() if folder not in text}
-        self.variables[keeper.MARK] = str(Path(folder).with_name("server"))
-        self.talk, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.talk.settimeout(_PATIENCE)
+        self._variables = {n: text for n, text in options["env"].items() if folder not in text}
+        self._variables[keeper.MARK] = str(Path(folder).with_name("server"))
+        self._talk, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._talk.settimeout(_PATIENCE)
         with given:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 _COMMAND,
                 stdin=given.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd=options["cwd"],
-                env=self.variables,
+                env=self._variables,
                 start_new_session=True,
             )
         with contextlib.suppress(OSError):  # it has ended; who asks it for something will see
-            self.talk.send(encode(loaded))
+            self._talk.send(encode(loaded))
 
-    def close(self) -> None:
-        self.talk.close()
-        self._process.kill()
-        self._process.wait()
+    def begin(self, command: Sequence[str], options: dict[str, Any]) -> None:
+        """Have it start a keeper.
 
-
-class Forked:
-    """A keeper that a server has started: as much of ``subprocess.Popen`` as is asked for."""
-
-    def __init__(
-        self, free: list[_Server], server: _Server, command: Sequence[str], options: dict[str, Any]
-    ) -> None:
-        self._free, self._server = free, server
+        Raises:
+            OSError: it does not, and is closed.
+        """
         given = [options["stdout"].fileno(), options["stderr"].fileno(), *options["pass_fds"]]
-        changed = dict(options["env"].items() - server.variables.items())
+        changed = dict(options["env"].items() - self._variables.items())
         order = [command[_FIRST:], str(options["cwd"]), changed]
         self._control, its_end = socket.socketpair()  # which nobody has but the keeper
         try:
             with its_end:
-                own = [its_end.fileno(), *given]
-                socket.send_fds(server.talk, [json.dumps(order).encode()], own)
-            self.pid = int(server.talk.recv(16) or 0)
+                given.insert(0, its_end.fileno())
+                socket.send_fds(self._talk, [json.dumps(order).encode()], given)
+            self.pid = int(self._talk.recv(16) or 0)
             if not self.pid:
                 raise ConnectionResetError
         except OSError:
-            self._control.close()
-            server.close()
+            self.close()
             raise
 
     def poll(self) -> int | None:
-        """None while it is running."""
+        """None while the keeper is running."""
         return -signal.SIGKILL if self._has_ended(0) else None
 
     def communicate(self, told: bytes, timeout: float) -> None:
@@ -125,17 +124,23 @@ class Forked:
             raise subprocess.TimeoutExpired("keeper", timeout)
         self._control.close()
         with contextlib.suppress(OSError):  # the server was killed: no other script is given to it
-            if self._server.talk.recv(16):
-                self._free.append(self._server)
+            if self._talk.recv(16):
+                self._free.append(self)
                 return
-        self._server.close()
+        self.close()
 
     def kill(self) -> None:
-        """End it."""
+        """End the keeper."""
         os.kill(self.pid, signal.SIGKILL)
 
     def _has_ended(self, timeout: float) -> bool:
         return bool(select.select([self._control], [], [], timeout)[0])
+
+    def close(self) -> None:
+        """End the server."""
+        self._talk.close()
+        self.process.kill()
+        self.process.wait()
 
 
 def loaded(variables: dict[str, str]) -> Loaded:

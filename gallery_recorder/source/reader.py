@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def read_app(where: Where, scratch: Path) -> Sphinx:
     empty.mkdir(exist_ok=True)
     if where.conf is None:
         overrides["extensions"] = [_EXTENSION]
-        if not _is_installed("matplotlib"):
+        if find_spec("matplotlib") is None:
             overrides["sphinx_gallery_conf.image_scrapers"] = ()
             overrides["sphinx_gallery_conf.reset_modules"] = ()
     app: Any = _Reader.__new__(_Reader)
@@ -96,12 +97,6 @@ def read_app(where: Where, scratch: Path) -> Sphinx:
             ) from None
         return app
     raise ExtensionError("Sphinx did not start as gallery_recorder expects")
-
-
-def _is_installed(module: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(module) is not None
 
 
 def describe(app: Any, where: Where) -> Project:

@@ -106,12 +106,8 @@ def recorded_nowhere(rows: list[Row]) -> list[str]:
 
     Those that need a particular GPU have a page that says so, if no recording is damaged.
     """
-    names = {
-        row.name: None
-        for row in rows
-        if row.state != "orphan" and (row.state == "damaged" or not row.needs)
-    }
-    return [n for n in names if not any(r.name == n and r.state == "current" for r in rows)]
+    damaged = {row.name for row in rows if row.state == "damaged"}
+    return [row.name for row in lacking(rows, None) if not row.needs or row.name in damaged]
 
 
 def what_is_recorded_nowhere(names: list[str], options: Sequence[str]) -> str:

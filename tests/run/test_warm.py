@@ -76,7 +76,7 @@ def test_scripts_share_servers_and_no_state(room, jobs):
 
 
 def test_one_script_alone_needs_no_server(room, monkeypatch):
-    monkeypatch.setattr(warm, "_Server", None)
+    monkeypatch.setattr(warm, "Server", None)
     room.write("01-a", "x = 1")
     assert room.record()["01-a"].status == "recorded"
 
@@ -174,7 +174,7 @@ def test_what_a_fork_would_lack_or_share_wrongly_is_not_imported_before(tmp_path
     (tmp_path / "some_module.py").write_text(code)
     made = start("print('some_module' in sys.modules, flush=True)", ("some_module",))
     assert said(tmp_path) == "False\n"
-    assert isinstance(made, warm.Forked)
+    assert isinstance(made, warm.Server)
     made.communicate(b"q", 60)
 
 
@@ -214,8 +214,8 @@ def test_what_a_killed_keeper_leaves_is_ended(start):
 def test_without_its_server_a_keeper_ends_all_the_same(start):
     made = start("time.sleep(985)")
     left = wait_for(lambda: keeper.descendants(made.pid))
-    made._server._process.send_signal(signal.SIGKILL)
-    made._server._process.wait()
+    made.process.send_signal(signal.SIGKILL)
+    made.process.wait()
     assert made.poll() is None
     made.communicate(b"q", 60)
     assert not [pid for pid in left if os.path.exists(f"/proc/{pid}")]
@@ -224,14 +224,14 @@ def test_without_its_server_a_keeper_ends_all_the_same(start):
 def test_a_server_that_was_killed_is_replaced(tmp_path, start):
     first = start("pass")
     first.communicate(b"q", 60)
-    first._server._process.send_signal(signal.SIGKILL)
-    first._server._process.wait()
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait()
     made = start("print('here', flush=True)")
     assert said(tmp_path) == "here\n"
     assert isinstance(made, subprocess.Popen)
     made.communicate(b"q", 60)
     made = start("pass")
-    assert isinstance(made, warm.Forked)
+    assert isinstance(made, warm.Server)
     made.communicate(b"q", 60)
 
 
