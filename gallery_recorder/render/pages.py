@@ -191,7 +191,9 @@ class RecordingsDirective(SphinxDirective):
         domain.depends("recordings")
         if not found:
             return [nodes.paragraph("", "There are no recordings yet.")]
-        return [self._overview(found), self._toctree(found)]
+        toctree = [".. toctree::", "   :hidden:", "   :maxdepth: 1", "   :titlesonly:", ""]
+        toctree += [f"   /{listing.docname}" for listing in found]
+        return [self._overview(found), *self.parse_text_to_nodes("\n".join(toctree))]
 
     def _overview(self, found: list[Listing]) -> nodes.table:
         rows = []
@@ -203,22 +205,6 @@ class RecordingsDirective(SphinxDirective):
             cells = (span, str(len(listing.items)), str(shown))
             rows.append([link, *map(nodes.Text, cells)])
         return _table(("Page", "Recorded", "Recordings", "Shown"), rows)
-
-    def _toctree(self, found: list[Listing]) -> nodes.Node:
-        names = [listing.docname for listing in found]
-        toctree = addnodes.toctree(
-            parent=self.env.docname,
-            entries=[(None, name) for name in names],
-            includefiles=names,
-            maxdepth=1,
-            caption=None,
-            glob=False,
-            hidden=True,
-            includehidden=False,
-            numbered=0,
-            titlesonly=True,
-        )
-        return nodes.compound("", toctree, classes=["toctree-wrapper"])
 
     def _recordings(self, items: list[ListedRecording]) -> list[nodes.Node]:
         """A table of recordings, and each whole."""
