@@ -23,7 +23,7 @@ from sphinx.util import logging
 from gallery_recorder.render import files
 from gallery_recorder.source import commands, needs, script, settings
 from gallery_recorder.source.project import Example
-from gallery_recorder.source.script import NO_CODE, Script, ScriptError
+from gallery_recorder.source.script import NO_CODE, Script, ScriptError, key_of
 from gallery_recorder.source.settings import Settings
 from gallery_recorder.store import names, recording
 from gallery_recorder.store.format import DECODER, FILE_NAME, Recording
@@ -257,7 +257,8 @@ def _recordings(
                 signature=signature,
                 location=at,
                 digest=hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest(),
-                key=made.key,
+                # Blocks of other code than it says are shown for no code.
+                key=made.key if made.key == key_of(block.key for block in made.blocks) else "",
                 title=made.title,
                 device=made.provenance.device,
                 recorded=made.run.recorded,

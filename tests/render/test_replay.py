@@ -226,6 +226,18 @@ def test_a_damaged_recording_stops_the_build(tmp_path):
     assert "sphx_glr_01-first_001.svg is not the file that was recorded" in result.stderr
 
 
+@pytest.mark.parametrize("blocks", [slice(1), slice(None, None, -1)], ids=["fewer", "swapped"])
+def test_a_recording_of_other_blocks_than_its_key_says_is_shown_for_no_script(tmp_path, blocks):
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first", "02-second"))
+    fixture_gallery.make_recording(root, "02-second")
+    folder = fixture_gallery.make_recording(root, "01-first")
+    fixture_gallery.change(folder, blocks=recording.load(folder).blocks[blocks])
+    result = build(root)
+    assert result.returncode != 0
+    assert "threw an exception" not in result.stderr
+    assert "No recording belongs to the code of: 01-first.\n" in result.stderr
+
+
 def test_refuses_a_changed_seam(monkeypatch):
     monkeypatch.setattr(gen_rst, "execute_script", lambda script_blocks, conf: None)
     with pytest.raises(ExtensionError, match=r"execute_script takes \(script_blocks, conf\)"):
