@@ -63,10 +63,9 @@ class LocalEngine:
 
     def execute(self, run: Run, staging: Staging, stop: threading.Event, told: Told) -> Result:
         """Execute *run* in a process of its own."""
-        if run.kind == "gpu":  # its driver may know the process that imported
-            return process.execute(run, staging, stop, told)
         result = process.execute(run, staging, stop, told, (), self._servers.start)
-        self._servers.loaded = result.loaded
+        if run.kind == "cpu":  # a GPU's driver may know the process that imported
+            self._servers.loaded = result.loaded
         return result
 
     def close(self) -> None:
