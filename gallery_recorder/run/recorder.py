@@ -108,6 +108,7 @@ def _heard(stop: threading.Event) -> Iterator[list[int]]:
         received.append(number)
         stop.set()
 
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else no process could be waited for
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
     # Who ignores a signal from the start, as nohup does, goes on ignoring it.
     numbers = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]

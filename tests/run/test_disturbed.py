@@ -93,6 +93,18 @@ def strange_signals(room):
     return last_line(printed)
 
 
+@case("who starts it ignores that processes end: SIGCHLD", "recorded")
+def deaf_starter(room):
+    for name in ("01-a", "02-b"):
+        room.write(name, "x = 1")
+    code = "import os, signal, sys\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    command = [sys.executable, "-c", f"{code}os.execv(sys.argv[1], sys.argv[1:])"]
+    command += room.command("record", "--device", "cpu", "--jobs", "1")
+    done = subprocess.run(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0
+    return last_line(done.stdout)
+
+
 @case("SIGQUIT", "as interrupted with Ctrl-C: exit status 128 + 3, nothing is left behind")
 def quit_signal(room):
     running(room)
