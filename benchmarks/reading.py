@@ -11,6 +11,7 @@ import ast
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Response, sync_playwright
 from tabulate import tabulate
@@ -28,6 +29,8 @@ MADE = ROOT / "build" / "galleries"
 SCREEN, FIRST_KERNEL = 900, 1800
 #: Lines of code in sight before it, and the share of a page's code that is in sight.
 BEFORE_KERNEL, IN_SIGHT = 40, 0.6
+#: Kilobytes of a first visit: all, and scripts.
+FIRST_VISIT, SCRIPTS = 600, 150
 
 #: What is far from the reader is not laid out, and has a guessed height until then.
 _WHOLE = "section, dl { content-visibility: visible !important }"
@@ -52,6 +55,7 @@ class Form:
     kernel_at: float | None
     height: float
     kilobytes: float
+    scripts: float
 
     @property
     def in_sight(self) -> float:
@@ -68,6 +72,8 @@ class Form:
         tutorial = self.name[0].isdigit()
         if tutorial and (self.kernel_at is None or self.kernel_at > FIRST_KERNEL):
             found.append(f"its first kernel begins {self.kernel_at} pixels from the top")
+        if self.kilobytes > FIRST_VISIT or self.scripts > SCRIPTS:
+            found.append(f"a first visit has {self.kilobytes} kB, {self.scripts} kB of scripts")
         return [f"{self.name}: {fault}" for fault in found]
 
 
@@ -106,6 +112,7 @@ def measure(browser: Browser, root: str, path: Path) -> Form:
     page.on("response", lambda answer: answers.append(answer))
     page.goto(f"{root}{folder}/{path.stem}.html", wait_until="networkidle")
     page.add_style_tag(content=_WHOLE)
+    sizes = {urlsplit(a.url).path: len(a.body()) / 1000 for a in answers if a.ok}
     form = Form(
         name=path.stem,
         visible=sum(map(_lines, shown)),
@@ -115,7 +122,8 @@ def measure(browser: Browser, root: str, path: Path) -> Form:
         before_kernel=sum(map(_lines, shown[:first])) + _lines(begin.partition(".jit")[0]),
         kernel_at=page.evaluate(_KERNEL_AT),
         height=page.evaluate("document.scrollingElement.scrollHeight"),
-        kilobytes=sum(len(answer.body()) for answer in answers if answer.ok) / 1000,
+        kilobytes=sum(sizes.values()),
+        scripts=sum(size for path, size in sizes.items() if path.endswith(".js")),
     )
     page.close()
     return form

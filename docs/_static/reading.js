@@ -22,7 +22,7 @@
   function settle(target) {
     let [frames, same, before] = [60, 0, NaN];
     const leave = () => { frames = 0; }; // the reader has gone on
-    for (const sign of ["wheel", "touchstart", "keydown", "pointerdown"]) {
+    for (const sign of ["wheel", "touchstart", "keydown", "pointerdown", "popstate"]) {
       addEventListener(sign, leave, { once: true, passive: true });
     }
     requestAnimationFrame(function again() {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -82,14 +84,23 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
+@contextmanager
+def reader(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
+    """A reader who comes for the first time; what is waited for has all the time it needs."""
+    made = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+    made.set_default_timeout(PATIENCE)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
 @pytest.fixture
 def context(browser: Browser, address: str) -> Iterator[BrowserContext]:
-    """A reader who comes for the first time, and may use the clipboard."""
-    made = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    made.set_default_timeout(PATIENCE)
-    made.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
-    yield made
-    made.close()
+    """A reader who may use the clipboard."""
+    with reader(browser, accept_downloads=True) as made:
+        made.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+        yield made
 
 
 @pytest.fixture

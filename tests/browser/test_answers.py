@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.browser.conftest import reader
+from tests.fixtures.waiting import wait_for
+
 ROOT = Path(__file__).resolve().parents[2]
 T = "stable/getting-started/tutorials"
 SOFTMAX = f"{T}/02-fused-softmax.html"
@@ -32,11 +35,12 @@ def plot(page: Page, address: str, name: str) -> Locator:
         const image = element.querySelector("img");
         return image.complete && image.naturalWidth > 0 && element.contains(there);
     }"""
-    for _ in range(100):
+
+    def in_sight() -> bool:
         whole.scroll_into_view_if_needed()
-        page.wait_for_timeout(100)
-        if whole.evaluate(shown):
-            break
+        return whole.evaluate(shown)
+
+    wait_for(in_sight)
     return whole
 
 
@@ -53,13 +57,15 @@ def rates(name: str) -> set[str]:
 @pytest.mark.parametrize("name", PLOTS)
 def test_the_pointer_asks_for_the_rates_of_the_file(page: Page, address: str, name: str) -> None:
     whole = plot(page, address, name)
-    box = whole.bounding_box()
-    for part in (0.3, 0.5, 0.8):
+    shown = whole.get_by_role("status").locator("em")
+
+    def ask(part: float) -> list[str]:
+        box = whole.bounding_box()  # each time: what comes above it moves it
         page.mouse.move(box["x"] + part * box["width"], box["y"] + 0.3 * box["height"])
-        shown = whole.get_by_role("status")
-        expect(shown.locator("em").first).to_be_visible()
-        numbers = [text.split()[0] for text in shown.locator("em").all_inner_texts()]
-        assert numbers
+        return [text.split()[0] for text in shown.all_inner_texts() if text]
+
+    for part in (0.3, 0.5, 0.8):
+        numbers = wait_for(lambda part=part: ask(part))
         assert set(numbers) <= rates(name), numbers
     page.mouse.move(2, 2)
     expect(whole.get_by_role("status")).to_be_empty()
@@ -102,28 +108,28 @@ def test_a_picture_that_is_exchanged_answers_with_its_own_rates(page: Page, addr
 
 
 def test_a_finger_asks_too_and_the_picture_stays(browser: Browser, address: str) -> None:
-    context = browser.new_context(viewport={"width": 360, "height": 780}, has_touch=True)
-    page = context.new_page()
-    whole = plot(page, address, "02-fused-softmax")
-    whole.tap()
-    expect(whole.get_by_role("status")).to_contain_text("GB/s")
-    assert page.url == f"{address}{SOFTMAX}"
-    edge = whole.get_by_role("status").bounding_box()
-    assert edge["x"] >= 0
-    assert edge["x"] + edge["width"] <= 360
-    context.close()
+    with reader(browser, viewport={"width": 360, "height": 780}, has_touch=True) as context:
+        page = context.new_page()
+        whole = plot(page, address, "02-fused-softmax")
+        whole.tap()
+        expect(whole.get_by_role("status")).to_contain_text("GB/s")
+        assert page.url == f"{address}{SOFTMAX}"
+        edge = whole.get_by_role("status").bounding_box()
+        assert edge["x"] >= 0
+        assert edge["x"] + edge["width"] <= 360
 
 
 def test_without_scripts_pictures_and_terms_are_there(browser: Browser, address: str) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{address}{SOFTMAX}")
-    expect(page.locator("img[data-rates]").first).to_be_visible()
-    assert "glossary.html#term-" in page.locator("a:has(.gallery-term)").first.get_attribute("href")
-    page.goto(f"{address}{T}/03b-full-waves.html")
-    expect(page.locator(".gallery-tiles svg").first).to_be_visible()
-    expect(page.locator(".gallery-tiles")).to_contain_text("row by row, 99, 108")
-    context.close()
+    with reader(browser, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(f"{address}{SOFTMAX}")
+        expect(page.locator("img[data-rates]").first).to_be_visible()
+        assert "glossary.html#term-" in page.locator("a:has(.gallery-term)").first.get_attribute(
+            "href"
+        )
+        page.goto(f"{address}{T}/03b-full-waves.html")
+        expect(page.locator(".gallery-tiles svg").first).to_be_visible()
+        expect(page.locator(".gallery-tiles")).to_contain_text("row by row, 99, 108")
 
 
 def test_the_slider_goes_through_the_waves(page: Page, address: str) -> None:
@@ -163,16 +169,15 @@ def test_a_term_says_what_it_means(page: Page, address: str) -> None:
 def test_the_first_tap_says_what_a_term_means_and_the_second_goes_there(
     browser: Browser, address: str
 ) -> None:
-    context = browser.new_context(viewport={"width": 360, "height": 780}, has_touch=True)
-    page = context.new_page()
-    page.goto(f"{address}{SOFTMAX}")
-    link = page.locator("a[href*='glossary.html#term-stride']").first
-    link.tap()
-    box = page.get_by_role("tooltip")
-    expect(box).to_be_visible()
-    edge = box.bounding_box()
-    assert edge["x"] >= 0
-    assert edge["x"] + edge["width"] <= 360
-    link.tap()
-    expect(page).to_have_url(re.compile(r"glossary\.html#term-stride$"))
-    context.close()
+    with reader(browser, viewport={"width": 360, "height": 780}, has_touch=True) as context:
+        page = context.new_page()
+        page.goto(f"{address}{SOFTMAX}")
+        link = page.locator("a[href*='glossary.html#term-stride']").first
+        link.tap()
+        box = page.get_by_role("tooltip")
+        expect(box).to_be_visible()
+        edge = box.bounding_box()
+        assert edge["x"] >= 0
+        assert edge["x"] + edge["width"] <= 360
+        link.tap()
+        expect(page).to_have_url(re.compile(r"glossary\.html#term-stride$"))

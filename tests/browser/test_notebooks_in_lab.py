@@ -23,6 +23,7 @@ import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import Browser, Page
 
+from tests.browser.conftest import reader
 from tests.fixtures.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -109,13 +110,16 @@ def answers(address: str) -> bool:
 @pytest.fixture(scope="module")
 def window(browser: Browser) -> Iterator[Page]:
     """One page for all, which asks no other host: what JupyterLab has read, it keeps."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900})
-    opened.route(re.compile(r"^https?://(?!127\.0\.0\.1)"), lambda route: route.abort())
-    yield opened
-    opened.close()
+    with reader(browser) as context:
+        opened = context.new_page()
+        opened.route(re.compile(r"^https?://(?!127\.0\.0\.1)"), lambda route: route.abort())
+        yield opened
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == NAMES[1] else pytest.mark.stress) for n in NAMES],
+)
 def test_a_notebook_reads_as_its_page(site: Path, lab: str, window: Page, name: str) -> None:
     cells = nbformat.read(site_notebook(site, name), as_version=4).cells
     window.goto(f"{lab}doc/tree/{name}.ipynb")
@@ -123,13 +127,11 @@ def test_a_notebook_reads_as_its_page(site: Path, lab: str, window: Page, name: 
         """count => document.querySelectorAll(".jp-Notebook .jp-Cell").length === count
             && !document.querySelector(".jp-MarkdownCell:not(:has(.jp-RenderedMarkdown > *))")""",
         arg=len(cells),
-        timeout=90_000,
     )
     formulas = sum(len(re.findall(r"\$\$.*?\$\$|(?<!\\)\$[^$]+\$", prose(c), re.S)) for c in cells)
     window.wait_for_function(
         "count => document.querySelectorAll('.jp-RenderedMarkdown mjx-container').length >= count",
         arg=formulas,
-        timeout=90_000,
     )
     seen = window.evaluate(SEEN)
 

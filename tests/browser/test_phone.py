@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
+from tests.browser.conftest import reader
+
 T = "stable/getting-started/tutorials"
 SOFTMAX, MATMUL = f"{T}/02-fused-softmax.html", f"{T}/03-matrix-multiplication.html"
 WHOLE = "section, dl { content-visibility: visible !important }"
@@ -14,11 +16,9 @@ WHOLE = "section, dl { content-visibility: visible !important }"
 
 @pytest.fixture(scope="module")
 def phone(browser: Browser, address: str) -> Iterator[Page]:
-    context = browser.new_context(
-        viewport={"width": 360, "height": 780}, has_touch=True, is_mobile=True, base_url=address
-    )
-    yield context.new_page()
-    context.close()
+    screen = {"width": 360, "height": 780}
+    with reader(browser, viewport=screen, has_touch=True, is_mobile=True, base_url=address) as made:
+        yield made.new_page()
 
 
 def show(phone: Page, name: str) -> None:

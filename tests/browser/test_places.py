@@ -17,8 +17,8 @@ def test_a_place_is_at_the_top_and_stays_there(page: Page, address: str, place: 
     name = place.partition("#")[2]
     at = f"document.getElementById({name!r}).getBoundingClientRect().top"
     page.wait_for_function(f"Math.abs({at}) < 2")
-    page.wait_for_timeout(300)
-    assert abs(page.evaluate(at)) < 2
+    page.wait_for_load_state("networkidle")  # all that could move it has come
+    page.wait_for_function(f"Math.abs({at}) < 2")
     page.mouse.move(800, 400)
     page.mouse.wheel(0, 400)  # and the reader can go on
     page.wait_for_function(f"{at} < -300")
@@ -29,6 +29,5 @@ def test_back_leads_to_where_the_reader_was(page: Page, address: str) -> None:
     page.evaluate("scrollTo(0, 700)")
     page.evaluate("location.hash = '#files'")
     page.wait_for_function("scrollY > 2000")
-    page.wait_for_timeout(500)
     page.go_back()
     page.wait_for_function("Math.abs(scrollY - 700) < 200")

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.conftest import reader
+
 T = "getting-started/tutorials/"
 A = "python-api/triton"
 G = "programming-guide/chapter-"
@@ -117,10 +119,10 @@ SEARCHES = {
 
 @pytest.fixture(scope="module")
 def search_page(browser: Browser, address: str) -> Iterator[Page]:
-    page = browser.new_page()
-    page.goto(f"{address}stable/search.html")
-    yield page
-    page.close()
+    with reader(browser) as context:
+        page = context.new_page()
+        page.goto(f"{address}stable/search.html")
+        yield page
 
 
 @pytest.mark.parametrize(("words", "wanted"), SEARCHES.items())

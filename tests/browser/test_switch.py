@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.browser.conftest import watch
+from tests.browser.conftest import reader, watch
 from tests.fixtures import fixture_site
 from tests.fixtures.two_devices import DEVICE, GALLERY, OLDER, REAL, SECOND
 
@@ -29,9 +30,8 @@ def root(request: pytest.FixtureRequest, two_devices_site: Path) -> Iterator[str
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    made = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield made
-    made.close()
+    with reader(browser) as made:
+        yield made
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_a_choice_is_shown_whole_and_can_be_taken_back(page: Page, root: str) ->
         assert own != notebook
         assert own.rpartition("_downloads/")[2] in colab.get_attribute("href")
         expect(page.locator(".gallery-switch [role=status]")).to_contain_text("Shown: ")
-        assert f"?device={place}" in page.url
+        expect(page).to_have_url(re.compile(re.escape(f"?device={place}")))
     choose(page, REAL)
-    assert "device" not in page.url
+    expect(page).not_to_have_url(re.compile("device"))
     assert colab.get_attribute("href") == usual_colab
     # The theme wraps tables and links are kept; the rest is as it was.
     assert body.inner_text() != ""
@@ -105,7 +105,7 @@ def test_a_choice_holds_on_other_pages_and_when_the_site_is_visited_again(
 def test_the_address_says_it_to_others(page: Page, root: str) -> None:
     page.goto(f"{root}{FIRST}?device={OLDER}#what-to-remember")
     shown(page, OLDER)
-    assert page.url.endswith(f"?device={OLDER}#what-to-remember")
+    expect(page).to_have_url(f"{root}{FIRST}?device={OLDER}#what-to-remember")
     expect(page.locator("#what-to-remember")).to_be_in_viewport()
 
 
@@ -194,12 +194,11 @@ def test_paper_has_what_was_chosen_and_no_switch(page: Page, root: str) -> None:
 
 
 def test_without_a_script_the_newest_is_there(browser: Browser, root: str) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(f"{root}{FIRST}?device={OLDER}")
-    shown(page, REAL)
-    expect(page.locator(".gallery-switch")).to_be_hidden()
-    context.close()
+    with reader(browser, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(f"{root}{FIRST}?device={OLDER}")
+        shown(page, REAL)
+        expect(page.locator(".gallery-switch")).to_be_hidden()
 
 
 def test_a_file_that_cannot_be_fetched_leaves_the_page_as_it_is(
