@@ -7,7 +7,7 @@ import random
 import runpy
 from contextlib import nullcontext
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -289,7 +289,10 @@ def test_the_neighbour_comes_now_and_then(chapter, gpu, monkeypatch, share, visi
 def test_watch_never_runs_far_ahead(chapter, gpu, monkeypatch):
     monkeypatch.setattr(MadeUpEvent, "synchronize", lambda self: gpu.log.append("waited"), False)
     monkeypatch.setitem(chapter["watch"].__globals__, "sensors", lambda: (1000, 200.0))
-    rows = chapter["watch"](lambda: gpu.work("A", 2), 0.01, chunk=3)
+    clock = SimpleNamespace(perf_counter=count(0, 0.25).__next__)
+    monkeypatch.setitem(chapter["watch"].__globals__, "time", clock)
+    rows = chapter["watch"](lambda: gpu.work("A", 2), 1.5, chunk=3)
+    assert len(rows) == 5
     assert {row[1:] for row in rows} == {(2, 1000, 200.0)}
     assert gpu.log.count("waited") == len(rows) - 1
 

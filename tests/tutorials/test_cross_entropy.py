@@ -52,8 +52,11 @@ def drawn(m, v, dtype=torch.float32, ignored=True):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-@pytest.mark.parametrize("v", [1, 2, 3, 7, 8, 15, 16, 17, 781, 4096, 4104, 10001, 50257])
-@pytest.mark.parametrize("m", [1, 9])
+@pytest.mark.parametrize(
+    ("m", "v"),
+    [*((9, v) for v in (1, 2, 3, 7, 8, 15, 16, 17, 781, 4096, 4104)), (3, 10001), (2, 50257)]
+    + [(1, 1), (1, 17), (1, 781)],
+)
 def test_against_float64(page, m, v, dtype):
     assert_cross_entropy(page, *drawn(m, v, dtype))
 

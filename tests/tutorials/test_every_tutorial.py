@@ -35,17 +35,20 @@ MEASURED = re.compile(
 every_script = pytest.mark.parametrize("name", FILES)
 
 
-# Chapters are executed by their own tests. The others are executed as scripts by theirs, too, in
-# one process, and tutorials as a reader's notebooks. As a reader's scripts, `make test-stress`
-# executes all, and `make test` one.
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == MAIN[0] else pytest.mark.stress)
-        for name in FILES
-        if not PAGES[name].startswith("programming-guide")
-    ],
-)
+@pytest.mark.parametrize("name", MAIN)
+def test_is_executed_as_a_script(name, tutorial):
+    """In one process with the others, once for all tests; solutions and chapters by their own."""
+    assert tutorial(name)
+
+
+def one_of(names):
+    """As readers do, `make test-stress` executes all of *names*, and `make test` one."""
+    marks = {False: pytest.mark.stress, True: ()}
+    marked = [pytest.param(name, marks=marks[name == MAIN[0]]) for name in names]
+    return pytest.mark.parametrize("name", marked)
+
+
+@one_of(name for name in FILES if not PAGES[name].startswith("programming-guide"))
 def test_runs_as_the_downloaded_script(name, tmp_path):
     """Alone in a folder, with nothing of ours importable, and no variable that helps it."""
     (tmp_path / "downloaded.py").write_bytes(FILES[name].path.read_bytes())
@@ -63,7 +66,7 @@ def notebook(name, folder):
 
 
 # Solutions and chapters are executed as scripts: their notebooks hold the same lines.
-@pytest.mark.parametrize("name", MAIN)
+@one_of(MAIN)
 def test_runs_as_the_downloaded_notebook(name, tmp_path):
     """With nothing of ours importable, and no variable that helps it."""
     cells = [cell.source for cell in notebook(name, tmp_path).cells if cell.cell_type == "code"]
@@ -150,10 +153,12 @@ def test_prose_states_no_measured_number(name):
             assert not MEASURED.search(block.content), MEASURED.search(block.content).group()
 
 
-@pytest.mark.parametrize("path", [*sorted((ROOT / "docs").rglob("*.rst")), ROOT / "README.md"])
-def test_pages_state_no_measured_number(path):
-    if not re.search(r"getting-started/tutorials|programming-guide/chapter-[3-9]", path.as_posix()):
-        assert not MEASURED.search(path.read_text()), MEASURED.search(path.read_text()).group()
+def test_pages_state_no_measured_number():
+    for path in [*(ROOT / "docs").rglob("*.rst"), ROOT / "README.md"]:
+        place = path.as_posix()
+        if re.search(r"getting-started/tutorials|programming-guide/chapter-[3-9]", place):
+            continue  # made of scripts
+        assert not (found := MEASURED.search(path.read_text())), f"{place}: {found.group()}"
 
 
 def _called(node: ast.AST) -> set[str]:

@@ -36,14 +36,14 @@ def as_before():
     torch.use_deterministic_algorithms(False)
 
 
-#: In the interpreter one of them takes as long as ten others.
-LONG = "04-sparse-johnson-lindenstrauss"
+#: In the interpreter each of them takes as long as ten others.
+LONG = ("04-sparse-johnson-lindenstrauss", "05-dropout")
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.stress if name == LONG else ())
+        pytest.param(name, marks=pytest.mark.stress if name in LONG else ())
         for name in exercise.EXERCISES
     ],
 )

@@ -68,7 +68,9 @@ def test_any_strides(page):
     check(page, a, b, scale_a.contiguous(), scale_b.T.contiguous().T)
 
 
-@pytest.mark.parametrize("programs", [pytest.param(1, marks=pytest.mark.stress), 5, 33])
+@pytest.mark.parametrize(
+    "programs", [5, *(pytest.param(n, marks=pytest.mark.stress) for n in (1, 33))]
+)
 def test_every_plan_computes_every_tile_once(page, programs, monkeypatch):
     """With 5 programs there are whole tiles and pieces, with 1 only the former, of 33 some idle."""
     monkeypatch.setitem(page["run_plan"].__globals__, "PROGRAMS", programs)

@@ -31,10 +31,18 @@ def assert_right(got, x, w, sizes):
     torch.testing.assert_close(got.double(), expected, rtol=rounding, atol=summing)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(64, 96), (45, 77), (8, 8), (1, 1), (130, 264)])
+SIZES = [[0, 0, 3], [1], [0, 70, 0, 0], [63, 64, 65, 0, 1], [2] * 9, [0, 0]]
+SHAPES = [(64, 96), (45, 77), (8, 8), (1, 1), (130, 264)]
+
+
+# All sizes with all shapes, by turns in one of the dtypes.
 @pytest.mark.parametrize(
-    "sizes", [[0, 0, 3], [1], [0, 70, 0, 0], [63, 64, 65, 0, 1], [2] * 9, [0, 0]]
+    ("sizes", "shape", "dtype"),
+    [
+        (sizes, shape, (torch.float16, torch.bfloat16)[(i + j) % 2])
+        for i, sizes in enumerate(SIZES)
+        for j, shape in enumerate(SHAPES)
+    ],
 )
 def test_awkward_sizes(page, sizes, shape, dtype):
     x, w, offsets = problem(sizes, *shape, dtype)

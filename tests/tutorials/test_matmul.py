@@ -122,9 +122,10 @@ def test_the_kernel_of_step_3_is_right_on_any_shape(page, shape):
     assert_right(c, a, b)
 
 
-@pytest.mark.parametrize("launch", ["launch_tiles", "launch_persistent"])
+@pytest.mark.parametrize(
+    ("launch", "sms"), [("launch_tiles", 132), *(("launch_persistent", n) for n in (1, 5, 132))]
+)
 @pytest.mark.parametrize("shape", [(400, 304, 128), (130, 264, 72), (16, 16, 16)])
-@pytest.mark.parametrize("sms", [1, 5, 132])
 def test_the_steps_with_descriptors_need_no_masks(tutorial, launch, shape, sms, monkeypatch):
     waves = tutorial("03b-full-waves")
     monkeypatch.setitem(waves["launch_persistent"].__globals__, "SMS", sms)
@@ -133,7 +134,7 @@ def test_the_steps_with_descriptors_need_no_masks(tutorial, launch, shape, sms, 
         assert_right(waves["run"](waves[launch], plan, a, b), a, b)
 
 
-@pytest.mark.parametrize("sms", [pytest.param(1, marks=pytest.mark.stress), 5, 132])
+@pytest.mark.parametrize("sms", [5, *(pytest.param(n, marks=pytest.mark.stress) for n in (1, 132))])
 def test_every_plan_computes_every_tile_once(page, plans, sms, monkeypatch):
     """With 5 SMs there are whole tiles and pieces, with 1 only the former, with 132 the latter."""
     a, b = matrices(400, 304, 128)
