@@ -246,8 +246,8 @@ CHANGES = (
 )
 
 
-#: What is alike to two of the others.
-ALIKE = (rename, remove_folder, record_elsewhere)
+#: What is alike to others, of which it is more or less.
+ALIKE = (edit, title, rename, remove_folder, record_elsewhere, logo)
 
 
 @pytest.mark.parametrize(

@@ -313,30 +313,32 @@ def test_notebook_json_keeps_characters(gallery):
     assert json.loads(text)["nbformat_minor"] == 5
 
 
-@pytest.mark.parametrize(
-    ("title", "shown"),
-    [
-        ("What ``**kwargs`` do", "What **kwargs do"),
-        ("What \\|x\\| is", "What |x| is"),
-        ("融合的核函数：一次遍历", "融合的核函数：一次遍历"),
-        ("Less < more & most", "Less < more & most"),
-    ],
-)
-def test_any_title_has_a_page_and_a_record(tmp_path, title, shown):
+TITLES = {
+    "What ``**kwargs`` do": "What **kwargs do",
+    "What \\|x\\| is": "What |x| is",
+    "融合的核函数：一次遍历": "融合的核函数：一次遍历",
+    "Less < more & most": "Less < more & most",
+}
+
+
+def test_any_title_has_a_page_and_a_record(tmp_path):
     """The page of recordings measured titles in characters and took them for markup."""
-    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
-    script = root / "tutorials" / "01-first.py"
-    script.write_text(
-        script.read_text().replace("First kernel\n============", f"{title}\n{'=' * 40}", 1)
-    )
-    fixture_gallery.make_recording(root, "01-first")
+    names = tuple(f"{number:02}-title" for number in range(len(TITLES)))
+    root = fixture_gallery.make_gallery(tmp_path / "g", names)
+    for name, title in zip(names, TITLES, strict=True):
+        script = root / "tutorials" / f"{name}.py"
+        head, _, rest = script.read_text().partition("\n===")
+        head = head.rpartition("\n")[0]
+        script.write_text(f"{head}\n{title}\n{'=' * 40}\n{rest.partition(chr(10))[2]}")
+        fixture_gallery.make_recording(root, name)
     result = build(root)
     assert result.returncode == 0, result.stderr
-    html = BeautifulSoup(page(root, "tutorials/01-first"), "html.parser")
-    assert html.h1.get_text().startswith(shown)
-    html = BeautifulSoup(page(root, "tutorials/recordings-nvidia-h200"), "html.parser")
-    shown = shown.replace("*", "")  # sphinx-gallery's titles have no markup
-    assert any(h.get_text().startswith(f"{shown}: NVIDIA H200") for h in html.find_all("h2"))
+    records = BeautifulSoup(page(root, "tutorials/recordings-nvidia-h200"), "html.parser")
+    for name, shown in zip(names, TITLES.values(), strict=True):
+        html = BeautifulSoup(page(root, f"tutorials/{name}"), "html.parser")
+        assert html.h1.get_text().startswith(shown)
+        shown = shown.replace("*", "")  # sphinx-gallery's titles have no markup
+        assert any(h.get_text().startswith(f"{shown}: NVIDIA H200") for h in records("h2"))
 
 
 def test_what_lies_among_recordings_is_no_page(tmp_path):
@@ -360,41 +362,45 @@ def test_what_lies_among_recordings_is_no_page(tmp_path):
     assert not [text for text in html if "<script>evil()" in text]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "source/_static/logo.svg",
-        "extra/logo.svg",
-        "02-second.svg",
-        "images/sphx_glr_02-second_001.svg",
-        "images/SPHX_GLR_02-second_001.svg",
-        "images/thumb/sphx_glr_02-second_thumb.svg",
-        "images/sphx_glr_01-first_more_001.svg",
-        "source/tutorials/images/sphx_glr_02-second_001.svg",
-    ],
+DRAWN = (
+    "source/_static/logo.svg",
+    "extra/logo.svg",
+    "02-second.svg",
+    "images/sphx_glr_02-second_001.svg",
+    "images/SPHX_GLR_02-second_003.svg",
+    "images/thumb/sphx_glr_02-second_thumb.svg",
+    "images/sphx_glr_01-first_more_001.svg",
+    "source/tutorials/images/sphx_glr_02-second_002.svg",
 )
-def test_no_image_of_a_recording_replaces_a_file_of_the_project(tmp_path, name):
+
+
+def test_no_image_of_a_recording_replaces_a_file_of_the_project(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     folder = fixture_gallery.make_recording(root, "01-first")
-    address = name.removeprefix("source/") if "source" in name else f"tutorials/{name}"
-    own = root / "docs" / address
-    own.parent.mkdir(parents=True)
-    own.write_text(fixture_gallery.SVG)
-    drawn = fixture_gallery.SVG.replace("circle", "ellipse")
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(drawn)
     made = recording.load(folder)
-    first = msgspec.structs.replace(
-        made.blocks[0], images=(name,), rst=f"\n.. image:: /{address}\n   :alt: drawn\n"
-    )
-    files = made.files | {name: recording.digest(folder / name)}
+    places = [
+        name.removeprefix("source/") if "source" in name else f"tutorials/{name}" for name in DRAWN
+    ]
+    rst, files = "", dict(made.files)
+    for number, (name, address) in enumerate(zip(DRAWN, places, strict=True)):
+        own = root / "docs" / address
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.write_text(f"{fixture_gallery.SVG}<!-- {number} -->")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{fixture_gallery.SVG}<!-- drawn {number} -->")
+        files[name] = recording.digest(folder / name)
+        rst += f"\n.. image:: /{address}\n   :alt: drawn {number}\n"
+    first = msgspec.structs.replace(made.blocks[0], images=DRAWN, rst=rst)
     fixture_gallery.change(folder, blocks=(first, *made.blocks[1:]), files=files)
     result = build(root)
     assert result.returncode == 0, result.stderr
-    assert own.read_text() == fixture_gallery.SVG
     html = BeautifulSoup(page(root, "tutorials/01-first"), "html.parser")
-    shown = root / "build" / "html" / "tutorials" / html.find("img", alt="drawn")["src"]
-    assert shown.read_text() == drawn
+    for number, address in enumerate(places):
+        own = root / "docs" / address
+        assert own.read_text() == f"{fixture_gallery.SVG}<!-- {number} -->"
+        source = html.find("img", alt=f"drawn {number}")["src"]
+        shown = root / "build" / "html" / "tutorials" / source
+        assert shown.read_text() == f"{fixture_gallery.SVG}<!-- drawn {number} -->"
 
 
 def test_nothing_that_a_recording_says_of_itself_is_markup(tmp_path):
@@ -431,14 +437,15 @@ def test_nothing_that_a_recording_says_of_itself_is_markup(tmp_path):
     assert "evil()" in BeautifulSoup(html, "html.parser").get_text()
 
 
-@pytest.mark.parametrize("damage", [b"\xff", b"[" * 200_000, b""])
-def test_a_damaged_recording_that_no_page_shows_is_left_out_with_a_warning(tmp_path, damage):
+def test_damaged_recordings_that_no_page_shows_are_left_out_with_a_warning(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     fixture_gallery.make_recording(root, "01-first")
-    other = fixture_gallery.make_recording(root, "01-first", device="zz-other")
-    (other / FILE_NAME).write_bytes(damage)
+    for number, damage in enumerate((b"\xff", b"[" * 200_000, b"")):
+        other = fixture_gallery.make_recording(root, "01-first", device=f"zz-other-{number}")
+        (other / FILE_NAME).write_bytes(damage)
     result = build(root)
-    assert "zz-other" in result.stderr
-    assert re.search("is not whole JSON|Expected `object`", result.stderr)
+    for number in range(3):
+        (told,) = [line for line in result.stderr.splitlines() if f"zz-other-{number}" in line]
+        assert re.search("is not whole JSON|Expected `object`", told)
     assert "Traceback" not in result.stderr
     assert "NVIDIA H200" in page(root, "recordings")
