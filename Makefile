@@ -112,13 +112,18 @@ unpublish: $(RENDER) ## take a version out of a site, after asking: SITE=dir VER
 pages: $(RENDER) ## publish build/html to the branch that GitHub Pages serves: VERSION=v1.0.0
 	@.github/pages.sh "$$VERSION"
 
-test: $(TEST) lint ## run the linters and the tests, on all cores
+test: $(TEST) $(LINT) ## run the linters and the tests, on all cores
+	@$(MAKE) --no-print-directory -j 2 lint tests
+
+.PHONY: tests
+tests:
 	$(PY) -m pytest -n auto
 
 quick: $(TEST) ## run the tests for the loop at the desk: no browser, no site, nothing executed
-	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)"
+	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)" \
+	  $(addprefix --ignore=tests/,browser gpu guide tutorials) # whose imports would take longest
 
-test-stress: $(TEST) ## run what takes long: a Ray cluster, more kills and changes at random, all scripts as downloads
+test-stress: $(TEST) ## run what takes long: every page and download, a Ray cluster, more kills and changes at random
 	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
 
 test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the interpreter, on every TRITONS version

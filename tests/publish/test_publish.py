@@ -31,7 +31,7 @@ from gallery_recorder.store import atomic, lock
 from tests.fixtures import fixture_site
 from tests.fixtures.fixture_site import TUTORIAL, make_build, served, tree, write
 from tests.fixtures.forker import Forker
-from tests.fixtures.waiting import PATIENCE
+from tests.fixtures.waiting import PATIENCE, wait_for
 
 ROOT_FILES = {
     ".nojekyll",
@@ -680,7 +680,7 @@ def test_killed_at_any_moment_every_version_is_served_whole(tmp_path, forker):
         reader = Reader(address, whole)
         reader.start()
         kills, seen = 0, set()
-        for die_at in [*spread(steps, 110), *[0] * 20]:
+        for number, die_at in enumerate([*spread(steps, 110), *[0] * 20]):
             other = 0 if _edition(site, trees) else 1
             process = forker.start(
                 "gallery_recorder.publish.publish:publish",
@@ -699,6 +699,7 @@ def test_killed_at_any_moment_every_version_is_served_whole(tmp_path, forker):
             seen.add(_edition(site, trees))
             found = listed(site)
             assert [v["name"] for v in found["versions"]] == ["v1.0.0", "main"]
+            wait_for(lambda most=3 * number: reader.reads > most or not reader.is_alive())
         reader.stop.set()
         reader.join()
     assert kills >= 100

@@ -425,7 +425,7 @@ def test_it_goes_on_or_says_why_not(tmp_path, what):
         "python -m gallery_recorder", "gallery-recorder"
     )
     told = re.sub(r"--conf \S+ --source \S+", "", told)
-    SEEN[what] = re.sub(r"in \d+\.\d s|process \d+", "in … s", told).strip()
+    SEEN[what] = re.sub(r"in (?:\d+ min )?[\d.]+ s|process \d+", "in … s", told).strip()
 
 
 def test_the_table_in_the_docs_is_what_was_seen():

@@ -15,7 +15,7 @@ from gallery_recorder.run import keeper, warm
 from gallery_recorder.run.messages import Loaded
 from tests.fixtures import quick
 from tests.fixtures.room import CONF, PROJECT, Room
-from tests.fixtures.waiting import wait_for
+from tests.fixtures.waiting import PATIENCE, wait_for
 
 #: A script that says what it finds in its process, and leaves something behind there.
 MESSY = """
@@ -175,7 +175,7 @@ def test_what_a_fork_would_lack_or_share_wrongly_is_not_imported_before(tmp_path
     made = start("print('some_module' in sys.modules, flush=True)", ("some_module",))
     assert said(tmp_path) == "False\n"
     assert isinstance(made, warm.Server)
-    made.communicate(b"q", 60)
+    made.communicate(b"q", PATIENCE)
 
 
 @pytest.mark.parametrize("value", ["1", "2"])
@@ -183,13 +183,13 @@ def test_an_import_goes_by_the_variables_that_the_first_process_had(tmp_path, st
     (tmp_path / "some_module.py").write_text("import os\nos.environ['SET'] = '1'")
     made = start("print('some_module' in sys.modules, flush=True)", ("some_module",), SET=value)
     assert said(tmp_path) == f"{value == '1'}\n"
-    made.communicate(b"q", 60)
+    made.communicate(b"q", PATIENCE)
 
 
 def test_libraries_that_provide_for_forks_are_imported_before(tmp_path, start):
     made = start("print('numpy' in sys.modules, flush=True)", ("numpy", "matplotlib.pyplot"))
     assert said(tmp_path) == "True\n"
-    made.communicate(b"q", 60)
+    made.communicate(b"q", PATIENCE)
 
 
 def test_a_process_is_as_if_started_with_what_was_given(tmp_path, start):
@@ -199,7 +199,7 @@ def test_a_process_is_as_if_started_with_what_was_given(tmp_path, start):
         wait_for(lambda times=times: (tmp_path / "out").read_text().count("\n") == times)
         wait_for(lambda made=made: keeper.descendants(made.pid) == {})
         assert made.poll() is None
-        made.communicate(b"q", 60)
+        made.communicate(b"q", PATIENCE)
     assert (tmp_path / "out").read_text() == f"{tmp_path / 'run'} me True\n" * 2
 
 
@@ -207,7 +207,7 @@ def test_what_a_killed_keeper_leaves_is_ended(start):
     made = start("subprocess.Popen(['setsid', 'sleep', '985'], env={}); os.fork(); time.sleep(985)")
     left = wait_for(lambda: len(found := keeper.descendants(made.pid)) == 3 and found)
     made.kill()
-    made.communicate(b"q", 60)
+    made.communicate(b"q", PATIENCE)
     assert not [pid for pid in left if os.path.exists(f"/proc/{pid}")]
 
 
@@ -217,22 +217,22 @@ def test_without_its_server_a_keeper_ends_all_the_same(start):
     made.process.send_signal(signal.SIGKILL)
     made.process.wait()
     assert made.poll() is None
-    made.communicate(b"q", 60)
+    made.communicate(b"q", PATIENCE)
     assert not [pid for pid in left if os.path.exists(f"/proc/{pid}")]
 
 
 def test_a_server_that_was_killed_is_replaced(tmp_path, start):
     first = start("pass")
-    first.communicate(b"q", 60)
+    first.communicate(b"q", PATIENCE)
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     made = start("print('here', flush=True)")
     assert said(tmp_path) == "here\n"
     assert isinstance(made, subprocess.Popen)
-    made.communicate(b"q", 60)
+    made.communicate(b"q", PATIENCE)
     made = start("pass")
     assert isinstance(made, warm.Server)
-    made.communicate(b"q", 60)
+    made.communicate(b"q", PATIENCE)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
