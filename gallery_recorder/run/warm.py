@@ -121,6 +121,7 @@ class Server:
         with contextlib.suppress(OSError):  # it has ended by itself, and nobody reads any more
             self._control.send(told)
         if not self._has_ended(timeout):
+            self.close()  # it waits for this keeper, for ever
             raise subprocess.TimeoutExpired("keeper", timeout)
         self._control.close()
         with contextlib.suppress(OSError):  # the server was killed: no other script is given to it
@@ -131,7 +132,8 @@ class Server:
 
     def kill(self) -> None:
         """End the keeper."""
-        os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended, without its server
+            os.kill(self.pid, signal.SIGKILL)
 
     def _has_ended(self, timeout: float) -> bool:
         return bool(select.select([self._control], [], [], timeout)[0])

@@ -211,6 +211,18 @@ def test_what_a_killed_keeper_leaves_is_ended(start):
     assert not [pid for pid in left if os.path.exists(f"/proc/{pid}")]
 
 
+def test_a_keeper_that_cannot_be_ended_leaves_no_server_that_waits_for_it(start):
+    made = start("time.sleep(985)")
+    left = wait_for(lambda: keeper.descendants(made.pid))
+    os.kill(made.pid, signal.SIGSTOP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        made.communicate(b"q", 0.5)
+    made.kill()
+    assert made.process.returncode == -signal.SIGKILL
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_without_its_server_a_keeper_ends_all_the_same(start):
     made = start("time.sleep(985)")
     left = wait_for(lambda: keeper.descendants(made.pid))
