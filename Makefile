@@ -116,8 +116,8 @@ test: $(TEST) $(LINT) ## run the linters and the tests, on all cores
 	@$(MAKE) --no-print-directory -j 2 lint tests
 
 .PHONY: tests
-tests:
-	$(PY) -m pytest -n auto
+tests: # whose own calls of make know nothing of this one
+	@env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(PY) -m pytest -n auto
 
 quick: $(TEST) ## run the tests for the loop at the desk: no browser, no site, nothing executed
 	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)" \
