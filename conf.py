@@ -25,6 +25,7 @@ extensions = [
     "triton_site.bundle",
     "triton_site.lean",
     "triton_site.tables",
+    "triton_site.thumbnails",
     "triton_site.links",
     "triton_site.ladder",
     "triton_site.claims",

@@ -2,6 +2,7 @@
 
 An exercise is an item of the list under the heading *Exercises*, and its link to a page below
 ``solutions/`` says which it is. The solution's first kernel and its launcher are shown in a fold.
+One without such a page is known by the function that it asks for, and solved by the check's own.
 Where ``tutorials/shared/exercise.py`` has a check for it, the page says how it is run; the file is
 in the site as ``_static/exercise.py``.
 """
@@ -20,7 +21,7 @@ from sphinx.application import Sphinx
 
 from gallery_recorder.render import downloads
 from gallery_recorder.render.domain import domain_of
-from triton_site.cells import cells_of, page_of
+from triton_site.cells import cells_of, functions, page_of
 from triton_site.folds import Fold
 
 #: The file with the checks, from the folder of ``conf.py``, and its place in the site.
@@ -37,7 +38,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _add(app: Sphinx, doctree: nodes.document) -> None:
     docname = app.env.docname
     page = page_of(app, docname)
-    checks = names_in(Path(app.confdir, SOURCE))
+    checks = functions_in(Path(app.confdir, SOURCE))
     if page is None:
         return
     for section in doctree.findall(nodes.section):
@@ -51,6 +52,11 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
                     checked = True
                 folder = docname.rpartition("/")[0]
                 item += _solution(app, f"{folder}/solutions/{name}")
+            elif name := _asked_for(item, checks):
+                item += _how_to_check(name)
+                code = functions(Path(app.confdir, SOURCE).read_text(encoding="utf-8"))
+                item += _folded("The solution", code[checks[name]])
+                checked = True
         if checked:
             section.insert(1, _what_checks(docname))
 
@@ -60,6 +66,13 @@ def _solution_of(item: nodes.list_item) -> str:
         if found := re.search(r"solutions/([\w-]+)$", link["reftarget"]):
             return found[1]
     return ""
+
+
+def _asked_for(item: nodes.list_item, checks: dict[str, str]) -> str:
+    """The check of the function that *item* names first, if there is one."""
+    literal = item.next_node(nodes.literal)
+    asked = "" if literal is None else literal.astext().partition("(")[0]
+    return next((name for name, function in checks.items() if function == asked), "")
 
 
 def _how_to_check(name: str) -> nodes.paragraph:
@@ -90,21 +103,29 @@ def _solution(app: Sphinx, docname: str) -> list[nodes.Node]:
     code = next((c.code for c in cells_of(page.script) if "@triton.jit" in c.code), "")
     if not code:
         return []
-    fold = Fold(summary="The kernel of the solution", note="", kind="solution")
+    return [_folded("The kernel of the solution", code)]
+
+
+def _folded(summary: str, code: str) -> Fold:
+    fold = Fold(summary=summary, note="", kind="solution")
     fold += nodes.literal_block(code, code, language="python")
-    return [fold]
+    return fold
 
 
 @cache
-def names_in(path: Path) -> frozenset[str]:
-    """The exercises that the file *path* has a check for, without executing it."""
+def functions_in(path: Path) -> dict[str, str]:
+    """{exercise: the function it asks for}, of those that the file *path* checks; not executed."""
     if not path.is_file():
-        return frozenset()
+        return {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "EXERCISES":
             assert isinstance(node.value, ast.Dict)
-            return frozenset(ast.literal_eval(key) for key in node.value.keys if key)
-    return frozenset()
+            return {
+                ast.literal_eval(key): ast.literal_eval(value.args[0]).partition("(")[0]
+                for key, value in zip(node.value.keys, node.value.values, strict=True)
+                if key and isinstance(value, ast.Call)
+            }
+    return {}
 
 
 def _copy(app: Sphinx, exception: Exception | None) -> None:

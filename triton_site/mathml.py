@@ -9,6 +9,7 @@ line, and shown as LaTeX. Displayed formulas may align at ``&`` and break at ``\
 
 from __future__ import annotations
 
+import re
 from typing import Any, NoReturn
 
 from docutils import nodes
@@ -20,6 +21,18 @@ from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
 logger = logging.getLogger(__name__)
+
+#: What the converter makes of ``\hat{x}_j``: the index comes below *x*, as that of a sum.
+_ACCENT_AND_INDEX = re.compile(
+    r"""<(munderover|msubsup)>\s*(<m[ion][^>]*>[^<]*</m[ion]>)\s*(<(m[ion]|mrow)>(?:(?!<m).)*?</\4>)
+    \s*<mo\ stretchy="false">([ˆˉˇ˜˘˙¨´`→])</mo>\s*</\1>""",
+    re.VERBOSE,
+)
+#: What it makes of ``\overline{x}``: an underscore above, which is as short as a letter.
+_LINE_ABOVE = re.compile(
+    r'<mover accent="false">((?:(?!<mover accent="false").)*?)<mo accent="true">_</mo>\s*</mover>',
+    re.DOTALL,
+)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -49,7 +62,14 @@ def _visit_displayed(self: HTML5Translator, node: nodes.math_block) -> NoReturn:
 def _mathml(self: HTML5Translator, node: nodes.math | nodes.math_block) -> str:
     latex = node.astext()
     try:
-        return tex2mathml(latex, as_block=isinstance(node, nodes.math_block))
+        return _repaired(tex2mathml(latex, as_block=isinstance(node, nodes.math_block)))
     except MathError as error:
         logger.warning("formula %r: %s", latex, error, location=node, type="math")
         return f"<code>{self.encode(latex)}</code>"
+
+
+def _repaired(mathml: str) -> str:
+    mathml = _ACCENT_AND_INDEX.sub(
+        r'<msub><mover accent="true">\2<mo stretchy="false">\5</mo></mover>\3</msub>', mathml
+    )
+    return _LINE_ABOVE.sub(r'<mrow class="overline">\1</mrow>', mathml)

@@ -21,8 +21,8 @@ from sphinx.environment import BuildEnvironment
 
 from gallery_recorder.render import downloads
 
-#: Pages about the site, or that list what others say.
-_LISTS = ("recordings", "performance", "contributing", "faults")
+#: Pages that list what others say.
+_LISTS = ("recordings", "performance", "faults")
 
 
 #: The class of what stands below the name of an entry: where it is from, and who uses it.

@@ -585,8 +585,9 @@ else:
 # 1. **A long K.** A product of 64 × K by K × 64 matrices is a single tile, and a single SM works
 #    on it, however long K is. Share K between programs, so that the result is still the same
 #    every time. :doc:`Solution <solutions/03-split-k>`.
-# 2. **A GPU with other numbers.** Set ``SMS`` to 84 or to 304 and draw the estimate again. At which
-#    sizes are the valleys now, and which plan fills them?
+# 2. **A GPU with other numbers.** Write ``filled(tiles, processors)``, the share of the places in
+#    all waves that have a tile. Then set ``SMS`` to 84 or to 304 and draw the estimate again: at
+#    which sizes are the valleys now, and which plan fills them?
 #
 # References
 # ----------

@@ -19,6 +19,7 @@
     throttling: ["clock"], amd: ["rocm"], licence: ["license"], deadlock: ["hang"], citation: ["cite"],
     backward: ["gradient"], precision: ["accuracy", "error"], prefix: ["cumsum"],
     fp8e4nv: ["float8e4nv"], fp8e5: ["float8e5"], welford: ["variance"], uncoalesced: ["coalescing"],
+    attn: ["attention"], vecadd: ["addition"], mutex: ["lock"], semaphore: ["lock"], aot: ["compile"],
   };
   const stemmer = new Stemmer();
 
@@ -75,6 +76,10 @@
       }
     }
   }
+  // So that a slip in one of these words is found as well.
+  for (const [word, others] of Object.entries(SYNONYMS)) {
+    if (!index.has(stem(word))) index.set(stem(word), others.flatMap((other) => index.get(stem(other)) || []));
+  }
   const mean = sections.reduce((sum, s) => sum + s.length, 0) / sections.length;
 
   function postings(word) {
@@ -126,7 +131,14 @@
   }
 
   function search(query) {
-    const all = [...new Set(tokens(query))];
+    // `soft max` is softmax, `what's new` what is new.
+    const typed = tokens(query.replace(/['’]s\b/g, " is"));
+    const known = (word) => stopwords.has(word) || index.has(stem(word));
+    const joined = typed.flatMap((word, i) => {
+      const pairs = (a, b) => a && b && !(known(a) && known(b)) && index.has(stem(a + b));
+      return pairs(word, typed[i + 1]) ? [word + typed[i + 1]] : pairs(typed[i - 1], word) ? [] : [word];
+    });
+    const all = [...new Set(joined)];
     // All pages are about Triton, and "a vs b" asks for both.
     const rare = all.filter((word) => !stopwords.has(word) && !["triton", "vs", "versus"].includes(word));
     const asked = rare.length ? rare : all;
@@ -148,7 +160,7 @@
         matched.set(n, (matched.get(n) || 0) + 1);
       }
     }
-    const whole = query.trim().toLowerCase().replace(/^tl\./, "triton.language.");
+    const whole = query.trim().toLowerCase().replace(/^tl\./, "triton.language.").replace(/['’]s\b/g, " is");
     const phrase = query.trim().toLowerCase();
     for (const [n, score] of scores) {
       const s = sections[n];

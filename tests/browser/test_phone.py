@@ -59,6 +59,7 @@ def test_text_is_large_enough(phone: Page) -> None:
     size = "all => all.map(e => parseFloat(getComputedStyle(e).fontSize))"
     show(phone, SOFTMAX)
     assert min(phone.locator("[itemprop=articleBody] pre").evaluate_all(size)) >= 14
+    assert min(phone.locator("[itemprop=articleBody] code").evaluate_all(size)) >= 14
     assert min(phone.locator(".wy-menu-vertical a").evaluate_all(size)) >= 13
     assert min(phone.locator("[itemprop=articleBody] :is(p, li, td)").evaluate_all(size)) >= 12
 
@@ -79,6 +80,22 @@ def test_text_in_figures_is_at_least_9_pixels(phone: Page) -> None:
     )
     assert len(sizes) > 20
     assert min(sizes) >= 9
+
+
+@pytest.mark.parametrize("name", ["stable/python-api/triton.language.html", "stable/glossary.html"])
+def test_code_in_running_text_is_large_enough(phone: Page, name: str) -> None:
+    show(phone, name)
+    size = "all => all.map(e => parseFloat(getComputedStyle(e).fontSize))"
+    assert min(phone.locator("[itemprop=articleBody] code").evaluate_all(size)) >= 14
+
+
+def test_thumbnails_have_no_words_that_would_be_too_small(phone: Page) -> None:
+    """A card shows curves alone; what they are, its title says."""
+    show(phone, "stable/index.html")
+    shown = phone.locator(".sphx-glr-thumbcontainer img").evaluate_all("all => all.map(i => i.src)")
+    assert len(shown) > 9
+    assert all(address.endswith(".svg") for address in shown)
+    assert 'id="text_' not in phone.request.get(shown[0]).text()
 
 
 def test_the_general_index_is_no_longer_than_its_names(phone: Page) -> None:

@@ -114,6 +114,25 @@ SEARCHES = {
     "software pipelining": "glossary.html#term-pipelining",
     "tail effect": "glossary.html#term-wave",
     "bibtex": "index.html#how-to-cite",
+    # What has another name, is written apart, or is said in two letters less.
+    "prefix sum": f"{A}.language.html#triton.language.cumsum",
+    "64 bit index": "glossary.html#term-64-bit-offset",
+    "index overflow": f"{G}3/debugging.html#checks-on-the-gpu",
+    "download all": "getting-started/installation.html#check-that-it-works",
+    "release notes": "index.html#what-is-new",
+    "what's new": "index.html#what-is-new",
+    "deadlok": f"{G}3/debugging.html#a-kernel-that-does-not-end",  # codespell:ignore deadlok
+    "mutex": f"{T}05-layer-norm.html#step-4-adding-up-with-atomics",
+    "conv2d": "which-kernel.html",
+    "mxfp8": f"{A}.language.html#triton.language.dot_scaled",
+    "kv cache": f"{T}solutions/06-decode.html",
+    "gqa": f"{T}solutions/06-grouped-heads.html",
+    "apple silicon": "getting-started/installation.html#no-gpu",
+    "soft max": f"{T}02-fused-softmax.html",
+    "mat mul": f"{T}03-matrix-multiplication.html",
+    "attn": f"{T}06-fused-attention.html",
+    "masked load": f"{T}01-vector-add.html#past-the-end",
+    "how to contribute": "contributing.html",
 }
 
 

@@ -69,6 +69,17 @@ def test_forms_that_the_tutorials_use(tmp_path: Path, formula: str) -> None:
     assert not warnings
 
 
+def test_an_index_stands_beside_what_has_an_accent_and_a_line_is_as_long_as_its_formula(
+    tmp_path: Path,
+) -> None:
+    page, _ = render(
+        tmp_path, r".. math::" + "\n\n" + r"   y_j = \hat{x}_j \, \overline{w g \hat{x}}"
+    )
+    assert page.find("munderover") is None
+    assert [index.find("mover") is not None for index in page.find_all("msub")] == [False, True]
+    assert page.find("mrow", class_="overline").get_text("", strip=True).startswith("wgx")
+
+
 def test_formula_that_is_not_known_is_a_warning_at_its_line(tmp_path: Path) -> None:
     page, warnings = render(tmp_path, r"so :math:`\nosuchcommand{x} < 1` it is")
     assert "index.rst:4" in warnings

@@ -576,6 +576,18 @@ def norm_of_ones(call, device):
     return keeps_the_share(ones, device)
 
 
+def filled(tiles, processors):
+    """The share of the places in all waves that have a tile."""
+    return tiles / (math.ceil(tiles / processors) * processors)
+
+
+def as_number(result):
+    """A number as what is compared, a tensor."""
+    if not isinstance(result, int | float):
+        raise ValueError(f"it returns a {type(result).__name__}, and not a number")
+    return torch.tensor(result, dtype=torch.float64)
+
+
 EXERCISES = {
     "01-axpy": Exercise(
         "axpy(a, x, y)",
@@ -629,6 +641,12 @@ EXERCISES = {
         lambda a, b, parts: (a.float() @ b.float()).to(a.dtype),
         FP16,
         multiplied=lambda a, b, parts: a.numel() * b.shape[1],
+    ),
+    "03b-waves": Exercise(
+        "filled(tiles, processors)",
+        lambda device: ((n, sms) for sms in (84, 132, 304) for n in (1, sms, sms + 1, 1000)),
+        lambda tiles, processors: as_number(filled(tiles, processors)),
+        seen=as_number,
     ),
     "04-seed-per-row": Exercise(
         "seeded_dropout_rows(x, p, seeds)",
@@ -965,10 +983,11 @@ def check(name, module, on_gpu=False):
             return f"{exercise.name}: {found}"
     rules = f", and keeps {len(exercise.properties)} rules" if exercise.properties else ""
     print(f"{exercise.function} is right on {tried} inputs{rules}.")
-    if counter:
+    least = exercise.least(arguments, got)
+    if counter and least:
         products = exercise.multiplied(*arguments) if exercise.multiplied else 0
-        tell(counter, exercise.least(arguments, got), products, shapes)
-    else:
+        tell(counter, least, products, shapes)
+    elif least:
         print("What it moves is counted in the interpreter: call this once more without --gpu.")
     return ""
 

@@ -5,9 +5,9 @@ Decoding with split keys
 *Solution to the last exercise of* :doc:`../06-fused-attention`.
 
 When a model writes text, each new token has **one query**, and as many keys as there are tokens
-before it. There is nothing to share between queries, so each key and each value is used once for
-each head of its group: a few operations for each byte. Decoding is **memory-bound**, and the
-ceiling is a copy.
+before it: those in the **KV cache**. There is nothing to share between queries, so each key and
+each value is used once for each head of its group: a few operations for each byte. Decoding is
+**memory-bound**, and the ceiling is a copy.
 
 With a program for each head of keys, most of the GPU would stand idle when the batch is small. So
 the **keys are split** between programs. Each computes the attention over its own part, as if there

@@ -4,11 +4,11 @@ Grouped heads in one tile
 
 *Solution to the third exercise of* :doc:`../06-fused-attention`.
 
-With grouped heads, several heads of queries read the same keys and values. ``attention`` gives each
-head of queries programs of its own, so with few queries, each of them fills a few rows of its tile,
-and all of them fetch the same keys. But the rows of a tile need not belong to one head! A program
-can take the queries of the **whole group**: rows are the pairs (query, head of the group). The tile
-gets full, and the keys are fetched once for the group.
+With grouped heads (*grouped-query attention*, GQA), several heads of queries read the same keys and
+values. ``attention`` gives each head of queries programs of its own, so with few queries, each of
+them fills a few rows of its tile, and all of them fetch the same keys. But the rows of a tile need
+not belong to one head! A program can take the queries of the **whole group**: rows are the pairs
+(query, head of the group). The tile gets full, and the keys are fetched once for the group.
 """
 
 # %%
