@@ -17,6 +17,8 @@ from sphinx import addnodes
 from triton_site.differences import Difference
 from triton_site.folds import Fold
 
+#: The class of the links at the foot of a page to the files that this text may be part of.
+_DOWNLOADS = "sphx-glr-footer"
 #: What has no place in the text: comments, targets, markup of one format, and entries of the index.
 _SILENT = (
     nodes.comment,
@@ -54,7 +56,9 @@ class Writer:
 
     def block(self, node: nodes.Node, level: int = 1) -> str:
         """One block; empty for what has no text."""
-        if isinstance(node, _SILENT):
+        if isinstance(node, _SILENT) or (
+            isinstance(node, nodes.Element) and _DOWNLOADS in node.get("classes", ())
+        ):
             return ""
         writers: list[tuple[type | tuple[type, ...], Callable[..., str]]] = [
             (nodes.section, lambda n: self.blocks(n.children, level + 1)),

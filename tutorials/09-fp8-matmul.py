@@ -768,8 +768,8 @@ else:
 #     Runs several functions at the same time, each with its own warps and its own share of the
 #     registers: a producer needs hardly any, so the consumers can have more.
 
-# sphinx_gallery_fold = "is the whole consumer, and says which tile a number is"
-# sphinx_gallery_show = "producer, start_product"
+# sphinx_gallery_fold = "says which tile a number is"
+# sphinx_gallery_show = "producer, start_product, consumer"
 
 
 @gluon.jit
@@ -868,22 +868,11 @@ def consumer(
 
 
 # %%
-# A consumer's loop along K, but for the loads of scales, is this::
-#
-#     p = start_product(step, p, ...)
-#     q = start_product(step + 1, q, ...)
-#     p, q = warpgroup_mma_wait(num_outstanding=1, deps=(p, q))  # p is done, q need not be
-#     mbarrier.arrive(empty.index(step % STAGES), count=1)
-#     acc += p * scale_p[:, None]
-#     q, acc = warpgroup_mma_wait(num_outstanding=0, deps=(q, acc))
-#     mbarrier.arrive(empty.index((step + 1) % STAGES), count=1)
-#     acc += q * scale_q[:, None]
-#
-# It has *two* products under way, ``p`` and ``q``. While one is multiplied by its scales and added
-# to the sum, the tensor cores have the other one, and those of the other consumer. At the end of
-# each round both are finished. To start the next ``p`` before ``q`` has been added is tempting, but
-# the assembler then has to prove, around the loop, that nobody touches the registers of a product
-# that is under way; where it cannot, it makes all of them wait for each other.
+# Each consumer has *two* products under way, ``p`` and ``q``. While one is multiplied by its scales
+# and added to the sum, the tensor cores have the other one, and those of the other consumer. At the
+# end of each round both are finished. To start the next ``p`` before ``q`` has been added is
+# tempting, but the assembler then has to prove, around the loop, that nobody touches the registers
+# of a product that is under way; where it cannot, it makes all of them wait for each other.
 #
 # What remains is to set everything up, and to start the three.
 
