@@ -27,7 +27,7 @@ symptom                         tool                               what it shows
 =============================== ================================== =================================
 wrong numbers                   a map of the errors, other shapes: which part of the index
                                 `Where is it wrong?`_              arithmetic
-NaN, or infinity                the same, and a look at masks:     memory read without a mask, ∞ - ∞,
+NaN, or infinity                the same, and a look at masks:     memory without a mask, ∞ - ∞,
                                 `Where is it wrong?`_              a division by zero
 wrong numbers, place known      `The interpreter`_ with a debugger every value in every block
 wrong on the GPU only           `Printing on the GPU`_, or one     the values there
