@@ -78,7 +78,8 @@ def _problems(build: Path, version: Version) -> list[str]:
     for name, path in sorted(files.items()):
         if name.startswith(("_static/", ".")):
             continue
-        if path.stat().st_size == 0:
+        data = name.startswith("_downloads/")  # a script may have left an empty file
+        if path.stat().st_size == 0 and not data:
             problems.append(f"{name} is empty")
         elif name.endswith(".html"):
             try:
@@ -131,17 +132,17 @@ class _Page(HTMLParser):
         self.references: list[str] = []
         self.anchors: set[str] = set()
         self._is_example = False
-        self._figures = 0
+        self._is_recorded = False
         self._outputs: list[str] = []
         self._depth = 0  # of <div> inside an output
         self.feed(text)
         self.close()
 
     def output_problems(self) -> list[str]:
-        """The page of an example shows outputs, and none of them is empty."""
+        """The page of an example shows a recording, and no output of it is empty."""
         if not self._is_example:
             return []
-        if not self._outputs and not self._figures:
+        if not self._outputs and not self._is_recorded:
             return ["shows no output"]
         empty = sum(not text.strip() for text in self._outputs)
         return [f"{empty} of its outputs are empty"] if empty else []
@@ -158,7 +159,7 @@ class _Page(HTMLParser):
         for candidate in values.get("srcset", "").split(","):
             self.references += candidate.split()[:1]
         self._is_example |= "sphx-glr-example-title" in classes
-        self._figures += tag == "img" and any(c.startswith("sphx-glr-single-img") for c in classes)
+        self._is_recorded |= "gallery-provenance" in classes
         if tag == "div":
             if "sphx-glr-script-out" in classes:
                 self._outputs.append("")

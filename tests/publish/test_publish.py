@@ -269,7 +269,7 @@ DAMAGES = {
     "plot.svg is empty": lambda build: write(build / "_images" / "plot.svg", ""),
     r"plot.svg leads nowhere": lambda build: (build / "_images" / "plot.svg").unlink(),
     "01-first.html: shows no output": lambda build: edit(
-        build / TUTORIAL, '<img class="sphx-glr-single-img"', "<img", '"sphx-glr-script-out"', '""'
+        build / TUTORIAL, '"sphx-glr-script-out"', '""'
     ),
     "01-first.html: 1 of its outputs are empty": lambda build: edit(
         build / TUTORIAL, "edition 1", " \n"
@@ -295,6 +295,15 @@ DAMAGES = {
     "is no finished build": lambda build: edit(build / "versions.json", '"versions"', '"v"'),
     "`schema` is 99": lambda build: edit(build / "versions.json", '"schema": 1', '"schema": 99'),
 }
+
+
+def test_an_example_that_says_nothing_and_empty_data_are_published(tmp_path):
+    """Its page shows the recording of a script that only defines, and a file that it left empty."""
+    build = make_build(tmp_path / "build", "main")
+    edit(build / TUTORIAL, '"sphx-glr-script-out"', '"gallery-provenance"')
+    write(build / "_downloads" / "nothing.csv", "")
+    publish.publish(build, tmp_path / "site", "main")
+    assert (tmp_path / "site" / "main" / TUTORIAL).exists()
 
 
 def edit(path: Path, *replacements: str) -> None:
