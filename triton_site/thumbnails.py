@@ -16,6 +16,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from gallery_recorder.render import downloads
+from gallery_recorder.render.domain import domain_of
 from triton_site.cells import cells_of, page_of
 
 SVG = "http://www.w3.org/2000/svg"
@@ -38,6 +39,9 @@ def _change(app: Sphinx, doctree: nodes.document) -> None:
         if found := _THUMBNAIL.match(image["uri"]):
             figure = _figure(app, f"{found['gallery'].strip('/')}/{found['name']}", found["name"])
             if figure is not None and (drawn := curves(figure.read_text(encoding="utf-8"))):
+                # The page is read again for another recording, or another of its figures.
+                domain_of(app.env).depends("recordings")
+                app.env.note_dependency(image["uri"].lstrip("/"))
                 image["uri"] = f"{found['gallery']}/images/thumb/{found['stem']}.svg"
                 downloads.write(Path(app.srcdir, image["uri"].lstrip("/")), drawn.encode())
 
