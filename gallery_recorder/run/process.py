@@ -331,7 +331,12 @@ class _Process:
         if self._status is None and self._pid:
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(self._pid, signal.SIGUSR1)
-            time.sleep(0.2)  # faulthandler writes the stacks from the signal's handler
+            # faulthandler writes the stacks from the signal's handler: soon, on an idle machine.
+            answers = time.monotonic() + _GRACE
+            with contextlib.suppress(OSError):  # it was removed
+                while not os.lstat(self._staging.stack).st_size and time.monotonic() < answers:
+                    time.sleep(_POLL)
+            time.sleep(0.2)  # until it is through with all of them
         with contextlib.suppress(reading.ReadingError):  # it never began to write them
             text = reading.read_file(self._staging.stack, _MAX_STACK).decode(errors="replace")
             threads = re.split(r"\n(?=Thread |Current thread )", text)
