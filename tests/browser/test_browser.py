@@ -184,9 +184,7 @@ def test_screenshots(page: Page, address: str, name: str, width: int, scheme: st
         ("matmul", f"{GALLERY}/03-matrix-multiplication.html"),
     ],
 )
-def test_search_finds(page: Page, published: Path, address: str, words: str, wanted: str) -> None:
-    if wanted not in pages(published):
-        pytest.skip(f"this build has no {wanted}")
+def test_search_finds(page: Page, address: str, words: str, wanted: str) -> None:
     page.goto(f"{address}stable/index.html")
     box = page.locator("#rtd-search-form input[name=q]")
     box.fill(words)

@@ -51,13 +51,13 @@ def test_paths_are_named_and_longer_ones_first(tmp_path):
     paths = Paths(
         {
             tmp_path: "<folder>",
-            tmp_path / "work": ".",
+            tmp_path / "inner": ".",
             link: "<link>",
             Path("/root"): "~",
             Path("/"): "never",
         }
     )
-    assert paths.name(f"{tmp_path}/work/a.py:3") == "./a.py:3"
+    assert paths.name(f"{tmp_path}/inner/a.py:3") == "./a.py:3"
     assert paths.name(f"{tmp_path}/other") == "<folder>/other"
     assert paths.name(f"{tmp_path}/real/x") == "<link>/x"
     assert (
