@@ -1,10 +1,12 @@
 """X-ray, the probe: what the compiler made of each kernel that a script runs.
 
-Triton calls a hook after each compilation. For every compiled kernel the probe notes what decides
-its speed (registers, spills, shared memory, warps, stages, occupancy, instructions), and for each
-kernel function it keeps the intermediate code of the variant that was compiled last: TTGIR, PTX,
-and SASS where the disassembler is there. The facts are in the recording under the name of the
-probe, the code lies beside it in :data:`FILE_NAME`. All is of the run that made the page's times.
+Triton calls a hook after each compilation; what processes of the script compile is found in their
+caches, where these lie in the script's temporary folder. For every compiled kernel the probe notes
+what decides its speed (registers, spills, shared memory, warps, stages, occupancy, instructions),
+and for each kernel function it keeps the intermediate code of the variant that was compiled last:
+TTGIR, PTX, and SASS where the disassembler is there. The facts are in the recording under the name
+of the probe, the code lies beside it in :data:`FILE_NAME`. All is of the run that made the page's
+times.
 
 Nothing here may end a script that is being recorded: what cannot be read is left out.
 """
@@ -17,10 +19,12 @@ import json
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 FILE_NAME = "xray.json.gz"
@@ -58,7 +62,8 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
     """Facts about every kernel that the script compiled, and the code of the last of each name."""
 
     def __init__(self) -> None:
-        self._compiled: list[Any] = []  # (key of the function, compiled kernel), not looked at yet
+        self._compiled: list[Any] = []  # (function, compiled kernel), not looked at yet
+        self._cached: set[Path] = set()  # what processes compiled, as far as it was looked at
         self._facts: list[dict[str, Any]] = []
         self._code: dict[str, dict[str, Any]] = {}
         self._hooked = False
@@ -69,11 +74,18 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         self._hook()
 
     def after_block(self) -> None:
-        """Look at what the block compiled."""
+        """Look at what the block launched for the first time."""
         self._hook()
-        found, self._compiled = self._compiled, []
+        # Who compiles ahead launches in a later block, or never: only the driver knows registers.
+        launched: list[Any] = []
+        waiting: list[Any] = []
+        for made in self._compiled:
+            (waiting if getattr(made[1], "n_regs", None) is None else launched).append(made)
+        self._compiled = waiting
+        with contextlib.suppress(Exception):
+            launched += self._of_processes()
         last = {}
-        for function, kernel in found:
+        for function, kernel in launched:
             with contextlib.suppress(Exception):
                 if facts := self._note(function, kernel):
                     last[facts["name"]] = facts, kernel
@@ -110,10 +122,34 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         knobs.runtime.jit_post_compile_hook = compiled
         _accept_functions(sys.modules.get("triton.runtime.jit"))
 
+    def _of_processes(self) -> Iterator[tuple[Any, Any]]:
+        """What processes of the script compiled for this GPU, and the script itself did not."""
+        limits, compiler = _device_limits(), sys.modules.get("triton.compiler")
+        if compiler is None or not limits:
+            return
+        driver = sys.modules["triton.runtime.driver"].driver.active
+        here = driver.get_current_target()
+        known = {facts["name"] for facts in self._facts}
+        for path in sorted(Path(tempfile.gettempdir()).rglob("__grp__*.json")):
+            if path in self._cached or any(part.startswith("torchinductor") for part in path.parts):
+                continue  # which has kernels of its own, and the script does not show them
+            self._cached.add(path)
+            with contextlib.suppress(Exception):
+                group = json.loads(path.read_text(encoding="utf-8"))["child_paths"]
+                kernel = compiler.CompiledKernel(None, group, "")
+                name, target = kernel.metadata.name, kernel.metadata.target
+                if name in known or (target.backend, target.arch) != (here.backend, here.arch):
+                    continue
+                device = driver.get_current_device()
+                loaded = driver.utils.load_binary(
+                    name, kernel.kernel, kernel.metadata.shared, device
+                )
+                kernel.n_regs, kernel.n_spills = loaded[2:4]
+                kernel.src = SimpleNamespace(constants={})  # which are not kept
+                yield SimpleNamespace(__name__=name, starting_line_number=_line(kernel)), kernel
+
     def _note(self, function: Any, kernel: Any) -> dict[str, Any] | None:
         """Keep the facts of a compiled kernel; None for one that says nothing new."""
-        if getattr(kernel, "n_regs", None) is None:
-            return None  # compiled, and never launched
         facts = facts_of(function, kernel, _device_limits())
         if facts in self._facts:
             return None
@@ -127,6 +163,15 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
             with contextlib.suppress(Exception):  # no disassembler
                 asm["sass"] = kernel.asm["sass"]  # by a program of its own: others have their turn
         return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
+
+
+def _line(kernel: Any) -> int:
+    """The line of the decorator of *kernel* in the script that compiled it.
+
+    Its code names the line of the ``def``.
+    """
+    found = re.search(r'^#loc = loc\("[^"]*":(\d+):', kernel.asm["ttgir"], flags=re.M)
+    return int(found[1]) - 1 if found else 1
 
 
 def _accept_functions(jit: Any) -> None:

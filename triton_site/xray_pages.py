@@ -22,7 +22,7 @@ from sphinx.application import Sphinx
 
 from gallery_recorder.render import files, others
 from triton_site import xray
-from triton_site.cells import Page, boxes_of, functions, page_of, stamps
+from triton_site.cells import Page, boxes_of, page_of, stamps
 from triton_site.folds import Fold
 
 PROBE = "triton_site.xray.kernels"
@@ -62,7 +62,7 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
     shown: set[str] = set()
     for cell, box in list(boxes_of(doctree, page.script)):
         place = box.parent if isinstance(box.parent, Fold) else box
-        for name in functions(cell.code):
+        for name in _defined(ast.parse(cell.code)):
             if name in facts and name not in shown:
                 shown.add(name)
                 fold = fold_of(name, facts[name])
@@ -226,14 +226,7 @@ def viewed(name: str, entry: dict[str, Any], script: str) -> dict[str, Any]:
     was changed.
     """
     lines = script.splitlines()
-    node = next(
-        (
-            n
-            for n in ast.parse(script).body
-            if isinstance(n, ast.FunctionDef) and n.name == name
-        ),
-        None,
-    )  # fmt: skip
+    node = _defined(ast.parse(script)).get(name)
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)]) if node else 1
     moved = first - entry["facts"].get("line", first) if node else 0
     found: dict[str, Any] = {
@@ -249,6 +242,15 @@ def viewed(name: str, entry: dict[str, Any], script: str) -> dict[str, Any]:
                 [line + moved if line + moved in span else 0, text]
                 for line, text in mapped(entry[kind])
             ]
+    return found
+
+
+def _defined(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """The functions of a script or cell by their names, those within others as well."""
+    found: dict[str, ast.FunctionDef] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault(node.name, node)  # of one name, the outermost and first
     return found
 
 

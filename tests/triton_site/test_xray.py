@@ -182,6 +182,72 @@ def test_a_kernel_that_was_never_launched_is_none(tmp_path, monkeypatch):
     assert not (tmp_path / xray.FILE_NAME).exists()
 
 
+def test_a_kernel_that_is_launched_in_a_later_block_is_seen_then(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    probe, made = xray.kernels(), kernel(n_regs=None)
+    probe._compiled = [(FUNCTION, made)]
+    probe.after_block()
+    made.n_regs = 168
+    probe.after_block()
+    probe.after_block()
+    assert [facts["registers"] for facts in probe.provenance()["kernels"]] == [168]
+    assert "tile_kernel" in xray.load(tmp_path / xray.FILE_NAME)
+
+
+class Compiler:
+    """As much of Triton as reads a kernel from a cache: what lies there, for which GPU."""
+
+    def __init__(self, arch=90):
+        self.target = SimpleNamespace(backend="cuda", arch=arch)
+        self.utils = SimpleNamespace(load_binary=lambda *_: ("module", "function", 40, 8, 1024))
+
+    def get_current_target(self):
+        return SimpleNamespace(backend="cuda", arch=90)
+
+    def get_current_device(self):
+        return 0
+
+    def CompiledKernel(self, source, group, _):  # noqa: N802 - its name in Triton
+        metadata = SimpleNamespace(
+            name=next(iter(group)).partition(".")[0], num_warps=4, shared=0, target=self.target
+        )
+        asm = {"ttgir": TTGIR, "ptx": PTX, "cubin": b""}
+        return SimpleNamespace(metadata=metadata, asm=asm, kernel=b"", src=source)
+
+
+@pytest.mark.parametrize(
+    ("folder", "arch", "names"),
+    [
+        ("cache/A", 90, ["child_kernel"]),
+        ("torchinductor_me/triton/0/A", 90, []),  # made by torch.compile
+        ("cache/A", 80, []),  # compiled for another GPU
+    ],
+)
+def test_what_processes_compiled_is_found_in_their_cache(
+    folder, arch, names, tmp_path, monkeypatch
+):
+    made = Compiler(arch)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(xray.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(xray, "_device_limits", lambda: H200)
+    monkeypatch.setitem(sys.modules, "triton.compiler", made)
+    driver = SimpleNamespace(driver=SimpleNamespace(active=made))
+    monkeypatch.setitem(sys.modules, "triton.runtime.driver", driver)
+    group = tmp_path / folder / "__grp__child_kernel.json"
+    group.parent.mkdir(parents=True)
+    group.write_text(json.dumps({"child_paths": {"child_kernel.json": "/x/child_kernel.json"}}))
+    (group.parent / "__grp__broken.json").write_text("[")
+    probe = xray.kernels()
+    probe.after_block()
+    probe.after_block()
+    found = probe.provenance()["kernels"]
+    assert [facts["name"] for facts in found] == names
+    for facts in found:
+        assert (facts["registers"], facts["spills"], facts["line"]) == (40, 8, 8)
+    assert sorted(xray.load(tmp_path / "here" / xray.FILE_NAME)) == names
+
+
 def test_each_line_of_code_knows_its_line_of_the_kernel():
     ptx = dict(reversed(pair) for pair in xray_pages.ptx_lines(xray.lean(PTX)))
     by_word = {text.split()[0]: line for text, line in ptx.items() if text.strip()}
@@ -215,6 +281,16 @@ def test_the_page_has_a_fold_below_the_kernel(build: Callable):
     assert [cell.text for cell in fold.select("tbody td")][:5] == ["128", "8", "3", "168", "0"]
     assert fold.select_one(".gallery-xray")["data-source"].startswith("../_static/xray/01-first-")
     assert built.warnings == ""
+
+
+def test_a_kernel_that_a_function_makes_has_its_fold_too(build: Callable):
+    script = SCRIPT.replace("    pass\n", "    @jit\n    def made(x):\n        pass\n")
+    facts = [xray.facts_of(FUNCTION, kernel(), H200) | {"name": n} for n in ("made", "tile_kernel")]
+    folds = build(script, {}, probes={xray_pages.PROBE: {"kernels": facts}}).page
+    summaries = [fold.summary.text for fold in folds.select("details.gallery-fold-xray")]
+    assert ["tile_kernel" in summaries[0], "made" in summaries[1]] == [True, True]
+    entry = {"facts": {"line": 18}, "ttgir": TTGIR}
+    assert xray_pages.viewed("made", entry, script)["source"][1] == "    def made(x):"
 
 
 def test_its_code_is_written_once(build: Callable, monkeypatch, tmp_path):
