@@ -41,6 +41,7 @@ _UNHEARD = (
 def main(arguments: list[str]) -> int:
     """Execute a module, and end what it started when that is asked for or nobody can ask."""
     events, grace, left, *what = arguments
+    recorder = os.getppid()
     known = {"@keeper": str(os.getpid()), "@events": events}
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _UNHEARD}
@@ -68,7 +69,8 @@ def main(arguments: list[str]) -> int:
     asked = os.read(0, 1)
     end(os.getpid(), float(grace))
     waiting.join()
-    for path in json.loads(left) if asked == b"" else ():
+    gone = asked == b"" or os.getppid() != recorder  # perhaps while this was ending the rest
+    for path in json.loads(left) if gone else ():
         shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):  # it was a folder, or is another's
             os.unlink(path)

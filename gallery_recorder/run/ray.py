@@ -15,6 +15,7 @@ import functools
 import logging
 import os
 import secrets
+import signal
 import socket
 import stat
 import tempfile
@@ -74,7 +75,11 @@ def connected(address: str | None) -> Iterator[None]:
         _see_whether_it_answers(where)
         ray.init(
             where,
-            runtime_env={"py_modules": [str(package)]},
+            # Where Ray ends a worker, the keeper of its script is to end all else by itself.
+            runtime_env={
+                "py_modules": [str(package)],
+                "env_vars": {"RAY_kill_child_processes_on_worker_exit": "0"},
+            },
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
@@ -266,6 +271,8 @@ def _first_line(error: BaseException) -> str:
 
 def execute_on_node(order: bytes, packed: bytes) -> bytes:
     """Execute the run *order* on this node; return what it made or why it failed."""
+    # What started the node may have ignored it, as a shell does for what is in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     run = decode(order, Run)
     gpu = gpus.leased_gpu() if run.kind == "gpu" else None
     if gpu is not None and gpu.name != run.device:

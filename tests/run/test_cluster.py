@@ -78,6 +78,7 @@ def nodes():
     # The package must come from the recorder, not from where this test was started.
     patch.delenv("PYTHONPATH", raising=False)
     patch.chdir(temporary)
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as what a shell starts with `&` does
     from ray.cluster_utils import Cluster
 
     size = {"object_store_memory": 80 * 2**20}
@@ -91,6 +92,7 @@ def nodes():
                 for address in ("127.0.0.3", "127.0.0.4"):
                     made.add_node(wait=False, num_cpus=1, node_ip_address=address, **size)
                 made.wait_for_nodes(timeout=PATIENCE)
+                signal.signal(signal.SIGINT, ignored)
                 break
             except Exception:
                 end_all_of(temporary)
@@ -101,6 +103,7 @@ def nodes():
     finally:
         if made is not None:
             made.shutdown()
+        signal.signal(signal.SIGINT, ignored)
         patch.undo()
         end_all_of(temporary)
         shutil.rmtree(temporary, ignore_errors=True)
@@ -146,24 +149,42 @@ def ended(process):
         return True
 
 
+#: A process that leaves its parent, session and environment, and does not end when asked to.
+AWAY = """
+import signal, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        {say}
+        os.execve("/usr/bin/env", ["env", "-i", "sleep", "1000"], {{}})
+    os._exit(0)
+time.sleep(1000)
+"""
+
+
 @needs_ray
-def test_an_interrupted_recorder_ends_what_runs_on_the_nodes(tmp_path, nodes, begun):
+@pytest.mark.parametrize("ending", [[signal.SIGINT], [signal.SIGKILL], [signal.SIGINT] * 2])
+def test_an_interrupted_recorder_ends_what_runs_on_the_nodes(tmp_path, nodes, begun, ending):
     room = Room(tmp_path)
-    write(room, begun, "01-a", "import time\ntime.sleep(1000)")
+    say = SAY.format(port=begun.server_address[1], name="away").strip().replace("\n", "\n        ")
+    write(room, begun, "01-a", AWAY.format(say=say))
     room.put_recording("01-a")
     before = room.content("01-a")
     process = room.start(*options(nodes), stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: begun.said)
-    process.send_signal(signal.SIGINT)
+    wait_for(lambda: len(begun.said) == 2)
+    for number in ending:
+        process.send_signal(number)
     printed, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 128 + signal.SIGINT
-    # A node that is busy may take longer than the recorder waits; then the script's keeper ends it.
-    assert re.search("01-a: interrupted: (was ended|its node did not answer within)", printed)
-    wait_for(lambda: ended(begun.said[0][1]))
+    if signal.SIGKILL not in ending:
+        assert process.returncode == 128 + signal.SIGINT
+        # A busy node may take longer than the recorder waits; then the script's keeper ends it.
+        assert re.search("01-a: interrupted: (was ended|its node did not answer within)", printed)
+        assert room.left_over() == []
+    for _, number in begun.said:
+        wait_for(lambda number=number: ended(number))
     wait_for(lambda: left_on_nodes(nodes) == [])
     assert room.content("01-a") == before
-    assert room.left_over() == []
-    assert left_on_nodes(nodes) == []
 
 
 def left_on_nodes(nodes):

@@ -135,6 +135,34 @@ def test_when_the_recorder_is_gone_all_is_ended_and_its_folder_removed(tmp_path)
     assert _state(made.pid) == "Z"
 
 
+#: A recorder that asks its keeper for the end of a script that takes its time, and is killed.
+ASKS = """
+import os, subprocess, sys, time
+events, its_events = os.pipe()
+keeper = subprocess.Popen([*sys.argv[1:4], str(its_events), *sys.argv[4:]],
+                          stdin=subprocess.PIPE, pass_fds=[its_events], start_new_session=True)
+while not os.path.exists("ready"):
+    time.sleep(0.02)
+os.write(keeper.stdin.fileno(), b"q")
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_recorder_that_is_killed_while_a_script_is_ended_leaves_no_folder(tmp_path):
+    (tmp_path / "left").mkdir()
+    (tmp_path / "deaf.py").write_text(
+        "import signal, time\nsignal.signal(15, 1)\nopen('ready', 'w').close()\ntime.sleep(986)"
+    )
+    left = json.dumps([str(tmp_path / "left")])
+    keeps = [sys.executable, "-m", "gallery_recorder.run.keeper", "1.0", left, "deaf"]
+    path = f"{tmp_path}{os.pathsep}{PROJECT}"
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS, *keeps], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert done.returncode == -signal.SIGKILL
+    wait_for(lambda: not (tmp_path / "left").exists())
+
+
 def test_a_signal_that_the_script_sends_its_parent_does_nothing(tmp_path):
     code = (
         "import signal\nfor n in (1, 2, 3, 10, 12, 15): os.kill(os.getppid(), n)\ntime.sleep(0.2)"

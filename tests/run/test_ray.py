@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -136,6 +138,18 @@ def test_a_script_that_takes_the_permissions_of_the_folder_on_a_node_away(tmp_pa
     own = tmp_path / f"gallery-recorder-{os.getuid()}"
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     assert list(own.iterdir()) == []
+
+
+def test_a_node_that_was_started_in_the_background_can_be_interrupted(tmp_path, monkeypatch):
+    """A shell lets what it starts with `&` ignore SIGINT, by which Ray ends a task politely."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(ray, "decode", lambda *_: _thread.interrupt_main())
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ray.execute_on_node(b"", b"")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_link_in_a_project_is_sent_as_what_it_leads_to(tmp_path):
