@@ -38,6 +38,7 @@ def setup(app: Sphinx) -> None:
     )
     app.add_node(ProvenanceLine, html=paragraph, latex=paragraph, text=paragraph, man=paragraph)
     app.connect("doctree-read", _add_provenance)
+    app.connect("doctree-read", _leave_out, priority=400)  # before Sphinx notes who lists whom
     app.connect("missing-reference", _leave_text)
 
 
@@ -174,6 +175,16 @@ def write_sources(app: Sphinx, made: Choice) -> None:
         for path in folder.glob("recordings-*.rst"):
             if path not in written:
                 path.unlink()
+
+
+def _leave_out(app: Sphinx, doctree: nodes.document) -> None:
+    """A toctree of whatever there is lists no pages of recordings, which nobody put there."""
+    for toctree in doctree.findall(addnodes.toctree):
+        if toctree["glob"]:
+            ours = {listing.docname for listing in listings(domain_of(app.env).choice)}
+            entries = [entry for entry in toctree["entries"] if entry[1] not in ours]
+            files = [name for name in toctree["includefiles"] if name not in ours]
+            toctree["entries"], toctree["includefiles"] = entries, files
 
 
 class RecordingsDirective(SphinxDirective):

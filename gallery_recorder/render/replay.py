@@ -118,16 +118,20 @@ class Replay:
         **named: Any,
     ) -> None:
         """Write the page's source, and beside it that of each of its views."""
-        save = seam.ORIGINAL["save_rst_example"]
         source = Path(gallery_conf["src_dir"])
+
+        def save(body: str, file: Any, seconds: float, memory: float, conf: Any) -> None:
+            shown = {**conf, "show_memory": conf["show_memory"] and memory}  # 0 was not measured
+            seam.ORIGINAL["save_rst_example"](body, file, seconds, memory, shown, **named)
+
         for view, body in self._bodies:
             run, root = view.recording.run, others.folder(source, view)
             file = root / Path(example_file).relative_to(source)
             file.parent.mkdir(parents=True)
             conf = {**gallery_conf, "src_dir": root}
-            save(body, file, run.seconds, run.memory or 0.0, conf, **named)
+            save(body, file, run.seconds, run.memory or 0.0, conf)
             others.finish_source(source, view)
-        save(example_rst, example_file, time_elapsed, memory_used, gallery_conf, **named)
+        save(example_rst, example_file, time_elapsed, memory_used, gallery_conf)
 
     def keep_times(self) -> None:
         """Give thumbnails that are as before their time of before: Sphinx goes by it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
 
+from gallery_recorder.store.format import FILE_NAME
 from tests.fixtures.forked import sphinx
 from tests.fixtures.gallery import Gallery
 
@@ -92,3 +94,31 @@ def test_pages_are_made_when_sphinx_gallery_would(gallery, tmp_path):
     finally:
         conf.write_text(before)
         (gallery.root / "doc" / "found.rst").unlink(missing_ok=True)
+
+
+def test_memory_that_nobody_measured_is_not_shown(gallery, tmp_path):
+    for name, used in (("plain", 12.3), ("drawn", None)):
+        file = gallery.recordings / name / FILE_NAME
+        content = json.loads(file.read_text())
+        content["run"]["memory"] = used
+        file.write_text(json.dumps(content))
+    made = build(gallery, tmp_path / "html", "-D", "sphinx_gallery_conf.show_memory=1")
+    assert made.returncode == 0, made.stderr
+    shown = {path.stem: path.read_text() for path in (tmp_path / "html").rglob("*.html")}
+    assert "Estimated memory usage:" in shown["plain"]
+    for name in ("drawn", "text"):
+        assert "memory usage" not in shown[name]
+
+
+def test_a_toctree_of_all_pages_lists_none_of_recordings(gallery, tmp_path):
+    index = gallery.root / "doc" / "index.rst"
+    before = index.read_text()
+    try:
+        index.write_text(f"{before}\n.. toctree::\n   :glob:\n\n   auto_examples/*\n")
+        made = build(gallery, tmp_path / "html", "-W")
+        assert made.returncode == 0, made.stderr
+        html = (tmp_path / "html" / "index.html").read_text()
+        assert "auto_examples/plain.html" in html
+        assert "recordings-cpu.html" not in html
+    finally:
+        index.write_text(before)
