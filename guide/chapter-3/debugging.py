@@ -1160,9 +1160,6 @@ run(wait, wait_kernel, before=both, keep="launched|turns|File")
 # read what the GPU executes. A launch returns the compiled kernel, and so does
 # :py:func:`triton.compile`; its ``asm`` holds the text of each stage of the translation. Here is
 # the load of ``scale_kernel`` on its way down, for two GPUs of which you need to have neither.
-# (Triton compiles for AMD with a library of its own. Where the process below ends with an error
-# about ``libtriton_amd_codegen.so``, this run's Triton came without it; the other releases at the
-# top of the page show the lines.)
 
 # sphinx_gallery_fold = "compiles for two GPUs, and prints the load in each stage"
 
