@@ -497,3 +497,12 @@ def test_killed_at_any_moment_of_saving_the_recording_is_whole(room, monkeypatch
 
     monkeypatch.setattr(process, "execute", execute)
     kill_often(room, kills, [("", 0.08), ("recording/recording.json", 0.015)])
+
+
+@pytest.mark.parametrize("name", ["cache", ".cache", "cache-3.9.0"])
+def test_a_cache_that_is_not_there_yet_is_made(room, tmp_path, name, monkeypatch):
+    cache = tmp_path / "made" / name
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
+    room.write("01-a", "import os\nos.mkdir(os.environ['TRITON_CACHE_DIR'] + '/kernel')\n")
+    assert room.run("record", "--device", "cpu", env=dict(os.environ)).returncode == 0
+    assert (cache / "kernel").is_dir()
