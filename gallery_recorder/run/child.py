@@ -183,7 +183,7 @@ class Child:
         """The folders besides its own that the script may write to; they exist, if they can."""
         found = [*caches(), *map(Path, self.run.settings.writable)]
         for path in found:
-            # What has a suffix may be a file, unless that is part of a number, as in "triton-3.9.0".
+            # What has a suffix may be a file, unless it is part of a number: "triton-3.9.0".
             if not path.suffix.strip(".0123456789"):
                 with contextlib.suppress(OSError):  # then nothing is written there
                     path.mkdir(parents=True, exist_ok=True)
