@@ -282,28 +282,28 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
                 "Ask for one type of GPU with --accelerator TYPE.",
             )
         )
-    folder = _own_folder()
-    mend = functools.partial(staging.repair, folder, folder, lambda _: None)
-    mend()
-    staging.remove_leftovers(folder, lambda _: None)
     # Other recorders on the cluster may execute the script here too, for another folder.
     name = f"{run.example.label}-{secrets.token_hex(4)}"
     never = threading.Event()
-    lock = staging.lock_path(folder, name)
     try:
-        with (
-            locked(lock, never, lambda _: None),
-            lease(gpu, never, lambda _: None),
-            staging.made(folder, name, mend) as at,
-        ):
-            run = parcel.unpack(packed, order, at.project)
-            if run.kind == "gpu":
-                # Ray allows one thread a core that it leased, and numbers GPUs by their bus; a
-                # script shall find what it finds where no Ray is.
-                os.environ.pop("OMP_NUM_THREADS", None)
-                run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-            result = process.execute(run, at, never, abandoned=(at.folder, lock))
-            return _encode(Made(result, result.files_in(at.recording)))
+        with _own_folder() as folder:
+            mend = functools.partial(staging.repair, folder, folder, lambda _: None)
+            mend()
+            staging.remove_leftovers(folder, lambda _: None)
+            lock = staging.lock_path(folder, name)
+            with (
+                locked(lock, never, lambda _: None),
+                lease(gpu, never, lambda _: None),
+                staging.made(folder, name, mend) as at,
+            ):
+                run = parcel.unpack(packed, order, at.project)
+                if run.kind == "gpu":
+                    # Ray allows one thread a core that it leased, and numbers GPUs by their bus;
+                    # a script shall find what it finds where no Ray is.
+                    os.environ.pop("OMP_NUM_THREADS", None)
+                    run = msgspec.structs.replace(run, visible={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+                result = process.execute(run, at, never, abandoned=(at.folder, lock))
+                return _encode(Made(result, result.files_in(at.recording)))
     except ScriptFailedError as error:
         return _encode(error.failure)
     except OSError as error:
@@ -315,7 +315,8 @@ def execute_on_node(order: bytes, packed: bytes) -> bytes:
         )
 
 
-def _own_folder() -> Path:
+@contextlib.contextmanager
+def _own_folder() -> Iterator[Path]:
     """A folder of this user's alone, in the temporary folder, which is open to all.
 
     One that is there already may be somebody else's, with code for us to execute.
@@ -326,8 +327,10 @@ def _own_folder() -> Path:
     state = folder.lstat()
     ours = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid()
     if ours and stat.S_IMODE(state.st_mode) & 0o077 == 0:
-        return folder
-    return Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
+        yield folder
+    else:
+        with tempfile.TemporaryDirectory(prefix=f"{folder.name}-") as other:
+            yield Path(other)
 
 
 def _encode(answer: Made | Failure) -> bytes:

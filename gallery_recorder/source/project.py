@@ -13,12 +13,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from gallery_recorder.errors import RecorderError
+from gallery_recorder.source import commands
 from gallery_recorder.source.script import Script, ScriptError, load_script
 from gallery_recorder.source.settings import Settings
 
@@ -140,10 +142,19 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
         wanted = wanted.rsplit(".", 1)[0] if wanted.endswith(".py") else wanted
         found = _meant(project.recorded, wanted)
         if not found:
-            known = ", ".join(example.name for example in project.recorded) or "none"
-            raise ScriptError(f"no script is called {name!r}. Those that are executed: {known}.")
+            raise ScriptError(f"no script is called {name!r}. {_nearest(project, wanted)}")
         chosen.update(example.path for example in found)
     return [example for example in project.recorded if example.path in chosen]
+
+
+def _nearest(project: Project, wanted: str) -> str:
+    """Which scripts *wanted*, the name of none, may mean, and what lists all of them."""
+    scripts, wanted = project.recorded, wanted.lower()
+    known = {name.lower(): e.name for e in scripts for name in (e.path.stem, e.name)}
+    near = get_close_matches(wanted, known, 5) or [name for name in known if wanted in name]
+    guess = ", ".join(dict.fromkeys(known[name] for name in near[:5]))
+    listing = " ".join([commands.command(), "status", *project.where.options])
+    return f"Perhaps {guess}? " * bool(guess) + f"`{listing}` lists the {len(scripts)} that are."
 
 
 def _meant(examples: list[Example], wanted: str) -> list[Example]:

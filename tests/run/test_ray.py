@@ -94,8 +94,9 @@ def test_an_answer_that_does_not_fit_the_order_is_refused(at, sent, words):
 def test_the_folder_on_a_node_is_this_users_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     own = tmp_path / f"gallery-recorder-{os.getuid()}"
-    assert ray._own_folder() == own
-    assert ray._own_folder() == own
+    for _ in range(2):
+        with ray._own_folder() as found:
+            assert found == own
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
 
 
@@ -113,10 +114,11 @@ def test_a_folder_that_somebody_else_made_is_not_used(tmp_path, monkeypatch, mad
         own.chmod(0o777 if made == "open to all" else 0o700)
         if made == "another user's":
             monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    found = ray._own_folder()
-    assert found != own
-    assert stat.S_IMODE(found.stat().st_mode) == 0o700
-    assert found.parent == tmp_path
+    with ray._own_folder() as found:
+        assert found != own
+        assert stat.S_IMODE(found.stat().st_mode) == 0o700
+        assert found.parent == tmp_path
+    assert not found.exists()
 
 
 def order_of(plan, example, **more):

@@ -101,8 +101,31 @@ def test_selecting(tmp_path):
     assert select("solutions/01-c") == select("01-c") == ["solutions/01-c"]
     assert select("tutorials/01-a") == ["01-a"]
     for wrong in ("3", "0", "1", "b"):
-        with pytest.raises(ScriptError, match=r"no script is called .*: 01-a, 02-b, solutions/"):
+        with pytest.raises(ScriptError, match=r"no script is called .* lists the 3 that are\."):
             select(wrong)
+
+
+def test_a_wrong_name_is_answered_with_the_nearest_ones_however_many_there_are(tmp_path):
+    folder = tmp_path / "tutorials"
+    (folder / "more").mkdir(parents=True)
+    for number in range(300):
+        (folder / f"{number:03}-matrix.py").write_text(SCRIPT)
+    for name in ("softmax", "more/layer-norm"):
+        (folder / f"{name}.py").write_text(SCRIPT)
+    (folder / "more" / "GALLERY_HEADER.rst").write_text(HEADER)
+    found = quick.read(project.find(None, None, [folder]))
+
+    def said(name):
+        with pytest.raises(ScriptError) as error:
+            project.select(found, [name])
+        return str(error.value)
+
+    assert "is called 'softmx.py'. Perhaps softmax? `" in said("softmx.py")
+    assert "Perhaps more/layer-norm? " in said("Layer-Nrom")
+    assert "Perhaps softmax? " in said("SOFT")
+    assert "Perhaps" not in said("unlike-any-other")
+    options = f"status --tutorials {folder}` lists the 302 that are."
+    assert all(options in said(name) and len(said(name)) < 400 for name in ("x", "matrix", "/"))
 
 
 def test_nothing_is_written_into_the_project(tmp_path):
