@@ -15,6 +15,7 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +93,7 @@ class Child:
                 path.parent: ".",
                 staging.tree / run.top.name: "<project>",
                 staging.docs: "<pages>",
-                staging.tmp: "<tmp>",
+                Path(tempfile.gettempdir()): "<tmp>",
                 staging.folder: "<staging>",
             }
         )

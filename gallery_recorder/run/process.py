@@ -85,7 +85,11 @@ def execute(
     """
     staging.overlay(run.example.path, run.top)
     # Held open: whatever the script puts in their place, these are what it printed.
-    with open(staging.stdout, "a+b") as stdout, open(staging.stderr, "a+b") as stderr:
+    with (
+        staging.with_short_way(),
+        open(staging.stdout, "a+b") as stdout,
+        open(staging.stderr, "a+b") as stderr,
+    ):
         child = _Process(run, staging, abandoned, start, (stdout, stderr))
         try:
             child.follow(stop, listen)
@@ -127,7 +131,7 @@ class _Process:
         self._copied = str(staging.copied(run.example.path, run.top))
         staging.order.write_bytes(encode(run))
         self._events, writing = os.pipe()
-        left = json.dumps([str(path) for path in abandoned])
+        left = json.dumps([str(path) for path in (*abandoned, staging.short)])
         try:
             self._keeper = start(
                 # -P: a script that is called random.py must not be found by an import

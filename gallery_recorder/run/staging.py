@@ -11,10 +11,12 @@ one knows what was left behind, and removes it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,6 +37,8 @@ class Staging:
         self.tree = folder / "tree"  # the project, as the script sees it
         self.docs = folder / "docs"  # what sphinx-gallery and its scrapers write
         self.tmp = folder / "tmp"
+        token = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+        self.short = Path(tempfile.gettempdir(), f"gallery-{token}")  # the way to tmp
         self.scratch = folder / "scratch"  # what Sphinx writes while it reads conf.py
         self.recording = folder / "recording"
         self.project = folder / "project"  # where it had to be sent to this machine
@@ -49,6 +53,16 @@ class Staging:
         """Make the folder and the empty folders in it."""
         for path in (self.folder, self.tree, self.docs, self.tmp, self.scratch, self.recording):
             path.mkdir(mode=0o755)
+
+    @contextlib.contextmanager
+    def with_short_way(self) -> Iterator[None]:
+        """For a while, a link leads to the temporary folder: no socket has a path of 108 bytes."""
+        self.short.unlink(missing_ok=True)
+        self.short.symlink_to(self.tmp)
+        try:
+            yield
+        finally:
+            self.short.unlink(missing_ok=True)
 
     def strangers(self) -> list[str]:
         """What lies above the script's folder and was not put there by the recorder.
@@ -167,8 +181,10 @@ def remove_leftovers(folder: Path, warn: Callable[[str], None]) -> None:
         if descriptor is not None:
             try:
                 for path in paths:
-                    end_processes_of(folder.resolve() / path.name)
+                    left = Staging(folder.resolve() / path.name)
+                    end_processes_of(left.folder)
                     try:
+                        left.short.unlink(missing_ok=True)
                         remove(path)
                     except OSError as error:
                         warn(f"{path}: was left here and cannot be removed ({error.strerror})")

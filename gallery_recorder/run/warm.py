@@ -74,8 +74,9 @@ class Server:
     def __init__(self, free: list[Server], loaded: Loaded, options: dict[str, Any]) -> None:
         self._free = free
         folder = options["env"][keeper.MARK]
-        self._variables = {n: text for n, text in options["env"].items() if folder not in text}
-        self._variables[keeper.MARK] = str(Path(folder).with_name("server"))
+        own = {n: text for n, text in options["env"].items() if folder not in text}
+        own.pop("TMPDIR", None)  # it leads to that folder, and is gone with it
+        self._variables = own | {keeper.MARK: str(Path(folder).with_name("server"))}
         self._talk, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._talk.settimeout(_PATIENCE)
         with given:
