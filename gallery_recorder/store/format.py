@@ -213,8 +213,8 @@ def contradictions(recording: Recording) -> Iterator[str]:
         if name not in recording.files:
             yield f"`{field}` names {name}, which `files` does not list"
     for name, meant in recording.backreferences.items():
-        parts = [name, *(r[part] for r in meant for part in ("name", "module", "module_short"))]
-        if not all(_is_name(part) for part in parts):
+        modules = [r[part] for r in meant for part in ("module", "module_short") if r[part]]
+        if not all(_is_name(part) for part in (name, *(r["name"] for r in meant), *modules)):
             yield f"`backreferences` names {name}, which is no object of code"
     for name in recording.files:
         if name.casefold() == FILE_NAME or not names.is_path(name):

@@ -93,9 +93,13 @@ def test_what_the_code_names_is_no_path(folder, names):
 
 
 def test_what_a_reference_of_sphinx_names_may_begin_with_a_dot(folder):
-    """As matplotlib writes them: :meth:`.Artist.set` is whichever ``Artist.set`` there is."""
-    change(folder, lambda c: c.update(backreferences={".Artist.set": [REFERENCE]}))
-    assert ".Artist.set" in recording.load(folder).backreferences
+    """As in prose: :meth:`.Artist.set` is whichever there is, ``.Artist`` one of any module."""
+    found = {
+        ".Artist.set": [REFERENCE],
+        ".Artist": [REFERENCE | {"module": "", "module_short": ""}],
+    }
+    change(folder, lambda c: c.update(backreferences=found))
+    assert recording.load(folder).backreferences == found
 
 
 @pytest.mark.parametrize("name", ["RECORDING.json", "Recording.JSON"])
