@@ -20,16 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 
-#: What Chromium shall leave alone: updates, experiments, other hosts.
-FLAGS = [
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-sync",
-    "--no-first-run",
-    "--no-sandbox",
-]
 #: A page that only the newest version has.
 NEW_PAGE = "new-page.html"
 
@@ -79,7 +69,9 @@ def address(published: Path) -> Iterator[str]:
 def browser() -> Iterator[Browser]:
     """Chromium."""
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium.executable(), args=FLAGS)
+        running = playwright.chromium.launch(
+            executable_path=chromium.executable(), args=chromium.FLAGS
+        )
         yield running
         running.close()
 

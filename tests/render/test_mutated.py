@@ -289,7 +289,7 @@ def _look_in_a_browser(site: Path, pages: list[Path]) -> None:
 
     with sync_playwright() as playwright:
         # What a page asks of another host fails at once, and not after seconds.
-        flags = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
+        flags = [*chromium.FLAGS, "--host-resolver-rules=MAP * ~NOTFOUND"]
         running = playwright.chromium.launch(executable_path=chromium.executable(), args=flags)
         page = running.new_page()
         page.add_init_script("window.evil = () => { window.executed = true; }")
