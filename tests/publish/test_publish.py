@@ -47,11 +47,19 @@ ROOT_FILES = {
 }
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    """A site with a release and a branch."""
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a site of a release and a branch, and their builds, to be copied."""
+    folder = tmp_path_factory.mktemp("published")
     for name in ("v1.0.0", "main"):
-        publish.publish(make_build(tmp_path / "builds" / name, name), tmp_path / "site", name)
+        publish.publish(make_build(folder / "builds" / name, name), folder / "site", name)
+    return folder
+
+
+@pytest.fixture
+def site(published: Path, tmp_path: Path) -> Path:
+    """A site with a release and a branch."""
+    shutil.copytree(published, tmp_path, symlinks=True, dirs_exist_ok=True)
     return tmp_path / "site"
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 from urllib.parse import urlsplit
 
 from gallery_recorder.publish import versions
@@ -28,16 +30,11 @@ _GENERATED = ("genindex.html", "py-modindex.html", "search.html")
 _RELATIVE = re.compile(r'(\s(?:href|src|action|data-content_root)=")(?!#|/|[a-z]+:)(?:\./)?')
 
 
-def files(listed: Versions, told: Callable[[Version, str], str]) -> dict[str, bytes]:
-    """The name and the content of every file at the root; ``versions.json`` comes first.
-
-    *told* gives the text of a file in the tree of a version; empty where there is none.
-    """
-    # Imported here: the other commands need no templates, and start faster.
+@cache
+def _templates() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markdown_it import MarkdownIt
 
-    templates = Environment(
+    return Environment(
         loader=PackageLoader(__name__, ""),
         autoescape=True,
         undefined=StrictUndefined,
@@ -45,6 +42,17 @@ def files(listed: Versions, told: Callable[[Version, str], str]) -> dict[str, by
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+def files(listed: Versions, told: Callable[[Version, str], str]) -> dict[str, bytes]:
+    """The name and the content of every file at the root; ``versions.json`` comes first.
+
+    *told* gives the text of a file in the tree of a version; empty where there is none.
+    """
+    # Imported here: the other commands need no templates, and start faster.
+    from markdown_it import MarkdownIt
+
+    templates = _templates()
     path = urlsplit(listed.address).path
     markdown = MarkdownIt("commonmark", {"html": False})
     context = {
@@ -76,17 +84,13 @@ def files(listed: Versions, told: Callable[[Version, str], str]) -> dict[str, by
 
 def _describe(listed: Versions, version: Version) -> list[str]:
     """What a reader wants to know of a version, in a few words."""
-    words = []
-    if version.number is None:
-        words.append("in development")
-    elif version is listed.stable:
-        words.append("stable")
-    if version.number is not None and version.number.is_prerelease:
-        words.append("pre-release")
-    if listed.is_old(version):
-        words.append("old")
-    if version.release != version.name:
-        words.append(version.release)
-    if version.date:
-        words.append(version.date[:10])
-    return words
+    number = version.number
+    words = [
+        ("in development", number is None),
+        ("stable", number is not None and version is listed.stable),
+        ("pre-release", number is not None and number.is_prerelease),
+        ("old", listed.is_old(version)),
+        (version.release, version.release != version.name),
+        ((version.date or "")[:10], version.date),
+    ]
+    return [word for word, holds in words if holds]
