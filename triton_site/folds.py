@@ -10,6 +10,8 @@ the cell says that it is evidence to look up, which the text does without::
 
     # sphinx_gallery_fold_output = True
 
+A number in place of ``True`` leaves so many lines of what it printed in sight, and folds the rest.
+
 A function in it that the page is about can stay in sight, above the fold::
 
     # sphinx_gallery_show = "matmul_kernel"
@@ -56,15 +58,34 @@ def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
         if line := cell.setting("fold"):
             lines = len(cell.code.splitlines())
             note = f"{lines} line{'s' * (lines > 1)}"
-            outputs = list(_outputs(box)) if cell.settings.get("fold_output") else []
+            hidden = cell.settings.get("fold_output")
+            outputs = list(_outputs(box)) if hidden is True else []
             fold = Fold(summary=line, note=note + ", with output" * bool(outputs), kind="code")
             shown = in_sight(cell)
+            if hidden and hidden is not True:
+                _fold_rest(box, hidden)
             box.replace_self([nodes.literal_block(shown, shown, language="Python"), fold]
                              if shown else fold)  # fmt: skip
             fold += box
             for output in outputs:
                 output.parent.remove(output)
                 fold += output
+
+
+def _fold_rest(box: nodes.Element, lines: int) -> None:
+    """Fold what the cell in *box* printed behind its first *lines* lines."""
+    for output in _outputs(box):
+        if isinstance(output, nodes.literal_block):
+            text = output.astext().rstrip().split("\n")
+            if len(text) <= lines + 1:  # a fold is no shorter than a line
+                continue
+            shown, rest = (output.copy() for _ in range(2))
+            for part, of_it in ((shown, text[:lines]), (rest, text[lines:])):
+                part += nodes.Text("\n".join(of_it))
+                part.rawsource = part.astext()  # what is highlighted is the raw text
+            note = f"{len(text) - lines} lines"
+            fold = Fold("", rest, summary="The rest of what it printed", note=note, kind="output")
+            output.replace_self([shown, fold])
 
 
 def _outputs(box: nodes.Element) -> Iterator[nodes.Element]:

@@ -157,6 +157,8 @@ def gradient_kernel(
 # ``debug=True``, stops the GPU then, as PyTorch's own loss does.
 
 
+# sphinx_gallery_fold = "makes the share of a row"
+# sphinx_gallery_show = "count_kernel, by_two_kernels"
 @triton.jit(debug=True, do_not_specialize=["M", "V", "ignore_index"])
 def count_kernel(target_ptr, share_ptr, M, V, ignore_index, BLOCK: tl.constexpr):
     """Write 1 / n, where n of the M targets count; NaN if none does."""
@@ -197,6 +199,7 @@ def by_two_kernels(logits, targets, ignore_index=-100):
 # A first check, with a row that does not count and a word that must not come:
 
 
+# sphinx_gallery_fold = "compares loss and gradient with PyTorch's in float64"
 def compare(function, logits, targets, rtol=1e-5):
     """Raise AssertionError where loss or gradient differ from PyTorch's in float64."""
     exact = logits.detach().double().requires_grad_()
@@ -568,6 +571,8 @@ def scale(gradient, factor):
 # derivative.
 
 
+# sphinx_gallery_fold = "hands each gradient over once, and refuses the second time"
+# sphinx_gallery_show = "CrossEntropy"
 class CrossEntropy(torch.autograd.Function):
     """The loss, with a gradient that exists before it is asked for."""
 
@@ -721,6 +726,7 @@ def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
 # no rows at all, none that count, rows of a wider matrix.
 
 
+# sphinx_gallery_fold = "compares on awkward shapes, in each dtype, through autograd"
 def by_autograd(function):
     """Return what *function* gives as a loss, and the gradient that autograd gets of it."""
 
@@ -755,6 +761,7 @@ print(f"cross_entropy agrees with float64 on {len(shapes)} shapes and in {len(dt
 # %%
 # Now what PyTorch does at the limits, views, the gradient of a multiple, and the same in place:
 
+# sphinx_gallery_fold = "compares views, rows that do not count, a multiple, and the gradient in place"
 wide = 3 * torch.randn(40, 300, device=DEVICE)
 targets = torch.randint(0, 64, (40,), device=DEVICE)
 for view in (wide[:, 10:91], wide[:, :64], wide[::3, :272], wide[:1].expand(5, -1)):
@@ -931,6 +938,7 @@ def linear_cross_entropy(x, weight, targets, ignore_index=-100, piece=None):
 # element.
 
 
+# sphinx_gallery_fold = "compares the layer's three results with float64, in pieces of several sizes"
 def layer_errors(function, x, weight, targets):
     """Return the relative errors of loss, gradient of x and of the weight, against float64."""
     exact = [t.detach().double().requires_grad_() for t in (x, weight)]
@@ -1109,6 +1117,7 @@ else:
 
 
 # sphinx_gallery_fold = "computes the ratios"
+# sphinx_gallery_fold_output = True
 def ratios_of(rows, ours, other):
     """Return the ratio of the rates of two providers at each size where both were measured."""
     rate = {(size, provider): median for _, size, provider, _, median, _, _ in rows}

@@ -7,17 +7,9 @@ ends, or it is slower than it should be. For each there is a tool that says wher
 tools are not the ones that you know from Python: there is no stack trace from inside a GPU, and
 what you see is often late, silent or somewhere else.
 
-This chapter plants one bug after another and shows what each tool says about it. You will learn
-
-* to draw *where* a result is wrong, because the pattern names the bug;
-* to read what the compiler complains about, and to print while compiling;
-* to stop inside a kernel with a debugger, and when not to believe what you see there;
-* to print and to check on the GPU, and what is left of the process after a failed check;
-* to find the launch, and then the line, behind an "illegal memory access";
-* to notice a race, and a kernel that waits for ever;
-* to see in the compiled kernel why it is slow.
-
-The kernels are small; :doc:`/getting-started/tutorials/01-vector-add` is enough to begin with.
+This chapter plants one bug after another and shows what each tool says about it. The kernels are
+small; :doc:`/getting-started/tutorials/01-vector-add` is enough to begin with. If something is
+wrong already, begin with this table:
 
 Which tool?
 -----------
@@ -67,6 +59,7 @@ slow at first, or now and then  a compilation listener:            which argumen
 # skipped, and says so.
 
 # sphinx_gallery_fold = "chooses the device"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 1
 import faulthandler
 import importlib.util
@@ -272,12 +265,11 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 # -------------------------------------
 #
 # From here on things crash, and a process in which a kernel has crashed can no longer use the GPU.
-# Besides, the tools are switched on by environment variables, some of which count only if they are
-# set before Python starts. So each experiment gets its own Python process: ``run(main, kernel)``
-# writes the functions ``main`` and ``kernel`` into a script, executes it, and prints what you would
-# see in a terminal. ``before=["A=1"]`` types ``A=1`` in front of the command. ``start`` and
-# ``show`` are its two halves, for experiments that go side by side. **You can skip the code of this
-# section**: it has nothing to do with Triton.
+# Besides, some environment variables count only if they are set before Python starts. So each
+# experiment gets its own Python process: ``run(main, kernel)`` writes the two functions into a
+# script, executes it, and prints what you would see in a terminal; ``before=["A=1"]`` types ``A=1``
+# in front of the command. **You can skip the code of this section**: it has nothing to do with
+# Triton.
 
 # sphinx_gallery_fold = "puts the script of an experiment together"
 
@@ -440,6 +432,7 @@ def run(main, *others, before=("",), **how):
 # each argument. Here is what it says of six kernels that it refuses.
 
 # sphinx_gallery_fold = "has the six kernels, compiles them, and prints why each is refused"
+# sphinx_gallery_fold_output = 8
 TARGET = GPUTarget("hip", "gfx942", 64) if torch.version.hip else GPUTarget("cuda", 90, 32)
 print(f"Compiling for {TARGET}")
 
@@ -591,6 +584,7 @@ run(compile_scale, CONSTANTS, scale_kernel, before=["", "TRITON_ALWAYS_COMPILE=1
 
 
 # sphinx_gallery_fold = "has the other kernel, and launches both in the interpreter"
+# sphinx_gallery_fold_output = 13
 # sphinx_gallery_show = "softmax_kernel"
 @triton.jit
 def softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
@@ -1124,6 +1118,8 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
 # upon a signal.
 
 
+# sphinx_gallery_fold = "launches it, and has an alarm ask where Python is"
+# sphinx_gallery_show = "wait_kernel"
 @triton.jit
 def wait_kernel(flag_ptr, limit):
     """Wait until another program raises a flag. (A real one would not give up at a limit.)"""
@@ -1162,6 +1158,7 @@ run(wait, wait_kernel, before=both, keep="launched|turns|File")
 # the load of ``scale_kernel`` on its way down, for two GPUs of which you need to have neither.
 
 # sphinx_gallery_fold = "compiles for two GPUs, and prints the load in each stage"
+# sphinx_gallery_fold_output = 7
 
 
 def stages():
@@ -1208,6 +1205,7 @@ run(stages, scale_kernel, keep="^(?!nvdisasm|BLOCK)")
 
 
 # sphinx_gallery_fold = "asks the compiled kernel for each line"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_show = "row_softmax_kernel"
 @triton.jit
 def row_softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
@@ -1267,6 +1265,7 @@ run(annotate, row_softmax_kernel, count_by_line)
 
 
 # sphinx_gallery_fold = "counts loads in what was compiled"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_show = "copy_row_kernel"
 @triton.jit
 def copy_row_kernel(x_ptr, y_ptr, columns, stride, BLOCK: tl.constexpr):
@@ -1313,6 +1312,7 @@ run(loads, copy_row_kernel)
 
 
 # sphinx_gallery_fold = "looks for the instruction of tensor cores"
+# sphinx_gallery_fold_output = True
 # sphinx_gallery_show = "dot_kernel"
 @triton.jit
 def dot_kernel(a_ptr, b_ptr, c_ptr, TILE: tl.constexpr, PRECISION: tl.constexpr):
