@@ -95,6 +95,8 @@ def _frame(
     parts = [_rule("chart-grid", at_y(tick)) for tick in ticks]
     parts += [_text(_LEFT - 6, at_y(tick) + 4, f"{tick:.4g}", "end") for tick in ticks]
     parts.append(_rule("chart-even", at_y(1.0)))
+    if all(abs(at_y(tick) - at_y(1.0)) > 12 for tick in ticks):
+        parts.append(_text(_LEFT - 6, at_y(1.0) + 4, "1", "end"))
     for number, line in lines:
         points = " ".join(f"{at_x(x)},{at_y(y)}" for x, y in zip(line.x, line.y, strict=True))
         parts.append(f'<polyline {_style(number)} points="{points}"/>')

@@ -17,6 +17,7 @@ as those of a model's layers, are a table.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -324,47 +325,63 @@ class PerformanceDirective(SphinxDirective):
         first = items[0]
         name = first.name.replace("-", " ")
         heading = _plain(f"{first.title}: {name}" if several else first.title)
-        rows = []
-        for item in items:
-            for number, c in enumerate(item.comparisons):
-                ours = _kernel(c, " / ")
-                rows.append(
-                    [
-                        f":ref:`{_plain(item.device)} <{item.record}>`, "
-                        f"Triton {_plain(item.triton)}",
-                        _plain(f"{ours}{c.against}{' (ceiling)' * (c.role == 'ceiling')}"),
-                        _at(c.min, c.min_at),
-                        f"**{c.geometric_mean:.2f}**",
-                        _at(c.max, c.max_at),
-                        _spark(item, c, number),
-                    ]
-                )
-        head = ["GPU", "Against", "Minimum", "Geometric mean", "Maximum", "Over the sizes"]
-        table = "\n".join(
-            [".. list-table::", "   :header-rows: 1", ""]
-            + ["   * - " + "\n     - ".join(row) for row in [head, *rows]]
-        )
-        versions = "; ".join(
-            _plain(f"{item.device}: Triton {item.triton}, PyTorch {item.torch}") + ", "
-            f"{readable_seconds(item.seconds)} to record on {item.recorded[:10]}"
-            for item in items
-        )
         # The newest release of each device is drawn; the table has the others, too.
         plots = "\n\n".join(map(_picture, newest(items)))
+        page = f":doc:`The page </{first.page}>`. {_origins(items)}"
         return "\n".join(
-            [
-                "",
-                heading,
-                "-" * column_width(heading),
-                "",
-                f":doc:`The page </{first.page}>`. {versions}.",
-                "",
-                plots,
-                "",
-                table,
-                "",
-            ]
+            ["", heading, "-" * column_width(heading), "", page, "", plots, "", _table(items), ""]
         )
+
+
+def _origins(items: list[Benchmark]) -> str:
+    """What a benchmark was recorded on, a sentence for each GPU, PyTorch and day."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for item in items:
+        recorded = f":ref:`Triton {_plain(item.triton)} <{item.record}>`"
+        seconds = f"({readable_seconds(item.seconds)})"
+        origin = item.device, item.torch, item.recorded[:10]
+        found.setdefault(origin, []).append(f"{recorded} {seconds}")
+    return " ".join(
+        f"Recorded on {_plain(gpu)} with PyTorch {_plain(torch)} on {day}: {', '.join(releases)}."
+        for (gpu, torch, day), releases in found.items()
+    )
+
+
+def _table(items: list[Benchmark]) -> str:
+    """A row for each GPU and provider: the newest release in full, of the others the means."""
+    shown = {item.device: item for item in newest(items)}
+    older = [item.triton for item in items if item is not shown[item.device]]
+    older = sorted(set(older), key=version_key, reverse=True)
+    cells: dict[tuple[str, str, str], dict[str, Comparison]] = {}
+    for item in items:
+        for c in item.comparisons:
+            release = "" if item is shown[item.device] else item.triton
+            cells.setdefault((item.device, c.provider, c.against), {})[release] = c
+    rows = [["GPU", "Against", "Minimum", "Geometric mean", "Maximum", "Over the sizes"]]
+    rows[0] += [f"Mean, {_plain(release)}" for release in older]
+    numbers: Counter[str] = Counter()  # each line looks as in the chart of its GPU
+    for (device, _, _), found in cells.items():
+        c = next(iter(found.values()))
+        ours = _kernel(c, " / ")
+        row = [_plain(device), _plain(f"{ours}{c.against}{' (ceiling)' * (c.role == 'ceiling')}")]
+        if now := found.get(""):
+            row += [_at(now.min, now.min_at), f"**{now.geometric_mean:.2f}**"]
+            row += [_at(now.max, now.max_at), _spark(shown[device], now, numbers[device])]
+            numbers[device] += 1
+        else:
+            row += ["", "", "", ""]
+        means = (found.get(release) for release in older)
+        rows.append(row + [f"{c.geometric_mean:.2f}" if c else "" for c in means])
+    if len(shown) == 1:
+        rows = [row[1:] for row in rows]
+    wanted = [n for n in range(len(rows[0])) if any(row[n] for row in rows[1:])]
+    newest_of = {f"Triton {_plain(item.triton)}" for item in shown.values()}
+    title = newest_of.pop() if len(newest_of) == 1 else "the newest release on each GPU"
+    title += "; the means with older releases" * bool(older)
+    return "\n".join(
+        [f".. list-table:: Times as fast with {title}", "   :header-rows: 1", ""]
+        + ["   * - " + "\n     - ".join(row[n] for n in wanted) for row in rows]
+    )
 
 
 def _plain(text: str) -> str:
@@ -375,7 +392,15 @@ def _plain(text: str) -> str:
 def _at(ratio: float, size: str) -> str:
     """A ratio and where it was measured; a narrow column does not break ``N = 256``."""
     space = "\N{NO-BREAK SPACE}"
+    size = re.sub(r"\d{5,}", lambda found: _short(int(found[0])), size)
     return _plain(f"{ratio:.2f} ({size})").replace(r" \= ", rf"{space}\={space}")
+
+
+def _short(size: int) -> str:
+    """A large size as a power of two where it is one: ``2²⁷``."""
+    digits = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    power = str(size.bit_length() - 1).translate(digits)
+    return f"2{power}" if size & (size - 1) == 0 else str(size)
 
 
 def _spark(item: Benchmark, comparison: Comparison, number: int) -> str:

@@ -119,9 +119,11 @@ print("gelu_exact agrees with float64")
 # instructions that compute something by themselves. They belong to a part of the multiprocessor of
 # its own, the *special function unit*, which knows a few functions by tables: ``ex2`` (2 to the
 # power of), ``lg2``, ``sin``, ``rcp`` (1 divided by), ``rsqrt``, ``tanh``. What is more, it counts
-# all instructions that the function adds to a kernel that only copies.
+# all instructions that the function adds to a kernel that only copies. Here is one of nine that call one function each:
 
 
+# sphinx_gallery_fold = "calls one function in each of eight more"
+# sphinx_gallery_show = "call_erf"
 @triton.jit
 def identity(x):
     """Return x."""
@@ -471,6 +473,8 @@ print(sum(map(len, WAYS.values())), "ways to", len(WAYS), "functions")
 # there.
 
 
+# sphinx_gallery_fold = "finds the worst of all blocks"
+# sphinx_gallery_show = "ulp, worst_kernel"
 @triton.jit
 def ulp(right):
     """Return the size of a unit in the last place of fp32, for float64 numbers."""
@@ -520,6 +524,7 @@ def worst_error(y, right, a, b):
 # A yardstick is checked before it is used: neighbours are one ulp apart, wherever they are, and
 # what is right is off by nothing.
 
+# sphinx_gallery_fold = "checks the yardstick"
 right = torch.tensor([1.0, 1000.0, -3e-30, 3e38, torch.inf, torch.nan, 0.0], device=DEVICE)
 right = right.repeat(16)  # a length that 16 divides, as below, for which the kernel is compiled
 one = torch.ones_like(right)
@@ -542,6 +547,8 @@ print("The yardstick is right")
 # each time on slightly smaller ones. That is for the rate.
 
 
+# sphinx_gallery_fold = "launches it"
+# sphinx_gallery_show = "repeat_kernel"
 @triton.jit(do_not_specialize=["rounds"])  # one kernel for 1 and for many, not two
 def repeat_kernel(
     a_ptr,
@@ -1026,6 +1033,7 @@ print("gelu agrees with float64")
 # %%
 # And what it refuses:
 
+# sphinx_gallery_fold = "calls it wrongly, in three ways"
 for wrong in (lambda: gelu(torch.ones(2).double()), lambda: gelu(torch.ones(2, 3, device=DEVICE).T),
               lambda: gelu(torch.ones(2, device=DEVICE), approximate="sigmoid")):  # fmt: skip
     try:
