@@ -155,7 +155,7 @@ print("layer_norm_by_rows agrees with PyTorch")
 #
 # A formula from school saves a pass: :math:`\sigma^2 = \overline{x^2} - \mu^2`. **Do not use it.**
 # Where the mean is large against the deviation, two large numbers that agree in most of their
-# digits are subtracted, and what is left is their rounding errors.
+# digits are subtracted, and what is left is their rounding errors: *catastrophic cancellation*.
 #
 # A third way is for rows that cannot be kept: take mean :math:`\mu_p` and sum of squared deviations
 # :math:`S_p` of one piece after the other, in two passes over the piece, and combine them. With

@@ -119,7 +119,8 @@ print("gelu_exact agrees with float64")
 # instructions that compute something by themselves. They belong to a part of the multiprocessor of
 # its own, the *special function unit*, which knows a few functions by tables: ``ex2`` (2 to the
 # power of), ``lg2``, ``sin``, ``rcp`` (1 divided by), ``rsqrt``, ``tanh``. What is more, it counts
-# all instructions that the function adds to a kernel that only copies. Here is one of nine that call one function each:
+# all instructions that the function adds to a kernel that only copies. Here is one of nine that
+# call one function each:
 
 
 # sphinx_gallery_fold = "calls one function in each of eight more"

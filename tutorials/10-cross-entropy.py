@@ -761,7 +761,7 @@ print(f"cross_entropy agrees with float64 on {len(shapes)} shapes and in {len(dt
 # %%
 # Now what PyTorch does at the limits, views, the gradient of a multiple, and the same in place:
 
-# sphinx_gallery_fold = "compares views, rows that do not count, a multiple, and the gradient in place"
+# sphinx_gallery_fold = "compares views, rows that do not count, a multiple, and in place"
 wide = 3 * torch.randn(40, 300, device=DEVICE)
 targets = torch.randint(0, 64, (40,), device=DEVICE)
 for view in (wide[:, 10:91], wide[:, :64], wide[::3, :272], wide[:1].expand(5, -1)):
@@ -938,7 +938,7 @@ def linear_cross_entropy(x, weight, targets, ignore_index=-100, piece=None):
 # element.
 
 
-# sphinx_gallery_fold = "compares the layer's three results with float64, in pieces of several sizes"
+# sphinx_gallery_fold = "compares three results with float64, in pieces of several sizes"
 def layer_errors(function, x, weight, targets):
     """Return the relative errors of loss, gradient of x and of the weight, against float64."""
     exact = [t.detach().double().requires_grad_() for t in (x, weight)]

@@ -20,6 +20,7 @@
     backward: ["gradient"], precision: ["accuracy", "error"], prefix: ["cumsum"],
     fp8e4nv: ["float8e4nv"], fp8e5: ["float8e5"], welford: ["variance"], uncoalesced: ["coalescing"],
     attn: ["attention"], vecadd: ["addition"], mutex: ["lock"], semaphore: ["lock"], aot: ["compile"],
+    infinite: ["hang"], jl: ["johnson"], multi: ["several"], multiple: ["several"],
   };
   const stemmer = new Stemmer();
 
@@ -140,7 +141,8 @@
     });
     const all = [...new Set(joined)];
     // All pages are about Triton, and "a vs b" asks for both.
-    const rare = all.filter((word) => !stopwords.has(word) && !["triton", "vs", "versus"].includes(word));
+    const both = all.some((word) => ["vs", "versus"].includes(word));
+    const rare = all.filter((word) => !stopwords.has(word) && !["vs", "versus", both ? "" : "triton"].includes(word));
     const asked = rare.length ? rare : all;
     const scores = new Map();
     const matched = new Map();
@@ -160,14 +162,15 @@
         matched.set(n, (matched.get(n) || 0) + 1);
       }
     }
+    const plain = (text) => text.toLowerCase().replaceAll("-", " ");
     const whole = query.trim().toLowerCase().replace(/^tl\./, "triton.language.").replace(/['’]s\b/g, " is");
-    const phrase = query.trim().toLowerCase();
+    const phrase = plain(query.trim());
     for (const [n, score] of scores) {
       const s = sections[n];
       const title = s.title.toLowerCase();
       let factor = s.rank * Math.pow(matched.get(n) / asked.length, 3);
       if (title === whole || title.endsWith("." + whole)) factor *= s.rank < 1 ? 1 : 3;
-      else if (/[ -]/.test(phrase) && (title.includes(phrase) || s.prose.toLowerCase().includes(phrase))) factor *= 1.8;
+      else if (/ /.test(phrase) && [title, s.prose, s.code].some((text) => plain(text).includes(phrase))) factor *= 1.8;
       const named = split(s.title).map(stem);
       if (s.kind === "page") factor *= asked.every((word) => named.includes(stem(word))) ? 1.6 : 0.9;
       if (s.title === "References" || s.title === "Exercises") factor *= s.title === "References" ? 0.3 : 0.6;

@@ -245,6 +245,9 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 # ========================================== ====================================================
 # what the map shows                         what to suspect
 # ========================================== ====================================================
+# all outputs zero, or as they were filled   the kernel wrote nothing here: a mask that is never
+#                                            true, an empty grid, or a copy was written to
+#                                            (``contiguous()`` makes one)
 # bands along the far edges, not written     the grid: ``//`` where ``triton.cdiv`` is needed
 # bands along the far edges, wrong           a mask with the wrong size, or with ``<=``
 # wrong at the *near* edge of later rows     a store without a mask, running into the next row
@@ -576,7 +579,8 @@ run(compile_scale, CONSTANTS, scale_kernel, before=["", "TRITON_ALWAYS_COMPILE=1
 # With ``TRITON_INTERPRET=1`` in the environment before Triton is imported, kernels are not
 # compiled. The :term:`interpreter` executes them on the CPU, one program after the other, and each
 # block is a NumPy array. So whatever you can do in Python, you can do in the middle of a kernel:
-# print with an f-string, ask for the program id in an ``if``, and stop in a debugger.
+# print with an f-string, ask for the program id in an ``if``, and stop in a debugger and step
+# through the kernel.
 #
 # Here are two kernels with bugs. The rows of a softmax should add up to 1, and do not. We stop in
 # row 1, whose three elements are all alike, and look. The other kernel copies the first column of a
@@ -1113,9 +1117,9 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
 #
 # Kernels hang when one program waits for another: for a lock that is never released, or for a
 # result of a program that has not started because the waiting ones occupy the GPU: a **deadlock**.
-# (A ``while`` loop whose condition never changes will do, too.) What you see is a Python that does
-# not answer to Ctrl-C. Ask it where it is: the standard module ``faulthandler`` prints a traceback
-# upon a signal.
+# (An infinite loop, a ``while`` whose condition never changes, will do, too.) You see a call that
+# never returns, and a Python that does not answer to Ctrl-C. Ask it where it is: the standard
+# module ``faulthandler`` prints a traceback upon a signal.
 
 
 # sphinx_gallery_fold = "launches it, and has an alarm ask where Python is"
