@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -146,8 +147,24 @@ def _scope(test: str) -> str:
     if name.startswith("test_runs_"):  # whole scripts, each for itself
         return test
     folder = file.rpartition("/")[0]
+    # The longest folder is two: each script is executed by the worker whose tests look at it.
+    if folder == "tests/tutorials" and _LATE.search(test):
+        return f"{folder} from 06 on"
+    if file in ("tests/docs/test_guide.py", "tests/docs/test_semantics.py"):
+        return "tests/tutorials"  # which has a process with PyTorch to copy, too
     alone = file.endswith(("_in_lab.py", "browser/test_switch.py"))  # other sites, other browsers
     return folder if folder in ("tests/browser", "tests/tutorials") and not alone else file
+
+
+_LATE = re.compile(
+    r"/test_(attention|math|grouped|fp8|cross)"
+    r"|/test_(every_tutorial|exercise)\.py::.*\[(0[6-9]|1\d)-[a-z]"
+)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a third of their time, tests wait for something."""
+    return (os.cpu_count() or 1) + 1
 
 
 class _Scheduling(LoadScopeScheduling):
