@@ -39,6 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("tests")
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
+    # Hundreds of processes import the engine: compiled once, whatever the surroundings ask for.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # Who starts the tests with nohup or in the background has these ignored, and so would whatever
     # they start; with a handler here, what they start has its own way again.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
