@@ -1162,7 +1162,6 @@ run(wait, wait_kernel, before=both, keep="launched|turns|File")
 # the load of ``scale_kernel`` on its way down, for two GPUs of which you need to have neither.
 
 # sphinx_gallery_fold = "compiles for two GPUs, and prints the load in each stage"
-# sphinx_gallery_fold_output = 7
 
 
 def stages():
@@ -1209,7 +1208,6 @@ run(stages, scale_kernel, keep="^(?!nvdisasm|BLOCK)")
 
 
 # sphinx_gallery_fold = "asks the compiled kernel for each line"
-# sphinx_gallery_fold_output = True
 # sphinx_gallery_show = "row_softmax_kernel"
 @triton.jit
 def row_softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
@@ -1269,7 +1267,6 @@ run(annotate, row_softmax_kernel, count_by_line)
 
 
 # sphinx_gallery_fold = "counts loads in what was compiled"
-# sphinx_gallery_fold_output = True
 # sphinx_gallery_show = "copy_row_kernel"
 @triton.jit
 def copy_row_kernel(x_ptr, y_ptr, columns, stride, BLOCK: tl.constexpr):
@@ -1316,7 +1313,6 @@ run(loads, copy_row_kernel)
 
 
 # sphinx_gallery_fold = "looks for the instruction of tensor cores"
-# sphinx_gallery_fold_output = True
 # sphinx_gallery_show = "dot_kernel"
 @triton.jit
 def dot_kernel(a_ptr, b_ptr, c_ptr, TILE: tl.constexpr, PRECISION: tl.constexpr):
