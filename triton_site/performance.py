@@ -379,7 +379,8 @@ def _table(items: list[Benchmark]) -> str:
     title = newest_of.pop() if len(newest_of) == 1 else "the newest release on each GPU"
     title += "; the means with older releases" * bool(older)
     return "\n".join(
-        [f".. list-table:: Times as fast with {title}", "   :header-rows: 1", ""]
+        [f".. list-table:: Times as fast with {title}", "   :header-rows: 1"]
+        + ["   :class: gallery-ratios", ""]
         + ["   * - " + "\n     - ".join(row[n] for n in wanted) for row in rows]
     )
 
