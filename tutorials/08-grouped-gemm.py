@@ -4,8 +4,9 @@ Grouped matrix multiplication
 
 Many large language models are **mixtures of experts**: a layer has many matrices of weights, one
 for each *expert*, and every token is sent to a few of them. What is left to compute is a pile of
-products of very different heights, which the GPU alone knows. You will compute the pile with one
-launch, ``grouped_mm(x, w, offsets)``, which gives what ``torch._grouped_mm`` gives, and learn
+products of very different heights (a *ragged* batch), which the GPU alone knows. You will compute
+the pile with one launch, ``grouped_mm(x, w, offsets)``, which gives what ``torch._grouped_mm``
+gives, and learn
 
 * why a loop of products is slow though each product is fast, and what padding wastes;
 * how a program finds its tile when the number of tiles is not known at the launch;
