@@ -23,7 +23,7 @@ import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import Browser, Page
 
-from tests.browser.conftest import reader
+from tests.browser.conftest import PATIENCE, reader
 from tests.fixtures.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -38,6 +38,9 @@ NAMES = ("01-vector-add", "02-fused-softmax", "03-matrix-multiplication", "06-fu
 RAW = re.compile(
     r":(?:doc|ref|math|term|py:\w+):|^\s*\.\. |`|\]\(http|^#+ |\*\*|\$[^$\n]+\$|^\|.*\|$", re.M
 )
+#: Where JupyterLab and its kernels keep something for the next time.
+OWN = ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")
+
 #: All cells in the document, and not just those near the window.
 SETTINGS = "@jupyterlab/notebook-extension/tracker.jupyterlab-settings"
 
@@ -87,7 +90,8 @@ def lab(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
             + [f"--{name}={value}" for name, value in options.items()],
-            env=os.environ | {"JUPYTER_RUNTIME_DIR": str(folder / "runtime")},
+            # Its own: several at a time share neither what was open nor databases of history.
+            env=os.environ | {name: str(folder / name) for name in OWN},
             stdout=log,
             stderr=subprocess.STDOUT,
         )
@@ -112,6 +116,7 @@ def window(browser: Browser) -> Iterator[Page]:
     """One page for all, which asks no other host: what JupyterLab has read, it keeps."""
     with reader(browser) as context:
         opened = context.new_page()
+        opened.set_default_timeout(10 * PATIENCE)  # all of JupyterLab, on a machine that does more
         opened.route(re.compile(r"^https?://(?!127\.0\.0\.1)"), lambda route: route.abort())
         yield opened
 
