@@ -83,7 +83,7 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
             (waiting if getattr(made[1], "n_regs", None) is None else launched).append(made)
         self._compiled = waiting
         with contextlib.suppress(Exception):
-            launched += self._of_processes()
+            launched += self._of_processes({function.__name__ for function, _ in launched})
         last = {}
         for function, kernel in launched:
             with contextlib.suppress(Exception):
@@ -122,14 +122,17 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         knobs.runtime.jit_post_compile_hook = compiled
         _accept_functions(sys.modules.get("triton.runtime.jit"))
 
-    def _of_processes(self) -> Iterator[tuple[Any, Any]]:
-        """What processes of the script compiled for this GPU, and the script itself did not."""
+    def _of_processes(self, own: set[str]) -> Iterator[tuple[Any, Any]]:
+        """What processes of the script compiled for this GPU, and the script itself did not.
+
+        *own* are the names of the kernels that it launched in this block.
+        """
         limits, compiler = _device_limits(), sys.modules.get("triton.compiler")
         if compiler is None or not limits:
             return
         driver = sys.modules["triton.runtime.driver"].driver.active
         here = driver.get_current_target()
-        known = {facts["name"] for facts in self._facts}
+        known = own | {facts["name"] for facts in self._facts}
         for path in sorted(Path(tempfile.gettempdir()).rglob("__grp__*.json")):
             if path in self._cached or any(part.startswith("torchinductor") for part in path.parts):
                 continue  # which has kernels of its own, and the script does not show them

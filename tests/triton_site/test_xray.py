@@ -239,6 +239,8 @@ def test_what_processes_compiled_is_found_in_their_cache(
     group.write_text(json.dumps({"child_paths": {"child_kernel.json": "/x/child_kernel.json"}}))
     (group.parent / "__grp__broken.json").write_text("[")
     probe = xray.kernels()
+    assert list(probe._of_processes({"child_kernel"})) == []  # which the script launched itself
+    probe = xray.kernels()
     probe.after_block()
     probe.after_block()
     found = probe.provenance()["kernels"]
