@@ -63,6 +63,11 @@ def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
             fold = Fold(summary=line, note=note + ", with output" * bool(outputs), kind="code")
             shown = in_sight(cell)
             if hidden and hidden is not True:
+                if not isinstance(hidden, int) or hidden < 0:
+                    raise ValueError(
+                        f"{page.script.path.name}: sphinx_gallery_fold_output is {hidden!r}; write "
+                        "True, or how many printed lines stay in sight"
+                    )
                 _fold_rest(box, hidden)
             box.replace_self([nodes.literal_block(shown, shown, language="Python"), fold]
                              if shown else fold)  # fmt: skip

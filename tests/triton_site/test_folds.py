@@ -83,6 +83,13 @@ def test_output_that_is_evidence_folds_with_its_code(build: Callable) -> None:
     assert "sphinx_gallery_fold_output" not in page.text
 
 
+@pytest.mark.parametrize("value", ["'8'", "-1", "2.5"])
+def test_a_number_of_lines_that_is_none_is_told_with_its_script(build: Callable, value) -> None:
+    text = TEXT.replace('the rates"\n', f'the rates"\n# sphinx_gallery_fold_output = {value}\n')
+    with pytest.raises(Exception, match=r"\.py: sphinx_gallery_fold_output is .*; write True"):
+        build(text)
+
+
 def test_a_function_that_the_page_is_about_stays_in_sight(build: Callable) -> None:
     text = TEXT.replace('the rates"\n', 'the rates"\n# sphinx_gallery_show = "plot"\n')
     page = build(text).page
