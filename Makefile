@@ -121,7 +121,7 @@ tests: # whose own calls of make know nothing of this one
 
 quick: $(TEST) ## run the tests for the loop at the desk: no browser, no site, nothing executed
 	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)" \
-	  $(addprefix --ignore=tests/,browser gpu guide tutorials) # whose imports would take longest
+	  $(addprefix --ignore=tests/,browser gpu guide tutorials docs/test_site.py) # whose imports take longest
 
 test-stress: $(TEST) ## run what takes long: every page and download, a Ray cluster, more kills and changes at random
 	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -37,6 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
             suppress_health_check=[hypothesis.HealthCheck.too_slow],
         )
         hypothesis.settings.load_profile("tests")
+    # jsonschema would read the grammar of addresses, more than a second in every process that
+    # imports it or nbformat, for a check of formats that nothing here asks for.
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
     # Hundreds of processes import the engine: compiled once, whatever the surroundings ask for.
@@ -96,6 +100,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         order = next((n for n, name in enumerate(_LONG) if name in marks), len(_LONG))
         files[item.path] = min(order, files.get(item.path, order))
     items.sort(key=lambda item: files[item.path])
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder to write to hundreds of times, where no disk is waited for if there is such a place.
+
+    A process that is killed leaves the same there: what it has written belongs to the system.
+    """
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
 
 
 @contextlib.contextmanager

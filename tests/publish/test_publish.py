@@ -47,6 +47,12 @@ ROOT_FILES = {
 }
 
 
+@pytest.fixture
+def tmp_path(in_memory: Path) -> Path:
+    """Each site is written to the disk for good, which would take most of these tests' time."""
+    return in_memory
+
+
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a site of a release and a branch, and their builds, to be copied."""
@@ -658,7 +664,7 @@ class Reader(threading.Thread):
             self.reads += 1
             if answer.status != 200 or content not in self.expected[name]:
                 self.wrong.append(f"{name}: {answer.status}, {content[:60]!r}")
-            time.sleep(0.001)  # else publishing would wait for a processor most of the time
+            time.sleep(0.003)  # else publishing would wait for a processor most of the time
         connection.close()
 
 

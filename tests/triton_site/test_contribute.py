@@ -31,9 +31,22 @@ LINKED = (
 
 
 @pytest.fixture(scope="module")
-def scripts():
-    """The tutorials of this site."""
-    return [galleries.FILES[name].load() for name in NAMES]
+def plan():
+    """The two tutorials of this site; to check all takes seconds."""
+    examples = tuple(galleries.FILES[name] for name in NAMES)
+    return msgspec.structs.replace(galleries.PROJECT, examples=examples)
+
+
+@pytest.fixture(scope="module")
+def scripts(plan):
+    """Their code."""
+    return [example.load() for example in plan.examples]
+
+
+@pytest.fixture
+def read_quickly(plan, monkeypatch):
+    """What is executed in the test's own process reads nothing but them."""
+    monkeypatch.setattr(project, "read", lambda where: plan)
 
 
 @pytest.fixture
@@ -71,6 +84,7 @@ def verb(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 @pytest.mark.site
+@pytest.mark.usefixtures("read_quickly")
 def test_the_whole_path_from_a_reader_s_gpu_to_the_comment(checkout, tmp_path, monkeypatch, capsys):
     # On the reader's machine: what the recorder would have left there.
     theirs = checkout("theirs")
@@ -115,19 +129,19 @@ def test_the_whole_path_from_a_reader_s_gpu_to_the_comment(checkout, tmp_path, m
     assert tree(ours / "recordings/nvidia-h200") == tree(theirs / "recordings/nvidia-h200")
 
 
-@pytest.mark.site
-def test_what_is_refused_in_a_pull_request_is_said(checkout, tmp_path):
-    ours = checkout("ours")
+@pytest.mark.usefixtures("read_quickly")
+def test_what_is_refused_in_a_pull_request_is_said(checkout, monkeypatch, capsys):
+    monkeypatch.chdir(ours := checkout("ours"))
+    shutil.copytree("recordings", "build/committed/recordings")
     second_device.make(ours / "recordings", NAMES[:1], share=1.5)
-    done = verb(ours, "contributed")
-    assert done.returncode == 2  # make's, for 1
-    assert "cannot do more than 600" in done.stdout
+    assert contribute.main([]) == 1
+    assert "cannot do more than 600" in capsys.readouterr().out
     assert "Problem: " in (ours / "build/contribution/pull-request.md").read_text()
 
 
+@pytest.mark.usefixtures("read_quickly")
 def test_without_anything_new_there_is_nothing_to_contribute(checkout, monkeypatch, capsys):
     monkeypatch.chdir(checkout("ours"))
-    monkeypatch.setattr(project, "read", lambda where: galleries.PROJECT)  # which takes seconds
     shutil.copytree("recordings", "build/committed/recordings")
     assert contribute.main([]) == 0
     assert "nothing to contribute" in capsys.readouterr().out
@@ -260,7 +274,9 @@ def test_what_a_recording_says_stays_in_the_quotation(scripts, tmp_path):
     changed = msgspec.structs.replace(made, files=files, blocks=tuple(blocks))
     (place.folder / "recording.json").write_bytes(encode(changed))
     found = contribute.check(scripts, new, tmp_path / "nothing")
-    contribute.write(found, new, PROJECT / "recordings", tmp_path / "left")
+    committed, place = tmp_path / "committed", "nvidia-h200/triton-3.9.0/tutorials/01-vector-add"
+    shutil.copytree(PROJECT / "recordings" / place, committed / place)
+    contribute.write(found, new, committed, tmp_path / "left")
     text = (tmp_path / "left" / "pull-request.md").read_text()
     before, inside, after = text.split("```")
     assert "alert" in inside
@@ -269,7 +285,7 @@ def test_what_a_recording_says_stays_in_the_quotation(scripts, tmp_path):
     assert "<script" not in (tmp_path / "left" / "comparison.html").read_text()
     # And what is left can be taken.
     assert take.take(tmp_path / "left" / "recordings", tmp_path / "taken")
-    assert compare.compare(PROJECT / "recordings", tmp_path / "taken").pairs
+    assert compare.compare(committed, tmp_path / "taken").pairs
 
 
 def test_a_text_that_is_too_long_for_github_is_cut(tmp_path):

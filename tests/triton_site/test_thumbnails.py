@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 
-import matplotlib as mpl
 import pytest
-from matplotlib.figure import Figure
 
 from triton_site.thumbnails import curves
-
-mpl.use("Agg")
 
 
 @pytest.fixture
 def svg(tmp_path):
+    from matplotlib.figure import Figure  # whose import takes long
+
     figure = Figure(figsize=(7, 5))
     upper, lower = figure.subplots(2)
     upper.plot([1, 2, 3], [4, 5, 3], label="ours")
