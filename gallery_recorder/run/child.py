@@ -48,7 +48,7 @@ from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
 from gallery_recorder.source.script import CodeBlock, Script, load_script
-from gallery_recorder.store.format import GALLERY_FOLDER, Block, Provenance, Value
+from gallery_recorder.store.format import GALLERY_FOLDER, Block, Provenance, Value, is_code
 
 _BUILTINS = dict(builtins.__dict__)
 
@@ -152,6 +152,8 @@ class Child:
             after = replace(after, throttling=tuple(sorted(self.throttling)))
         base = seam.memory_base(conf)
         delta = script_vars["memory_delta"]
+        # Where an object is the default role, these are all links of the prose, too.
+        objects = seam.code_objects(self.script.path, conf, script_vars["example_globals"])
         return Result(
             provenance=Provenance(
                 device=self.run.device,
@@ -174,9 +176,7 @@ class Child:
             memory=None if base is None else round(base + delta, 3),
             peak_host_memory=provenance.peak_host_memory(),
             probes=self._ask("provenance"),
-            backreferences=seam.code_objects(
-                self.script.path, conf, script_vars["example_globals"]
-            ),
+            backreferences={name: meant for name, meant in objects.items() if is_code(name, meant)},
             thumbnail=self._thumbnail,
         )
 

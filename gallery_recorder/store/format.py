@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -213,8 +213,7 @@ def contradictions(recording: Recording) -> Iterator[str]:
         if name not in recording.files:
             yield f"`{field}` names {name}, which `files` does not list"
     for name, meant in recording.backreferences.items():
-        modules = [r[part] for r in meant for part in ("module", "module_short") if r[part]]
-        if not all(_is_name(part) for part in (name, *(r["name"] for r in meant), *modules)):
+        if not is_code(name, meant):
             yield f"`backreferences` names {name}, which is no object of code"
     for name in recording.files:
         if name.casefold() == FILE_NAME or not names.is_path(name):
@@ -223,7 +222,11 @@ def contradictions(recording: Recording) -> Iterator[str]:
             yield f"`files`: some systems cannot tell {name} from {other}"
 
 
-def _is_name(text: str) -> bool:
-    """Whether a file can be called after the object *text*."""
-    fits = text.isprintable() and 0 < len(text.encode()) <= 200
-    return fits and not text.startswith("..") and not {*text} & {*"/\\"}
+def is_code(name: str, meant: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether files can be called after *name* and the objects that it may have *meant*."""
+    parts = [name, *(r["name"] for r in meant)]
+    parts += [r[part] for r in meant for part in ("module", "module_short") if r[part]]
+    return all(
+        part.isprintable() and 0 < len(part.encode()) <= 200 and not {*part} & {*"/\\"}
+        for part in parts
+    ) and not any(part.startswith("..") for part in parts)

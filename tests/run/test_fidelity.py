@@ -30,6 +30,7 @@ OPTIONS = """
     "min_reported_time": 100,
 """
 MORE = """
+default_role = "obj"
 import sys
 from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
@@ -73,7 +74,13 @@ SCRIPTS = {
                 return "<b>page</b>"
         Page()
         """,
-    "plot_argv": "import sys\nprint(sys.argv[1:])",
+    "plot_argv": """
+        import sys
+        print(sys.argv[1:])
+
+        # %%
+        # `A page <https://example.org/a/page>`__, 3\\ :sup:`1/2` and `list`, by the default role.
+        """,
     "plot_figures": """
         import matplotlib.pyplot as plt
         plt.plot([1, 2])
