@@ -23,6 +23,7 @@ extensions = [
     "triton_site.menu",
     "triton_site.chapters",
     "triton_site.bundle",
+    "triton_site.garbage",
     "triton_site.lean",
     "triton_site.tables",
     "triton_site.thumbnails",

@@ -368,6 +368,7 @@ class CodeLinks:
     def __init__(self, names: dict[str, Any], resolver: Any) -> None:
         self._names, self._resolver = names, resolver
         self.resolve = resolver.resolve
+        self.tokens = functools.cache(self._tokens)
 
     def reference(self, link: Any, tokens: list[Token]) -> Token:
         """A link around the *tokens* of a dotted name."""
@@ -377,7 +378,7 @@ class CodeLinks:
         tag = f'<a class="{" ".join(node["classes"])} reference {kind}" href="{escape(address)}"'
         return f'{tag} title="{escape(node["reftitle"])}">', tokens
 
-    def tokens(self, language: str, code: str) -> list[Token]:
+    def _tokens(self, language: str, code: str) -> list[Token]:
         """The tokens of *code*; nothing if it is not Python."""
         lexer = _doctree_links._lexer_name(language, code)
         if lexer is None:
@@ -389,6 +390,7 @@ class CodeLinks:
             return list(_doctree_links._tokenize_and_link(code, lexer, self._names, self))
 
 
+@functools.lru_cache(maxsize=1)  # a page's views come right after it, with the same code
 def code_links(env: BuildEnvironment, docname: str) -> CodeLinks | None:
     """The links of the gallery page *docname*; None where it is none, or its code has no names."""
     names = _doctree_links._load_code_obj(env, docname) if _doctree_links else None

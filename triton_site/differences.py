@@ -50,7 +50,10 @@ def _add_differences(app: Sphinx, doctree: nodes.document) -> None:
     if page is None:
         return
     earlier: dict[str, str] = {}
-    for cell, box in list(boxes_of(doctree, page.script)):
+    boxes = list(boxes_of(doctree, page.script))
+    if not any(cell.setting("difference") for cell, _ in boxes):
+        return
+    for cell, box in boxes:
         name = cell.setting("difference")
         if name and name not in earlier:
             logger.warning(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def _link(text: str, terms: dict[str, str], docname: str) -> list[nodes.Node]:
     """*text* in pieces, those that are in *terms* as references; what was linked is taken out."""
     pieces: list[nodes.Node] = []
     end = 0
-    while found := _pattern(terms).search(text, end):
+    while found := _pattern(tuple(terms)).search(text, end):
         start = found.start()
         pieces.append(nodes.Text(text[end:start]))
         end = found.end()
@@ -129,7 +130,8 @@ def _link(text: str, terms: dict[str, str], docname: str) -> list[nodes.Node]:
     return [*pieces, nodes.Text(text[end:])]
 
 
-def _pattern(terms: dict[str, str]) -> re.Pattern[str]:
+@lru_cache
+def _pattern(terms: tuple[str, ...]) -> re.Pattern[str]:
     """Any of *terms*, the longest first, as a whole word that may be in the plural."""
     words = "|".join(re.escape(term) for term in sorted(terms, key=len, reverse=True))
     return re.compile(rf"(?<![\w-])(?P<term>{words})(?:e?s)?(?![\w-])", re.IGNORECASE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -62,8 +63,9 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
     shown: set[str] = set()
     for cell, box in list(boxes_of(doctree, page.script)):
         place = box.parent if isinstance(box.parent, Fold) else box
-        for name in _defined(ast.parse(cell.code)):
-            if name in facts and name not in shown:
+        wanted = {name for name in facts if name in cell.code} - shown
+        for name in _defined(cell.code) if wanted else ():
+            if name in wanted:
                 shown.add(name)
                 fold = fold_of(name, facts[name])
                 if has_code:
@@ -226,15 +228,14 @@ def viewed(name: str, entry: dict[str, Any], script: str) -> dict[str, Any]:
     was changed.
     """
     lines = script.splitlines()
-    node = _defined(ast.parse(script)).get(name)
-    first = min([node.lineno, *(d.lineno for d in node.decorator_list)]) if node else 1
-    moved = first - entry["facts"].get("line", first) if node else 0
+    span = _defined(script).get(name, range(0))
+    first = span.start if span else 1
+    moved = first - entry["facts"].get("line", first) if span else 0
     found: dict[str, Any] = {
         "first": first,
-        "source": lines[first - 1 : node.end_lineno] if node else [],
+        "source": [lines[number - 1] for number in span],
         "codes": {},
     }
-    span = range(first, (node.end_lineno or first) + 1) if node else range(0)
     for kind, mapped in (("ttgir", ttgir_lines), ("ptx", ptx_lines), ("sass", plain_lines),
                          ("amdgcn", plain_lines)):  # fmt: skip
         if entry.get(kind):
@@ -245,12 +246,18 @@ def viewed(name: str, entry: dict[str, Any], script: str) -> dict[str, Any]:
     return found
 
 
-def _defined(tree: ast.Module) -> dict[str, ast.FunctionDef]:
-    """The functions of a script or cell by their names, those within others as well."""
-    found: dict[str, ast.FunctionDef] = {}
-    for node in ast.walk(tree):
+@functools.lru_cache(maxsize=1)
+def _defined(code: str) -> dict[str, range]:
+    """The lines of the functions in a script or cell, those within others as well.
+
+    A page asks for each kernel of its script in turn; the script is parsed once.
+    """
+    found: dict[str, range] = {}
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.FunctionDef):
-            found.setdefault(node.name, node)  # of one name, the outermost and first
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            lines = range(first, (node.end_lineno or first) + 1)
+            found.setdefault(node.name, lines)  # of one name, the outermost and first
     return found
 
 
