@@ -203,7 +203,7 @@ def _site_for_us(site: Path) -> Iterator[_Found]:
     Raises:
         PublishError: another publisher has it, something cannot be written, or it is no site.
     """
-    made = not site.exists()
+    made, interrupted = not site.exists(), os.path.lexists(site / _LOCK)
     with _explained(site, "Nothing was changed"):
         descriptor = lock.try_lock(site / _LOCK)
     if descriptor is None:
@@ -213,7 +213,7 @@ def _site_for_us(site: Path) -> Iterator[_Found]:
         )
     try:
         with _explained(site, "Nothing was changed"):
-            _finish_interrupted(site)
+            _finish_interrupted(site, interrupted)
         yield _Found(site)
     finally:
         lock.unlock(site / _LOCK, descriptor)
@@ -237,11 +237,13 @@ def _explained(site: Path, consequence: str) -> Iterator[None]:
         ) from error
 
 
-def _finish_interrupted(site: Path) -> None:
-    """Put in order what a publisher left; whatever else has such a name stays."""
+def _finish_interrupted(site: Path, interrupted: bool) -> None:
+    """Put in order what a publisher left, its lock, too; whatever else has such a name stays."""
     staging = site / _STAGING
-    if staging.is_dir() and not staging.is_symlink():
+    if interrupted and staging.is_dir() and not staging.is_symlink():
         shutil.rmtree(staging)
+    if os.path.lexists(staging):
+        raise PublishError(f"{staging}: is in the way. Nothing was changed; move it elsewhere")
     for aside in site.glob(".*.replaced"):
         name = aside.name.removeprefix(".").removesuffix(".replaced")
         if _is_tree(aside, name):

@@ -7,7 +7,7 @@ the folder that the script is executed in, what was printed, and at the end the 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,6 +18,8 @@ from gallery_recorder.store.format import MAX_READ, Block, Provenance, Reference
 
 #: The status of a process that can tell nothing any more, since the script closed the pipe.
 DEAF = 121
+
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 #: What messages call the descriptors 1 and 2.
 OUTPUTS = ("standard output", "standard error")
@@ -108,7 +110,7 @@ class Result(msgspec.Struct, frozen=True):
 class Failure(msgspec.Struct, frozen=True, tag="failed"):
     """Why there is no recording: the cause, where in the script, and what to do next."""
 
-    cause: str
+    cause: Annotated[str, msgspec.Meta(min_length=1)]
     remedy: str
     detail: str = ""
     block: int | None = None
@@ -137,8 +139,8 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     ``stdout`` and ``stderr`` are the bytes that the recording took of each.
     """
 
-    stdout: int = 0
-    stderr: int = 0
+    stdout: _Bytes = 0
+    stderr: _Bytes = 0
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):

@@ -189,7 +189,7 @@ class _Process:
             except (ValueError, RecursionError):
                 self._confused()
             match event:
-                case Began():
+                case Began() if not self._pid:
                     self._pid = event.process
                 case Loaded():
                     if self._at is None:  # it is not the script that tells
@@ -203,11 +203,13 @@ class _Process:
                     listen(event)
                 case Failure():
                     self._failure = event
-                case Done():
+                case Done() if self._done is None:
                     self._done = event
                     self._deadline = time.monotonic() + _FAREWELL
                 case Ended():
                     self._status = event.status
+                case _:  # what is told once is not the script's to tell: a process gets a signal
+                    self._confused()
 
     def _confused(self) -> NoReturn:
         self._failed_here(
@@ -243,6 +245,7 @@ class _Process:
         patience = time.monotonic() + (1.0 if by_itself else 0.0)
         while (left := keeper.descendants(self._keeper.pid)) and time.monotonic() < patience:
             time.sleep(_POLL)
+        os.close(self._events)  # else who tells what nobody reads any more would wait
         try:
             self._keeper.communicate(b"q", timeout=_GRACE + 65.0)
         except subprocess.TimeoutExpired:
@@ -251,8 +254,6 @@ class _Process:
                 "could not be ended, not even by SIGKILL: it waits for the system or the GPU",
                 f"See what process {self._pid} waits for; the machine may need a restart.",
             )
-        finally:
-            os.close(self._events)
         keeper.end_processes_of(self._staging.folder)  # where the script killed its keeper
         return [clean(command).strip()[:100] for command in left.values()] if by_itself else []
 
@@ -289,7 +290,7 @@ class _Process:
         """What came to an output after the last block; libraries say something at exit."""
         assert self._done is not None
         taken = (self._done.stdout, self._done.stderr)[number]
-        return clean(os.pread(self._outputs[number].fileno(), _MAX_SHOWN, max(taken, 0))).strip()
+        return clean(os.pread(self._outputs[number].fileno(), _MAX_SHOWN, taken)).strip()
 
     def _end(self, status: int) -> tuple[str, str]:
         """Say how the process ended, and what to do about it."""

@@ -11,6 +11,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Literal, TextIO, get_args
 
 from gallery_recorder.run.messages import BlockStarted
+from gallery_recorder.run.text import clean, shorten
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -92,18 +93,23 @@ class Progress:
         self._print(f"{outcome.script}: {outcome.status}{seconds}: {first}")
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(_shown(line), markup=False, soft_wrap=True)
 
 
 def report(outcomes: list[Outcome]) -> str:
     """How it went: the failures in full, what to be wary of, and how many there are of each."""
     parts = [
-        f"FAILED {outcome.script}\n{indent(outcome.text, '  ').rstrip()}"
+        f"FAILED {outcome.script}\n{indent(_shown(outcome.text), '  ')}"
         for outcome in outcomes
         if outcome.status == "failed"
     ]
     for outcome in outcomes:
-        parts += [f"WARNING {outcome.script}: {warning}." for warning in outcome.warnings]
+        parts += [_shown(f"WARNING {outcome.script}: {text}.") for text in outcome.warnings]
     counts = Counter(outcome.status for outcome in outcomes)
     told = [f"{counts[status]} {status}" for status in get_args(Status) if counts[status]]
     return "\n\n".join([*parts, ", ".join(told) + "."])
+
+
+def _shown(text: str) -> str:
+    """*text*, which a node or a script may have sent, as it may reach a terminal."""
+    return shorten(clean(text), 2_000, 200).rstrip("\n")

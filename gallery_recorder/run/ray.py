@@ -194,7 +194,7 @@ def _unpack(answer: bytes, run: Run, at: Staging) -> Result:
     """
     try:
         made = _ANSWERS.decode(answer)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
         raise _strange_node(f"answered nothing that can be read ({error})") from error
     if isinstance(made, Failure):
         raise ScriptFailedError(made)

@@ -196,7 +196,9 @@ class _Recorder:
         return outcomes, signals[-1] if signals else None
 
     def _repair(self) -> None:
-        staging.repair(self.folder, self.root, self._warn)
+        places = {self._location(example).folder.parent for example in self.plan.recorded}
+        for folder in sorted({self.folder, *places}):
+            staging.repair(folder, self.root, self._warn)
 
     def _warn(self, text: str) -> None:
         self.progress.told("recorder", text)

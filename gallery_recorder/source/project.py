@@ -246,7 +246,7 @@ def read(where: Where) -> Project:
             errors="replace",
             check=False,
         )
-        if made.returncode == 0:
+        if made.returncode == 0 and answer.exists():  # conf.py may end the process
             project = decode(answer.read_bytes(), Project)
             if not project.examples:
                 raise ProjectError(

@@ -166,7 +166,7 @@ def _main() -> int:
         try:
             with seam.only_reading():
                 project = describe(read_app(where, Path(scratch)), where)
-        except (SphinxError, SettingsError) as error:
+        except (SphinxError, SettingsError, OSError) as error:
             print(error)
             return 1
     Path(sys.argv[2]).write_bytes(encode(project))

@@ -28,8 +28,10 @@ GALLERY_FOLDER = "@@gallery@@"
 _FileName = Annotated[str, Meta(max_length=240, pattern=names.PATTERN)]
 _Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")]
-_Count = Annotated[int, Meta(ge=0)]
-_Seconds = Annotated[float, Meta(ge=0)]
+# What is far beyond any machine stops the build of the page that counts with it.
+_Count = Annotated[int, Meta(ge=0, le=10**18)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e8)]
+_Memory = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +58,7 @@ class Block(_Struct, frozen=True, omit_defaults=True):
     line: _Count
     key: _Sha256
     seconds: _Seconds
-    memory: float | None = None
+    memory: _Memory | None = None
     passed: bool = True
     exception: str | None = None
     rst: str = ""
@@ -117,7 +119,7 @@ class RunFacts(_Struct, frozen=True):
 
     recorded: Annotated[str, Meta(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z\Z")]
     seconds: _Seconds
-    memory: float | None = None
+    memory: _Memory | None = None
     peak_host_memory: _Count | None = None
     status: Literal["passed", "failed"] = "passed"
     timed: bool = True

@@ -512,6 +512,10 @@ def test_a_hidden_folder_of_somebody_else_stays(site, tmp_path):
     write(site / ".main.replaced" / "thesis.txt", "do not lose this")
     publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
     assert (site / ".main.replaced" / "thesis.txt").exists()
+    write(site / ".publishing" / "thesis.txt", "no publisher was interrupted here")
+    with pytest.raises(PublishError, match=r"publishing: is in the way\. Nothing was changed"):
+        publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
+    assert (site / ".publishing" / "thesis.txt").exists()
 
 
 @pytest.mark.parametrize(

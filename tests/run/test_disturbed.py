@@ -186,10 +186,12 @@ def killed_with_a_daemon(room):
 
 @case("a script takes the permissions of the folder of recordings away", "given back")
 def permissions(room):
-    room.write("01-a", f"import os\nos.system('chmod 0 {room.device}')\n")
+    gallery = room.device / "tutorials"
+    gallery.mkdir(parents=True)
+    room.write("01-a", f"import os\nos.system('chmod 0 {gallery} {room.device}')\n")
     done = room.run("record", "--device", "cpu")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert room.device.stat().st_mode & 0o700 == 0o700
+    assert {path.stat().st_mode & 0o700 for path in (room.device, gallery)} == {0o700}
     return next(line for line in done.stdout.splitlines() if "permissions" in line)
 
 

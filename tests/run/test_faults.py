@@ -369,8 +369,7 @@ FAULTS = [
         import os
         for descriptor in range(3, 64):
             try:
-                os.write(descriptor, b'garbage')
-                os.write(descriptor, b'\\n')
+                os.write(descriptor, b'garbage\\n' * 99_999)
             except OSError:
                 pass
         """,

@@ -98,3 +98,26 @@ def test_a_result_of_other_blocks_is_refused(room):
     run, staging = make_run(room, "x = 1", keys=("0" * 64,))
     with pytest.raises(ScriptFailedError, match="wrote into the pipe through which"):
         process.execute(run, staging, threading.Event())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b'{"type":"began","process":-1}',  # all processes would get the signal that asks where
+        b'{"type":"done"}',  # after it, what was printed later would count as recorded
+        b'{"type":"done","stdout":-1}',
+        b'{"type":"done","stdout":1%s}' % (b"0" * 30),
+    ],
+)
+def test_what_is_told_once_is_not_told_again_by_the_script(told, monkeypatch):
+    child = object.__new__(process._Process)
+    child._unread, child._pid, child._done = b"", 0, None
+
+    def failed_here(cause, *_):
+        raise ScriptFailedError(cause)
+
+    monkeypatch.setattr(child, "_failed_here", failed_here, raising=False)
+    child._hear(b'{"type":"began","process":7}\n{"type":"done","stdout":3}\n', print)
+    with pytest.raises(ScriptFailedError, match="wrote into the pipe"):
+        child._hear(told + b"\n", print)
+    assert (child._pid, child._done.stdout) == (7, 3)

@@ -53,6 +53,18 @@ def test_the_report():
     )
 
 
+def test_what_a_node_sends_neither_steers_a_terminal_nor_fills_it():
+    said = "a\x1b[2J\x1b]0;title\x07\u202e" + "x" * 30_000
+    failed, doubtful = Outcome("a", "failed", said), Outcome("b", "recorded", "", 1.0, (said,))
+    out = io.StringIO()
+    with Progress(out) as told:
+        told.finished(failed)
+    for text in (out.getvalue(), progress.report([failed]), progress.report([doubtful])):
+        assert "a\\u202ex" in text
+        assert "\x1b" not in text
+        assert len(text) < 3_000
+
+
 @pytest.mark.parametrize(
     ("terminal", "variables", "live"),
     [

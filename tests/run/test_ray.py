@@ -81,6 +81,9 @@ def test_a_file_of_another_name_is_refused(at, tmp_path, name):
         (answer(files={f"{n}.csv": b"" for n in range(101)}), "sent 101 files"),
         (b"", "answered nothing that can be read"),
         (b"\x93garbage", "answered nothing that can be read"),
+        (None, "answered nothing that can be read"),
+        ("text", "answered nothing that can be read"),
+        (msgspec.msgpack.encode(Failure("", "")), "answered nothing that can be read"),
         (msgspec.msgpack.encode(Failure("broke", "Mend it.")), "broke"),
     ],
 )

@@ -126,6 +126,22 @@ def test_a_name_ends_where_it_ends(folder, edit):
         recording.load(folder)
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda c: c["run"].update(seconds=1e300),
+        lambda c: c["run"].update(memory=-1e300),
+        lambda c: c["run"].update(peak_host_memory=10**30),
+        lambda c: c["blocks"][0].update(seconds=1e11),
+        lambda c: c["blocks"][0].update(line=10**30),
+    ],
+)
+def test_no_number_is_too_large_for_the_page_that_counts_with_it(folder, edit):
+    change(folder, edit)
+    with pytest.raises(RecordingError, match=r"Expected `(int|float)` "):
+        recording.load(folder)
+
+
 def test_neither_links_nor_endless_depths_are_followed(folder, tmp_path):
     root = tmp_path / "recordings"
     (root / "everything").symlink_to("/")
