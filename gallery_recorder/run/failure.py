@@ -30,7 +30,8 @@ def failure_of(
     if isinstance(error, Refusal):
         cause, remedy = error.cause, error.remedy
     elif isinstance(error, SystemExit):
-        cause = f"ended itself with sys.exit({said_by(error.code, repr)})"
+        said = shorten(clean(said_by(error.code, repr))).strip()  # what is longer is not sent
+        cause = f"ended itself with sys.exit({said})"
         remedy = (
             "A script runs to its last block. Raise an exception where something is wrong, "
             "and leave sys.exit out."

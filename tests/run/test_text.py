@@ -1,9 +1,11 @@
 """What is kept of printed text."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.text import (
     Paths,
     clean,
@@ -111,3 +113,11 @@ def test_filters():
     assert mask_addresses("at 0x10") == "at 0x10"
     assert name_paths(f"{pytest.__path__[0]}/x.py") == "<packages>/pytest/x.py"
     assert name_paths(f"{Path.home()}/x") == "~/x"
+
+
+def test_a_status_that_is_a_long_text_is_shortened():
+    """Else it would be too long for what a process tells, and be taken for forged."""
+    script = SimpleNamespace(path=Path("a.py"), code=[])
+    told = failure_of(SystemExit("x" * 2_000_000), script, None, [], str)
+    assert told.cause.startswith("ended itself with sys.exit('xxx")
+    assert len(told.cause) < 1_000
