@@ -43,6 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
+        # Blocks are small: threads that share the work on one wait for each other, and keep
+        # processors busy while they do, for a fifth of the time of some tutorials.
+        os.environ["OMP_NUM_THREADS"] = "1"  # which OpenBLAS heeds, too
     # Hundreds of processes import the engine: compiled once, whatever the surroundings ask for.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -35,7 +35,6 @@ def tutorial(tmp_path_factory) -> Callable[[str], dict[str, Any]]:
             # Triton reads this when a kernel is decorated and again when it is launched, so it
             # stays set once the script has run.
             os.environ["TRITON_INTERPRET"] = "1"
-            torch.set_num_threads(1)  # blocks are small; threads would only wait for each other
             names = runpy.run_path(str(TUTORIALS / f"{name}.py"))
         assert not list(folder.iterdir()), "no timings, no files"
         return names

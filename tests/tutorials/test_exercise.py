@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.fixtures.forked import execute
 from triton_site.assemble import assemble_script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,13 +250,7 @@ def test_loads_that_are_not_needed_are_counted(tmp_path):
     line = next(line for line in text.splitlines() if "x = tl.load" in line)
     mine = tmp_path / "mine.py"
     mine.write_text(text.replace(line, f"{line}\n{line}"))
-    run = subprocess.run(
-        [sys.executable, str(FILE), "01-grid-stride", str(mine)],
-        env=os.environ | {"MPLBACKEND": "Agg"},
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
+    run = execute(tmp_path, str(FILE), "01-grid-stride", str(mine))
     assert run.returncode == 0, run.stdout + run.stderr
     assert "1.33 times as many" in run.stdout
 

@@ -65,7 +65,7 @@ def assert_norm(page, norm, x, weight, bias, g=None, eps=1e-5, slack=1.0):
 
 
 SHAPES = [(1, 1), (5, 1), (3, 2), (7, 5), (3, 127), (2, 781), (3, 1024), (3, 1025), (2, 1537)]
-SHAPES += [(1, 4097), (2, 15_873), (2, 16_384), (1, 16_385), (300, 3), (67, 129), (781,)]
+SHAPES += [(1, 4097), (2, 15_873), (2, 16_384), (1, 16_385), (60, 3), (19, 129), (781,)]
 SHAPES += [(2, 3, 5, 7)]
 
 
@@ -85,7 +85,7 @@ def test_against_float64(page, norm, shape, dtype):
     assert_norm(page, norm, x, weight, bias)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     m=st.integers(1, 40),
     n=st.integers(1, 1500),
@@ -160,19 +160,19 @@ def test_parameters_with_gaps(page):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_parameters_in_fp32_beside_fp16(page, norm):
-    assert_norm(page, norm, torch.randn(9, 300).half(), *torch.randn(2, 300))
+    assert_norm(page, norm, torch.randn(5, 300).half(), *torch.randn(2, 300))
 
 
 @pytest.mark.parametrize("n", [1000, 20_000])
 def test_mean_a_thousand_times_the_deviation(page, n):
     """One pass over the row would be off by several per cent, or more."""
     torch.manual_seed(0)
-    x = torch.randn(4, n) + 1000
+    x = torch.randn(2, n) + 1000
     weight, bias = torch.randn(2, n)
     # fp32 knows a mean of 1000 to some 1e-4, which is relative to a deviation of 1.
     assert_norm(page, "layer_norm", x, weight, bias, slack=10)
     y = page["layer_norm"](x, torch.ones(n), torch.zeros(n))
-    torch.testing.assert_close(y.std(dim=1, correction=0), torch.ones(4), rtol=1e-4, atol=0)
+    torch.testing.assert_close(y.std(dim=1, correction=0), torch.ones(2), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("n", [100, 20_000])
@@ -196,9 +196,9 @@ def test_one_bad_row_spoils_no_other(page, norm, n):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("n", [700, 20_000])
+@pytest.mark.parametrize("n", [700, 17_000])
 def test_the_same_bits_twice(page, norm, n):
-    x, g = torch.randn(2, 37 if n < 1000 else 5, n)
+    x, g = torch.randn(2, 7 if n < 1000 else 2, n)
     weight, bias = torch.randn(2, n)
 
     def gradients():
@@ -326,7 +326,7 @@ def test_solution_group_norm(tutorial):
 
 def test_solution_dropout(tutorial):
     dropped = tutorial("solutions/05-dropout")["dropped_layer_norm"]
-    x, (weight, bias) = torch.randn(40, 300), torch.randn(2, 300)
+    x, (weight, bias) = torch.randn(9, 300), torch.randn(2, 300)
     y = dropped(x, weight, bias, 0.25, seed=7)
     expected = functional.layer_norm(x.double(), (300,), weight.double(), bias.double()) / 0.75
     assert_near(y[y != 0], expected[y != 0], torch.float32)
