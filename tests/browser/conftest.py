@@ -46,7 +46,7 @@ def published(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _rename(build: Path, old: str, new: str) -> None:
     """Make *build* one of version *new*, in its list and on its pages."""
     listed = build / versions.FILE_NAME
-    text = listed.read_text(encoding="utf-8").replace(f'"{old}"', f'"{new}"')
+    text = listed.read_text(encoding="utf-8").replace(f'"name": "{old}"', f'"name": "{new}"')
     if new == "main":
         shutil.copy(build / "contributing.html", build / NEW_PAGE)
         text = text.replace('"index.html"', f'"index.html", "{NEW_PAGE}"')

@@ -1,6 +1,6 @@
 """Notebooks opened in JupyterLab: prose, tables and formulas rendered, folds folded, outputs shown.
 
-Needs ``jupyterlab``, of a group of its own, which ``make test`` installs, and a browser.
+Needs ``jupyterlab``, of a group of its own, which `make test-stress` installs, and a browser.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from playwright.sync_api import Browser, Page
 from tests.browser.conftest import PATIENCE, reader
 from tests.fixtures.waiting import wait_for
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("jupyterlab") is None,
-    reason="jupyterlab is not installed: pip install --group notebooks",
-)
+pytestmark = [
+    pytest.mark.stress,  # JupyterLab alone takes longer to begin than most other tests
+    pytest.mark.skipif(
+        importlib.util.find_spec("jupyterlab") is None,
+        reason="jupyterlab is not installed: pip install --group notebooks",
+    ),
+]
 
 GALLERY = "getting-started/tutorials"
 #: One with a picture by hand, with formulas in two columns, with a table of shapes, the longest.
@@ -121,10 +124,7 @@ def window(browser: Browser) -> Iterator[Page]:
         yield opened
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n == NAMES[1] else pytest.mark.stress) for n in NAMES],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_reads_as_its_page(site: Path, lab: str, window: Page, name: str) -> None:
     cells = nbformat.read(site_notebook(site, name), as_version=4).cells
     window.goto(f"{lab}doc/tree/{name}.ipynb")

@@ -290,6 +290,7 @@ def test_downloads_open(site: Path, name: str) -> None:
 
 
 @pytest.mark.usefixtures("site", "only_builder")
+@pytest.mark.stress  # it reads all documents again; links within the site have a test of their own
 def test_linkcheck_passes_what_is_not_of_other_hosts(tmp_path: Path) -> None:
     """`make linkcheck` with other hosts left out: their state is no matter of this test."""
     ignored = ["https?://.*", *CONF["linkcheck_ignore"]]
