@@ -1,4 +1,4 @@
-"""Python looks for garbage less often while the site is built: a quarter of the time it takes.
+"""Python looks for garbage less often while the site is built, which takes less time so.
 
 A page is some ten thousand nodes that refer to one another, and most of them stay. By default
 Python looks through the newest of them 700 at a time.
@@ -11,7 +11,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-#: New objects before Python looks through them; the memory of a build grows by some 50 MiB.
+#: New objects before Python looks through them: fewer looks, for more memory.
 THRESHOLD = 100_000
 
 

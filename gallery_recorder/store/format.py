@@ -229,6 +229,9 @@ def is_code(name: str, meant: Iterable[Mapping[str, Any]]) -> bool:
     parts = [name, *(r["name"] for r in meant)]
     parts += [r[part] for r in meant for part in ("module", "module_short") if r[part]]
     return all(
-        part.isprintable() and 0 < len(part.encode()) <= 200 and not {*part} & {*"/\\"}
+        part.isprintable()
+        and 0 < len(part.encode()) <= 200
+        and not part.startswith("..")
+        and not {*part} & {*"/\\"}
         for part in parts
-    ) and not any(part.startswith("..") for part in parts)
+    )

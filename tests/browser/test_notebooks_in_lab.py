@@ -1,6 +1,6 @@
 """Notebooks opened in JupyterLab: prose, tables and formulas rendered, folds folded, outputs shown.
 
-Needs ``jupyterlab``, of a group of its own, which `make test-stress` installs, and a browser.
+Needs ``jupyterlab``, of a group of its own, which ``make test-stress`` installs, and a browser.
 """
 
 from __future__ import annotations
