@@ -46,7 +46,6 @@ _NO_EXECUTION = {
     "parallel": False,
 }
 
-
 _STATIC = Path(__file__).parent / "static"
 
 

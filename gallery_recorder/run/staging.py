@@ -83,7 +83,7 @@ class Staging:
     def overlay(self, script: Path, top: Path) -> Path:
         """Copy the folder of *script*, in the project at *top*, and return the copied script."""
         place = self.tree / top.name
-        place.mkdir(parents=True)
+        place.mkdir(exist_ok=True)  # at the top of all folders, it is the tree itself
         source = top
         for part in script.parent.relative_to(top).parts:
             _link_all(source, place, besides=part)

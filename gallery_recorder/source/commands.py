@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ def command() -> str:
 
 def record(names: Sequence[str], *options: str) -> str:
     """The command that records the scripts *names*."""
-    return " ".join([command(), "record", *names, *options])
+    return f"{command()} {shlex.join(['record', *names, *options])}"
 
 
 def record_again(name: str) -> str:

@@ -128,8 +128,8 @@ class Project(msgspec.Struct, frozen=True):
 def select(project: Project, names: Sequence[str]) -> list[Example]:
     """The scripts of *project* that *names* mean; all that are executed where *names* is empty.
 
-    A name is a path below a gallery, with or without the gallery, a file's name, each with or
-    without suffix, or the number that a file's name begins with.
+    A name is a file, or a path below a gallery, with or without the gallery, a file's name, each
+    with or without suffix, or the number that a file's name begins with.
 
     Raises:
         ScriptError: a name means no script.
@@ -140,7 +140,7 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
     for name in names:
         wanted = name.strip("/")
         wanted = wanted.rsplit(".", 1)[0] if wanted.endswith(".py") else wanted
-        found = _meant(project.recorded, wanted)
+        found = _meant(project.recorded, name, wanted)
         if not found:
             raise ScriptError(f"no script is called {name!r}. {_nearest(project, wanted)}")
         chosen.update(example.path for example in found)
@@ -157,8 +157,9 @@ def _nearest(project: Project, wanted: str) -> str:
     return f"Perhaps {guess}? " * bool(guess) + f"`{listing}` lists the {len(scripts)} that are."
 
 
-def _meant(examples: list[Example], wanted: str) -> list[Example]:
+def _meant(examples: list[Example], name: str, wanted: str) -> list[Example]:
     for matches in (
+        lambda e: str(e.path) == os.path.abspath(name),
         lambda e: wanted in (e.name, e.label),
         lambda e: e.path.stem == wanted,
         lambda e: wanted.isdigit() and re.match(rf"{wanted}(?!\d)[^/]*$", e.name),
@@ -193,12 +194,13 @@ def find(conf: Path | None, source: Path | None, folders: Sequence[Path]) -> Whe
     if conf is None and folders:
         return Where(None, None, tuple(folder.resolve() for folder in folders))
     given, conf = conf, conf or find_conf(Path.cwd())
+    if conf and conf.name == "conf.py":
+        conf = conf.parent
     if conf is None or not (conf / "conf.py").is_file():
+        where = f"{given}: has no conf.py" if given else "no conf.py was found from here"
         raise ProjectError(
-            f"{given}: has no conf.py"
-            if given
-            else "no conf.py was found from here. Give the folder that it is in with --conf DIR, "
-            "or a folder of scripts with --tutorials DIR --recordings DIR."
+            f"{where}. Give the folder that it is in with --conf DIR, or a folder of scripts with "
+            "--tutorials DIR --recordings DIR."
         )
     return Where(
         conf.resolve(),
@@ -221,8 +223,7 @@ def _source_of(conf: Path) -> Path:
 
 
 def _short(path: Path) -> str:
-    relative = os.path.relpath(path)
-    return relative if len(relative) < len(str(path)) else str(path)
+    return min(str(path), os.path.relpath(path), key=len)
 
 
 # --- reading it ---------------------------------------------------------------------------------

@@ -38,8 +38,9 @@ class _Reader(Sphinx):
         if not hasattr(self, "missing"):
             self.missing = []
             settings.register(self)
-            # sphinx-gallery finishes its settings at 10 and generates at 500.
-            self.connect("builder-inited", _leave, priority=11)
+            # sphinx-gallery finishes its settings at 10 and generates at 500; what conf.py does
+            # between them is done here, too.
+            self.connect("builder-inited", _leave, priority=499)
         if extname.split(".")[0] == (__package__ or "").split(".")[0]:
             extname = _EXTENSION  # which it loads, where conf.py does not
         try:

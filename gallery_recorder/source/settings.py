@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
@@ -149,6 +150,11 @@ def read(config: Config, confdir: Path) -> Settings:
     Raises:
         SettingsError: a value means nothing.
     """
+    names = vars(config).get("_raw_config", {})  # all that conf.py gives a value
+    for name in names:
+        near = get_close_matches(name, [f"gallery_{known}" for known in _TYPES], 1, 0.93)
+        if near and name not in config and near[0] not in names:
+            raise SettingsError(f"conf.py: {name} is no setting; did you mean {near[0]}?")
     said = {name: _said(name, getattr(config, f"gallery_{name}")) for name in _TYPES}
     environment = {
         kind: {name: str(value) for name, value in said["environment"].get(kind, {}).items()}

@@ -26,6 +26,7 @@ MAX_READ = 256_000_000
 GALLERY_FOLDER = "@@gallery@@"
 
 _FileName = Annotated[str, Meta(max_length=240, pattern=names.PATTERN)]
+_FolderName = Annotated[str, Meta(max_length=240, pattern=rf"^{names.PART}\Z")]
 _Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")]
 # What is far beyond any machine stops the build of the page that counts with it.
@@ -145,7 +146,7 @@ class Recording(_Struct, frozen=True):
     """
 
     schema: int
-    gallery: _Slug
+    gallery: _FolderName
     name: _FileName
     title: str
     key: _Sha256

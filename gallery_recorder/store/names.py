@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable
 from unicodedata import normalize
 
-_PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
+#: A name of a file or folder: nothing hidden, no step upwards, no control character.
+PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
 
-#: A path below a folder: no step upwards, nothing hidden, no control character.
-PATTERN = rf"^{_PART}(?:/{_PART})*\Z"
+#: A path below a folder.
+PATTERN = rf"^{PART}(?:/{PART})*\Z"
 
 #: Windows takes these for devices, whatever follows a dot.
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[\d¹²³]) *(\..*)?", re.IGNORECASE)

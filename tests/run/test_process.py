@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -46,6 +47,16 @@ def test_blocks_are_told_as_they_begin(room):
     assert told == [BlockStarted(1, 2, 11), BlockStarted(2, 2, 16)]
     assert made.passed
     assert list(staging.recording.iterdir()) == []
+
+
+def test_a_gallery_may_lie_anywhere(tmp_path):
+    """A gallery and a conf.py that have no folder in common but the first of all."""
+    script = tmp_path / "examples" / "a.py"
+    script.parent.mkdir()
+    script.write_text("x = 1")
+    staging = Staging(tmp_path / "staging")
+    staging.create()
+    assert staging.overlay(script, Path("/")).read_text() == "x = 1"
 
 
 def test_it_can_be_stopped(room):

@@ -85,7 +85,7 @@ def test_a_folder_beside_a_script_of_its_name(tmp_path):
     assert [e.name for e in found.examples] == ["plot_a.py", "plot_a/plot_b"]
 
 
-def test_selecting(tmp_path):
+def test_selecting(tmp_path, monkeypatch):
     folder = tmp_path / "tutorials"
     (folder / "solutions").mkdir(parents=True)
     for name in ("02-b", "01-a", "_private", "conftest", "solutions/01-c"):
@@ -101,6 +101,9 @@ def test_selecting(tmp_path):
     assert select("02-b.py", "02-b") == ["02-b"]
     assert select("solutions/01-c") == select("01-c") == ["solutions/01-c"]
     assert select("tutorials/01-a") == ["01-a"]
+    monkeypatch.chdir(folder / "solutions")
+    assert select("../01-a.py", "./01-c.py") == ["01-a", "solutions/01-c"], "as a shell completes"
+    assert select(str(folder / "01-a.py")) == ["01-a"]
     for wrong in ("3", "0", "1", "b"):
         with pytest.raises(ScriptError, match=r"no script is called .* lists the 3 that are\."):
             select(wrong)
@@ -172,12 +175,42 @@ def test_an_extension_that_is_not_installed_is_left_out(tmp_path):
         (CONF + "gallery_environment = {'tpu': {}}", "'tpu'.*the kinds of device gpu and cpu"),
         (CONF + "gallery_variant = 'no.such.name'", "gallery_variant names 'no.such.name'"),
         (CONF + "gallery_recordings = []", "gallery_recordings is .*; it may be a list of folders"),
+        (
+            CONF + "gallery_recording = ['x']",
+            r"gallery_recording is no setting; did you mean gallery_recordings\?",
+        ),
     ],
 )
 def test_a_conf_py_that_means_nothing_is_told(tmp_path, conf, message):
     root = make(tmp_path, conf=conf, files=["examples/plot_a.py"])
     with pytest.raises(ProjectError, match=message):
         read(root)
+
+
+def test_a_conf_py_may_have_names_of_its_own(tmp_path):
+    own = "def gallery_filter(text): return text\ngallery_filters = [gallery_filter]\n"
+    conf = f"{CONF}{own}gallery_dirs = gallery_date = 1\n"
+    assert read(make(tmp_path, conf=conf, files=["examples/plot_a.py"])).settings.filters
+
+
+def test_what_conf_py_does_before_galleries_are_made_is_done(tmp_path):
+    """Settings that depend on the builder are set then, and scripts are written."""
+    conf = (
+        CONF
+        + """
+from pathlib import Path
+
+def begin(app):
+    app.config.sphinx_gallery_conf["filename_pattern"] = "/run_"
+    folder = Path(app.srcdir, "../examples")
+    (folder / "run_b.py").write_text((folder / "plot_a.py").read_text())
+
+def setup(app):
+    app.connect("builder-inited", begin, priority=50)
+"""
+    )
+    found = read(make(tmp_path, conf=conf, files=["examples/plot_a.py"]))
+    assert [example.name for example in found.recorded] == ["run_b"]
 
 
 def test_galleries_without_scripts_are_told(tmp_path):
@@ -206,8 +239,9 @@ def test_where_it_is_found_from(tmp_path, monkeypatch):
     assert project.find(Path("../doc"), None, ()).options == ["--conf", os.path.join("..", "doc")]
     with pytest.raises(ProjectError, match="no such folder"):
         project.find(None, None, [tmp_path / "none"])
-    with pytest.raises(ProjectError, match=r"has no conf\.py"):
+    with pytest.raises(ProjectError, match=r"examples: has no conf\.py\. Give the folder"):
         project.find(root / "examples", None, ())
+    assert project.find(Path("../doc/conf.py"), None, ()) == where, "the file itself"
 
 
 def test_the_source_folder_may_be_another_one(tmp_path):
@@ -219,6 +253,7 @@ def test_the_source_folder_may_be_another_one(tmp_path):
 def test_messages_name_a_command_that_exists(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/x/gallery-recorder"])
     assert commands.record(["a"]) == "gallery-recorder record a"
+    assert commands.record(["how to"]) == "gallery-recorder record 'how to'"
     monkeypatch.setattr("sys.argv", ["/x/__main__.py"])
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert commands.record(["a"], "--force") == "python -m gallery_recorder record a --force"

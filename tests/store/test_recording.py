@@ -94,6 +94,14 @@ def test_round_trip(tmp_path, folder):
     assert not (tmp_path / "staging").exists()
 
 
+@pytest.mark.parametrize("gallery", ["how to", "_examples", "例"])
+def test_a_gallery_may_be_called_as_folders_are(tmp_path, gallery):
+    made = make(tmp_path / "staging", gallery=gallery)
+    location = Location(tmp_path / "recordings", "nvidia-h200", None, gallery, "01-a")
+    recording.save(made, tmp_path / "staging", location.folder)
+    assert location.load() == made
+
+
 def test_what_is_written_reads_well_in_a_diff(folder):
     text = (folder / "recording.json").read_text()
     assert text.endswith("}\n")
@@ -152,6 +160,7 @@ def drop(*keys):
         (put("files", ".hidden", KEY), r"matching regex .* at `key` in `\$\.files`"),
         (put("name", "../x"), r"`name`: Expected `str` matching"),
         (put("gallery", "a/b"), r"`gallery`: Expected `str` matching"),
+        (put("gallery", ".."), r"`gallery`: Expected `str` matching"),
         (
             put("blocks", 1, "images", ["images/other.svg"]),
             r"`blocks\[1\]\.images\[0\]` names images/other\.svg, which `files` does not list",
