@@ -11,11 +11,12 @@
     const menu = document.getElementById("gallery-versions");
     // The pages at the site's root are in the frame of a version, and no page of it.
     const inside = location.pathname.startsWith(tree.pathname);
-    let path = inside ? location.pathname.slice(tree.pathname.length) : "";
-    try { path = decodeURI(path); } catch { /* a lone %: as it is */ }
+    const path = inside ? location.pathname.slice(tree.pathname.length) : "";
     // Hosts serve index.html for a folder, and some of them page.html for page.
     const page = path.replace(/(^|\/)$/, "$1index.html").replace(/(^|\/)([^./]+)$/, "$1$2.html");
-    const hasPage = (version) => list.pages[version.pages].includes(page);
+    let file = page;
+    try { file = decodeURIComponent(page); } catch { /* a lone %: as it is */ }
+    const hasPage = (version) => list.pages[version.pages].includes(file);
     const address = (name, version) =>
       new URL(`${name}/${hasPage(version) ? page + location.hash : ""}`, root);
 

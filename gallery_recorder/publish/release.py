@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -124,7 +125,7 @@ def _frame(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 def find_changes(root: Path, name: str) -> str:
     """What release *name* changed, in Markdown; nothing where *root* does not say it."""
     log = root / "CHANGELOG.md"
-    text = log.read_text(encoding="utf-8") if log.is_file() else ""
+    text = log.read_text("utf-8", "replace") if log.is_file() else ""
     number = re.escape(name.removeprefix("v"))
     heading = rf"^##[ \t]+\[?v?{number}(?![\w.+-]).*\n"
     if versions.number(name) and (found := re.search(rf"{heading}((?:(?!## ).*\n?)*)", text, re.M)):
@@ -136,7 +137,7 @@ def find_changes(root: Path, name: str) -> str:
 def _write_versions(app: Sphinx, release: Release, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
         return
-    documents = {app.builder.get_target_uri(name) for name in app.env.found_docs}
+    documents = {unquote(app.builder.get_target_uri(name)) for name in app.env.found_docs}
     generated = {f"{name}.html" for name in _GENERATED if Path(app.outdir, f"{name}.html").exists()}
     version = Version(
         name=release.name,
@@ -150,4 +151,4 @@ def _write_versions(app: Sphinx, release: Release, error: Exception | None) -> N
     told = Path(app.outdir, front.CHANGES)
     told.unlink(missing_ok=True)  # what another version changed
     if changes := find_changes(Path(app.confdir), release.name):
-        told.write_text(changes, encoding="utf-8")
+        told.write_text(changes, "utf-8", "replace")  # git takes any bytes

@@ -193,6 +193,16 @@ def test_the_feed_says_what_a_release_changed(site, tmp_path):
     assert notes in (site / "versions.html").read_text()
 
 
+@pytest.mark.parametrize("odd", ["\x1b[31m", "\x0c", "\ufffe"])
+def test_a_character_that_no_xml_can_hold_breaks_no_feed(site, tmp_path, odd):
+    build = make_build(tmp_path / "new", "v2.0.0")
+    write(build / front.CHANGES, f"Faster{odd}")
+    edited = (build / "versions.json").read_text().replace("Fixture", f"Fix{json.dumps(odd)[1:-1]}")
+    write(build / "versions.json", edited)
+    publish.publish(build, site, "v2.0.0")
+    assert "Faster" in ET.tostring(ET.parse(site / "feed.xml").getroot(), "unicode")
+
+
 @pytest.mark.parametrize("page", ["", "index.html", TUTORIAL])
 @pytest.mark.parametrize("version", ["stable", "latest", "v1.0.0", "main"])
 def test_every_version_is_served(site, version, page):

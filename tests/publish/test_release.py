@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.publish import front, versions
+from gallery_recorder.publish import front, publish, versions
 from gallery_recorder.publish.release import find_changes, find_release
 from tests.fixtures import forked
 
@@ -157,6 +157,29 @@ def test_a_version_is_rendered_again_from_its_tag(checkout, tmp_path):
     assert build(checkout)[0]["versions"][0]["name"] == "main"
     git(checkout, "worktree", "add", "--quiet", tmp_path / "again", "v1.0.0")
     assert build(tmp_path / "again")[0] == first
+
+
+def test_a_page_of_any_name_is_published(checkout, tmp_path):
+    (checkout / "docs" / "other.rst").rename(checkout / "docs" / "c++-求和.rst")
+    (checkout / "docs" / "index.rst").write_text("Index\n=====\n\n.. toctree::\n\n   c++-求和\n")
+    build(checkout)
+    publish.publish(checkout / "build" / "html", tmp_path / "site", "main")
+    listed = json.loads((tmp_path / "site" / "versions.json").read_text())
+    assert "c++-求和.html" in listed["pages"][0]
+    address = "https://example.org/fixture/stable/c%2B%2B-%E6%B1%82%E5%92%8C.html"
+    assert f"<loc>{address}</loc>" in (tmp_path / "site" / "sitemap.xml").read_text()
+
+
+def test_what_git_and_a_changelog_hold_may_be_no_utf_8(checkout):
+    (checkout / "CHANGELOG.md").write_bytes(b"## v0.9.0\n\nBy Andr\xe9.\n")
+    git(checkout, "add", "--all")
+    git(checkout, "commit", "--quiet", "--message", "Log")
+    (checkout / "message").write_bytes(b"By Andr\xe9 himself\n")
+    git(checkout, "tag", "--annotate", "v1.0.0", "--file", str(checkout / "message"))
+    (checkout / "message").unlink()
+    assert "Andr" in find_changes(checkout, "v0.9.0")
+    build(checkout)
+    assert "Andr" in (checkout / "build" / "html" / front.CHANGES).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("tag", ["x<script>alert(1)</script>", "v1'-alert(1)-'", 'a"onload="b'])

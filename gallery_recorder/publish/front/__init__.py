@@ -27,6 +27,7 @@ TITLE, BODY = "gallery-front-title", "<!-- gallery-front-body -->"
 _TEMPLATES = ("index.html", "versions.html", "404.html", "feed.xml", "sitemap.xml", "robots.txt")
 _FRAMED = ("versions.html", "404.html")
 _GENERATED = ("genindex.html", "py-modindex.html", "search.html")
+_UNSEEN = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML cannot have it
 _RELATIVE = re.compile(r'(\s(?:href|src|action|data-content_root)=")(?!#|/|[a-z]+:)(?:\./)?')
 
 
@@ -78,7 +79,7 @@ def files(listed: Versions, told: Callable[[Version, str], str]) -> dict[str, by
             text = framed.replace(TITLE, block["title"]).replace(BODY, block["main"])
         else:
             text = template.render(context)
-        made[name] = text.encode()
+        made[name] = _UNSEEN.sub("\ufffd", text).encode()
     return made | {".nojekyll": b""}
 
 
