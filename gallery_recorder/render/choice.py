@@ -82,7 +82,7 @@ class ListedRecording:
     def label(self) -> str:
         """The reference label of its full record."""
         at = self.location
-        return "-".join(("recording", at.place, at.gallery, at.name)).replace("/", "-").lower()
+        return "-".join(("recording", at.place, at.gallery, at.name)).lower()
 
 
 @dataclass(frozen=True)

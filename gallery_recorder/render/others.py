@@ -59,7 +59,7 @@ def shown_as(env: BuildEnvironment, view: Page) -> Iterator[Page]:
 def folder(source: Path, page: Page) -> Path:
     """Where the files of a page lie; those of a view are by themselves."""
     own = source / page.docname / _OPAQUE
-    return own / "views" / page.view if page.view else own
+    return own / ".views" / page.view if page.view else own
 
 
 def file(source: Path, view: Page, suffix: str) -> Path:
@@ -74,7 +74,7 @@ def source_of(source: Path, view: Page) -> Path:
 
 def forget(source: Path, page: Page) -> None:
     """Remove the files of all views of a page."""
-    shutil.rmtree(folder(source, page) / "views", ignore_errors=True)
+    shutil.rmtree(folder(source, page) / ".views", ignore_errors=True)
 
 
 def finish_source(source: Path, view: Page) -> None:

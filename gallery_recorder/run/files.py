@@ -69,6 +69,7 @@ class Files:
                 f"changed its own file, {self._script.name}", "Write to a file of another name."
             )
         self._seen = found
+        self.owner = {path: number for path, number in self.owner.items() if path in found}
         for path in changed:
             is_data = path.parent == self._script.parent
             if self._is_data(path) if is_data else stat.S_ISREG(path.lstat().st_mode):
@@ -86,13 +87,12 @@ class Files:
                         "Write to a plain file name, such as `results.csv`.",
                     )
                 self.owner[path] = block
-        self.owner = {path: number for path, number in self.owner.items() if path in found}
-        if len(self.owner) > self._count:
-            raise Refusal(
-                f"made more than {self._count} images and data files",
-                "Draw several plots as one figure, or write several tables to one file. "
-                "gallery_limits in conf.py sets the limit.",
-            )
+            if len(self.owner) > self._count:
+                raise Refusal(
+                    f"made more than {self._count} images and data files",
+                    "Draw several plots as one figure, or write several tables to one file. "
+                    "gallery_limits in conf.py sets the limit.",
+                )
 
     def name_of(self, path: Path) -> str:
         """The name in the recording of the file *path*."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from gallery_recorder.render.choice import best
+from gallery_recorder.render.choice import ListedRecording, best
+from gallery_recorder.store.recording import Location
 
 
 def seen(device: str, variant: str | None, recorded: str, key: str = "k", timed: bool = True):
@@ -30,3 +32,11 @@ def seen(device: str, variant: str | None, recorded: str, key: str = "k", timed:
 def test_the_highest_variant_of_the_preferred_device_is_shown(found, shown):
     chosen = best("k", [seen(*item) for item in found], ["fast"])
     assert (chosen.location.place if chosen else "") == shown
+
+
+def test_a_script_in_a_folder_and_one_called_alike_have_records_of_their_own():
+    labels = set()
+    for name in ("sub/01", "sub-01"):
+        location = Location(Path("recordings"), "fast", None, "tutorials", name)
+        labels.add(ListedRecording("", location, "", "", "", "", "", True).label)
+    assert len(labels) == 2

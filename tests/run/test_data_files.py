@@ -8,8 +8,9 @@ import zipfile
 import msgspec
 import pytest
 
-from gallery_recorder.run.files import data_rst
-from gallery_recorder.store import recording
+from gallery_recorder.run.files import Files, data_rst
+from gallery_recorder.run.messages import Refusal
+from gallery_recorder.store import names, recording
 from gallery_recorder.store.format import FILE_NAME, encode
 from tests.fixtures import forked
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
@@ -43,6 +44,7 @@ FILES = {
     "conf.py": b"raise SystemExit",
     "codeobj.json": b"\xff",
     "01-first.py": b"x = 1\n",
+    "views": b"no folder",
 }
 
 
@@ -50,6 +52,9 @@ FILES = {
 def built(tmp_path_factory):
     """A built gallery whose recording has all these files; its folder, and what was said."""
     root = make_gallery(tmp_path_factory.mktemp("data") / "g", names=("01-first",))
+    make_recording(root, "01-first", device="amd-instinct-mi300x")
+    with (root / "conf.py").open("a") as conf:
+        conf.write('gallery_devices = ["nvidia-h200"]\ngallery_others = True\n')
     folder = make_recording(root, "01-first")
     made = recording.load(folder)
     for name, content in FILES.items():
@@ -92,3 +97,19 @@ def test_no_file_becomes_a_page_or_markup(built):
     for page in pages:
         if not page.startswith("_downloads/"):
             assert "<script>evil()" not in (site / page).read_text()
+
+
+def test_thousands_of_files_are_refused_at_the_first_that_is_too_many(tmp_path, monkeypatch):
+    """Each is compared with all others: of all of them, that would take hours."""
+    pages, script = tmp_path / "docs" / "pages", tmp_path / "scripts" / "01-first.py"
+    pages.mkdir(parents=True)
+    script.parent.mkdir()
+    script.touch()
+    files = Files(tmp_path / "docs", pages, script, ["*"], size=9, count=3)
+    for number in range(2_000):
+        (script.parent / f"{number}.txt").touch()
+    compared = []
+    monkeypatch.setattr(names, "twin", lambda name, others: compared.append(name))
+    with pytest.raises(Refusal, match="more than 3 images and data files"):
+        files.look(1)
+    assert len(compared) == 4
