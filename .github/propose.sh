@@ -17,8 +17,8 @@ text=$(mktemp)
     echo "The whole comparison, with figures side by side, is the artifact \`comparison-${branch#recordings/}\`"
     echo "of $GITHUB_SERVER_URL/$GITHUB_REPOSITORY/actions/runs/$GITHUB_RUN_ID."
   fi
-  # GitHub starts no workflow for what a workflow opens.
-  echo "Close and reopen this pull request to have it checked."
+  # GitHub waits for somebody with the workflows of what a workflow opens.
+  echo "Approve the workflows of this pull request to have it checked, or close and reopen it."
 } >"$text"
 
 git add --all recordings

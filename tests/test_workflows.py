@@ -79,6 +79,7 @@ def test_the_settings_are_printed_and_explained():
     ).stdout
     for words in ("Approval", "Runner groups", "record.yml@refs/heads/main", "ephemeral"):
         assert words in printed
+    assert "Allow public repositories" in printed
     assert (
         ".. literalinclude:: ../.github/runner.txt" in (ROOT / "docs/contributing.rst").read_text()
     )
@@ -166,6 +167,9 @@ def test_a_push_to_main_never_takes_the_place_of_a_release_that_waits():
         "cancel-in-progress": False,
     }
     assert "concurrency" not in publish["jobs"]["publish"]
+    # A tag, and main at the same commit: each build is of what was pushed.
+    steps = {step["run"]: step.get("env", {}) for step in publish["jobs"]["publish"]["steps"][2:]}
+    assert steps["make html"] == {"GALLERY_VERSION": steps["make pages"]["VERSION"]}
     # Who waits to deploy may give way: each deploys all that the branch holds by then.
     deploy = publish["jobs"]["deploy"]
     assert deploy["concurrency"] == {"group": "deploy", "cancel-in-progress": False}
