@@ -78,10 +78,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _project(options: argparse.Namespace) -> Project:
-    plan = project.read(project.find(options.conf, options.source, options.tutorials or ()))
-    if not plan.recorded:
-        print(f"No file of the galleries is executed: {project.EXECUTED}.")
-    return plan
+    return project.read(project.find(options.conf, options.source, options.tutorials or ()))
 
 
 def _complain(error: object, status: int) -> int:

@@ -15,6 +15,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from html import escape
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from pygments.lexers import get_lexer_by_name
@@ -274,13 +275,9 @@ def execute(
         text, method = ORIGINAL["_get_last_repr"](capture_repr, last)
         return (value(text, method), method) if text and method else (text, method)
 
-    with replaced(
-        execute_script=script,
-        execute_code_block=block,
-        save_figures=figures,
-        _get_last_repr=last_repr,
-        _LoggingTee=tee,
-    ):
+    # The clock on the wall may be set meanwhile, this one not.
+    own = {"save_figures": figures, "_get_last_repr": last_repr, "time": perf_counter}
+    with replaced(execute_script=script, execute_code_block=block, _LoggingTee=tee, **own):
         try:
             gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)
         except _Executed as done:

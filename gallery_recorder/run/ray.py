@@ -205,6 +205,7 @@ def _unpack(answer: bytes, run: Run, at: Staging) -> Result:
         if (
             name.casefold() == FILE_NAME
             or not names.is_path(name)
+            or not {FILE_NAME, *made.files}.isdisjoint(map(str, Path(name).parents))
             or len(content) > run.limit("file")
         ):
             raise _strange_node(f"sent a file called {name!r:.200} of {len(content):,} bytes")

@@ -48,7 +48,7 @@ _Variables = Annotated[
     dict[Kind, dict[str, Any]], Meta(description="variables for the kinds of device gpu and cpu")
 ]
 _Variant = Annotated[
-    Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")] | None,
+    Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")] | None,
     Meta(description="the name of a folder, of letters, digits, '.', '_', '+' and '-'"),
 ]
 _Names = Annotated[dict[Kind, str], Meta(description="names for the kinds gpu and cpu")]

@@ -60,7 +60,8 @@ def read(path: Path) -> dict[str, dict[str, Measurement]]:
         for row in rows:
             line = rows.line_num
             provider, size, measurement = _measurement(row)
-            found.setdefault(provider, {})[size] = measurement
+            if found.setdefault(provider, {}).setdefault(size, measurement) is not measurement:
+                raise ValueError(f"{provider} is measured twice at {size}")
     except (ValueError, csv.Error, BenchmarkError) as error:
         raise BenchmarkError(
             f"{path}:{line}: cannot be read as a measurement ({error}). A file with the columns of "
@@ -74,6 +75,8 @@ def _measurement(row: dict[str, str]) -> tuple[str, str, Measurement]:
     """The provider, the size and what was measured in one *row* of a benchmark."""
     if None in row or None in row.values():
         raise ValueError("it has more or fewer values than columns")
+    if not "".join(row[name] for name in row if name not in ("provider", "unit")).isascii():
+        raise ValueError("a number has other digits than 0 to 9")
     sizes = {name: int(value) for name, value in row.items() if name not in _COLUMNS}
     if not sizes or not all(re.fullmatch(r"[^=,\s][^=,]*", n) and n.isprintable() for n in sizes):
         raise ValueError("there is no column of a size, or its name is odd")

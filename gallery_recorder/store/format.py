@@ -21,6 +21,9 @@ SCHEMA = 2
 #: and is not read into memory.
 MAX_READ = 256_000_000
 
+#: Whatever reads or writes what probes found calls itself for each.
+_MAX_NESTED = 100
+
 #: Stands in a block's reStructuredText for the folder of the gallery's pages, which conf.py may
 #: rename: ``/@@gallery@@/images/sphx_glr_plot_001.png``.
 GALLERY_FOLDER = "@@gallery@@"
@@ -203,6 +206,12 @@ def contradictions(recording: Recording) -> Iterator[str]:
         yield f"`provenance.kind` is gpu, but `provenance.device` is {where.device}"
     if run.timed and where.kind == "cpu" and slug(where.device) != "cpu":
         yield f"`run.timed` is true of the {where.device}, whose times say nothing"
+    level: list[Any] = [recording.probes, *(block.probes for block in recording.blocks)]
+    for _ in range(_MAX_NESTED):
+        inner = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [v for values in inner for v in values if isinstance(v, dict | list)]
+    if level:
+        yield f"`probes` is nested more than {_MAX_NESTED} deep"
     named = [] if recording.thumbnail is None else [("thumbnail", recording.thumbnail)]
     for number, block in enumerate(recording.blocks):
         if not block.passed and run.status == "passed":

@@ -184,6 +184,18 @@ def killed_with_a_daemon(room):
     return "nothing"
 
 
+@case("the clock is set back while a script is executed", "recorded")
+def clock(room):
+    room.write("01-a", "x = 1")
+    with (room.folder / "conf.py").open("a") as conf:
+        conf.write("from sphinx_gallery import gen_rst\n")
+        conf.write("gen_rst.time = iter((2e9, 1e9)).__next__  # what it calls at begin and end\n")
+    done = room.run("record", "--device", "cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 0 <= room.load("01-a").run.seconds < PATIENCE
+    return last_line(done.stdout)
+
+
 @case("a script takes the permissions of the folder of recordings away", "given back")
 def permissions(room):
     gallery = room.device / "tutorials"

@@ -78,6 +78,8 @@ def test_a_file_of_another_name_is_refused(at, tmp_path, name):
         (answer(keys=("1" * 64,)), "other blocks than the script has"),
         (answer(keys=()), "0 blocks where the script has 1"),
         (answer(files={"a.csv": b"x" * 1001}), "sent a file called 'a.csv' of 1,001 bytes"),
+        (answer(files={"a/b": b"x", "a": b"x"}), "sent a file called 'a/b'"),
+        (answer(files={"recording.json/b": b"x"}), "sent a file called 'recording.json/b'"),
         (answer(files={f"{n}.csv": b"" for n in range(101)}), "sent 101 files"),
         (b"", "answered nothing that can be read"),
         (b"\x93garbage", "answered nothing that can be read"),

@@ -6,15 +6,13 @@ import os
 import re
 import shutil
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
-from gallery_recorder import __main__ as cli
 from gallery_recorder.source import commands, project, reader
 from gallery_recorder.source.project import ProjectError
 from gallery_recorder.source.script import ScriptError
-from tests.fixtures import forked, quick
+from tests.fixtures import quick
 
 SCRIPT = '"""\nA title\n=======\n"""\nprint(1)\n'
 HEADER = "Gallery\n=======\n"
@@ -175,6 +173,7 @@ def test_an_extension_that_is_not_installed_is_left_out(tmp_path):
         (CONF + "gallery_limits = {'size': 1}", "numbers above 0 for output, file, files, seconds"),
         (CONF + "gallery_variant = '../x'", "gallery_variant is '../x'; it may be the name"),
         (CONF + "gallery_environment = {'tpu': {}}", "'tpu'.*the kinds of device gpu and cpu"),
+        (CONF + "gallery_variant = 'a\\n'", r"gallery_variant is 'a.*n'; it may be the name"),
         (CONF + "gallery_variant = 'no.such.name'", "gallery_variant names 'no.such.name'"),
         (CONF + "gallery_recordings = []", "gallery_recordings is .*; it may be a list of folders"),
         (
@@ -213,19 +212,6 @@ def setup(app):
     )
     found = read(make(tmp_path, conf=conf, files=["examples/plot_a.py"]))
     assert [example.name for example in found.recorded] == ["run_b"]
-
-
-def test_a_script_that_is_not_executed_is_told_from_one_that_is_not_there(tmp_path):
-    found = read(make(tmp_path, files=["examples/plot_a.py", "examples/other.py"]))
-    with pytest.raises(ScriptError, match=r"^other is not executed: filename_pattern and plot_"):
-        project.select(found, ["other"])
-
-
-def test_galleries_of_which_nothing_is_executed_are_told(tmp_path, capsys):
-    root = make(tmp_path, files=["examples/other.py"])
-    with mock.patch.object(project, "subprocess", forked.QUICK):
-        assert cli.main(["status", "--conf", str(root / "doc")]) == 0
-    assert "No file of the galleries is executed: filename_pattern" in capsys.readouterr().out
 
 
 def test_galleries_without_scripts_are_told(tmp_path):

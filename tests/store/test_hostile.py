@@ -142,6 +142,16 @@ def test_no_number_is_too_large_for_the_page_that_counts_with_it(folder, edit):
         recording.load(folder)
 
 
+@pytest.mark.parametrize("inner", [lambda v: {"a": v}, lambda v: [v]])
+def test_what_probes_found_is_not_nested_without_end(folder, inner):
+    found = 1
+    for _ in range(101):
+        found = inner(found)
+    change(folder, lambda c: c["blocks"][0].update(probes={"a": found}))
+    with pytest.raises(RecordingError, match="`probes` is nested more than 100 deep"):
+        recording.load(folder)
+
+
 def test_neither_links_nor_endless_depths_are_followed(folder, tmp_path):
     root = tmp_path / "recordings"
     (root / "everything").symlink_to("/")
