@@ -118,11 +118,12 @@ class Project(msgspec.Struct, frozen=True):
 
     @property
     def top(self) -> Path:
-        """The folder that everything of the project is in."""
+        """The folder that everything of the project is in; of a source distribution, too."""
         folders = [example.path.parent for example in self.examples]
         folders += [path for path in (self.where.conf, self.where.source) if path]
         common = Path(os.path.commonpath([os.path.abspath(folder) for folder in folders]))
-        return next((p for p in (common, *common.parents) if (p / ".git").exists()), common)
+        marks, above = (".git", "pyproject.toml", "setup.py"), (common, *common.parents)
+        return next((p for mark in marks for p in above if (p / mark).exists()), common)
 
 
 def select(project: Project, names: Sequence[str]) -> list[Example]:

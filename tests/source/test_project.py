@@ -133,7 +133,15 @@ def test_a_wrong_name_is_answered_with_the_nearest_ones_however_many_there_are(t
         assert said(name).count("-matrix") <= 5, "not all are listed"
 
 
-def test_nothing_is_written_into_the_project(tmp_path):
+def test_the_top_of_a_project_is_found_without_git_too(tmp_path):
+    """Else scripts within the documentation could not read what a source distribution holds."""
+    conf = CONF.replace('["../examples/", "../more/examples"]', '["examples", "more"]')
+    files = ["doc/examples/plot_a.py", "doc/examples/README.txt", "doc/more/README.txt"]
+    found = read(make(tmp_path / "project", conf=conf, files=files))
+    assert found.top == tmp_path / "project" / "doc"
+    for mark, top in (("doc/setup.py", "doc"), ("pyproject.toml", "."), (".git", ".")):
+        (tmp_path / "project" / mark).touch()
+        assert found.top == tmp_path / "project" / top
     root = make(tmp_path, files=["examples/plot_a.py"])
     before = sorted(root.rglob("*"))
     found = project.read(project.find(root / "doc", None, ()))
