@@ -78,7 +78,10 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _project(options: argparse.Namespace) -> Project:
-    return project.read(project.find(options.conf, options.source, options.tutorials or ()))
+    plan = project.read(project.find(options.conf, options.source, options.tutorials or ()))
+    if not plan.recorded:
+        print(f"No file of the galleries is executed: {project.EXECUTED}.")
+    return plan
 
 
 def _complain(error: object, status: int) -> int:

@@ -84,4 +84,8 @@ def _remedy(error: BaseException) -> str:
             "A kernel started in this block, not always at this line, failed. Find it with "
             "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer."
         )
+    if isinstance(error, ModuleNotFoundError):
+        return "Install it where scripts are executed, then record the script again."
+    if isinstance(error, FileNotFoundError):
+        return "It has what lies beside it, not what another script writes. Have it make the file."
     return "Correct the script, then record it again."

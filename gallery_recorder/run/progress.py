@@ -107,7 +107,7 @@ def report(outcomes: list[Outcome]) -> str:
         parts += [_shown(f"WARNING {outcome.script}: {text}.") for text in outcome.warnings]
     counts = Counter(outcome.status for outcome in outcomes)
     told = [f"{counts[status]} {status}" for status in get_args(Status) if counts[status]]
-    return "\n\n".join([*parts, ", ".join(told) + "."])
+    return "\n\n".join([*parts, f"{', '.join(told) or 'Nothing was recorded'}."])
 
 
 def _shown(text: str) -> str:

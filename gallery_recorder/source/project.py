@@ -26,6 +26,9 @@ from gallery_recorder.source.settings import Settings
 
 _Value = TypeVar("_Value")
 
+#: What to look at where sphinx-gallery does not execute a script.
+EXECUTED = "filename_pattern and plot_gallery in conf.py say what is executed"
+
 #: What reads a project; it is started as a program.
 READER = "gallery_recorder.source.reader"
 
@@ -133,7 +136,7 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
     with or without suffix, or the number that a file's name begins with.
 
     Raises:
-        ScriptError: a name means no script.
+        ScriptError: a name means no script, or one that is not executed.
     """
     if not names:
         return project.recorded
@@ -142,6 +145,8 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
         wanted = name.strip("/")
         wanted = wanted.rsplit(".", 1)[0] if wanted.endswith(".py") else wanted
         found = _meant(project.recorded, name, wanted)
+        if not found and _meant(project.examples, name, wanted):
+            raise ScriptError(f"{name} is not executed: {EXECUTED}.")
         if not found:
             raise ScriptError(f"no script is called {name!r}. {_nearest(project, wanted)}")
         chosen.update(example.path for example in found)
@@ -158,7 +163,7 @@ def _nearest(project: Project, wanted: str) -> str:
     return f"Perhaps {guess}? " * bool(guess) + f"`{listing}` lists the {len(scripts)} that are."
 
 
-def _meant(examples: list[Example], name: str, wanted: str) -> list[Example]:
+def _meant(examples: Sequence[Example], name: str, wanted: str) -> list[Example]:
     for matches in (
         lambda e: str(e.path) == os.path.abspath(name),
         lambda e: wanted in (e.name, e.label),

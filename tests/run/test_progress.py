@@ -53,6 +53,10 @@ def test_the_report():
     )
 
 
+def test_the_report_of_nothing():
+    assert progress.report([]) == "Nothing was recorded."
+
+
 def test_what_a_node_sends_neither_steers_a_terminal_nor_fills_it():
     said = "a\x1b[2J\x1b]0;title\x07\u202e" + "x" * 30_000
     failed, doubtful = Outcome("a", "failed", said), Outcome("b", "recorded", "", 1.0, (said,))

@@ -115,6 +115,20 @@ def test_filters():
     assert name_paths(f"{Path.home()}/x") == "~/x"
 
 
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ModuleNotFoundError("No module named 'x'"), "Install it where scripts are executed"),
+        (FileNotFoundError(2, "No such file", "x.csv"), "not what another script writes"),
+        (ValueError("x"), "Correct the script"),
+    ],
+)
+def test_what_a_new_project_meets_first_has_a_remedy(error, remedy):
+    current = SimpleNamespace(line=1)
+    script = SimpleNamespace(path=Path("a.py"), code=[current])
+    assert remedy in failure_of(error, script, current, [], str).remedy
+
+
 def test_a_status_that_is_a_long_text_is_shortened():
     """Else it would be too long for what a process tells, and be taken for forged."""
     script = SimpleNamespace(path=Path("a.py"), code=[])

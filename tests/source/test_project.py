@@ -6,13 +6,15 @@ import os
 import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from gallery_recorder import __main__ as cli
 from gallery_recorder.source import commands, project, reader
 from gallery_recorder.source.project import ProjectError
 from gallery_recorder.source.script import ScriptError
-from tests.fixtures import quick
+from tests.fixtures import forked, quick
 
 SCRIPT = '"""\nA title\n=======\n"""\nprint(1)\n'
 HEADER = "Gallery\n=======\n"
@@ -220,6 +222,19 @@ def setup(app):
     )
     found = read(make(tmp_path, conf=conf, files=["examples/plot_a.py"]))
     assert [example.name for example in found.recorded] == ["run_b"]
+
+
+def test_a_script_that_is_not_executed_is_told_from_one_that_is_not_there(tmp_path):
+    found = read(make(tmp_path, files=["examples/plot_a.py", "examples/other.py"]))
+    with pytest.raises(ScriptError, match=r"^other is not executed: filename_pattern and plot_"):
+        project.select(found, ["other"])
+
+
+def test_galleries_of_which_nothing_is_executed_are_told(tmp_path, capsys):
+    root = make(tmp_path, files=["examples/other.py"])
+    with mock.patch.object(project, "subprocess", forked.QUICK):
+        assert cli.main(["status", "--conf", str(root / "doc")]) == 0
+    assert "No file of the galleries is executed: filename_pattern" in capsys.readouterr().out
 
 
 def test_galleries_without_scripts_are_told(tmp_path):
