@@ -13,6 +13,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unicodedata import normalize
 
 from gallery_recorder.console import visible
 from gallery_recorder.errors import RecorderError
@@ -41,8 +42,13 @@ def take(source: Path, into: Path) -> list[Location]:
     expected = {
         location.folder / name for location in found for name in (FILE_NAME, *location.load().files)
     }
-    for path in expected:
-        name = path.relative_to(source).as_posix()
+    folded: dict[str, str] = {}
+    for path in sorted(expected):
+        below = path.relative_to(source)
+        name = below.as_posix()
+        for part in (name, *map(str, below.parents)):
+            if (other := folded.setdefault(normalize("NFC", part.casefold()), part)) != part:
+                raise TakeError(f"{path}: some systems take {part} for {other}. Nothing was taken")
         if not names.is_path(name) or {*name} & _SPECIAL:
             raise TakeError(f"{path}: some systems can have no such file. Nothing was taken")
     if strangers := sorted(files - expected):

@@ -52,6 +52,7 @@ STRANGE = {
     "an altered file": lambda root: write(root / PLACE / "speed.csv", "size\n1\n"),
     "a name that is a device": lambda root: renamed(root, "aux"),
     "a name with a stream": lambda root: renamed(root, "a:b"),
+    "a name that differs in case": lambda root: renamed(root, "02-SECOND"),
     "a wrong place": lambda root: os.rename(root / "nvidia-h200", root / "amd"),
     "too deep": lambda root: os.renames(
         root / PLACE, root / "nvidia-h200/a/b/c/tutorials/01-first"
