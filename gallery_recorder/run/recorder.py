@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import threading
 import time
@@ -36,7 +37,7 @@ from gallery_recorder.source.commands import record_again
 from gallery_recorder.source.project import Example, Project
 from gallery_recorder.source.script import Script, ScriptError
 from gallery_recorder.source.settings import Kind
-from gallery_recorder.store import benchmarks, recording
+from gallery_recorder.store import benchmarks, names, recording
 from gallery_recorder.store.format import SCHEMA, Recording, RunFacts, slug
 from gallery_recorder.store.lock import locked
 from gallery_recorder.store.recording import Location, RecordingError
@@ -223,6 +224,9 @@ class _Recorder:
             unmet = needs.unmet_need(script, self.engine.gpu)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
+        if not re.match(names.PATTERN, example.name):
+            advice = "Rename it, without control characters, '\\' and a '.' in front."
+            return Outcome(name, "failed", f"{example.source}: no recording is called so. {advice}")
         if not script.code:
             return Outcome(name, "current", "has no code, so there is nothing to record")
         if unmet:

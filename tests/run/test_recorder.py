@@ -56,6 +56,18 @@ def test_only_what_is_not_current_is_recorded(room):
     assert room.record("02-b")["02-b"].status == "recorded"
 
 
+def test_a_name_that_no_recording_has_is_told(room):
+    for name in ("a\nb", "a\\b", ".a"):
+        room.write(name, "x = 1")
+    room.write("01-a", "x = 1")
+    found = room.record()
+    assert found.pop("01-a").status == "recorded"
+    assert len(found) == 3
+    for outcome in found.values():
+        assert outcome.status == "failed"
+        assert ".py: no recording is called so. Rename it" in outcome.text
+
+
 def test_the_folder_of_solutions_is_recorded(room):
     room.write("01-a", "x = 1")
     solutions = room.tutorials / "solutions"
