@@ -18,6 +18,7 @@ THRESHOLD = 100_000
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx; what only reads the settings, such as a recorder, is left alone."""
     usual = gc.get_threshold()
-    app.connect("builder-inited", lambda app: gc.set_threshold(THRESHOLD, 20, 100), priority=100)
+    # A recorder goes on up to 498: it must not change how scripts are executed.
+    app.connect("builder-inited", lambda app: gc.set_threshold(THRESHOLD, 20, 100), priority=499)
     app.connect("build-finished", lambda app, error: gc.set_threshold(*usual), priority=999)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -216,8 +216,12 @@ def begin(app):
     folder = Path(app.srcdir, "../examples")
     (folder / "run_b.py").write_text((folder / "plot_a.py").read_text())
 
+def a_build_begins(app):
+    app.config.sphinx_gallery_conf["filename_pattern"] = "/none"
+
 def setup(app):
     app.connect("builder-inited", begin, priority=50)
+    app.connect("builder-inited", a_build_begins, priority=499)
 """
     )
     found = read(make(tmp_path, conf=conf, files=["examples/plot_a.py"]))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from pygments import highlight
 from pygments.lexers import PythonLexer
 
-from triton_site import lean
+from triton_site import garbage, lean
 
 
 def test_tokens_that_look_like_text_are_bare() -> None:
@@ -25,3 +27,10 @@ def test_links_and_words_keep_their_text() -> None:
     entry = '<div role="list" class="citation-list"><div class="citation" role="doc-biblioentry">'
     assert lean.lean(entry) == '<div class="citation-list"><div class="citation">'
     assert lean.lean('<ul role="list">') == '<ul role="list">'
+
+
+def test_scripts_that_are_recorded_have_the_collector_of_python() -> None:
+    """A recorder reads conf.py up to 498; a build makes pages at 500."""
+    asked: dict[str, int] = {}
+    garbage.setup(SimpleNamespace(connect=lambda name, _, priority: asked.update({name: priority})))
+    assert asked["builder-inited"] == 499
