@@ -87,5 +87,5 @@ def _remedy(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return "Install it where scripts are executed, then record the script again."
     if isinstance(error, FileNotFoundError):
-        return "It has what lies beside it, not what another script writes. Have it make the file."
+        return "There is what lies beside it and what is installed, not what another script writes."
     return "Correct the script, then record it again."
