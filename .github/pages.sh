@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Put build/html into the branch gh-pages as one version, and push it: pages.sh VERSION
-# Where another version was pushed meanwhile, it is put into what is there then.
+# Where another version was pushed meanwhile, it is put into what is there then: so each of many that
+# are pushed at once comes to its turn.
 set -euo pipefail
 version=$1
 site=build/pages
@@ -10,7 +11,7 @@ if [ -n "${CI:-}" ]; then
   git config --global user.name "$GITHUB_ACTOR"
   git config --global user.email "$GITHUB_ACTOR@users.noreply.github.com"
 fi
-for attempt in 1 2 3 4 5; do
+for attempt in {1..20}; do
   rm -rf "$site"
   git init --quiet --initial-branch gh-pages "$site"
   git -C "$site" remote add origin "$(git remote get-url origin)"
@@ -26,8 +27,8 @@ for attempt in 1 2 3 4 5; do
   fi
   git -C "$site" commit --quiet --message "Publish $version, built from $(git rev-parse --short HEAD)"
   git -C "$site" push --quiet origin gh-pages && exit
-  echo "The push was refused (attempt $attempt of 5); another version may have come first."
-  sleep "$attempt"
+  echo "The push was refused (attempt $attempt of 20); another version may have come first."
+  sleep $((RANDOM % 10))
 done
 echo "Nothing was published: see what git says above." >&2
 exit 1

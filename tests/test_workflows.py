@@ -220,4 +220,4 @@ def test_two_versions_that_are_pushed_at_once_are_both_published(tmp_path):
     assert done.returncode == 0, done.stderr
     names = git(tmp_path / "origin.git", "ls-tree", "-r", "--name-only", "gh-pages").split()
     assert names == ["main/index.html", "v1.0.0/index.html"]
-    assert "attempt 1 of 5" in done.stdout
+    assert "attempt 1 of 20" in done.stdout
