@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,16 @@ _SLOWED = {
     "hardware thermal slowdown",
     "power brake",
 }
+#: The reStructuredText that is made of a block's output here: texts, figures, links to its files.
+#: Any other could show files of the machine that builds, or stop Sphinx.
+_SHOWN = re.compile(
+    r"(?:\n|\.\. rst-class:: [\w -]+\n"
+    r"| \.\. code-block:: none\n(?=\n)(?:\n| {4}.*\n)*+"
+    r"|\.\. container:: gallery-data\n\n"
+    r"   :download:`[\w.-]+ </@@gallery@@/[\w-]+/[\w.-]+>` \([\d.,]+ \w+\)\n"
+    r"|\.\. image:: /@@gallery@@/images/[\w.-]+\n"
+    r"(?: {3}:(?:alt|width|height|loading|class): .*\n)*+)*+"
+)
 #: GitHub takes no longer text.
 _MAX_TEXT = 55_000
 
@@ -113,6 +124,9 @@ def _check_one(found: Checked, at: Location, made: Recording, script: Script | N
             f"{name}: is of other code than the tutorial has; bring the checkout up to date and "
             "record it again"
         )
+    for number, block in enumerate(made.blocks, 1):
+        if not _SHOWN.fullmatch("\n".join([*block.rst.splitlines(), ""])):  # as docutils reads it
+            problems.append(f"{name}: block {number} shows more than texts, figures and files")
     if made.provenance.kind != "gpu" or not made.timed:
         problems.append(f"{name}: was not made on a GPU; such recordings are not kept")
         return

@@ -236,6 +236,38 @@ def test_a_forged_recording_is_a_problem(scripts, tmp_path, changes, problem):
 
 
 @pytest.mark.parametrize(
+    "rst",
+    [
+        "a text\n",
+        ".. include:: /etc/passwd\n",
+        ".. raw:: html\n   :file: /etc/passwd\n",
+        ".. image:: /../../../etc/logo.png\n",
+        ".. image:: /@@gallery@@/images/a.png\n   :target: javascript:alert(1)\n",
+        " .. code-block:: none\n    :include: x\n",
+        " .. code-block:: none\n\n    x\x0b.. include:: /etc/passwd\n",
+        " .. code-block:: none\n\n    x\u2028.. include:: /etc/passwd\n",
+        ".. container:: gallery-data\n\n    .. toctree::\n",
+        ".. container:: gallery-data\n\n   :download:`x </../../etc/passwd>` (1 byte)\n",
+        "\n" * 3000 + " .. code-block:: none\n\n    x\n\n" * 3000 + ".. math::\n",
+    ],
+)
+def test_what_lets_sphinx_read_other_files_is_a_problem(scripts, tmp_path, rst):
+    new = tmp_path / "recordings"
+    (place,) = second_device.make(new, NAMES[:1])
+    blocks = json.loads((place.folder / "recording.json").read_text())["blocks"]
+    blocks[1]["rst"] = blocks[1].get("rst", "") + rst
+    altered(place, blocks=blocks)
+    (problem,) = contribute.check(scripts, new, tmp_path / "nothing").problems
+    assert "block 2 shows more than texts, figures and files" in problem
+
+
+def test_all_that_is_recorded_here_is_made_of_these():
+    for path in recording.all_recordings(PROJECT / "recordings"):
+        for block in DECODER.decode((path / "recording.json").read_bytes()).blocks:
+            assert contribute._SHOWN.fullmatch("\n".join([*block.rst.splitlines(), ""])), path
+
+
+@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("claims.json", b"{"),
