@@ -43,4 +43,4 @@ def twin(name: str, others: Iterable[str]) -> str | None:
 def order_of(variant: str) -> list[tuple[int, int | str]]:
     """What variants are sorted by, versions as numbers: ``a-3.9`` comes before ``a-3.10``."""
     parts = re.findall(r"\d+|\D+", variant)
-    return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]
+    return [(1, int(part)) if part.isdecimal() else (0, part) for part in parts]

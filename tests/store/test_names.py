@@ -22,3 +22,7 @@ def test_a_name_that_every_system_can_have(name):
 )
 def test_names_that_some_system_cannot_tell_apart(one, other):
     assert names.twin(one, ["b", one, other]) == other
+
+
+def test_what_looks_like_a_digit_and_is_none_can_be_sorted():
+    assert sorted(["a²", "a10", "a9"], key=names.order_of) == ["a9", "a10", "a²"]
