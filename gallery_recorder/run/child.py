@@ -1,6 +1,6 @@
 """Execute one script in this process and write down what it did.
 
-``python -m gallery_recorder.run.child STAGING PARENT EVENTS`` is one process for each script.
+``python -m gallery_recorder.run.child STAGING TMP PARENT EVENTS`` is one process for each script.
 conf.py is read, and sphinx-gallery executes the blocks as conf.py says, so a recording holds what
 sphinx-gallery would have shown. Around each block this module collects what sphinx-gallery does
 not: output of C code and of kernels, data files, and what probes find.
@@ -15,7 +15,6 @@ import os
 import platform
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +54,7 @@ _BUILTINS = dict(builtins.__dict__)
 
 def main() -> int:
     """Execute the script in the staging folder that the command line names."""
-    staging, parent, events = Staging(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+    staging, (parent, events) = Staging(*map(Path, sys.argv[1:3])), map(int, sys.argv[3:])
     end_with(parent)
     os.set_inheritable(events, False)
     stack = os.fdopen(os.open(staging.stack, os.O_WRONLY | os.O_CREAT), "w")
@@ -93,7 +92,7 @@ class Child:
                 path.parent: ".",
                 staging.tree / run.top.name: "<project>",
                 staging.docs: "<pages>",
-                Path(tempfile.gettempdir()): "<tmp>",
+                staging.tmp: "<tmp>",
                 staging.folder: "<staging>",
             }
         )

@@ -80,7 +80,7 @@ def made_for(run: Run, staging: Staging) -> dict[str, str]:
         "TZ": "UTC",
         "COLUMNS": "80",
         "NO_COLOR": "1",
-        "TMPDIR": str(staging.short),
+        "TMPDIR": str(staging.tmp),
     }
     environment |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
     return environment | chosen[run.kind]

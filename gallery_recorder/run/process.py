@@ -85,11 +85,7 @@ def execute(
     """
     staging.overlay(run.example.path, run.top)
     # Held open: whatever the script puts in their place, these are what it printed.
-    with (
-        staging.with_short_way(),
-        open(staging.stdout, "a+b") as stdout,
-        open(staging.stderr, "a+b") as stderr,
-    ):
+    with open(staging.stdout, "a+b") as stdout, open(staging.stderr, "a+b") as stderr:
         child = _Process(run, staging, abandoned, start, (stdout, stderr))
         try:
             child.follow(stop, listen)
@@ -131,14 +127,14 @@ class _Process:
         self._copied = str(staging.copied(run.example.path, run.top))
         staging.order.write_bytes(encode(run))
         self._events, writing = os.pipe()
-        left = json.dumps([str(path) for path in (*abandoned, staging.short)])
+        left = json.dumps([str(path) for path in (*abandoned, staging.tmp)])
         try:
             self._keeper = start(
                 # -P: a script that is called random.py must not be found by an import
                 [
                     *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
                     *(str(writing), str(_GRACE), left, "gallery_recorder.run.child"),
-                    *(str(staging.folder), "@keeper", "@events"),
+                    *(str(staging.folder), str(staging.tmp), "@keeper", "@events"),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=outputs[0],

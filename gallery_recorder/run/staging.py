@@ -32,13 +32,14 @@ _MANY = 2_000  # files of sub-folders: more are linked
 class Staging:
     """The folder of one run, and what lies in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tmp: Path | None = None) -> None:
         self.folder = folder
         self.tree = folder / "tree"  # the project, as the script sees it
         self.docs = folder / "docs"  # what sphinx-gallery and its scrapers write
-        self.tmp = folder / "tmp"
+        # The script's temporary folder: real, and near the root, since a socket's path ends at 107
+        # bytes, and who compares paths finds links resolved.
         token = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
-        self.short = Path(tempfile.gettempdir(), f"gallery-{token}")  # the way to tmp
+        self.tmp = tmp or Path(os.path.realpath(tempfile.gettempdir()), f"gallery-{token}")
         self.scratch = folder / "scratch"  # what Sphinx writes while it reads conf.py
         self.recording = folder / "recording"
         self.project = folder / "project"  # where it had to be sent to this machine
@@ -51,18 +52,9 @@ class Staging:
 
     def create(self) -> None:
         """Make the folder and the empty folders in it."""
-        for path in (self.folder, self.tree, self.docs, self.tmp, self.scratch, self.recording):
+        for path in (self.folder, self.tree, self.docs, self.scratch, self.recording):
             path.mkdir(mode=0o755)
-
-    @contextlib.contextmanager
-    def with_short_way(self) -> Iterator[None]:
-        """For a while, a link leads to the temporary folder: no socket has a path of 108 bytes."""
-        self.short.unlink(missing_ok=True)
-        self.short.symlink_to(self.tmp)
-        try:
-            yield
-        finally:
-            self.short.unlink(missing_ok=True)
+        self.tmp.mkdir(mode=0o700)
 
     def strangers(self) -> list[str]:
         """What lies above the script's folder and was not put there by the recorder.
@@ -153,7 +145,8 @@ def made(folder: Path, name: str, mend: Callable[[], None] = lambda: None) -> It
         yield at
     finally:
         mend()
-        remove(at.folder)
+        for path in (at.tmp, at.folder):
+            remove(path)
 
 
 def _flat(name: str) -> str:
@@ -183,11 +176,11 @@ def remove_leftovers(folder: Path, warn: Callable[[str], None]) -> None:
                 for path in paths:
                     left = Staging(folder.resolve() / path.name)
                     end_processes_of(left.folder)
-                    try:
-                        left.short.unlink(missing_ok=True)
-                        remove(path)
-                    except OSError as error:
-                        warn(f"{path}: was left here and cannot be removed ({error.strerror})")
+                    for part in (left.tmp, path):
+                        try:
+                            remove(part)
+                        except OSError as error:
+                            warn(f"{part}: was left here and cannot be removed ({error.strerror})")
             finally:
                 unlock(lock, descriptor)
 

@@ -35,7 +35,7 @@ def make_run(room, code, **changes):
         device="cpu",
         timeout=PATIENCE,
     )
-    staging = Staging(room.folder / "staging")
+    staging = Staging(room.folder / "staging", room.folder / "tmp")
     staging.create()
     return msgspec.structs.replace(run, **changes), staging
 
@@ -54,7 +54,7 @@ def test_a_gallery_may_lie_anywhere(tmp_path):
     script = tmp_path / "examples" / "a.py"
     script.parent.mkdir()
     script.write_text("x = 1")
-    staging = Staging(tmp_path / "staging")
+    staging = Staging(tmp_path / "staging", tmp_path / "tmp")
     staging.create()
     assert staging.overlay(script, Path("/")).read_text() == "x = 1"
 

@@ -44,7 +44,7 @@ def answer(device="NVIDIA H200", keys=(KEY,), files=None):
 
 @pytest.fixture
 def at(tmp_path):
-    found = staging.Staging(tmp_path / "staging")
+    found = staging.Staging(tmp_path / "staging", tmp_path / "tmp")
     found.create()
     return found
 
