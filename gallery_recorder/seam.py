@@ -74,6 +74,7 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "execute_code_block", "compiler block example_globals script_vars", "replace"),
     (gen_rst, "save_figures", "block block_vars gallery_conf", "replace"),
     (gen_rst, "_get_last_repr", "capture_repr ___", "replace"),
+    (gen_rst, "time", "", "replace"),
     (gen_rst, "_get_call_memory_and_base", "gallery_conf", "run"),
     (LoggingTee, "set_std_and_reset_position", "self", "replace"),
     (LoggingTee, "restore_std", "self", "replace"),
@@ -114,7 +115,7 @@ def check() -> None:
     changed = []
     for module, name, needed, why in _NAMES:
         function = getattr(module, name, None)
-        found = [*inspect.signature(function).parameters] if function else []
+        found = [*inspect.signature(function).parameters] if function and needed else []
         if function is None or found[: len(needed.split())] != needed.split():
             says = f"takes ({', '.join(found)})" if function else "does not exist"
             wanted = ", ".join(needed.split())

@@ -18,9 +18,9 @@ SCRIPT = ROOT / "guide" / "chapter-3" / "debugging.py"
 CONSTANTS = {"SCRATCH", "IMPORTS", "WITH_TORCH"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[pytest.param("alone", marks=pytest.mark.stress)])
 def printed(tmp_path_factory) -> str:
-    """What the script prints in the interpreter, run as a reader runs it."""
+    """What the script prints in the interpreter, run as a reader runs it, with its programs."""
     folder = tmp_path_factory.mktemp("debugging")
     result = execute(folder, str(SCRIPT))
     assert result.returncode == 0, result.stderr
