@@ -166,11 +166,14 @@ def _main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         try:
             with seam.only_reading():
-                project = describe(read_app(where, Path(scratch)), where)
+                found = encode(describe(read_app(where, Path(scratch)), where))
+        except UnicodeEncodeError as error:
+            print(f"{error.object!r}: is a name that is not UTF-8. Rename it.")
+            return 1
         except (SphinxError, SettingsError, OSError) as error:
             print(error)
             return 1
-    Path(sys.argv[2]).write_bytes(encode(project))
+    Path(sys.argv[2]).write_bytes(found)
     return 0
 
 

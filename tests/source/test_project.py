@@ -241,6 +241,12 @@ def test_galleries_of_which_nothing_is_executed_are_told(tmp_path, capsys):
     assert "No file of the galleries is executed: filename_pattern" in capsys.readouterr().out
 
 
+def test_a_name_that_is_not_utf_8_is_told(tmp_path):
+    root = make(tmp_path, files=["examples/plot_a.py", os.fsdecode(b"examples/plot_\xff.py")])
+    with pytest.raises(ProjectError, match=r"plot_\\udcff.*' ?: is a name that is not UTF-8"):
+        read(root)
+
+
 def test_galleries_without_scripts_are_told(tmp_path):
     with pytest.raises(ProjectError, match="there are no scripts in its galleries"):
         read(make(tmp_path))
