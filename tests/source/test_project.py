@@ -144,6 +144,9 @@ def test_the_top_of_a_project_is_found_without_git_too(tmp_path):
     for mark, top in (("doc/setup.py", "doc"), ("pyproject.toml", "."), (".git", ".")):
         (tmp_path / "project" / mark).touch()
         assert found.top == tmp_path / "project" / top
+
+
+def test_nothing_is_written_into_the_project(tmp_path):
     root = make(tmp_path, files=["examples/plot_a.py"])
     before = sorted(root.rglob("*"))
     found = project.read(project.find(root / "doc", None, ()))
