@@ -12,10 +12,19 @@ from playwright.sync_api import Browser
 
 from benchmarks import reading
 
-SCRIPTS = [*reading.ROOT.glob("tutorials/[0-9]*.py"), *reading.ROOT.glob("guide/chapter-*/*.py")]
+SCRIPTS = sorted(
+    path
+    for pattern in ("tutorials/[0-9]*.py", "guide/chapter-*/*.py")
+    for path in reading.ROOT.glob(pattern)
+)
+#: Every fifth is measured by ``make test``, all by ``make test-stress`` and ``make form``.
+MEASURED = [
+    pytest.param(path, id=path.stem, marks=pytest.mark.stress if number % 5 else ())
+    for number, path in enumerate(SCRIPTS)
+]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", MEASURED)
 def test_the_kernel_comes_first_machinery_is_folded_and_a_first_visit_is_light(
     browser: Browser, address: str, script: Path
 ) -> None:

@@ -247,7 +247,17 @@ CHANGES = (
 
 
 #: What is alike to others, of which it is more or less.
-ALIKE = (edit, title, rename, remove_folder, record_elsewhere, logo)
+ALIKE = (
+    edit,
+    edit_in_the_order_of_lengths,
+    title,
+    add,
+    rename,
+    remove_folder,
+    record_elsewhere,
+    style,
+    logo,
+)
 
 
 @pytest.mark.parametrize(

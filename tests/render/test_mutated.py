@@ -29,11 +29,11 @@ from tests.fixtures import chromium, forked
 from tests.fixtures.fixture_gallery import INDEX, make_gallery, make_recording
 from tests.fixtures.fixture_site import make_build
 
-#: How often each of the three is changed; together more than 2 000 times.
-OFTEN = {"recording": 1300, "versions": 500, "files": 300}
-#: Under stress, as often again and again, each time otherwise.
-times = pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.stress)])
-PAGES = 64  # of recordings that survived: as many as hold what must not be executed
+#: How often each of the three is changed.
+OFTEN = {"recording": 500, "versions": 200, "files": 100}
+#: Under stress, as often again and again, each time otherwise: more than 20 000 times.
+times = pytest.mark.parametrize("times", [1, pytest.param(26, marks=pytest.mark.stress)])
+PAGES = 24  # of recordings that survived, each time: as many as hold what must not be executed
 
 EVIL = (
     "<script>evil()</script>",

@@ -484,7 +484,7 @@ def kill_often(room, times, moments):
     print(f"killed {times} times, {replaced} recordings replaced")
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(100, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.stress)])
 def test_killed_at_any_moment_of_a_tutorial_the_recording_is_whole(room, monkeypatch, kills):
     """SIGKILL, and sometimes SIGINT: at the start, in a block, when it is executed, when saved."""
     room.write(
@@ -494,7 +494,7 @@ def test_killed_at_any_moment_of_a_tutorial_the_recording_is_whole(room, monkeyp
     kill_often(room, kills, [("", 0.5), ("result.json", 0.3), ("recording/recording.json", 0.01)])
 
 
-@pytest.mark.parametrize("kills", [200, pytest.param(1000, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("kills", [60, pytest.param(1000, marks=pytest.mark.stress)])
 def test_killed_at_any_moment_of_saving_the_recording_is_whole(room, monkeypatch, kills):
     """Hundreds of kills while recordings are moved in, with what is executed made up."""
     room.write("01-a", "x = 1")
