@@ -12,14 +12,16 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from difflib import SequenceMatcher
+from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 
 from gallery_recorder.render import others
@@ -47,9 +49,35 @@ _LINES = (
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
+    app.add_domain(SwitchDomain)
     app.connect("env-get-outdated", _outdated_pages)
     app.connect("html-page-context", _add_switch, priority=600)  # after the links
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+class SwitchDomain(Domain):
+    """Where the site's tutorials were recorded: in this build, and in the one before."""
+
+    name = "switch"
+    label = "Switch"
+    initial_data: ClassVar[dict[str, dict[str, str]]] = {"places": {}}
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """Each place with its name; the reference comes first."""
+        items = recorded.of_build(self.env)
+        order = claims.in_order((item.device, item.release) for item in items)
+        found = {(item.device, item.release): item.place for item in items}
+        return {found[device, release]: f"{device}, Triton {release}" for device, release in order}
+
+    def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
+        """Nothing is learned from reading a page."""
+
+
+def _domain_of(env: BuildEnvironment) -> SwitchDomain:
+    domain = env.domains[SwitchDomain.name]
+    assert isinstance(domain, SwitchDomain)
+    return domain
 
 
 class Exchange(NamedTuple):
@@ -77,7 +105,7 @@ def _add_switch(
     doctree: nodes.document | None,
 ) -> None:
     del template
-    if doctree is None or len(places := _places(app)) < 2:
+    if doctree is None or len(places := _domain_of(app.env).places) < 2:
         return
     page = domain_of(app.env).pages.get(pagename)
     if page is not None and page.recorded is not None and page.recorded.timed:
@@ -121,22 +149,10 @@ def _outdated_pages(
     app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
 ) -> list[str]:
     """The pages of all tutorials are made again when there is a place more, or less."""
-    del added, changed, removed
-    before, now = getattr(env, "triton_places", None), _places(app)
-    env.triton_places = now  # type: ignore[attr-defined]
-    return list(domain_of(env).pages) if before != now else []
-
-
-def _places(app: Sphinx) -> dict[str, str]:
-    """Where the site's tutorials were recorded, each with its name; the reference comes first."""
-    if not hasattr(app, "triton_places"):
-        items = recorded.of_build(app.env)
-        order = claims.in_order((item.device, item.release) for item in items)
-        found = {(item.device, item.release): item.place for item in items}
-        app.triton_places = {  # type: ignore[attr-defined]
-            found[device, release]: f"{device}, Triton {release}" for device, release in order
-        }
-    return app.triton_places  # type: ignore[attr-defined]
+    del app, added, changed, removed
+    domain = _domain_of(env)
+    before, domain.data["places"] = domain.data["places"], domain.places
+    return list(domain_of(env).pages) if before != domain.places else []
 
 
 def _switch(places: dict[str, str], shown: str, files: dict[str, str], drawn: set[str]) -> str:
