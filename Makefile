@@ -149,7 +149,7 @@ lint: $(LINT) ## run the linters alone
 	$(PY) -m mypy
 	@PATH="$(dir $(PY)):$$PATH" lint-imports --no-logo
 	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md
-	$(PY) -m codespell_lib benchmarks conf.py docs gallery_recorder guide README.md tests tutorials
+	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs gallery_recorder guide tests triton_site tutorials
 	@PATH="$(dir $(PY)):$$PATH" zizmor --offline --no-progress --quiet .github/workflows
 	@PATH="$(dir $(PY)):$$PATH"; if command -v actionlint >/dev/null; then actionlint; \
 	  elif [ -n "$$GITHUB_ACTIONS" ]; then echo "actionlint is missing: see .venv/tried-actionlint"; exit 1; \

@@ -30,16 +30,16 @@ def published(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
     built = versions.read(site / versions.FILE_NAME).all[0].name
     with pytest.MonkeyPatch.context() as patch:
+        # All have the pages of the site, which is inspected in a test of its own.
+        patch.setattr(
+            publish, "inspect", lambda build, name: versions.read(build / versions.FILE_NAME)
+        )
         for name in ("v1.0.0", "v0.9.0", "v1.0.0rc1", "main"):
             build = folder / "builds" / name
             shutil.copytree(site, build)
             _rename(build, built, name)
             publish.publish(build, folder / "site", name)
             shutil.rmtree(build)
-            # One of them is inspected; the others have the same pages.
-            patch.setattr(
-                publish, "inspect", lambda build, name: versions.read(build / versions.FILE_NAME)
-            )
     return folder / "site"
 
 
