@@ -46,6 +46,8 @@ extensions = [
     "triton_site.settings",
     "triton_site.solutions",
     "gallery_recorder.publish.release",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "triton_site.twins",
     "sphinxcontrib.bibtex",
@@ -54,6 +56,8 @@ extensions = [
 templates_path = ["docs/_templates"]
 exclude_patterns = ["_templates", "**/GALLERY_HEADER.rst", "programming-guide/chapter-*/index.rst"]
 nitpicky = True
+autodoc_typehints = "none"
+napoleon_attr_annotations = False
 html_math_renderer = "mathml"
 bibtex_bibfiles = ["docs/programming-guide/references.bib"]
 bibtex_default_style = "plain"

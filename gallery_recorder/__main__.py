@@ -19,7 +19,7 @@ from gallery_recorder.source.project import Project
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 done, 1 a script failed or a check did not hold, 2 wrong usage."""
     console.make_lasting()
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         return options.command(options)
     except RecorderError as error:
@@ -118,7 +118,8 @@ _RECORD: tuple[_Option, ...] = (
 )
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """What the command line understands."""
     parser = argparse.ArgumentParser(prog=commands.command(), description=__doc__)
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -155,8 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     compare = verbs.add_parser(
         "compare", help="compare two recordings, or two folders of them: speed and every output"
     )
-    compare.add_argument("old", type=Path, metavar="OLD")
-    compare.add_argument("new", type=Path, metavar="NEW")
+    compare.add_argument("old", type=Path, metavar="OLD", help="a recording, or a folder of some")
+    compare.add_argument("new", type=Path, metavar="NEW", help="what is compared with it")
     compare.add_argument("--html", type=Path, metavar="FILE", help="write a page with figures, too")
     compare.set_defaults(command=_compare)
 

@@ -354,8 +354,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(command=_publish)
 
     parser = commands.add_parser("unpublish", help="take a version out of a site")
-    parser.add_argument("site", type=Path, metavar="SITE")
-    parser.add_argument("--version", required=True)
+    parser.add_argument("site", type=Path, metavar="SITE", help="the site")
+    parser.add_argument("--version", required=True, help="which")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(command=_unpublish)
 

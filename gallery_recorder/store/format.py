@@ -53,7 +53,7 @@ class Block(_Struct, frozen=True, omit_defaults=True):
     """What one code block did.
 
     ``line`` is where the block began when it was recorded, ``key`` the key of its code. ``rst`` is
-    what sphinx-gallery made of its output, with :data:`GALLERY_FOLDER` for the folder of its page;
+    what sphinx-gallery made of its output, with ``@@gallery@@`` for the folder of its page;
     ``images`` are the files that this needs, and ``data`` the files that the block wrote.
     ``memory`` is in MB, as sphinx-gallery measures it. ``probes`` holds what probes found, by their
     names.

@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -281,6 +283,20 @@ def test_probes_and_variants(tmp_path):
     assert [block.probes for block in made.blocks] == [
         {"probing.Counting": {"begun": number, "path": [1, 2]}} for number in (1, 2)
     ]
+
+
+def test_the_probe_of_the_reference_finds_something(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "engine.rst").read_text(encoding="utf-8")
+    shown = re.findall(r"^   :caption: (\S+)\n\n((?:   .*\n|\n)+)", page, re.M)
+    texts = {name: dedent(text) for name, text in shown}
+    gallery = Gallery(tmp_path, more=texts["conf.py"])
+    (tmp_path / "doc" / "_ext").mkdir()
+    (tmp_path / "doc" / "_ext" / "seen.py").write_text(texts["_ext/seen.py"])
+    gallery.write("a", "import this")
+    gallery.record_all()
+    made = gallery.load("a")
+    assert made.blocks[-1].probes == {"seen.modules": {"imported": 1}}
+    assert made.probes["seen.modules"]["modules"] > 1
 
 
 def test_a_file_that_a_probe_writes_is_the_scripts(tmp_path):

@@ -1,9 +1,16 @@
-"""The table of settings: every value of the engine, with its default and what it says."""
+"""The engine's settings and commands on the site: all of them, with defaults and options."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from gallery_recorder.run.recorder import Options
 from gallery_recorder.source.settings import Settings
 from triton_site import settings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_setting_is_in_the_table_with_its_default() -> None:
@@ -13,3 +20,12 @@ def test_every_setting_is_in_the_table_with_its_default() -> None:
     assert table["``gallery_variant``"][0] == "``None``"
     assert '"seconds": 600' in table["``gallery_limits``"][0]
     assert all(text for _, text in table.values())
+
+
+def test_every_command_is_in_the_reference_with_its_options() -> None:
+    page = (ROOT / "docs" / "engine.rst").read_text(encoding="utf-8")
+    listed = re.findall(r"^\.\. gallery-command:: (\w+)$", page, re.M)
+    assert re.findall(r"^ {4}(\w+)", settings.help_of(), re.M) == listed
+    shown = settings.help_of("record")
+    assert shown.startswith("usage: gallery-recorder record [-h]")
+    assert all(f"--{option.name}" in shown for option in fields(Options) if option.name != "names")
