@@ -21,8 +21,8 @@ from sphinx.environment import BuildEnvironment
 
 from gallery_recorder.render import downloads
 
-#: Pages that list what others say.
-_LISTS = ("recordings", "performance", "faults")
+#: Pages that list what others say, and what few readers of kernels look for.
+_LISTS = ("recordings", "performance", "faults", "engine")
 
 
 #: The class of what stands below the name of an entry: where it is from, and who uses it.
