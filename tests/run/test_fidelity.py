@@ -69,6 +69,9 @@ SCRIPTS = {
         {1: 2}
 
         # %%
+        sys.stdout.write("Python has a value for this, and sphinx-gallery none")
+
+        # %%
         class Page:
             def _repr_html_(self):
                 return "<b>page</b>"
