@@ -157,8 +157,9 @@ class Replay:
         self._marked = page is not None
         if target.suffix != ".py":
             script_vars["execute_script"] = False  # no recorder can execute it
-        nothing = page is None and load_script(Path(script_vars["src_file"])).key == NO_CODE
-        if not script_vars["execute_script"] or nothing:
+        if not script_vars["execute_script"] or (
+            page is None and load_script(Path(script_vars["src_file"])).key == NO_CODE
+        ):
             return seam.ORIGINAL["execute_script"](
                 script_blocks, script_vars, gallery_conf, file_conf
             )

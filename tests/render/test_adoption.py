@@ -20,10 +20,12 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory):
-    gallery = Gallery(tmp_path_factory.mktemp("adopted"))
+    gallery = Gallery(tmp_path_factory.mktemp("adopted"), '"example_extensions": {".py", ".jl"},')
     for name, code in SCRIPTS.items():
         gallery.write(name, code)
     gallery.examples.joinpath("text.py").write_text('"""\nText\n====\n\nNothing else.\n"""\n')
+    # Julia that could be Python, but for a docstring.
+    gallery.examples.joinpath("other.jl").write_text('# Other\n# =====\n\nprintln("other")\n')
     assert {o.script: o.status for o in gallery.record().values()} == {
         **dict.fromkeys(SCRIPTS, "recorded"),
         "text": "current",
@@ -44,6 +46,7 @@ def test_it_is_built_without_a_warning(gallery, tmp_path):
     assert "<b>page</b>" in (pages / "html.html").read_text()
     assert "sphx_glr_drawn_001.png" in (pages / "drawn.html").read_text()
     assert "Nothing else." in (pages / "text.html").read_text()
+    assert "println" in (pages / "other.html").read_text()
 
 
 def test_a_script_that_nobody_recorded_names_the_command(gallery, tmp_path):
