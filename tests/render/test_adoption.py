@@ -49,6 +49,14 @@ def test_it_is_built_without_a_warning(gallery, tmp_path):
     assert "println" in (pages / "other.html").read_text()
 
 
+def test_a_book_offers_no_downloads(gallery, tmp_path):
+    """Sphinx puts none into an EPUB, and whatever lies there becomes part of it."""
+    made = build(gallery, tmp_path / "book", "-b", "epub", "-d", tmp_path / "doctrees")
+    assert made.returncode == 0, made.stderr
+    assert "mimetype" not in made.stderr
+    assert not (tmp_path / "book" / "_downloads").exists()
+
+
 def test_a_script_that_nobody_recorded_names_the_command(gallery, tmp_path):
     path = gallery.write("new", "1 / 0")
     try:
