@@ -281,6 +281,19 @@ def test_a_second_build_equals_a_first(gallery: Path, change: Callable[[Path], N
     assert_same(tree(gallery), cold(gallery))
 
 
+def test_downloads_have_outputs_where_pages_have_them(gallery: Path) -> None:
+    """Archives kept the notebooks of the build before, and pages without outputs offered them."""
+
+    def downloads(site: dict[str, bytes]) -> dict[str, bytes]:
+        return {n: content for n, content in site.items() if n.endswith((".ipynb", ".zip"))}
+
+    before, without = tree(gallery), ("-D", "plot_gallery=0")
+    build(gallery, *without)
+    assert_same(downloads(tree(gallery)), downloads(cold(gallery, *without)))
+    build(gallery)
+    assert_same(tree(gallery), before)
+
+
 def test_a_second_build_of_another_version_equals_a_first(gallery: Path) -> None:
     build(gallery, version="v1.0.0")
     assert_same(tree(gallery), cold(gallery, version="v1.0.0"))
