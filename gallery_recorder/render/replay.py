@@ -65,7 +65,7 @@ class Replay:
     """
 
     def __init__(self, source: Path, pages: dict[str, Page], current: set[str]) -> None:
-        self._pages = {str(page.path): page for page in pages.values()}
+        self._pages = {f"{source / docname}.py": page for docname, page in pages.items()}
         self._current = {f"{source / docname}.py" for docname in current}
         self._replayed: Recording | None = None
         self._marked = False
@@ -153,7 +153,7 @@ class Replay:
         """
         self._replayed, self._views, self._bodies = None, [], []
         target = Path(script_vars["target_file"])
-        page = self._pages.get(script_vars["src_file"])
+        page = self._pages.get(os.path.normpath(target))
         self._marked = page is not None
         if target.suffix != ".py":
             script_vars["execute_script"] = False  # no recorder can execute it

@@ -9,7 +9,7 @@ import pytest
 
 from gallery_recorder.store.format import FILE_NAME
 from tests.fixtures.forked import sphinx
-from tests.fixtures.gallery import Gallery
+from tests.fixtures.gallery import HEAD, Gallery
 
 SCRIPTS = {
     "plain": 'print("printed")',
@@ -75,6 +75,23 @@ def test_without_plots_nothing_is_looked_for(gallery, tmp_path):
         assert made.returncode == 0, made.stderr
     finally:
         path.unlink()
+
+
+def test_a_script_may_be_in_two_galleries(tmp_path):
+    """The second build took the page that it made for the one that it left as it was."""
+    folders = '"examples_dirs": ["../examples", "../examples/sub"], "gallery_dirs": ["one", "two"]'
+    gallery = Gallery(tmp_path, more=f"sphinx_gallery_conf |= {{{folders}}}")
+    gallery.write("a", "x = 1")
+    gallery.write("sub/b", 'print("printed")')
+    (gallery.examples / "sub" / "GALLERY_HEADER.rst").write_text("Sub\n===\n")
+    gallery.record_all()
+    for prose in ("An introduction.", "A better introduction."):
+        gallery.write("a", "x = 1", HEAD.replace("An introduction.", prose))
+        made = build(gallery, tmp_path / "html")
+        assert made.returncode == 0, made.stderr
+        assert prose in (tmp_path / "html" / "one" / "a.html").read_text()
+    for page in ("one/sub/b", "two/b"):
+        assert "printed" in (tmp_path / "html" / f"{page}.html").read_text()
 
 
 #: An extension that begins by reading what sphinx-gallery has made, as one for tags does.
