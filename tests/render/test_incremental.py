@@ -41,6 +41,8 @@ Reference
 .. py:class:: Tile
 
 .. minigallery:: ../tutorials/0*.py
+
+.. minigallery:: math.tau
 """
 
 
@@ -229,6 +231,11 @@ def lose(root: Path) -> None:
         build(root)
 
 
+def use(root: Path) -> None:
+    edit(root, "math.pi", "math.tau")
+    fixture_gallery.make_recording(root, "01-first")
+
+
 def page(root: Path) -> None:
     api = root / "docs" / "api.rst"
     api.write_text(api.read_text().replace("Tile", "Block") + "\n.. py:class:: math.Other\n")
@@ -249,6 +256,7 @@ CHANGES = (
     style,
     logo,
     lose,
+    use,
     page,
 )
 
