@@ -222,8 +222,12 @@ class Replay:
         file_conf: dict[str, Any],
         place: Path,
     ) -> None:
-        """Let sphinx-gallery choose the thumbnail as if there had been none before."""
+        """Let sphinx-gallery choose the thumbnail as if nothing had been drawn before."""
         images = target.parent / "images"
+        drawn = {Path(name).name for block in made.blocks for name in block.images}
+        for path in images.glob(f"sphx_glr_{glob.escape(target.stem)}_*"):
+            if path.name not in drawn and _image_of(target.stem).fullmatch(path.name):
+                path.unlink()
         if made.thumbnail:
             assert page.folder is not None
             image = images / f"sphx_glr_{target.stem}_000{Path(made.thumbnail).suffix}"
@@ -319,11 +323,15 @@ def left_over(root: Path, kept: set[Path]) -> list[Path]:
             gone = page.parent not in folders and ".. _sphx_glr_" in _head(path)
             found += [path] if gone else []
         elif page not in kept and _GENERATED in _head(path):
-            name = re.escape(page.name)
-            image = re.compile(rf"sphx_glr_{name}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
+            image = _image_of(page.name)
             found += [page, *page.parent.glob(f"{glob.escape(page.name)}.*")]
             found += [p for p in page.parent.glob("images/**/*") if image.fullmatch(p.name)]
     return found
+
+
+def _image_of(stem: str) -> re.Pattern[str]:
+    """What the images of the script *stem* are called."""
+    return re.compile(rf"sphx_glr_{re.escape(stem)}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
 
 
 #: What sphinx-gallery writes above the pages that it makes.

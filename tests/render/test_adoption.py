@@ -94,6 +94,21 @@ def test_a_script_may_be_in_two_galleries(tmp_path):
         assert "printed" in (tmp_path / "html" / f"{page}.html").read_text()
 
 
+def test_figures_that_are_drawn_no_more_are_gone(tmp_path):
+    """A card showed one of them for ever."""
+    gallery = Gallery(tmp_path)
+    images = gallery.root / "doc" / "auto_examples" / "images"
+    cards = []
+    for code in (SCRIPTS["drawn"], "x = 1"):
+        gallery.write("a", code)
+        gallery.record_all()
+        made = build(gallery, tmp_path / "html")
+        assert made.returncode == 0, made.stderr
+        cards.append((images / "thumb" / "sphx_glr_a_thumb.png").read_bytes())
+    assert cards[0] != cards[1]
+    assert not [*images.glob("*_001.*"), *tmp_path.glob("html/_images/*_001.*")]
+
+
 #: An extension that begins by reading what sphinx-gallery has made, as one for tags does.
 READS_PAGES = """
 import sys, types
