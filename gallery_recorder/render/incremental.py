@@ -74,8 +74,8 @@ def _shows_changed(app: Sphinx, env: BuildEnvironment) -> list[str]:
     if builder.format != "html":
         return []
     images, loaded = env.images.values(), env.dlfiles.values()
-    folders = [Path(app.srcdir, pages) for _, pages in seam.galleries(app)]
-    figures = {path.name for folder in folders for path in folder.rglob("images/*")}
+    folders = {Path(app.srcdir, docname).parent for docname in env.all_docs}
+    figures = {path.name for folder in folders for path in folder.glob("images/*")}
     figures |= {name for _, name in images}  # of others, what sphinx-gallery copies is none
     domain.site = Site(
         shown=files.digest(_shown(env, builder)),
