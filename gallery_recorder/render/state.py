@@ -102,9 +102,10 @@ def write_marks(app: Sphinx, choice: Choice) -> None:
     pages = choice.pages.values()
     listed = (f"{item.label} {item.digest} {item.state}" for item in choice.recordings)
     texts = [f"{page.docname} {page.title} {page.introduction}" for page in pages]
-    used = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")
-    used /= "backreferences_all.json"
-    texts += [used.read_text(encoding="utf-8")] if used.is_file() else []
+    if seam.version.split(".") >= ["0", "22"]:  # before, it forgets names in pages that are current
+        used = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")
+        used /= "backreferences_all.json"
+        texts += [used.read_text(encoding="utf-8")] if used.is_file() else []
     write(mark(app, "recordings"), files.digest(listed).encode())
     write(mark(app, "introductions"), files.digest(texts).encode())
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gallery_recorder import seam
 from tests.fixtures import fixture_gallery, forked
 
 ROOT = Path(__file__).parents[2]
@@ -232,6 +233,8 @@ def lose(root: Path) -> None:
 
 
 def use(root: Path) -> None:
+    if seam.version < "0.22":
+        pytest.skip("this sphinx-gallery forgets what pages use that it does not make again")
     edit(root, "math.pi", "math.tau")
     fixture_gallery.make_recording(root, "01-first")
 
