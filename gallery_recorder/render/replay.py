@@ -72,6 +72,7 @@ class Replay:
         self._views: list[tuple[Page, list[str]]] = []
         self._bodies: list[tuple[Page, str]] = []
         self._thumbnails: dict[Path, tuple[bytes, int]] = {}
+        self._images_in = cache(images_in)
         self.archives: dict[Path, Archive] = {}
         self.failed: set[str] = set()
 
@@ -225,9 +226,9 @@ class Replay:
         """Let sphinx-gallery choose the thumbnail as if nothing had been drawn before."""
         images = target.parent / "images"
         drawn = {Path(name).name for block in made.blocks for name in block.images}
-        for path in images.glob(f"sphx_glr_{glob.escape(target.stem)}_*"):
-            if path.name not in drawn and _image_of(target.stem).fullmatch(path.name):
-                path.unlink()
+        for path in self._images_in(images).get(target.stem, ()):
+            if path.name not in drawn:
+                path.unlink(missing_ok=True)
         if made.thumbnail:
             assert page.folder is not None
             image = images / f"sphx_glr_{target.stem}_000{Path(made.thumbnail).suffix}"
@@ -312,6 +313,15 @@ def drop_empty_blocks(
                 del blocks[index]
 
 
+def images_in(folder: Path) -> dict[str, list[Path]]:
+    """The images of scripts in *folder*, by the script's name without suffix."""
+    found: dict[str, list[Path]] = {}
+    for path in folder.glob("sphx_glr_*"):
+        if match := re.fullmatch(r"sphx_glr_(.+)_\d{3,}(_\d+_\d+x)?\.\w+", path.name):
+            found.setdefault(match.group(1), []).append(path)
+    return found
+
+
 def left_over(root: Path, kept: set[Path]) -> list[Path]:
     """What sphinx-gallery made below *root* for pages that are not *kept*: paths without suffix."""
     found: list[Path] = []
@@ -323,15 +333,11 @@ def left_over(root: Path, kept: set[Path]) -> list[Path]:
             gone = page.parent not in folders and ".. _sphx_glr_" in _head(path)
             found += [path] if gone else []
         elif page not in kept and _GENERATED in _head(path):
-            image = _image_of(page.name)
+            name = re.escape(page.name)
+            image = re.compile(rf"sphx_glr_{name}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
             found += [page, *page.parent.glob(f"{glob.escape(page.name)}.*")]
             found += [p for p in page.parent.glob("images/**/*") if image.fullmatch(p.name)]
     return found
-
-
-def _image_of(stem: str) -> re.Pattern[str]:
-    """What the images of the script *stem* are called."""
-    return re.compile(rf"sphx_glr_{re.escape(stem)}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
 
 
 #: What sphinx-gallery writes above the pages that it makes.
