@@ -239,14 +239,14 @@ def execute(
     pages: Path,
     gallery_conf: dict[str, Any],
     around_block: Callable[[int, dict[str, Any], Callable[[], str]], str],
-    around_figures: Callable[[Callable[[], str]], str],
+    around_figures: Callable[[], contextlib.AbstractContextManager[None]],
     tee: Callable[[str], Any],
     value: Callable[[str, str], str],
 ) -> tuple[list[str], float, dict[str, Any], dict[str, Any]]:
     """Execute the script *path* as sphinx-gallery does for a page in the folder *pages*.
 
     *around_block* gets the index of each block, the variables of the script and a function that
-    executes the block; *around_figures* one that draws its figures; *tee* makes what catches
+    executes the block; within *around_figures* its figures are drawn; *tee* makes what catches
     printed text; *value* gets the text of a last expression and the method that made it, and gives
     what is shown.
 
@@ -269,15 +269,16 @@ def execute(
         )
         return around_block(count, script_vars, one)
 
-    def figures(*arguments: Any) -> str:
-        return around_figures(functools.partial(ORIGINAL["save_figures"], *arguments))
+    def _sg_call_memory(*arguments: Any) -> str:  # a name that it leaves out of tracebacks
+        with around_figures():
+            return ORIGINAL["save_figures"](*arguments)
 
     def last_repr(capture_repr: Any, last: Any) -> Any:
         text, method = ORIGINAL["_get_last_repr"](capture_repr, last)
         return (value(text, method), method) if text and method else (text, method)
 
     # The clock on the wall may be set meanwhile, this one not.
-    own = {"save_figures": figures, "_get_last_repr": last_repr, "time": perf_counter}
+    own = {"save_figures": _sg_call_memory, "_get_last_repr": last_repr, "time": perf_counter}
     with replaced(execute_script=script, execute_code_block=block, _LoggingTee=tee, **own):
         try:
             gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)

@@ -62,13 +62,15 @@ def fill(
     source, target = Path(app.srcdir), Path(app.doctreedir, FOLDER)
     offered = {Path(name).as_posix() for name in app.env.dlfiles}
     filled: dict[Path, Path] = {}
-    for docname, page in made.pages.items():
-        unfilled = source / f"{docname}.ipynb"
-        if f"{docname}.ipynb" not in offered or not unfilled.is_file():
+    for unfilled in sorted({file for archive in made.archives.values() for file in archive.files}):
+        name = unfilled.relative_to(source)
+        if unfilled.suffix != ".ipynb" or name.as_posix() not in offered or not unfilled.is_file():
             continue
-        path = filled[unfilled] = target / f"{docname}.ipynb"
+        docname, path = name.with_suffix("").as_posix(), target / name
+        filled[unfilled] = path
         if written is None or docname in written or not path.is_file():
-            write(path, notebook.with_outputs(unfilled.read_bytes(), page, app))
+            content, page = unfilled.read_bytes(), made.pages.get(docname)
+            write(path, notebook.with_outputs(content, page, app) if page else content)
     for path, archive in made.archives.items():
         name = path.relative_to(source)
         if name.as_posix() in offered:

@@ -114,6 +114,7 @@ def _generate(app: Sphinx, said: str) -> None:
     domain, source = domain_of(app.env), Path(app.srcdir)
     before, now, conf = domain.before, domain.now, app.config.sphinx_gallery_conf
     current: dict[str, Page] = {}
+    unchanged: dict[str, str] = {}
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
         examples = list(reader.examples_of(app))
         now.choice = choice.choose(app, before.choice, examples)
@@ -122,9 +123,11 @@ def _generate(app: Sphinx, said: str) -> None:
             known = before.stamps.get(name) == now.stamps[name] and not conf["run_stale_examples"]
             made = [source / f"{name}.rst", *(others.source_of(source, v) for v in page.views)]
             if known and all(path.is_file() for path in made):
+                unchanged[name] = now.stamps[name]
                 current[str(page.path)] = page
+        for name in now.choice.pages.keys() - unchanged:  # a script may have two pages
+            current.pop(str(now.choice.pages[name].path), None)
         # Whatever ends this build, the next one knows which pages are as they were.
-        unchanged = {page.docname: now.stamps[page.docname] for page in current.values()}
         state.save(app, now, inputs="", stamps=unchanged)
         kept = {source / e.pages / e.path.stem for e in examples}
         for _, gallery in seam.galleries(app):

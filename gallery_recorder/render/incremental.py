@@ -74,10 +74,13 @@ def _shows_changed(app: Sphinx, env: BuildEnvironment) -> list[str]:
     if builder.format != "html":
         return []
     images, loaded = env.images.values(), env.dlfiles.values()
+    folders = {Path(app.srcdir, docname).parent for docname in env.all_docs}
+    figures = {path.name for folder in folders for path in folder.glob("images/*")}
+    figures |= {name for _, name in images}  # of others, what sphinx-gallery copies is none
     domain.site = Site(
         shown=files.digest(_shown(env, builder)),
         pages=set(env.all_docs),
-        files={f"_images/{name}" for _, name in images} | {f"_downloads/{n}" for _, n in loaded},
+        files={f"_images/{name}" for name in figures} | {f"_downloads/{n}" for _, n in loaded},
     )
     before = domain.before.sites.get(output(builder))
     domain.all_are_written = before is None or domain.site.shown != before.shown

@@ -65,13 +65,14 @@ class Replay:
     """
 
     def __init__(self, source: Path, pages: dict[str, Page], current: set[str]) -> None:
-        self._pages = {str(page.path): page for page in pages.values()}
+        self._pages = {f"{source / docname}.py": page for docname, page in pages.items()}
         self._current = {f"{source / docname}.py" for docname in current}
         self._replayed: Recording | None = None
         self._marked = False
         self._views: list[tuple[Page, list[str]]] = []
         self._bodies: list[tuple[Page, str]] = []
         self._thumbnails: dict[Path, tuple[bytes, int]] = {}
+        self._images_in = cache(images_in)
         self.archives: dict[Path, Archive] = {}
         self.failed: set[str] = set()
 
@@ -153,12 +154,13 @@ class Replay:
         """
         self._replayed, self._views, self._bodies = None, [], []
         target = Path(script_vars["target_file"])
-        page = self._pages.get(script_vars["src_file"])
+        page = self._pages.get(os.path.normpath(target))
         self._marked = page is not None
         if target.suffix != ".py":
             script_vars["execute_script"] = False  # no recorder can execute it
-        nothing = page is None and load_script(Path(script_vars["src_file"])).key == NO_CODE
-        if not script_vars["execute_script"] or nothing:
+        if not script_vars["execute_script"] or (
+            page is None and load_script(Path(script_vars["src_file"])).key == NO_CODE
+        ):
             return seam.ORIGINAL["execute_script"](
                 script_blocks, script_vars, gallery_conf, file_conf
             )
@@ -221,8 +223,12 @@ class Replay:
         file_conf: dict[str, Any],
         place: Path,
     ) -> None:
-        """Let sphinx-gallery choose the thumbnail as if there had been none before."""
+        """Let sphinx-gallery choose the thumbnail as if nothing had been drawn before."""
         images = target.parent / "images"
+        drawn = {Path(name).name for block in made.blocks for name in block.images}
+        for path in self._images_in(images).get(target.stem, ()):
+            if path.name not in drawn:
+                path.unlink(missing_ok=True)
         if made.thumbnail:
             assert page.folder is not None
             image = images / f"sphx_glr_{target.stem}_000{Path(made.thumbnail).suffix}"
@@ -305,6 +311,15 @@ def drop_empty_blocks(
         ):
             for blocks in (script_blocks, outputs, *views):
                 del blocks[index]
+
+
+def images_in(folder: Path) -> dict[str, list[Path]]:
+    """The images of scripts in *folder*, by the script's name without suffix."""
+    found: dict[str, list[Path]] = {}
+    for path in folder.glob("sphx_glr_*"):
+        if match := re.fullmatch(r"sphx_glr_(.+)_\d{3,}(_\d+_\d+x)?\.\w+", path.name):
+            found.setdefault(match.group(1), []).append(path)
+    return found
 
 
 def left_over(root: Path, kept: set[Path]) -> list[Path]:

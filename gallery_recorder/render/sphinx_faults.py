@@ -230,7 +230,7 @@ def _formatters_are_kept(app: Sphinx) -> None:
 def _downloads_are_copied_once(app: Sphinx) -> None:
     """Copy downloads that changed: Sphinx compares the content of each of them, each time."""
     builder: Any = app.builder
-    if builder.format == "html" and hasattr(builder, "copy_download_files"):
+    if getattr(builder, "download_support", False):  # an EPUB has none
         builder.copy_download_files = partial(downloads.copy_to_site, app, builder)
 
 

@@ -90,7 +90,7 @@ def save(app: Sphinx, state: State, **instead: Any) -> None:
 
 
 def mark(app: Sphinx, of: str) -> Path:
-    """A file that changes when all *recordings*, or all *introductions* of scripts, do.
+    """A file that changes when *recordings* do, or *introductions* of scripts and names in them.
 
     A page that is made from these depends on it, and so Sphinx reads the page again.
     """
@@ -101,7 +101,11 @@ def write_marks(app: Sphinx, choice: Choice) -> None:
     """Change the files of :func:`mark` whose content is another one."""
     pages = choice.pages.values()
     listed = (f"{item.label} {item.digest} {item.state}" for item in choice.recordings)
-    texts = (f"{page.docname} {page.title} {page.introduction}" for page in pages)
+    texts = [f"{page.docname} {page.title} {page.introduction}" for page in pages]
+    if seam.version.split(".") >= ["0", "22"]:  # before, it forgets names in pages that are current
+        used = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")
+        used /= "backreferences_all.json"
+        texts += [used.read_text(encoding="utf-8")] if used.is_file() else []
     write(mark(app, "recordings"), files.digest(listed).encode())
     write(mark(app, "introductions"), files.digest(texts).encode())
 

@@ -16,7 +16,7 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -300,12 +300,13 @@ class Child:
         else:
             self._left_over += rst
 
-    def _figures(self, draw: Callable[[], str]) -> str:
-        """Draw the block's figures; that is not the script that writes, nor its time."""
+    @contextlib.contextmanager
+    def _figures(self) -> Iterator[None]:
+        """The block's figures are drawn; that is not the script that writes, nor its time."""
         started = time.perf_counter()
         active, self.guard.active = self.guard.active, False
         try:
-            return draw()
+            yield
         finally:
             self.guard.active = active
             self._drawing += time.perf_counter() - started

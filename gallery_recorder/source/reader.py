@@ -122,7 +122,10 @@ def examples_of(app: Any) -> list[Example]:
     found = []
     for (root, pages), gallery in zip(galleries, names, strict=True):
         if not root.is_dir():
-            raise ExtensionError(f"{root}: is among examples_dirs in conf.py, and is no folder")
+            raise ExtensionError(
+                f"{root}: is among examples_dirs in conf.py, and is no folder. It is looked for "
+                f"from the source folder, {source}; if that is another, name it with --source DIR."
+            )
         for section in ("", *seam.subsections(root, source, conf)):
             folder = root / section
             found += [

@@ -9,7 +9,7 @@ import pytest
 
 from gallery_recorder.store.format import FILE_NAME
 from tests.fixtures.forked import sphinx
-from tests.fixtures.gallery import Gallery
+from tests.fixtures.gallery import HEAD, Gallery
 
 SCRIPTS = {
     "plain": 'print("printed")',
@@ -20,10 +20,12 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory):
-    gallery = Gallery(tmp_path_factory.mktemp("adopted"))
+    gallery = Gallery(tmp_path_factory.mktemp("adopted"), '"example_extensions": {".py", ".jl"},')
     for name, code in SCRIPTS.items():
         gallery.write(name, code)
     gallery.examples.joinpath("text.py").write_text('"""\nText\n====\n\nNothing else.\n"""\n')
+    # Julia that could be Python, but for a docstring.
+    gallery.examples.joinpath("other.jl").write_text('# Other\n# =====\n\nprintln("other")\n')
     assert {o.script: o.status for o in gallery.record().values()} == {
         **dict.fromkeys(SCRIPTS, "recorded"),
         "text": "current",
@@ -44,6 +46,15 @@ def test_it_is_built_without_a_warning(gallery, tmp_path):
     assert "<b>page</b>" in (pages / "html.html").read_text()
     assert "sphx_glr_drawn_001.png" in (pages / "drawn.html").read_text()
     assert "Nothing else." in (pages / "text.html").read_text()
+    assert "println" in (pages / "other.html").read_text()
+
+
+def test_a_book_offers_no_downloads(gallery, tmp_path):
+    """Sphinx puts none into an EPUB, and whatever lies there becomes part of it."""
+    made = build(gallery, tmp_path / "book", "-b", "epub", "-d", tmp_path / "doctrees")
+    assert made.returncode == 0, made.stderr
+    assert "mimetype" not in made.stderr
+    assert not (tmp_path / "book" / "_downloads").exists()
 
 
 def test_a_script_that_nobody_recorded_names_the_command(gallery, tmp_path):
@@ -64,6 +75,38 @@ def test_without_plots_nothing_is_looked_for(gallery, tmp_path):
         assert made.returncode == 0, made.stderr
     finally:
         path.unlink()
+
+
+def test_a_script_may_be_in_two_galleries(tmp_path):
+    """The second build took the page that it made for the one that it left as it was."""
+    folders = '"examples_dirs": ["../examples", "../examples/sub"], "gallery_dirs": ["one", "two"]'
+    gallery = Gallery(tmp_path, more=f"sphinx_gallery_conf |= {{{folders}}}")
+    gallery.write("a", "x = 1")
+    gallery.write("sub/b", 'print("printed")')
+    (gallery.examples / "sub" / "GALLERY_HEADER.rst").write_text("Sub\n===\n")
+    gallery.record_all()
+    for prose in ("An introduction.", "A better introduction."):
+        gallery.write("a", "x = 1", HEAD.replace("An introduction.", prose))
+        made = build(gallery, tmp_path / "html")
+        assert made.returncode == 0, made.stderr
+        assert prose in (tmp_path / "html" / "one" / "a.html").read_text()
+    for page in ("one/sub/b", "two/b"):
+        assert "printed" in (tmp_path / "html" / f"{page}.html").read_text()
+
+
+def test_figures_that_are_drawn_no_more_are_gone(tmp_path):
+    """A card showed one of them for ever."""
+    gallery = Gallery(tmp_path)
+    images = gallery.root / "doc" / "auto_examples" / "images"
+    cards = []
+    for code in (SCRIPTS["drawn"], "x = 1"):
+        gallery.write("a", code)
+        gallery.record_all()
+        made = build(gallery, tmp_path / "html")
+        assert made.returncode == 0, made.stderr
+        cards.append((images / "thumb" / "sphx_glr_a_thumb.png").read_bytes())
+    assert cards[0] != cards[1]
+    assert not [*images.glob("*_001.*"), *tmp_path.glob("html/_images/*_001.*")]
 
 
 #: An extension that begins by reading what sphinx-gallery has made, as one for tags does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gallery_recorder import seam
 from tests.fixtures import fixture_gallery, forked
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +42,8 @@ Reference
 .. py:class:: Tile
 
 .. minigallery:: ../tutorials/0*.py
+
+.. minigallery:: math.tau
 """
 
 
@@ -98,6 +102,12 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (*NAMES, "below/04-fourth"):
         fixture_gallery.make_recording(root, name)
     fixture_gallery.make_recording(root, "02-second", device="amd-instinct-mi300x")
+    # A figure of matplotlib, which sphinx-gallery copies, and Sphinx knows nothing of.
+    drawn = root / "recordings" / "nvidia-h200" / "tutorials" / "03-third" / "recording.json"
+    svg = r".. image:: (\S+?)\\n(.*?):width: 700\\n   :height: 400\\n   :loading: lazy"
+    made = re.sub(svg, r".. image-sg:: \1\\n\2:srcset: \1", drawn.read_text())
+    drawn.write_text(made)
+    assert "image-sg" in made
     (root / "docs" / "api.rst").write_text(API)
     (root / "docs" / "performance.rst").write_text(
         "Performance\n===========\n\n.. gallery-headlines::\n\n.. gallery-performance::\n"
@@ -222,6 +232,13 @@ def lose(root: Path) -> None:
         build(root)
 
 
+def use(root: Path) -> None:
+    if seam.version < "0.22":
+        pytest.skip("this sphinx-gallery forgets what pages use that it does not make again")
+    edit(root, "math.pi", "math.tau")
+    fixture_gallery.make_recording(root, "01-first")
+
+
 def page(root: Path) -> None:
     api = root / "docs" / "api.rst"
     api.write_text(api.read_text().replace("Tile", "Block") + "\n.. py:class:: math.Other\n")
@@ -242,6 +259,7 @@ CHANGES = (
     style,
     logo,
     lose,
+    use,
     page,
 )
 
@@ -272,6 +290,19 @@ def test_a_second_build_equals_a_first(gallery: Path, change: Callable[[Path], N
     change(gallery)
     build(gallery)
     assert_same(tree(gallery), cold(gallery))
+
+
+def test_downloads_have_outputs_where_pages_have_them(gallery: Path) -> None:
+    """Archives kept the notebooks of the build before, and pages without outputs offered them."""
+
+    def downloads(site: dict[str, bytes]) -> dict[str, bytes]:
+        return {n: content for n, content in site.items() if n.endswith((".ipynb", ".zip"))}
+
+    before, without = tree(gallery), ("-D", "plot_gallery=0")
+    build(gallery, *without)
+    assert_same(downloads(tree(gallery)), downloads(cold(gallery, *without)))
+    build(gallery)
+    assert_same(tree(gallery), before)
 
 
 def test_a_second_build_of_another_version_equals_a_first(gallery: Path) -> None:

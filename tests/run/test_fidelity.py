@@ -27,6 +27,7 @@ OPTIONS = """
     "ignore_pattern": "ignored",
     "expected_failing_examples": [
         "../examples/plot_failing.py", "../examples/plot_syntax.py", "../examples/plot_split.py",
+        "../examples/plot_too_loud.py",
     ],
     "inspect_global_variables": True,
     "min_reported_time": 100,
@@ -46,6 +47,7 @@ def shouting(block, block_vars, gallery_conf):
     word = block_vars["example_globals"].pop("SHOUT", None)
     if not word:
         return ""
+    assert word != "Too loud"
     path = next(block_vars["image_path_iterator"])
     from PIL import Image
     Image.new("RGB", (4, 3)).save(path)
@@ -69,6 +71,9 @@ SCRIPTS = {
 
         # %%
         {1: 2}
+
+        # %%
+        sys.stdout.write("Python has a value for this, and sphinx-gallery none")
 
         # %%
         class Page:
@@ -113,6 +118,7 @@ SCRIPTS = {
         anim = FuncAnimation(fig, lambda i: line.set_data([i], [i]), frames=2)
         """,
     "plot_custom": 'SHOUT = "Loud"\n\n# %%\nprint("quiet")',
+    "plot_too_loud": 'SHOUT = "Too loud"',
     "plot_reset": "print(RESET)",
     "plot_sibling": """
         import importlib
@@ -184,6 +190,7 @@ def test_each_block_is_as_sphinx_gallery_shows_it(gallery, plain, name):
     page = (plain / f"{name}.rst").read_text()
     # The one difference: paths of this machine are no part of a recording.
     page = page.replace(f"{plain.parents[1]}/examples/", "examples/")
+    page = page.replace(str(plain.parents[1]), str(gallery.root))
     pages = f"auto_examples/{name}".rpartition("/")[0]
     shown = [block.rst.replace(GALLERY_FOLDER, pages).strip() for block in made.blocks]
     for rst in shown:
