@@ -131,6 +131,7 @@ def _generate(app: Sphinx, said: str) -> None:
             root = source / gallery
             sphinx_faults.remove(replay.left_over(root, kept), root)
         stand_in = replay.Replay(source, now.choice.pages, {*unchanged})
+        seam.reset(app, examples[0].path if examples else source)
         with seam.replaced(**stand_in.functions()):
             seam.generate(app)
     stand_in.keep_times()
