@@ -249,6 +249,26 @@ def absent(gallery_conf, fname):
 '''
 
 
+WARNING = """
+from sphinx.util import logging
+
+logging.getLogger(__name__).warning("Said while conf.py was read.")
+
+def warning(block, block_vars, gallery_conf):
+    logging.getLogger(__name__).warning("No browser draws %s.", block_vars["src_file"], type="x")
+    return ""
+"""
+
+
+def test_what_a_scraper_warns_of_is_told(tmp_path):
+    path = "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))"
+    gallery = Gallery(tmp_path, '"image_scrapers": ("drawing.warning",),', path)
+    (tmp_path / "doc" / "drawing.py").write_text(WARNING)
+    gallery.write("plot_a", "x = 1")
+    (outcome,) = gallery.record().values()
+    assert outcome.warnings == ("a build would warn: No browser draws examples/plot_a.py. [x]",)
+
+
 def test_a_reset_that_changes_pages_does_so_without_execution(tmp_path):
     resets = '"reset_modules": ("resetting.absent", "not_here.reset", "resetting.keyword"),'
     path = "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))"
