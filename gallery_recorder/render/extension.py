@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def _configure(app: Sphinx, config: Any) -> None:
     config.exclude_patterns = [*config.exclude_patterns, *inside]
     conf = dict(config.sphinx_gallery_conf)
     if conf.get("show_memory"):
-        conf["show_memory"] = unmeasured  # what was recorded is shown
+        conf["show_memory"] = _Unmeasured()  # what was recorded is shown
     config.sphinx_gallery_conf = conf | _NO_EXECUTION
     drawing = ExitStack()
     drawing.enter_context(seam.only_reading(conf.get("pypandoc")))
@@ -86,9 +86,12 @@ def _configure(app: Sphinx, config: Any) -> None:
     config.html_css_files = ["gallery_recorder.css", *config.html_css_files]
 
 
-def unmeasured(function: Any) -> tuple[float, Any]:
-    """Call *function* without measuring its memory."""
-    return 0.0, function()
+@dataclass(frozen=True)
+class _Unmeasured:
+    """Calls without measuring memory; Sphinx keeps settings, and would warn of a function."""
+
+    def __call__(self, function: Any) -> tuple[float, Any]:
+        return 0.0, function()
 
 
 def _begin(app: Sphinx) -> None:
