@@ -78,7 +78,7 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "_get_call_memory_and_base", "gallery_conf", "run"),
     (LoggingTee, "set_std_and_reset_position", "self", "replace"),
     (LoggingTee, "restore_std", "self", "replace"),
-    (scrapers, "clean_modules", "gallery_conf fname when", "render"),
+    (gen_rst, "clean_modules", "gallery_conf fname when", "render"),
     (scrapers, "matplotlib_scraper", "block block_vars gallery_conf", "draw"),
     (scrapers, "_matplotlib_fig_titles", "fig", "draw"),
     (utils, "scale_image", "in_fname out_fname max_width max_height", "draw"),
@@ -330,22 +330,6 @@ def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
     """Where sphinx-gallery would make the pages, before or after others' work, call *function*."""
     listeners, own = app.events.listeners["builder-inited"], gen_gallery.generate_gallery_rst
     listeners[:] = [i._replace(handler=function) if i.handler is own else i for i in listeners]
-
-
-def resets(app: Sphinx) -> list[Any]:
-    """What conf.py has in ``reset_modules``, besides the libraries that sphinx-gallery resets."""
-    conf = vars(app.config).get("_raw_config", {}).get("sphinx_gallery_conf", {})
-    found = conf.get("reset_modules", ())
-    found = found if isinstance(found, list | tuple) else [found]
-    return [reset for reset in found if callable(reset) or "." in reset]
-
-
-def reset(app: Sphinx, script: Path) -> None:
-    """Reset what the project does before the first *script*: this may change how pages are made."""
-    for one in resets(app):
-        conf = app.config.sphinx_gallery_conf | {"reset_modules": (one,)}
-        with contextlib.suppress(Exception):  # what it resets need not be installed here
-            scrapers.clean_modules(conf, str(script), "before")
 
 
 def generate(app: Sphinx) -> None:

@@ -13,7 +13,7 @@ and writes them.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,8 @@ def _generate(app: Sphinx, said: str) -> None:
             root = source / gallery
             sphinx_faults.remove(replay.left_over(root, kept), root)
         stand_in = replay.Replay(source, now.choice.pages, {*unchanged})
-        seam.reset(app, examples[0].path if examples else source)
+        if examples:
+            _reset(app, examples[0].path)
         with seam.replaced(**stand_in.functions()):
             seam.generate(app)
     stand_in.keep_times()
@@ -144,6 +145,14 @@ def _generate(app: Sphinx, said: str) -> None:
     now.choice.archives = {path: a for path, a in archives.items() if path.is_file()}
     state.write_marks(app, now.choice)
     pages.write_sources(app, now.choice)
+
+
+def _reset(app: Sphinx, first: Path) -> None:
+    """Reset what the project does before its *first* script: this may change how pages are made."""
+    for reset in settings.resets(app.config):
+        conf = app.config.sphinx_gallery_conf | {"reset_modules": (reset,)}
+        with suppress(Exception):  # what it resets need not be installed here
+            seam.ORIGINAL["clean_modules"](conf, str(first), "before")
 
 
 def _finish(app: Sphinx, error: Exception | None) -> None:
