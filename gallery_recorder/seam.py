@@ -78,6 +78,7 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "_get_call_memory_and_base", "gallery_conf", "run"),
     (LoggingTee, "set_std_and_reset_position", "self", "replace"),
     (LoggingTee, "restore_std", "self", "replace"),
+    (gen_rst, "clean_modules", "gallery_conf fname when", "render"),
     (scrapers, "matplotlib_scraper", "block block_vars gallery_conf", "draw"),
     (scrapers, "_matplotlib_fig_titles", "fig", "draw"),
     (utils, "scale_image", "in_fname out_fname max_width max_height", "draw"),

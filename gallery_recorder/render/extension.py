@@ -13,8 +13,8 @@ and writes them.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def _configure(app: Sphinx, config: Any) -> None:
     config.exclude_patterns = [*config.exclude_patterns, *inside]
     conf = dict(config.sphinx_gallery_conf)
     if conf.get("show_memory"):
-        conf["show_memory"] = unmeasured  # what was recorded is shown
+        conf["show_memory"] = _Unmeasured()  # what was recorded is shown
     config.sphinx_gallery_conf = conf | _NO_EXECUTION
     drawing = ExitStack()
     drawing.enter_context(seam.only_reading(conf.get("pypandoc")))
@@ -86,9 +86,12 @@ def _configure(app: Sphinx, config: Any) -> None:
     config.html_css_files = ["gallery_recorder.css", *config.html_css_files]
 
 
-def unmeasured(function: Any) -> tuple[float, Any]:
-    """Call *function* without measuring its memory."""
-    return 0.0, function()
+@dataclass(frozen=True)
+class _Unmeasured:
+    """Calls without measuring memory; Sphinx keeps settings, and would warn of a function."""
+
+    def __call__(self, function: Any) -> tuple[float, Any]:
+        return 0.0, function()
 
 
 def _begin(app: Sphinx) -> None:
@@ -134,6 +137,8 @@ def _generate(app: Sphinx, said: str) -> None:
             root = source / gallery
             sphinx_faults.remove(replay.left_over(root, kept), root)
         stand_in = replay.Replay(source, now.choice.pages, {*unchanged})
+        if examples:
+            _reset(app, examples[0].path)
         with seam.replaced(**stand_in.functions()):
             seam.generate(app)
     stand_in.keep_times()
@@ -143,6 +148,14 @@ def _generate(app: Sphinx, said: str) -> None:
     now.choice.archives = {path: a for path, a in archives.items() if path.is_file()}
     state.write_marks(app, now.choice)
     pages.write_sources(app, now.choice)
+
+
+def _reset(app: Sphinx, first: Path) -> None:
+    """Reset what the project does before its *first* script: this may change how pages are made."""
+    for reset in settings.resets(app.config):
+        conf = app.config.sphinx_gallery_conf | {"reset_modules": (reset,)}
+        with suppress(Exception):  # what it resets need not be installed here
+            seam.ORIGINAL["clean_modules"](conf, str(first), "before")
 
 
 def _finish(app: Sphinx, error: Exception | None) -> None:

@@ -134,7 +134,7 @@ def generated(app: Sphinx) -> str:
 def _settings(app: Sphinx) -> str:
     config = app.config
     values = {name: getattr(config, name) for name in config.values if name.startswith("gallery_")}
-    parts = [sphinx_version, seam.version, app.builder.format]
+    parts = [sphinx_version, seam.version, app.builder.format, _plain(settings.resets(config))]
     return files.digest([*parts, _plain(config.sphinx_gallery_conf), _plain(values)])
 
 

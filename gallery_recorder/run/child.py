@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import faulthandler
+import io
 import os
 import platform
 import signal
@@ -42,7 +43,7 @@ from gallery_recorder.run.messages import (
 )
 from gallery_recorder.run.output import NoInput, Output, Tee, stderr_rst, too_much
 from gallery_recorder.run.staging import Staging
-from gallery_recorder.run.text import Paths, clean, name_of, undeceiving
+from gallery_recorder.run.text import Paths, clean, name_of, shorten, undeceiving
 from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
@@ -112,7 +113,7 @@ class Child:
 
     def execute(self) -> Result:
         """Execute all blocks and return what they did."""
-        app = read_app(self.run.where, self.staging.scratch)
+        app = read_app(self.run.where, self.staging.scratch, warned := io.StringIO())
         self.tell(warm.loaded(self._variables))
         conf = app.config.sphinx_gallery_conf
         conf.update(
@@ -132,6 +133,7 @@ class Child:
         sys.stdin = NoInput()
         confine([self.staging.folder, *self._writable(), Path("/dev"), Path("/proc")])
         self.guard.switch_on()
+        warned.truncate(warned.seek(0))  # what a build warns of, too
         _, seconds, script_vars, file_settings = seam.execute(
             self.script.path,
             self.pages,
@@ -177,6 +179,7 @@ class Child:
             probes=self._ask("provenance"),
             backreferences={name: meant for name, meant in objects.items() if is_code(name, meant)},
             thumbnail=self._thumbnail,
+            warned=shorten(self._shown(clean(warned.getvalue()))),
         )
 
     def _writable(self) -> list[Path]:

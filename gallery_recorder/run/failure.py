@@ -42,8 +42,8 @@ def failure_of(
         cause = f"was executed, but could not be written: {error.strerror}"
         remedy = "Make room on the disk, or set the permissions, then record it again."
     else:
-        cause, remedy = f"raised {name_of(error)}", _remedy(error)
         detail = _traceback(error)
+        cause, remedy = f"raised {name_of(error)}", _remedy(error, detail)
         texts = [clean(text).strip() for text in reversed(printed)]  # standard error first
         if last := next(filter(None, texts), ""):
             detail += "Printed before:\n" + indent("\n".join(last.splitlines()[-15:]), "  ")
@@ -70,7 +70,7 @@ def _traceback(error: BaseException) -> str:
     return "".join(formatted.format())
 
 
-def _remedy(error: BaseException) -> str:
+def _remedy(error: BaseException, detail: str) -> str:
     text = said_by(error)
     if isinstance(error, MemoryError):
         return "Use smaller sizes, or a machine with more memory."
@@ -86,6 +86,8 @@ def _remedy(error: BaseException) -> str:
         )
     if isinstance(error, ModuleNotFoundError):
         return "Install it where scripts are executed, then record the script again."
+    if "socket.gaierror: " in detail:  # that, or what led to it
+        return "It asks a machine that is not found from here: record it where there is a network."
     if isinstance(error, FileNotFoundError):
         return "There is what lies beside it and what is installed, not what another script writes."
     return "Correct the script, then record it again."

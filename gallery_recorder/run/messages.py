@@ -76,6 +76,7 @@ class Run(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """What a script did; the recorder makes a recording of it, and says itself of what.
 
+    ``warned`` is what Sphinx's extensions, as scrapers, warned of meanwhile.
     ``late_errors`` is what came to standard error after the last block; no page shows it.
     ``loaded`` is what its process told before the first block.
     """
@@ -90,6 +91,7 @@ class Result(msgspec.Struct, frozen=True):
     probes: dict[str, Any] = {}
     backreferences: dict[str, list[Reference]] = {}
     thumbnail: str | None = None
+    warned: str = ""
     late_errors: str = ""
     loaded: Loaded | None = None
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError, SphinxError
@@ -55,8 +55,10 @@ def _leave(app: Sphinx) -> None:
     raise _Read
 
 
-def read_app(where: Where, scratch: Path) -> Sphinx:
+def read_app(where: Where, scratch: Path, warnings: IO[str] | None = None) -> Sphinx:
     """The application that a build of the project would begin with; nothing is generated.
+
+    Sphinx and its extensions write to *warnings* from then on.
 
     Raises:
         SphinxError: conf.py cannot be read.
@@ -89,7 +91,7 @@ def read_app(where: Where, scratch: Path) -> Sphinx:
             buildername="dummy",
             confoverrides=overrides,
             status=None,
-            warning=None,
+            warning=warnings,
         )
     except _Read:
         if "sphinx_gallery_conf" not in app.config:

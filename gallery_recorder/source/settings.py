@@ -173,6 +173,14 @@ def read(config: Config, confdir: Path) -> Settings:
     )
 
 
+def resets(config: Config) -> list[Any]:
+    """What conf.py has in ``reset_modules``, besides the libraries that sphinx-gallery resets."""
+    conf = vars(config).get("_raw_config", {}).get("sphinx_gallery_conf", {})
+    found = conf.get("reset_modules", ())
+    found = found if isinstance(found, list | tuple) else [found]
+    return [reset for reset in found if callable(reset) or "." in reset]
+
+
 def _said(name: str, value: Any) -> Any:
     """What conf.py says, as plain values of the type that it has to be."""
     if name == "variant":

@@ -145,7 +145,7 @@ def test_memory_that_nobody_measured_is_not_shown(gallery, tmp_path):
         content = json.loads(file.read_text())
         content["run"]["memory"] = used
         file.write_text(json.dumps(content))
-    made = build(gallery, tmp_path / "html", "-D", "sphinx_gallery_conf.show_memory=1")
+    made = build(gallery, tmp_path / "html", "-W", "-D", "sphinx_gallery_conf.show_memory=1")
     assert made.returncode == 0, made.stderr
     shown = {path.stem: path.read_text() for path in (tmp_path / "html").rglob("*.html")}
     assert "Estimated memory usage:" in shown["plain"]

@@ -166,6 +166,11 @@ def plain(gallery, tmp_path_factory):
     root = shutil.copytree(gallery.root, tmp_path_factory.mktemp("plain") / "project")
     conf = root / "doc" / "conf.py"
     conf.write_text(conf.read_text().replace(', "gallery_recorder"', ""))
+    return pages_of(root)
+
+
+def pages_of(root):
+    """The pages of the project at *root*, made by Sphinx."""
     made = subprocess.run(
         [sys.executable, "-m", "sphinx", "-b", "dummy", "-q", root / "doc", root / "build"],
         capture_output=True,
@@ -238,6 +243,54 @@ def test_a_failure_that_is_only_warned_about_is_recorded(tmp_path):
     assert outcome.status == "recorded"
     assert outcome.warnings[0].startswith("it failed, as conf.py allows")
     assert gallery.load("a").run.status == "failed"
+
+
+RESETS = '''
+from sphinx_gallery import gen_rst
+
+def keyword(gallery_conf, fname):
+    """What changes pages: there it is called when the first of them is executed."""
+    assert fname.endswith("plot_a.py")
+    gen_rst.EXAMPLE_HEADER += "\\n.. meta::\\n    :keywords: example\\n"
+
+def absent(gallery_conf, fname):
+    raise ImportError("it is where scripts are executed")
+'''
+
+
+WARNING = """
+from sphinx.util import logging
+
+logging.getLogger(__name__).warning("Said while conf.py was read.")
+
+def warning(block, block_vars, gallery_conf):
+    logging.getLogger(__name__).warning("No browser draws %s.", block_vars["src_file"], type="x")
+    return ""
+"""
+
+
+def test_what_a_scraper_warns_of_is_told(tmp_path):
+    path = "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))"
+    gallery = Gallery(tmp_path, '"image_scrapers": ("drawing.warning",),', path)
+    (tmp_path / "doc" / "drawing.py").write_text(WARNING)
+    gallery.write("plot_a", "x = 1")
+    (outcome,) = gallery.record().values()
+    assert outcome.warnings == ("a build would warn: No browser draws examples/plot_a.py. [x]",)
+
+
+def test_a_reset_that_changes_pages_does_so_without_execution(tmp_path):
+    resets = '"reset_modules": ("resetting.absent", "not_here.reset", "resetting.keyword"),'
+    path = "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))"
+    gallery = Gallery(tmp_path, '"reset_modules": ("resetting.keyword",),', path)
+    (tmp_path / "doc" / "resetting.py").write_text(RESETS)
+    gallery.write("plot_a", "x = 1")
+    gallery.record_all()
+    conf = tmp_path / "doc" / "conf.py"
+    conf.write_text(conf.read_text().replace('"reset_modules": ("resetting.keyword",),', resets))
+    page = pages_of(tmp_path) / "plot_a.rst"
+    assert page.read_text().count(":keywords: example") == 1
+    conf.write_text(conf.read_text().replace(resets, ""))
+    assert ":keywords:" not in (pages_of(tmp_path) / "plot_a.rst").read_text()
 
 
 PROBES = '''

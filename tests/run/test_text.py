@@ -1,5 +1,6 @@
 """What is kept of printed text."""
 
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,11 +116,17 @@ def test_filters():
     assert name_paths(f"{Path.home()}/x") == "~/x"
 
 
+#: What libraries make of a name that the network does not know.
+CAUSED = OSError("no connection")
+CAUSED.__cause__ = socket.gaierror(-2, "Name or service not known")
+
+
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
         (ModuleNotFoundError("No module named 'x'"), "Install it where scripts are executed"),
         (FileNotFoundError(2, "No such file", "x.csv"), "not what another script writes"),
+        (CAUSED, "record it where there is a network"),
         (ValueError("x"), "Correct the script"),
     ],
 )
