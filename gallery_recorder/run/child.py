@@ -43,7 +43,7 @@ from gallery_recorder.run.messages import (
 )
 from gallery_recorder.run.output import NoInput, Output, Tee, stderr_rst, too_much
 from gallery_recorder.run.staging import Staging
-from gallery_recorder.run.text import Paths, clean, name_of, shorten, undeceiving
+from gallery_recorder.run.text import Paths, clean, name_of, undeceiving
 from gallery_recorder.source import settings
 from gallery_recorder.source.project import decode, encode
 from gallery_recorder.source.reader import read_app
@@ -179,7 +179,7 @@ class Child:
             probes=self._ask("provenance"),
             backreferences={name: meant for name, meant in objects.items() if is_code(name, meant)},
             thumbnail=self._thumbnail,
-            warned=shorten(self._shown(clean(warned.getvalue()))),
+            warned=self._shown(clean(warned.getvalue())),
         )
 
     def _writable(self) -> list[Path]:

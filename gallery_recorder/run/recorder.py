@@ -386,7 +386,7 @@ def _warnings(made: Recording, example: Example, result: Result) -> Iterator[str
         yield f"the GPU's clocks were held down: {', '.join(after.throttling)}"
     if made.run.status == "failed":
         yield f"it failed, as conf.py allows; {record_again(example.name)}"
-    elif warned := dict.fromkeys(result.warned.replace("WARNING: ", "").splitlines()):
+    elif warned := dict.fromkeys(shorten(result.warned).replace("WARNING: ", "").splitlines()):
         yield f"a build would warn: {' '.join(warned).strip().removesuffix('.')}"
     if result.late_errors:
         last = shorten(result.late_errors).splitlines()[-1]
