@@ -75,6 +75,7 @@
       const address = image.dataset.rates;
       if (!address) return hide();
       fetchRates(address, (data) => {
+        if (image.dataset.rates !== address) return; // exchanged while they were fetched
         if (shown !== address) {
           size = data.size;
           frames = data.axes.map((frame) => ({ ...frame, stops: stopsOf(frame) }));

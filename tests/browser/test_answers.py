@@ -107,6 +107,22 @@ def test_a_picture_that_is_exchanged_answers_with_its_own_rates(page: Page, addr
     expect(slider).to_have_attribute("aria-valuetext", "size = 4096")
 
 
+def test_rates_that_come_after_the_picture_was_exchanged_are_not_shown(
+    page: Page, address: str
+) -> None:
+    waiting = []
+    page.route("**/_static/rates/*.js", lambda route: waiting.append(route))
+    page.goto(f"{address}{T}/02-fused-softmax.html")
+    whole = page.locator(".gallery-rates").last
+    whole.get_by_role("slider").focus()
+    wait_for(lambda: page.evaluate("1") and waiting)
+    whole.locator("img").evaluate("image => { image.dataset.rates = 'other.js'; }")
+    with page.expect_response("**/_static/rates/*.js"):
+        waiting[0].continue_()
+    page.evaluate("new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then)))")
+    expect(whole.get_by_role("status")).to_be_empty()
+
+
 def test_a_finger_asks_too_and_the_picture_stays(browser: Browser, address: str) -> None:
     with reader(browser, viewport={"width": 360, "height": 780}, has_touch=True) as context:
         page = context.new_page()
