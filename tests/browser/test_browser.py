@@ -6,6 +6,7 @@ import ast
 import csv
 import re
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -32,7 +33,6 @@ KINDS = [
     "search.html",
     f"{GALLERY}/index.html",
     FIRST,
-    "python-api/triton.html",
 ]
 #: Of what is left, a page of each kind, but for those that execute code.
 OTHER_KINDS = [
@@ -42,11 +42,14 @@ OTHER_KINDS = [
     "genindex.html",
     "programming-guide/chapter-1/introduction.html",
     "programming-guide/chapter-2/related-work.html",
+    "python-api/triton.html",
     "performance.html",
     "faults.html",
     "scale.html",
 ]
 WIDTHS = (360, 1280, 1920)
+#: A case that ``make test-stress`` tries.
+stressed = partial(pytest.param, marks=pytest.mark.stress)
 
 
 def pages(published: Path, version: str = "v1.0.0") -> list[str]:
@@ -137,9 +140,7 @@ def unreadable(page: Page) -> list[str]:
     return violations(page, COLORS, "light") + violations(page, COLORS, "dark")
 
 
-@pytest.mark.parametrize(
-    "place", [*KINDS, *(pytest.param(place, marks=pytest.mark.stress) for place in OTHER_KINDS)]
-)
+@pytest.mark.parametrize("place", [*KINDS, *map(stressed, OTHER_KINDS)])
 def test_a_page_of_each_kind_is_whole_fits_and_is_accessible(
     page: Page, address: str, place: str
 ) -> None:
@@ -186,9 +187,9 @@ def test_colours_follow_the_reader(page: Page, address: str) -> None:
     ("name", "width", "scheme"),
     [
         ("index.html", 1280, "light"),
-        (FIRST, 1280, "light"),
-        (FIRST, 1280, "dark"),
-        (FIRST, 360, "light"),
+        stressed(FIRST, 1280, "light"),
+        stressed(FIRST, 1280, "dark"),
+        stressed(FIRST, 360, "light"),
     ],
 )
 def test_screenshots(page: Page, address: str, name: str, width: int, scheme: str) -> None:
@@ -209,8 +210,8 @@ def test_screenshots(page: Page, address: str, name: str, width: int, scheme: st
     ("words", "wanted"),
     [
         ("Philox", f"{GALLERY}/04-low-memory-dropout.html"),
-        ("program_id", "python-api/triton.language.html"),
-        ("matmul", f"{GALLERY}/03-matrix-multiplication.html"),
+        stressed("program_id", "python-api/triton.language.html"),
+        stressed("matmul", f"{GALLERY}/03-matrix-multiplication.html"),
     ],
 )
 def test_search_finds(page: Page, address: str, words: str, wanted: str) -> None:

@@ -18,7 +18,7 @@ from tests.fixtures.two_devices import DEVICE, GALLERY, OLDER, REAL, SECOND
 FIRST, NEXT = f"{GALLERY}/01-vector-add.html", f"{GALLERY}/02-fused-softmax.html"
 
 
-@pytest.fixture(scope="module", params=["server", "file"])
+@pytest.fixture(scope="module", params=["server", pytest.param("file", marks=pytest.mark.stress)])
 def root(request: pytest.FixtureRequest, two_devices_site: Path) -> Iterator[str]:
     """Where the site is: on a server, or in a folder."""
     if request.param == "file":

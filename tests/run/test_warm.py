@@ -56,7 +56,7 @@ def found_by(room, name):
     return json.loads(room.load(name).blocks[1].stdout)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.stress), 2])
 def test_scripts_share_servers_and_no_state(room, jobs):
     names = [f"{number:02}-a" for number in range(1, 6)]
     for name in names:

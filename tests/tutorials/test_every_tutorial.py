@@ -76,6 +76,7 @@ def test_runs_as_the_downloaded_notebook(name, tmp_path):
     assert list(tmp_path.iterdir()) == [], "no timings, no files"
 
 
+@pytest.mark.stress
 def test_runs_in_jupyter(tmp_path, monkeypatch):
     """One of them in a kernel as Jupyter's, to which cells are sent, and which sends outputs."""
     made = notebook(MAIN[0], tmp_path)

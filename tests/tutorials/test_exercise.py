@@ -35,8 +35,16 @@ def as_before():
     torch.use_deterministic_algorithms(False)
 
 
-#: In the interpreter each of them takes as long as ten others.
-LONG = ("04-sparse-johnson-lindenstrauss", "05-dropout")
+#: In the interpreter each of them takes as long as two to ten others.
+LONG = (
+    "03-split-k",
+    "04-sparse-johnson-lindenstrauss",
+    "05-dropout",
+    "05-residual",
+    "06-sliding-window",
+    "07-polynomial",
+    "08-gate",
+)
 
 
 @pytest.mark.parametrize(
