@@ -88,8 +88,12 @@ def facts(page: Path) -> dict[str, Any]:
 
 
 def _without_chance(tag: Tag) -> str:
-    """Its text, less addresses, and the folder that it was executed in."""
-    text = re.sub(r"0x[0-9a-f]+", "", tag.get_text())
+    """Its text, less addresses, the folder that it was executed in, and what was left to it.
+
+    In a plain build, an example that imports seaborn has a setting of matplotlib reset in all that
+    come after it.
+    """
+    text = re.sub(r"0x[0-9a-f]+|backend_fallback: \w+", "", tag.get_text())
     return re.sub(r"[^\s\"']*/(?=(examples|tutorials)/)", "", text)
 
 
