@@ -66,14 +66,14 @@ record: $(RECORD) ## execute tutorials and keep their outputs: T=02 for one, DEV
 	$(GALLERY) record $(T) --device $(DEVICE) $(if $(FORCE),--force)
 
 new: ## write the skeleton of a tutorial: T=11-my-kernel
-	@$(if $(wildcard $(PY)),$(PY),python3) -m triton_site.new_tutorial "$$T"
+	@$(if $(wildcard $(PY)),$(PY),python3) -m triton_site.pages.new_tutorial "$$T"
 
 status: $(RENDER) ## say which recordings are current, stale or missing
 	@$(GALLERY) status
 
 check: $(RENDER) ## fail where the reference device lacks a current recording, or a claim does not hold
 	@$(GALLERY) status --check
-	@$(PY) -m triton_site.claims
+	@$(PY) -m triton_site.numbers.claims
 
 compare: $(RENDER) $(if $(OLD),,committed) ## two recordings, or folders of them, speed and outputs: OLD=dir (else as committed) NEW=dir REPORT=file
 	@mkdir -p build
@@ -86,16 +86,16 @@ committed: # the recordings as they are committed, to compare with
 	@git archive HEAD recordings 2>/dev/null | tar -x -C build/committed 2>/dev/null || true
 
 contribute: $(RECORD) committed ## record on your own GPU, check it, and leave what a pull request needs: T=02 FORCE=1
-	@$(PY) -m triton_site.contribute --record $(if $(FORCE),--force) $(T)
+	@$(PY) -m triton_site.pages.contribute --record $(if $(FORCE),--force) $(T)
 
 contributed: $(RENDER) committed ## check the recordings that are not committed, and leave what a pull request needs
-	@$(PY) -m triton_site.contribute
+	@$(PY) -m triton_site.pages.contribute
 
 comment: ## put what `make contributed` left below the pull request that a workflow ran for
 	@.github/comment.sh build/contribution/pull-request.md
 
 take: $(RENDER) ## take the recordings that another machine made, and nothing else: FROM=dir
-	@$(PY) -m triton_site.take "$$FROM" recordings
+	@$(PY) -m triton_site.pages.take "$$FROM" recordings
 
 runner: ## list the settings on GitHub that keep code of strangers off a GPU machine
 	@cat .github/runner.txt
@@ -133,7 +133,7 @@ test-matrix: $(TEST) $(MATRIX) ## test API reference and tutorials, in the inter
 	  test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
 api: $(RENDER) $(MATRIX) ## read the API out of every TRITONS version, into docs/python-api/triton.json
-	@for triton in $(MATRIX); do $$triton/bin/python -m triton_site.api || exit 1; done
+	@for triton in $(MATRIX); do $$triton/bin/python -m triton_site.kernels.api || exit 1; done
 
 # An environment with one version of Triton before everything that $(PY) has.
 build/matrix/triton-%: | $(RENDER)

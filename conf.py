@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from triton_site.assemble import assemble_gallery
+from triton_site.pages.assemble import assemble_gallery
 from triton_site.probes import REFERENCE, REFERENCE_DEVICE, SOFTWARE
 
 project = "Triton Gallery"
@@ -17,39 +17,39 @@ branch = "main"
 extensions = [
     "sphinx_gallery.gen_gallery",
     "gallery_recorder",
-    "triton_site.facts",
-    "triton_site.performance",
-    "triton_site.mathml",
-    "triton_site.menu",
-    "triton_site.chapters",
-    "triton_site.bundle",
-    "triton_site.garbage",
-    "triton_site.lean",
-    "triton_site.tables",
-    "triton_site.thumbnails",
-    "triton_site.links",
-    "triton_site.ladder",
-    "triton_site.claims",
-    "triton_site.switch",
-    "triton_site.differences",
-    "triton_site.folds",
-    "triton_site.exercises",
-    "triton_site.figures",
-    "triton_site.tiles",
-    "triton_site.notebooks",
-    "triton_site.xray_pages",
-    "triton_site.reference",
-    "triton_site.glossary",
-    "triton_site.kernel_map",
-    "triton_site.releases",
-    "triton_site.search",
-    "triton_site.settings",
-    "triton_site.solutions",
+    "triton_site.pages.software",
+    "triton_site.numbers.performance",
+    "triton_site.pages.mathml",
+    "triton_site.pages.menu",
+    "triton_site.pages.chapters",
+    "triton_site.pages.bundle",
+    "triton_site.pages.garbage",
+    "triton_site.pages.lean",
+    "triton_site.pages.tables",
+    "triton_site.pages.thumbnails",
+    "triton_site.pages.links",
+    "triton_site.numbers.ladder",
+    "triton_site.numbers.claims",
+    "triton_site.pages.switch",
+    "triton_site.kernels.kernel_diff",
+    "triton_site.pages.folds",
+    "triton_site.pages.exercises",
+    "triton_site.pages.figures",
+    "triton_site.pages.tiles",
+    "triton_site.pages.notebooks",
+    "triton_site.kernels.xray_pages",
+    "triton_site.kernels.reference",
+    "triton_site.pages.glossary",
+    "triton_site.numbers.kernel_map",
+    "triton_site.numbers.releases",
+    "triton_site.pages.search",
+    "triton_site.pages.settings",
+    "triton_site.pages.solutions",
     "gallery_recorder.publish.release",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "triton_site.twins",
+    "triton_site.pages.twins",
     "sphinxcontrib.bibtex",
     "sphinxext.opengraph",
 ]
@@ -75,7 +75,7 @@ gallery_environment = {
 }
 gallery_untimed = {"cpu": "interpreter"}
 gallery_devices = [REFERENCE, REFERENCE_DEVICE]
-gallery_others = True  # for triton_site.switch
+gallery_others = True  # for triton_site.pages.switch
 gallery_variant = "triton_site.probes.triton_release"
 gallery_probes = [SOFTWARE, "triton_site.xray.kernels"]
 gallery_variables = ["TRITON_*", "TORCH_*", "PYTORCH_*"]
@@ -101,8 +101,8 @@ sphinx_gallery_conf = {
     "examples_dirs": list(assembled_sources),
     "gallery_dirs": list(_galleries.values()),
     "filename_pattern": "",
-    "within_subsection_order": "triton_site.solutions.ExerciseOrder",
-    "image_scrapers": ("triton_site.scraper.svg_scraper",),
+    "within_subsection_order": "triton_site.pages.solutions.ExerciseOrder",
+    "image_scrapers": ("triton_site.pages.scraper.svg_scraper",),
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts; recordings.rst says more.
     "write_computation_times": False,

@@ -17,9 +17,9 @@ from playwright.sync_api import Browser, Response, sync_playwright
 from tabulate import tabulate
 
 from benchmarks.pages import FLAGS, find_browser
-from gallery_recorder.source.script import load_script
+from gallery_recorder.project.script import load_script
 from tests.fixtures import fixture_site
-from triton_site.cells import cells_of, in_sight
+from triton_site.pages.cells import cells_of, in_sight
 
 ROOT = Path(__file__).parents[1]
 #: Scripts as their pages have them: what they share is in each.

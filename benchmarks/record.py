@@ -37,7 +37,7 @@ TUTORIAL = '"""\nA title\n=======\n"""\n\n# %%\n# A sentence.\n\nx = 1\n'
 
 def main() -> None:
     """Print a table."""
-    needed = "import gallery_recorder.run.child, sphinx.cmd.build, matplotlib.pyplot\n" + BUILTIN
+    needed = "import gallery_recorder.run.worker, sphinx.cmd.build, matplotlib.pyplot\n" + BUILTIN
     imports = min((cost_of([sys.executable, "-c", needed], cwd=ROOT) for _ in range(5)), key=_cpu)
     rows, first = [], None
     for count in (1, 10, 40):

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 
 SIZES = (4, 40, 400)
 SPHINX = ["-m", "sphinx", "-c", ".", "-d", "build/doctrees", "-W", "-q", "-j", "auto", "-b", "html"]
-EXTENSIONS = ("gallery_recorder", "triton_site.menu")
+EXTENSIONS = ("gallery_recorder", "triton_site.pages.menu")
 #: What plain sphinx-gallery need not do: draw, and reset what drawing left.
 PLAIN = 'sphinx_gallery_conf |= {"image_scrapers": (), "reset_modules": ()}\n'
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from gallery_recorder import console
 from gallery_recorder.errors import RecorderError
+from gallery_recorder.project import commands, galleries
+from gallery_recorder.project.galleries import Project
 from gallery_recorder.publish import publish
-from gallery_recorder.source import commands, project
-from gallery_recorder.source.project import Project
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,9 +78,9 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _project(options: argparse.Namespace) -> Project:
-    plan = project.read(project.find(options.conf, options.source, options.tutorials or ()))
+    plan = galleries.read(galleries.find(options.conf, options.source, options.tutorials or ()))
     if not plan.recorded:
-        print(f"No file of the galleries is executed: {project.EXECUTED}.")
+        print(f"No file of the galleries is executed: {galleries.EXECUTED}.")
     return plan
 
 

@@ -11,7 +11,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder.source.project import Project, decode, encode, find, read
+from gallery_recorder.project.galleries import Project, decode, encode, find, read
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -27,9 +27,9 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import ConfigError
 
+from gallery_recorder.project.git import git
 from gallery_recorder.publish import front, versions
 from gallery_recorder.publish.versions import Version, Versions, VersionsError
-from gallery_recorder.source.git import git
 
 #: The name of what is built without git history.
 UNKNOWN = "local"

@@ -15,7 +15,7 @@ from sphinx.environment import BuildEnvironment
 
 from gallery_recorder import seam
 from gallery_recorder.render import state
-from gallery_recorder.render.choice import Choice, Page
+from gallery_recorder.render.selection import Page, Selection
 from gallery_recorder.render.state import Site, State
 
 
@@ -46,14 +46,14 @@ class GalleryDomain(Domain):
         self.resolved: dict[str, list[tuple[Page, Any]]] = {}
 
     @property
-    def choice(self) -> Choice:
+    def selection(self) -> Selection:
         """What was chosen for this build."""
-        return self.now.choice
+        return self.now.selection
 
     @property
     def pages(self) -> dict[str, Page]:
         """The pages that are made from scripts, by name of document."""
-        return self.choice.pages
+        return self.selection.pages
 
     def depends(self, on: str) -> None:
         """Read this page again when the *recordings* or *introductions* change."""

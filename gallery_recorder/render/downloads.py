@@ -18,7 +18,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from sphinx.application import Sphinx
 
 from gallery_recorder.render import notebook
-from gallery_recorder.render.choice import Choice
+from gallery_recorder.render.selection import Selection
 
 #: Below the folder of the doctrees.
 FOLDER = "gallery-downloads"
@@ -56,7 +56,7 @@ class Archive:
 
 
 def fill(
-    app: Sphinx, made: Choice, before: Mapping[Path, Archive], written: set[str] | None
+    app: Sphinx, made: Selection, before: Mapping[Path, Archive], written: set[str] | None
 ) -> None:
     """Make notebooks of pages *written*, None stands for all, and archives; *before* are there."""
     source, target = Path(app.srcdir), Path(app.doctreedir, FOLDER)

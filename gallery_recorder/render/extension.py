@@ -4,7 +4,7 @@ In ``conf.py``, besides what sphinx-gallery wants::
 
     extensions = ["sphinx_gallery.gen_gallery", "gallery_recorder"]
 
-The order of a build: :mod:`~gallery_recorder.render.choice` says which recording each page shows,
+The order of a build: :mod:`~gallery_recorder.render.selection` selects the recording of each page,
 :mod:`~gallery_recorder.render.state` what has changed since the last build; sphinx-gallery makes
 the pages, with :mod:`~gallery_recorder.render.replay` in the place of execution; Sphinx reads them
 and writes them.
@@ -22,20 +22,20 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 from gallery_recorder import seam
+from gallery_recorder.project import reader, settings
+from gallery_recorder.project.settings import SettingsError
 from gallery_recorder.render import (
-    choice,
     codeblocks,
     incremental,
     others,
     pages,
     replay,
+    selection,
     sphinx_faults,
     state,
 )
-from gallery_recorder.render.choice import Page
 from gallery_recorder.render.domain import GalleryDomain, domain_of
-from gallery_recorder.source import reader, settings
-from gallery_recorder.source.settings import SettingsError
+from gallery_recorder.render.selection import Page
 
 #: What sphinx-gallery must not do where nothing is executed: import matplotlib to scrape figures
 #: and to reset its state, look into the variables that an execution leaves, start processes.
@@ -120,23 +120,23 @@ def _generate(app: Sphinx, said: str) -> None:
     unchanged: dict[str, str] = {}
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
         examples = list(reader.examples_of(app))
-        now.choice = choice.choose(app, before.choice, examples)
-        now.stamps = {name: f"{page.stamp} {said}" for name, page in now.choice.pages.items()}
-        for name, page in now.choice.pages.items():
+        now.selection = selection.choose(app, before.selection, examples)
+        now.stamps = {name: f"{page.stamp} {said}" for name, page in now.selection.pages.items()}
+        for name, page in now.selection.pages.items():
             known = before.stamps.get(name) == now.stamps[name] and not conf["run_stale_examples"]
             made = [source / f"{name}.rst", *(others.source_of(source, v) for v in page.views)]
             if known and all(path.is_file() for path in made):
                 unchanged[name] = now.stamps[name]
                 current[str(page.path)] = page
-        for name in now.choice.pages.keys() - unchanged:  # a script may have two pages
-            current.pop(str(now.choice.pages[name].path), None)
+        for name in now.selection.pages.keys() - unchanged:  # a script may have two pages
+            current.pop(str(now.selection.pages[name].path), None)
         # Whatever ends this build, the next one knows which pages are as they were.
         state.save(app, now, inputs="", stamps=unchanged)
         kept = {source / e.pages / e.path.stem for e in examples}
         for _, gallery in seam.galleries(app):
             root = source / gallery
             sphinx_faults.remove(replay.left_over(root, kept), root)
-        stand_in = replay.Replay(source, now.choice.pages, {*unchanged})
+        stand_in = replay.Replay(source, now.selection.pages, {*unchanged})
         if examples:
             _reset(app, examples[0].path)
         with seam.replaced(**stand_in.functions()):
@@ -144,10 +144,10 @@ def _generate(app: Sphinx, said: str) -> None:
     stand_in.keep_times()
     for name in stand_in.failed:  # sphinx-gallery counts them each time
         del now.stamps[name]
-    archives = before.choice.archives | stand_in.archives
-    now.choice.archives = {path: a for path, a in archives.items() if path.is_file()}
-    state.write_marks(app, now.choice)
-    pages.write_sources(app, now.choice)
+    archives = before.selection.archives | stand_in.archives
+    now.selection.archives = {path: a for path, a in archives.items() if path.is_file()}
+    state.write_marks(app, now.selection)
+    pages.write_sources(app, now.selection)
 
 
 def _reset(app: Sphinx, first: Path) -> None:

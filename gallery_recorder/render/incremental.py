@@ -131,7 +131,7 @@ def _before_writing(app: Sphinx, builder: Builder) -> None:
             sphinx_faults.leave_what_is_there(builder)
     if domain.kept and written == set():
         return  # there is nothing new to be downloaded
-    downloads.fill(app, domain.choice, domain.before.choice.archives, written)
+    downloads.fill(app, domain.selection, domain.before.selection.archives, written)
     others.fill(app, written)
 
 

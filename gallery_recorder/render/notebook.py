@@ -17,8 +17,8 @@ import msgspec
 from sphinx.application import Sphinx
 
 from gallery_recorder import seam
-from gallery_recorder.render.choice import Page
-from gallery_recorder.render.facts import facts_of
+from gallery_recorder.render.labels import facts_of
+from gallery_recorder.render.selection import Page
 from gallery_recorder.store.format import Block, Recording
 
 _MIME = {f".{kind}": f"image/{kind}" for kind in ("gif", "jpeg", "png", "webp")}

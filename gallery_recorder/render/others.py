@@ -21,8 +21,8 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.osutil import relative_uri
 
 from gallery_recorder.render import downloads, notebook
-from gallery_recorder.render.choice import Page
 from gallery_recorder.render.domain import domain_of
+from gallery_recorder.render.selection import Page
 
 #: Where files of a page lie below its folder: Sphinx looks for no pages in a folder of this name,
 #: and sphinx-gallery, so deep, for no scripts. So a file is a file, whatever its name.
@@ -124,7 +124,7 @@ def _take_source(app: Sphinx, docname: str, content: list[str]) -> None:
 def fill(app: Sphinx, written: set[str] | None) -> None:
     """Make the notebooks and archives of views of the pages *written*; None stands for all."""
     source, target = Path(app.srcdir), Path(app.doctreedir, downloads.FOLDER)
-    archives = domain_of(app.env).choice.archives
+    archives = domain_of(app.env).selection.archives
     for docname in domain_of(app.env).pages:
         unfilled = source / f"{docname}.ipynb"
         for view in views_of(app.env, docname):

@@ -19,9 +19,9 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder import seam
-from gallery_recorder.render.choice import Choice, ListedRecording
 from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.facts import Fact, facts_of
+from gallery_recorder.render.labels import Fact, facts_of
+from gallery_recorder.render.selection import ListedRecording, Selection
 from gallery_recorder.render.units import readable_bytes, readable_date, readable_seconds
 from gallery_recorder.store.format import GpuFacts, GpuState, Provenance, Recording
 
@@ -134,7 +134,7 @@ class Listing(NamedTuple):
     items: list[ListedRecording]
 
 
-def listings(made: Choice) -> list[Listing]:
+def listings(made: Selection) -> list[Listing]:
     """The pages of recordings: for each gallery and device, of :data:`MOST` recordings each."""
     groups: dict[tuple[str, str, str], list[ListedRecording]] = {}
     for item in made.recordings:
@@ -154,7 +154,7 @@ def listings(made: Choice) -> list[Listing]:
     return found
 
 
-def write_sources(app: Sphinx, made: Choice) -> None:
+def write_sources(app: Sphinx, made: Selection) -> None:
     """Write the sources of the pages of recordings, and remove those of no recordings.
 
     A source changes when a recording on its page does, and so Sphinx reads it again.
@@ -181,7 +181,7 @@ def _leave_out(app: Sphinx, doctree: nodes.document) -> None:
     """A toctree of whatever there is lists no pages of recordings, which nobody put there."""
     for toctree in doctree.findall(addnodes.toctree):
         if toctree["glob"]:
-            ours = {listing.docname for listing in listings(domain_of(app.env).choice)}
+            ours = {listing.docname for listing in listings(domain_of(app.env).selection)}
             entries = [entry for entry in toctree["entries"] if entry[1] not in ours]
             files = [name for name in toctree["includefiles"] if name not in ours]
             toctree["entries"], toctree["includefiles"] = entries, files
@@ -195,7 +195,7 @@ class RecordingsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make it of nodes: what a recording says is text, whatever characters it has."""
         domain = domain_of(self.env)
-        found = listings(domain.choice)
+        found = listings(domain.selection)
         if self.arguments:  # its source changes with its recordings
             here = [listing for listing in found if listing.docname == self.env.docname]
             return self._recordings(here[0].items) if here else []

@@ -20,10 +20,10 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from gallery_recorder import seam
+from gallery_recorder.project.script import NO_CODE, load_script
 from gallery_recorder.render import notebook, others
-from gallery_recorder.render.choice import Page
 from gallery_recorder.render.downloads import Archive, write
-from gallery_recorder.source.script import NO_CODE, load_script
+from gallery_recorder.render.selection import Page
 from gallery_recorder.store.format import GALLERY_FOLDER, Block, Recording
 
 logger = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from sphinx import __version__ as sphinx_version
 from sphinx.application import Sphinx
 
 from gallery_recorder import seam
+from gallery_recorder.project import settings
 from gallery_recorder.render import files
-from gallery_recorder.render.choice import Choice
 from gallery_recorder.render.downloads import write
-from gallery_recorder.source import settings
+from gallery_recorder.render.selection import Selection
 
 FILE_NAME = "gallery-recorder.pickle"
 
@@ -56,7 +56,7 @@ class State:
         generated: digest of the files that sphinx-gallery and the recordings pages made.
         stamps: what each page was made from.
         sites: what was written, by builder and folder.
-        chosen: ``choice``, the recording of each page, as it is in the file.
+        chosen: ``selection``, the recording of each page, as it is in the file.
     """
 
     inputs: str = ""
@@ -66,9 +66,9 @@ class State:
     chosen: bytes = b""
 
     @cached_property
-    def choice(self) -> Choice:
+    def selection(self) -> Selection:
         """What was chosen; a build without change does not ask."""
-        return pickle.loads(self.chosen) if self.chosen else Choice()
+        return pickle.loads(self.chosen) if self.chosen else Selection()
 
 
 def load(app: Sphinx) -> State:
@@ -81,7 +81,7 @@ def load(app: Sphinx) -> State:
 
 def save(app: Sphinx, state: State, **instead: Any) -> None:
     """Leave *state* for the next build, with other values of some fields *instead*."""
-    state = replace(state, chosen=pickle.dumps(state.choice), **instead)
+    state = replace(state, chosen=pickle.dumps(state.selection), **instead)
     path = Path(app.doctreedir, FILE_NAME)
     new = path.with_suffix(".new")
     content = pickle.dumps(state)
@@ -97,10 +97,10 @@ def mark(app: Sphinx, of: str) -> Path:
     return Path(app.doctreedir, f"gallery-{of}.txt")
 
 
-def write_marks(app: Sphinx, choice: Choice) -> None:
+def write_marks(app: Sphinx, selection: Selection) -> None:
     """Change the files of :func:`mark` whose content is another one."""
-    pages = choice.pages.values()
-    listed = (f"{item.label} {item.digest} {item.state}" for item in choice.recordings)
+    pages = selection.pages.values()
+    listed = (f"{item.label} {item.digest} {item.state}" for item in selection.recordings)
     texts = [f"{page.docname} {page.title} {page.introduction}" for page in pages]
     if seam.version.split(".") >= ["0", "22"]:  # before, it forgets names in pages that are current
         used = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")

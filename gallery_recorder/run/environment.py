@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
+from gallery_recorder.project.galleries import python_path
 from gallery_recorder.run.gpus import VISIBLE_VARIABLES
 from gallery_recorder.run.keeper import MARK
-from gallery_recorder.run.messages import Run
-from gallery_recorder.run.staging import Staging
-from gallery_recorder.source.project import python_path
+from gallery_recorder.run.protocol import Run
+from gallery_recorder.run.workspace import Workspace
 
 #: Kept in the provenance: these choose among devices, kernels, numbers and allocators.
 _KEPT = re.compile(
@@ -64,13 +64,13 @@ def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[s
     }
 
 
-def made_for(run: Run, staging: Staging) -> dict[str, str]:
+def made_for(run: Run, workspace: Workspace) -> dict[str, str]:
     """The variables of the process: those that are there, less what would change the result."""
     chosen = run.settings.environment
     removed = {name for variables in chosen.values() for name in variables}
     environment = {n: v for n, v in inherited(os.environ).items() if n not in removed}
     environment |= {
-        MARK: str(staging.folder),
+        MARK: str(workspace.folder),
         "PYTHONPATH": python_path(),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -80,7 +80,7 @@ def made_for(run: Run, staging: Staging) -> dict[str, str]:
         "TZ": "UTC",
         "COLUMNS": "80",
         "NO_COLOR": "1",
-        "TMPDIR": str(staging.tmp),
+        "TMPDIR": str(workspace.tmp),
     }
     environment |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
     return environment | chosen[run.kind]

@@ -8,10 +8,10 @@ from pathlib import Path
 from textwrap import indent
 
 from gallery_recorder import seam
-from gallery_recorder.run.messages import Failure, Refusal
+from gallery_recorder.project.script import CodeBlock, Script
+from gallery_recorder.project.settings import SettingsError
+from gallery_recorder.run.protocol import Failure, Refusal
 from gallery_recorder.run.text import clean, name_of, said_by, shorten
-from gallery_recorder.source.script import CodeBlock, Script
-from gallery_recorder.source.settings import SettingsError
 
 
 def failure_of(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.source.needs import Gpu
+from gallery_recorder.project.needs import Gpu
 from gallery_recorder.store.format import GpuFacts, GpuState
 
 #: The variables that choose which GPUs a process sees.

@@ -26,7 +26,7 @@ import threading
 import time
 from pathlib import Path
 
-#: The variable that marks every process of one run; its value is the staging folder.
+#: The variable that marks every process of one run; its value is the workspace folder.
 MARK = "GALLERY_STAGING"
 
 SUBREAPER = 36  # of prctl
@@ -125,13 +125,13 @@ def end_with(parent: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def end_processes_of(staging: Path) -> None:
-    """End what a script started in *staging* and what nobody keeps any more.
+def end_processes_of(workspace: Path) -> None:
+    """End what a script started in *workspace* and what nobody keeps any more.
 
     A keeper ends with its recorder; this is for where the keeper itself was killed. The mark is in
     the environment that the processes were given.
     """
-    mark = f"{MARK}={staging}".encode()
+    mark = f"{MARK}={workspace}".encode()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):  # it ended, or is another user's

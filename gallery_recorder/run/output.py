@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gallery_recorder import seam
-from gallery_recorder.run.messages import OUTPUTS, Refusal
+from gallery_recorder.run.protocol import OUTPUTS, Refusal
 from gallery_recorder.run.text import clean, undeceiving
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from gallery_recorder.project.galleries import decode
+from gallery_recorder.project.git import git
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.messages import Run
-from gallery_recorder.source.git import git
-from gallery_recorder.source.project import decode
+from gallery_recorder.run.protocol import Run
 
 _LIMIT = 200_000_000  # bytes; more is no project to send with each task
 _SKIPPED = frozenset({"__pycache__", "node_modules", "build", "_build"})

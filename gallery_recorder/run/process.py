@@ -25,8 +25,9 @@ from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 
+from gallery_recorder.project.galleries import decode, encode
 from gallery_recorder.run import environment, keeper
-from gallery_recorder.run.messages import (
+from gallery_recorder.run.protocol import (
     DEAF,
     OUTPUTS,
     Began,
@@ -42,9 +43,8 @@ from gallery_recorder.run.messages import (
     StoppedError,
     unbelievable,
 )
-from gallery_recorder.run.staging import Staging
 from gallery_recorder.run.text import clean, shorten
-from gallery_recorder.source.project import decode, encode
+from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import reading
 from gallery_recorder.store.format import MAX_READ
 
@@ -67,15 +67,15 @@ _SIGNALS = {
 
 def execute(
     run: Run,
-    staging: Staging,
+    workspace: Workspace,
     stop: threading.Event,
     listen: Callable[[BlockStarted], None] = lambda event: None,
     abandoned: Sequence[Path] = (),
     start: Callable[..., Any] = subprocess.Popen,
 ) -> Result:
-    """Execute *run* in *staging*, an empty folder; return what it did.
+    """Execute *run* in *workspace*, an empty folder; return what it did.
 
-    ``staging.recording`` then holds the files of the recording. All processes have ended. Where
+    ``workspace.recording`` then holds the files of the recording. All processes have ended. Where
     this process is killed meanwhile, so are they, and what is *abandoned* then is removed. *start*
     is called as ``subprocess.Popen``.
 
@@ -83,10 +83,10 @@ def execute(
         ScriptFailedError: there is no recording, and why.
         StoppedError: *stop* was set.
     """
-    staging.overlay(run.example.path, run.top)
+    workspace.overlay(run.example.path, run.top)
     # Held open: whatever the script puts in their place, these are what it printed.
-    with open(staging.stdout, "a+b") as stdout, open(staging.stderr, "a+b") as stderr:
-        child = _Process(run, staging, abandoned, start, (stdout, stderr))
+    with open(workspace.stdout, "a+b") as stdout, open(workspace.stderr, "a+b") as stderr:
+        child = _Process(run, workspace, abandoned, start, (stdout, stderr))
         try:
             child.follow(stop, listen)
         finally:
@@ -94,7 +94,7 @@ def execute(
         child.check(left)
         late = child.printed_late(1)
     try:
-        result = decode(reading.read_file(staging.result, MAX_READ), Result)
+        result = decode(reading.read_file(workspace.result, MAX_READ), Result)
     except (reading.ReadingError, ValueError, RecursionError) as error:
         raise unbelievable(f"nothing that can be read ({error})") from error
     run.check(result)
@@ -109,14 +109,14 @@ class _Process:
     def __init__(
         self,
         run: Run,
-        staging: Staging,
+        workspace: Workspace,
         abandoned: Sequence[Path],
         start: Callable[..., Any],
         outputs: tuple[BinaryIO, BinaryIO],
     ) -> None:
         self._run = run
         self._outputs = outputs
-        self._staging = staging
+        self._staging = workspace
         self._at: BlockStarted | None = None
         self._failure: Failure | None = None
         self._done: Done | None = None
@@ -124,23 +124,23 @@ class _Process:
         self._pid = 0
         self._deadline = time.monotonic() + _START
         self._unread = b""
-        self._copied = str(staging.copied(run.example.path, run.top))
-        staging.order.write_bytes(encode(run))
+        self._copied = str(workspace.copied(run.example.path, run.top))
+        workspace.order.write_bytes(encode(run))
         self._events, writing = os.pipe()
-        left = json.dumps([str(path) for path in (*abandoned, staging.tmp)])
+        left = json.dumps([str(path) for path in (*abandoned, workspace.tmp)])
         try:
             self._keeper = start(
                 # -P: a script that is called random.py must not be found by an import
                 [
                     *(sys.executable, "-P", "-m", "gallery_recorder.run.keeper"),
-                    *(str(writing), str(_GRACE), left, "gallery_recorder.run.child"),
-                    *(str(staging.folder), str(staging.tmp), "@keeper", "@events"),
+                    *(str(writing), str(_GRACE), left, "gallery_recorder.run.worker"),
+                    *(str(workspace.folder), str(workspace.tmp), "@keeper", "@events"),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=outputs[0],
                 stderr=outputs[1],
-                cwd=staging.tree / run.top.name,
-                env=environment.made_for(run, staging),
+                cwd=workspace.tree / run.top.name,
+                env=environment.made_for(run, workspace),
                 pass_fds=[writing],
                 start_new_session=True,
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import TYPE_CHECKING, Literal, TextIO, get_args
 
-from gallery_recorder.run.messages import BlockStarted
+from gallery_recorder.run.protocol import BlockStarted
 from gallery_recorder.run.text import clean, shorten
 
 if TYPE_CHECKING:

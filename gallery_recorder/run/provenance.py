@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-from gallery_recorder.source.git import git
+from gallery_recorder.project.git import git
 
 #: The packages whose versions every recording keeps.
 _PACKAGES = ("gallery-recorder", "sphinx", "sphinx-gallery")

@@ -24,19 +24,19 @@ from pathlib import Path
 
 import msgspec
 
-from gallery_recorder.run import confine, provenance, staging
+from gallery_recorder.project import galleries, needs
+from gallery_recorder.project.commands import record_again
+from gallery_recorder.project.galleries import Example, Project
+from gallery_recorder.project.script import Script, ScriptError
+from gallery_recorder.project.settings import Kind
+from gallery_recorder.run import confine, provenance, workspace
+from gallery_recorder.run.executors import Engine, LocalEngine, Place, lease
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError, StoppedError
-from gallery_recorder.run.places import Engine, LocalEngine, Place, lease
 from gallery_recorder.run.progress import Outcome, Progress
-from gallery_recorder.run.staging import Staging
+from gallery_recorder.run.protocol import Failure, Result, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.text import shorten
 from gallery_recorder.run.watch import Watch
-from gallery_recorder.source import needs, project
-from gallery_recorder.source.commands import record_again
-from gallery_recorder.source.project import Example, Project
-from gallery_recorder.source.script import Script, ScriptError
-from gallery_recorder.source.settings import Kind
+from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import benchmarks, names, recording
 from gallery_recorder.store.format import SCHEMA, Recording, RunFacts, slug
 from gallery_recorder.store.lock import locked
@@ -71,7 +71,7 @@ def record(plan: Project, options: Options, progress: Progress) -> tuple[list[Ou
         DeviceError: ``cuda`` was asked for and there is no GPU, or there is no cluster where one
             was asked for.
     """
-    examples = project.select(plan, options.names)
+    examples = galleries.select(plan, options.names)
     with engine(options) as found:
         return _Recorder(plan, options, progress, found).record(examples)
 
@@ -87,10 +87,10 @@ def engine(options: Options) -> Iterator[Engine]:
         with contextlib.closing(LocalEngine(options.device, options.jobs)) as local:
             yield local
         return
-    from gallery_recorder.run import ray
+    from gallery_recorder.run import cluster
 
-    with ray.connected(options.address):
-        yield ray.RayEngine(options.device, options.jobs, options.accelerator)
+    with cluster.connected(options.address):
+        yield cluster.RayEngine(options.device, options.jobs, options.accelerator)
 
 
 def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
@@ -161,7 +161,7 @@ class _Recorder:
             ) from error
         # The kernel keeps scripts from other recordings, or else it is seen afterwards.
         self.watch = None if confine.version() else Watch(self.root)
-        staging.remove_leftovers(self.folder, self._warn)
+        workspace.remove_leftovers(self.folder, self._warn)
         waiting = []
         for example in examples:
             decided = self._decide(example)
@@ -199,7 +199,7 @@ class _Recorder:
     def _repair(self) -> None:
         places = {self._location(example).folder.parent for example in self.plan.recorded}
         for folder in sorted({self.folder, *places}):
-            staging.repair(folder, self.root, self._warn)
+            workspace.repair(folder, self.root, self._warn)
 
     def _warn(self, text: str) -> None:
         self.progress.told("recorder", text)
@@ -258,7 +258,7 @@ class _Recorder:
         def failed(failure: Failure) -> Outcome:
             return Outcome(name, "failed", failure.told(example.source))
 
-        lock = staging.lock_path(self.folder, example.label)
+        lock = workspace.lock_path(self.folder, example.label)
         try:
             with (
                 locked(lock, self.stop, partial(waiting, does="is recording it")) as mine,
@@ -299,7 +299,7 @@ class _Recorder:
         )
         told = partial(self.progress.told, name)
         started = time.monotonic()
-        with staging.made(self.folder, example.label, self._repair) as at:
+        with workspace.made(self.folder, example.label, self._repair) as at:
             result = self.engine.execute(run, at, self.stop, told)
             made = self._recording(run, script, result, at)
             _check_tables(made, at)
@@ -320,7 +320,7 @@ class _Recorder:
             warnings=tuple(_warnings(made, example, result)),
         )
 
-    def _recording(self, run: Run, script: Script, result: Result, at: Staging) -> Recording:
+    def _recording(self, run: Run, script: Script, result: Result, at: Workspace) -> Recording:
         """The recording of *result*: what it is of is said here, not by the script's process."""
         if result.variant != self.settings.variant:
             raise ScriptFailedError(
@@ -354,7 +354,7 @@ class _Recorder:
         )
 
 
-def _check_tables(made: Recording, at: Staging) -> None:
+def _check_tables(made: Recording, at: Workspace) -> None:
     """Refuse a table that looks like a benchmark and is none: pages are made of benchmarks.
 
     Raises:

@@ -29,11 +29,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gallery_recorder.project.galleries import decode, encode
 from gallery_recorder.run import keeper
-from gallery_recorder.run.messages import Loaded
-from gallery_recorder.source.project import decode, encode
+from gallery_recorder.run.protocol import Loaded
 
-_CHILD = "gallery_recorder.run.child"
+_CHILD = "gallery_recorder.run.worker"
 _COMMAND = [sys.executable, "-P", "-m", "gallery_recorder.run.warm"]
 _PATIENCE = 300.0  # seconds that imports may take on a busy machine
 _MAX = 1_000_000  # bytes of an order

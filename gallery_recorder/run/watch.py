@@ -19,7 +19,7 @@ from gallery_recorder.store.format import FILE_NAME
 from gallery_recorder.store.recording import RecordingError
 
 #: What recorders keep beside recordings begins so.
-_OURS = (".lock-", ".staging-")
+_OURS = (".lock-", ".workspace-")
 _State = tuple[tuple[str, int, int, int, int], ...]
 
 

@@ -17,8 +17,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.source.commands import record_again
-from gallery_recorder.source.script import key_of
+from gallery_recorder.project.commands import record_again
+from gallery_recorder.project.script import key_of
 from gallery_recorder.store import atomic, images, reading
 from gallery_recorder.store.format import (
     DECODER,

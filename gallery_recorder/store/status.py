@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from gallery_recorder.console import visible
-from gallery_recorder.source import commands, needs
-from gallery_recorder.source.project import Project
-from gallery_recorder.source.script import Script, ScriptError
+from gallery_recorder.project import commands, needs
+from gallery_recorder.project.galleries import Project
+from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.store import names, recording
 from gallery_recorder.store.format import Recording
 from gallery_recorder.store.recording import Location, RecordingError

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from sphinx.util.inventory import InventoryFile
 
-from triton_site import api
+from triton_site.kernels import api
 
 triton = pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def test_the_file_of_this_version_is_what_is_installed(tmp_path):
     # A process of its own: these tests run in the interpreter, whose functions are other objects.
     plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     subprocess.run(
-        [sys.executable, "-m", "triton_site.api", str(tmp_path / "triton.json")],
+        [sys.executable, "-m", "triton_site.kernels.api", str(tmp_path / "triton.json")],
         cwd=ROOT,
         env=plain,
         check=True,

@@ -25,7 +25,7 @@ from gallery_recorder.publish import versions
 from gallery_recorder.publish.front import FRAME
 from gallery_recorder.publish.inspection import inspect
 from tests.galleries import CONF, FILES, PAGES
-from triton_site import bundle
+from triton_site.pages import bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 GALLERY = "getting-started/tutorials"
@@ -330,7 +330,7 @@ def test_pages_are_light(site: Path) -> None:
 
 
 def test_no_page_needs_a_style_that_is_left_out(site: Path) -> None:
-    """:data:`triton_site.bundle.UNUSED_STYLES` is right: no page has such a class or element."""
+    """:data:`triton_site.pages.bundle.UNUSED_STYLES` is right: no page needs them."""
     needed = set()
     for page in pages(site):
         text = page.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from triton_site.assemble import assemble_script
+from triton_site.pages.assemble import assemble_script
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 NAME = "10-cross-entropy"

@@ -387,7 +387,7 @@ def test_three_rounds_and_does_no_more(chapter, value):
 def test_saved_rows_are_no_benchmark_of_the_performance_page(chapter, tmp_path, monkeypatch):
     """They can be compared with an earlier recording; experiments are not rates of our kernels."""
     from gallery_recorder.store import compare
-    from triton_site import performance
+    from triton_site.numbers import performance
 
     monkeypatch.chdir(tmp_path)
     rows = [(2**12, "hot", "GB/s", 3.0, 2.0, 4.0), (2**12, "cold", "GB/s", 2.0, 1.0, 3.0)]

@@ -158,7 +158,7 @@ def test_counters_are_a_table(chapter, capsys):
 
 
 def test_rates_are_no_benchmark_of_the_performance_page(chapter, tmp_path):
-    from triton_site import performance
+    from triton_site.numbers import performance
 
     path = tmp_path / "profiling-steps.csv"
     names = ("by_columns", "by_strips", "32 rows", "x.sum(0)")

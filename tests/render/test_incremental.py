@@ -21,12 +21,12 @@ NAMES = ("01-first", "02-second", "03-third")
 EXTENSIONS = (
     "gallery_recorder",
     "gallery_recorder.publish.release",
-    "triton_site.facts",
-    "triton_site.performance",
-    "triton_site.bundle",
-    "triton_site.menu",
-    "triton_site.search",
-    "triton_site.switch",
+    "triton_site.pages.software",
+    "triton_site.numbers.performance",
+    "triton_site.pages.bundle",
+    "triton_site.pages.menu",
+    "triton_site.pages.search",
+    "triton_site.pages.switch",
 )
 #: Names that the search has to find, and a page that shows what refers to what.
 API = """

@@ -70,14 +70,14 @@ def often(what: str, times: int, check: Callable[[random.Random], None]) -> None
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
     """*content*, JSON, with one to three things changed at random."""
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        content = chance.choice((_bytes, _leaf, _leaf, _leaf, _structure))(content, chance)
+    for _ in range(chance.selection((1, 1, 1, 2, 3))):
+        content = chance.selection((_bytes, _leaf, _leaf, _leaf, _structure))(content, chance)
     return content
 
 
 def _bytes(content: bytes, chance: random.Random) -> bytes:
-    at, length = chance.randrange(len(content) + 1), chance.choice((0, 1, 1, 7, 400))
-    new = chance.choice(
+    at, length = chance.randrange(len(content) + 1), chance.selection((0, 1, 1, 7, 400))
+    new = chance.selection(
         (b"", bytes(chance.randbytes(3)), b"\xff", b"\x00", b"[" * 3000, b'"', b"}", b"\\ud800")
     )
     return content[:at] + new + content[at + length :]
@@ -104,13 +104,13 @@ def _leaf(content: bytes, chance: random.Random) -> bytes:
     value = _parsed(content)
     if value is None:
         return content
-    holder, key, _ = chance.choice(list(_places(value)))
+    holder, key, _ = chance.selection(list(_places(value)))
     if key not in OWN:
         old = holder[key]
-        evil = chance.choice(EVIL)
+        evil = chance.selection(EVIL)
         if isinstance(old, str) and chance.random() < 0.7:
-            evil = chance.choice((evil, old + evil, evil + old))
-        holder[key] = evil if chance.random() < 0.6 else chance.choice(ODD)
+            evil = chance.selection((evil, old + evil, evil + old))
+        holder[key] = evil if chance.random() < 0.6 else chance.selection(ODD)
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
@@ -118,14 +118,14 @@ def _structure(content: bytes, chance: random.Random) -> bytes:
     value = _parsed(content)
     if value is None:
         return content
-    holder, key, _ = chance.choice(list(_places(value)))
+    holder, key, _ = chance.selection(list(_places(value)))
     what = chance.randrange(4)
     if what == 0:
         del holder[key]
     elif what == 1 and isinstance(holder, list):
         holder.append(holder[key])
     elif what == 1:
-        holder[chance.choice(EVIL)] = holder[key]
+        holder[chance.selection(EVIL)] = holder[key]
     elif isinstance(holder, list):
         chance.shuffle(holder)
     else:
@@ -173,7 +173,7 @@ def test_a_changed_file_is_one_error(gallery, times):
 
 def one_file(gallery, chance):
     _, folder, _ = gallery
-    path = chance.choice([p for p in folder.rglob("*") if p.is_file() and p.suffix != ".json"])
+    path = chance.selection([p for p in folder.rglob("*") if p.is_file() and p.suffix != ".json"])
     content = path.read_bytes()
     try:
         what = chance.randrange(5)
@@ -182,7 +182,7 @@ def one_file(gallery, chance):
             os.mkfifo(path)
         elif what == 1:
             path.unlink()
-            path.symlink_to(chance.choice(("/dev/zero", "/etc/passwd", path.name, "nowhere")))
+            path.symlink_to(chance.selection(("/dev/zero", "/etc/passwd", path.name, "nowhere")))
         else:
             path.write_bytes(_bytes(content, chance))
         same = path.is_file() and not path.is_symlink() and path.read_bytes() == content

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.run import ray as cluster
-from gallery_recorder.run import recorder
+from gallery_recorder.run import cluster, recorder
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.store import recording
 from tests.fixtures.room import PROJECT, Room

@@ -8,8 +8,8 @@ import zipfile
 import msgspec
 import pytest
 
-from gallery_recorder.run.files import Files, data_rst
-from gallery_recorder.run.messages import Refusal
+from gallery_recorder.run.outputs import Files, data_rst
+from gallery_recorder.run.protocol import Refusal
 from gallery_recorder.store import names, recording
 from gallery_recorder.store.format import FILE_NAME, encode
 from tests.fixtures import forked

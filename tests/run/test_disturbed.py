@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.run import confine, keeper, staging, watch
+from gallery_recorder.run import confine, keeper, watch, workspace
 from gallery_recorder.store import lock, recording
 from tests.fixtures import fault_table, forked
 from tests.fixtures.fixture_site import make_build, tree, write
@@ -55,8 +55,8 @@ def running(room):
 
 
 def begun(room):
-    return list(room.device.glob(".staging-*/stdout")) and any(
-        b"begun" in path.read_bytes() for path in room.device.glob(".staging-*/stdout")
+    return list(room.device.glob(".workspace-*/stdout")) and any(
+        b"begun" in path.read_bytes() for path in room.device.glob(".workspace-*/stdout")
     )
 
 
@@ -459,10 +459,10 @@ def test_what_another_user_left_is_stepped_around(tmp_path):
     told = []
     folder = tmp_path / "device"
     folder.mkdir()
-    (folder / ".staging-a-1234").mkdir()
+    (folder / ".workspace-a-1234").mkdir()
     (folder / ".lock-b").symlink_to("nowhere")
-    staging.remove_leftovers(folder, told.append)
-    assert not (folder / ".staging-a-1234").exists()
+    workspace.remove_leftovers(folder, told.append)
+    assert not (folder / ".workspace-a-1234").exists()
     assert len(told) == 1
     assert ".lock-b" in told[0]
     assert lock.try_lock(folder / ".lock-c") is not None
@@ -473,23 +473,23 @@ def test_a_link_among_what_was_left_leads_nowhere(tmp_path):
     (victim / "sub").mkdir(parents=True)
     (victim / "sub").chmod(0o755)
     folder.mkdir()
-    (folder / ".staging-a-1234").symlink_to(victim)
-    (folder / ".staging-b-1234").write_text("")
+    (folder / ".workspace-a-1234").symlink_to(victim)
+    (folder / ".workspace-b-1234").write_text("")
     told = []
-    staging.remove_leftovers(folder, told.append)
+    workspace.remove_leftovers(folder, told.append)
     assert list(folder.iterdir()) == told == []
     assert (victim / "sub").stat().st_mode & 0o777 == 0o755
 
 
 def test_folders_without_end_are_removed(tmp_path, monkeypatch):
-    folder = tmp_path / "device" / ".staging-a-1234"
+    folder = tmp_path / "device" / ".workspace-a-1234"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
     for _ in range(1500):
         os.mkdir("folder")
         os.chdir("folder")
     os.chdir(tmp_path)
-    staging.remove_leftovers(folder.parent, lambda text: None)
+    workspace.remove_leftovers(folder.parent, lambda text: None)
     assert list(folder.parent.iterdir()) == []
 
 
@@ -499,7 +499,7 @@ def test_permissions_are_given_back_from_the_root_down(tmp_path):
     folder.mkdir(parents=True)
     for path in (folder, folder.parent, tmp_path / "root"):
         path.chmod(0)
-    staging.repair(folder, tmp_path / "root", told.append)
+    workspace.repair(folder, tmp_path / "root", told.append)
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "root", folder.parent, folder)] == [
         0o700,
         0o700,
@@ -512,7 +512,7 @@ def test_a_file_in_the_place_of_a_folder_keeps_its_permissions(tmp_path):
     path, told = tmp_path / "recordings", []
     path.write_text("")
     path.chmod(0o600)
-    staging.repair(path, tmp_path, told.append)
+    workspace.repair(path, tmp_path, told.append)
     assert (path.stat().st_mode & 0o777, told) == (0o600, [])
 
 

@@ -324,7 +324,7 @@ FAULTS = [
         "writes-a-page",
         """
         from pathlib import Path
-        run = next(p for p in Path.cwd().parents if p.name.startswith(".staging"))
+        run = next(p for p in Path.cwd().parents if p.name.startswith(".workspace"))
         (run / "docs" / "conf.py").write_text("")
         """,
         r"wrote source/conf\.py where the documentation's pages are",

@@ -10,8 +10,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from gallery_recorder.project.needs import Gpu
 from gallery_recorder.run import gpus
-from gallery_recorder.source.needs import Gpu
 from gallery_recorder.store.format import GpuState
 
 

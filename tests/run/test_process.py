@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gallery_recorder.run import process
-from gallery_recorder.run.messages import BlockStarted, Run, ScriptFailedError, StoppedError
-from gallery_recorder.run.staging import Staging
+from gallery_recorder.run.protocol import BlockStarted, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.workspace import Workspace
 from tests.fixtures.room import Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
@@ -21,7 +21,7 @@ def room(tmp_path):
 
 
 def make_run(room, code, **changes):
-    """An order to execute a script whose second block is *code*, and its staging folder."""
+    """An order to execute a script whose second block is *code*, and its workspace folder."""
     room.write("a", code)
     plan = room.project()
     (example,) = plan.examples
@@ -35,18 +35,18 @@ def make_run(room, code, **changes):
         device="cpu",
         timeout=PATIENCE,
     )
-    staging = Staging(room.folder / "staging", room.folder / "tmp")
-    staging.create()
-    return msgspec.structs.replace(run, **changes), staging
+    workspace = Workspace(room.folder / "workspace", room.folder / "tmp")
+    workspace.create()
+    return msgspec.structs.replace(run, **changes), workspace
 
 
 def test_blocks_are_told_as_they_begin(room):
-    run, staging = make_run(room, "x = 1")
+    run, workspace = make_run(room, "x = 1")
     told = []
-    made = process.execute(run, staging, threading.Event(), told.append)
+    made = process.execute(run, workspace, threading.Event(), told.append)
     assert told == [BlockStarted(1, 2, 11), BlockStarted(2, 2, 16)]
     assert made.passed
-    assert list(staging.recording.iterdir()) == []
+    assert list(workspace.recording.iterdir()) == []
 
 
 def test_a_gallery_may_lie_anywhere(tmp_path):
@@ -54,16 +54,16 @@ def test_a_gallery_may_lie_anywhere(tmp_path):
     script = tmp_path / "examples" / "a.py"
     script.parent.mkdir()
     script.write_text("x = 1")
-    staging = Staging(tmp_path / "staging", tmp_path / "tmp")
-    staging.create()
-    assert staging.overlay(script, Path("/")).read_text() == "x = 1"
+    workspace = Workspace(tmp_path / "workspace", tmp_path / "tmp")
+    workspace.create()
+    assert workspace.overlay(script, Path("/")).read_text() == "x = 1"
 
 
 def test_it_can_be_stopped(room):
-    run, staging = make_run(room, "import time\ntime.sleep(1000)")
+    run, workspace = make_run(room, "import time\ntime.sleep(1000)")
     stop = threading.Event()
     with pytest.raises(StoppedError):
-        process.execute(run, staging, stop, lambda event: stop.set())
+        process.execute(run, workspace, stop, lambda event: stop.set())
 
 
 def test_the_first_signal_is_a_polite_one(room, monkeypatch):
@@ -80,35 +80,35 @@ def test_the_first_signal_is_a_polite_one(room, monkeypatch):
         time.sleep(1000)
         """
     told.touch()
-    run, staging = make_run(room, code)
+    run, workspace = make_run(room, code)
     stop = threading.Event()
 
     def stop_it():
-        wait_for(lambda: staging.stdout.exists() and b"ready" in staging.stdout.read_bytes())
+        wait_for(lambda: workspace.stdout.exists() and b"ready" in workspace.stdout.read_bytes())
         stop.set()
 
     threading.Thread(target=stop_it).start()
     with pytest.raises(StoppedError):
-        process.execute(run, staging, stop)
-    assert "asked to end" in staging.stdout.read_text()
+        process.execute(run, workspace, stop)
+    assert "asked to end" in workspace.stdout.read_text()
 
 
 def test_the_file_that_is_executed_is_a_copy(room):
     path = str(room.tutorials / "a.py")
     waits = f"while 'the ' + 'second' not in open({path!r}).read():\n    pass\nprint('first')"
-    run, staging = make_run(room, waits)
+    run, workspace = make_run(room, waits)
 
     def edit(event):
         room.write("a", "print('the second')")
 
-    made = process.execute(run, staging, threading.Event(), edit)
+    made = process.execute(run, workspace, threading.Event(), edit)
     assert made.blocks[1].stdout == "first\n"
 
 
 def test_a_result_of_other_blocks_is_refused(room):
-    run, staging = make_run(room, "x = 1", keys=("0" * 64,))
+    run, workspace = make_run(room, "x = 1", keys=("0" * 64,))
     with pytest.raises(ScriptFailedError, match="wrote into the pipe through which"):
-        process.execute(run, staging, threading.Event())
+        process.execute(run, workspace, threading.Event())
 
 
 @pytest.mark.parametrize(

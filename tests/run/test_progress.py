@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from gallery_recorder.run import progress
-from gallery_recorder.run.messages import BlockStarted
 from gallery_recorder.run.progress import Outcome, Progress
+from gallery_recorder.run.protocol import BlockStarted
 
 OUTCOMES = [
     Outcome("01-a", "recorded", "recordings/x/01-a", 12.34, ("the clocks were held down",)),

@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gallery_recorder.run import parcel, ray, staging
-from gallery_recorder.run.messages import Failure, Result, Run, ScriptFailedError
-from gallery_recorder.source.project import Example, Where, encode
-from gallery_recorder.source.settings import Settings
+from gallery_recorder.project.galleries import Example, Where, encode
+from gallery_recorder.project.settings import Settings
+from gallery_recorder.run import cluster, parcel, workspace
+from gallery_recorder.run.protocol import Failure, Result, Run, ScriptFailedError
 from gallery_recorder.store.format import Block, Provenance
 from tests.fixtures.room import Room
 
@@ -39,18 +39,18 @@ def answer(device="NVIDIA H200", keys=(KEY,), files=None):
         1.0,
         True,
     )
-    return msgspec.msgpack.encode(ray.Made(made, files or {"a.csv": b"x"}))
+    return msgspec.msgpack.encode(cluster.Made(made, files or {"a.csv": b"x"}))
 
 
 @pytest.fixture
 def at(tmp_path):
-    found = staging.Staging(tmp_path / "staging", tmp_path / "tmp")
+    found = workspace.Workspace(tmp_path / "workspace", tmp_path / "tmp")
     found.create()
     return found
 
 
 def test_a_result_is_unpacked(at):
-    result = ray._unpack(answer(files={"a.csv": b"x", "images/b.png": b"y"}), ORDER, at)
+    result = cluster._unpack(answer(files={"a.csv": b"x", "images/b.png": b"y"}), ORDER, at)
     assert result.provenance.device == "NVIDIA H200"
     assert (at.recording / "images" / "b.png").read_bytes() == b"y"
 
@@ -66,7 +66,7 @@ def test_a_result_is_unpacked(at):
 def test_a_file_of_another_name_is_refused(at, tmp_path, name):
     before = sorted(path for path in tmp_path.rglob("*"))
     with pytest.raises(ScriptFailedError) as error:
-        ray._unpack(answer(files={name: b"x"}), ORDER, at)
+        cluster._unpack(answer(files={name: b"x"}), ORDER, at)
     assert "sent a file called" in error.value.failure.cause
     assert sorted(path for path in tmp_path.rglob("*")) == before
 
@@ -91,7 +91,7 @@ def test_a_file_of_another_name_is_refused(at, tmp_path, name):
 )
 def test_an_answer_that_does_not_fit_the_order_is_refused(at, sent, words):
     with pytest.raises(ScriptFailedError) as error:
-        ray._unpack(sent, ORDER, at)
+        cluster._unpack(sent, ORDER, at)
     assert words in error.value.failure.cause
     assert list(at.recording.iterdir()) == []
 
@@ -100,7 +100,7 @@ def test_the_folder_on_a_node_is_this_users_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     own = tmp_path / f"gallery-recorder-{os.getuid()}"
     for _ in range(2):
-        with ray._own_folder() as found:
+        with cluster._own_folder() as found:
             assert found == own
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
 
@@ -119,7 +119,7 @@ def test_a_folder_that_somebody_else_made_is_not_used(tmp_path, monkeypatch, mad
         own.chmod(0o777 if made == "open to all" else 0o700)
         if made == "another user's":
             monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with ray._own_folder() as found:
+    with cluster._own_folder() as found:
         assert found != own
         assert stat.S_IMODE(found.stat().st_mode) == 0o700
         assert found.parent == tmp_path
@@ -140,8 +140,8 @@ def test_a_script_that_takes_the_permissions_of_the_folder_on_a_node_away(tmp_pa
     (example,) = plan.examples
     keys = tuple(block.key for block in example.load().code)
     order = order_of(plan, example, keys=keys, device="interpreter")
-    answer = ray.execute_on_node(encode(order), parcel.pack(order))
-    assert isinstance(ray._ANSWERS.decode(answer), ray.Made)
+    answer = cluster.execute_on_node(encode(order), parcel.pack(order))
+    assert isinstance(cluster._ANSWERS.decode(answer), cluster.Made)
     own = tmp_path / f"gallery-recorder-{os.getuid()}"
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     assert list(own.iterdir()) == []
@@ -150,11 +150,11 @@ def test_a_script_that_takes_the_permissions_of_the_folder_on_a_node_away(tmp_pa
 def test_a_node_that_was_started_in_the_background_can_be_interrupted(tmp_path, monkeypatch):
     """A shell lets what it starts with `&` ignore SIGINT, by which Ray ends a task politely."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(ray, "decode", lambda *_: _thread.interrupt_main())
+    monkeypatch.setattr(cluster, "decode", lambda *_: _thread.interrupt_main())
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with pytest.raises(KeyboardInterrupt):
-            ray.execute_on_node(b"", b"")
+            cluster.execute_on_node(b"", b"")
     finally:
         signal.signal(signal.SIGINT, before)
 

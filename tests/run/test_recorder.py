@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gallery_recorder.project.script import load_script
+from gallery_recorder.run import executors, process
 from gallery_recorder.run import gpus as gpus_of
-from gallery_recorder.run import places, process
-from gallery_recorder.run.messages import Failure, Result, ScriptFailedError
-from gallery_recorder.source.script import load_script
+from gallery_recorder.run.protocol import Failure, Result, ScriptFailedError
 from gallery_recorder.store import atomic, lock
 from gallery_recorder.store.format import Block, Provenance
 from tests.fixtures.room import DEVICE, Room
@@ -234,7 +234,7 @@ def gpus(room, monkeypatch):
     monkeypatch.setattr(gpus_of, "find_gpus", lambda: found)
     spans = []
 
-    def execute(run, staging, *_):
+    def execute(run, workspace, *_):
         begun = time.monotonic()
         time.sleep(0.01)
         spans.append((run.visible["CUDA_VISIBLE_DEVICES"], begun, time.monotonic()))
@@ -268,7 +268,7 @@ def test_a_gpu_is_not_shared_between_recorders(room, gpus):
     room.write("01-a", "x = 1")
     out = io.StringIO()
     plan = room.project()
-    path = places.gpu_lock(gpus_of.find_gpus()[0])
+    path = executors.gpu_lock(gpus_of.find_gpus()[0])
     held = lock.try_lock(path)
     unlocked = []
 
@@ -310,7 +310,7 @@ def test_two_recorders_at_once(room):
     marker = room.folder / "go"
     room.write("01-a", WAITS.format(go=str(marker)))
     first = room.start(stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: list(room.device.glob(".staging-*")))
+    wait_for(lambda: list(room.device.glob(".workspace-*")))
     second = room.start(stdout=subprocess.PIPE, text=True)
     told = ""
     while "waits" not in told:
@@ -355,7 +355,7 @@ def test_what_a_killed_recorder_left_is_removed(room):
     wait_for(lambda: any(line.startswith("sleep") for line in room.left_over()))
     process.kill()
     process.wait()
-    assert list(room.device.glob(".staging-tutorials--01-a-*"))
+    assert list(room.device.glob(".workspace-tutorials--01-a-*"))
     room.record("02")
     assert room.left_over() == []
 
@@ -443,7 +443,7 @@ def test_a_fault_of_the_recorder_itself_is_told(room, monkeypatch):
 def kill_often(room, times, moments):
     """Kill a recorder of ``01-a`` *times* times; after each, its recording is whole.
 
-    Each of *moments* is a file of the staging folder that the delay begins with (the start where
+    Each of *moments* is a file of the workspace folder that the delay begins with (the start where
     there is none) and the longest delay.
     """
     room.kept = False  # what is killed has servers of its own
@@ -466,7 +466,7 @@ def kill_often(room, times, moments):
                 os._exit(0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         ended = False
-        while begin and not ended and not list(room.device.glob(f".staging-*/{begin}")):
+        while begin and not ended and not list(room.device.glob(f".workspace-*/{begin}")):
             ended = os.waitpid(process, os.WNOHANG)[0] != 0
             time.sleep(0.001)
         time.sleep(chance.uniform(0, longest))
@@ -502,8 +502,8 @@ def test_killed_at_any_moment_of_saving_the_recording_is_whole(room, monkeypatch
     room.write("01-a", "x = 1")
     room.put_recording("02-b")
 
-    def execute(run, staging, *_):
-        shutil.copy(room.gallery / "02-b" / "data.csv", staging.recording)
+    def execute(run, workspace, *_):
+        shutil.copy(room.gallery / "02-b" / "data.csv", workspace.recording)
         blocks = [Block(11, key, 1.0, data=("data.csv",)) for key in run.keys]
         number = os.environ.get("NUMBER", "last")
         blocks[-1] = msgspec.structs.replace(blocks[-1], stdout=number, data=())

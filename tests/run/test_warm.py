@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from gallery_recorder.run import keeper, warm
-from gallery_recorder.run.messages import Loaded
+from gallery_recorder.run.protocol import Loaded
 from tests.fixtures import quick
 from tests.fixtures.room import CONF, PROJECT, Room
 from tests.fixtures.waiting import PATIENCE, wait_for

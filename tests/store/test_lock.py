@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.run import places
-from gallery_recorder.source.needs import Gpu
+from gallery_recorder.project.needs import Gpu
+from gallery_recorder.run import executors
 from gallery_recorder.store import lock
 
 NOBODY = 65534
@@ -84,11 +84,11 @@ def test_what_is_no_lock_is_neither_waited_for_nor_written(tmp_path, kind):
 
 def test_a_gpu_has_one_lock_whatever_tmpdir_and_user(tmp_path, monkeypatch):
     gpu = Gpu("NVIDIA H200", "GPU-1234", {}, 1)
-    here = places.gpu_lock(gpu)
+    here = executors.gpu_lock(gpu)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    assert places.gpu_lock(gpu) == here
+    assert executors.gpu_lock(gpu) == here
     assert tmp_path not in here.parents
 
 

@@ -10,7 +10,7 @@ import socket
 import msgspec
 import pytest
 
-from gallery_recorder.source import project
+from gallery_recorder.project import galleries
 from gallery_recorder.store import reading, recording, status
 from gallery_recorder.store.reading import ReadingError
 from gallery_recorder.store.recording import RecordingError
@@ -87,7 +87,7 @@ def test_a_file_whose_system_tells_no_size_ends_too():
 def plan(tmp_path_factory):
     """Two tutorials."""
     root = make_gallery(tmp_path_factory.mktemp("reading") / "g")
-    return quick.read(project.find(None, None, [root / "tutorials"]))
+    return quick.read(galleries.find(None, None, [root / "tutorials"]))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 import msgspec
 import pytest
 
-from gallery_recorder.source.script import load_script
+from gallery_recorder.project.script import load_script
 from gallery_recorder.store import recording, status
 from gallery_recorder.store.format import Block
 from tests.fixtures.room import PROJECT, Room

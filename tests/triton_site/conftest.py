@@ -13,15 +13,16 @@ from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
+from gallery_recorder.project.script import load_script
 from gallery_recorder.render import others
-from gallery_recorder.source.script import load_script
-from triton_site import cells, xray_pages
+from triton_site.kernels import xray_pages
+from triton_site.pages import cells
 
 EXTENSIONS = (
-    "triton_site.ladder",
-    "triton_site.differences",
-    "triton_site.folds",
-    "triton_site.xray_pages",
+    "triton_site.numbers.ladder",
+    "triton_site.kernels.kernel_diff",
+    "triton_site.pages.folds",
+    "triton_site.kernels.xray_pages",
 )
 
 

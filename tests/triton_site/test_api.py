@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from triton_site import api
-from triton_site.api import Api, ApiError, Entry, Member, Overload
+from triton_site.kernels import api
+from triton_site.kernels.api import Api, ApiError, Entry, Member, Overload
 
 SMALL = Api(
     "3.9.0",

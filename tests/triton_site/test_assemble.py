@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_site.assemble import AssembleError, assemble_gallery, assemble_script
+from triton_site.pages.assemble import AssembleError, assemble_gallery, assemble_script
 
 SHARED = {
     "base.py": '"""Base."""\n\nimport os\n\nLIMIT = 3\nif os.sep:\n    LIMIT = 4\n',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from triton_site import bundle
+from triton_site.pages import bundle
 
 
 def test_addresses_are_moved_and_others_left(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import jsonschema
 import msgspec
 import pytest
 
-from gallery_recorder.source import project
+from gallery_recorder.project import galleries as engine_galleries
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import DECODER, encode
 from tests import galleries
 from tests.fixtures import two_devices
-from triton_site import ceilings, claims
-from triton_site.recorded import Recorded
+from triton_site.numbers import ceilings, claims
+from triton_site.numbers.recorded import Recorded
 
 
 def written(folder: Path, **changes: object) -> Path:
@@ -146,7 +146,7 @@ def test_make_check_fails_for_a_claim_made_false_on_the_reference(tmp_path, caps
     monkeypatch.chdir(two_devices.ROOT)
     only = galleries.FILES["01-vector-add"]  # to check all takes seconds
     plan = msgspec.structs.replace(galleries.PROJECT, examples=(only,))
-    monkeypatch.setattr(project, "read", lambda where: plan)
+    monkeypatch.setattr(engine_galleries, "read", lambda where: plan)
     source = Path("recordings", two_devices.REAL, "tutorials", "01-vector-add")
     reference = tmp_path / "nvidia-h200/triton-3.9.0/tutorials/01-vector-add"
     shutil.copytree(source, reference)

@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gallery_recorder.source import project
+from gallery_recorder.project import galleries as engine_galleries
 from gallery_recorder.store import compare, recording
 from gallery_recorder.store.format import DECODER, GpuState, encode
 from tests import galleries
 from tests.fixtures import second_device
 from tests.fixtures.fixture_site import tree
 from tests.fixtures.room import PROJECT
-from triton_site import contribute, take
+from triton_site.pages import contribute, take
 
 NAMES = ("01-vector-add", "02-fused-softmax")
 #: What a checkout is made of, besides its recordings.
@@ -46,7 +46,7 @@ def scripts(plan):
 @pytest.fixture
 def read_quickly(plan, monkeypatch):
     """What is executed in the test's own process reads nothing but them."""
-    monkeypatch.setattr(project, "read", lambda where: plan)
+    monkeypatch.setattr(engine_galleries, "read", lambda where: plan)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from triton_site.cells import functions
-from triton_site.differences import difference
+from triton_site.kernels.kernel_diff import difference
+from triton_site.pages.cells import functions
 
 TEXT = '''"""
 First

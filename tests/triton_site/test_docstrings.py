@@ -1,6 +1,6 @@
 """Docstrings of Triton's kind, made sound."""
 
-from triton_site import docstrings
+from triton_site.kernels import docstrings
 
 NAMES = {"dot": "triton.language.dot", "tl.dot": "triton.language.dot", "dtype": "tl.dtype"}
 

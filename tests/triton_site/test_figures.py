@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gallery_recorder.store import recording
-from triton_site import figures
+from triton_site.pages import figures
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "M,N,provider,unit,median,p20,p80\n"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from triton_site.cells import cells_of
+from triton_site.pages.cells import cells_of
 
 TEXT = '''"""
 First
@@ -56,7 +56,7 @@ def test_other_code_stays_in_sight(build: Callable) -> None:
 
 def test_cells_of_settings_alone_are_none(build: Callable, tmp_path) -> None:
     build(TEXT)
-    from gallery_recorder.source.script import load_script
+    from gallery_recorder.project.script import load_script
 
     found = cells_of(load_script(tmp_path / "gallery" / "01-first.py", tmp_path / "gallery"))
     assert [cell.setting("fold") for cell in found] == ["plots the rates", ""]

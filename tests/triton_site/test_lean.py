@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from pygments import highlight
 from pygments.lexers import PythonLexer
 
-from triton_site import garbage, lean
+from triton_site.pages import garbage, lean
 
 
 def test_tokens_that_look_like_text_are_bare() -> None:

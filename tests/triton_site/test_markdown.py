@@ -6,7 +6,7 @@ import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
 
-from triton_site.markdown import Writer, code_span, fenced
+from triton_site.pages.markdown import Writer, code_span, fenced
 
 
 def markdown(text: str) -> str:

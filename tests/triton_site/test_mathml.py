@@ -24,7 +24,7 @@ def render(folder: Path, text: str) -> tuple[BeautifulSoup, str]:
             folder / "doctrees",
             "html",
             confoverrides={
-                "extensions": ["triton_site.mathml"],
+                "extensions": ["triton_site.pages.mathml"],
                 "html_math_renderer": "mathml",
                 "html_theme": "basic",
             },

@@ -8,10 +8,10 @@ import pytest
 from bs4 import BeautifulSoup
 from sphinx.testing.util import SphinxTestApp
 
-from triton_site import menu
+from triton_site.pages import menu
 
 CONF = """
-extensions = ["triton_site.menu"]
+extensions = ["triton_site.pages.menu"]
 html_theme = "sphinx_rtd_theme"
 html_theme_options = {"navigation_depth": DEPTH, "titles_only": TITLES}
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_site import assemble, new_tutorial
+from triton_site.pages import assemble, new_tutorial
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from triton_site.notebooks import fold
+from triton_site.pages.notebooks import fold
 
 #: Markup that a reader of a notebook would see as it stands: roles, directives, literals of
 #: two backticks, links with an underscore at the end, hyperlink targets, adornments of headings.

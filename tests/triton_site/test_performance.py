@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from tests.fixtures import fixture_gallery
-from triton_site import charts, performance
+from triton_site.numbers import charts, performance
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
 

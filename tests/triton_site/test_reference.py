@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.forked import sphinx
-from triton_site import api
-from triton_site.api import Api, Entry, Member, Overload
+from triton_site.kernels import api
+from triton_site.kernels.api import Api, Entry, Member, Overload
 
 OLD = Api(
     "3.8.0",
@@ -69,7 +69,7 @@ def build(root: Path, entries: str) -> subprocess.CompletedProcess[str]:
     root.mkdir(parents=True)
     api.save([OLD, NEW], root / "api.json")
     (root / "conf.py").write_text(
-        'extensions = ["triton_site.reference"]\n'
+        'extensions = ["triton_site.kernels.reference"]\n'
         'triton_api = "api.json"\nnitpicky = True\nhtml_theme = "basic"\n'
     )
     (root / "index.rst").write_text(PAGE + entries)

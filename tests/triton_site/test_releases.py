@@ -17,8 +17,9 @@ from gallery_recorder.store.compare import Line
 from gallery_recorder.store.format import DECODER, FILE_NAME, encode
 from tests.fixtures import two_devices
 from tests.fixtures.two_devices import GALLERY, OLDER
-from triton_site import releases, reproduce
-from triton_site.assemble import assemble_script
+from triton_site.numbers import releases
+from triton_site.pages import reproduce
+from triton_site.pages.assemble import assemble_script
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))

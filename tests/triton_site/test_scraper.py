@@ -42,7 +42,7 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory):
-    options = '"image_scrapers": ("triton_site.scraper.svg_scraper",),'
+    options = '"image_scrapers": ("triton_site.pages.scraper.svg_scraper",),'
     gallery = Gallery(tmp_path_factory.mktemp("figures"), options)
     for name, code in SCRIPTS.items():
         gallery.write(name, code)

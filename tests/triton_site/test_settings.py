@@ -6,9 +6,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from gallery_recorder.project.settings import Settings
 from gallery_recorder.run.recorder import Options
-from gallery_recorder.source.settings import Settings
-from triton_site import settings
+from triton_site.pages import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -2,7 +2,7 @@
 
 from bs4 import BeautifulSoup
 
-from triton_site.solutions import ExerciseOrder
+from triton_site.pages.solutions import ExerciseOrder
 
 T = "getting-started/tutorials"
 

@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 
 from tests.fixtures import two_devices
 from tests.fixtures.two_devices import DEVICE, GALLERY, OLDER, REAL, SECOND
-from triton_site import switch
+from triton_site.pages import switch
 
 PAGE = """<p class="gallery-provenance">Recorded on A</p>
 <section id="top" class="a"><h1>Title<a href="#top">¶</a></h1>

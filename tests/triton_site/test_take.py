@@ -14,8 +14,8 @@ from gallery_recorder.store.recording import RecordingError
 from tests.fixtures import forked
 from tests.fixtures.fixture_gallery import make_gallery, make_recording
 from tests.fixtures.fixture_site import tree, write
-from triton_site import take
-from triton_site.take import TakeError
+from triton_site.pages import take
+from triton_site.pages.take import TakeError
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(unpacked, tmp_path):
 
 
 def test_the_command(unpacked, tmp_path):
-    command = [sys.executable, "-m", "triton_site.take"]
+    command = [sys.executable, "-m", "triton_site.pages.take"]
 
     def run(*arguments):
         return forked.run([*command, *arguments])

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from triton_site.thumbnails import curves
+from triton_site.pages.thumbnails import curves
 
 
 @pytest.fixture

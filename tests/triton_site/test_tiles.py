@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triton_site import tiles
+from triton_site.pages import tiles
 
 SHARED = Path(__file__).resolve().parents[2] / "tutorials" / "shared" / "matmul.py"
 

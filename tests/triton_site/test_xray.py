@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_site import xray, xray_pages
+from triton_site import xray
+from triton_site.kernels import xray_pages
 
 PTX = """
 	.file	1 "/home/someone/script.py"

@@ -17,7 +17,7 @@ from sphinx_gallery.notebook import jupyter_notebook
 
 from tests.fixtures.forked import execute, reader
 from tests.galleries import FILES, PAGES
-from triton_site.cells import cells_of, in_sight
+from triton_site.pages.cells import cells_of, in_sight
 
 ROOT = Path(__file__).parents[2]
 MAIN = [name for name, f in FILES.items() if f.path.parent.name == "tutorials"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.fixtures.forked import execute
-from triton_site.assemble import assemble_script
+from triton_site.pages.assemble import assemble_script
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tutorials" / "shared" / "exercise.py"

@@ -1,0 +1,1 @@
+"""What recordings measured: claims, ladders, the performance and release pages."""

@@ -1,0 +1,1 @@
+"""How pages, downloads and the search of this site look and read."""
