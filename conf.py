@@ -17,41 +17,14 @@ branch = "main"
 extensions = [
     "sphinx_gallery.gen_gallery",
     "gallery_recorder",
-    "triton_site.pages.software",
-    "triton_site.numbers.performance",
-    "triton_site.pages.mathml",
-    "triton_site.pages.menu",
-    "triton_site.pages.chapters",
-    "triton_site.pages.bundle",
-    "triton_site.pages.garbage",
-    "triton_site.pages.lean",
-    "triton_site.pages.tables",
-    "triton_site.pages.thumbnails",
-    "triton_site.pages.links",
-    "triton_site.numbers.ladder",
-    "triton_site.numbers.claims",
-    "triton_site.pages.switch",
-    "triton_site.kernels.kernel_diff",
-    "triton_site.pages.folds",
-    "triton_site.pages.exercises",
-    "triton_site.pages.figures",
-    "triton_site.pages.tiles",
-    "triton_site.pages.notebooks",
-    "triton_site.kernels.xray_pages",
-    "triton_site.kernels.reference",
-    "triton_site.pages.glossary",
-    "triton_site.numbers.kernel_map",
-    "triton_site.numbers.releases",
-    "triton_site.pages.search",
-    "triton_site.pages.settings",
-    "triton_site.pages.solutions",
     "gallery_recorder.publish.release",
+    "triton_site.pages",
+    "triton_site.numbers",
+    "triton_site.kernels",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "triton_site.pages.twins",
     "sphinxcontrib.bibtex",
-    "sphinxext.opengraph",
 ]
 templates_path = ["docs/_templates"]
 exclude_patterns = ["_templates", "**/GALLERY_HEADER.rst", "programming-guide/chapter-*/index.rst"]
@@ -65,29 +38,27 @@ bibtex_reference_style = "author_year"
 
 # --- tutorials and their recordings ------------------------------------------------------------
 
-# Without a GPU, Triton's interpreter executes the tutorials: what they compute is right, their
-# times say nothing, and such recordings are not kept in git.
+# Without a GPU, Triton's interpreter executes the tutorials. Their results are right, their times
+# are meaningless, and git does not keep such recordings.
 gallery_recordings = ["recordings", "build/recordings"]
 gallery_environment = {
     "cpu": {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-    # What every release did so far; 3.9 warns at each kernel where it is not said.
+    # The default of every release; 3.9 warns at each kernel if it is not set.
     "gpu": {"TRITON_DEFAULT_FP_FUSION": "1"},
 }
 gallery_untimed = {"cpu": "interpreter"}
 gallery_devices = [REFERENCE, REFERENCE_DEVICE]
-gallery_others = True  # for triton_site.pages.switch
+gallery_others = True  # a page for each other recording, such as that of an older Triton
 gallery_variant = "triton_site.probes.triton_release"
 gallery_probes = [SOFTWARE, "triton_site.xray.kernels"]
 gallery_variables = ["TRITON_*", "TORCH_*", "PYTORCH_*"]
-gallery_writable = ["~/.triton", "~/.nv", "$TRITON_HOME"]
 gallery_data = ["*"]
 gallery_stderr = "apart"
 gallery_filters = [
     "gallery_recorder.run.text.mask_addresses",
     "gallery_recorder.run.text.name_paths",
 ]
-# Scripts as readers download them: what they share is in each, whole. A folder of guide/ is a
-# chapter; nothing has to be listed.
+# Scripts as readers download them, with their shared code. Each folder of guide/ is a chapter.
 _root = Path(__file__).resolve().parent
 _galleries = {
     _root / "tutorials": "getting-started/tutorials",
@@ -104,11 +75,11 @@ sphinx_gallery_conf = {
     "within_subsection_order": "triton_site.pages.solutions.ExerciseOrder",
     "image_scrapers": ("triton_site.pages.scraper.svg_scraper",),
     "remove_config_comments": True,
-    # Its page of execution times loads scripts from other hosts; recordings.rst says more.
+    # Its page of execution times loads scripts from other hosts.
     "write_computation_times": False,
-    "show_signature": False,  # the footer says it
+    "show_signature": False,  # the footer has it
     "default_thumb_file": "docs/_static/no-figure.svg",
-    # Names in code lead to the API reference, and entries of the reference to tutorials.
+    # Names in code link to the API reference, and its entries to tutorials.
     "doc_module": ("triton",),
     "backreferences_dir": "gen_modules/backreferences",
 }
@@ -116,39 +87,26 @@ sphinx_gallery_conf = {
 # --- how it looks ------------------------------------------------------------------------------
 
 html_theme = "sphinx_rtd_theme"
-# Pygments' classes of names, modules, operators, punctuation and space look like text here.
-gallery_plain_tokens = ("n", "nn", "o", "p", "w")
-html_theme_options = {
-    "navigation_with_keys": True,
-    "prev_next_buttons_location": None,  # our layout has them, with titles
-}
-html_static_path = ["docs/_static"]
-html_css_files = ["custom.css", "layout.css", "versions.css", "reference.css"]
-html_css_files += ["reading.css", "switch.css"]
+html_theme_options = {"navigation_depth": 3}
+html_static_path = ["docs/_static", "tutorials/shared/exercise.py"]
+html_css_files = ["custom.css", "reading.css", "reference.css", "versions.css"]
 html_js_files = [
-    "menu.js",
-    "versions.js",
-    "switch.js",
-    "scroll.js",
-    "layout.js",
-    "reading.js",
-    "xray.js",
-    "figures.js",
-    "tiles.js",
-    "terms.js",
+    ("site.js", {"defer": ""}),
+    ("tiles.js", {"defer": ""}),
+    ("xray.js", {"defer": ""}),
+    ("versions.js", {"defer": ""}),
 ]
 html_logo = "docs/_static/logo.svg"
 html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"
-# Where the stable version is served; the other versions are beside it.
+# The address of the stable version; the other versions are beside it.
 html_baseurl = "https://triton-gallery.github.io/triton-gallery/stable/"
-# Link previews: title, description and the site's picture; cards drawn per page need matplotlib.
-ogp_site_url = html_baseurl
-ogp_image = "_static/card.png"
-ogp_image_alt = "Triton Gallery"
-ogp_social_cards = {"enable": False}
-html_context = {"repository": repository, "branch": branch}
-html_copy_source = True
+html_context = {
+    "repository": repository,
+    "branch": branch,
+    "card": f"{html_baseurl}_static/card.png",  # for link previews
+}
+html_copy_source = False  # each page links to its source on GitHub
 copybutton_selector = "div:not(.sphx-glr-script-out) > div.highlight > pre"
 copybutton_exclude = ".linenos, .gp, .go"
 
@@ -156,7 +114,6 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 linkcheck_ignore = [
     # Written by `make html`; links to them are tested there.
-    r"(\.\./)*_static/reproduce/.*",
-    r"(\.\./)*_static/(exercise\.py|(performance|claims)\.(schema\.)?json)",
+    r"(\.\./)*_static/(exercise\.py|performance\.json)",
     r"https://doi\.org/10\.1145/.*",  # ACM answers programs with 403; compared by hand
 ]

@@ -1,1 +1,1 @@
-"""What the project costs, in seconds and memory: ``make bench`` prints it, no test asserts it."""
+"""Seconds and memory of rendering, recording and publishing: ``make bench``."""

@@ -1,18 +1,18 @@
-"""Execute a gallery's scripts once, where the hardware is; keep what they did; render it anywhere.
+"""Execute a gallery's scripts once, where the hardware is; keep recordings; render anywhere.
 
 In ``conf.py`` of a sphinx-gallery project::
 
     extensions = ["sphinx_gallery.gen_gallery", "gallery_recorder"]
 
-The rooms, in the order in which the data flows:
+The rooms, in the order of the data flow:
 
-``seam``     every name of sphinx-gallery that the engine touches, each checked on start
-``errors``   what can be told and put right
-``source``   a project as its conf.py describes it: galleries, scripts, blocks, keys, needs
-``store``    recordings on the disk: their format, locks, replacement in one step, comparison
-``run``      executing scripts: the recorder, its places and processes, what it collects
-``render``   the Sphinx extension: recordings in the place of execution
-``publish``  versions of a site: inspection, publishing in one step, the files at the root
+``seam``     every name of sphinx-gallery that the engine uses, each checked on start
+``errors``   the base class of errors that a reader can correct
+``project``  a project as its conf.py describes it: galleries, scripts, blocks, keys, settings
+``store``    recordings on the disk: format, reading, replacement in one step, status, comparison
+``run``      executing scripts: the recorder and its processes
+``render``   the Sphinx extension: it shows recordings and executes nothing
+``publish``  versions of a site
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What every room tells in its own words, and the command line in one place."""
+"""The base class of the engine's errors, which the command line shows."""
 
 from __future__ import annotations
 
 
 class RecorderError(Exception):
-    """What its reader can put right: it says what is wrong, where, and what to do.
+    """An error that its reader can correct: the message says what is wrong, where, and the remedy.
 
-    ``status`` is the exit status of a command that ends with it: 2 where its words were wrong.
+    ``status`` is the exit status of a command that ends with it: 2 for wrong usage.
     """
 
     status = 1

@@ -1,8 +1,7 @@
 """Every name of sphinx-gallery that the engine uses or replaces, each checked on start.
 
-sphinx-gallery has no interface for this, so nothing outside this module imports from it. What the
-engine relies on: that ``execute_script`` executes the blocks of one script, each through
-``execute_code_block``, and returns one reStructuredText for each block and the seconds.
+sphinx-gallery has no interface for recording, so only this module imports from it. Functions are
+replaced for the duration of a call (:func:`replaced`) and then put back.
 """
 
 from __future__ import annotations
@@ -10,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import itertools
 import os
 import posixpath
 from collections.abc import Callable, Iterator
-from html import escape
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from pygments.lexers import get_lexer_by_name
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
@@ -36,24 +34,14 @@ from sphinx_gallery import (
 )
 from sphinx_gallery.py_source_parser import Block
 
-try:
-    from sphinx_gallery import _doctree_links
-except ImportError:  # before 0.22, links were put into finished pages
-    _doctree_links = None
-
 __all__ = ["Block", "LoggingTee", "check", "version"]
 
-#: Where sphinx-gallery is installed.
 FOLDER = str(Path(gen_rst.__file__).parent)
-
-#: What sphinx-gallery's executor puts in the place of ``sys.stdout``; a class to derive from.
+#: The base class of the object that replaces ``sys.stdout`` while sphinx-gallery executes code.
 LoggingTee: Any = getattr(gen_rst, "_LoggingTee", object)
 
-#: When sphinx-gallery puts links into code.
-CODE_LINKS_PRIORITY = 5
-
-#: What the engine counts on: module, name, the parameters that come first, and what it is for;
-#: to *replace*, while the engine is at work, by a function of its own.
+#: The names that the engine relies on: module, name, first parameters, and purpose. Those to
+#: *replace* are replaced during a call.
 _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_gallery, "get_subsections", "srcdir examples_dir gallery_conf check_for_header", "read"),
     (gen_gallery, "_expected_failing_examples", "gallery_conf", "read"),
@@ -64,7 +52,6 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "_get_gallery_header", "dir_ gallery_conf raise_error", "read"),
     (gen_rst, "executable_script", "src_file gallery_conf", "read"),
     (gen_rst, "extract_intro_and_title", "filename docstring", "read"),
-    (gen_rst, "_get_parser", "fname gallery_conf", "read"),
     (py_source_parser, "split_code_and_text_blocks", "source_file return_node", "replace"),
     (py_source_parser, "remove_config_comments", "code_block", "read"),
     (py_source_parser, "extract_file_config", "content", "read"),
@@ -93,89 +80,64 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "save_rst_example", "example_rst example_file time_elapsed memory_used", "replace"),
     (downloads, "zip_files", "file_list zipname relative_to extension", "replace"),
 ]
-if hasattr(backreferences, "_sanitize_backref"):  # since 0.22
-    _NAMES.append((backreferences, "_sanitize_backref", "backref", "render"))
-if _doctree_links:
-    _NAMES += [
-        (_doctree_links, "_load_code_obj", "env docname", "link"),
-        (_doctree_links, "_lexer_name", "lang code", "link"),
-        (_doctree_links, "_pygments_class", "ttype", "link"),
-        (_doctree_links, "_Resolver", "env builder docname gallery_conf", "link"),
-        (_doctree_links, "_tokenize_and_link", "code lexer_name code_obj resolver", "link"),
-        (_doctree_links, "_token_node", "ttype text", "replace"),
-        (_doctree_links, "get_lexer_by_name", "", "replace"),
-    ]
 
 
 def check() -> None:
-    """Refuse to go on where sphinx-gallery is not one that this was written for.
-
-    Raises:
-        ExtensionError: a name is gone or has other parameters.
-    """
+    """Raise ExtensionError if sphinx-gallery lacks a name that the engine relies on."""
     changed = []
     for module, name, needed, why in _NAMES:
         function = getattr(module, name, None)
         found = [*inspect.signature(function).parameters] if function and needed else []
         if function is None or found[: len(needed.split())] != needed.split():
-            says = f"takes ({', '.join(found)})" if function else "does not exist"
+            has = f"takes ({', '.join(found)})" if function else "does not exist"
             wanted = ", ".join(needed.split())
-            changed.append(f"{module.__name__}.{name} {says}; to {why}, it must take ({wanted})")
+            changed.append(f"{module.__name__}.{name} {has}; to {why}, it must take ({wanted})")
     if changed:
         raise ExtensionError(
-            f"gallery_recorder does not know this sphinx-gallery, {version}: {'; '.join(changed)}. "
-            "Install a release of sphinx-gallery that it names in its dependencies, or a newer "
-            "gallery_recorder."
+            f"gallery_recorder does not support sphinx-gallery {version}: {'; '.join(changed)}. "
+            "Install a newer gallery_recorder, or a sphinx-gallery that its dependencies permit."
         )
 
 
-#: Where a replaced function is called from.
-_CALLERS = (gen_rst, gen_gallery, notebook, downloads, py_source_parser, sorting, _doctree_links)
+#: The modules that call replaced functions.
+_CALLERS = (gen_rst, gen_gallery, notebook, downloads, py_source_parser, sorting)
 
-#: What stands in them before anything is replaced.
+#: Their functions before anything is replaced.
 ORIGINAL: dict[str, Any] = {n: getattr(m, n, None) for m, n, *_ in _NAMES if m in _CALLERS}
 
 
 @contextlib.contextmanager
 def replaced(**functions: Any) -> Iterator[None]:
-    """For a while, *functions* stand in the place of sphinx-gallery's, wherever it calls them."""
-    before = [(m, n, vars(m)[n]) for n in functions for m in _CALLERS if m and n in vars(m)]
-    for module, name, _ in before:
-        setattr(module, name, functions[name])
-    try:
+    """Replace sphinx-gallery's *functions* in all modules that call them; put them back after."""
+    with contextlib.ExitStack() as back:
+        for name, function in functions.items():
+            for module in (module for module in _CALLERS if name in vars(module)):
+                back.callback(setattr, module, name, vars(module)[name])
+                setattr(module, name, function)
         yield
-    finally:
-        for module, name, function in before:
-            setattr(module, name, function)
 
 
 # --- reading a gallery ----------------------------------------------------------------------------
 
 
 def galleries(app: Sphinx) -> list[tuple[Path, str]]:
-    """The folder of each gallery's scripts, and that of its pages below the source."""
+    """The folder of each gallery's scripts, and the folder of its pages below the source."""
     conf = app.config.sphinx_gallery_conf
-    folders, pages = (
-        list(value) if isinstance(value, list | tuple) else [value]
-        for value in (conf["examples_dirs"], conf["gallery_dirs"])
-    )
+    said = (conf["examples_dirs"], conf["gallery_dirs"])
+    both = (value if isinstance(value, list | tuple) else [value] for value in said)
     return [
-        (Path(os.path.normpath(Path(app.srcdir, folder))), posixpath.normpath(target))
-        for folder, target in zip(folders, pages, strict=False)
+        (Path(os.path.normpath(Path(app.srcdir, folder))), posixpath.normpath(pages))
+        for folder, pages in zip(*both, strict=False)
     ]
 
 
 def split(path: Path) -> tuple[dict[str, Any], list[Block], Any]:
-    """The settings in the Python script *path*, its blocks, and its syntax tree if it has one."""
+    """The settings in the script *path*, its blocks, and its syntax tree if it is valid Python."""
     return py_source_parser.split_code_and_text_blocks(path, return_node=True)
 
 
 def title(path: Path, docstring: str) -> str:
-    """The title that sphinx-gallery gives the page of a script.
-
-    Raises:
-        ExtensionError: there is none.
-    """
+    """The title of a script's page; ExtensionError if it has none."""
     return gen_rst.extract_intro_and_title(str(path), docstring)[1]
 
 
@@ -185,7 +147,7 @@ def without_settings(code: str) -> str:
 
 
 def settings_in(code: str) -> dict[str, Any]:
-    """What the ``# sphinx_gallery_…`` comments of a block say."""
+    """The settings in the ``# sphinx_gallery_…`` comments of a block."""
     return py_source_parser.extract_file_config(code)
 
 
@@ -195,9 +157,8 @@ def scripts_in(folder: Path, gallery_conf: dict[str, Any]) -> list[Path]:
     names = utils._collect_gallery_files([folder], gallery_conf)
 
     def place(name: str) -> tuple[Any, ...]:
-        with contextlib.suppress(Exception):  # an order that reads the file, which cannot be read
-            if (folder / name).is_file():
-                return (0, order(name), name)
+        with contextlib.suppress(Exception):  # the order may read a file that is unreadable
+            return (0, order(name), name)
         return (1, name)
 
     return [folder / name for name in sorted(names, key=place)]
@@ -206,10 +167,8 @@ def scripts_in(folder: Path, gallery_conf: dict[str, Any]) -> list[Path]:
 def subsections(folder: Path, source: Path, gallery_conf: dict[str, Any]) -> list[str]:
     """The names of the folders below *folder* that are part of its gallery, in their order."""
     header = gen_rst._get_gallery_header(folder, gallery_conf, raise_error=False)
-    own_index = header is None and (folder / "index.rst").is_file()
-    return gen_gallery.get_subsections(
-        str(source), str(folder), gallery_conf, check_for_header=not own_index
-    )
+    needed = header is not None or not (folder / "index.rst").is_file()
+    return gen_gallery.get_subsections(str(source), str(folder), gallery_conf, needed)
 
 
 def is_executed(path: Path, gallery_conf: dict[str, Any]) -> bool:
@@ -223,7 +182,7 @@ def is_expected_to_fail(path: Path, gallery_conf: dict[str, Any]) -> bool:
 
 
 def only_reading(pandoc: Any = None) -> contextlib.AbstractContextManager[None]:
-    """While conf.py is read, sphinx-gallery need not import matplotlib, nor look for *pandoc*."""
+    """While conf.py is read, keep sphinx-gallery from importing matplotlib and seeking *pandoc*."""
     found = ORIGINAL["_has_pypandoc"] if pandoc else lambda: (True, "")
     return replaced(_import_matplotlib=lambda: (None, None), _has_pypandoc=found)
 
@@ -232,7 +191,7 @@ def only_reading(pandoc: Any = None) -> contextlib.AbstractContextManager[None]:
 
 
 class _Executed(BaseException):
-    """Leaves ``generate_file_rst`` when the script is executed: its outputs, time and variables."""
+    """Leaves ``generate_file_rst`` after execution with outputs, seconds and variables."""
 
 
 def execute(
@@ -246,15 +205,15 @@ def execute(
 ) -> tuple[list[str], float, dict[str, Any], dict[str, Any]]:
     """Execute the script *path* as sphinx-gallery does for a page in the folder *pages*.
 
-    *around_block* gets the index of each block, the variables of the script and a function that
-    executes the block; within *around_figures* its figures are drawn; *tee* makes what catches
-    printed text; *value* gets the text of a last expression and the method that made it, and gives
-    what is shown.
+    *around_block* gets the index of each block, the script's variables and a function that executes
+    the block, and returns the block's reStructuredText. Figures are drawn in *around_figures*.
+    *tee* makes the object that collects printed text. *value* gets the text of a last expression
+    and the method that made it, and returns the text to show.
 
-    Returns one reStructuredText a block, the seconds, the variables, and the settings of the file.
+    Returns the reStructuredText of each block, the seconds, the variables, the file's settings.
     """
     settings: dict[str, Any] = {}
-    count = -1
+    numbers = itertools.count()
 
     def script(blocks: Any, script_vars: dict[str, Any], conf: Any, file_conf: Any) -> Any:
         settings.update(file_conf)
@@ -262,15 +221,11 @@ def execute(
         settings.update(file_conf)  # a scraper may have chosen the thumbnail
         raise _Executed(outputs, seconds, script_vars)
 
-    def block(compiler: Any, block: Any, names: Any, script_vars: Any, *rest: Any) -> str:
-        nonlocal count
-        count += 1
-        one = functools.partial(
-            ORIGINAL["execute_code_block"], compiler, block, names, script_vars, *rest
-        )
-        return around_block(count, script_vars, one)
+    def block(*arguments: Any) -> str:
+        one = functools.partial(ORIGINAL["execute_code_block"], *arguments)
+        return around_block(next(numbers), arguments[3], one)
 
-    def _sg_call_memory(*arguments: Any) -> str:  # a name that it leaves out of tracebacks
+    def _sg_call_memory(*arguments: Any) -> str:  # a name that sphinx-gallery cuts from tracebacks
         with around_figures():
             return ORIGINAL["save_figures"](*arguments)
 
@@ -278,9 +233,9 @@ def execute(
         text, method = ORIGINAL["_get_last_repr"](capture_repr, last)
         return (value(text, method), method) if text and method else (text, method)
 
-    # The clock on the wall may be set meanwhile, this one not.
-    own = {"save_figures": _sg_call_memory, "_get_last_repr": last_repr, "time": perf_counter}
-    with replaced(execute_script=script, execute_code_block=block, _LoggingTee=tee, **own):
+    own: dict[str, Any] = {"execute_script": script, "execute_code_block": block}
+    own |= {"save_figures": _sg_call_memory, "_get_last_repr": last_repr}
+    with replaced(_LoggingTee=tee, time=perf_counter, **own):  # that clock never jumps
         try:
             gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)
         except _Executed as done:
@@ -289,24 +244,22 @@ def execute(
 
 
 def code_objects(path: Path, gallery_conf: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
-    """The objects that the code of *path* names, resolved with the global *names* that it left."""
+    """The objects that the code of *path* names, resolved with its global variables *names*."""
     _, blocks, node = split(path)
-    if not gallery_conf["inspect_global_variables"]:
-        names = {}
     regex = backreferences._make_ref_regex(gallery_conf["default_role"])
+    names = names if gallery_conf["inspect_global_variables"] else {}
     return ORIGINAL["identify_names"](blocks, regex, names, node)
 
 
 def memory_base(gallery_conf: dict[str, Any]) -> float | None:
-    """The memory in MB that was in use before the script, None where memory is not measured."""
-    if not gallery_conf["show_memory"]:
-        return None
-    return gen_rst._get_call_memory_and_base(gallery_conf)[1]
+    """The memory in MB in use before the script; None if memory is not measured."""
+    measure = gen_rst._get_call_memory_and_base
+    return measure(gallery_conf)[1] if gallery_conf["show_memory"] else None
 
 
-def draw_matplotlib(block: Any, block_vars: Any, gallery_conf: Any, **options: Any) -> str:
-    """What sphinx-gallery's scraper of matplotlib's figures does, with options of ``savefig``."""
-    return scrapers.matplotlib_scraper(block, block_vars, gallery_conf, **options)
+def draw_matplotlib(*arguments: Any, **options: Any) -> str:
+    """Call sphinx-gallery's scraper of matplotlib figures with options for ``savefig``."""
+    return scrapers.matplotlib_scraper(*arguments, **options)
 
 
 def figure_titles(figure: Any) -> str:
@@ -323,25 +276,21 @@ def scale_image(image: Path, thumbnail: Path, size: tuple[int, int]) -> None:
 
 
 def app_of(env: BuildEnvironment) -> Sphinx:
-    """The application of a build; Sphinx 9 renamed what gives it, and warns of the old name."""
+    """The application of a build; Sphinx 9 renamed the attribute."""
     return env._app if hasattr(env, "_app") else env.app
 
 
 def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
-    """Where sphinx-gallery would make the pages, before or after others' work, call *function*."""
+    """Have Sphinx call *function* where it would call sphinx-gallery's own listener."""
     listeners, own = app.events.listeners["builder-inited"], gen_gallery.generate_gallery_rst
     listeners[:] = [i._replace(handler=function) if i.handler is own else i for i in listeners]
 
 
 def generate(app: Sphinx) -> None:
-    """Have sphinx-gallery make the pages, and forget names that no script uses any more.
-
-    It writes the lists of examples of names that scripts use, and leaves the others as they were.
-    """
+    """Have sphinx-gallery make the pages, and remove its lists of examples for unused names."""
     gen_gallery.generate_gallery_rst(app)
     folder = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")
-    # Before 0.22, the file of a name was called as the name is.
-    file_of = getattr(backreferences, "_sanitize_backref", str)
+    file_of = getattr(backreferences, "_sanitize_backref", str)  # before 0.22 the object's name
     try:
         names = {file_of(name) for name in utils._read_json(folder / "backreferences_all.json")}
     except (OSError, ValueError):
@@ -349,52 +298,3 @@ def generate(app: Sphinx) -> None:
     for path in folder.glob("*.examples"):
         if path.name.removesuffix(".examples") not in names and path.stat().st_size:
             path.unlink()
-
-
-# --- links in code --------------------------------------------------------------------------------
-
-#: The class of a token and its text, or the tag of a link and the tokens in it.
-Token = tuple[str, Any]
-
-_lexer = functools.cache(get_lexer_by_name)
-
-
-class CodeLinks:
-    """The code of one page in tokens, in which names that are documented are links.
-
-    It is a resolver to sphinx-gallery, whose links are HTML in the place of nodes.
-    """
-
-    def __init__(self, names: dict[str, Any], resolver: Any) -> None:
-        self._names, self._resolver = names, resolver
-        self.resolve = resolver.resolve
-        self.tokens = functools.cache(self._tokens)
-
-    def reference(self, link: Any, tokens: list[Token]) -> Token:
-        """A link around the *tokens* of a dotted name."""
-        node = self._resolver.reference(link, [])
-        kind = "internal" if node.get("internal") else "external"
-        address = node["refuri"] if "refuri" in node else f"#{node['refid']}"
-        tag = f'<a class="{" ".join(node["classes"])} reference {kind}" href="{escape(address)}"'
-        return f'{tag} title="{escape(node["reftitle"])}">', tokens
-
-    def _tokens(self, language: str, code: str) -> list[Token]:
-        """The tokens of *code*; nothing if it is not Python."""
-        lexer = _doctree_links._lexer_name(language, code)
-        if lexer is None:
-            return []
-        with replaced(
-            _token_node=lambda kind, text: (_doctree_links._pygments_class(kind), text),
-            get_lexer_by_name=_lexer,
-        ):
-            return list(_doctree_links._tokenize_and_link(code, lexer, self._names, self))
-
-
-@functools.lru_cache(maxsize=1)  # a page's views come right after it, with the same code
-def code_links(env: BuildEnvironment, docname: str) -> CodeLinks | None:
-    """The links of the gallery page *docname*; None where it is none, or its code has no names."""
-    names = _doctree_links._load_code_obj(env, docname) if _doctree_links else None
-    if not names:
-        return None
-    builder, conf = app_of(env).builder, env.config.sphinx_gallery_conf
-    return CodeLinks(names, _doctree_links._Resolver(env, builder, docname, conf))

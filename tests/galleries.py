@@ -1,42 +1,18 @@
-"""What conf.py says: each script's file, and the address of its page.
-
-It is read when somebody asks: that takes seconds. Of pytest-xdist's workers one does, for all.
-"""
+"""The scripts of the site's galleries, as conf.py describes them."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import runpy
 from pathlib import Path
-from typing import Any
 
 from gallery_recorder.project.galleries import Project, decode, encode, find, read
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def __getattr__(name: str) -> Any:
-    """``CONF``, its variables; ``PROJECT``; the ``FILES`` and ``PAGES`` of its scripts, by name."""
-    if name == "CONF":
-        found: Any = runpy.run_path(str(ROOT / "conf.py"))
-    elif name == "PROJECT":
-        found = _read()
-    elif name == "FILES":
-        found = {example.name: example for example in _value("PROJECT").recorded}
-    elif name == "PAGES":  # below a version of the site, without ``.html``
-        found = {n: f"{e.pages}/{e.path.stem}" for n, e in _value("FILES").items()}
-    else:
-        raise AttributeError(name)
-    globals()[name] = found
-    return found
-
-
-def _value(name: str) -> Any:
-    return globals().get(name) or __getattr__(name)
-
-
 def _read() -> Project:
+    """Read conf.py, which takes seconds: the first worker of pytest-xdist does it for all."""
     session = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
     (ROOT / "build").mkdir(exist_ok=True)
     with open(ROOT / "build" / "project.lock", "a+", encoding="utf-8") as kept:
@@ -48,3 +24,9 @@ def _read() -> Project:
             kept.truncate(0)
             kept.write(f"{session}\n{text}")
     return decode(text.encode(), Project)
+
+
+PROJECT = _read()
+#: The examples, and the address of each one's page below a version of the site, by name.
+FILES = {example.name: example for example in PROJECT.recorded}
+PAGES = {name: f"{example.pages}/{example.path.stem}" for name, example in FILES.items()}

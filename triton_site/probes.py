@@ -1,47 +1,61 @@
-"""Probes of this site: what the recorder cannot know about Triton, PyTorch and the GPU's memory."""
+"""Probes of this site: versions of Triton and PyTorch, and the GPU memory in use."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-#: The device whose recordings are shown first and asked for.
+import msgspec
+from msgspec import Meta
+
+from gallery_recorder.store.format import Recording
+from gallery_recorder.store.reading import ReadingError
+
+#: The device whose recordings every page shows and `make check` requires.
 REFERENCE_DEVICE = "nvidia-h200"
 
-#: And the release of Triton: the recordings that must be there.
+#: Its release of Triton.
 REFERENCE = f"{REFERENCE_DEVICE}/triton-3.9.0"
 
-#: What recordings call the probe below.
+#: The name of the probe below in recordings.
 SOFTWARE = f"{__name__}.software"
+
+_Found = dict[str, Annotated[str, Meta(max_length=200)] | Annotated[int, Meta(ge=0, le=1 << 50)]]
 
 
 def triton_release() -> str:
-    """The variant of a recording: the release of Triton that scripts run on."""
+    """The variant of a recording: the installed release of Triton."""
     return f"triton-{_version('triton', 'pytorch-triton', 'pytorch-triton-rocm', 'triton-rocm')}"
 
 
 class software:  # noqa: N801 - its name is the name in the recordings
-    """Versions, the toolkit, and the most memory that PyTorch held on the GPU, in bytes.
+    """Versions, the toolkit, and the peak of the memory that PyTorch reserves on the GPU, in bytes.
 
-    It waits for the GPU after each block, so that what fails there fails in the block that started
-    it. PyTorch is never imported here, only looked at where the script imported it.
+    It waits for the GPU after each block, so an error of a kernel ends the block that launched it.
+    It never imports PyTorch itself.
     """
 
     def __init__(self) -> None:
         self._peak = 0
-        self._following = False
+
+    @staticmethod
+    def check(folder: Path, recording: Recording) -> None:
+        """Raise ReadingError if the values in a recording are not short texts and counts."""
+        try:
+            msgspec.convert(recording.probes.get(SOFTWARE, {}), _Found)
+        except msgspec.ValidationError as error:
+            raise ReadingError(f"probes: {SOFTWARE}: {error}") from error
 
     def after_block(self) -> None:
-        """Wait for the GPU, and look at its memory."""
+        """Wait for the GPU, and note its memory."""
         if cuda := self._cuda():
             cuda.synchronize()
-            self._look(cuda)
-            self._follow_resets()
+            self._peak = max(self._peak, cuda.max_memory_reserved())
 
     def provenance(self) -> dict[str, Any]:
-        """What the script used."""
+        """Software and hardware that the script used."""
         found: dict[str, Any] = {
             "triton": triton_release().removeprefix("triton-"),
             "torch": _version("torch"),
@@ -66,28 +80,6 @@ class software:  # noqa: N801 - its name is the name in the recordings
     def _cuda(self) -> Any:
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         return cuda if cuda is not None and cuda.is_initialized() else None
-
-    def _look(self, cuda: Any) -> None:
-        self._peak = max(self._peak, cuda.max_memory_reserved())
-
-    def _follow_resets(self) -> None:
-        """Look before each reset of PyTorch's count, from now on."""
-        if self._following:
-            return
-        self._following = True
-        for name in ("cuda", "cuda.memory", "accelerator", "accelerator.memory"):
-            module = sys.modules.get(f"torch.{name}")
-            reset = getattr(module, "reset_peak_memory_stats", None)
-            if reset is not None:
-                module.reset_peak_memory_stats = self._looking(reset)  # type: ignore[union-attr]
-
-    def _looking(self, reset: Callable[..., Any]) -> Callable[..., Any]:
-        def looked(*arguments: Any, **named: Any) -> Any:
-            if cuda := self._cuda():
-                self._look(cuda)
-            return reset(*arguments, **named)
-
-        return looked
 
 
 def _version(*distributions: str) -> str:

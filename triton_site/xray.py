@@ -1,14 +1,12 @@
 """X-ray, the probe: what the compiler made of each kernel that a script runs.
 
-Triton calls a hook after each compilation; what processes of the script compile is found in their
-caches, where these lie in the script's temporary folder. For every compiled kernel the probe notes
-what decides its speed (registers, spills, shared memory, warps, stages, occupancy, instructions),
-and for each kernel function it keeps the intermediate code of the variant that was compiled last:
-TTGIR, PTX, and SASS where the disassembler is there. The facts are in the recording under the name
-of the probe, the code lies beside it in :data:`FILE_NAME`. All is of the run that made the page's
-times.
+Triton calls a hook after each compilation. Kernels that processes of the script compile are read
+from their caches below the script's temporary folder. For each compiled kernel the probe notes
+registers, spills, shared memory, warps, stages, occupancy and instructions; for each kernel
+function it keeps the intermediate code of the variant that was launched last: TTGIR, PTX and, with
+a disassembler, SASS. The facts are in the recording, the code is beside it in :data:`FILE_NAME`.
 
-Nothing here may end a script that is being recorded: what cannot be read is left out.
+The probe never ends a script: what it cannot read, it leaves out.
 """
 
 from __future__ import annotations
@@ -29,31 +27,30 @@ from typing import Any
 
 FILE_NAME = "xray.json.gz"
 
-#: Characters of one intermediate code, and of all that a script's kernels have: what is longer is
-#: cut off, and says so.
+#: Characters of one intermediate code, and of all kernels of a script; longer code is cut.
 MAX_CODE = 250_000
 MAX_ALL = 2_500_000
 
-#: Seconds that a script's kernels may be disassembled for: a block's, together, take half of one.
+#: Seconds of disassembling, over all kernels of a script.
 DISASSEMBLING = 2.0
 
-#: What tells how a kernel moves and multiplies, by the beginning of the instruction in PTX.
+#: What each instruction of PTX says about a kernel, by the beginning of its name.
 INSTRUCTIONS = {
     "wgmma.mma_async": "tensor cores, a group of four warps at a time (wgmma)",
     "tcgen05.mma": "tensor cores, with a memory of their own (tcgen05)",
     "mma.sync": "tensor cores, a warp at a time (mma)",
     "cp.async.bulk": "whole tiles by descriptor (TMA)",
-    "cp.async.c": "copies to shared memory under way (cp.async)",
-    "ld.global": "loads from memory",
-    "st.global": "stores to memory",
+    "cp.async.c": "asynchronous copies to shared memory (cp.async)",
+    "ld.global": "loads from global memory",
+    "st.global": "stores to global memory",
     "ld.shared": "loads from shared memory",
     "ldmatrix": "loads of tiles from shared memory (ldmatrix)",
     "st.shared": "stores to shared memory",
     "shfl.sync": "exchanges between threads of a warp",
-    "bar.sync": "waits of all warps of a program",
+    "bar.sync": "barriers for all warps of a program",
     "atom.": "atomic operations",
-    "red.": "atomic operations without an answer",
-    "ld.local": "spilled registers read",
+    "red.": "atomic operations without a result",
+    "ld.local": "reloads of spilled registers",
     "ex2.": "exponentials",
 }
 
@@ -62,21 +59,21 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
     """Facts about every kernel that the script compiled, and the code of the last of each name."""
 
     def __init__(self) -> None:
-        self._compiled: list[Any] = []  # (function, compiled kernel), not looked at yet
-        self._cached: set[Path] = set()  # what processes compiled, as far as it was looked at
+        self._compiled: list[Any] = []  # (function, compiled kernel), not noted yet
+        self._cached: set[Path] = set()  # files of caches that were read
         self._facts: list[dict[str, Any]] = []
         self._code: dict[str, dict[str, Any]] = {}
         self._hooked = False
-        self._disassembled = 0.0
+        self._disassembled = 0.0  # seconds
 
     def before_block(self) -> None:
-        """Ask Triton to be called, as soon as the script has imported it."""
+        """Hook into Triton as soon as the script has imported it."""
         self._hook()
 
     def after_block(self) -> None:
-        """Look at what the block launched for the first time."""
+        """Note the kernels that the block launched for the first time."""
         self._hook()
-        # Who compiles ahead launches in a later block, or never: only the driver knows registers.
+        # A kernel that was compiled ahead is launched later: only then are its registers known.
         launched: list[Any] = []
         waiting: list[Any] = []
         for made in self._compiled:
@@ -87,7 +84,9 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         last = {}
         for function, kernel in launched:
             with contextlib.suppress(Exception):
-                if facts := self._note(function, kernel):
+                facts = facts_of(function, kernel, _device_limits())
+                if facts not in self._facts:
+                    self._facts.append(facts)
                     last[facts["name"]] = facts, kernel
         if not last:
             return
@@ -103,6 +102,13 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
     def provenance(self) -> dict[str, Any]:
         """The facts, in the order of compilation."""
         return {"kernels": self._facts}
+
+    @staticmethod
+    def check(folder: Path, made: Any) -> None:
+        """Raise ReadingError if facts or code of the recording *made* in *folder* are damaged."""
+        from triton_site.kernels import xray_data
+
+        xray_data.read(folder, made.probes)
 
     def _hook(self) -> None:
         knobs = sys.modules.get("triton.knobs")
@@ -123,64 +129,49 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         _accept_functions(sys.modules.get("triton.runtime.jit"))
 
     def _of_processes(self, own: set[str]) -> Iterator[tuple[Any, Any]]:
-        """What processes of the script compiled for this GPU, and the script itself did not.
+        """Kernels that processes of the script compiled for this GPU.
 
-        *own* are the names of the kernels that it launched in this block.
+        *own* are the names of the kernels that the script itself launched in this block.
         """
-        limits, compiler = _device_limits(), sys.modules.get("triton.compiler")
-        if compiler is None or not limits:
+        compiler = sys.modules.get("triton.compiler")
+        if compiler is None or not _device_limits():
             return
         driver = sys.modules["triton.runtime.driver"].driver.active
         here = driver.get_current_target()
         known = own | {facts["name"] for facts in self._facts}
         for path in sorted(Path(tempfile.gettempdir()).rglob("__grp__*.json")):
             if path in self._cached or any(part.startswith("torchinductor") for part in path.parts):
-                continue  # which has kernels of its own, and the script does not show them
+                continue  # kernels of torch.compile are not in the script
             self._cached.add(path)
             with contextlib.suppress(Exception):
                 group = json.loads(path.read_text(encoding="utf-8"))["child_paths"]
                 kernel = compiler.CompiledKernel(None, group, "")
-                name, target = kernel.metadata.name, kernel.metadata.target
-                if name in known or (target.backend, target.arch) != (here.backend, here.arch):
+                made = kernel.metadata
+                target = made.target
+                if made.name in known or (target.backend, target.arch) != (here.backend, here.arch):
                     continue
                 device = driver.get_current_device()
-                loaded = driver.utils.load_binary(
-                    name, kernel.kernel, kernel.metadata.shared, device
-                )
+                loaded = driver.utils.load_binary(made.name, kernel.kernel, made.shared, device)
                 kernel.n_regs, kernel.n_spills = loaded[2:4]
-                kernel.src = SimpleNamespace(constants={})  # which are not kept
-                yield SimpleNamespace(__name__=name, starting_line_number=_line(kernel)), kernel
-
-    def _note(self, function: Any, kernel: Any) -> dict[str, Any] | None:
-        """Keep the facts of a compiled kernel; None for one that says nothing new."""
-        facts = facts_of(function, kernel, _device_limits())
-        if facts in self._facts:
-            return None
-        self._facts.append(facts)
-        return facts
+                kernel.src = SimpleNamespace(constants={})  # the cache does not keep them
+                # The code names the line of the `def`; facts have that of the decorator above.
+                line = re.search(r'^#loc = loc\("[^"]*":(\d+):', kernel.asm["ttgir"], flags=re.M)
+                first = int(line[1]) - 1 if line else 1
+                yield SimpleNamespace(__name__=made.name, starting_line_number=first), kernel
 
     def _code_of(self, kernel: Any) -> dict[str, str]:
-        """The stages of a compiled kernel, as far as there are any."""
+        """The stages of a compiled kernel that are available."""
         asm = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
         if self._disassembled < DISASSEMBLING:
-            with contextlib.suppress(Exception):  # no disassembler
-                asm["sass"] = kernel.asm["sass"]  # by a program of its own: others have their turn
+            with contextlib.suppress(Exception):  # there is no disassembler
+                asm["sass"] = kernel.asm["sass"]
         return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
 
 
-def _line(kernel: Any) -> int:
-    """The line of the decorator of *kernel* in the script that compiled it.
-
-    Its code names the line of the ``def``.
-    """
-    found = re.search(r'^#loc = loc\("[^"]*":(\d+):', kernel.asm["ttgir"], flags=re.M)
-    return int(found[1]) - 1 if found else 1
-
-
 def _accept_functions(jit: Any) -> None:
-    """Let Triton 3.6 call a hook for a kernel that was given a function.
+    """Let Triton 3.6 compile a kernel with a function among its constants while a hook is set.
 
-    For the hook it writes down all constants as JSON, which ends the script if one is a function.
+    It writes all constants as JSON for the hook, and a function would end the script.
     """
     written = getattr(jit, "serialize_specialization_data", None)
     if written is None:
@@ -197,7 +188,7 @@ def _accept_functions(jit: Any) -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Let no warning of a program that is started stand among the errors of the script."""
+    """Keep warnings of the disassembler out of the script's stderr."""
     before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
@@ -209,33 +200,31 @@ def _silence() -> Iterator[None]:
 
 
 def facts_of(function: Any, kernel: Any, limits: dict[str, int]) -> dict[str, Any]:
-    """What is to be known of a compiled *kernel* of the jit-compiled *function*."""
+    """The facts of a compiled *kernel* of the jit-compiled *function*, as JSON can hold them."""
     metadata = kernel.metadata
-    ptx = kernel.asm.get("ptx", "")
     constants = {}
     for place, value in kernel.src.constants.items():
         index = place[0] if isinstance(place, tuple) else place
         name = function.arg_names[index] if isinstance(index, int) else str(index)
-        if isinstance(value, int | float | str | bool | None) and len(str(value)) < 40:
+        if isinstance(value, int | float | str | None) and len(str(value)) < 40:
             constants[name] = value
-    warps = metadata.num_warps
     return {
         "name": function.__name__,
         "line": function.starting_line_number,
         "constants": constants,
-        "warps": warps,
+        "warps": metadata.num_warps,
         "stages": getattr(metadata, "num_stages", None),
         "registers": kernel.n_regs,
         "spills": kernel.n_spills,
         "shared": metadata.shared,
         "bytes": len(kernel.asm.get("cubin") or kernel.asm.get("hsaco") or b""),
-        "occupancy": occupancy(kernel.n_regs, metadata.shared, warps, limits),
-        "instructions": instructions(ptx),
+        "occupancy": occupancy(kernel.n_regs, metadata.shared, metadata.num_warps, limits),
+        "instructions": instructions(kernel.asm.get("ptx", "")),
     }
 
 
 def instructions(ptx: str) -> dict[str, int]:
-    """How often each of :data:`INSTRUCTIONS` stands in the code *ptx*."""
+    """The number of each of :data:`INSTRUCTIONS` in the code *ptx*."""
     found = dict.fromkeys(INSTRUCTIONS, 0)
     for line in ptx.splitlines():
         words = line.split()
@@ -251,10 +240,10 @@ def instructions(ptx: str) -> dict[str, int]:
 def occupancy(
     registers: int, shared: int, warps: int, limits: dict[str, int]
 ) -> dict[str, Any] | None:
-    """How many programs fit on a multiprocessor, and what allows no more; None if not known.
+    """Programs that fit on a multiprocessor, and the resource that limits them.
 
-    NVIDIA hands out registers to a warp in pieces of 256, and keeps 1 KiB of shared memory for
-    itself for each program.
+    NVIDIA allocates the registers of a warp in units of 256, and 1 KiB of shared memory more than
+    a program asks for. None where the limits of the GPU are unknown.
     """
     if not limits.get("warps"):
         return None
@@ -273,7 +262,7 @@ def occupancy(
 
 
 def _device_limits() -> dict[str, int]:
-    """What a multiprocessor has, as far as PyTorch tells; nothing for other GPUs than NVIDIA's."""
+    """The resources of a multiprocessor of an NVIDIA GPU; empty for other GPUs."""
     torch = sys.modules.get("torch")
     if torch is None or torch.version.hip or not torch.cuda.is_available():
         return {}
@@ -286,14 +275,14 @@ def _device_limits() -> dict[str, int]:
 
 
 def lean(text: str) -> str:
-    """Intermediate code without what tells about the machine, and without tables for debuggers."""
-    text = re.sub(r'"(?:[^"\n]*/)([^"/\n]+)"', r'"\1"', text)  # names of files, not their folders
+    """Intermediate code without folders of the machine and tables for debuggers."""
+    text = re.sub(r'"(?:[^"\n]*/)([^"/\n]+)"', r'"\1"', text)
     text = re.sub(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}\n?", "", text, flags=re.M | re.S)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
 
 def shortened(text: str) -> str:
-    """*text*, or its beginning, where it is longer than :data:`MAX_CODE`."""
+    """*text*, or its beginning where it is longer than :data:`MAX_CODE`."""
     if len(text) <= MAX_CODE:
         return text
     return f"{text[:MAX_CODE].rpartition(chr(10))[0]}\n… {len(text)} characters in all\n"
@@ -304,17 +293,6 @@ def save(path: Path, code: dict[str, dict[str, Any]]) -> None:
     kept, size = {}, 0
     for name, entry in reversed(code.items()):
         size += sum(len(text) for text in entry.values() if isinstance(text, str))
-        if size > MAX_ALL:
-            entry = {"facts": entry["facts"]}
-        kept[name] = entry
+        kept[name] = entry if size <= MAX_ALL else {"facts": entry["facts"]}
     content = json.dumps(dict(reversed(kept.items())), ensure_ascii=False).encode()
     path.write_bytes(gzip.compress(content, 9, mtime=0))
-
-
-def load(path: Path) -> dict[str, dict[str, Any]]:
-    """What :func:`save` wrote; nothing where there is no file, or it cannot be read."""
-    try:
-        found = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, ValueError, EOFError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -1,13 +1,12 @@
 // The search page: ranks the sections in search-sections.js by the words of the query.
 //
-// A word matches a word with the same stem, never letters inside one; where no section has a word,
-// words that begin like it count a little, and where none begins so, the words spelled most like it. `tl.` means `triton.language.`. Sections that have more of
-// the query's words come first; among them decides how rare the words are, and where they stand
-// (BM25 with fields: Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009).
+// A word matches words with the same stem. If no section has it, words with that beginning count, or
+// else the words with the closest spelling. The score is BM25 with fields (Robertson and Zaragoza, The
+// Probabilistic Relevance Framework, 2009), and sections with more of the query's words come first.
 (function () {
   "use strict";
   const SHOWN = 40;
-  // What readers type, and what the pages call it.
+  // What readers type: what the pages call it.
   const SYNONYMS = {
     tma: ["descriptor"], gemm: ["matmul"], moe: ["expert"], norm: ["normalization"], layernorm: ["normalization"],
     rmsnorm: ["normalization"], smem: ["shared"], vectorize: ["contiguous"], printf: ["device_print"],
@@ -20,12 +19,11 @@
     backward: ["gradient"], precision: ["accuracy", "error"], prefix: ["cumsum"],
     fp8e4nv: ["float8e4nv"], fp8e5: ["float8e5"], welford: ["variance"], uncoalesced: ["coalescing"],
     attn: ["attention"], vecadd: ["addition"], mutex: ["lock"], semaphore: ["lock"], aot: ["compile"],
-    infinite: ["hang"], jl: ["johnson"], multi: ["several"], multiple: ["several"],
+    infinite: ["hang"], notes: ["changelog"], jl: ["johnson"], multi: ["several"], multiple: ["several"],
   };
   const stemmer = new Stemmer();
 
   function tokens(text) {
-    // layernorm is layer norm, but logsumexp is a word
     const whole = text.toLowerCase().replace(/\btl\.(?=\w)/g, "triton.language.")
       .replace(/\b(layer|group|batch|rms)norm/g, "$1 norm").replace(/\bflashatt/g, "flash att");
     return whole.match(/[\p{L}\p{N}_]+(?:\.[\p{L}\p{N}_]+)*/gu) || [];
@@ -37,7 +35,6 @@
       if (token.includes(".")) words.push(token.slice(token.lastIndexOf(".") + 1));
       if (token.includes("_")) words.push(...token.split(/[._]+/).filter(Boolean));
     }
-    // log-sum-exp is also logsumexp, and row-major rowmajor
     for (const joined of text.toLowerCase().match(/\p{L}+(?:-\p{L}+)+/gu) || []) words.push(joined.replaceAll("-", ""));
     return words;
   }
@@ -47,8 +44,7 @@
     return stems.get(word);
   }
 
-  // --- the index: for each stem, the sections that have it, and how much of it ---------------------
-
+  // The index: for each stem, the sections that have it, and its weighted count there.
   const sections = [];
   const index = new Map();
   for (const [address, page, rank, parts] of window.gallerySections) {
@@ -65,10 +61,10 @@
       };
       add(title, 6, 1);
       add(prose, 1, 1);
-      add(terms || "", 2, 0); // words that are introduced here
+      add(terms, 2, 0); // words that are introduced here
       add(code, 0.35, 0.2);
       if (kind !== "page") add(page, 1.5, 1);
-      // A page also stands for words that its sections share out among them.
+      // A page also has the words of its sections.
       else for (const [t, , , p] of parts.slice(1)) add(`${t} ${p}`, 0.15, 0.05);
       sections.push({ title, anchor, kind, prose, code, address, page, rank, length });
       for (const [key, count] of counts) {
@@ -77,7 +73,7 @@
       }
     }
   }
-  // So that a slip in one of these words is found as well.
+  // A misspelled synonym is found, too.
   for (const [word, others] of Object.entries(SYNONYMS)) {
     if (!index.has(stem(word))) index.set(stem(word), others.flatMap((other) => index.get(stem(other)) || []));
   }
@@ -97,7 +93,7 @@
     return [least < (name.length < 8 ? 2 : 3) ? list : [], 0.5];
   }
 
-  // How many letters are too many, missing, wrong, or have changed places with the next.
+  // The edit distance: letters too many, missing, wrong or exchanged with the next.
   function slips(a, b) {
     if (Math.abs(a.length - b.length) > 2) return Infinity;
     let [before, last] = [[], Array.from({ length: b.length + 1 }, (_, j) => j)];
@@ -119,7 +115,7 @@
     return words.filter(([word], i) => i === 0 || index.has(stem(word)));
   }
 
-  // How many words of a text in a row have one of each of the *keys*.
+  // The length of the shortest run of words in a text that has each of the *keys*.
   function narrowest(text, keys) {
     const last = keys.map(() => -1);
     let width = Infinity;
@@ -132,7 +128,7 @@
   }
 
   function search(query) {
-    // `soft max` is softmax, `what's new` what is new.
+    // `soft max` is softmax.
     const typed = tokens(query.replace(/['’]s\b/g, " is"));
     const known = (word) => stopwords.has(word) || index.has(stem(word));
     const joined = typed.flatMap((word, i) => {
@@ -140,7 +136,7 @@
       return pairs(word, typed[i + 1]) ? [word + typed[i + 1]] : pairs(typed[i - 1], word) ? [] : [word];
     });
     const all = [...new Set(joined)];
-    // All pages are about Triton, and "a vs b" asks for both.
+    // "triton" is on all pages, but "a vs b" asks for both.
     const both = all.some((word) => ["vs", "versus"].includes(word));
     const rare = all.filter((word) => !stopwords.has(word) && !["vs", "versus", both ? "" : "triton"].includes(word));
     const asked = rare.length ? rare : all;
@@ -169,15 +165,16 @@
       const s = sections[n];
       const title = s.title.toLowerCase();
       let factor = s.rank * Math.pow(matched.get(n) / asked.length, 3);
-      if (title === whole || title.endsWith("." + whole)) factor *= s.rank < 1 ? 1 : 3;
-      else if (/ /.test(phrase) && [title, s.prose, s.code].some((text) => plain(text).includes(phrase))) factor *= 1.8;
       const named = split(s.title).map(stem);
+      const isTerm = s.kind === "term" && named.join() === asked.map(stem).join();
+      const isTitle = title === whole || title.endsWith("." + whole) || isTerm;
+      if (isTitle) factor *= s.rank < 1 ? 1 : 3;
+      else if (/ /.test(phrase) && [title, s.prose, s.code].some((text) => plain(text).includes(phrase))) factor *= 1.8;
       if (s.kind === "page") factor *= asked.every((word) => named.includes(stem(word))) ? 1.6 : 0.9;
       if (s.title === "References" || s.title === "Exercises") factor *= s.title === "References" ? 0.3 : 0.6;
       scores.set(n, score * factor);
     }
-    // Words that stand together say more than words that are far apart. What is looked into is what
-    // might be shown.
+    // Words that stand together count more than words far apart, among the results that are shown.
     if (asked.length > 1) {
       const keys = asked.map((word) => new Set(alternatives(word).map(([other]) => stem(other))));
       for (const [n, score] of [...scores].sort((a, b) => b[1] - a[1]).slice(0, SHOWN)) {
@@ -189,17 +186,12 @@
     return [...scores].sort((a, b) => b[1] - a[1] || a[0] - b[0]).map(([n]) => sections[n]);
   }
 
-  // --- the page ------------------------------------------------------------------------------------
-
   function excerpt(section, words) {
     const text = section.prose || section.code;
-    const lower = text.toLowerCase();
-    const places = words.map((word) => lower.indexOf(word)).filter((place) => place >= 0);
-    const start = Math.max(0, Math.min(...places, text.length) - 80);
-    const from = places.length && start ? text.indexOf(" ", start) + 1 : 0;
-    const cut = text.slice(from, from + 220);
-    const ends = from + 220 >= text.length;
-    return (from ? "… " : "") + (ends ? cut : cut.slice(0, cut.lastIndexOf(" ")) + " …");
+    const places = words.map((word) => text.toLowerCase().indexOf(word)).filter((place) => place >= 0);
+    const from = places.length ? text.lastIndexOf(" ", Math.max(0, Math.min(...places) - 80)) + 1 : 0;
+    const end = text.indexOf(" ", from + 220);
+    return (from ? "… " : "") + (end < 0 ? text.slice(from) : `${text.slice(from, end)} …`);
   }
 
   function element(name, text, attributes) {
@@ -222,14 +214,10 @@
       item.append(element("p", excerpt(section, words), { className: "context" }));
       list.append(item);
     }
-    const count = found.length === 1 ? "One place" : `${found.length || "No"} places`;
     const more = found.length > SHOWN ? `; the first ${SHOWN} are shown` : "";
     const none = found.length ? "" : ". Try fewer words, or a name of the API such as tl.load";
-    place.replaceChildren(
-      element("h2", "Search results"),
-      element("p", `${count} found for “${query}”${more}${none}.`, { className: "search-summary", role: "status" }),
-      list,
-    );
+    const summary = `Results for “${query}”: ${found.length}${more}${none}.`;
+    place.replaceChildren(element("h2", "Search results"), element("p", summary, { role: "status" }), list);
   }
 
   const query = new URLSearchParams(window.location.search).get("q") || "";

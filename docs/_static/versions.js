@@ -1,70 +1,49 @@
-/* Fills the version menu from versions.json, which lies one folder above every version, and says
-   on a page of an old release that it is one. Opened as a file, a page leaves its menu as it is. */
+/* Fills the version menu from versions.json, one folder above every version, and marks the pages of
+   an old release. Without that file, as in a build on disk, the menu keeps its plain link. */
 
 "use strict";
 
-(() => {
+addEventListener("DOMContentLoaded", async () => {
   const tree = new URL(document.documentElement.dataset.content_root, location.href);
   const root = new URL("../", tree);
+  const menu = document.getElementById("gallery-versions");
+  if (!menu || !location.protocol.startsWith("http")) return;
+  const answer = await fetch(new URL("versions.json", root)).catch(() => null);
+  if (!answer?.ok) return;
+  const list = await answer.json();
 
-  function fill(list) {
-    const menu = document.getElementById("gallery-versions");
-    // The pages at the site's root are in the frame of a version, and no page of it.
-    const inside = location.pathname.startsWith(tree.pathname);
-    const path = inside ? location.pathname.slice(tree.pathname.length) : "";
-    // Hosts serve index.html for a folder, and some of them page.html for page.
-    const page = path.replace(/(^|\/)$/, "$1index.html").replace(/(^|\/)([^./]+)$/, "$1$2.html");
-    let file = page;
-    try { file = decodeURIComponent(page); } catch { /* a lone %: as it is */ }
-    const hasPage = (version) => list.pages[version.pages].includes(file);
-    const address = (name, version) =>
-      new URL(`${name}/${hasPage(version) ? page + location.hash : ""}`, root);
+  // Hosts serve index.html for a folder, and some of them page.html for page.
+  const page = location.pathname.slice(tree.pathname.length)
+    .replace(/(^|\/)$/, "$1index.html").replace(/(^|\/)([^./]+)$/, "$1$2.html");
+  const hasPage = (version) => list.pages[version.pages].includes(decodeURIComponent(page));
+  const link = (version, name, text) => {
+    const path = hasPage(version) ? page + location.hash : "";
+    return element("a", { href: new URL(`${name}/${path}`, root) }, text);
+  };
 
-    const items = document.createElement("ul");
-    items.className = "gallery-version-list";
-    for (const version of list.versions) {
-      const words = [];
-      if (version.name === list.stable && version.kind === "tag") words.push("stable");
-      if (version.kind === "branch") words.push("in development");
-      if (version.prerelease) words.push("pre-release");
-      if (version.old) words.push("old");
-      if (!hasPage(version)) words.push("without this page");
-
-      const link = element("a", version.name);
-      link.href = address(version.name, version);
-      if (version.name === menu.dataset.version) link.setAttribute("aria-current", "true");
-      const item = element("li", link, element("small", words.join(", ")));
-      items.append(item);
-    }
-    menu.prepend(items);
-
-    // A build that is not published yet is its own root.
-    if (root.href !== tree.href) menu.querySelector("p:last-child a").href = new URL("versions.html", root);
-
-    const current = list.versions.find((version) => version.name === menu.dataset.version);
-    const stable = list.versions.find((version) => version.name === list.stable);
-    if (current?.old) {
-      const link = element("a", `the stable release, ${stable.name}`);
-      link.href = address("stable", stable);
-      const kind = current.prerelease ? "an old pre-release" : "an old release";
-      const note = element("p", `This page is of ${current.name}, ${kind}. `, "There is ", link, ".");
-      const box = element("div", note);
-      box.className = "admonition warning gallery-old";
-      box.setAttribute("role", "note");
+  const stable = list.versions.findIndex((version) => version.name === list.stable);
+  const items = list.versions.map((version, index) => {
+    // Releases are listed from the newest to the oldest.
+    const release = index < stable ? "pre-release" : index > stable ? "old" : "stable";
+    const words = [version.kind === "tag" ? release : "in development"];
+    if (!hasPage(version)) words.push("without this page");
+    const name = link(version, version.name, version.name);
+    const current = version.name === menu.dataset.version;
+    if (current) name.setAttribute("aria-current", "true");
+    if (current && words[0] === "old") {
+      const instead = link(list.versions[stable], "stable", `the stable release, ${list.stable}`);
+      const note = element("p", {}, `This page is of ${version.name}, an old release. See `, instead, ".");
+      const box = element("div", { className: "admonition warning gallery-old", role: "note" }, note);
       document.querySelector('[role="main"]').prepend(box);
     }
-  }
-
-  function element(name, ...content) {
-    const made = document.createElement(name);
-    made.append(...content);
-    return made;
-  }
-
-  addEventListener("DOMContentLoaded", () => {
-    if (!location.protocol.startsWith("http")) return;
-    fetch(new URL("versions.json", root))
-      .then((answer) => (answer.ok ? answer.json().then(fill) : undefined))
-      .catch(() => {}); // without the list, the plain link is there
+    return element("li", {}, name, element("small", {}, words.join(", ")));
   });
-})();
+  menu.prepend(element("ul", { className: "gallery-version-list" }, ...items));
+  menu.querySelector("p:last-child a").href = new URL("versions.html", root);
+});
+
+function element(name, properties, ...content) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...content);
+  return made;
+}

@@ -1,11 +1,11 @@
-// The intermediate code of a kernel beside its source. It is fetched when the fold is opened; a line
-// of the source that is chosen, by mouse or keyboard, marks the lines that were made from it.
+// The intermediate code of a kernel below its source. Opening the fold fetches it; choosing a line of
+// the source, by mouse or keyboard, marks the lines that were compiled from it.
 (function () {
   "use strict";
   const NAMES = { ttgir: "TTGIR", ptx: "PTX", sass: "SASS", amdgcn: "AMDGCN" };
   const waiting = new Map();
 
-  // Each file calls this, with its own name and what is to be shown.
+  // Each file calls this with its own name and its data.
   window.galleryXray = (name, data) => {
     for (const place of waiting.get(name) ?? []) show(place, data);
     waiting.delete(name);
@@ -83,8 +83,4 @@
     }, { once: true });
   }
   document.querySelectorAll(".gallery-xray").forEach(wait);
-  // Another recording is shown: these elements are new.
-  document.addEventListener("gallery-view", ({ detail }) => {
-    for (const node of detail) node.querySelectorAll(".gallery-xray").forEach(wait);
-  });
 })();

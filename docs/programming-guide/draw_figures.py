@@ -137,8 +137,8 @@ def draw_pipeline(turns: int = 5, stages: int = 3, load: int = 84, dot: int = 42
     drawing = Drawing(
         serial + 40,
         110 + (stages + 1) * 26 + 40,
-        "Above, each turn of the loop waits for its load and then computes. Below, loads of later "
-        "turns are in flight while earlier turns compute, and the loop ends in half the time.",
+        "Above, each iteration waits for its load and then computes. Below, loads of later "
+        "iterations are in flight while earlier ones compute, and the loop ends in half the time.",
     )
     drawing.text(10, 18, "Without pipelining", "bold")
     for turn in range(turns):

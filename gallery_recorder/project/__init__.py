@@ -1,1 +1,1 @@
-"""A project's galleries and scripts: blocks, keys, needs."""
+"""A project's galleries, scripts and settings."""

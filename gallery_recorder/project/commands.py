@@ -1,19 +1,16 @@
-"""The commands that messages name: those that exist in the project at hand."""
+"""The commands in messages, as they can be called here."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 
 def command() -> str:
-    """How the recorder is started here: by its own command, or as a module of Python."""
-    if Path(sys.argv[0]).name == "gallery-recorder" or shutil.which("gallery-recorder"):
-        return "gallery-recorder"
-    return "python -m gallery_recorder"
+    """The command of the recorder: its own, or ``python -m`` where that is not installed."""
+    own = "gallery-recorder"
+    return own if shutil.which(own) else "python -m gallery_recorder"
 
 
 def record(names: Sequence[str], *options: str) -> str:

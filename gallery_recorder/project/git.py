@@ -1,4 +1,4 @@
-"""What git knows of a folder."""
+"""Ask git about a folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None where there is no git, no repository, or nothing of the kind in it."""
+    """The output of a git command in *folder*; None if git is missing or the command fails."""
     try:
         made = subprocess.run(
             ["git", "-C", str(folder), *arguments],

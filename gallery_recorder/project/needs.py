@@ -1,30 +1,24 @@
-"""What a script asks for in its own file: the time it may take, and the GPU that it needs.
-
-In sphinx-gallery's comment style, so that sphinx-gallery leaves the lines out of the page::
-
-    # sphinx_gallery_timeout = 120
-    # sphinx_gallery_needs = "compute_capability>=9.0, memory>=40GB"
-"""
+"""A script's own settings: ``# sphinx_gallery_timeout = …`` and ``# sphinx_gallery_needs = …``."""
 
 from __future__ import annotations
 
 import re
 
 import msgspec
+from packaging.version import Version
 
 from gallery_recorder.project.script import Script, ScriptError
 
-_NEED = re.compile(
-    r"compute_capability\s*>=\s*(?P<major>\d+)\.(?P<minor>\d+)|memory\s*>=\s*(?P<memory>\d+)\s*GB"
-)
+_NEED = re.compile(r"compute_capability\s*>=\s*(\d+\.\d+)|memory\s*>=\s*(\d+)\s*GB")
 
 
 class Gpu(msgspec.Struct, frozen=True):
     """A GPU that scripts can be recorded on.
 
-    ``visible`` are the variables that show a process this GPU and no other, ``identity`` tells it
-    from every other GPU of the machine, ``memory`` is in bytes, and ``compute_capability`` is such
-    as ``9.0``; None where it has none.
+    Attributes:
+        identity: unique among the GPUs of the machine.
+        visible: the variables with which a process sees only this GPU.
+        memory: in bytes.
     """
 
     name: str
@@ -35,52 +29,38 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 def timeout_of(script: Script, default: float) -> float:
-    """The seconds that *script* may take, as it says itself or else *default*.
-
-    Raises:
-        ScriptError: it says something that is no time.
-    """
+    """The time limit of *script* in seconds: its own, or *default*; ScriptError for a wrong one."""
     value = script.settings.get("timeout", default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+    if type(value) not in (int, float) or not 0 < value < 1e9:
         raise ScriptError(
-            f"{script.source}: sphinx_gallery_timeout = {value!r} is no time. Write the seconds: "
-            "# sphinx_gallery_timeout = 120"
+            f"{script.source}: sphinx_gallery_timeout = {value!r} is not a number of seconds. "
+            "Write for example: # sphinx_gallery_timeout = 120"
         )
     return float(value)
 
 
 def needs_of(script: Script) -> list[str]:
-    """What *script* needs of a GPU, in its words; empty where it can be executed anywhere.
-
-    Raises:
-        ScriptError: its needs cannot be understood.
-    """
-    said = script.settings.get("needs", "")
-    found = [part.strip() for part in str(said).split(",") if part.strip()]
+    """The GPU that *script* needs; empty if it can be executed anywhere. ScriptError if unclear."""
+    parts = str(script.settings.get("needs", "")).split(",")
+    found = [part.strip() for part in parts if part.strip()]
     for need in found:
         if not _NEED.fullmatch(need):
             raise ScriptError(
-                f"{script.source}: sphinx_gallery_needs = {said!r} cannot be understood at "
-                f"{need!r}. Write for example: # sphinx_gallery_needs = "
-                '"compute_capability>=9.0, memory>=40GB"'
+                f"{script.source}: {need!r} is not a need of a GPU. Write for "
+                'example: # sphinx_gallery_needs = "compute_capability>=9.0, memory>=40GB"'
             )
     return found
 
 
 def unmet_need(script: Script, gpu: Gpu | None) -> str | None:
-    """What *script* needs and *gpu* does not have; None where it can be executed there.
-
-    Raises:
-        ScriptError: its needs cannot be understood.
-    """
+    """The need of *script* that *gpu* does not meet; None if it can be executed there."""
     for need in needs_of(script):
         if gpu is None:
             return f"a GPU with {need}"
-        major, minor, memory = _NEED.fullmatch(need).groups()  # type: ignore[union-attr]
-        if memory is None:
-            has = [int(part) for part in (gpu.compute_capability or "").split(".") if part]
-            if has < [int(major), int(minor)]:
-                return f"{need}, and {gpu.name} has {gpu.compute_capability or 'none'}"
-        elif gpu.memory < int(memory) * 10**9:
+        capability, memory = _NEED.fullmatch(need).groups()  # type: ignore[union-attr]
+        if memory and gpu.memory < int(memory) * 10**9:
             return f"{need}, and {gpu.name} has {gpu.memory / 10**9:.0f} GB"
+        has = gpu.compute_capability
+        if capability and (has is None or Version(has) < Version(capability)):
+            return f"{need}, and {gpu.name} has {has or 'none'}"
     return None

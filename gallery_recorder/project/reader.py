@@ -1,7 +1,4 @@
-"""Reads a project: conf.py, by Sphinx and sphinx-gallery themselves, and the galleries in it.
-
-They are let go on up to the moment at which galleries would be generated.
-"""
+"""Read a project: Sphinx and sphinx-gallery read conf.py, up to the generation of galleries."""
 
 from __future__ import annotations
 
@@ -25,24 +22,22 @@ _EXTENSION = "sphinx_gallery.gen_gallery"
 
 
 class _Read(BaseException):
-    """Leaves Sphinx before galleries are generated."""
+    """Leaves Sphinx before it generates galleries."""
 
 
 class _Reader(Sphinx):
-    """Sphinx, up to the moment at which galleries would be generated."""
-
-    missing: list[str]
+    """Sphinx, up to the generation of galleries; ``missing`` are extensions not installed."""
 
     def setup_extension(self, extname: str) -> None:
-        """Load an extension; one that is not installed, or that renders recordings, is left out."""
+        """Load an extension, unless it is not installed or renders recordings."""
         if not hasattr(self, "missing"):
-            self.missing = []
+            self.missing: list[str] = []
             settings.register(self)
-            # sphinx-gallery finishes its settings at 10 and generates at 500; what conf.py does
-            # between them is done here, too.
+            # sphinx-gallery completes its settings at priority 10 and generates at 500; listeners
+            # of conf.py between them are called, too.
             self.connect("builder-inited", _leave, priority=499)
         if extname.split(".")[0] == (__package__ or "").split(".")[0]:
-            extname = _EXTENSION  # which it loads, where conf.py does not
+            extname = _EXTENSION  # the engine loads it if conf.py does not
         try:
             super().setup_extension(extname)
         except ExtensionError as error:
@@ -56,31 +51,29 @@ def _leave(app: Sphinx) -> None:
 
 
 def read_app(where: Where, scratch: Path, warnings: IO[str] | None = None) -> Sphinx:
-    """The application that a build of the project would begin with; nothing is generated.
+    """The application of a build before it generates galleries; SphinxError for a wrong conf.py.
 
-    Sphinx and its extensions write to *warnings* from then on.
-
-    Raises:
-        SphinxError: conf.py cannot be read.
+    Sphinx and its extensions write warnings to *warnings*.
     """
     seam.check()
-    # No page is read here. Looking for pages would follow every link below the source, and where
-    # recordings are kept there, into the folders of scripts that are being executed, without end.
-    overrides: dict[str, Any] = {"exclude_patterns": ["**"]}
+    conf: dict[str, Any] = {}
     if where.folders:
-        pages = [f"gallery-{number}" for number, _ in enumerate(where.folders)]
-        overrides["sphinx_gallery_conf.examples_dirs"] = [str(path) for path in where.folders]
-        overrides["sphinx_gallery_conf.gallery_dirs"] = pages
-        overrides["sphinx_gallery_conf.filename_pattern"] = ""
-        overrides["sphinx_gallery_conf.ignore_pattern"] = r"^_|^conftest\.py$"
-        overrides["sphinx_gallery_conf.within_subsection_order"] = "FileNameSortKey"
-    empty = scratch / "empty"
-    empty.mkdir(exist_ok=True)
+        conf = {
+            "examples_dirs": [str(path) for path in where.folders],
+            "gallery_dirs": [f"gallery-{number}" for number, _ in enumerate(where.folders)],
+            "filename_pattern": "",
+            "ignore_pattern": r"^_|^conftest\.py$",
+            "within_subsection_order": "FileNameSortKey",
+        }
+    if where.conf is None and find_spec("matplotlib") is None:
+        conf |= {"image_scrapers": (), "reset_modules": ()}
+    overrides = {f"sphinx_gallery_conf.{name}": value for name, value in conf.items()}
+    # No page is read here, and Sphinx need not look for pages in folders of recordings.
+    overrides["exclude_patterns"] = ["**"]
     if where.conf is None:
         overrides["extensions"] = [_EXTENSION]
-        if find_spec("matplotlib") is None:
-            overrides["sphinx_gallery_conf.image_scrapers"] = ()
-            overrides["sphinx_gallery_conf.reset_modules"] = ()
+    empty = scratch / "empty"
+    empty.mkdir(exist_ok=True)
     app: Any = _Reader.__new__(_Reader)
     try:
         app.__init__(
@@ -94,26 +87,9 @@ def read_app(where: Where, scratch: Path, warnings: IO[str] | None = None) -> Sp
             warning=warnings,
         )
     except _Read:
-        if "sphinx_gallery_conf" not in app.config:
-            raise ExtensionError(
-                f"{where.conf}/conf.py: sphinx-gallery is not among its extensions"
-            ) from None
-        return app
-    raise ExtensionError("Sphinx did not start as gallery_recorder expects")
-
-
-def describe(app: Any, where: Where) -> Project:
-    """What *app*, an application with sphinx-gallery's settings complete, says of the project.
-
-    Raises:
-        SettingsError: a value in conf.py means nothing.
-    """
-    return Project(
-        where=where,
-        examples=tuple(examples_of(app)),
-        settings=settings.read(app.config, where.conf or Path.cwd()),
-        missing=tuple(getattr(app, "missing", ())),
-    )
+        if "sphinx_gallery_conf" in app.config:
+            return app
+    raise ExtensionError(f"{where.conf}/conf.py: sphinx-gallery is not among its extensions")
 
 
 def examples_of(app: Any) -> list[Example]:
@@ -125,11 +101,10 @@ def examples_of(app: Any) -> list[Example]:
     for (root, pages), gallery in zip(galleries, names, strict=True):
         if not root.is_dir():
             raise ExtensionError(
-                f"{root}: is among examples_dirs in conf.py, and is no folder. It is looked for "
-                f"from the source folder, {source}; if that is another, name it with --source DIR."
+                f"{root}: is not a folder. Correct --tutorials, or examples_dirs of conf.py, which "
+                f"is relative to the source folder {source} (or --source DIR)."
             )
         for section in ("", *seam.subsections(root, source, conf)):
-            folder = root / section
             found += [
                 Example(
                     path=path,
@@ -140,28 +115,23 @@ def examples_of(app: Any) -> list[Example]:
                     may_fail=conf["only_warn_on_example_error"]
                     or seam.is_expected_to_fail(path, conf),
                 )
-                for path in seam.scripts_in(folder, conf)
+                for path in seam.scripts_in(root / section, conf)
             ]
     return found
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
-    """A name for each of *folders*: its last part, or where two share that, the way to it.
-
-    The way begins where the ways of all part, so that it is the same on every machine.
-    """
-    common = Path(os.path.commonpath([*folders, *(f.parent for f in folders)]) if folders else "/")
+    """A name for each of *folders*, the same on every machine: its last part, if it is unique."""
+    common = os.path.commonpath([folder.parent for folder in folders]) if folders else ""
     last = [folder.name for folder in folders]
     return [
-        folder.name
-        if last.count(folder.name) == 1
-        else "-".join(folder.relative_to(common).parts) or str(number)
-        for number, folder in enumerate(folders)
+        name if last.count(name) == 1 else "-".join(folder.relative_to(common).parts)
+        for name, folder in zip(last, folders, strict=True)
     ]
 
 
 def _name(path: Path, root: Path) -> str:
-    """The path below *root* without suffix, where no folder has that name."""
+    """The path below *root*, without suffix unless a folder has that name."""
     below = path.relative_to(root)
     return (below if path.with_suffix("").is_dir() else below.with_suffix("")).as_posix()
 
@@ -171,14 +141,13 @@ def _main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         try:
             with seam.only_reading():
-                found = encode(describe(read_app(where, Path(scratch)), where))
-        except UnicodeEncodeError as error:
-            print(f"{error.object!r}: is a name that is not UTF-8. Rename it.")
-            return 1
+                app: Any = read_app(where, Path(scratch))
+                said = settings.read(app.config, where.conf or Path.cwd())
+                project = Project(where, tuple(examples_of(app)), said, tuple(app.missing))
         except (SphinxError, SettingsError, OSError) as error:
             print(error)
             return 1
-    Path(sys.argv[2]).write_bytes(found)
+    Path(sys.argv[2]).write_bytes(encode(project))
     return 0
 
 

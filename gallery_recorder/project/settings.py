@@ -1,15 +1,14 @@
-"""What a project's conf.py says about recording: the values ``gallery_…``, with their defaults."""
+"""The engine's settings in conf.py: the values ``gallery_…``, their types and defaults."""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import inspect
 import os
+import pkgutil
 import re
-from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -25,93 +24,70 @@ Kind = Literal["gpu", "cpu"]
 
 _Limit = Literal["output", "file", "files", "seconds"]
 
-#: What one recording may hold, unless ``gallery_limits`` says otherwise. A page with more than this
-#: is no page to read, and git keeps every recording for ever.
+#: The limits of one recording, unless ``gallery_limits`` has others: git keeps it for ever.
 LIMITS: dict[_Limit, float] = {
     "output": 1_000_000,  # bytes that a block prints
     "file": 8_000_000,  # bytes of an image or a data file
     "files": 100,
-    "seconds": 600.0,  # that a script may take, unless it says so itself
+    "seconds": 600.0,  # for a script that has no timeout of its own
 }
 
-#: The events that extensions of a project can connect to.
-EVENTS = ("gallery-facts", "gallery-notebook")
-
-# The descriptions say in messages what a value may be.
-_List = Annotated[tuple[str, ...], Meta(description="a list of names, objects, paths or patterns")]
-_Folders = Annotated[tuple[str, ...], Meta(min_length=1, description="a list of folders")]
-_Limits = Annotated[
-    dict[_Limit, Annotated[float, Meta(gt=0)]],
-    Meta(description=f"a dictionary of numbers above 0 for {', '.join(LIMITS)}"),
-]
-_Variables = Annotated[
-    dict[Kind, dict[str, Any]], Meta(description="variables for the kinds of device gpu and cpu")
-]
-_Variant = Annotated[
-    Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")] | None,
-    Meta(description="the name of a folder, of letters, digits, '.', '_', '+' and '-'"),
-]
-_Names = Annotated[dict[Kind, str], Meta(description="names for the kinds gpu and cpu")]
-_Unrecorded = Annotated[
-    Literal["error", "warn", "no-output"], Meta(description="error, warn or no-output")
-]
-_Yes = Annotated[bool, Meta(description="True or False")]
-_Stderr = Annotated[Literal["joined", "apart"], Meta(description="joined or apart")]
+_Limits = dict[_Limit, Annotated[float, Meta(gt=0, le=1e15)]]
+_Folder = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")]
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 class SettingsError(RecorderError):
-    """A value in conf.py that means nothing; says which, and what it may be."""
+    """A value in conf.py that is not allowed; the message names the setting."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The values, checked; the table of settings in the documentation is made of this.
+    """The checked values; the documentation's table of settings is made of this.
 
     Attributes:
-        recordings: folders of recordings, relative to ``conf.py``. The first is written to; what a
-            kind of device in ``gallery_untimed`` made goes to the last.
+        recordings: folders of recordings, relative to ``conf.py``. New recordings go to the first;
+            those of a kind of device in ``gallery_untimed`` go to the last.
         devices: the devices that a page prefers, best first: ``"nvidia-h200"``, or with a variant,
             ``"nvidia-h200/numpy-2"``. The first is the reference that ``status --check`` asks for.
-        unrecorded: what an example without a current recording is: ``"error"``, ``"warn"``, or
-            ``"no-output"``
-        others: whether a page is rendered as its other current recordings have it, too:
-            ``gallery_recorder.render.others.bodies(app, docname)`` gives their HTML to a project's
-            own extension while the page is written, for readers to choose from
+        unrecorded: the result of an example without a current recording: ``"error"``, ``"warn"``
+            or ``"no-output"``
+        others: whether each other current recording of an example has a page of its own, linked
+            under the title of the example's page
         probes: objects, or their dotted names, with ``provenance()``, ``before_block()`` or
-            ``after_block()``: what they return is kept in the recording under their name
+            ``after_block()``, whose results are recorded under their name; a probe's
+            ``check(folder, recording)`` raises ``ReadingError`` where its results are damaged
         environment: variables that examples get: ``{"cpu": {"NAME": "value"}, "gpu": {}}``
         variables: patterns of further variables that are kept in the provenance
-        limits: what one recording may hold: bytes of ``output`` that a block prints, bytes of a
-            ``file``, number of ``files``, ``seconds`` that the example takes
-        writable: paths outside of its folder that an example may write to
-        variant: a name, or a function that returns one, for recordings to be kept beside each
+        limits: the limits of one recording: bytes of ``output`` of a block, bytes of a ``file``,
+            number of ``files``, ``seconds`` of the example
+        variant: a name, or a function that returns one, for recordings that are kept beside each
             other: a release of a library, for example
-        untimed: kinds of device whose times say nothing, and what to call them:
+        untimed: kinds of device whose times mean nothing, and their names:
             ``{"cpu": "interpreter"}``
         data: patterns of files that examples write and readers may download: ``["*.csv"]``
-        stderr: ``"apart"`` shows what goes to standard error in a box of its own
-        filters: functions from text to text that recorded text goes through: masking addresses,
-            for example
-        plain_tokens: the classes of Pygments that look like plain text in the theme: code has no
-            elements for them
+        stderr: ``"apart"`` shows standard error in a box of its own
+        filters: functions from text to text for recorded text: masking addresses, for example
     """
 
-    recordings: _Folders = ("recordings",)
-    devices: _List = ()
-    unrecorded: _Unrecorded = "error"
-    others: _Yes = False
-    probes: _List = ()
-    environment: _Variables = {}
-    variables: _List = ()
+    recordings: Annotated[tuple[str, ...], Meta(min_length=1)] = ("recordings",)
+    devices: tuple[str, ...] = ()
+    unrecorded: Literal["error", "warn", "no-output"] = "error"
+    others: bool = False
+    probes: tuple[str, ...] = ()
+    environment: dict[Kind, dict[str, str]] = {}
+    variables: tuple[str, ...] = ()
     limits: _Limits = msgspec.field(default_factory=LIMITS.copy)
-    writable: _List = ()
-    variant: _Variant = None
-    untimed: _Names = {}
-    data: _List = ()
-    stderr: _Stderr = "joined"
-    filters: _List = ()
-    plain_tokens: _List = ()
+    variant: _Folder | None = None
+    untimed: dict[Kind, str] = {}
+    data: tuple[str, ...] = ()
+    stderr: Literal["joined", "apart"] = "joined"
+    filters: tuple[str, ...] = ()
+
+    @property
+    def reference(self) -> str | None:
+        """The device, or device and variant, that a project prefers."""
+        return next(iter(self.devices), None)
 
     @property
     def roots(self) -> list[Path]:
@@ -119,124 +95,75 @@ class Settings(msgspec.Struct, frozen=True):
         return [Path(folder) for folder in dict.fromkeys(self.recordings)]
 
     def root_for(self, kind: str) -> Path:
-        """The folder that recordings made on a *kind* of device are written to."""
+        """The folder for new recordings of a *kind* of device."""
         return Path(self.recordings[-1 if kind in self.untimed else 0])
 
 
-#: What each value may be, by its name without the prefix.
-_TYPES = get_type_hints(Settings, include_extras=True)
-
-#: What has to be made again when a value changes: pages are read, or written.
-_REBUILT: dict[str, Literal["env", "html"]] = {
-    **dict.fromkeys(("recordings", "devices", "unrecorded", "others", "untimed"), "env"),
-    "plain_tokens": "html",
-}
+#: The values whose change makes Sphinx read all pages again.
+_PAGES = {"recordings", "devices", "unrecorded", "others", "untimed"}
 
 
 def register(app: Sphinx) -> None:
-    """Add the values and the events to an application, which may have them."""
+    """Add the values and the events to an application that lacks them."""
     for name, default in msgspec.structs.asdict(Settings()).items():
         if f"gallery_{name}" not in app.config:
             types = {tuple: (list, tuple), type(None): ()}.get(type(default), (type(default),))
-            app.add_config_value(f"gallery_{name}", default, _REBUILT.get(name, ""), types)
-    for name in EVENTS:
+            app.add_config_value(f"gallery_{name}", default, "env" if name in _PAGES else "", types)
+    for name in ("gallery-facts", "gallery-notebook"):
         if name not in app.events.events:
             app.add_event(name)
 
 
 def read(config: Config, confdir: Path) -> Settings:
-    """The values in *config*; *confdir* is what folders are relative to.
-
-    Raises:
-        SettingsError: a value means nothing.
-    """
-    names = vars(config).get("_raw_config", {})  # all that conf.py gives a value
-    for name in names:
-        near = get_close_matches(name, [f"gallery_{known}" for known in _TYPES], 1, 0.93)
-        if near and name not in config and near[0] not in names:
-            raise SettingsError(f"conf.py: {name} is no setting; did you mean {near[0]}?")
-    said = {name: _said(name, getattr(config, f"gallery_{name}")) for name in _TYPES}
-    environment = {
-        kind: {name: str(value) for name, value in said["environment"].get(kind, {}).items()}
-        for kind in get_args(Kind)
-    }
-    paths = [os.path.expanduser(os.path.expandvars(path)) for path in said["writable"]]
-    return Settings(
-        **said
-        | {
-            "recordings": tuple(os.path.normpath(confdir / path) for path in said["recordings"]),
-            "environment": environment,
-            "variables": (*said["variables"], *environment["gpu"], *environment["cpu"]),
-            "limits": LIMITS | said["limits"],
-            "writable": tuple(p for p in paths if "$" not in p),  # a variable that is not set
-        }
+    """The values in *config*, with folders relative to *confdir*; SettingsError for a wrong one."""
+    values = {name: getattr(config, f"gallery_{name}") for name in Settings.__struct_fields__}
+    variant = values["variant"]
+    if isinstance(variant, str) and _DOTTED.fullmatch(variant):
+        variant = resolve(variant, "gallery_variant")
+    values["variant"] = variant() if callable(variant) else variant
+    try:
+        said = msgspec.convert(msgspec.to_builtins(values, enc_hook=name_of), Settings)
+    except msgspec.ValidationError as error:
+        text = str(error).replace("$.", "gallery_")
+        raise SettingsError(f"conf.py: {text}; correct the setting") from error
+    return msgspec.structs.replace(
+        said,
+        recordings=tuple(os.path.normpath(confdir / path) for path in said.recordings),
+        variables=(*said.variables, *(n for names in said.environment.values() for n in names)),
+        limits=LIMITS | said.limits,
+        environment={kind: said.environment.get(kind, {}) for kind in get_args(Kind)},
     )
 
 
-def resets(config: Config) -> list[Any]:
-    """What conf.py has in ``reset_modules``, besides the libraries that sphinx-gallery resets."""
-    conf = vars(config).get("_raw_config", {}).get("sphinx_gallery_conf", {})
-    found = conf.get("reset_modules", ())
-    found = found if isinstance(found, list | tuple) else [found]
-    return [reset for reset in found if callable(reset) or "." in reset]
-
-
-def _said(name: str, value: Any) -> Any:
-    """What conf.py says, as plain values of the type that it has to be."""
-    if name == "variant":
-        if isinstance(value, str) and _DOTTED.fullmatch(value):
-            value = resolve(value, "gallery_variant")
-        value = value() if callable(value) else value
+def resolve(name: str, setting: str) -> Any:
+    """The object with the dotted *name* in *setting*; an instance, if it is a class."""
     try:
-        return msgspec.convert(_plain(value), _TYPES[name])
-    except msgspec.ValidationError as error:
-        may_be = _TYPES[name].__metadata__[0].description
-        raise SettingsError(f"conf.py: gallery_{name} is {value!r}; it may be {may_be}") from error
-
-
-def _plain(value: Any) -> Any:
-    """*value* with the names of objects, and paths as text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, Path):
-        return str(value)
-    return value if value is None or isinstance(value, int | float) else name_of(value)
-
-
-def resolve(name: str, said_in: str) -> Any:
-    """What the dotted *name* means; a class is called to have an object.
-
-    Raises:
-        SettingsError: it means nothing; *said_in* is the value that names it.
-    """
-    module, _, attribute = name.rpartition(".")
-    try:
-        if module and hasattr(imported := importlib.import_module(module), attribute):
-            found = getattr(imported, attribute)
-        else:
-            found = importlib.import_module(name)
+        found = pkgutil.resolve_name(name)
     except Exception as error:
-        raise SettingsError(
-            f"conf.py: {said_in} names {name!r}, which cannot be imported: {error}"
-        ) from error
+        raise SettingsError(f"conf.py: {setting}: cannot import {name!r} ({error})") from error
     return found() if inspect.isclass(found) else found
 
 
 def name_of(thing: Any) -> str:
-    """The dotted name of an object, class, function or module that conf.py gives."""
-    if isinstance(thing, str):
-        return thing
-    if inspect.ismodule(thing):
-        return thing.__name__
+    """The dotted name of an object, a class or a function; text and paths as they are."""
+    if isinstance(thing, str | Path):
+        return str(thing)
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def objects(value: list[Any], said_in: str) -> dict[str, Any]:
-    """The objects that *value* gives, themselves or by name, by their names."""
+def objects(value: list[Any], setting: str) -> dict[str, Any]:
+    """The objects in the value of *setting*, given themselves or by name, by their names."""
     return {
-        name_of(thing): resolve(thing, said_in) if isinstance(thing, str) else thing
+        name_of(thing): resolve(thing, setting) if isinstance(thing, str) else thing
         for thing in value
     }
+
+
+def checks(said: Settings) -> list[Any]:
+    """The functions ``check`` of the project's probes."""
+    found = []
+    for name in said.probes:
+        with contextlib.suppress(SettingsError):  # it may need a library of the recording machine
+            found.append(getattr(resolve(name, "gallery_probes"), "check", None))
+    return [check for check in found if check]

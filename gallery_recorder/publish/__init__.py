@@ -1,1 +1,1 @@
-"""Versions of a site: inspection, publishing in one step, the files at its root."""
+"""Versions of a site: put a build beside the others, and write the files at the site's root."""

@@ -1,8 +1,8 @@
-"""The state of a build: which pages show which recordings, and which pages depend on them.
+"""The state of a build: which page shows which recording, and which pages depend on it.
 
-Everybody asks it through ``env.get_domain("gallery")``. What is chosen anew for each build lies on
-the domain itself; what is learned while pages are read is in its data, which Sphinx keeps with the
-environment and merges after reading in parallel.
+``env.get_domain("gallery")`` holds it. What a build decides anew is an attribute; what pages tell
+while they are read is in the domain's data, which Sphinx keeps with the environment and merges
+after reading in parallel.
 """
 
 from __future__ import annotations
@@ -32,39 +32,37 @@ class GalleryDomain(Domain):
     def __init__(self, env: BuildEnvironment) -> None:
         """Begin a build."""
         super().__init__(env)
-        #: What the last build left, and what this one will.
+        #: What the previous build left, and what this one will leave.
         self.before = State()
         self.now = State()
-        #: Whether the pages of galleries are those that the last build left.
+        #: Whether this build uses the generated sources of the previous one as they are.
         self.kept = False
-        #: The pages that are read.
+        #: The documents that this build reads.
         self.read: set[str] = set()
-        #: What is being written, and whether all pages are, for what they show of one another.
+        #: What this build writes, and whether it writes all pages.
         self.site: Site | None = None
         self.all_are_written = False
-        #: The views of each page, with the documents that they are written from.
-        self.resolved: dict[str, list[tuple[Page, Any]]] = {}
 
     @property
     def selection(self) -> Selection:
-        """What was chosen for this build."""
+        """The pages and recordings of this build."""
         return self.now.selection
 
     @property
     def pages(self) -> dict[str, Page]:
-        """The pages that are made from scripts, by name of document."""
+        """The pages that show scripts, by document; one for each recording that has a page."""
         return self.selection.pages
 
     def depends(self, on: str) -> None:
-        """Read this page again when the *recordings* or *introductions* change."""
+        """Read the current page again when the *recordings* or *introductions* change."""
         self.env.note_dependency(str(state.mark(seam.app_of(self.env), on)))
 
     def clear_doc(self, docname: str) -> None:
-        """Forget a page that is read again, or is gone."""
+        """Forget a page that is read again or gone."""
         self.data["contents"].pop(docname, None)
 
     def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
-        """Take what another process has learned."""
+        """Take what another process has read."""
         found = otherdata["contents"]
         self.data["contents"] |= {name: found[name] for name in docnames if name in found}
 

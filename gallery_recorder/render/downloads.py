@@ -1,14 +1,12 @@
-"""What readers download: notebooks with outputs, archives that are the same whenever made, copies.
+"""Downloads: notebooks with outputs, and archives that are the same whenever they are made.
 
-sphinx-gallery's own notebooks and archives stay as they are, for by them it knows what changed.
-Those to download are made beside Sphinx's doctrees, when pages have been read, and only where
-their page is written; from there they are copied into the site, where they differ.
+sphinx-gallery's own notebooks and archives stay as they are beside the sources. The finished ones
+are made in the folder of the doctrees, and Sphinx copies those into the site.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +18,6 @@ from sphinx.application import Sphinx
 from gallery_recorder.render import notebook
 from gallery_recorder.render.selection import Selection
 
-#: Below the folder of the doctrees.
-FOLDER = "gallery-downloads"
-
 
 @dataclass(frozen=True)
 class Archive:
@@ -31,18 +26,17 @@ class Archive:
     base: Path
     files: tuple[Path, ...]
 
-    def write(self, path: Path, filled: Mapping[Path, Path], known: bool = False) -> None:
-        """Write it to *path*, unless it is there, of the same files, and nothing in it is newer.
+    def write(self, path: Path, finished: Mapping[Path, Path]) -> None:
+        """Write it to *path*, with *finished* files in place of raw ones.
 
-        Its bytes are the same whenever, and wherever, it is made of the same files; *filled* ones
-        stand for those that they fill. Where it is *known* that it is of the same files, it is not
-        opened.
+        Does nothing if the archive there has the same files and is newer than all of them. The
+        bytes depend on the names and contents of the files alone.
         """
-        files = [filled.get(file, file) for file in self.files]
+        files = [finished.get(file, file) for file in self.files]
         names = [os.path.relpath(file, self.base).replace(os.sep, "/") for file in self.files]
         try:
             newest = max(os.stat(file).st_mtime_ns for file in files)
-            if os.stat(path).st_mtime_ns > newest and (known or ZipFile(path).namelist() == names):
+            if os.stat(path).st_mtime_ns > newest and ZipFile(path).namelist() == names:
                 return
         except (OSError, BadZipFile):
             pass
@@ -55,51 +49,34 @@ class Archive:
                 made.writestr(info, file.read_bytes())
 
 
-def fill(
-    app: Sphinx, made: Selection, before: Mapping[Path, Archive], written: set[str] | None
-) -> None:
-    """Make notebooks of pages *written*, None stands for all, and archives; *before* are there."""
-    source, target = Path(app.srcdir), Path(app.doctreedir, FOLDER)
-    offered = {Path(name).as_posix() for name in app.env.dlfiles}
-    filled: dict[Path, Path] = {}
-    for unfilled in sorted({file for archive in made.archives.values() for file in archive.files}):
-        name = unfilled.relative_to(source)
-        if unfilled.suffix != ".ipynb" or name.as_posix() not in offered or not unfilled.is_file():
-            continue
-        docname, path = name.with_suffix("").as_posix(), target / name
-        filled[unfilled] = path
-        if written is None or docname in written or not path.is_file():
-            content, page = unfilled.read_bytes(), made.pages.get(docname)
-            write(path, notebook.with_outputs(content, page, app) if page else content)
-    for path, archive in made.archives.items():
-        name = path.relative_to(source)
-        if name.as_posix() in offered:
-            archive.write(target / name, filled, before.get(path) == archive)
+def finish(app: Sphinx, made: Selection, written: set[str] | None) -> None:
+    """Finish the notebooks of the pages *written* (None: of all pages), and all archives.
+
+    Afterwards the environment, which has been saved, names the finished files as downloads.
+    """
+    source, target = Path(app.srcdir), Path(app.doctreedir, "gallery-downloads")
+    offered: dict[Any, Any] = app.env.dlfiles
+    keys = {source / name: name for name in offered}
+    finished: dict[Path, Path] = {}
+    for raw in keys:
+        if raw.suffix == ".ipynb" and raw.is_file():
+            docname = raw.relative_to(source).with_suffix("").as_posix()
+            finished[raw] = path = target / f"{docname}.ipynb"
+            if written is None or docname in written or not path.is_file():
+                page, content = made.pages.get(docname), raw.read_bytes()
+                write(path, notebook.with_outputs(content, page, app) if page else content)
+    for raw, archive in made.archives.items():
+        if raw in keys:
+            path = target / raw.relative_to(source)
+            archive.write(path, finished)
+            finished[raw] = path
+    for raw, path in finished.items():
+        key = keys[raw]
+        offered[type(key)(path)] = offered.pop(key)
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file where it differs: by the times of files, Sphinx knows what to do again."""
+    """Write a file if its content differs: Sphinx tells changes by the times of files."""
     if not (path.is_file() and path.read_bytes() == content):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-
-
-def copy_to_site(app: Sphinx, builder: Any) -> None:
-    """Copy downloads where size or time differ; Sphinx compares the content of each, each time."""
-    folders = (os.path.join(app.doctreedir, FOLDER), app.srcdir)
-    for name, (_, place) in app.env.dlfiles.items():
-        copy = os.path.join(builder.outdir, "_downloads", place)
-        for source in (os.path.join(folder, name) for folder in folders):
-            if wanted := _size_and_time(source):
-                if _size_and_time(copy) != wanted:
-                    os.makedirs(os.path.dirname(copy), exist_ok=True)
-                    shutil.copy2(source, copy)
-                break  # where there is neither, Sphinx has said so
-
-
-def _size_and_time(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Whether files are as they were, told by their names, sizes and times, as git tells it."""
+"""Digests of files by name, size and modification time, as git compares its work tree."""
 
 from __future__ import annotations
 
@@ -8,37 +8,26 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def times(folders: Iterable[Path]) -> Iterable[str]:
-    """The name, size and time of each file in *folders*; folders that are links are not entered.
+def times(paths: Iterable[Path]) -> Iterable[str]:
+    """The name, size and modification time of each file at *paths*, which are files or folders.
 
-    A file among them stands for itself.
+    Links to folders are not followed.
     """
-    waiting = [str(folder) for folder in reversed(list(folders))]
-    while waiting:
-        folder = waiting.pop()
-        yield folder
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except NotADirectoryError:
-            yield str(os.stat(folder).st_mtime_ns)
-            continue
-        except OSError:
-            continue
-        for entry in entries:
-            if entry.name == "__pycache__":
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(entry.path)
-                continue
-            try:
-                status = entry.stat()
-            except OSError:
-                status = entry.stat(follow_symlinks=False)  # a link to nothing
-            yield f"{entry.name} {status.st_size} {status.st_mtime_ns}"
+    for path in paths:
+        yield str(path)
+        if path.is_file():
+            yield str(path.stat().st_mtime_ns)
+        for folder, inside, names in os.walk(path):
+            inside[:] = sorted(name for name in inside if name != "__pycache__")
+            yield folder
+            for name in sorted(names):
+                file = os.path.join(folder, name)
+                status = os.stat(file) if os.path.exists(file) else os.lstat(file)
+                yield f"{name} {status.st_size} {status.st_mtime_ns}"
 
 
 def digest(parts: Iterable[str]) -> str:
-    """One digest of several texts."""
+    """One SHA-256 of several texts."""
     made = hashlib.sha256()
     for part in parts:
         made.update(part.encode(errors="surrogateescape") + b"\0")

@@ -1,10 +1,11 @@
-"""What a project says of a recording: its software, and how a device is called that is none.
+"""What is said of recordings: facts that a project adds, and quantities in readable units.
 
-The event ``gallery-facts`` has the recording; its handlers return lists of :class:`Fact`.
+The event ``gallery-facts`` passes the recording; handlers return lists of :class:`Fact`.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sphinx.application import Sphinx
@@ -13,20 +14,42 @@ from gallery_recorder.store.format import Recording
 
 
 class Fact(NamedTuple):
-    """Something that a project says of a recording: ``Triton``, ``3.6.0``.
+    """One fact about a recording: ``Triton``, ``3.6.0``.
 
-    ``line`` is what the line under a page's title says of it, ``column`` the head of its column in
-    tables of recordings; without these, it is not there. What was ``measured`` follows the time.
-    The fact *Device* says how a device is called that is none.
+    ``line`` is its text in the line under a page's title; without it, the fact is absent there. A
+    ``measured`` fact follows the time. The fact named *Device* replaces the name of the device.
     """
 
     name: str
     text: str
     line: str = ""
-    column: str = ""
     measured: bool = False
 
 
 def facts_of(app: Sphinx, made: Recording) -> list[Fact]:
-    """What the project's extensions say of a recording."""
+    """The facts that the project's extensions add to a recording."""
     return [fact for facts in app.emit("gallery-facts", made) for fact in facts or ()]
+
+
+def readable_bytes(count: int) -> str:
+    """``3456789`` as ``3.3 MiB``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def readable_seconds(seconds: float) -> str:
+    """``75.2`` as ``1 min 15 s``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def readable_date(recorded: str) -> str:
+    """``2026-11-20T17:00:00Z`` as ``20 November 2026``."""
+    date = datetime.strptime(recorded, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return f"{date.day} {date:%B %Y}"

@@ -1,10 +1,8 @@
-"""The recorded outputs inside the notebooks to download.
+"""Notebooks with recorded outputs.
 
-sphinx-gallery writes a notebook without outputs. Its code cells are marked with the line of the
-block that they are of, so that outputs belong to blocks whatever other cells there are.
-
-A project's own extension can go on from there: each notebook is handed out, as the event
-``gallery-notebook`` with the page's name and the notebook, to be changed in place.
+sphinx-gallery writes notebooks without outputs. Each code cell is marked with the line of its
+block, so that outputs find their cells whatever other cells there are. The event
+``gallery-notebook`` passes the document and the notebook to extensions, which change it in place.
 """
 
 from __future__ import annotations
@@ -17,19 +15,18 @@ import msgspec
 from sphinx.application import Sphinx
 
 from gallery_recorder import seam
-from gallery_recorder.render.labels import facts_of
 from gallery_recorder.render.selection import Page
-from gallery_recorder.store.format import Block, Recording
+from gallery_recorder.store.format import Block
 
 _MIME = {f".{kind}": f"image/{kind}" for kind in ("gif", "jpeg", "png", "webp")}
 _MIME |= {".jpg": "image/jpeg", ".svg": "image/svg+xml"}
 
-#: Where a cell's metadata have the line of its block.
+#: The key of the line of its block in a cell's metadata.
 _MARK = "gallery_line"
 
 
 def marked(script_blocks: list[Any], gallery_conf: Any, target_dir: Any) -> dict[str, Any]:
-    """sphinx-gallery's notebook, with the code cells of blocks marked."""
+    """sphinx-gallery's notebook, with each code cell marked."""
     lines = {id(block.content): block.lineno for block in script_blocks if block.type == "code"}
 
     def add_code_cell(work_notebook: dict[str, Any], code: str) -> None:
@@ -44,15 +41,18 @@ def marked(script_blocks: list[Any], gallery_conf: Any, target_dir: Any) -> dict
 def with_outputs(content: bytes, page: Page, app: Sphinx) -> bytes:
     """The notebook *content* with the outputs of the recording in its code cells."""
     notebook = msgspec.json.decode(content)
+    # A cell of nothing but settings is empty.
+    notebook["cells"] = [cell for cell in notebook["cells"] if "".join(cell["source"]).strip()]
     blocks: dict[int, Block] = {}
     if page.folder:
         made = page.recording
         pairs = zip(page.script.code, made.blocks, strict=True)
         blocks = {code.block.lineno: block for code, block in pairs}
-        notebook["metadata"]["recorded"] = _where(made, app)
+        where = {"device": made.provenance.device, "date": made.run.recorded}
+        notebook["metadata"]["recorded"] = where
     count = 0
     for number, cell in enumerate(notebook["cells"]):
-        cell["id"] = f"cell-{number}"  # nbformat 4.5 wants one; a fixed one keeps diffs small
+        cell["id"] = f"cell-{number}"  # nbformat 4.5 requires one; a fixed one keeps diffs small
         block = blocks.get(cell["metadata"].pop(_MARK, None))
         if block and page.folder:
             count += 1
@@ -61,12 +61,6 @@ def with_outputs(content: bytes, page: Page, app: Sphinx) -> bytes:
     notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
     app.emit("gallery-notebook", page.docname, notebook)
     return msgspec.json.format(msgspec.json.encode(notebook), indent=1) + b"\n"
-
-
-def _where(made: Recording, app: Sphinx) -> dict[str, Any]:
-    facts = facts_of(app, made)
-    said = {fact.name.lower(): fact.text for fact in facts if fact.line and not fact.measured}
-    return {"device": made.provenance.device, "date": made.run.recorded, **said}
 
 
 def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
@@ -78,9 +72,9 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
         path = folder / name
         mime = _MIME.get(path.suffix)
         if mime is None or "_2_0" in path.stem or not path.stem.startswith("sphx_glr_"):
-            continue  # a film, a finer copy, or what a scraper put somewhere else
+            continue  # a video, a finer copy, or an image that a scraper put elsewhere
         data = base64.b64encode(path.read_bytes()).decode()
-        if path.suffix == ".svg":  # which JupyterLab hides in a notebook that was downloaded
+        if path.suffix == ".svg":  # JupyterLab hides SVG in an untrusted notebook
             mime, data = "text/html", f'<img src="data:{mime};base64,{data}">'
         shown = {mime: data, "text/plain": path.stem}
         outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})

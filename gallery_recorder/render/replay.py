@@ -1,9 +1,9 @@
-"""What was recorded, handed to sphinx-gallery where it would execute a script.
+"""Recordings handed to sphinx-gallery in place of execution.
 
-sphinx-gallery executes a script in one function, ``execute_script``. While galleries are made,
-:class:`Replay` stands in its place and hands back what was recorded. Everything else is
-sphinx-gallery's own: the page's layout, thumbnails, index, notebook, downloads. Nothing is
-executed, and a script whose page is current is not even looked at.
+sphinx-gallery executes a script in one function, ``execute_script``. While it makes the galleries,
+:class:`Replay` stands in for this function and returns what was recorded. Layout, thumbnails, index
+and notebook stay sphinx-gallery's own. Nothing is executed, and a script whose page is current is
+not touched.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,36 +22,32 @@ from sphinx.util import logging
 
 from gallery_recorder import seam
 from gallery_recorder.project.script import NO_CODE, load_script
-from gallery_recorder.render import notebook, others
+from gallery_recorder.render import notebook
 from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.render.selection import Page
-from gallery_recorder.store.format import GALLERY_FOLDER, Block, Recording
+from gallery_recorder.store.format import GALLERY_FOLDER, Block
 
 logger = logging.getLogger(__name__)
 
-#: What a block without a recording shows.
-_NO_OUTPUT = "\n"
+#: A page's own files lie in a folder of this name below a folder named after the page. Sphinx looks
+#: for no pages in it, and sphinx-gallery for no scripts, whatever its files are called.
+_OWN_FILES = "_sources"
 
-
-def _last_image(made: Recording, stem: str) -> int:
-    """The number of the last image, from which negative numbers of thumbnails count."""
-    pattern = re.compile(rf"images/sphx_glr_{re.escape(stem)}_(\d{{3,}})\.\w+")
-    found = (pattern.fullmatch(name) for block in made.blocks for name in block.images)
-    return max((int(match.group(1)) for match in found if match), default=0)
+#: A page of another recording has neither: both lead to the script's notebook on another server.
+_NO_SERVICES: dict[str, Any] = {"binder": {}, "jupyterlite": None}
 
 
 def splitting(current: dict[str, Page]) -> Callable[..., tuple[Any, ...]]:
-    """What splits each script once, whoever asks for it.
+    """A function that splits each script once, whoever asks.
 
-    Of a *current* one, by its file, the introduction is enough where pages are made; an order of
-    pages may count its code.
+    Of the *current* scripts, by file, sphinx-gallery needs the introduction alone to make pages.
     """
     split = cache(seam.ORIGINAL["split_code_and_text_blocks"])
 
     def once(source_file: Any, return_node: bool = False) -> tuple[Any, ...]:
         page = current.get(str(source_file))
         if page and return_node:
-            return dict(page.settings), [seam.Block("text", page.introduction, 1)], None
+            return dict(page.script.settings), list(page.script.blocks[:1]), None
         settings, blocks, node = split(str(source_file), True)
         found = (dict(settings), list(blocks))
         return (*found, node) if return_node else found
@@ -59,49 +56,80 @@ def splitting(current: dict[str, Page]) -> Callable[..., tuple[Any, ...]]:
 
 
 class Replay:
-    """Stands in for sphinx-gallery's functions while it makes the pages of *pages*.
+    """Stands in for functions of sphinx-gallery while it makes the sources of *pages*.
 
-    *current* are the documents that are as they would be made again.
+    It leaves *current* documents as they are. Afterwards ``archives`` are the zip files for
+    download, and ``failed`` the documents whose script failed when it was recorded.
     """
 
     def __init__(self, source: Path, pages: dict[str, Page], current: set[str]) -> None:
         self._pages = {f"{source / docname}.py": page for docname, page in pages.items()}
         self._current = {f"{source / docname}.py" for docname in current}
-        self._replayed: Recording | None = None
-        self._marked = False
+        self._page: Page | None = None
         self._views: list[tuple[Page, list[str]]] = []
         self._bodies: list[tuple[Page, str]] = []
-        self._thumbnails: dict[Path, tuple[bytes, int]] = {}
-        self._images_in = cache(images_in)
         self.archives: dict[Path, Archive] = {}
         self.failed: set[str] = set()
 
-    def md5sum_is_current(self, src_file: Any, mode: str = "b") -> bool:
-        """Whether the page is current of the script that was copied to *src_file*."""
-        del mode
-        return str(src_file) in self._current
-
-    def _replace_md5(self, fname_new: Any, fname_old: Any = None, **how: Any) -> bool:
-        """Copy a script beside its page, unless that is current and the copy is there."""
-        if str(fname_old) in self._current and os.path.isfile(fname_old):
-            return False
-        return bool(seam.ORIGINAL["_replace_md5"](fname_new, fname_old, **how))
-
     def functions(self) -> dict[str, Any]:
-        """What to put in the place of sphinx-gallery's functions of these names."""
+        """What stands in for the functions of sphinx-gallery with these names."""
         names = ["execute_script", "identify_names", "jupyter_notebook", "md5sum_is_current"]
         names += ["_replace_md5", "rst_blocks", "save_rst_example", "zip_files"]
         return {name: getattr(self, name) for name in names}
 
-    def jupyter_notebook(
-        self, script_blocks: Any, gallery_conf: Any, target_dir: Any
-    ) -> dict[str, Any]:
-        """Make a notebook in which each cell of code knows its block."""
-        make = notebook.marked if self._marked else seam.ORIGINAL["jupyter_notebook"]
-        return make(script_blocks, gallery_conf, target_dir)
+    def md5sum_is_current(self, src_file: Any, mode: str = "b") -> bool:
+        """Whether the page of the script that was copied to *src_file* is current."""
+        del mode
+        return str(src_file) in self._current
+
+    def _replace_md5(self, fname_new: Any, fname_old: Any = None, **how: Any) -> bool:
+        """Copy a script beside its page, unless the page is current and the copy is there."""
+        if str(fname_old) in self._current and os.path.isfile(fname_old):
+            return False
+        return bool(seam.ORIGINAL["_replace_md5"](fname_new, fname_old, **how))
+
+    def execute_script(self, blocks: Any, names: Any, conf: Any, file_conf: Any) -> Any:
+        """Return one string of reStructuredText per block, and the seconds, from the recording.
+
+        Scripts that sphinx-gallery would not execute go to its own function.
+        """
+        self._views, self._bodies = [], []
+        target, source = Path(names["target_file"]), Path(conf["src_dir"])
+        self._page = page = self._pages.get(os.path.normpath(target))
+        if target.suffix != ".py":
+            names["execute_script"] = False  # no recorder can execute it
+        if not names["execute_script"] or (
+            page is None and load_script(Path(names["src_file"])).key == NO_CODE
+        ):
+            return seam.ORIGINAL["execute_script"](blocks, names, conf, file_conf)
+        if page is None:
+            raise ExtensionError(f"{names['src_file']}: no recording was chosen for it.")
+        names.update(memory_delta=0.0, example_globals={}, passing=True)
+        if page.recorded is None:
+            return ["\n"] * len(blocks), 0.0
+        made = page.recording
+        outputs = outputs_of(page, blocks, target, source)
+        self._views = [(view, outputs_of(view, blocks, target, source)) for view in page.views]
+        _choose_thumbnail(page, target, file_conf, names["image_path_iterator"], source)
+        names["memory_delta"] = made.run.memory or 0.0
+        if failed := next((block for block in made.blocks if not block.passed), None):
+            self._tell_failure(page, failed, names, conf)
+        return outputs, made.run.seconds if made.timed else 0.0
+
+    def _tell_failure(self, page: Page, failed: Block, names: Any, conf: Any) -> None:
+        """Report that a script failed when it was recorded, as sphinx-gallery does."""
+        text = failed.exception or "It failed when it was recorded.\n"
+        del names["passing"]
+        names.update(formatted_exception=text, execute_script=False)
+        self.failed.add(page.docname)
+        if conf["abort_on_example_error"]:
+            raise ExtensionError(f"{page.script.path}: failed when it was recorded:\n\n{text}")
+        if not seam.is_expected_to_fail(page.script.path, conf):
+            told = f"{page.script.path} unexpectedly failed to execute correctly:\n\n{text}"
+            logger.warning("%s", told, type="sphinx_gallery", subtype="example_error")
 
     def rst_blocks(self, script_blocks: Any, output_blocks: Any, *rest: Any, **named: Any) -> str:
-        """Put outputs below code; those of other recordings, too."""
+        """Put outputs below code, on the page and on those of its other recordings."""
         make, count = seam.ORIGINAL["rst_blocks"], len(script_blocks)
         self._bodies = [
             (view, make(script_blocks, outputs[:count], *rest, **named))
@@ -110,177 +138,74 @@ class Replay:
         return make(script_blocks, output_blocks, *rest, **named)
 
     def save_rst_example(
-        self,
-        example_rst: str,
-        example_file: Any,
-        time_elapsed: float,
-        memory_used: float,
-        gallery_conf: Any,
-        **named: Any,
+        self, body: str, file: Any, seconds: float, memory: float, conf: Any, **named: Any
     ) -> None:
-        """Write the page's source, and beside it that of each of its views."""
-        source = Path(gallery_conf["src_dir"])
-
-        def save(body: str, file: Any, seconds: float, memory: float, conf: Any) -> None:
-            shown = {**conf, "show_memory": conf["show_memory"] and memory}  # 0 was not measured
-            seam.ORIGINAL["save_rst_example"](body, file, seconds, memory, shown, **named)
-
-        for view, body in self._bodies:
-            run, root = view.recording.run, others.folder(source, view)
-            file = root / Path(example_file).relative_to(source)
-            file.parent.mkdir(parents=True)
-            conf = {**gallery_conf, "src_dir": root}
-            save(body, file, run.seconds, run.memory or 0.0, conf)
-            others.finish_source(source, view)
-        save(example_rst, example_file, time_elapsed, memory_used, gallery_conf)
-
-    def keep_times(self) -> None:
-        """Give thumbnails that are as before their time of before: Sphinx goes by it."""
-        for path, (content, time) in self._thumbnails.items():
-            if path.is_file() and path.read_bytes() == content:
-                os.utime(path, ns=(time, time))
-
-    def execute_script(
-        self,
-        script_blocks: list[Any],
-        script_vars: dict[str, Any],
-        gallery_conf: dict[str, Any],
-        file_conf: dict[str, Any],
-    ) -> tuple[list[str], float]:
-        """Do what sphinx-gallery's function does, out of a recording.
-
-        Returns one string of reStructuredText a block, and the seconds that the run took. What
-        sphinx-gallery would not execute is left to it.
-        """
-        self._replayed, self._views, self._bodies = None, [], []
-        target = Path(script_vars["target_file"])
-        page = self._pages.get(os.path.normpath(target))
-        self._marked = page is not None
-        if target.suffix != ".py":
-            script_vars["execute_script"] = False  # no recorder can execute it
-        if not script_vars["execute_script"] or (
-            page is None and load_script(Path(script_vars["src_file"])).key == NO_CODE
-        ):
-            return seam.ORIGINAL["execute_script"](
-                script_blocks, script_vars, gallery_conf, file_conf
+        """Write the source of the page, and those of its other recordings."""
+        for view, text in self._bodies:
+            run, own = view.recording.run, Path(file).with_name(f"{Path(view.docname).name}.py")
+            shown = conf | _NO_SERVICES | {"show_memory": conf["show_memory"] and run.memory}
+            seam.ORIGINAL["save_rst_example"](
+                text, own, run.seconds, run.memory or 0.0, shown, **named
             )
-        if page is None:
-            raise ExtensionError(f"{script_vars['src_file']}: no recording was chosen for it.")
-        script_vars.update(memory_delta=0.0, example_globals={})
-        outputs = [_NO_OUTPUT] * len(script_blocks)
-        if page.recorded is None:
-            script_vars["passing"] = True
-            drop_empty_blocks(script_blocks, outputs, gallery_conf)
-            return outputs, 0.0
-        made = self._replayed = page.recording
-        place = Path(gallery_conf["src_dir"])
-        others.forget(place, page)
-        outputs = outputs_of(page, script_blocks, target, place)
-        self._views = [(v, outputs_of(v, script_blocks, target, place)) for v in page.views]
-        for _ in range(_last_image(made, target.stem)):
-            next(script_vars["image_path_iterator"])
-        drop_empty_blocks(script_blocks, outputs, gallery_conf, [o for _, o in self._views])
-        self._clear_thumbnail(page, made, target, file_conf, place)
-        script_vars["memory_delta"] = made.run.memory or 0.0
-        failed = next((block for block in made.blocks if not block.passed), None)
-        if failed is None:
-            script_vars["passing"] = True
-        else:
-            self._tell_failure(page, failed, script_vars, gallery_conf)
-        # The page changes when its recording does, also where the outputs are the same: a comment
-        # makes sphinx-gallery write it, and so Sphinx read it, again.
-        at = page.recorded.location.place
-        outputs[-1] += f"\n.. recorded {made.run.recorded} on {at}, key {made.key}\n"
-        outputs[-1] += (
-            "".join(f".. also {i.location.place}, {i.digest}\n" for i in page.others) + "\n"
-        )
-        return outputs, made.run.seconds if made.timed else 0.0
+        shown = conf | {"show_memory": conf["show_memory"] and memory}  # 0 was not measured
+        seam.ORIGINAL["save_rst_example"](body, file, seconds, memory, shown, **named)
 
-    def identify_names(
-        self, script_blocks: Any, ref_regex: str, global_variables: Any = None, node: Any = ""
-    ) -> dict[str, Any]:
-        """What was found when the variables of the script were there to look into."""
-        if self._replayed and self._replayed.backreferences:
-            return self._replayed.backreferences
-        return seam.ORIGINAL["identify_names"](script_blocks, ref_regex, None, node)
+    def jupyter_notebook(self, *arguments: Any) -> dict[str, Any]:
+        """Make a notebook whose code cells know their blocks."""
+        return (notebook.marked if self._page else seam.ORIGINAL["jupyter_notebook"])(*arguments)
 
     def zip_files(
         self, file_list: Any, zipname: Any, relative_to: Any, extension: str | None = None
     ) -> str:
-        """Make an archive that is the same whenever it is made of the same files."""
-        files = [Path(name) for name in file_list]
-        if extension is not None:
-            files = [path.with_suffix(extension) for path in files]
-        self.archives[Path(zipname)] = archive = Archive(Path(relative_to), tuple(sorted(files)))
-        archive.write(Path(zipname), {})
+        """Make an archive with the same bytes whenever it is made of the same files."""
+        files, path = [Path(name) for name in file_list], Path(zipname)
+        if extension is not None:  # of a whole gallery
+            files = [file.with_suffix(extension) for file in files]
+        self._archive(path, relative_to, files)
+        raw = path.with_suffix(".ipynb")
+        for view, _ in () if extension else self._views:
+            own = path.with_name(f"{path.stem}.{view.view}.ipynb")
+            if raw in files:
+                shutil.copyfile(raw, own)
+            members = [own if file == raw else file for file in files]
+            self._archive(own.with_suffix(".zip"), relative_to, members)
         return str(zipname)
 
-    def _clear_thumbnail(
-        self,
-        page: Page,
-        made: Recording,
-        target: Path,
-        file_conf: dict[str, Any],
-        place: Path,
-    ) -> None:
-        """Let sphinx-gallery choose the thumbnail as if nothing had been drawn before."""
-        images = target.parent / "images"
-        drawn = {Path(name).name for block in made.blocks for name in block.images}
-        for path in self._images_in(images).get(target.stem, ()):
-            if path.name not in drawn:
-                path.unlink(missing_ok=True)
-        if made.thumbnail:
-            assert page.folder is not None
-            image = images / f"sphx_glr_{target.stem}_000{Path(made.thumbnail).suffix}"
-            write(image, (page.folder / made.thumbnail).read_bytes())
-            file_conf.pop("thumbnail_number", None)
-            file_conf["thumbnail_path"] = image.relative_to(place).as_posix()
-        for path in (images / "thumb").glob(f"sphx_glr_{glob.escape(target.stem)}_thumb.*"):
-            self._thumbnails[path] = path.read_bytes(), path.stat().st_mtime_ns
-            path.unlink()
+    def _archive(self, path: Path, base: Any, files: list[Path]) -> None:
+        self.archives[path] = archive = Archive(Path(base), tuple(sorted(files)))
+        archive.write(path, {})
 
-    def _tell_failure(
-        self, page: Page, failed: Block, script_vars: dict[str, Any], gallery_conf: dict[str, Any]
-    ) -> None:
-        """Say that a script failed when it was recorded, as sphinx-gallery would."""
-        text = failed.exception or "It failed when it was recorded.\n"
-        script_vars["formatted_exception"] = text
-        script_vars["execute_script"] = False
-        self.failed.add(page.docname)
-        if gallery_conf["abort_on_example_error"]:
-            raise ExtensionError(f"{page.path}: failed when it was recorded:\n\n{text}")
-        if not seam.is_expected_to_fail(page.path, gallery_conf):
-            logger.warning(
-                "%s unexpectedly failed to execute correctly:\n\n%s",
-                page.path,
-                text,
-                type="sphinx_gallery",
-                subtype="example_error",
-            )
+    def identify_names(self, blocks: Any, regex: Any, names: Any = None, node: Any = "") -> Any:
+        """The names that were found when the script's variables could be inspected."""
+        if self._page and self._page.recorded and self._page.recording.backreferences:
+            return self._page.recording.backreferences
+        return seam.ORIGINAL["identify_names"](blocks, regex, None, node)
 
 
 def outputs_of(page: Page, script_blocks: list[Any], target: Path, source: Path) -> list[str]:
-    """What each block did; its files are put in place."""
-    outputs = [_NO_OUTPUT] * len(script_blocks)
+    """The outputs of each block; puts their files in place."""
+    outputs = ["\n"] * len(script_blocks)
     lines = {block.lineno: number for number, block in enumerate(script_blocks)}
     for code, block in zip(page.script.code, page.recording.blocks, strict=True):
         outputs[lines[code.block.lineno]] = output(page, block, target, source)
+    # Sphinx reads a page again when its source changes; so this names its recordings.
+    outputs[lines[page.script.code[0].block.lineno]] += f"\n.. recorded: {page.stamp}\n\n"
     return outputs
 
 
 def output(page: Page, block: Block, target: Path, source: Path) -> str:
-    """What a code block did, as sphinx-gallery wrote it down; its files are put in place."""
+    """The output of a code block as reStructuredText; puts its files in place."""
     folder = page.folder
     assert folder is not None
     pages = target.parent.relative_to(source).as_posix()
     rst = block.rst.replace(GALLERY_FOLDER, pages)
-    data = others.folder(source, page)
+    data = source / page.docname / _OWN_FILES
     own = re.compile(rf"images/(?!.*sphx_glr_(?!{re.escape(target.stem)}_(\d{{3}}|thumb)))", re.I)
     for name in block.images:
         inside = name.removeprefix("source/")
         place = (source if inside != name else target.parent) / inside
-        # A site has all pictures in one folder; and none replaces a file of another script, or of
-        # the project.
+        # A site has all images in one folder, and none may replace a file of another script, of
+        # another recording or of the project.
         if page.view or not own.match(name):
             shown, place = place, data / (f"{page.view}-{place.name}" if page.view else name)
             there, here = (f"/{p.relative_to(source).as_posix()}" for p in (shown, place))
@@ -293,57 +218,51 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     return rst
 
 
-def drop_empty_blocks(
-    script_blocks: list[Any],
-    outputs: list[str],
-    gallery_conf: dict[str, Any],
-    views: Sequence[list[str]] = (),
+def _choose_thumbnail(
+    page: Page, target: Path, file_conf: dict[str, Any], numbers: Any, source: Path
 ) -> None:
-    """Take away blocks that hold nothing but settings, which would show as empty boxes."""
-    if not gallery_conf["remove_config_comments"]:
-        return
-    for index in reversed(range(len(script_blocks))):
-        block = script_blocks[index]
-        if (
-            block.type == "code"
-            and outputs[index] == _NO_OUTPUT
-            and not seam.without_settings(block.content).strip()
-        ):
-            for blocks in (script_blocks, outputs, *views):
-                del blocks[index]
+    """Have sphinx-gallery choose the thumbnail as in a first build.
+
+    It counts negative numbers of thumbnails from the last of the image *numbers*.
+    """
+    made, images = page.recording, target.parent / "images"
+    drawn = {Path(name).name for block in made.blocks for name in block.images}
+    for path in _images_of(target.with_suffix("")):
+        if path.name not in drawn:
+            path.unlink()
+    pattern = re.compile(rf"sphx_glr_{re.escape(target.stem)}_(\d{{3,}})\.\w+")
+    found = [int(match[1]) for name in drawn if (match := pattern.fullmatch(name))]
+    for _ in range(max(found, default=0)):
+        next(numbers)
+    if made.thumbnail:
+        assert page.folder is not None
+        image = images / f"sphx_glr_{target.stem}_000{Path(made.thumbnail).suffix}"
+        write(image, (page.folder / made.thumbnail).read_bytes())
+        file_conf.pop("thumbnail_number", None)
+        file_conf["thumbnail_path"] = image.relative_to(source).as_posix()
 
 
-def images_in(folder: Path) -> dict[str, list[Path]]:
-    """The images of scripts in *folder*, by the script's name without suffix."""
-    found: dict[str, list[Path]] = {}
-    for path in folder.glob("sphx_glr_*"):
-        if match := re.fullmatch(r"sphx_glr_(.+)_\d{3,}(_\d+_\d+x)?\.\w+", path.name):
-            found.setdefault(match.group(1), []).append(path)
-    return found
+def _images_of(page: Path) -> list[Path]:
+    """The images and thumbnails of a *page*, a path without suffix."""
+    own = re.compile(rf"sphx_glr_{re.escape(page.name)}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
+    found = page.parent.glob(f"images/**/sphx_glr_{glob.escape(page.name)}_*")
+    return [path for path in found if own.fullmatch(path.name)]
 
 
-def left_over(root: Path, kept: set[Path]) -> list[Path]:
-    """What sphinx-gallery made below *root* for pages that are not *kept*: paths without suffix."""
+#: What sphinx-gallery writes above its pages, and above its indexes.
+_GENERATED = ("THIS FILE WAS AUTOMATICALLY GENERATED BY SPHINX-GALLERY", ".. _sphx_glr_")
+
+
+def left_over(root: Path, pages: set[Path]) -> list[Path]:
+    """What earlier builds generated below *root* for other pages than *pages*."""
+    kept = {*pages, root / "index", *(f / "index" for page in pages for f in page.parents)}
     found: list[Path] = []
-    folders = {folder for page in kept for folder in page.parents} | {root}
     for path in root.rglob("*.rst"):
         page = path.with_suffix("")
-        if page.name == "index":
-            # That of a folder that has no scripts any more.
-            gone = page.parent not in folders and ".. _sphx_glr_" in _head(path)
-            found += [path] if gone else []
-        elif page not in kept and _GENERATED in _head(path):
-            name = re.escape(page.name)
-            image = re.compile(rf"sphx_glr_{name}_(\d{{3,}}(_\d+_\d+x)?|thumb)\.\w+")
-            found += [page, *page.parent.glob(f"{glob.escape(page.name)}.*")]
-            found += [p for p in page.parent.glob("images/**/*") if image.fullmatch(p.name)]
+        if page in kept:
+            continue
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(400)
+        if any(mark in head for mark in _GENERATED):
+            found += [page, *page.parent.glob(f"{glob.escape(page.name)}.*"), *_images_of(page)]
     return found
-
-
-#: What sphinx-gallery writes above the pages that it makes.
-_GENERATED = "THIS FILE WAS AUTOMATICALLY GENERATED BY SPHINX-GALLERY"
-
-
-def _head(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.read(400)

@@ -1,18 +1,17 @@
-"""Which recording each page shows, and which of them have changed since the last build.
+"""Which recording each page shows, and which recordings have changed since the previous build.
 
-A page shows a recording whose key is its script's: of the device that ``gallery_devices`` names
-first, and of several the one of the highest variant (``release-10`` after ``release-9``), and of
-several of these the newest; one that was not timed only where there is no other. What a missing one
-means, ``gallery_unrecorded`` says.
+A page shows a recording of its script's current code: of the device that ``gallery_devices`` names
+first, of the highest variant (``release-10`` after ``release-9``), and the newest of these. One
+without times is shown only if there is no other. ``gallery_unrecorded`` says what happens to a
+script without a recording.
 """
 
 from __future__ import annotations
 
 import hashlib
-import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import NO_CODE, Script, ScriptError, key_of
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
-from gallery_recorder.store import names, recording
-from gallery_recorder.store.format import DECODER, FILE_NAME, Recording
+from gallery_recorder.store import recording
+from gallery_recorder.store.format import DECODER, FILE_NAME, Recording, order_of
 from gallery_recorder.store.recording import Location, RecordingError
 
 logger = logging.getLogger(__name__)
@@ -34,55 +33,45 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ListedRecording:
-    """A recording that there is, and what pages say of it.
+    """A recording that was checked.
 
     Attributes:
-        signature: of the sizes and times of its files, when it was checked.
-        location: where it lies.
+        signature: digest of the sizes and times of its files when they were checked.
         digest: SHA-256 of its ``recording.json``.
-        key, title, device, recorded, timed: what it says.
-        pages: the folder of its gallery's pages; empty where there is no such gallery.
-        page: the page of its script; empty where that is gone.
-        state: whether it is shown, or why not.
+        page: the main page of its script.
+        state: whether this page shows it: ``shown``, ``current`` or ``of older code``.
     """
 
     signature: str
     location: Location
     digest: str
     key: str
-    title: str
     device: str
     recorded: str
     timed: bool
-    pages: str = ""
     page: str = ""
-    state: str = "its script is gone"
+    state: str = ""
 
     @property
     def content(self) -> Recording:
-        """The recording itself, which was checked when all were listed."""
+        """The recording itself."""
         return _content(self.folder, self.digest)
 
     @property
-    def name(self) -> str:
-        """The script's path below its gallery, without suffix."""
-        return self.location.name
-
-    @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of its files."""
         return self.location.folder
 
     @property
-    def shown(self) -> bool:
-        """Whether its script's page shows it."""
-        return self.state == "shown"
+    def place(self) -> str:
+        """Its device and variant, for readers."""
+        return ", ".join(filter(None, (self.device, self.location.variant)))
 
     @property
     def label(self) -> str:
         """The reference label of its full record."""
         at = self.location
-        return "-".join(("recording", at.place, at.gallery, at.name)).lower()
+        return ":".join((f"recording-{at.place}", at.gallery, at.name)).lower()
 
 
 @dataclass(frozen=True)
@@ -90,67 +79,54 @@ class Page:
     """A script and the recording that its page shows.
 
     Attributes:
-        docname: the page.
-        example: the script, as the project has it.
+        example: the script's place in the project.
         digest: SHA-256 of the script's text.
-        key, title, introduction, settings, needs: what the script says.
-        recorded: the recording; None where there is none.
-        others: its other current recordings, with ``gallery_others``.
-        view: of a page as another recording has it, which; a part of names of files.
+        recorded: the recording; None if there is none.
+        others: the other current recordings that have pages of their own.
+        view: on a page of such another recording, its name in the page's address.
     """
 
     docname: str
     example: Example
+    script: Script
     digest: str
-    key: str
-    title: str
-    introduction: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
     recorded: ListedRecording | None = None
     others: tuple[ListedRecording, ...] = ()
     view: str = ""
 
     @property
-    def script(self) -> Script:
-        """The script, split into blocks; read when it is asked for."""
-        return _script(self.example, self.digest)
-
-    @property
-    def path(self) -> Path:
-        """The script's file."""
-        return self.example.path
-
-    @property
-    def pages(self) -> str:
-        """The folder of the pages of its gallery."""
-        up = [".."] * self.example.name.count("/")
-        return posixpath.normpath(posixpath.join(self.example.pages, *up))
+    def main(self) -> str:
+        """The script's main page; the page itself unless it is of another recording."""
+        return self.docname.removesuffix(f".{self.view}")
 
     @property
     def recording(self) -> Recording:
-        """The recording, which was checked when it was chosen."""
+        """The recording that the page shows."""
         assert self.recorded is not None
         return self.recorded.content
 
     @property
     def folder(self) -> Path | None:
-        """The recording's folder."""
+        """The folder of the recording's files; None without a recording."""
         return self.recorded.folder if self.recorded else None
 
     @property
     def stamp(self) -> str:
-        """Two pages of one stamp are alike, as far as script and recording go."""
+        """Digests of script and recordings: pages with equal stamps are equal."""
         shown = (self.recorded, *self.others) if self.recorded else ()
         return " ".join([self.digest, *(f"{at.location.place} {at.digest}" for at in shown)])
 
     @property
     def views(self) -> list[Page]:
-        """The page as each of its other recordings has it."""
-        return [
-            replace(self, recorded=item, others=(), view=item.location.place.replace("/", "-"))
-            for item in self.others
-        ]
+        """The pages of the script's other recordings."""
+        found = []
+        for item in self.others:
+            at, own = item.location, self.recorded.location if self.recorded else None
+            device = "" if own and at.variant and at.device == own.device else at.device
+            view = "-".join(filter(None, (device, at.variant)))
+            name = f"{self.docname}.{view}"
+            found.append(replace(self, docname=name, recorded=item, others=(), view=view))
+        return found
 
 
 @lru_cache(maxsize=1000)
@@ -160,19 +136,12 @@ def _content(folder: Path, digest: str) -> Recording:
     return DECODER.decode((folder / FILE_NAME).read_bytes())
 
 
-@cache
-def _script(example: Example, digest: str) -> Script:
-    """The script of this *digest*, read once."""
-    del digest
-    return example.load()
-
-
 @dataclass
 class Selection:
-    """What was chosen for a build: its pages and all recordings that there are.
+    """The pages of a build by document, and its recordings.
 
-    ``checked`` are all recordings that were found whole, by their folders, and ``archives`` the zip
-    files that sphinx-gallery made of the pages.
+    *recordings* are those that are listed, sorted. *checked* are all whose files are as they were
+    recorded, by folder. *archives* are the zip files that are offered for download, by path.
     """
 
     pages: dict[str, Page] = field(default_factory=dict)
@@ -180,66 +149,74 @@ class Selection:
     checked: dict[Path, ListedRecording] = field(default_factory=dict)
     archives: dict[Path, Any] = field(default_factory=dict)
 
+    @property
+    def main(self) -> list[Page]:
+        """The main page of each script."""
+        return [page for page in self.pages.values() if not page.view]
+
 
 def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection:
-    """The recording of each of the *examples*; what *before* says of unchanged files is taken.
+    """Choose the recording of each of the *examples*; nothing unchanged since *before* is read.
 
     Raises:
-        ExtensionError: scripts or recordings are damaged, or scripts lack one and must not; all
-            are listed.
-        SettingsError: a setting means nothing.
+        ExtensionError: scripts are damaged, or recordings are missing or damaged and
+            ``gallery_unrecorded`` makes this an error; the message lists all of them.
+        SettingsError: a setting is invalid.
     """
     said = settings.read(app.config, Path(app.confdir))
     chosen = Selection(archives=before.archives)
     chosen.checked, damaged = _recordings(said, before.checked)
-    found: _Found = {}
+    found: dict[tuple[str, str], list[ListedRecording]] = {}
     for item in chosen.checked.values():
-        found.setdefault((item.location.gallery, item.name), []).append(item)
+        found.setdefault((item.location.gallery, item.location.name), []).append(item)
     problems: list[str] = []
-    known = {page.path: page for page in before.pages.values()}
+    known = {page.example: page for page in before.main}
     without: list[str] = []
     for example in examples:
         if not example.recorded:
             continue  # sphinx-gallery shows it without outputs
         try:
-            page = _page(example, known.get(example.path))
+            page = _page(example, known.get(example))
+            needed = needs.needs_of(page.script)
         except ScriptError as error:
             problems.append(str(error))
             continue
-        if page.key == NO_CODE:
-            continue  # the same: there is nothing to execute
+        if page.script.key == NO_CODE:
+            continue  # sphinx-gallery shows it; there is nothing to execute
         items = found.get((example.gallery, example.name), [])
-        shown = best(page.key, items, said.devices)
-        others = others_than(shown, items) if shown and said.others else ()
-        chosen.pages[page.docname] = page = replace(page, recorded=shown, others=others)
-        if shown or page.needs:
-            continue
-        own = [place for place in damaged if place.endswith(f"/{example.gallery}/{example.name}")]
-        problems += [damaged.pop(place) for place in own]
-        if not own:
+        shown = best(page.script.key, items, said.devices)
+        others = _others(shown, items) if shown and said.others else ()
+        page = replace(page, recorded=shown, others=others)
+        chosen.pages |= {one.docname: one for one in (page, *page.views)}
+        if not (shown or needed):
             without.append(example.name)
-    for error_text in damaged.values():  # one recording less; the other ones are whole
-        logger.warning("%s", error_text, type="gallery", subtype="recording")
-    problems += _missing(without, said)
+    for text in damaged:
+        logger.warning("%s", text, type="gallery", subtype="recording")
+    if without and said.unrecorded != "no-output":
+        text = (
+            f"No recording belongs to the code of: {', '.join(without)}.\n"
+            f"Record what is missing with: {commands.record(without)}"
+        )
+        if said.unrecorded == "error":
+            problems.append(text)
+        else:
+            logger.warning("%s", text, type="gallery", subtype="unrecorded")
     if problems:
         raise ExtensionError("\n\n".join(problems))
-    chosen.recordings = _listed(found, chosen.pages)
+    chosen.recordings = _listed(found, chosen.main)
     return chosen
-
-
-#: Recordings by gallery and name.
-_Found = dict[tuple[str, str], list[ListedRecording]]
 
 
 def _recordings(
     said: Settings, before: dict[Path, ListedRecording]
-) -> tuple[dict[Path, ListedRecording], dict[str, str]]:
-    """All recordings below the configured folders; of the damaged ones, the place and the fault.
+) -> tuple[dict[Path, ListedRecording], list[str]]:
+    """All whole recordings by folder, and what is wrong with each damaged one.
 
-    Each is checked, with the hashes of its files, unless it has been and no file is newer.
+    The hashes of files that are as they were *before* are not computed again.
     """
     found: dict[Path, ListedRecording] = {}
-    damaged: dict[str, str] = {}
+    damaged: list[str] = []
+    checks = settings.checks(said)
     for root in said.roots:
         for folder in recording.all_recordings(root):
             signature = files.digest(files.times([folder]))
@@ -248,18 +225,17 @@ def _recordings(
                 found[folder] = known
                 continue
             try:
-                made = recording.load(folder)
+                made = recording.load(folder, checks)
                 at = recording.location_of(folder, root, made)
             except RecordingError as error:
-                damaged[folder.relative_to(root).as_posix()] = str(error)
+                damaged.append(str(error))
                 continue
             found[folder] = ListedRecording(
                 signature=signature,
                 location=at,
                 digest=hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest(),
-                # Blocks of other code than it says are shown for no code.
+                # A recording whose blocks are of other code than it says belongs to no script.
                 key=made.key if made.key == key_of(block.key for block in made.blocks) else "",
-                title=made.title,
                 device=made.provenance.device,
                 recorded=made.run.recorded,
                 timed=made.timed,
@@ -268,25 +244,15 @@ def _recordings(
 
 
 def _page(example: Example, known: Page | None) -> Page:
-    """What a script says; read anew where it has changed."""
+    """The page of a script; the *known* one's script is not split again if it is the same."""
     digest = hashlib.sha256(script.read(example.path, example.source)).hexdigest()
-    if known and known.digest == digest and known.example == example:
+    if known and known.digest == digest:
         return known
-    made = _script(example, digest)
-    return Page(
-        docname=f"{example.pages}/{example.path.stem}",
-        example=example,
-        digest=digest,
-        key=made.key,
-        title=made.title,
-        introduction=made.blocks[0].content,
-        settings=made.settings,
-        needs=tuple(needs.needs_of(made)),
-    )
+    return Page(f"{example.pages}/{example.path.stem}", example, example.load(), digest)
 
 
 def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> ListedRecording | None:
-    """The recording to show, of those that belong to the code that *key* is of."""
+    """The recording to show, of those of the code with this *key*."""
     order = {name: number for number, name in enumerate(devices)}
 
     def rank(item: ListedRecording) -> tuple[bool, int]:
@@ -294,16 +260,14 @@ def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> List
         return not item.timed, order.get(at.place, order.get(at.device, len(order)))
 
     def age(item: ListedRecording) -> tuple[list[tuple[int, int | str]], str]:
-        return names.order_of(item.location.variant or ""), item.recorded
+        return order_of(item.location.variant or ""), item.recorded
 
     current = sorted((item for item in found if item.key == key), key=age, reverse=True)
     return min(current, key=rank, default=None)
 
 
-def others_than(
-    shown: ListedRecording, found: list[ListedRecording]
-) -> tuple[ListedRecording, ...]:
-    """The timed recordings of the same code at other places, at each the newest."""
+def _others(shown: ListedRecording, found: list[ListedRecording]) -> tuple[ListedRecording, ...]:
+    """The newest timed recording of the same code at each other place."""
     places = {
         item.location.place: item
         for item in sorted(found, key=lambda item: (item.location.place, item.recorded))
@@ -312,33 +276,21 @@ def others_than(
     return tuple(places.values())
 
 
-def _missing(without: list[str], said: Settings) -> list[str]:
-    """What is said of scripts without a recording, as ``gallery_unrecorded`` has it."""
-    if not without or said.unrecorded == "no-output":
-        return []
-    text = (
-        f"No recording belongs to the code of: {', '.join(without)}.\n"
-        f"Record what is missing with: {commands.record(without)}"
-    )
-    if said.unrecorded == "error":
-        return [text]
-    logger.warning("%s", text, type="gallery", subtype="unrecorded")
-    return []
-
-
-def _listed(found: _Found, pages: dict[str, Page]) -> list[ListedRecording]:
-    """All recordings, sorted; those that were not timed only where they are shown."""
-    by_name = {(page.example.gallery, page.example.name): page for page in pages.values()}
-    folders = {page.example.gallery: page.pages for page in pages.values()}
+def _listed(
+    found: dict[tuple[str, str], list[ListedRecording]], pages: list[Page]
+) -> list[ListedRecording]:
+    """The recordings of *pages*, sorted; those without times only if a page shows them."""
     items = []
-    for (gallery, name), several in found.items():
-        page = by_name.get((gallery, name))
-        for item in several:
-            item = replace(item, pages=folders.get(gallery, ""))
-            if page is not None:
-                shown = page.recorded and page.recorded.location == item.location
-                state = "current" if item.key == page.key else "of older code"
-                item = replace(item, page=page.docname, state="shown" if shown else state)
-            if item.timed or item.shown:
-                items.append(item)
-    return sorted(items, key=lambda item: (item.name.count("/"), item.name, item.location.place))
+    for page in pages:
+        for item in found.get((page.example.gallery, page.example.name), []):
+            state = "current" if item.key == page.script.key else "of older code"
+            if page.recorded and page.recorded.location == item.location:
+                state = "shown"
+            if item.timed or state == "shown":
+                items.append(replace(item, page=page.docname, state=state))
+
+    def order(item: ListedRecording) -> tuple[int, str, str]:
+        name = item.location.name
+        return name.count("/"), name, item.location.place
+
+    return sorted(items, key=order)

@@ -1,8 +1,7 @@
-"""Which variables a script sees, and which of them its recording keeps.
+"""Which variables an example gets, and which of them its recording keeps.
 
-What a variable can change is either made the same everywhere, taken away, or written down beside
-the results that it may have changed. What may be a secret is never handed on, since a script could
-print it, and a recording is published.
+A variable that can change results is set everywhere alike, removed, or recorded. One that looks
+like a secret is neither passed on nor recorded: recordings are published.
 """
 
 from __future__ import annotations
@@ -14,35 +13,35 @@ from fnmatch import fnmatchcase
 
 from gallery_recorder.project.galleries import python_path
 from gallery_recorder.run.gpus import VISIBLE_VARIABLES
-from gallery_recorder.run.keeper import MARK
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
 
-#: Kept in the provenance: these choose among devices, kernels, numbers and allocators.
+#: Recorded: variables that choose devices, kernels, number formats and allocators.
 _KEPT = re.compile(
     r"(CUDA|CUBLAS|CUDNN|NVIDIA|NVRTC|NCCL|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|HIP|HSA|ROCM|ROCR|ROCBLAS"
-    r"|HIPBLASLT|MIOPEN|AMD|AMDGPU|GPU|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|VECLIB|ACCELERATE|LD"
+    r"|HIPBLASLT|MIOPEN|AMD|AMDGPU|GPU|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|LD"
     r"|MALLOC|JEMALLOC|GLIBC|XLA|JAX|LLVM|PTXAS|NPY|NUMBA|CUPY|ATEN|C10|DNNL|ONEDNN|NVTE)_.*"
     r"|PYTHON(MALLOC|INTMAXSTRDIGITS|_JIT|_GIL)"
 )
 
-#: Taken away: they change what Python executes, prints or checks, whatever the script; or are
-#: orders to a container that has long been started, and the name of its image.
+#: Removed: settings of Python, tests, terminals and the container.
 _REMOVED = re.compile(
     r"PYTHON(?!HOME$|USERBASE$|NOUSERSITE$|MALLOC$|INTMAXSTRDIGITS$|_JIT$|_GIL$|PLATLIBDIR$)\w+"
     r"|COV_\w+|COVERAGE_\w+|PYTEST_\w+|MPLBACKEND|MATPLOTLIBRC|FORCE_COLOR|CLICOLOR\w*|LINES|TERM"
     r"|NVIDIA_(REQUIRE_\w+|VISIBLE_DEVICES|DRIVER_CAPABILITIES|PRODUCT_NAME)"
 )
 
+#: Names of secrets: ``DB_PASS`` and ``MYSQL_PWD``, not ``LLVM_PASS_PLUGIN_PATH`` and ``PWD``.
 _SECRET = re.compile(
-    r"(^|_)(\w*TOKEN|\w*SECRET|\w*PASSWORD|\w*PASSWD|\w*CREDENTIALS?|(API|ACCESS|AUTH|PRIVATE)_?KEY"
-    r"|KEY|COOKIE|PAT|DSN)(_|$)",
+    r"(^|_)(\w*(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE|JWT)S?|CREDS|PATS?|DSN"
+    r"|(API|ACCESS|AUTH|PRIVATE|SECRET|SIGNING|ENCRYPTION)?KEYS?)(_|$)"
+    r"|(^|_)(DB|SSH)?PASS$|_PWD$|_AUTH$",
     re.IGNORECASE,
 )
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a script's process sees of the recorder's own *environment*."""
+    """The variables of the recorder's *environment* that examples get."""
     return {
         name: value
         for name, value in environment.items()
@@ -51,9 +50,9 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
-    """What of a process's *environment* may have changed its results or times, or fits *patterns*.
+    """The variables that may have changed results or times, and those that match *patterns*.
 
-    Which GPU of its machine it was shown changes nothing.
+    The choice among equal GPUs of a machine changes nothing.
     """
     return {
         name: value
@@ -65,17 +64,16 @@ def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[s
 
 
 def made_for(run: Run, workspace: Workspace) -> dict[str, str]:
-    """The variables of the process: those that are there, less what would change the result."""
+    """The environment of the worker."""
     chosen = run.settings.environment
     removed = {name for variables in chosen.values() for name in variables}
     environment = {n: v for n, v in inherited(os.environ).items() if n not in removed}
     environment |= {
-        MARK: str(workspace.folder),
         "PYTHONPATH": python_path(),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUTF8": "1",
-        "PYTHONUNBUFFERED": "1",  # of C code as well: its output comes in order, crash or not
+        "PYTHONUNBUFFERED": "1",  # also for C code: its output comes in order, crash or not
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
         "COLUMNS": "80",
@@ -83,4 +81,4 @@ def made_for(run: Run, workspace: Workspace) -> dict[str, str]:
         "TMPDIR": str(workspace.tmp),
     }
     environment |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
-    return environment | chosen[run.kind]
+    return environment | chosen.get(run.kind, {})

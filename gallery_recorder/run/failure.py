@@ -1,17 +1,16 @@
-"""What went wrong in a script, in words: the cause, the place, and what to do next."""
+"""The message about an example that failed: cause, place, and what to do next."""
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from textwrap import indent
 
-from gallery_recorder import seam
 from gallery_recorder.project.script import CodeBlock, Script
 from gallery_recorder.project.settings import SettingsError
 from gallery_recorder.run.protocol import Failure, Refusal
-from gallery_recorder.run.text import clean, name_of, said_by, shorten
+from gallery_recorder.run.text import clean, shorten
 
 
 def failure_of(
@@ -21,34 +20,32 @@ def failure_of(
     printed: list[bytes],
     shown: Callable[[str], str],
 ) -> Failure:
-    """What *error* means, which block *current* raised; *shown* masks what is the machine's."""
-    line = current.line if current else None
-    for frame in traceback.extract_tb(error.__traceback__):
+    """The failure that *error* means, raised in the block *current*.
+
+    *printed* is the output of the block, standard output first; *shown* masks paths in a text.
+    """
+    line, trace = current.line if current else None, error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename != str(script.path):
+        trace = trace.tb_next  # frames of sphinx-gallery and of this package
+    for frame in traceback.extract_tb(trace):
         if frame.filename == str(script.path):
             line = frame.lineno
     detail = ""
     if isinstance(error, Refusal):
-        cause, remedy = error.cause, error.remedy
+        cause, remedy = error.args
     elif isinstance(error, SystemExit):
-        said = shorten(clean(said_by(error.code, repr))).strip()  # what is longer is not sent
-        cause = f"ended itself with sys.exit({said})"
-        remedy = (
-            "A script runs to its last block. Raise an exception where something is wrong, "
-            "and leave sys.exit out."
-        )
+        cause = f"ended itself with sys.exit({shorten(repr(error.code)).strip()})"
+        remedy = "Remove the call of sys.exit; raise an exception where something is wrong."
     elif isinstance(error, SettingsError):
         cause, remedy = f"was not executed: {error}", "Correct conf.py."
-    elif current is None and isinstance(error, OSError):
-        cause = f"was executed, but could not be written: {error.strerror}"
-        remedy = "Make room on the disk, or set the permissions, then record it again."
     else:
-        detail = _traceback(error)
-        cause, remedy = f"raised {name_of(error)}", _remedy(error, detail)
-        texts = [clean(text).strip() for text in reversed(printed)]  # standard error first
-        if last := next(filter(None, texts), ""):
+        trace = trace or error.__traceback__
+        detail = "".join(traceback.format_exception(type(error), error, trace))
+        cause, remedy = f"raised {type(error).__name__}", _remedy(error)
+        if last := clean(printed[1]).strip() or clean(printed[0]).strip():
             detail += "Printed before:\n" + indent("\n".join(last.splitlines()[-15:]), "  ")
     return Failure(
-        cause=cause,
+        cause=shown(cause),
         remedy=remedy,
         detail=shown(shorten(clean(detail))),
         block=script.code.index(current) + 1 if current else None,
@@ -57,37 +54,20 @@ def failure_of(
     )
 
 
-def _traceback(error: BaseException) -> str:
-    """The traceback of *error*, without the frames of sphinx-gallery and of this package."""
-    own = str(Path(__file__).parents[1])
-    formatted = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = formatted
-    while part is not None:
-        part.stack = traceback.StackSummary.from_list(
-            [frame for frame in part.stack if not frame.filename.startswith((own, seam.FOLDER))]
-        )
-        part = part.__cause__ or part.__context__
-    return "".join(formatted.format())
-
-
-def _remedy(error: BaseException, detail: str) -> str:
-    text = said_by(error)
+def _remedy(error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES):
+        return "Make room on the disk or set the permissions, then record it again."
     if isinstance(error, MemoryError):
         return "Use smaller sizes, or a machine with more memory."
-    if name_of(error) in ("OutOfMemoryError", "OutOfResources") and "out of" in text:
-        return (
-            "Use smaller sizes, or say what the script needs, so that it is skipped on smaller "
-            'GPUs: # sphinx_gallery_needs = "memory>=80GB"'
-        )
+    if type(error).__name__ in ("OutOfMemoryError", "OutOfResources") and "out of" in text:
+        skip = '# sphinx_gallery_needs = "memory>=80GB"'
+        return f"Use smaller sizes, or skip the example on smaller GPUs with {skip}"
     if "CUDA error" in text or "HIP error" in text or "device-side assert" in text:
         return (
-            "A kernel started in this block, not always at this line, failed. Find it with "
-            "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer."
+            "A kernel that this block launched has failed, perhaps one of an earlier line. Find it "
+            "with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer."
         )
     if isinstance(error, ModuleNotFoundError):
-        return "Install it where scripts are executed, then record the script again."
-    if "socket.gaierror: " in detail:  # that, or what led to it
-        return "It asks a machine that is not found from here: record it where there is a network."
-    if isinstance(error, FileNotFoundError):
-        return "There is what lies beside it and what is installed, not what another script writes."
-    return "Correct the script, then record it again."
+        return "Install the package where examples are executed, then record the example again."
+    return "Correct the example, then record it again."

@@ -1,8 +1,7 @@
-"""What a script prints, block by block: by Python, by C code, by kernels and child processes.
+"""The text that an example prints, block by block: from Python, C code, kernels and processes.
 
 sphinx-gallery shows what goes through Python's ``sys.stdout`` and ``sys.stderr``, joined. Here each
-is also written to the real descriptor, where the output of everything else lands as well, in the
-order in which it was printed.
+is also written to its file descriptor, where all other output lands in the same order.
 """
 
 from __future__ import annotations
@@ -11,81 +10,65 @@ import ctypes
 import io
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gallery_recorder import seam
-from gallery_recorder.run.protocol import OUTPUTS, Refusal
-from gallery_recorder.run.text import clean, undeceiving
+from gallery_recorder.run.protocol import Refusal
+from gallery_recorder.run.text import clean
 
 
 class Output:
-    """What reaches the descriptors 1 and 2, which are the files *stdout* and *stderr*.
+    """The output on the file descriptors 1 and 2, which are the files *stdout* and *stderr*.
 
-    ``taken`` are the bytes of each that have been taken. *apart*: sphinx-gallery shows what reached
-    descriptor 1; else what Python printed to either.
+    With *apart*, sphinx-gallery shows what reached descriptor 1; else what Python printed to
+    either stream.
     """
 
     def __init__(self, stdout: Path, stderr: Path, limit: int, apart: bool) -> None:
-        self._files = (stdout, stderr)
-        self._limit = limit
-        self._apart = apart
+        self._files, self._limit, self._apart = (stdout, stderr), limit, apart
         self._joined: list[str] = []
+        self._taken = [0, 0]  # bytes of each that belong to earlier blocks
         self.before = (sys.stdout, sys.stderr)
-        self.streams = (_Stream(1, limit, self._joined), _Stream(2, limit, self._joined))
-        self.taken = [0, 0]
+        self.streams = (_Stream(1, self._joined), _Stream(2, self._joined))
         self._libc = ctypes.CDLL(None)
-        Tee.catcher = self
-        self.take()  # what was printed while conf.py was read
+        Tee.output_of_example = self
 
     def begin(self) -> None:
         """A block begins."""
         self._joined.clear()
-        for stream in self.streams:
-            stream.written = 0
 
     def shown(self) -> str:
-        """What sphinx-gallery shows as the output of the block so far."""
-        return clean(self._read(0)) if self._apart else undeceiving("".join(self._joined))
+        """The output of the block so far, as sphinx-gallery shows it."""
+        return clean(self._read(0)) if self._apart else "".join(self._joined)
 
     def take(self, limited: bool = True) -> list[bytes]:
-        """What was printed since the last time, standard output first.
-
-        Raises:
-            Refusal: it is more than the limit, where it is *limited*.
-        """
+        """The output since the last call, standard output first; a Refusal if it is too much."""
         found = []
-        for number, name in enumerate(OUTPUTS):
+        for number, name in enumerate(("standard output", "standard error")):
             text = self._read(number)
             if limited and len(text) > self._limit:
-                raise too_much(name, self._limit)
-            self.taken[number] += len(text)
+                raise Refusal(
+                    f"printed more than {self._limit:,} bytes to {name} in one block",
+                    "Print less, or raise gallery_limits in conf.py.",
+                )
+            self._taken[number] += len(text)
             found.append(text)
         return found
 
     def _read(self, number: int) -> bytes:
         for stream in (*self.streams, *self.before):
-            with suppress(ValueError, AttributeError):  # the script closed it
+            with suppress(ValueError, AttributeError):  # the example closed it
                 stream.flush()
         self._libc.fflush(None)
         with open(self._files[number], "rb") as file:
-            file.seek(self.taken[number])
+            file.seek(self._taken[number])
             return file.read(self._limit + 1)
 
 
-def too_much(what: str, limit: int) -> Refusal:
-    """The refusal of more than *limit* bytes."""
-    return Refusal(
-        f"printed more than {limit:,} bytes to {what} in one block",
-        "Print what a reader reads; write more to a file. gallery_limits in conf.py sets the "
-        "limit.",
-    )
-
-
 def stderr_rst(text: str) -> str:
-    """What a page shows of *text*, where standard error is apart."""
+    """The box of standard error on a page."""
     if not text.strip():
         return ""
     shown = "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
@@ -95,81 +78,43 @@ def stderr_rst(text: str) -> str:
 
 
 class _Stream(io.TextIOWrapper):
-    """Standard output or error of Python; what is printed is also *joined* with the other's."""
+    """Standard output or error of Python; its text is also *joined* with the other's."""
 
-    def __init__(self, descriptor: int, limit: int, joined: list[str]) -> None:
+    def __init__(self, descriptor: int, joined: list[str]) -> None:
         raw = os.fdopen(os.dup(descriptor), "wb")
-        super().__init__(
-            raw, encoding="utf-8", errors="backslashreplace", newline="", line_buffering=True
-        )
-        self._descriptor = descriptor
-        self._limit = limit
-        self._joined = joined
-        self.written = 0
+        super().__init__(raw, "utf-8", "backslashreplace", newline="", line_buffering=True)
+        self._descriptor, self._joined = descriptor, joined
 
-    def write(self, text: str) -> None:  # type: ignore[override]  # no value that is shown
-        self.written += len(text)
-        if self.written > self._limit:
-            raise too_much(OUTPUTS[self._descriptor - 1], self._limit)
+    def write(self, text: str) -> None:  # type: ignore[override]  # sphinx-gallery's has no value
         super().write(text)
         self._joined.append(text)
 
     def fileno(self) -> int:
         return self._descriptor
 
-    def close(self) -> None:  # more is to come, whatever the script thinks
+    def close(self) -> None:  # later blocks print, too
         self.flush()
 
 
 class Tee(seam.LoggingTee):
-    """What sphinx-gallery's executor puts in the place of ``sys.stdout``."""
+    """What sphinx-gallery puts in the place of ``sys.stdout``."""
 
-    catcher: ClassVar[Output]
+    output_of_example: ClassVar[Output]
 
     def __init__(self, src_filename: object = "") -> None:
-        self.output = _Shown(self.catcher)  # sphinx-gallery reads it
+        self.output = self
+
+    def getvalue(self) -> str:
+        """All printed text of the block: sphinx-gallery asks its ``output``."""
+        return self.output_of_example.shown()
 
     def set_std_and_reset_position(self) -> Tee:
-        """Begin to catch, anew."""
-        sys.stdout, sys.stderr = self.catcher.streams
+        """Begin to catch output."""
+        sys.stdout, sys.stderr = self.output_of_example.streams
         return self
 
     def restore_std(self) -> None:
-        """Catch no more."""
-        for stream in self.catcher.streams:
+        """Stop catching output."""
+        for stream in self.output_of_example.streams:
             stream.flush()
-        sys.stdout, sys.stderr = self.catcher.before
-
-
-class _Shown(io.StringIO):
-    """What sphinx-gallery takes for all that was printed."""
-
-    def __init__(self, catcher: Output) -> None:
-        super().__init__()
-        self._catcher = catcher
-
-    def getvalue(self) -> str:
-        return self._catcher.shown()
-
-
-class NoInput(io.TextIOBase):
-    """Standard input of a script: nobody is there to type, so reading it is refused."""
-
-    def readable(self) -> bool:
-        """It is there."""
-        return True
-
-    def fileno(self) -> int:
-        """An empty descriptor."""
-        return 0
-
-    def _refuse(self, *_: Any) -> Any:
-        raise Refusal(
-            "reads from standard input, where nobody types",
-            "Give the value in the script itself.",
-        )
-
-    read: Callable[..., Any] = _refuse
-    readline: Callable[..., Any] = _refuse
-    readlines: Callable[..., Any] = _refuse
-    __next__: Callable[..., Any] = _refuse
+        sys.stdout, sys.stderr = self.output_of_example.before

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 from gallery_recorder.project.git import git
 
-#: The packages whose versions every recording keeps.
-_PACKAGES = ("gallery-recorder", "sphinx", "sphinx-gallery")
-
 
 def versions() -> dict[str, str]:
     """The versions of the packages that execute scripts."""
     found = {}
-    for name in _PACKAGES:
-        try:
+    for name in ("gallery-recorder", "sphinx", "sphinx-gallery"):
+        with suppress(metadata.PackageNotFoundError):  # run from its checkout
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # run from its checkout
-            continue
     return found
 
 
@@ -32,12 +27,6 @@ def operating_system() -> str:
     except (OSError, KeyError):  # no such file, or it names nothing
         name = platform.system()
     return f"{name}, {platform.system()} {platform.release()}, {platform.machine()}"
-
-
-def peak_host_memory() -> int | None:
-    """The most memory that this process held; ``ru_maxrss`` would count the parent's as well."""
-    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(match.group(1)) * 1024 if match else None
 
 
 def commit_of(top: Path, besides: Iterable[Path]) -> str | None:

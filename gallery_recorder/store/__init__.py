@@ -1,1 +1,1 @@
-"""Recordings on disk: format, locks, replacement in one step, comparison."""
+"""Recordings on the disk: format, reading, replacement in one step, status, comparison."""

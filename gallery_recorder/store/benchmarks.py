@@ -1,108 +1,90 @@
-"""Benchmarks: what a CSV file says of the speed of several providers at several sizes.
+"""Benchmarks: CSV files with the speed of several providers at several sizes.
 
-Size columns hold whole numbers; then come ``provider, unit, median, p20, p80``, of which the last
-two are the ends of the spread.
+Columns of sizes, which hold integers, come first; then ``provider, unit, median, p20, p80``.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.store import reading
 from gallery_recorder.store.reading import ReadingError
 
 _COLUMNS = ["provider", "unit", "median", "p20", "p80"]
-_MAX_BYTES = 64_000_000
-_LARGEST = 1e30  # of a measurement: ratios of such numbers are still numbers
-_RATES = {"GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s"}
-_TIMES = {"s", "ms", "us", "µs", "ns"}
+_RATES = ("GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s")
+_Unit = Literal["GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s", "s", "ms", "us", "µs", "ns"]
+# The ratio of two such numbers is finite.
+_Number = Annotated[float, Meta(gt=1e-30, lt=1e30)]
+_Name = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f]")]
+_SizeName = Annotated[str, Meta(pattern=r"^[^=,\s\x00-\x1f][^=,\x00-\x1f]*\Z")]
+_Sizes = dict[_SizeName, Annotated[int, Meta(ge=-(2**53), le=2**53)]]
 
 
 class BenchmarkError(RecorderError):
     """A benchmark that cannot be read or compared."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What a provider reached at one size: *p20* and *p80* are the ends of its spread."""
+class Measurement(msgspec.Struct, frozen=True):
+    """The speed of a provider at one size; *p20* and *p80* are the ends of its spread."""
 
-    unit: str
-    median: float
-    p20: float
-    p80: float
+    unit: _Unit
+    median: _Number
+    p20: _Number
+    p80: _Number
+
+
+class _Row(Measurement, frozen=True, kw_only=True):
+    provider: _Name
+    sizes: Annotated[_Sizes, Meta(min_length=1)]
 
 
 def read(path: Path) -> dict[str, dict[str, Measurement]]:
-    """The measurements in a benchmark file, by provider and then by size (``M=4096, N=256``).
+    """The measurements in the file *path*, by provider and then by size (``M=4096, N=256``).
 
-    A file without the columns of a benchmark holds none.
-
-    Raises:
-        BenchmarkError: it cannot be read as a benchmark.
+    The result is empty for a file without the columns of a benchmark. BenchmarkError if it has
+    these columns, or all but one, and cannot be read.
     """
     try:
-        content = reading.read_file(path, _MAX_BYTES)
-    except ReadingError as error:
-        raise BenchmarkError(f"{path}: {error}.") from error
-    head, _, _ = content.decode("utf-8-sig", "replace").partition("\n")
-    columns = head.strip().split(",")
-    if not set(_COLUMNS) <= {name.strip('"') for name in columns}:
+        return parse(reading.read_file(path, reading.MAX_JSON))
+    except (ReadingError, BenchmarkError) as error:
+        raise BenchmarkError(f"{path}: {error}") from error
+
+
+def parse(content: bytes) -> dict[str, dict[str, Measurement]]:
+    """The measurements in the *content* of a file, as :func:`read` returns them."""
+    head = content.partition(b"\n")[0].decode("utf-8-sig", "replace")
+    missing = set(_COLUMNS) - {name.strip('"') for name in head.strip().split(",")}
+    if len(missing) > 1:
         return {}
+    if missing:
+        raise BenchmarkError(f"line 1 has all columns of a benchmark but {missing.pop()}")
     found: dict[str, dict[str, Measurement]] = {}
     line = 1
     try:
-        rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         for row in rows:
             line = rows.line_num
-            provider, size, measurement = _measurement(row)
-            if found.setdefault(provider, {}).setdefault(size, measurement) is not measurement:
-                raise ValueError(f"{provider} is measured twice at {size}")
-    except (ValueError, csv.Error, BenchmarkError) as error:
+            sizes = {name: row.pop(name) for name in [*row] if name not in _COLUMNS}
+            made = msgspec.convert(row | {"sizes": sizes}, _Row, strict=False)
+            size = ", ".join(f"{name}={value}" for name, value in made.sizes.items())
+            measurement = Measurement(made.unit, made.median, made.p20, made.p80)
+            if found.setdefault(made.provider, {}).setdefault(size, measurement) is not measurement:
+                raise ValueError(f"{made.provider} is measured twice at {size}")
+    except (ValueError, csv.Error) as error:
         raise BenchmarkError(
-            f"{path}:{line}: cannot be read as a measurement ({error}). A file with the columns of "
-            "a benchmark has whole numbers in its columns of sizes, and numbers of a known unit. "
-            "Record it again, or correct the benchmark that wrote it."
+            f"line {line} is not a measurement ({reading.line(error)}). A benchmark has integers "
+            "in its columns of sizes, and positive numbers of a known unit"
         ) from error
     return found
 
 
-def _measurement(row: dict[str, str]) -> tuple[str, str, Measurement]:
-    """The provider, the size and what was measured in one *row* of a benchmark."""
-    if None in row or None in row.values():
-        raise ValueError("it has more or fewer values than columns")
-    if not "".join(row[name] for name in row if name not in ("provider", "unit")).isascii():
-        raise ValueError("a number has other digits than 0 to 9")
-    sizes = {name: int(value) for name, value in row.items() if name not in _COLUMNS}
-    if not sizes or not all(re.fullmatch(r"[^=,\s][^=,]*", n) and n.isprintable() for n in sizes):
-        raise ValueError("there is no column of a size, or its name is odd")
-    if any(abs(value) >= 1 << 63 for value in sizes.values()):
-        raise ValueError("a size is too large")
-    values = [float(row[name]) for name in ("median", "p20", "p80")]
-    if not all(0 < value < _LARGEST for value in values):
-        raise ValueError("a measurement must be a number that is more than 0")
-    if min(values) < 1 / _LARGEST:
-        raise ValueError("a measurement is as good as 0")
-    if not row["provider"].strip() or not row["provider"].isprintable():
-        raise ValueError("it names no provider")
-    is_rate(row["unit"])
-    size = ", ".join(f"{name}={value}" for name, value in sizes.items())
-    return row["provider"], size, Measurement(row["unit"], *values)
-
-
 def is_rate(unit: str) -> bool:
-    """Whether more of *unit* is better; less is better of a time.
-
-    Raises:
-        BenchmarkError: the unit is not known.
-    """
-    if unit not in _RATES | _TIMES:
-        raise BenchmarkError(
-            f"the unit {unit!r} is not known, so neither is which way is better. Known are "
-            f"{', '.join(sorted(_RATES | _TIMES))}."
-        )
+    """Whether more of *unit* is better."""
     return unit in _RATES

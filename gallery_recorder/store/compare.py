@@ -1,35 +1,40 @@
-"""Two recordings side by side: their benchmarks, whether one lost speed, and what else differs.
+"""Compare two recordings, or two folders of recordings: speed and every output.
 
-A benchmark is a CSV file with the columns ``provider, unit, median, p20, p80`` after its size
-columns. For each size, the *ratio* is how many times as fast the new recording is: new / old for
-rates (GB/s, TFLOPS), old / new for times (ms, us). A provider's ratio is the geometric mean over
-the sizes that both recordings have.
+For each size of a benchmark, the *ratio* is how many times as fast the new recording is: new / old
+for rates (GB/s, TFLOPS), old / new for times (ms, us). A provider's ratio is the geometric mean
+over the sizes that both recordings have.
 
-A ratio below 1 may be noise. So each size that got slower is also rated *within the spread*: with
-the better end of the new spread against the worse end of the old one, as 1 where they overlap. A
-provider **lost** when the geometric mean of these generous ratios is below 0.95, that is, when it
-is more than 5 % slower even so. Between two GPU models nothing is lost; they are only compared.
+A ratio below 1 may be noise. So each slower size is also rated *within the spread*: with the better
+end of the new spread against the worse end of the old one, and as 1 where they overlap. A provider
+**lost** if the geometric mean of these generous ratios is below 0.95. Between two GPU models
+nothing is lost.
+
+Outputs are compared by line: text and CSV as they are, JSON and results of probes as one value a
+line, with its path; images and other files by their SHA-256.
 """
 
 from __future__ import annotations
 
-import base64
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
-from gallery_recorder.console import visible
-from gallery_recorder.store import names, recording
-from gallery_recorder.store.benchmarks import BenchmarkError, Measurement, is_rate, read
-from gallery_recorder.store.differences import Difference, differences
-from gallery_recorder.store.format import FILE_NAME, Recording, slug
+import msgspec
 
-#: A provider lost when its ratio within the spread is below this.
+from gallery_recorder.console import visible
+from gallery_recorder.store import reading, recording
+from gallery_recorder.store.benchmarks import BenchmarkError, Measurement, is_rate, read
+from gallery_recorder.store.format import Recording
+from gallery_recorder.store.reading import ReadingError
+
+#: A provider lost if its ratio within the spread is below this.
 TOLERATED = 0.95
 
-_MOST_ON_A_TERMINAL, _MOST_ON_A_PAGE, _WIDEST = 20, 1_000, 240
+#: Lines of an output that are compared, which takes quadratic time, and that are shown.
+_COMPARED, _SHOWN, _WIDEST = 4_000, 20, 240
 
 
 @dataclass(frozen=True)
@@ -50,103 +55,56 @@ class Line:
         return self.generous < TOLERATED
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two recordings of one script: their benchmarks, and what else is not the same."""
+def compare(old: Path, new: Path) -> tuple[str, bool]:
+    """What differs in *new*, for a terminal, and whether a provider lost speed on the same GPU.
 
-    script: str
-    old: Recording
-    new: Recording
-    lines: list[Line]
-    differences: list[Difference]
-
-    @property
-    def same_gpu(self) -> bool:
-        """Whether slower means lost."""
-        return self.old.provenance.device == self.new.provenance.device
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether nothing is worth telling: they are one recording, or say the same."""
-        return not self.differences and (self.old == self.new or not self.lines)
-
-    @property
-    def where(self) -> str:
-        """Which two they are."""
-        return f"{_where(self.old)} → {_where(self.new)}"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All pairs of recordings; of ``unpaired`` scripts only one side has a recording."""
-
-    pairs: list[Pair]
-    unpaired: list[str]
-
-    @property
-    def lost(self) -> bool:
-        """Whether something lost speed on the same GPU."""
-        return any(pair.same_gpu and any(line.lost for line in pair.lines) for pair in self.pairs)
-
-    def text(self) -> str:
-        """For a terminal: the benchmarks, then what differs, each shortened."""
-        parts = ["Ratios say how many times as fast the new recording is; above 1 is better."]
-        parts += [_show(pair) for pair in self.pairs if not pair.unchanged]
-        for words, scripts in (
-            ("In one of the two only", self.unpaired),
-            ("Without a benchmark in common", [p.script for p in self.pairs if not p.lines]),
-            ("Unchanged", [pair.script for pair in self.pairs if pair.unchanged]),
-        ):
-            if scripts:
-                parts.append(f"{words}: {', '.join(dict.fromkeys(scripts))}.")
-        return visible("\n\n".join(parts))
-
-    def html(self) -> str:
-        """A page by itself: nothing is fetched, nothing in it runs, all of it is escaped."""
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-
-        environment = Environment(
-            loader=PackageLoader("gallery_recorder.store", "."),
-            autoescape=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            undefined=StrictUndefined,
-        )
-        environment.filters["image"] = _as_address
-        return environment.get_template("report.html").render(found=self, most=_MOST_ON_A_PAGE)
-
-
-def compare(old: Path, new: Path) -> Comparison:
-    """How *new* compares with *old*; both are a recording, or a folder with some anywhere below.
-
-    Raises:
-        RecordingError: a recording is damaged.
-        BenchmarkError: there is nothing to compare, or a benchmark cannot be read.
+    *old* and *new* are two recordings, or folders with recordings at the same paths below them.
     """
-    before, after = _recordings(old), _recordings(new)
-    pairs = []
-    for (script, *place), (path, now) in after.items():
-        others = [key for key in before if key[0] == script]
-        if others:
-            # Of the same device and variant if there is one, then of the device, then the newest.
-            near = max(others, key=lambda key: _nearness(key, place))
-            source, was = before[near]
-            pairs.append(_pair(script, source, was, path, now))
-    if not pairs:
-        raise BenchmarkError(f"{old} and {new} hold no recording of the same script.")
-    scripts = [{key[0] for key in found} for found in (before, after)]
-    return Comparison(pairs, sorted(scripts[0] ^ scripts[1]))
+    before = {folder.relative_to(old) for folder in recording.all_recordings(old)}
+    after = {folder.relative_to(new) for folder in recording.all_recordings(new)}
+    if not before & after:
+        raise BenchmarkError(f"{old} and {new} have no recordings at the same paths below them")
+    parts: list[str] = []
+    unchanged, lost = 0, False
+    for place in sorted(before & after):
+        source, folder = old / place, new / place
+        was, now = recording.load(source), recording.load(folder)
+        lines = [
+            line
+            for name in now.data
+            if name in was.data and name.endswith(".csv")
+            for line in compare_benchmark(name, read(source / name), read(folder / name))
+        ]
+        same_gpu = was.provenance.device == now.provenance.device
+        lost = lost or (same_gpu and any(line.lost for line in lines))
+        if changes := [*_changes(source, was, folder, now)]:
+            parts += [f"{now.gallery}/{now.name}: {_where(was)} → {_where(now)}"]
+            parts += [*_ratios_shown(lines, same_gpu), *changes, ""]
+        else:
+            unchanged += 1
+    parts += [f"Unchanged recordings: {unchanged}."]
+    parts += [f"Only in {old}: {place}." for place in sorted(before - after)]
+    parts += [f"Only in {new}: {place}." for place in sorted(after - before)]
+    return visible("\n".join(parts)), lost
 
 
-def _pair(script: str, source: Path, was: Recording, path: Path, now: Recording) -> Pair:
-    lines = [
-        line
-        for name in _benchmarks_of(now)
-        if name in _benchmarks_of(was)
-        for line in compare_benchmark(name, read(source / name), read(path / name))
-    ]
-    found = [difference for difference in differences(source, was, path, now) if difference]
-    return Pair(script, was, now, lines, found)
+def _where(made: Recording) -> str:
+    at = made.provenance
+    return ", ".join(filter(None, (at.device, made.variant, made.run.recorded[:10])))
+
+
+# --- speed ----------------------------------------------------------------------------------------
+
+
+def _ratios_shown(lines: list[Line], same_gpu: bool) -> Iterator[str]:
+    if not same_gpu:
+        yield "  The GPUs differ, so nothing counts as lost."
+    for line in lines:
+        lost = f"  LOST: {line.generous:.3f} within the spread" if same_gpu and line.lost else ""
+        yield (
+            f"  {line.benchmark}  {line.provider}  {line.ratio:.3f} times as fast over "
+            f"{line.sizes} sizes, worst {line.worst:.3f} ({line.worst_size}){lost}"
+        )
 
 
 def compare_benchmark(
@@ -157,24 +115,13 @@ def compare_benchmark(
     """A line for each provider that both have; the arguments are what :func:`read` returns."""
     lines = []
     for provider, sizes in new.items():
-        ratios = {}
-        for size, after in sizes.items():
-            before = old.get(provider, {}).get(size)
-            if before is not None and before.unit == after.unit:
-                ratios[size] = _ratios(before, after)
-        if ratios:
-            worst = min(ratios, key=lambda size: ratios[size][0])
-            lines.append(
-                Line(
-                    benchmark=name.removesuffix(".csv"),
-                    provider=provider,
-                    ratio=_geometric_mean([plain for plain, _ in ratios.values()]),
-                    generous=_geometric_mean([generous for _, generous in ratios.values()]),
-                    worst=ratios[worst][0],
-                    worst_size=worst,
-                    sizes=len(ratios),
-                )
-            )
+        before = old.get(provider, {})
+        both = [size for size, m in sizes.items() if size in before and before[size].unit == m.unit]
+        if ratios := {size: _ratios(before[size], sizes[size]) for size in both}:
+            plain, generous = zip(*ratios.values(), strict=True)
+            means = geometric_mean(plain), geometric_mean(generous)
+            worst = min((ratio, size) for size, (ratio, _) in ratios.items())
+            lines.append(Line(name.removesuffix(".csv"), provider, *means, *worst, len(ratios)))
     return lines
 
 
@@ -187,62 +134,61 @@ def _ratios(old: Measurement, new: Measurement) -> tuple[float, float]:
     return plain, plain if plain >= 1 else min(1.0, generous)
 
 
-def _geometric_mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
+# --- outputs --------------------------------------------------------------------------------------
 
 
-def _benchmarks_of(made: Recording) -> list[str]:
-    """The names of the CSV files among a recording's data files."""
-    return [name for block in made.blocks for name in block.data if name.endswith(".csv")]
+def _changes(old: Path, was: Recording, new: Path, now: Recording) -> Iterator[str]:
+    """The outputs that differ: the title of each, then its lines."""
+    lines = {block.key: block.line for block in (*was.blocks, *now.blocks)}
+    before, after = _outputs(old, was), _outputs(new, now)
+    for name in dict.fromkeys([*after, *before]):
+        one, other = before.get(name, []), after.get(name, [])
+        if one == other:
+            continue
+        yield f"  block of line {lines[name]}" if name in lines else f"  {name}"
+        diff = unified_diff(one[:_COMPARED], other[:_COMPARED], n=0, lineterm="")
+        changes = [line for line in [*diff][2:] if not line.startswith("@@")]
+        yield from (f"    {change[:_WIDEST]}" for change in changes[:_SHOWN])
+        if len(changes) > _SHOWN or max(len(one), len(other)) > _COMPARED:
+            yield f"    … {len(one):,} → {len(other):,} lines in all"
 
 
-_Key = tuple[str, str, str]  # script, device, variant
+def _outputs(folder: Path, made: Recording) -> dict[str, list[str]]:
+    """The lines of all outputs: of blocks by key, others by name."""
+    where = msgspec.to_builtins(made.provenance)
+    for name in ("commit", "before", "after"):  # other ones in each run
+        where.pop(name)
+    found = {"provenance": where, **made.probes}
+    found |= {name: _content(folder / name, made.files[name]) for name in made.data}
+    for block in made.blocks:
+        found[block.key] = {
+            "code": f"SHA-256 {block.key}",
+            "stdout": block.stdout,
+            "stderr": block.stderr,
+            "exception": block.exception,
+            "value": block.value and block.value.text,
+            "images": [f"SHA-256 {made.files[name]}" for name in block.images],
+            **block.probes,
+        }
+    return {name: [*_lines(value)] for name, value in found.items()}
 
 
-def _nearness(key: _Key, place: Sequence[str]) -> tuple[Any, ...]:
-    device, variant = place
-    return key[1] == device, key[2] == variant, names.order_of(key[2]), key
+def _content(path: Path, sha256: str) -> Any:
+    """The values in the JSON file *path*, its text, or its hash."""
+    try:
+        if path.name.endswith((".json", ".json.gz")):
+            return reading.load(path, Any)
+        return reading.read_file(path).decode()
+    except (ReadingError, UnicodeDecodeError):
+        return f"SHA-256 {sha256}"
 
 
-def _recordings(root: Path) -> dict[_Key, tuple[Path, Recording]]:
-    """The recordings at or below *root*, with their folders."""
-    if not root.exists():
-        raise BenchmarkError(f"{root}: there is no such recording or folder.")
-    found: dict[_Key, tuple[Path, Recording]] = {}
-    itself = (root / FILE_NAME).exists()
-    for folder in [root] if itself else recording.all_recordings(root):
-        made = recording.load(folder)
-        device = slug(made.provenance.device)
-        found[f"{made.gallery}/{made.name}", device, made.variant or ""] = folder, made
-    return found
-
-
-def _show(pair: Pair) -> str:
-    parts = [f"{pair.script}: {pair.where}"]
-    if not pair.same_gpu:
-        parts.append("  The GPUs differ: this compares them, and nothing counts as lost.")
-    width = max((len(f"{line.benchmark}  {line.provider}") for line in pair.lines), default=0)
-    parts += [
-        f"  {f'{line.benchmark}  {line.provider}':<{width}}  {line.ratio:6.3f} over "
-        f"{line.sizes} sizes, worst {line.worst:.3f} ({line.worst_size})"
-        + (f"  LOST: {line.generous:.3f} within the spread" if pair.same_gpu and line.lost else "")
-        for line in pair.lines
-    ]
-    for difference in pair.differences:
-        parts.append(f"  {difference.what}")
-        parts += [f"    {line[:_WIDEST]}" for line in difference.lines[:_MOST_ON_A_TERMINAL]]
-        if more := len(difference.lines) - _MOST_ON_A_TERMINAL:
-            parts += [f"    … {more} more"] * (more > 0)
-    return "\n".join(parts)
-
-
-def _as_address(figure: tuple[str, bytes]) -> str:
-    """A figure as an address that holds it; a browser runs nothing in an image."""
-    name, content = figure
-    kind = {"svg": "svg+xml", "jpg": "jpeg"}.get(suffix := Path(name).suffix[1:].lower(), suffix)
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _where(made: Recording) -> str:
-    at = made.provenance
-    return ", ".join(filter(None, (at.device, made.variant, made.run.recorded[:10])))
+def _lines(value: Any, path: str = "") -> Iterator[str]:
+    """The lines of each text within *value*, after its path."""
+    if isinstance(value, list | tuple):
+        value = dict(enumerate(value, 1))
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _lines(inner, f"{path}{key}: ")
+    elif value is not None:
+        yield from (f"{path}{line}" for line in str(value).splitlines())

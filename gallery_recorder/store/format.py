@@ -1,4 +1,4 @@
-"""What a recording says: the structure of ``recording.json``, and what in it cannot be."""
+"""The structure of ``recording.json``, and contradictions within one."""
 
 from __future__ import annotations
 
@@ -6,40 +6,38 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypedDict
+from unicodedata import normalize
 
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder.store import images, names
+from gallery_recorder.store.images import is_image, is_thumbnail
 
 FILE_NAME = "recording.json"
 
 #: The version of the structures below; raise it when one of them changes.
 SCHEMA = 2
 
-#: Bytes of any file of a recording, far more than the recorder accepts: what is larger is not one,
-#: and is not read into memory.
-MAX_READ = 256_000_000
-
-#: Whatever reads or writes what probes found calls itself for each.
-_MAX_NESTED = 100
-
-#: Stands in a block's reStructuredText for the folder of the gallery's pages, which conf.py may
-#: rename: ``/@@gallery@@/images/sphx_glr_plot_001.png``.
+#: Stands in a block's reStructuredText for the folder of its page, which conf.py may rename.
 GALLERY_FOLDER = "@@gallery@@"
 
-_FileName = Annotated[str, Meta(max_length=240, pattern=names.PATTERN)]
-_FolderName = Annotated[str, Meta(max_length=240, pattern=rf"^{names.PART}\Z")]
+# Nothing hidden, no step upwards, no control character.
+_PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
+_FileName = Annotated[str, Meta(max_length=240, pattern=rf"^{_PART}(?:/{_PART})*\Z")]
+_FolderName = Annotated[str, Meta(max_length=240, pattern=rf"^{_PART}\Z")]
 _Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")]
-# What is far beyond any machine stops the build of the page that counts with it.
+_Date = Annotated[str, Meta(pattern=r"^[12][0-9]{3}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z\Z")]
+# sphinx-gallery names files after objects.
+_Object = Annotated[str, Meta(pattern=r"^(?!\.\.)[ -.0-\[\]-~]{0,200}\Z")]
+# Bounds far beyond any machine: pages calculate with these numbers.
 _Count = Annotated[int, Meta(ge=0, le=10**18)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e8)]
 _Memory = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a recording: never changed once made, and nothing in it goes unnamed."""
+    """A part of a recording."""
 
 
 class Value(_Struct, frozen=True):
@@ -52,11 +50,14 @@ class Value(_Struct, frozen=True):
 class Block(_Struct, frozen=True, omit_defaults=True):
     """What one code block did.
 
-    ``line`` is where the block began when it was recorded, ``key`` the key of its code. ``rst`` is
-    what sphinx-gallery made of its output, with ``@@gallery@@`` for the folder of its page;
-    ``images`` are the files that this needs, and ``data`` the files that the block wrote.
-    ``memory`` is in MB, as sphinx-gallery measures it. ``probes`` holds what probes found, by their
-    names.
+    Attributes:
+        line: its first line when it was recorded.
+        key: the key of its code.
+        memory: in MB, as sphinx-gallery measures it.
+        rst: sphinx-gallery's reStructuredText for its output.
+        images: the files that ``rst`` refers to.
+        data: the files that the block wrote.
+        probes: the results of probes, by their dotted names.
     """
 
     line: _Count
@@ -75,11 +76,7 @@ class Block(_Struct, frozen=True, omit_defaults=True):
 
 
 class GpuState(_Struct, frozen=True):
-    """The GPU at one moment: clocks in MHz, temperature in °C, power in W.
-
-    ``throttling`` names the reasons for which the driver held the clocks down, and
-    ``other_processes`` counts the processes, besides the recorder's own, that used the GPU.
-    """
+    """The GPU at one moment: clocks in MHz, temperature in °C, power in W, reasons to throttle."""
 
     sm_clock: _Count | None = None
     memory_clock: _Count | None = None
@@ -90,7 +87,7 @@ class GpuState(_Struct, frozen=True):
 
 
 class GpuFacts(_Struct, frozen=True):
-    """What a GPU is, as far as its driver tells; ``memory`` in bytes."""
+    """The properties of a GPU that its driver reports; ``memory`` in bytes."""
 
     compute_capability: str | None = None
     memory: _Count | None = None
@@ -99,7 +96,7 @@ class GpuFacts(_Struct, frozen=True):
 
 
 class Provenance(_Struct, frozen=True):
-    """The machine that made the recording. ``versions`` are those of the packages involved."""
+    """The machine that made the recording; ``versions`` are those of the packages involved."""
 
     device: str
     kind: Literal["gpu", "cpu"]
@@ -114,14 +111,12 @@ class Provenance(_Struct, frozen=True):
 
 
 class RunFacts(_Struct, frozen=True):
-    """The run: when it was (UTC), how long it took, and the most memory that it held.
+    """The run: its date (UTC), duration, memory in MB (``show_memory``) and peak memory in bytes.
 
-    ``memory`` is in MB, as sphinx-gallery measures it where ``show_memory`` is on, and
-    ``peak_host_memory`` in bytes. Times of a run that is not ``timed`` say nothing about the
-    device. A run that ``failed`` was expected to, or only warned about.
+    ``status`` is *failed* where conf.py permits it; ``timed`` if times are the device's.
     """
 
-    recorded: Annotated[str, Meta(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z\Z")]
+    recorded: _Date
     seconds: _Seconds
     memory: _Memory | None = None
     peak_host_memory: _Count | None = None
@@ -130,22 +125,28 @@ class RunFacts(_Struct, frozen=True):
 
 
 class Reference(TypedDict):
-    """An object that the code names, as sphinx-gallery found it; files are called after it."""
+    """An object that the code names, as sphinx-gallery resolved it."""
 
-    name: str
-    module: str
-    module_short: str
+    name: _Object
+    module: _Object
+    module_short: _Object
     is_class: bool
     is_explicit: bool
 
 
-class Recording(_Struct, frozen=True):
-    """One script on one device. ``key`` is the key of the script that was executed.
+_References = dict[_Object, list[Reference]]
 
-    ``name`` is its path below the folder of its gallery, without suffix. ``probes`` holds what
-    each probe says of the whole run, by its dotted name. ``backreferences`` are the objects that
-    sphinx-gallery found in the code, and ``thumbnail`` is the file that a thumbnail is made of
-    where a scraper chose one. ``files`` gives the SHA-256 of each file.
+
+class Recording(_Struct, frozen=True):
+    """One script on one device.
+
+    Attributes:
+        name: the script's path below the folder of its gallery, without suffix.
+        key: the key of the script's code.
+        probes: the results of probes for the whole run, by their dotted names.
+        backreferences: the objects that the code names.
+        thumbnail: the image for the thumbnail, where a scraper chose one.
+        files: the SHA-256 of each file.
     """
 
     schema: int
@@ -158,28 +159,28 @@ class Recording(_Struct, frozen=True):
     blocks: tuple[Block, ...]
     variant: _Slug | None = None
     probes: dict[str, Any] = {}
-    backreferences: dict[str, list[Reference]] = {}
+    backreferences: _References = {}
     thumbnail: _FileName | None = None
     files: dict[_FileName, _Sha256] = {}
 
     @property
     def timed(self) -> bool:
-        """Whether its times say how fast the device is."""
+        """Whether its times are those of the device."""
         return self.run.timed
 
     @property
     def data(self) -> list[str]:
-        """The names of all files that its blocks wrote, in order."""
+        """The names of the files that its blocks wrote, in order."""
         return [name for block in self.blocks for name in block.data]
 
     def probe(self, name: str) -> dict[str, Any]:
-        """What the probe *name* says of the run, empty where it was not asked."""
+        """The result of the probe *name* for the whole run; empty without one."""
         found = self.probes.get(name)
         return found if isinstance(found, dict) else {}
 
 
-# Made here, once: threads of the recorder decode at the same time, and msgspec prepares a type
-# when it first meets it.
+# Made once: threads of the recorder decode at the same time, and a type is prepared when msgspec
+# first meets it.
 DECODER = msgspec.json.Decoder(Recording)
 
 
@@ -189,59 +190,47 @@ def slug(device_name: str) -> str:
 
 
 def encode(recording: Recording) -> bytes:
-    """The content of ``recording.json``: what is empty in a block is left out of it."""
+    """The content of ``recording.json``, without the empty fields of blocks."""
     return msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
 
 
 def contradictions(recording: Recording) -> Iterator[str]:
-    """What in *recording* cannot be as it says."""
-    run, where = recording.run, recording.provenance
+    """What contradicts itself in *recording*."""
     try:
-        datetime.strptime(run.recorded, "%Y-%m-%dT%H:%M:%SZ")
+        datetime.strptime(recording.run.recorded, "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
-        yield f"`run.recorded`: {run.recorded} is no date"
-    if where.kind == "cpu" and (where.gpu or where.before or where.after):
-        yield "`provenance.kind` is cpu, but it says what the GPU was"
-    if where.kind == "gpu" and slug(where.device) == "cpu":
-        yield f"`provenance.kind` is gpu, but `provenance.device` is {where.device}"
-    if run.timed and where.kind == "cpu" and slug(where.device) != "cpu":
-        yield f"`run.timed` is true of the {where.device}, whose times say nothing"
-    level: list[Any] = [recording.probes, *(block.probes for block in recording.blocks)]
-    for _ in range(_MAX_NESTED):
-        inner = (v.values() if isinstance(v, dict) else v for v in level)
-        level = [v for values in inner for v in values if isinstance(v, dict | list)]
-    if level:
-        yield f"`probes` is nested more than {_MAX_NESTED} deep"
-    named = [] if recording.thumbnail is None else [("thumbnail", recording.thumbnail)]
-    for number, block in enumerate(recording.blocks):
-        if not block.passed and run.status == "passed":
-            yield f"`run.status` is passed, but `blocks[{number}]` did not pass"
-        for field, files in (("images", block.images), ("data", block.data)):
-            named += [(f"blocks[{number}].{field}[{n}]", name) for n, name in enumerate(files)]
-    for field, name in named:
-        shown = ".data[" not in field
-        if shown and not images.is_image(name, thumbnail=field == "thumbnail"):
-            yield f"`{field}` names {name}, which is no image"
-        if name not in recording.files:
-            yield f"`{field}` names {name}, which `files` does not list"
-    for name, meant in recording.backreferences.items():
-        if not is_code(name, meant):
-            yield f"`backreferences` names {name}, which is no object of code"
-    for name in recording.files:
-        if name.casefold() == FILE_NAME or not names.is_path(name):
-            yield f"`files` lists {name}, which is no file of it"
-        if other := names.twin(name, recording.files):
-            yield f"`files`: some systems cannot tell {name} from {other}"
+        yield f"`run.recorded`: {recording.run.recorded} is not a date"
+    shown = [name for block in recording.blocks for name in block.images]
+    thumbnails = [] if recording.thumbnail is None else [recording.thumbnail]
+    wrong = [name for name in shown if not is_image(name)]
+    for name in (*wrong, *(name for name in thumbnails if not is_thumbnail(name))):
+        yield f"`images` or `thumbnail` names {name}, which is not an image"
+    for name in {*shown, *thumbnails, *recording.data} - recording.files.keys():
+        yield f"`blocks` or `thumbnail` names {name}, which `files` does not list"
+    folded = {normalize("NFC", name.casefold()) for name in (FILE_NAME, *recording.files)}
+    if len(folded) <= len(recording.files):
+        yield f"`files` lists names that some systems cannot tell apart, or {FILE_NAME}"
+
+
+def is_path(name: str) -> bool:
+    """Whether *name* can be the name of a recording's file: a path below a folder."""
+    return _fits(name, _FileName)
 
 
 def is_code(name: str, meant: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether files can be called after *name* and the objects that it may have *meant*."""
-    parts = [name, *(r["name"] for r in meant)]
-    parts += [r[part] for r in meant for part in ("module", "module_short") if r[part]]
-    return all(
-        part.isprintable()
-        and 0 < len(part.encode()) <= 200
-        and not part.startswith("..")
-        and not {*part} & {*"/\\"}
-        for part in parts
-    )
+    """Whether *name*, and the objects that it may mean, can be recorded: files are named so."""
+    return _fits({name: [*meant]}, _References)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def order_of(variant: str) -> list[tuple[int, int | str]]:
+    """The key for sorting variants, with versions as numbers: ``a-3.9`` before ``a-3.10``."""
+    parts = re.findall(r"\d+|\D+", variant)
+    return [(1, int(part)) if part.isdecimal() else (0, part) for part in parts]

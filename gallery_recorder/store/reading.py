@@ -1,35 +1,36 @@
-"""Read a file that somebody else may have put there: a plain file, not too large, whole JSON.
+"""Read the files of a recording, which is data from a pull request.
 
-Whatever lies under the name, reading it ends: a pipe is not waited for, a device not read to its
-end, and what is in the file raises :class:`ReadingError` and nothing else.
+Reading ends in bounded time and memory, whatever the file is, and raises only ReadingError.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import stat
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from gallery_recorder.console import visible
+from gallery_recorder.errors import RecorderError
+
 _Value = TypeVar("_Value")
 
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+#: Bytes of any file of a recording, far more than the recorder accepts.
+MAX_READ = 256_000_000
+#: Bytes of JSON that is read into memory, where it has thirty times that size.
+MAX_JSON = 32_000_000
+#: Levels of lists and objects in JSON.
+MAX_DEPTH = 100
 
 
-class ReadingError(Exception):
-    """A file that cannot be read; says why, and leaves it to the caller to say which."""
-
-
-class ContentError(ReadingError):
-    """A file of JSON that does not say what it should."""
+class ReadingError(RecorderError):
+    """A file that cannot be read; the message is one line with the reason."""
 
 
 class NewerError(ReadingError):
@@ -43,66 +44,80 @@ class _Schema(msgspec.Struct):
 _SCHEMA = msgspec.json.Decoder(_Schema)
 
 
-def read_file(path: Path, limit: int) -> bytes:
-    """The content of the plain file *path*, which must not be larger than *limit* bytes.
+def load(path: Path, kind: type[_Value], limit: int = MAX_JSON) -> _Value:
+    """The JSON in the file *path* as a value of the msgspec type *kind*.
 
-    A symbolic link is no plain file: it could lead to any file of the machine.
-
-    Raises:
-        ReadingError: it is missing, too large, or something else.
+    A file whose name ends with ``.gz`` is unpacked; *limit* bounds its bytes before and after.
+    ReadingError otherwise, with a message of one line that names the file.
     """
-    if path.is_symlink():
-        raise ReadingError("is a symbolic link, not a plain file")
     try:
-        # Opened without waiting: a pipe that nobody writes to would be waited for for ever.
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags)
-    except (OSError, ValueError) as error:
-        raise ReadingError(f"cannot be read ({_reason(error)})") from error
+        content = read_file(path, limit)
+        content = unpack(content, limit) if path.suffix == ".gz" else content
+        return decode(content, msgspec.json.Decoder(kind))
+    except ReadingError as error:
+        raise ReadingError(f"{path}: {line(error)}") from error
+
+
+def read_file(path: Path, limit: int = MAX_READ) -> bytes:
+    """The content of the plain file *path* of at most *limit* bytes; ReadingError otherwise."""
+
+    def opened(name: str, flags: int) -> int:
+        # To open a pipe without O_NONBLOCK is to wait for its writer.
+        return os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
     try:
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            kind = _KINDS.get(stat.S_IFMT(state.st_mode), "something else")
-            raise ReadingError(f"is {kind}, not a plain file")
-        if state.st_size > limit:
-            raise ReadingError(f"has {state.st_size:,} bytes; the limit is {limit:,}")
-        with open(descriptor, "rb", closefd=False) as file:
+        with open(path, "rb", opener=opened) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ReadingError("is not a plain file")
             content = file.read(limit + 1)
-    except OSError as error:
-        raise ReadingError(f"cannot be read ({_reason(error)})") from error
-    finally:
-        os.close(descriptor)
-    if len(content) > limit:  # it grew, or its system tells no size
+    except (OSError, ValueError) as error:
+        raise ReadingError(f"cannot be read ({getattr(error, 'strerror', error)})") from error
+    if len(content) > limit:
         raise ReadingError(f"has more than {limit:,} bytes")
     return content
+
+
+def unpack(content: bytes, limit: int) -> bytes:
+    """The unpacked *content* of a gzip file, at most *limit* bytes; ReadingError otherwise."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            unpacked = file.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ReadingError(f"is not a whole gzip file ({error})") from error
+    if len(unpacked) > limit:
+        raise ReadingError(f"unpacks to more than {limit:,} bytes")
+    return unpacked
 
 
 def decode(
     content: bytes, decoder: msgspec.json.Decoder[_Value], schema: int | None = None
 ) -> _Value:
-    """What the JSON in *content* says, as *decoder* wants it, which is of this *schema*.
+    """The JSON in *content* as the type of *decoder*, of the version *schema* if given.
 
-    Raises:
-        NewerError: it is of a later schema.
-        ContentError: it does not say what it should.
-        ReadingError: it is no JSON, or of an earlier schema.
+    NewerError if it is of a later schema; ReadingError if it is anything else.
     """
     try:
-        if schema is not None and (found := _SCHEMA.decode(content).schema) != schema:
+        if schema and (found := _SCHEMA.decode(content).schema) != schema:
             kind = NewerError if found > schema else ReadingError
             raise kind(f"`schema` is {found}, but this version reads schema {schema}")
-        return decoder.decode(content)
-    except msgspec.ValidationError as error:  # Expected `str`, got `int` - at `$.run.recorded`
-        text, at, field = str(error).partition(" - at `$")
-        field = field.removesuffix("`").lstrip(".")
-        raise ContentError(f"`{field}`: {text}" if at else text) from error
-    except UnicodeDecodeError as error:
-        raise ReadingError(f"is not whole JSON (not UTF-8: {error.reason})") from error
-    except RecursionError as error:
-        raise ReadingError("is not whole JSON (nested too deep)") from error
-    except ValueError as error:  # msgspec's, and Python's for a number of thousands of digits
-        raise ReadingError(f"is not whole JSON ({error})") from error
+        value = decoder.decode(content)
+        level = [msgspec.to_builtins(value)]
+    except msgspec.ValidationError as error:
+        raise ReadingError(line(error).replace("`$.", "`")) from error
+    except (ValueError, RecursionError) as error:
+        raise ReadingError(f"is not whole JSON ({line(error)})") from error
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for outer in level for inner in _inner(outer)]
+    if level:
+        raise ReadingError(f"is nested more than {MAX_DEPTH} levels deep")
+    return value
 
 
-def _reason(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or str(error)
+def _inner(value: Any) -> Sequence[Any]:
+    value = [*value.values()] if isinstance(value, dict) else value
+    return value if isinstance(value, list | tuple) else []
+
+
+def line(error: Exception) -> str:
+    """The message of *error* as one line of bounded length: it may quote the file."""
+    return visible(" ".join(str(error).split()))[:400]

@@ -1,51 +1,39 @@
-"""A recording: what one script printed, drew and wrote on one device, and where that was.
+"""Recordings on the disk: find, load, check and save them.
 
-On disk a recording is a folder, ``<recordings>/<device>[/<variant>]/<gallery>/<name>/``, with
-``recording.json`` and the files that it names. A recording is replaced in one step, so whoever
-reads it, and whatever dies meanwhile, finds a whole one.
+A recording is a folder ``<recordings>/<device>[/<variant>]/<gallery>/<name>/`` with
+``recording.json`` and the files that it lists. It is replaced in one step.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
-import stat
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.script import key_of
-from gallery_recorder.store import atomic, images, reading
-from gallery_recorder.store.format import (
-    DECODER,
-    FILE_NAME,
-    MAX_READ,
-    SCHEMA,
-    Recording,
-    contradictions,
-    encode,
-    slug,
-)
-from gallery_recorder.store.reading import ReadingError
+from gallery_recorder.store import atomic, benchmarks, format, images, reading
+from gallery_recorder.store.benchmarks import BenchmarkError
+from gallery_recorder.store.format import DECODER, FILE_NAME, SCHEMA, Recording, slug
+from gallery_recorder.store.reading import MAX_JSON, NewerError, ReadingError
 
-#: Folders below one another, far more than the name of a recording has parts.
-MAX_DEPTH = 20
+_DEEPEST = 20  # folders within each other, far more than a recording's path has
+
+#: A probe's check of what it recorded: it raises ReadingError.
+Check = Callable[[Path, Recording], None]
 
 
 class RecordingError(RecorderError):
-    """A recording that cannot be used; says which file and field, and what to do."""
-
-
-# --- where it lies --------------------------------------------------------------------------------
+    """A recording that cannot be used; the message names file, field and remedy."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a recording lies: below which root, and for which device, variant and script."""
+    """Where a recording lies: below which root, for which device, variant and script."""
 
     root: Path
     device: str
@@ -63,111 +51,75 @@ class Location:
         """Device and variant: ``nvidia-h200/triton-3.9.0``."""
         return "/".join(filter(None, (self.device, self.variant)))
 
-    def load(self, keys: Sequence[str] | None = None) -> Recording:
-        """What :func:`load` returns, if it says that it is from here.
+    def load(self, keys: Sequence[str] = (), checks: Iterable[Check] = ()) -> Recording:
+        """The recording here, as :func:`load` returns it.
 
-        With *keys*, those of a script's code blocks, a recording that says that it is of this
-        script must have these blocks, in this order.
-
-        Raises:
-            RecordingError: as :func:`load`, or the recording belongs somewhere else.
+        RecordingError also if it belongs elsewhere, or has the script's key and not its *keys*.
         """
-        made = load(self.folder)
-        if keys is not None and made.key == key_of(keys):
-            for number, (key, block) in enumerate(zip_longest(keys, made.blocks)):
-                if block is None or block.key != key:
-                    raise RecordingError(
-                        f"{self.folder / FILE_NAME}: `key` is the script's, but "
-                        f"`blocks[{number}]` is not; {record_again(self.name)}"
-                    )
+        made = load(self.folder, checks)
         location_of(self.folder, self.root, made)
+        if made.key == key_of(keys) and [block.key for block in made.blocks] != list(keys):
+            raise _error(self.folder, "`key` is the script's, but the keys of `blocks` are not")
         return made
 
 
-def location_of(folder: Path, root: Path, made: Recording | None = None) -> Location:
-    """Where the recording *made* in *folder*, below *root*, says that it lies; it may be read here.
+def _error(folder: Path, what: object, remedy: str = "") -> RecordingError:
+    remedy = f"{remedy}, or {record_again(folder.name)}" if remedy else record_again(folder.name)
+    return RecordingError(f"{folder / FILE_NAME}: {what}; {remedy}")
 
-    Raises:
-        RecordingError: it cannot be read, or lies somewhere else.
-    """
-    made = made or load(folder)
+
+def location_of(folder: Path, root: Path, made: Recording) -> Location:
+    """The location of the recording *made* in *folder*; RecordingError if it belongs elsewhere."""
     device = slug(made.provenance.device)
     location = Location(root, device, made.variant, made.gallery, made.name)
     if location.folder != folder:
-        raise RecordingError(
-            f"{folder / FILE_NAME}: it is of {made.gallery}/{made.name} on {location.place}, whose "
-            f"place is {location.folder}; put it there, or {record_again(made.name)}"
-        )
+        raise _error(folder, "is in the place of another one", f"move it to {location.folder}")
     return location
 
 
 def find(root: Path, gallery: str, name: str) -> list[Location]:
-    """Where recordings of the script *name* of *gallery* lie below *root*."""
-    found = [
-        Location(root, device.name, variant, gallery, name)
-        for device in _folders(root)
-        for variant in (None, *(path.name for path in _folders(device)))
-    ]
-    return [location for location in found if _is_there(location.folder / FILE_NAME)]
-
-
-def _is_there(path: Path) -> bool:
-    """Whether there is something, also where only its name can be seen."""
-    try:
-        path.lstat()
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
-
-
-def _folders(root: Path) -> list[Path]:
-    """The folders in *root*, hidden ones left out; none where it is none itself."""
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as entries:
-        names = [entry.name for entry in entries if entry.is_dir()]
-        return [root / name for name in sorted(names) if not name.startswith(".")]
-    return []
+    """The locations of recordings of the script *name* of *gallery* below *root*."""
+    end = f"{gallery}/{name}/{FILE_NAME}"
+    found = [p for at in ("*/", "*/*/") for p in glob.glob(at + glob.escape(end), root_dir=root)]
+    places = [path.removesuffix(f"/{end}").split("/") for path in sorted(found)]
+    return [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
 
 
 def all_recordings(root: Path) -> Iterator[Path]:
-    """The folder of every recording below *root*; no link is followed, and no endless depth."""
-    for place, folders, _ in os.walk(root):
-        found = [Path(place, name) for name in sorted(folders) if not name.startswith(".")]
-        found = [folder for folder in found if not os.path.islink(folder)]
-        yield from (folder for folder in found if _is_there(folder / FILE_NAME))
-        deep = len(Path(place).parts) - len(root.parts) + 1 >= MAX_DEPTH
-        folders[:] = [] if deep else [folder.name for folder in found]
-
-
-# --- what it says ---------------------------------------------------------------------------------
+    """The folder of every recording at or below *root*, without following links."""
+    for place, folders, files in os.walk(root):
+        deep = len(Path(place).parts) - len(root.parts) >= _DEEPEST
+        folders[:] = [] if deep else sorted(name for name in folders if name[0] != ".")
+        if FILE_NAME in files:
+            yield Path(place)
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a recording's file.
+    """The SHA-256 of a recording's file; ReadingError if it is not a plain file."""
+    return hashlib.sha256(reading.read_file(path)).hexdigest()
 
-    Raises:
-        ReadingError: it is missing, too large, or no plain file.
+
+def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
+    """Read the recording in *folder* and check it with all its files and the probes' *checks*.
+
+    RecordingError, with a message of one line, if it is missing or damaged. Its cause is NewerError
+    if a newer version of this package made the recording.
     """
-    return hashlib.sha256(reading.read_file(path, MAX_READ)).hexdigest()
-
-
-def load(folder: Path) -> Recording:
-    """Read the recording in *folder* and check it, the hash of every file included.
-
-    Raises:
-        RecordingError: it is missing, damaged or of a schema that this version does not know.
-    """
-    remedy = record_again(folder.name)
+    remedy = ""
     try:
         atomic.finish_interrupted_replacement(folder)
-        content = reading.read_file(folder / FILE_NAME, MAX_READ)
+        content = reading.read_file(folder / FILE_NAME)
         recording = reading.decode(content, DECODER, SCHEMA)
-        remedy = f"take it back from git, or {remedy}"
-        for fault in (*contradictions(recording), *_faults_of_files(folder, recording)):
+        remedy = "restore it with git"
+        for fault in (*format.contradictions(recording), *_faults_of_files(folder, recording)):
             raise ReadingError(fault)
+        for check in checks:
+            check(folder, recording)
+    except NewerError as error:  # the recorder looks for this cause
+        text = f"{folder / FILE_NAME}: {error}; install a newer gallery-recorder"
+        raise RecordingError(text) from error
     except (ReadingError, OSError) as error:
-        if isinstance(error, reading.NewerError):
-            remedy = "install a newer gallery-recorder"
-        raise RecordingError(f"{folder / FILE_NAME}: {error}; {remedy}") from error
+        raise _error(folder, reading.line(error), remedy) from error
     return recording
 
 
@@ -176,46 +128,35 @@ def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
     shown = {recording.thumbnail, *(name for block in recording.blocks for name in block.images)}
     for name, sha256 in recording.files.items():
         try:
-            content = reading.read_file(folder / name, MAX_READ)
-        except ReadingError as error:
+            content = reading.read_file(folder / name)
+            if hashlib.sha256(content).hexdigest() != sha256:
+                yield f"`files`: {name} is not the file that was recorded"
+            elif name in shown and not images.is_whole(name, content):
+                yield f"`files`: {name} is not a whole image"
+            elif name.lower().endswith(".csv"):
+                benchmarks.parse(content)
+            elif name.endswith(".json.gz"):
+                reading.unpack(content, MAX_JSON)
+        except (ReadingError, BenchmarkError) as error:
             yield f"`files`: {name} {error}"
-            continue
-        found = hashlib.sha256(content).hexdigest()
-        if found != sha256:
-            yield (
-                f"`files`: {name} is not the file that was recorded (sha256 {found[:12]}…, "
-                f"expected {sha256[:12]}…)"
-            )
-        elif name in shown and (wrong := images.wrong(name, content)):
-            yield f"`files`: {name} {wrong}"
 
 
 def save(recording: Recording, staging: Path, folder: Path) -> None:
-    """Make the files in *staging*, with *recording*, the recording in *folder*, in one step.
+    """Make the files in *staging* and *recording* the recording in *folder*, in one step.
 
-    *staging* must be on the file system of *folder*; it is gone afterwards. A script could write to
-    it: what is no file of *recording* there, nothing is written through. Every file is on the disk
-    before the step, so even a power cut leaves the old recording or the new one.
-
-    Raises:
-        RecordingError: *staging* does not hold the files that *recording* names, or others.
-        OSError: the disk is full or cannot be written; *folder* is as it was.
+    *staging*, on the same file system, is gone afterwards. A power cut leaves the old recording or
+    the new one. RecordingError if *staging* does not hold exactly the files of *recording*.
     """
     own = {staging / name for name in (*recording.files, FILE_NAME)}
-    waiting, found = [staging], []
-    while waiting:
-        path = waiting.pop()
-        mode = path.lstat().st_mode
-        if not stat.S_ISDIR(mode) and not (stat.S_ISREG(mode) and path in own):
-            shown = path.relative_to(staging.parent).as_posix()
-            raise RecordingError(f"{shown}: is no file of the recording that is to be there")
-        found.append(path)
-        path.chmod(0o755 if stat.S_ISDIR(mode) else 0o644)  # whatever a script's umask was
-        waiting += path.iterdir() if stat.S_ISDIR(mode) else ()
-    (staging / FILE_NAME).write_bytes(encode(recording))
+    for path in staging.rglob("*"):
+        is_folder = path.is_dir() and not path.is_symlink()
+        if not is_folder and (path.is_symlink() or path not in own):
+            raise RecordingError(f"{path.relative_to(staging)}: is not a file of the recording")
+        path.chmod(0o755 if is_folder else 0o644)  # readable by web servers, whatever the umask
+    (staging / FILE_NAME).write_bytes(format.encode(recording))
     load(staging)
-    for path in {*found, staging / FILE_NAME}:
-        atomic.sync(path)
+    for path in own:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
     folder.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace_folder(staging, folder)
-    atomic.sync(folder.parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from gallery_recorder.publish import publish, versions
 from tests.fixtures import chromium, fixture_site
 
-ROOT = Path(__file__).resolve().parents[2]
-#: Milliseconds after which nobody believes that it will happen, however busy the machine is.
+#: Milliseconds that a busy machine may need.
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 
@@ -26,20 +26,15 @@ NEW_PAGE = "new-page.html"
 
 @pytest.fixture(scope="session")
 def published(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of one build under several names: a stable release, older ones, and the branch."""
+    """One build published under three names: a stable release, an old one, and the branch."""
     folder = tmp_path_factory.mktemp("published")
-    built = versions.read(site / versions.FILE_NAME).all[0].name
-    with pytest.MonkeyPatch.context() as patch:
-        # All have the pages of the site, which is inspected in a test of its own.
-        patch.setattr(
-            publish, "inspect", lambda build, name: versions.read(build / versions.FILE_NAME)
-        )
-        for name in ("v1.0.0", "v0.9.0", "v1.0.0rc1", "main"):
-            build = folder / "builds" / name
-            shutil.copytree(site, build)
-            _rename(build, built, name)
-            publish.publish(build, folder / "site", name)
-            shutil.rmtree(build)
+    built = versions.read_build(site).all[0].name
+    for name in ("v1.0.0", "v0.9.0", "main"):
+        build = folder / "builds" / name
+        shutil.copytree(site, build)
+        _rename(build, built, name)
+        publish.publish(build, folder / "site", name)
+        shutil.rmtree(build)
     return folder / "site"
 
 
@@ -47,6 +42,7 @@ def _rename(build: Path, old: str, new: str) -> None:
     """Make *build* one of version *new*, in its list and on its pages."""
     listed = build / versions.FILE_NAME
     text = listed.read_text(encoding="utf-8").replace(f'"name": "{old}"', f'"name": "{new}"')
+    text = re.sub('"kind": "[a-z]+"', f'"kind": "{"branch" if new == "main" else "tag"}"', text)
     if new == "main":
         shutil.copy(build / "contributing.html", build / NEW_PAGE)
         text = text.replace('"index.html"', f'"index.html", "{NEW_PAGE}"')
@@ -60,7 +56,7 @@ def _rename(build: Path, old: str, new: str) -> None:
 
 @pytest.fixture(scope="session")
 def address(published: Path) -> Iterator[str]:
-    """Where the root of the site is served."""
+    """The address of the site's root."""
     with fixture_site.served(published) as root:
         yield root
 
@@ -78,7 +74,7 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def reader(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
-    """A reader who comes for the first time; what is waited for has all the time it needs."""
+    """A reader who comes for the first time."""
     made = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
     made.set_default_timeout(PATIENCE)
     try:
@@ -88,31 +84,25 @@ def reader(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def context(browser: Browser, address: str) -> Iterator[BrowserContext]:
-    """A reader who may use the clipboard."""
-    with reader(browser, accept_downloads=True) as made:
-        made.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
-        yield made
-
-
-@pytest.fixture
-def page(context: BrowserContext, address: str) -> Iterator[Page]:
-    """An empty page. The test fails where the browser has something to complain about."""
-    opened = context.new_page()
-    complaints = watch(opened, address)
-    yield opened
-    assert not complaints, "\n".join(complaints)
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """An empty page; the test fails if the browser complains."""
+    with reader(browser) as context:
+        context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+        opened = context.new_page()
+        complaints = watch(opened, address)
+        yield opened
+        assert not complaints, "\n".join(complaints)
 
 
 def watch(page: Page, address: str) -> list[str]:
-    """Collect errors in the console, failed requests, and requests to another host."""
+    """Collect messages in the console, errors, and requests to another host."""
     complaints: list[str] = []
     home = urlsplit(address).netloc
 
     def request(request) -> None:
         parts = urlsplit(request.url)
         if parts.scheme in ("http", "https", "ws", "wss") and parts.netloc != home:
-            complaints.append(f"{page.url}: asks another host: {request.url}")
+            complaints.append(f"{page.url}: requests {request.url}")
 
     def message(message) -> None:
         if message.type in ("error", "warning"):

@@ -12,12 +12,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-TESTS = (
-    "tests/source",
-    "tests/run/test_fidelity.py",
-    "tests/run/test_child.py",
-    "tests/render/test_adoption.py",
-)
+TESTS = ["tests/project", "tests/run/test_fidelity.py", "tests/run/test_worker.py"]
+TESTS += ["tests/render/test_adoption.py"]
 
 
 def main(pair: str, folder: Path) -> int:

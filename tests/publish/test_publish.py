@@ -1,854 +1,365 @@
-"""Publishing: whole versions or none, whatever is given, whatever breaks, whenever it dies."""
+"""Publishing two builds of a small project: whole versions beside each other, whatever happens."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import io
-import itertools
 import json
 import os
-import random
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
-import xml.etree.ElementTree as ET
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
+from filelock import FileLock
 
 from gallery_recorder import __main__ as cli
-from gallery_recorder.publish import front, inspection, publish, versions
-from gallery_recorder.publish.inspection import InspectionError
-from gallery_recorder.publish.publish import PublishError
-from gallery_recorder.publish.versions import Version, Versions, VersionsError
-from gallery_recorder.store import atomic, lock
-from tests.fixtures import fixture_site
-from tests.fixtures.fixture_site import TUTORIAL, make_build, served, tree, write
-from tests.fixtures.forker import Forker
-from tests.fixtures.waiting import PATIENCE, wait_for
+from gallery_recorder.errors import RecorderError
+from gallery_recorder.publish import publish, versions
+from gallery_recorder.publish.release import find_version
+from tests.fixtures import forked
+from tests.fixtures.fixture_site import tree, write
 
+CONF = """
+project = "Fixture"
+extensions = ["gallery_recorder.publish.release"]
+html_theme = "basic"
+html_baseurl = "https://example.org/fixture/stable/"
+"""
 ROOT_FILES = {
-    ".nojekyll",
-    "404.html",
-    "feed.xml",
-    "index.html",
-    "latest",
-    "robots.txt",
-    "sitemap.xml",
-    "stable",
-    "versions.html",
-    "versions.json",
+    *[".nojekyll", "404.html", "index.html", "latest", "stable", "versions.html", "versions.json"]
 }
 
 
-@pytest.fixture
-def tmp_path(in_memory: Path) -> Path:
-    """Each site is written to the disk for good, which would take most of these tests' time."""
-    return in_memory
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=A Tester", "-c", "user.email=tester@example.org"]
+    done = subprocess.run(
+        ["git", "-C", folder, *identity, *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def make_checkout(folder: Path) -> Path:
+    """A project with one commit on main."""
+    write(folder / "conf.py", CONF)
+    write(folder / ".gitignore", "build\n")
+    write(folder / "docs" / "index.rst", "Index\n=====\n")
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "First")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GALLERY_VERSION", raising=False)
+    monkeypatch.delenv("GITHUB_REF_TYPE", raising=False)
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a site of a release and a branch, and their builds, to be copied."""
-    folder = tmp_path_factory.mktemp("published")
-    for name in ("v1.0.0", "main"):
-        publish.publish(make_build(folder / "builds" / name, name), folder / "site", name)
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The builds of a release and, with one page more, of the branch after it."""
+    folder = tmp_path_factory.mktemp("builds")
+    checkout = make_checkout(folder / "checkout")
+    git(checkout, "tag", "v1.0.0")
+    for name, page in (("v1.0.0", "new"), ("main", "next")):
+        forked.build(checkout, "-W").check_returncode()
+        shutil.copytree(checkout / "build" / "html", folder / name)
+        write(checkout / "docs" / f"{page}.rst", f":orphan:\n\n{page}\n====\n")
+        git(checkout, "add", "--all")
+        git(checkout, "commit", "--quiet", "--message", "More")
     return folder
 
 
 @pytest.fixture
-def site(published: Path, tmp_path: Path) -> Path:
-    """A site with a release and a branch."""
-    shutil.copytree(published, tmp_path, symlinks=True, dirs_exist_ok=True)
+def site(builds: Path, tmp_path: Path) -> Path:
+    """A site with both."""
+    for name in ("v1.0.0", "main"):
+        publish.publish(builds / name, tmp_path / "site", name)
     return tmp_path / "site"
+
+
+def renamed(build: Path, folder: Path, name: str, kind: str = "tag") -> Path:
+    """A copy of *build*, in *folder*, as if version *name* had been built."""
+    shutil.copytree(build, folder)
+    listed = json.loads((folder / "versions.json").read_text())
+    listed["versions"][0] |= {"name": name, "kind": kind}
+    write(folder / "versions.json", json.dumps(listed))
+    write(folder / "index.html", f"index of {name}")
+    return folder
 
 
 def listed(site: Path) -> dict:
     return json.loads((site / "versions.json").read_text())
 
 
-# --- what is there afterwards ---------------------------------------------------------------------
+def visible(build: Path) -> dict:
+    return {name: text for name, text in tree(build).items() if not name.startswith(".")}
 
 
-def test_a_site_begins_with_its_first_version(tmp_path):
-    build = make_build(tmp_path / "build", "main")
-    write(build / ".buildinfo", "of Sphinx alone")
-    publish.publish(build, tmp_path / "new" / "site", "main")
-    site = tmp_path / "new" / "site"
-    assert set(os.listdir(site)) == ROOT_FILES | {"main"}
-    assert tree(site / "main") == {k: v for k, v in tree(build).items() if k != ".buildinfo"}
-    assert (site / "stable").readlink() == (site / "latest").readlink() == Path("main")
+@pytest.mark.parametrize(
+    ("commands", "environment", "expected"),
+    [
+        ([], {}, ("main", "branch")),
+        (["switch -c feature/tiles"], {}, ("feature-tiles", "branch")),
+        (["tag v1.0.0rc1", "tag v1.0.0", "tag nightly"], {}, ("v1.0.0", "tag")),
+        (["tag v1.0.0", "rm docs/index.rst"], {}, ("main", "branch")),
+        (["switch -c 2024"], {}, ("2024", "branch")),
+        (["switch -c 3.8"], {"GALLERY_VERSION": "3.8"}, ("3.8", "branch")),
+        (["tag v2"], {"GALLERY_VERSION": "v2"}, ("v2", "tag")),
+        ([], {"GALLERY_VERSION": "v2", "GITHUB_REF_TYPE": "tag"}, ("v2", "tag")),
+        (["tag v2"], {"GALLERY_VERSION": "v2", "GITHUB_REF_TYPE": "branch"}, ("v2", "branch")),
+        ([], {"GALLERY_VERSION": "vnext", "GITHUB_REF_TYPE": "tag"}, ("vnext", "branch")),
+        (["rm -q --cached conf.py"], {}, ("local", "branch")),
+        (["rm -q --cached conf.py"], {"GALLERY_VERSION": "v2"}, ("v2", "tag")),
+    ],
+)
+def test_only_a_tag_that_is_a_number_makes_a_release(
+    tmp_path, monkeypatch, commands, environment, expected
+):
+    checkout = make_checkout(tmp_path)
+    for command in commands:
+        git(checkout, *command.split())
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = find_version(checkout)
+    assert (found.name, found.kind) == expected
 
 
-def test_publishing_touches_no_other_version(site, tmp_path):
-    before = tree(site / "v1.0.0")
+def test_a_build_says_which_version_it_is(builds):
+    found = versions.read_build(builds / "v1.0.0")
+    assert (found.address, found.title) == ("https://example.org/fixture/", "Fixture")
+    assert found.all[0].release == "v1.0.0"
+    assert found.pages == (("genindex.html", "index.html", "search.html"),)
+    assert versions.read_build(builds / "main").all[0].release.startswith("v1.0.0-1-g")
+    assert "new.html" in versions.read_build(builds / "main").pages[0]
+
+
+def test_versions_lie_beside_each_other_and_none_is_touched(site, builds, tmp_path):
+    assert set(os.listdir(site)) == ROOT_FILES | {"v1.0.0", "main"}
+    assert tree(site / "main") == visible(builds / "main")
     marks = {path: path.stat().st_mtime_ns for path in (site / "v1.0.0").rglob("*")}
-    publish.publish(make_build(tmp_path / "b", "main", "2"), site, "main")
-    publish.publish(make_build(tmp_path / "c", "v1.1.0"), site, "v1.1.0")
-    assert tree(site / "v1.0.0") == before
+    again = renamed(builds / "main", tmp_path / "again", "main", "branch")
+    publish.publish(again, site, "main")
+    assert tree(site / "main") == visible(again)
+    with open(again / "index.html", "a") as page:  # as the next build would
+        page.write("more")
+    assert "more" not in (site / "main" / "index.html").read_text()
     assert {path: path.stat().st_mtime_ns for path in (site / "v1.0.0").rglob("*")} == marks
-    assert "build 2" in (site / "main" / "index.html").read_text()
+    assert tree(site / "v1.0.0") == visible(builds / "v1.0.0")
 
 
-def test_a_published_tree_does_not_change_with_its_build(site, tmp_path):
-    before = tree(site / "main")
-    with open(tmp_path / "builds" / "main" / "index.html", "a") as page:  # as Sphinx writes
-        page.write("the next build")
-    assert tree(site / "main") == before
-
-
-def test_stable_is_the_newest_release_and_latest_the_main_branch(site, tmp_path):
-    names = ["v0.9", "v1.10.0", "v1.9.0", "v2.0.0-rc.1", "v1.10.0rc2", "another-branch"]
-    for name in names:
-        publish.publish(make_build(tmp_path / name, name), site, name)
-    found = listed(site)
-    order = [version["name"] for version in found["versions"]]
-    releases = ["v2.0.0-rc.1", "v1.10.0", "v1.10.0rc2", "v1.9.0", "v1.0.0", "v0.9"]
-    assert order == [*releases, "main", "another-branch"]
-    assert (found["stable"], found["latest"]) == ("v1.10.0", "main")
-    assert {v["name"] for v in found["versions"] if v["prerelease"]} == {
-        "v2.0.0-rc.1",
-        "v1.10.0rc2",
-    }
-    assert {v["name"] for v in found["versions"] if v["old"]} == {
-        "v1.10.0rc2",
-        "v1.9.0",
-        "v1.0.0",
-        "v0.9",
-    }
-    assert {v["name"] for v in found["versions"] if v["kind"] == "branch"} == {
-        "main",
-        "another-branch",
-    }
+def test_stable_is_the_newest_release_and_latest_the_main_branch(site, builds, tmp_path):
+    names = {"v0.9": "tag", "v1.10.0": "tag", "v1.9": "tag", "v2.0.0rc1": "tag", "2024": "branch"}
+    for name, kind in names.items():
+        build = renamed(builds / "v1.0.0", tmp_path / name, name, kind)
+        publish.publish(build, site, name)
+    order = [version["name"] for version in listed(site)["versions"]]
+    assert order == ["v2.0.0rc1", "v1.10.0", "v1.9", "v1.0.0", "v0.9", "main", "2024"]
     assert (site / "stable").readlink() == Path("v1.10.0")
     assert (site / "latest").readlink() == Path("main")
+    publish.unpublish(site, "v1.10.0")
+    assert (site / "stable").readlink() == Path("v1.9")
 
 
-def test_versions_share_their_list_of_pages(site, tmp_path):
-    more = make_build(tmp_path / "b", "v1.1.0", more=("new.html",))
-    publish.publish(more, site, "v1.1.0")
+def test_the_root_leads_to_versions_and_the_menu_knows_their_pages(site):
     found = listed(site)
     pages = {v["name"]: set(found["pages"][v["pages"]]) for v in found["versions"]}
-    assert len(found["pages"]) == 2
-    assert pages["v1.1.0"] - pages["v1.0.0"] == {"new.html"}
-    assert pages["v1.0.0"] == pages["main"]
+    assert pages["main"] - pages["v1.0.0"] == {"new.html"}
+    assert 'content="0; url=stable/"' in (site / "index.html").read_text()
+    text = (site / "versions.html").read_text()
+    assert all(f'href="{name}/"' in text for name in ("v1.0.0", "main", "stable", "latest"))
+    links = re.findall(r'href="(.*?)"', (site / "404.html").read_text())
+    assert "/fixture/stable/" in links
+    assert all(link.startswith(("/fixture/", "data:")) for link in links), "at whatever depth"
 
 
-def test_root_files_lead_to_the_stable_version(site):
-    index = (site / "index.html").read_text()
-    assert 'http-equiv="refresh" content="0; url=stable/"' in index
-    assert '<a href="stable/">' in index
-    page = (site / "versions.html").read_text()
-    assert all(f'href="{name}/"' in page for name in ("v1.0.0", "main"))
-    assert 'action="/triton-gallery/stable/search.html"' in (site / "404.html").read_text()
-    assert f"Sitemap: {fixture_site.ADDRESS}sitemap.xml" in (site / "robots.txt").read_text()
-    places = [e.text for e in ET.parse(site / "sitemap.xml").iter() if e.tag.endswith("loc")]
-    assert f"{fixture_site.ADDRESS}stable/{TUTORIAL}" in places
-    assert not [place for place in places if "search" in place]
-    feed = ET.parse(site / "feed.xml").getroot()
-    assert [e.text for e in feed.iter() if e.tag.endswith("}title")] == ["Fixture", "v1.0.0"]
+def test_a_release_is_replaced_only_when_told_so(site, builds, tmp_path):
+    build, before = renamed(builds / "main", tmp_path / "again", "v1.0.0"), tree(site)
+    with pytest.raises(RecorderError, match="a release never changes"):
+        publish.publish(build, site, "v1.0.0")
+    assert tree(site) == before
+    publish.publish(build, site, "v1.0.0", overwrite=True)
+    assert tree(site / "v1.0.0") == visible(build)
 
 
-FRAME = f"""<html data-content_root="./"><head><title>{front.TITLE}</title>
-<link href="_static/look.css"></head><body id="x"><a href="#x">skip</a><a href="index.html">home</a>
-<a href="https://example.org/">elsewhere</a><form action="search.html"></form>{{{{ 1 }}}}
-<main>{front.BODY}</main></body></html>"""
-
-
-def test_the_pages_at_the_root_have_the_frame_of_the_stable_version(site, tmp_path):
-    for name, frame in (("v1.1.0", FRAME), ("main", FRAME.replace("home", "other"))):
-        build = make_build(tmp_path / "b" / name, name)
-        write(build / front.FRAME, frame)
-        publish.publish(build, site, name)
-    for name, root in (("versions.html", "stable/"), ("404.html", "/triton-gallery/stable/")):
-        page = (site / name).read_text()
-        assert front.TITLE not in page
-        assert front.BODY not in page
-        assert f'<a href="{root}index.html">home</a>' in page
-        assert f'href="{root}_static/look.css"' in page
-        assert f'data-content_root="{root}"' in page
-        assert f'action="{root}search.html"' in page
-        assert '<a href="#x">skip' in page
-        assert '"https://example.org/"' in page
-        assert "{{ 1 }}" in page
-    assert '<a href="v1.0.0/">' in (site / "versions.html").read_text()
-    assert "There is no such page" in (site / "404.html").read_text()
-    publish.unpublish(site, "v1.1.0")  # what is stable now has no frame
-    assert "look.css" not in (site / "versions.html").read_text()
-
-
-def test_the_feed_says_what_a_release_changed(site, tmp_path):
-    build = make_build(tmp_path / "b", "v1.1.0")
-    write(build / front.CHANGES, "### Pages\n\n* `tl.load` & <script>more</script>\n")
-    publish.publish(build, site, "v1.1.0")
-    feed = ET.parse(site / "feed.xml").getroot()
-    (notes,) = [e.text for e in feed.iter() if e.tag.endswith("}content")]
-    assert "<li><code>tl.load</code> &amp; &lt;script&gt;more" in notes
-    assert notes in (site / "versions.html").read_text()
-
-
-@pytest.mark.parametrize("odd", ["\x1b[31m", "\x0c", "\ufffe"])
-def test_a_character_that_no_xml_can_hold_breaks_no_feed(site, tmp_path, odd):
-    build = make_build(tmp_path / "new", "v2.0.0")
-    write(build / front.CHANGES, f"Faster{odd}")
-    edited = (build / "versions.json").read_text().replace("Fixture", f"Fix{json.dumps(odd)[1:-1]}")
-    write(build / "versions.json", edited)
-    publish.publish(build, site, "v2.0.0")
-    assert "Faster" in ET.tostring(ET.parse(site / "feed.xml").getroot(), "unicode")
-
-
-@pytest.mark.parametrize("page", ["", "index.html", TUTORIAL])
-@pytest.mark.parametrize("version", ["stable", "latest", "v1.0.0", "main"])
-def test_every_version_is_served(site, version, page):
-    with served(site) as address:
-        status, content = _get(address + f"{version}/{page}")
-        assert (status, b"build 1" in content) == (200, True)
-        assert _get(address + f"{version}/no/such/page.html") == (
-            404,
-            (site / "404.html").read_bytes(),
-        )
-
-
-# --- refusals -------------------------------------------------------------------------------------
+def test_unpublishing_asks_and_deletes_one_version(site, builds, monkeypatch, capsys):
+    before = tree(site)
+    for answer in ("n\n", "\n", ""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        assert cli.main(["unpublish", str(site), "--version", "v1.0.0"]) == 1
+        assert tree(site) == before
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert cli.main(["unpublish", str(site), "--version", "v1.0.0"]) == 0
+    assert set(os.listdir(site)) == ROOT_FILES | {"main"}
+    assert (site / "stable").readlink() == Path("main")
+    for name in ("main", "v3"):  # the last one, and none
+        assert cli.main(["unpublish", str(site), "--version", name, "--yes"]) == 1
+        assert "has main. Name one of several" in capsys.readouterr().err
+    assert tree(site / "main") == visible(builds / "main")
 
 
 @pytest.mark.parametrize(
     "name",
+    ["", "..", "../x", "/etc", "a b", ".hidden", "-v", "v1..2", "stable", "LATEST", "index.html"]
+    + ["versions.json", "a\nb", "é", "<b>", "v1.", "x" * 300],
+)
+def test_a_name_that_is_no_version_is_refused(site, builds, name):
+    before = tree(site)
+    with pytest.raises(RecorderError, match="cannot be the name of a version"):
+        publish.publish(builds / "main", site, name)
+    with pytest.raises(RecorderError, match="cannot be the name of a version"):
+        publish.unpublish(site, name)
+    assert tree(site) == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
     [
-        *("", " ", "..", "../x", "/etc", "a/b", "a b", ".hidden", "_static", "-v", "v1..2"),
-        *("stable", "LATEST", "index.html", "versions.json", "404.HTML", "a\nb", "é", "$(x)"),
-        "x" * 65,
+        (lambda build: (build / "loop").symlink_to("loop"), "loop: is a symbolic link"),
+        (lambda build: (build / "_static/loop").symlink_to(".."), "loop: is a symbolic link"),
+        (lambda build: (shutil.rmtree(build), build.symlink_to("damaged")), "versions.json"),
+        (lambda build: (build / "versions.json").unlink(), "No such file"),
+        (lambda build: write(build / "versions.json", '{"schema": 99}'), "schema"),
+        (lambda build: write(build / "versions.json", "[" * 100_000), "versions.json"),
+        (lambda build: (build / "versions.json").write_bytes(b'"\xff"'), "versions.json"),
     ],
 )
-def test_a_name_that_is_no_version_is_refused(site, tmp_path, name):
+def test_a_build_that_cannot_be_published_is_one_message(
+    site, builds, tmp_path, capsys, damage, words
+):
+    build = shutil.copytree(builds / "main", tmp_path / "damaged")
+    damage(build)
     before = tree(site)
-    for action in (
-        lambda: publish.publish(tmp_path / "builds" / "main", site, name),
-        lambda: publish.unpublish(site, name),
-    ):
-        with pytest.raises(VersionsError, match="is no version"):
-            action()
+    assert cli.main(["publish", str(build), str(site), "--version", "main"]) == 1
+    assert words in capsys.readouterr().err
     assert tree(site) == before
 
 
-def test_a_release_is_never_overwritten_unless_told_so(site, tmp_path):
-    build = make_build(tmp_path / "again", "v1.0.0", "2")
-    before = tree(site)
-    with pytest.raises(PublishError, match="a release never changes"):
-        publish.publish(build, site, "v1.0.0")
-    assert tree(site) == before
-    publish.publish(build, site, "v1.0.0", overwrite=True)
-    assert tree(site / "v1.0.0") == tree(build)
-
-
-def test_a_build_of_another_version_is_refused(site, tmp_path):
-    before = tree(site)
-    with pytest.raises(InspectionError, match=r"a build of main \(main-1\), not of v2.0.0"):
-        publish.publish(tmp_path / "builds" / "main", site, "v2.0.0")
-    assert tree(site) == before
-
-
-def test_what_is_no_build_is_refused(site, tmp_path):
-    before = tree(site)
-    (tmp_path / "empty").mkdir()
-    for folder in (tmp_path / "nowhere", tmp_path / "empty"):
-        with pytest.raises(InspectionError, match="build the site first, with"):
-            publish.publish(folder, site, "main")
-    with pytest.raises(InspectionError, match="is a site, not a build"):
+def test_a_build_of_another_version_and_a_site_are_refused(site, builds, tmp_path):
+    with pytest.raises(RecorderError, match=r"a build of main \(.*\), not of v2"):
+        publish.publish(builds / "main", site, "v2")
+    with pytest.raises(RecorderError, match="is a site, not a build"):
         publish.publish(site, tmp_path / "other", "main")
-    assert tree(site) == before
-    assert not (tmp_path / "other").exists()
 
 
-def test_what_is_no_site_is_refused(tmp_path):
-    build = make_build(tmp_path / "build", "main")
-    write(tmp_path / "home" / "thesis.txt", "do not lose this")
-    write(tmp_path / "foreign" / "versions.json", '[{"version": "1.0"}]')
-    write(tmp_path / "file", "a file")
-    for folder, words in (("home", "is no site"), ("foreign", "no list"), ("file", "no folder")):
-        before = tree(tmp_path)
-        with pytest.raises(PublishError, match=words):
-            publish.publish(build, tmp_path / folder, "main")
-        assert tree(tmp_path) == before
-    with pytest.raises(PublishError, match="is a build, not a site"):
-        publish.publish(build, build, "main")
-
-
-def test_a_folder_with_hidden_files_alone_becomes_a_site(tmp_path):
-    """As a branch without commits, checked out to publish to."""
-    write(tmp_path / "site" / ".git", "gitdir: elsewhere")
-    publish.publish(make_build(tmp_path / "build", "main"), tmp_path / "site", "main")
-    assert (tmp_path / "site" / ".git").exists()
-
-
-DAMAGES = {
-    "index.html is missing": lambda build: (build / "index.html").unlink(),
-    "01-first.html is empty": lambda build: write(build / TUTORIAL, ""),
-    "plot.svg is empty": lambda build: write(build / "_images" / "plot.svg", ""),
-    r"plot.svg leads nowhere": lambda build: (build / "_images" / "plot.svg").unlink(),
-    "01-first.html: shows no output": lambda build: edit(
-        build / TUTORIAL, '"sphx-glr-script-out"', '""'
-    ),
-    "01-first.html: 1 of its outputs are empty": lambda build: edit(
-        build / TUTORIAL, "edition 1", " \n"
-    ),
-    "the link gone.html leads nowhere": lambda build: edit(
-        build / "index.html", "<p>", '<a href="gone.html">x</a><p>'
-    ),
-    "the link index.html#gone leads to no place in index.html": lambda build: edit(
-        build / "search.html", "#title", "#gone"
-    ),
-    "the link ../../../x.html leaves the version": lambda build: edit(
-        build / TUTORIAL, "../../index.html#title", "../../../x.html"
-    ),
-    "the link /index.html is absolute": lambda build: edit(
-        build / TUTORIAL, "../../index.html#title", "/index.html"
-    ),
-    "old.html is left over from an earlier build": lambda build: shutil.copy(
-        build / "index.html", build / "old.html"
-    ),
-    "does not know where it will be served": lambda build: edit(
-        build / "versions.json", fixture_site.ADDRESS, "/"
-    ),
-    "is no finished build": lambda build: edit(build / "versions.json", '"versions"', '"v"'),
-    "`schema` is 99": lambda build: edit(build / "versions.json", '"schema": 1', '"schema": 99'),
-}
-
-
-def test_an_example_that_says_nothing_and_empty_data_are_published(tmp_path):
-    """Its page shows the recording of a script that only defines, and a file that it left empty."""
-    build = make_build(tmp_path / "build", "main")
-    edit(build / TUTORIAL, '"sphx-glr-script-out"', '"gallery-provenance"')
-    write(build / "_downloads" / "nothing.csv", "")
-    publish.publish(build, tmp_path / "site", "main")
-    assert (tmp_path / "site" / "main" / TUTORIAL).exists()
-
-
-def edit(path: Path, *replacements: str) -> None:
-    text = path.read_text()
-    for old, new in zip(replacements[::2], replacements[1::2], strict=True):
-        assert old in text
-        text = text.replace(old, new)
-    path.write_text(text)
-
-
-@pytest.mark.parametrize("problem", DAMAGES)
-def test_a_build_that_is_not_whole_is_refused(site, tmp_path, problem):
-    build = make_build(tmp_path / "damaged", "main")
-    DAMAGES[problem](build)
+def test_what_is_not_ours_stays(site, builds, tmp_path):
+    """Folders, files and links in the way, folders without a version, files at the root."""
+    write(tmp_path / "home" / "thesis.txt", "precious")
+    with pytest.raises(RecorderError, match="has files but no version"):
+        publish.publish(builds / "main", tmp_path / "home", "main")
+    assert tree(tmp_path / "home") == {"thesis.txt": b"precious"}
+    build = renamed(builds / "main", tmp_path / "v2", "v2")
+    for name in ("notes/a.txt", "CNAME", ".publishing/a.txt", ".main.replaced/a.txt", ".git/HEAD"):
+        write(site / name, "precious")
     before = tree(site)
-    with pytest.raises(InspectionError, match=problem):
-        publish.publish(build, site, "main")
+    for number, make in enumerate(
+        (
+            lambda place: write(place / "thesis.txt", "precious"),
+            lambda place: write(place, "precious"),
+            lambda place: write(place / "versions.json", "[]"),
+            lambda place: place.symlink_to(tmp_path / "home"),
+            lambda place: place.symlink_to("nowhere"),
+        )
+    ):
+        make(site / "v2")
+        with_it = tree(site)
+        for overwrite in (False, True):
+            with pytest.raises(RecorderError, match="v2: is not a version of this site"):
+                publish.publish(build, site, "v2", overwrite)
+        with pytest.raises(RecorderError, match="Name one of"):
+            publish.unpublish(site, "v2")
+        assert tree(site) == with_it
+        (site / "v2").rename(tmp_path / f"aside-{number}")
+    publish.publish(build, site, "v2")
+    publish.unpublish(site, "v2")
     assert tree(site) == before
+    (site / "stable").unlink()
+    write(site / "stable" / "thesis.txt", "precious")
+    with pytest.raises(RecorderError, match="Every version of the site is whole"):
+        publish.publish(build, site, "v2")
+    assert (site / "stable" / "thesis.txt").exists()
 
 
-def test_all_problems_are_told_at_once(tmp_path):
-    build = make_build(tmp_path / "build", "main")
-    links = "".join(f'<a href="gone-{n}.html">x</a>' for n in range(30))
-    edit(build / "index.html", "<p>", links)
-    (build / "search.html").unlink()
-    with pytest.raises(InspectionError) as error:
-        inspection.inspect(build, "main")
-    assert "search.html is missing" in str(error.value)
-    assert "gone-0.html" in str(error.value)
-    assert "and 11 more" in str(error.value)
+def test_a_damaged_list_of_one_version_stops_no_other(site, builds, capsys):
+    write(site / "v1.0.0" / "versions.json", '{"schema": 1, "versions": "<b>"}')
+    before = tree(site / "v1.0.0")
+    publish.publish(builds / "main", site, "main")
+    assert "v1.0.0/versions.json" in capsys.readouterr().err
+    assert [version["name"] for version in listed(site)["versions"]] == ["main"]
+    assert tree(site / "v1.0.0") == before
 
 
-def test_a_full_disk_changes_nothing(site, tmp_path):
-    build = make_build(tmp_path / "build", "main", "2")
+def test_a_full_disk_changes_nothing(site, builds, tmp_path):
+    build = shutil.copytree(builds / "main", tmp_path / "large")
     write(build / "_downloads" / "large.csv", "size\n" * 100_000)
     before = tree(site)
     done = subprocess.run(
         [sys.executable, "-m", "gallery_recorder", "publish", build, site, "--version", "main"],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000)),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1
-    assert "large.csv: cannot be written" in done.stderr
-    assert "Nothing was changed" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "large.csv" in done.stderr
+    assert "Every version of the site is whole" in done.stderr
     assert tree(site) == before
 
 
-def test_a_full_disk_leaves_no_new_site(tmp_path, monkeypatch):
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    build = make_build(tmp_path / "build", "main")
-    monkeypatch.setattr(atomic, "sync", full)
-    with pytest.raises(PublishError, match=r"No space left on device\. Nothing was changed"):
-        publish.publish(build, tmp_path / "site", "main")
-    assert not (tmp_path / "site").exists()
-
-
-def test_two_publishers_do_not_meet(site, tmp_path):
+def test_two_publishers_do_not_meet(site, builds):
     before = tree(site)
-    held = lock.try_lock(site / ".publishing.lock")
-    try:
-        with pytest.raises(PublishError, match=f"is being published to by process {os.getpid()}"):
-            publish.publish(tmp_path / "builds" / "main", site, "main")
-    finally:
-        lock.unlock(site / ".publishing.lock", held)
-    assert tree(site) == before
-
-
-def test_a_tree_under_a_wrong_name_is_found(site, tmp_path):
-    shutil.copytree(site / "v1.0.0", site / "v1.0.1")
-    with pytest.raises(PublishError, match=r"v1\.0\.1: holds no version v1\.0\.1"):
-        publish.publish(tmp_path / "builds" / "main", site, "main")
-
-
-# --- what is in the way, damaged, or not to be told apart -----------------------------------------
-
-
-def test_what_lies_in_the_way_and_is_no_version_stays(site, tmp_path):
-    """A folder, a file or a link of somebody else, under a name that a version shall have."""
-    build = make_build(tmp_path / "b", "v2.0.0")
-    precious = tmp_path / "precious"
-    write(precious / "thesis.txt", "do not lose this")
-    for make in (
-        lambda place: shutil.copytree(precious, place),
-        lambda place: place.mkdir(),
-        lambda place: write(place, "a file"),
-        lambda place: place.symlink_to(precious),
-        lambda place: place.symlink_to("nowhere"),
-        lambda place: write(place / "versions.json", "[]"),
-    ):
-        make(site / "v2.0.0")
-        before = tree(site), tree(precious)
-        for overwrite in (False, True):
-            with pytest.raises(PublishError, match=r"v2\.0\.0: is in the way, and is no version"):
-                publish.publish(build, site, "v2.0.0", overwrite)
-        assert (tree(site), tree(precious)) == before
-        aside = site / "v2.0.0"
-        shutil.rmtree(aside) if aside.is_dir() and not aside.is_symlink() else aside.unlink()
-    publish.publish(build, site, "v2.0.0")
-
-
-@pytest.mark.parametrize("name", ["v1.0.0", "main"])
-def test_a_version_that_lost_its_list_is_replaced_only_when_told_so(site, tmp_path, name):
-    build = make_build(tmp_path / "b", name, "2")
-    (site / name / "versions.json").unlink()
-    before = tree(site)
-    with pytest.raises(PublishError, match=r"has lost its versions\.json, so it may be no version"):
-        publish.publish(build, site, name)
-    assert tree(site) == before
-    publish.publish(build, site, name, overwrite=True)
-    assert tree(site / name) == tree(build)
-
-
-DAMAGED_LISTS = {
-    "a byte": lambda path: path.write_bytes(path.read_bytes().replace(b"name", b"n\xffme", 1)),
-    "a byte in a text": lambda path: path.write_bytes(
-        path.read_bytes().replace(b"-1", b"\xff1", 1)
-    ),
-    "nesting": lambda path: path.write_bytes(b'{"schema": 1, "pages": ' + b"[" * 200_000),
-    "nothing": lambda path: path.write_bytes(b""),
-    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
-    "a device": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "markup in a name": lambda path: edit(path, '"name": "', '"name": "<script>'),
-    "a path": lambda path: edit(path, '"name": "', '"name": "../'),
-    "a number of no list": lambda path: edit(path, '"pages": 0', '"pages": -1'),
-    "an address with a script": lambda path: edit(path, '"https:', '"javascript:'),
-    "an address with markup": lambda path: edit(path, "example.org", "<b>"),
-    "a page elsewhere": lambda path: edit(path, '"index.html"', '"../../x.html"'),
-    "no date": lambda path: edit(path, "2026-11-20", "2026-13-40"),
-}
-
-
-@pytest.mark.parametrize(
-    ("where", "damage"),
-    [
-        (where, damage)
-        for where in ("", "main", "v1.0.0")
-        for damage in DAMAGED_LISTS
-        if (where, damage) != ("", "a folder")  # in the place of the site's own, it is refused
-    ],
-)
-def test_a_damaged_list_stops_nothing_and_is_made_again(site, tmp_path, capsys, where, damage):
-    """One message for the version whose list it is; the others are published and taken out."""
-    whole, other = listed(site), tree(site / "v1.0.0" / "getting-started")
-    DAMAGED_LISTS[damage](site / where / "versions.json")
-    publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
-    told = capsys.readouterr().err
-    assert told.count("gallery_recorder: ") == 1
-    assert str(site / where / "versions.json") in told
-    names = [version["name"] for version in listed(site)["versions"]]
-    assert names == ["v1.1.0", "v1.0.0", "main"]
-    assert tree(site / "v1.0.0" / "getting-started") == other
-    publish.publish(make_build(tmp_path / "c", "main", "2"), site, "main")
-    publish.unpublish(site, "v1.1.0")
-    assert [v["name"] for v in listed(site)["versions"]] == ["v1.0.0", "main"]
-    assert listed(site)["pages"] == whole["pages"]
-    publish.unpublish(site, "main")
-
-
-def test_a_release_is_kept_when_the_sites_list_is_damaged(site, tmp_path):
-    """What the list said is not known then, so the release may have been published to the end."""
-    (site / "versions.json").write_bytes(b"\xff")
-    with pytest.raises(PublishError, match="a release never changes"):
-        publish.publish(make_build(tmp_path / "b", "v1.0.0", "2"), site, "v1.0.0")
-    assert "build 1" in (site / "v1.0.0" / "index.html").read_text()
-
-
-def test_a_damaged_list_in_a_build_is_one_message(site, tmp_path):
-    for number, damage in enumerate(DAMAGED_LISTS.values()):
-        build = make_build(tmp_path / str(number), "v2.0.0")
-        damage(build / "versions.json")
-        with pytest.raises(InspectionError):
-            publish.publish(build, site, "v2.0.0")
-
-
-@pytest.mark.parametrize("name", ["stable", "index.html", ".nojekyll"])
-def test_a_folder_where_the_site_has_a_file_stays(site, tmp_path, name):
-    (site / name).unlink()
-    write(site / name / "thesis.txt", "do not lose this")
-    before = tree(site)
-    with pytest.raises(PublishError, match="is in the way, a folder where the site has a file"):
-        publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
-    assert tree(site) == before
-
-
-def test_a_hidden_folder_of_somebody_else_stays(site, tmp_path):
-    write(site / ".main.replaced" / "thesis.txt", "do not lose this")
-    publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
-    assert (site / ".main.replaced" / "thesis.txt").exists()
-    write(site / ".publishing" / "thesis.txt", "no publisher was interrupted here")
-    with pytest.raises(PublishError, match=r"publishing: is in the way\. Nothing was changed"):
-        publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
-    assert (site / ".publishing" / "thesis.txt").exists()
-
-
-@pytest.mark.parametrize(
-    ("there", "name"),
-    [
-        *(("v1.0.0", "V1.0.0"), ("v1.0.0", "1.0.0"), ("v1.0.0", "v1.0"), ("main", "Main")),
-        ("v1.0.0", "v1.0.0.0"),
-    ],
-)
-def test_names_that_other_systems_cannot_tell_apart_are_refused(site, tmp_path, there, name):
-    build = make_build(tmp_path / "b", name)
-    before = tree(site)
-    with pytest.raises(PublishError, match=f"the site has {there}, which some systems"):
-        publish.publish(build, site, name)
-    assert tree(site) == before
-
-
-@pytest.mark.parametrize("name", ["CON", "nul", "Aux.1", "com7", "v1."])
-def test_a_name_that_other_systems_cannot_have_is_refused(site, tmp_path, name):
-    with pytest.raises(VersionsError, match="some systems cannot have a folder called so"):
-        publish.publish(tmp_path / "builds" / "main", site, name)
-
-
-STRANGE_PAGES = {
-    "a link to a file of the machine": (
-        lambda build: (build / "_static" / "x").symlink_to("/etc/passwd"),
-        "_static/x is a symbolic link",
-    ),
-    "a link to a folder": (lambda build: (build / "x").symlink_to("/etc"), "x is a symbolic link"),
-    "a pipe": (lambda build: os.mkfifo(build / "x"), "x is no plain file"),
-    "no address": (
-        lambda build: edit(build / TUTORIAL, "../../index.html#title", "http://["),
-        r"the link http://\[ is no address",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", STRANGE_PAGES)
-def test_what_no_build_has_is_refused(site, tmp_path, kind):
-    build = make_build(tmp_path / "b", "main")
-    damage, words = STRANGE_PAGES[kind]
-    damage(build)
-    with pytest.raises(InspectionError, match=words):
-        publish.publish(build, site, "main")
-
-
-def test_markup_that_no_parser_reads_is_told_with_its_page(site, tmp_path):
-    build = make_build(tmp_path / "b", "main")
-    for text in ("<![x[", "<!DOCTYPE x [<!ENTITY", "<a href='&#xFFFFFFFF;'>", "<" * 5000):
-        edit(build / TUTORIAL, "<h1", f"{text}<h1")
-        with contextlib.suppress(InspectionError):  # one error or none
-            publish.publish(build, site, "main")
-        make_build(tmp_path / "b", "main")
-
-
-# --- taking a version out -------------------------------------------------------------------------
-
-
-def test_unpublish(site, tmp_path):
-    publish.publish(make_build(tmp_path / "b", "v1.1.0"), site, "v1.1.0")
-    others = tree(site / "v1.0.0"), tree(site / "main")
-    publish.unpublish(site, "v1.1.0")
-    assert set(os.listdir(site)) == ROOT_FILES | {"v1.0.0", "main"}
-    assert (tree(site / "v1.0.0"), tree(site / "main")) == others
-    assert (site / "stable").readlink() == Path("v1.0.0")
-    assert [v["name"] for v in listed(site)["versions"]] == ["v1.0.0", "main"]
-
-
-def test_unpublish_refuses_what_is_not_there_and_what_is_the_last(site, tmp_path):
-    with pytest.raises(PublishError, match=r"has no v3\. It has: main, v1\.0\.0"):
-        publish.unpublish(site, "v3")
-    with pytest.raises(PublishError, match="is no folder"):
-        publish.unpublish(tmp_path / "nowhere", "main")
-    publish.unpublish(site, "v1.0.0")
-    with pytest.raises(PublishError, match="no version but main"):
-        publish.unpublish(site, "main")
-
-
-@pytest.mark.parametrize(
-    ("answer", "status"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("\n", 1), ("", 1)]
-)
-def test_unpublish_asks(site, monkeypatch, answer, status):
-    before = tree(site)
-    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
-    assert cli.main(["unpublish", str(site), "--version", "main"]) == status
-    assert (site / "main").exists() == bool(status)
-    if status:
-        assert tree(site) == before
-
-
-def test_the_command_line(tmp_path, capsys):
-    build, site = make_build(tmp_path / "build", "main"), tmp_path / "site"
-    assert cli.main(["publish", str(build), str(site), "--version", "main"]) == 0
-    assert "Versions: main (stable is main, latest is main)" in capsys.readouterr().out
-    assert cli.main(["publish", str(build), str(site), "--version", "v1"]) == 1
-    assert "not of v1" in capsys.readouterr().err
-    assert cli.main(["unpublish", str(site), "--version", "v1", "--yes"]) == 1
-    assert "has no v1" in capsys.readouterr().err
-
-
-def test_the_command_line_tells_which_pages_are_gone(site, tmp_path, capsys):
-    publish.publish(make_build(tmp_path / "b", "v1.1.0", more=("a.html", "b.html")), site, "v1.1.0")
-    build = make_build(tmp_path / "c", "v1.2.0", more=("b.html",))
-    assert cli.main(["publish", str(build), str(site), "--version", "v1.2.0"]) == 0
-    assert "Pages of v1.1.0 that it does not have: a.html\n" in capsys.readouterr().out
-
-
-# --- the list of versions -------------------------------------------------------------------------
-
-
-def test_a_list_survives_writing_and_reading(tmp_path):
-    all_versions = [Version("v1.0", "v1.0", ("a.html",), "c0ffee", "2026-11-20T12:00:00Z")]
-    (tmp_path / "versions.json").write_bytes(Versions("site", "https://x/", all_versions).encode())
-    found = versions.read(tmp_path / "versions.json")
-    assert (found.of, found.address, list(found.all)) == ("site", "https://x/", all_versions)
-
-
-# --- killed at any moment -------------------------------------------------------------------------
-
-
-def _get(address: str) -> tuple[int, bytes]:
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE)
-    try:
-        connection.request("GET", parts.path)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
-
-
-class Reader(threading.Thread):
-    """Reads files of a site over HTTP for as long as it is told to, and keeps what is wrong."""
-
-    def __init__(self, address: str, expected: dict[str, set[bytes]]) -> None:
-        super().__init__(daemon=True)
-        self.address, self.expected = address, expected
-        self.reads = 0
-        self.wrong: list[str] = []
-        self.stop = threading.Event()
-
-    def run(self) -> None:
-        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=PATIENCE)
-        names = itertools.cycle(random.Random(5).sample(sorted(self.expected), len(self.expected)))
-        while not self.stop.is_set():
-            name = next(names)
-            connection.request("GET", urlsplit(self.address).path + name)
-            answer = connection.getresponse()
-            content = answer.read()
-            self.reads += 1
-            if answer.status != 200 or content not in self.expected[name]:
-                self.wrong.append(f"{name}: {answer.status}, {content[:60]!r}")
-            time.sleep(0.003)  # else publishing would wait for a processor most of the time
-        connection.close()
-
-
-@pytest.fixture(scope="module")
-def forker():
-    with Forker() as process:
-        yield process
-
-
-def spread(steps: int, count: int) -> list[int]:
-    """*count* steps over a whole call: evenly, and each of the last ones, where names change."""
-    last = min(40, count // 2, steps)
-    return [1 + i * steps // (count - last) for i in range(count - last)] + list(
-        range(steps - last + 1, steps + 1)
-    )
-
-
-def test_killed_at_any_moment_every_version_is_served_whole(tmp_path, forker):
-    """At least 100 kills while a branch is replaced, read over HTTP meanwhile."""
-    site = tmp_path / "site"
-    builds = [make_build(tmp_path / f"b{n}", "main", str(n), files=6) for n in range(2)]
-    release = make_build(tmp_path / "release", "v1.0.0", files=2)
-    publish.publish(release, site, "v1.0.0")
-    publish.publish(builds[0], site, "main")
-    trees = [tree(build) for build in builds]
-    whole = {f"main/{name}": {t[name] for t in trees} for name in trees[0]}
-    whole |= {f"latest/{name}": contents for name, contents in _below("main/", whole).items()}
-    for place in ("v1.0.0", "stable"):
-        whole |= {f"{place}/{name}": {content} for name, content in tree(release).items()}
-
-    forker.start("gallery_recorder.publish.publish:publish", builds[1], site, "main")
-    status, steps = forker.wait()
-    assert status == 0
-    assert steps > 100
-    with served(site) as address:
-        reader = Reader(address, whole)
-        reader.start()
-        kills, seen = 0, set()
-        for number, die_at in enumerate([*spread(steps, 110), *[0] * 20]):
-            other = 0 if _edition(site, trees) else 1
-            process = forker.start(
-                "gallery_recorder.publish.publish:publish",
-                builds[other],
-                site,
-                "main",
-                False,
-                die_at=die_at,
-            )
-            if die_at == 0:  # from outside, whatever it is doing
-                time.sleep(random.Random(kills).uniform(0.001, 0.06))
-                with contextlib.suppress(ProcessLookupError):  # it was done already
-                    os.kill(process, signal.SIGKILL)
-            status, _ = forker.wait()
-            kills += status == -signal.SIGKILL
-            seen.add(_edition(site, trees))
-            found = listed(site)
-            assert [v["name"] for v in found["versions"]] == ["v1.0.0", "main"]
-            wait_for(lambda most=3 * number: reader.reads > most or not reader.is_alive())
-        reader.stop.set()
-        reader.join()
-    assert kills >= 100
-    assert seen == {0, 1}, "either edition was there after some kill"
-    assert not reader.wrong, reader.wrong[:5]
-    assert reader.reads > 300
-    publish.publish(builds[0], site, "main")
-    assert set(os.listdir(site)) == ROOT_FILES | {"v1.0.0", "main"}, "nothing is left over"
-
-
-def _below(prefix: str, names: dict[str, set[bytes]]) -> dict[str, set[bytes]]:
-    return {name.removeprefix(prefix): content for name, content in names.items()}
-
-
-def _edition(site: Path, trees: list[dict]) -> int:
-    """Which of *trees* the branch is, as a whole."""
-    return trees.index(tree(site / "main"))
-
-
-def test_killed_while_a_release_comes_and_goes(tmp_path, forker):
-    """A new version is there whole or not at all, and what was begun can be finished."""
-    main = make_build(tmp_path / "main", "main")
-    release = make_build(tmp_path / "release", "v1.0.0")
-    site = tmp_path / "site"
-    publish.publish(main, site, "main")
-    for function, arguments in (
-        ("publish", (release, site, "v1.0.0")),
-        ("unpublish", (site, "v1.0.0")),
-    ):
-        kept = tmp_path / f"before-{function}"
-        shutil.copytree(site, kept, symlinks=True)
-        forker.start(f"gallery_recorder.publish.publish:{function}", *arguments)
-        status, steps = forker.wait()
-        assert status == 0
-        done = tree(site)
-        for die_at in spread(steps, 24):
-            shutil.rmtree(site)
-            shutil.copytree(kept, site, symlinks=True)
-            forker.start(f"gallery_recorder.publish.publish:{function}", *arguments, die_at=die_at)
-            status, _ = forker.wait()
-            assert status == -signal.SIGKILL
-            assert tree(site / "main") == tree(main)
-            assert not (site / "v1.0.0").exists() or tree(site / "v1.0.0") == tree(release)
-            for version in listed(site)["versions"]:
-                assert (site / version["name"] / "index.html").exists()
-            for link in ("stable", "latest"):
-                assert (site / link / "index.html").exists()
-            # Again; where only the cleaning up was left, that is refused, and left to the next.
-            with contextlib.suppress(PublishError):
-                getattr(publish, function)(*arguments)
-            publish.publish(main, site, "main")
-            assert tree(site) == done
-
-
-def test_killed_while_a_site_begins(tmp_path, forker):
-    build = make_build(tmp_path / "build", "main")
-    forker.start("gallery_recorder.publish.publish:publish", build, tmp_path / "site", "main")
-    _, steps = forker.wait()
-    done = tree(tmp_path / "site")
-    for die_at in spread(steps, 20):
-        shutil.rmtree(tmp_path / "site")
-        forker.start(
-            "gallery_recorder.publish.publish:publish",
-            build,
-            tmp_path / "site",
-            "main",
-            die_at=die_at,
-        )
-        assert forker.wait()[0] == -signal.SIGKILL
-        if (tmp_path / "site" / "main").exists():
-            assert tree(tmp_path / "site" / "main") == tree(build)
-        publish.publish(build, tmp_path / "site", "main")
-        assert tree(tmp_path / "site") == done
-
-
-def test_without_an_exchange_of_folders_an_interrupted_step_is_finished(
-    site, tmp_path, monkeypatch
-):
-    """Where the system cannot swap folders, the old one lies aside for a moment."""
-    monkeypatch.setattr(atomic, "exchange", lambda one, other: False)
-    publish.publish(make_build(tmp_path / "b", "main", "2"), site, "main")
-    assert "build 2" in (site / "main" / "index.html").read_text()
-    os.rename(site / "main", site / ".main.replaced")  # killed between the two renames
-    publish.publish(make_build(tmp_path / "c", "v1.1.0"), site, "v1.1.0")
-    assert "build 2" in (site / "main" / "index.html").read_text()
-    assert set(os.listdir(site)) == ROOT_FILES | {"v1.0.0", "v1.1.0", "main"}
-
-
-def test_who_serves_a_site_may_read_it_whatever_the_umask_of_its_builder(tmp_path):
-    build = make_build(tmp_path / "build", "v1.0.0")
-    for path in (build, *build.rglob("*")):
-        path.chmod(0o700 if path.is_dir() else 0o600)
-    publish.publish(build, tmp_path / "site", "v1.0.0")
-    version = tmp_path / "site" / "v1.0.0"
-    modes = {
-        (path.is_dir(), path.stat().st_mode & 0o777) for path in (version, *version.rglob("*"))
-    }
-    assert modes == {(True, 0o755), (False, 0o644)}
-
-
-def test_no_site_lies_in_its_build(tmp_path):
-    build = make_build(tmp_path / "build", "v1.0.0")
-    before = tree(build)
-    with pytest.raises(PublishError, match="lies in the build"):
-        publish.publish(build, build / "site", "v1.0.0")
-    assert tree(build) == before
-
-
-@pytest.mark.parametrize("address", ["https://[/", "https://a:b/", "https://a:99999/"])
-def test_an_address_that_is_none_is_one_message(tmp_path, address):
-    build = make_build(tmp_path / "build", "v1.0.0")
-    path = build / "versions.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"address": address}))
-    with pytest.raises(VersionsError, match="`address`"):
-        versions.read(path)
+    lock = FileLock(site / ".gallery-publishing.lock")
+    with lock, pytest.raises(RecorderError, match="another process publishes to it"):
+        publish.publish(builds / "main", site, "main")
+    assert tree(site).items() >= before.items()
+
+
+def killed(at: int, function, *arguments: object) -> bool:
+    """Call *function* in a process that dies at its step *at*; whether it had so many steps."""
+    if (child := os.fork()) == 0:
+        steps = 0
+
+        def count(event: str, _: object) -> None:
+            nonlocal steps
+            steps += event.startswith(("open", "os.", "shutil.", "ctypes."))
+            if steps == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        try:
+            function(*arguments)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("action", ["replace", "add", "delete"])
+def test_killed_at_any_moment_every_version_is_whole(site, builds, tmp_path, action):
+    """The site has the old or the new version then, and the next publishing leaves no trace."""
+    name = "main" if action == "replace" else "v2"
+    new = renamed(builds / "main", tmp_path / "new", name, "branch")
+    if action == "delete":
+        publish.publish(new, site, name)
+    before = shutil.copytree(site, tmp_path / "before", symlinks=True)
+    states = [tree(before / name), {} if action == "delete" else visible(new)]
+    call = (publish.unpublish, site, name)
+    if action != "delete":
+        call = (publish.publish, new, site, name)
+    seen, at = set(), 1
+    while killed(at, *call):
+        seen.add(states.index(tree(site / name)))
+        assert tree(site / "v1.0.0") == visible(builds / "v1.0.0")
+        for version in listed(site)["versions"] if action != "delete" else ():
+            assert (site / version["name"] / "index.html").exists()
+        assert (site / "stable" / "index.html").exists()
+        publish.publish(builds / "main", site, "main")
+        assert not [path for path in site.iterdir() if path.name.startswith(".gallery")]
+        shutil.rmtree(site)
+        shutil.copytree(before, site, symlinks=True)
+        at += 11
+    assert seen == {0, 1}

@@ -1,9 +1,8 @@
-"""Rendering recordings: pages, banner, downloads, refusals, and how little an edit costs."""
+"""Rendering recordings: pages, provenance, downloads, refusals."""
 
 from __future__ import annotations
 
 import io
-import json
 import re
 import subprocess
 import zipfile
@@ -13,11 +12,7 @@ import msgspec
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from sphinx.errors import ExtensionError
-from sphinx_gallery import gen_rst
 
-from gallery_recorder import seam
-from gallery_recorder.render import units
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, GpuFacts, GpuState
 from tests.fixtures import fixture_gallery, forked
@@ -110,57 +105,6 @@ def test_notebook_holds_the_recorded_outputs(gallery):
     assert inside.read("01-first.py") == (gallery / "tutorials" / "01-first.py").read_bytes()
 
 
-def test_index_shows_the_recorded_thumbnail(gallery):
-    assert "sphx_glr_01-first_thumb.png" in page(gallery, "tutorials/index")
-
-
-def test_building_again_writes_nothing(gallery):
-    def written():
-        pages_written = (gallery / "build" / "html").rglob("*.html")
-        return {
-            path: path.stat().st_mtime_ns for path in pages_written if "search" not in path.name
-        }
-
-    before = written()
-    notebook = download(gallery, "01-first.ipynb")
-    result = build(gallery)
-    assert result.returncode == 0, result.stderr
-    assert "0 added, 0 changed, 0 removed" in result.stdout
-    assert download(gallery, "01-first.ipynb") == notebook
-    changed = {path.name for path, time in written().items() if before[path] != time}
-    assert changed <= {"genindex.html"}
-
-
-def fresh(tmp_path: Path) -> Path:
-    root = fixture_gallery.make_gallery(tmp_path / "g")
-    fixture_gallery.make_recording(root, "01-first")
-    fixture_gallery.make_recording(root, "02-second")
-    assert build(root).returncode == 0
-    return root
-
-
-def test_editing_prose_renders_that_page_with_the_same_outputs(tmp_path):
-    root = fresh(tmp_path)
-    script = root / "tutorials" / "01-first.py"
-    script.write_text(script.read_text().replace("Prose before code", "Better prose"))
-    result = build(root)
-    assert result.returncode == 0, result.stderr
-    assert "tutorials/02-second" not in result.stdout.split("reading sources")[1]
-    html = page(root, "tutorials/01-first")
-    assert "Better prose" in html
-    assert "3.14159 on nvidia-h200" in html
-
-
-def test_a_new_recording_renders_its_page_again(tmp_path):
-    root = fresh(tmp_path)
-    folder = root / "recordings" / "nvidia-h200" / "tutorials" / "01-first"
-    text = (folder / "recording.json").read_text()
-    (folder / "recording.json").write_text(text.replace("2026-11-20T", "2027-01-02T"))
-    assert build(root).returncode == 0
-    assert "2 January 2027" in page(root, "tutorials/01-first")
-    assert "2027-01-02" in page(root, "recordings")
-
-
 def test_stale_and_missing_recordings_are_listed_with_the_command(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g")
     fixture_gallery.make_recording(root, "01-first")
@@ -171,6 +115,58 @@ def test_stale_and_missing_recordings_are_listed_with_the_command(tmp_path):
     assert "No recording belongs to the code of: 01-first, 02-second" in result.stderr
     assert "python -m gallery_recorder record 01-first 02-second" in result.stderr
     assert not (root / "build" / "html" / "index.html").exists()
+
+
+def test_each_other_recording_has_a_page_of_its_own(tmp_path):
+    """Its notebook has its outputs; no label, equation or index entry is doubled."""
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    script = root / "tutorials" / "01-first.py"
+    script.write_text(script.read_text().replace("# Prose before code.\n", LABELS))
+    for place in ("nvidia-h200/release-10", "nvidia-h200/release-9", "amd-instinct-mi300x"):
+        fixture_gallery.make_recording(root, "01-first", place)
+    stale = fixture_gallery.make_recording(root, "01-first", "nvidia-h200/release-8")
+    fixture_gallery.change(stale, key="0" * 64)
+    with (root / "conf.py").open("a") as conf:
+        conf.write('gallery_devices = ["nvidia-h200"]\ngallery_others = True\n')
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    main = BeautifulSoup(page(root, "tutorials/01-first"), "html.parser")
+    (also,) = [p for p in main.select(".gallery-provenance") if "Also recorded" in p.text]
+    links = {a["href"] for a in also("a")}
+    own = {path.name for path in root.glob("build/html/tutorials/01-first.*.html")}
+    assert links == own
+    assert own == {f"01-first.{view}.html" for view in ("release-9", "amd-instinct-mi300x")}
+    for name in ("01-first.release-9", "01-first.amd-instinct-mi300x"):
+        html = BeautifulSoup(page(root, f"tutorials/{name}"), "html.parser")
+        (line,) = [p for p in html.select(".gallery-provenance") if "Reference" in p.text]
+        assert line.a["href"] == "01-first.html"
+        assert html.find("a", string="The target")["href"] == "01-first.html#the-target"
+        place = "nvidia-h200/release-9" if "release" in name else "amd-instinct-mi300x"
+        assert f"3.14159 on {place}" in html.text
+        assert f"3.14159 on {place}" in download(root, f"{name}.ipynb").decode()
+        inside = zipfile.ZipFile(io.BytesIO(download(root, f"{name}.zip")))
+        assert {*inside.namelist()} == {f"{name}.ipynb", "01-first.py"}
+    assert "3.14159 on nvidia-h200/release-10" in download(root, "01-first.ipynb").decode()
+    menus = page(root, "index") + page(root, "tutorials/index") + page(root, "genindex")
+    assert "01-first.html" in menus
+    assert not [name for name in own if name in menus]
+
+
+#: What may be defined once in a project, or says where pages are.
+LABELS = """# Prose before code, :ref:`The target`, :eq:`sum` and [Book]_.
+#
+# .. index:: single: a word of the index
+#
+# .. math:: x + y
+#    :label: sum
+#
+# .. [Book] A book.
+#
+# .. _The target:
+#
+# .. rubric:: The target
+#
+"""
 
 
 def test_what_needs_a_particular_gpu_has_a_page_without_a_recording(tmp_path):
@@ -226,35 +222,6 @@ def test_a_damaged_recording_stops_the_build(tmp_path):
     assert "sphx_glr_01-first_001.svg is not the file that was recorded" in result.stderr
 
 
-@pytest.mark.parametrize("blocks", [slice(1), slice(None, None, -1)], ids=["fewer", "swapped"])
-def test_a_recording_of_other_blocks_than_its_key_says_is_shown_for_no_script(tmp_path, blocks):
-    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first", "02-second"))
-    fixture_gallery.make_recording(root, "02-second")
-    folder = fixture_gallery.make_recording(root, "01-first")
-    fixture_gallery.change(folder, blocks=recording.load(folder).blocks[blocks])
-    result = build(root)
-    assert result.returncode != 0
-    assert "threw an exception" not in result.stderr
-    assert "No recording belongs to the code of: 01-first.\n" in result.stderr
-
-
-def test_refuses_a_changed_seam(monkeypatch):
-    monkeypatch.setattr(gen_rst, "execute_script", lambda script_blocks, conf: None)
-    with pytest.raises(ExtensionError, match=r"execute_script takes \(script_blocks, conf\)"):
-        seam.check()
-    monkeypatch.delattr(gen_rst, "execute_script")
-    with pytest.raises(ExtensionError, match="does not exist"):
-        seam.check()
-
-
-def test_parallel_execution_is_left_out(tmp_path):
-    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
-    fixture_gallery.make_recording(root, "01-first")
-    result = build(root, "-D", "sphinx_gallery_conf.parallel=True")
-    assert result.returncode == 0, result.stderr
-    assert "3.14159 on nvidia-h200" in page(root, "tutorials/01-first")
-
-
 @pytest.mark.parametrize(("policy", "told"), [("warn", True), ("no-output", False)])
 def test_a_script_without_a_recording_may_have_a_page(tmp_path, policy, told):
     root = fixture_gallery.make_gallery(tmp_path / "g")
@@ -279,66 +246,6 @@ def test_what_sphinx_gallery_would_not_execute_needs_no_recording(tmp_path):
     assert "3.14159" not in page(root, "tutorials/01-first")
     assert build(root, "-D", "sphinx_gallery_conf.filename_pattern=01-").returncode == 0
     assert "3.14159 on nvidia-h200" in page(root, "tutorials/01-first")
-
-
-def test_without_a_recordings_page_the_line_has_no_link(tmp_path):
-    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
-    fixture_gallery.make_recording(root, "01-first")
-    (root / "docs" / "recordings.rst").unlink()
-    index = root / "docs" / "index.rst"
-    index.write_text(index.read_text().replace("   recordings\n", ""))
-    result = build(root, "-n")
-    assert result.returncode == 0, result.stderr
-    assert "full record" in page(root, "tutorials/01-first")
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 2**20, "3.0 MiB"), (2**34, "16.0 GiB")],
-)
-def test_readable_bytes(count, text):
-    assert units.readable_bytes(count) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.6, "1 min 0 s"), (75.2, "1 min 15 s")],
-)
-def test_readable_seconds(seconds, text):
-    assert units.readable_seconds(seconds) == text
-
-
-def test_notebook_json_keeps_characters(gallery):
-    text = download(gallery, "01-first.ipynb").decode()
-    assert json.loads(text)["nbformat_minor"] == 5
-
-
-TITLES = {
-    "What ``**kwargs`` do": "What **kwargs do",
-    "What \\|x\\| is": "What |x| is",
-    "融合的核函数：一次遍历": "融合的核函数：一次遍历",
-    "Less < more & most": "Less < more & most",
-}
-
-
-def test_any_title_has_a_page_and_a_record(tmp_path):
-    """The page of recordings measured titles in characters and took them for markup."""
-    names = tuple(f"{number:02}-title" for number in range(len(TITLES)))
-    root = fixture_gallery.make_gallery(tmp_path / "g", names)
-    for name, title in zip(names, TITLES, strict=True):
-        script = root / "tutorials" / f"{name}.py"
-        head, _, rest = script.read_text().partition("\n===")
-        head = head.rpartition("\n")[0]
-        script.write_text(f"{head}\n{title}\n{'=' * 40}\n{rest.partition(chr(10))[2]}")
-        fixture_gallery.make_recording(root, name)
-    result = build(root)
-    assert result.returncode == 0, result.stderr
-    records = BeautifulSoup(page(root, "tutorials/recordings-nvidia-h200"), "html.parser")
-    for name, shown in zip(names, TITLES.values(), strict=True):
-        html = BeautifulSoup(page(root, f"tutorials/{name}"), "html.parser")
-        assert html.h1.get_text().startswith(shown)
-        shown = shown.replace("*", "")  # sphinx-gallery's titles have no markup
-        assert any(h.get_text().startswith(f"{shown}: NVIDIA H200") for h in records("h2"))
 
 
 def test_what_lies_among_recordings_is_no_page(tmp_path):

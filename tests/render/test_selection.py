@@ -34,9 +34,9 @@ def test_the_highest_variant_of_the_preferred_device_is_shown(found, shown):
     assert (chosen.location.place if chosen else "") == shown
 
 
-def test_a_script_in_a_folder_and_one_called_alike_have_records_of_their_own():
+def test_scripts_with_similar_names_have_records_of_their_own():
     labels = set()
-    for name in ("sub/01", "sub-01"):
-        location = Location(Path("recordings"), "fast", None, "tutorials", name)
-        labels.add(ListedRecording("", location, "", "", "", "", "", True).label)
-    assert len(labels) == 2
+    for gallery, name in (("ex", "sub/plot"), ("ex", "sub-plot"), ("ex-sub", "plot")):
+        location = Location(Path("recordings"), "fast", None, gallery, name)
+        labels.add(ListedRecording("", location, "", "", "", "", True).label)
+    assert len(labels) == 3

@@ -1,374 +1,272 @@
-"""Recording on a Ray cluster: three nodes on this machine, one of which is lost in the middle.
-
-The nodes are real: each has its own raylet, and a tutorial its own worker. Only the machine is
-the same, and so is what they call GPU: there is none, so tutorials run in the interpreter.
-"""
+"""Recording on a Ray cluster: a head and two nodes on this machine, one with two made-up GPUs."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import re
 import shutil
 import signal
-import socketserver
+import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
+import psutil
 import pytest
 
-from gallery_recorder.run import cluster, recorder
+from gallery_recorder.project.galleries import Example, Where
+from gallery_recorder.project.settings import Settings
+from gallery_recorder.run import cluster, workspace
 from gallery_recorder.run.gpus import DeviceError
+from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError
 from gallery_recorder.store import recording
+from gallery_recorder.store.format import SCHEMA, Block, Provenance, Recording, RunFacts
 from tests.fixtures.room import PROJECT, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None,
-    reason="Ray is not installed: python -m pip install --group cluster",
-)
-
-#: Told to the test when a tutorial begins, from whatever node that happens on.
-SAY = """
-import os, socket
-with socket.create_connection(("127.0.0.1", {port})) as line:
-    line.sendall(f"{name} {{os.getpid()}}".encode())
-"""
-
-WAIT = """
-import time
-while not os.path.exists({go!r}):
-    time.sleep(0.02)
-"""
-
-
-class Begun(socketserver.ThreadingTCPServer):
-    """Hears which tutorials begin, how often, and in which process."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), self._heard)
-        self.said = []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def _heard(self, request, address, server):
-        name, process = request.recv(100).decode().split()
-        self.said.append((name, int(process)))
-
-    def times(self, name):
-        return [process for said, process in self.said if said == name]
-
-
-@pytest.fixture(scope="module")
-def nodes():
-    """A head that executes nothing, and two nodes that execute one tutorial at a time."""
-    temporary = Path(tempfile.mkdtemp(prefix="gallery", dir="/tmp"))  # a socket's path is short
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    patch.setenv("RAY_health_check_period_ms", "500")
-    patch.setenv("RAY_health_check_failure_threshold", "4")
-    patch.setenv("TMPDIR", str(temporary))
-    patch.setenv("RAY_TMPDIR", str(temporary))
-    # The package must come from the recorder, not from where this test was started.
-    patch.delenv("PYTHONPATH", raising=False)
-    patch.chdir(temporary)
-    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as what a shell starts with `&` does
-    from ray.cluster_utils import Cluster
-
-    size = {"object_store_memory": 80 * 2**20}
-    # Loopback addresses, but not 127.0.0.1, for which Ray takes the machine's own instead.
-    head = {"num_cpus": 0, "include_dashboard": False, "node_ip_address": "127.0.0.2", **size}
-    made = None
-    try:
-        for attempt in (1, 2, 3):  # Ray waits 30 s for a node; a busy machine may take longer
-            try:
-                made = Cluster(initialize_head=True, head_node_args=head)
-                for address in ("127.0.0.3", "127.0.0.4"):
-                    made.add_node(wait=False, num_cpus=1, node_ip_address=address, **size)
-                made.wait_for_nodes(timeout=PATIENCE)
-                signal.signal(signal.SIGINT, ignored)
-                break
-            except Exception:
-                end_all_of(temporary)
-                if attempt == 3:
-                    raise
-        patch.chdir(PROJECT)
-        yield made, temporary
-    finally:
-        if made is not None:
-            made.shutdown()
-        signal.signal(signal.SIGINT, ignored)
-        patch.undo()
-        end_all_of(temporary)
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def end_all_of(temporary):
-    """End what a cluster left that did not come up, or not down: its processes have a mark."""
-    mark = f"RAY_TMPDIR={temporary}".encode()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if mark in path.read_bytes().split(b"\0") and int(path.parent.name) != os.getpid():
-                os.kill(int(path.parent.name), signal.SIGKILL)
-
-
-@pytest.fixture
-def begun():
-    server = Begun()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def options(nodes):
-    return ["--engine", "ray", "--address", nodes[0].address]
-
-
-def write(room, begun, name, code):
-    say = SAY.format(port=begun.server_address[1], name=name)
-    room.write(name, say + code)
-
-
-def parents_of(process):
-    """The processes above *process*."""
-    while process > 1:
-        process = int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        yield process
-
-
-def ended(process):
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
-    except OSError:
-        return True
-
-
-#: A process that leaves its parent, session and environment, and does not end when asked to.
-AWAY = """
-import signal, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        {say}
-        os.execve("/usr/bin/env", ["env", "-i", "sleep", "1000"], {{}})
-    os._exit(0)
-time.sleep(1000)
-"""
-
-
-@needs_ray
-@pytest.mark.parametrize("ending", [[signal.SIGINT], [signal.SIGKILL], [signal.SIGINT] * 2])
-def test_an_interrupted_recorder_ends_what_runs_on_the_nodes(tmp_path, nodes, begun, ending):
-    room = Room(tmp_path)
-    say = SAY.format(port=begun.server_address[1], name="away").strip().replace("\n", "\n        ")
-    write(room, begun, "01-a", AWAY.format(say=say))
-    room.put_recording("01-a")
-    before = room.content("01-a")
-    process = room.start(*options(nodes), stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: len(begun.said) == 2)
-    for number in ending:
-        process.send_signal(number)
-    printed, _ = process.communicate(timeout=PATIENCE)
-    if signal.SIGKILL not in ending:
-        assert process.returncode == 128 + signal.SIGINT
-        # A busy node may take longer than the recorder waits; then the script's keeper ends it.
-        assert re.search("01-a: interrupted: (was ended|its node did not answer within)", printed)
-        assert room.left_over() == []
-    for _, number in begun.said:
-        wait_for(lambda number=number: ended(number))
-    wait_for(lambda: left_on_nodes(nodes) == [])
-    assert room.content("01-a") == before
-
-
-def left_on_nodes(nodes):
-    return [path.name for path in nodes[1].glob("gallery-recorder-*/.*")]
-
-
-@needs_ray
-def test_a_lost_node_is_made_up_for_and_a_failing_tutorial_is_not_repeated(tmp_path, nodes, begun):
-    made, _ = nodes
-    room = Room(tmp_path)
-    go = tmp_path / "go"
-    waits = WAIT.format(go=str(go)) + "print('py_modules' in os.environ['PYTHONPATH'])"
-    write(room, begun, "01-waits", waits)
-    write(room, begun, "02-writes", "open('data.csv', 'wb').write(b'a\\n' * 400_000)")
-    write(room, begun, "03-fails", "1 / 0")
-    write(room, begun, "04-takes-its-worker-along", "os.kill(os.getppid(), 9)\ninput()")
-    room.put_recording("03-fails")
-    before = room.content("03-fails")
-    process = room.start(*options(nodes), "--force", stdout=subprocess.PIPE, text=True)
-
-    # The node on which the first tutorial runs is lost, while the others go on.
-    wait_for(lambda: begun.times("01-waits"))
-    (first,) = begun.times("01-waits")
-    above = set(parents_of(first))
-    (lost,) = [
-        node
-        for node in made.list_all_nodes()
-        if above & {each.process.pid for each in node.all_processes["raylet"]}
-    ]
-    assert lost is not made.head_node
-    made.remove_node(lost, allow_graceful=False)
-    wait_for(lambda: ended(first))
-    go.touch()
-    printed, _ = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 1, printed
-    assert "2 recorded, 2 failed." in printed
-    assert re.search(r"01-waits: its worker or node was lost; begins again", printed)
-    assert room.load("01-waits").blocks[1].stdout == "True\n"  # this package came along
-    assert [*room.load("02-writes").files] == ["data.csv"]
-    assert (room.gallery / "02-writes" / "data.csv").stat().st_size == 800_000
-    assert re.search(r"tutorials/03-fails\.py:\d+, block 2 of 2: raised ZeroDivisionError", printed)
-    assert room.content("03-fails") == before
-    repeats = {name: len(begun.times(name)) for name, _ in begun.said}
-    # Where the kernel confines a script, it cannot end what executes it; else it is begun again.
-    confined = "04-takes-its-worker-along: failed" in printed and "PermissionError" in printed
-    assert confined or "lost its worker or its node 3 times" in printed
-    assert repeats == {
-        "01-waits": 2,
-        "02-writes": 1,
-        "03-fails": 1,
-        "04-takes-its-worker-along": 1 if confined else 3,
-    }
-    assert str(room.folder) not in printed.replace(str(room.recordings), "")
-    assert room.left_over() == []
-
-    # What a lost worker left on its node is removed by the next one there.
-    again = room.run("record", "02", "--force", "--device", "cpu", *options(nodes))
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert left_on_nodes(nodes) == []
-
-
-@needs_ray
-def test_without_a_gpu_in_the_cluster_asking_for_one_is_an_error(tmp_path, nodes):
-    room = Room(tmp_path)
-    room.write("01-a", "x = 1")
-    done = room.run("record", "--device", "cuda", *options(nodes))
-    assert done.returncode == 1
-    assert "no node of the cluster has a GPU, and one is asked for" in done.stderr
-    done = room.run("record", "--accelerator", "H200", *options(nodes))
-    assert done.returncode == 1
-    assert "no node of the cluster has a GPU of type H200" in done.stderr
-    assert not room.recordings.exists()
-
-
-#: What a node's tutorials ask about its GPUs, where there is none.
 PYNVML = """
 import types
 class NVMLError(Exception): pass
-class NVMLError_NotSupported(NVMLError): pass
 def nvmlInit(): pass
 def nvmlShutdown(): pass
 def nvmlDeviceGetCount(): return 2
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetName(gpu): return "NVIDIA H200"
 def nvmlDeviceGetUUID(gpu): return f"GPU-of-test_cluster-{gpu}"
-def nvmlDeviceGetMigMode(gpu): raise NVMLError_NotSupported
 def nvmlDeviceGetMemoryInfo(gpu): return types.SimpleNamespace(total=141 * 10**9)
 def nvmlDeviceGetCudaComputeCapability(gpu): return 9, 0
 """
 
+#: An example tells the test that it has begun, and waits until the test lets it go on.
+TELL = """
+import os, time
+with open({folder!r} + "/begun", "a") as begun:
+    begun.write(f"{name} {{os.getpid()}}\\n")
+while not os.path.exists({folder!r} + "/{go}"):
+    time.sleep(0.02)
+"""
 
-@needs_ray
-def test_each_tutorial_has_a_gpu_of_its_own(tmp_path, nodes, begun, monkeypatch):
-    """The GPUs are made up; that Ray leases them, and what tutorials see of that, is not."""
-    made, _ = nodes
-    (tmp_path / "packages").mkdir()
-    (tmp_path / "packages" / "pynvml.py").write_text(PYNVML)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
-    node = made.add_node(
-        num_cpus=2,
-        num_gpus=2,
-        resources={"accelerator_type:H200": 1},
-        object_store_memory=80 * 2**20,
-        node_ip_address="127.0.0.5",
-    )
-    monkeypatch.delenv("PYTHONPATH")
-    room = Room(tmp_path)
-    go = tmp_path / "go"
-    shows = (
-        "print(os.environ['CUDA_DEVICE_ORDER'], os.environ['CUDA_VISIBLE_DEVICES'])\n"
-        "print('OMP_NUM_THREADS' in os.environ)"
-    )
-    for name in ("01-a", "02-b"):
-        write(room, begun, name, WAIT.format(go=str(go)) + shows)
-    write(room, begun, "03-needs", '# sphinx_gallery_needs = "memory>=200GB"')
-    command = [*room.command("record"), *options(nodes), "--accelerator", "H200"]
-    process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+
+@pytest.fixture(scope="module")
+def address():
+    """The address of a cluster whose head executes nothing."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install --group cluster")
+    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # the path of a socket is short
+    (folder / "pynvml.py").write_text(PYNVML)
     try:
-        wait_for(lambda: {name for name, _ in begun.said} == {"01-a", "02-b"})
+        for left in reversed(range(4)):  # a node gives up after 15 s if the machine is busy
+            try:
+                at = start_cluster(folder)
+                break
+            except subprocess.CalledProcessError:
+                assert left, (folder / "log").read_text()
+                end_cluster(folder)
+        yield at
     finally:
-        go.touch()
-        printed, _ = process.communicate(timeout=PATIENCE)
-        made.remove_node(node, allow_graceful=False)
-    assert process.returncode == 0, printed
-    assert "03-needs: skipped: needs memory>=200GB, and NVIDIA H200 has 141 GB" in printed
-    device = room.recordings / "nvidia-h200" / "tutorials"
-    recordings = [recording.load(device / name) for name in ("01-a", "02-b")]
-    assert [r.provenance.device for r in recordings] == ["NVIDIA H200"] * 2
-    assert {r.blocks[1].stdout for r in recordings} == {
-        "PCI_BUS_ID 0\nFalse\n",
-        "PCI_BUS_ID 1\nFalse\n",
+        end_cluster(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_cluster(folder):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    surroundings = os.environ | {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_raylet_start_wait_time_s": "60",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_failure_threshold": "4",
+        "RAY_TMPDIR": str(folder),
+        "TMPDIR": str(folder),
+        "PYTHONPATH": str(folder),  # the engine has to come from the recorder
     }
-
-
-@needs_ray
-def test_a_cluster_that_is_not_there_is_an_error(tmp_path):
-    room = Room(tmp_path)
-    room.write("01-a", "x = 1")
-    done = room.run("record", "--device", "cpu", "--engine", "ray", "--address", "127.0.0.1:1")
-    assert done.returncode == 1
-    assert "no Ray cluster could be reached at 127.0.0.1:1: " in done.stderr
-    assert "ray start --head" in done.stderr
-
-
-def test_without_ray_the_command_that_installs_it_is_told(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with (
-        pytest.raises(DeviceError, match=r"pip install 'gallery-recorder\[ray\]'"),
-        recorder.engine(recorder.Options(engine="ray")),
+    at = f"127.0.0.1:{port}"
+    h200 = '--resources={"accelerator_type:H200": 1}'
+    for node in (
+        ("--head", f"--port={port}", "--num-cpus=0", "--num-gpus=0", "--include-dashboard=false"),
+        (f"--address={at}", "--num-cpus=2", "--num-gpus=2", h200),
+        (f"--address={at}", "--num-cpus=1", "--num-gpus=0"),
     ):
+        ray = [Path(sys.executable).with_name("ray"), "start", "--object-store-memory=80000000"]
+        with open(folder / "log", "w") as log:  # a pipe would stay open as long as the node
+            to = {"stdout": log, "stderr": log}
+            subprocess.run([*ray, *node], cwd=folder, env=surroundings, check=True, **to)
+    return at
+
+
+def end_cluster(folder):
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("RAY_TMPDIR") == str(folder):
+                process.kill()
+
+
+@pytest.fixture
+def room(tmp_path):
+    return Room(tmp_path)
+
+
+def begun(room):
+    """The examples that have begun, in order, and their processes."""
+    told = room.folder / "begun"
+    lines = told.read_text().splitlines() if told.exists() else []
+    return [(name, int(process)) for name, process in map(str.split, lines)]
+
+
+def write(room, name, code="", go="go"):
+    room.write(name, TELL.format(folder=str(room.folder), name=name, go=go) + code)
+
+
+def record(room, *arguments):
+    command = [*room.command("record"), "--engine", "ray", *arguments]
+    return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.cluster
+def test_a_cluster_records_each_example_on_a_gpu_of_its_own(room, address):
+    (room.tutorials / "table.txt").write_text("beside the scripts\n")
+    shows = "print(os.environ['CUDA_DEVICE_ORDER'], os.environ['CUDA_VISIBLE_DEVICES'])\n"
+    write(room, "01-a", shows + "print(open('table.txt').read(), 'OMP_NUM_THREADS' in os.environ)")
+    write(room, "02-b", shows + "_ = open('data.csv', 'wb').write(b'a\\n' * 400_000)")
+    room.write("03-fails", "1 / 0")
+    room.write("04-needs", '# sphinx_gallery_needs = "memory>=200GB"')
+    process = record(room, "--address", address, "--accelerator", "H200")
+    wait_for(lambda: {name for name, _ in begun(room)} == {"01-a", "02-b"})
+    (room.folder / "go").touch()
+    printed, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "2 recorded, 1 skipped, 1 failed." in printed
+    assert "04-needs: skipped: needs memory>=200GB, and NVIDIA H200 has 141 GB" in printed
+    assert re.search(r"tutorials/03-fails\.py:\d+, block 2 of 2: raised ZeroDivisionError", printed)
+    gallery = room.recordings / "nvidia-h200" / "tutorials"
+    made = [recording.load(gallery / name) for name in ("01-a", "02-b")]
+    assert [r.provenance.device for r in made] == ["NVIDIA H200"] * 2
+    lines = [r.blocks[1].stdout.splitlines() for r in made]
+    assert {first for first, *_ in lines} == {"PCI_BUS_ID 0", "PCI_BUS_ID 1"}
+    assert lines[0][1:] == ["beside the scripts", " False"]
+    assert (gallery / "02-b" / "data.csv").stat().st_size == 800_000
+    assert room.left_over() == []
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_recorder_leaves_nothing_running_on_the_nodes(room, address, ending):
+    write(room, "01-a", go="never")
+    room.put_recording("01-a")
+    before = room.content("01-a")
+    process = record(room, "--address", address, "--device", "cpu")
+    ((_, example),) = wait_for(lambda: begun(room))
+    process.send_signal(ending)
+    printed, _ = process.communicate(timeout=PATIENCE)
+    if ending == signal.SIGINT:
+        assert process.returncode == 128 + signal.SIGINT
+        assert "01-a: interrupted" in printed
+    wait_for(lambda: not psutil.pid_exists(example))
+    assert room.content("01-a") == before
+
+
+@pytest.mark.cluster
+def test_an_example_whose_node_is_lost_is_executed_on_another(room, address):
+    write(room, "01-a", "print('done')")
+    process = record(room, "--address", address, "--device", "cpu", "--jobs", "1")
+    ((_, example),) = wait_for(lambda: begun(room))
+    (raylet,) = [p for p in psutil.Process(example).parents() if p.name() == "raylet"]
+    raylet.kill()
+    wait_for(lambda: len(begun(room)) == 2)
+    wait_for(lambda: not psutil.pid_exists(example))
+    (room.folder / "go").touch()
+    printed, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, printed
+    assert "01-a: its worker or node was lost; starting again" in printed
+    assert room.load("01-a").blocks[1].stdout == "done\n"
+
+
+def test_without_ray_the_command_that_installs_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    remedy = r"pip install 'gallery-recorder\[ray\]'"
+    with pytest.raises(DeviceError, match=remedy), cluster.connected(None):
         pass
 
 
-def test_the_recorder_itself_does_not_import_ray():
-    code = "import sys, gallery_recorder.run.recorder; print('ray' in sys.modules)"
-    printed = subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
-    )
-    assert printed.stdout == "False\n"
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:1", r"at 127\.0\.0\.1:1: .*refused(.|\n)*ray start --head"),
+        ("auto", r"Ray: 2\.9 .*Ray: 2\.60"),
+    ],
+)
+def test_a_missing_cluster_or_one_of_other_versions_is_an_error(monkeypatch, address, words):
+    def init(*_, **__):
+        raise RuntimeError("Version mismatch: The cluster has:\n  Ray: 2.9\nThis has:\n  Ray: 2.60")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    with pytest.raises(DeviceError, match=words), cluster.connected(address):
+        pass
 
 
-def test_what_belongs_to_a_cluster_is_refused_without_one(tmp_path):
-    room = Room(tmp_path)
-    room.write("01-a", "x = 1")
-    done = room.run("record", "--address", "127.0.0.1:6379")
-    assert done.returncode == 2
-    assert "add --engine ray" in done.stderr
+def test_one_type_of_gpu_has_to_be_chosen(monkeypatch):
+    resources = {"CPU": 4.0, "GPU": 2.0, "accelerator_type:H200": 1, "accelerator_type:A100": 1}
+    fake = SimpleNamespace(cluster_resources=lambda: resources)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with pytest.raises(DeviceError, match=r"several types: A100, H200\. .* --accelerator TYPE"):
+        cluster.RayEngine("auto", None, None)
+    with pytest.raises(DeviceError, match="no node of the cluster has a GPU of type L4"):
+        cluster.RayEngine("auto", None, "L4")
 
 
-def node(alive=True, **resources):
-    return {
-        "Alive": alive,
-        "Resources": {n.replace("_type_", "_type:"): v for n, v in resources.items()},
-    }
+# --- the archive and the answer -------------------------------------------------------------------
+
+KEY = "0" * 64
+RUN = Run(
+    Example(Path("a.py"), "tutorials", "a", "tutorials", recorded=True, may_fail=False),
+    (KEY,),
+    Where(None, None),
+    Path("."),
+    Settings(limits={"file": 1000, "files": 100}),
+    *("cpu", "interpreter", 60.0),
+)
 
 
-def test_only_gpus_of_one_type_are_counted():
-    h200 = node(GPU=8.0, accelerator_type_H200=1.0)
-    a100 = node(GPU=4.0, accelerator_type_A100=1.0)
-    unknown = node(GPU=2.0)
-    assert cluster._gpus([h200, h200, node(CPU=4.0)], None) == 16
-    assert cluster._gpus([h200, node(alive=False, GPU=8.0)], None) == 8
-    assert cluster._gpus([unknown], None) == 2
-    assert cluster._gpus([h200, a100], "A100") == 4
-    assert cluster._gpus([h200], "L4") == 0
-    with pytest.raises(DeviceError, match=r"several types: A100, H200.*--accelerator TYPE"):
-        cluster._gpus([h200, a100], None)
+def answer(key=KEY, files=None):
+    where = Provenance("interpreter", "cpu", "Linux", "3.12")
+    run = RunFacts("2026-01-02T03:04:05Z", 1.0, timed=False)
+    blocks, content = (Block(1, key, 1.0),), dict.fromkeys(files or {}, b"x")
+    made = Recording(SCHEMA, "tutorials", "a", "A", key, run, where, blocks, files=files or {})
+    return msgspec.msgpack.encode((made, content))
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (answer(key="1" * 64), "was changed while it was being recorded"),
+        *((answer(files={n: "0" * 64}), "sent an unreadable answer") for n in ("../x", "/etc/x")),
+        (b"\x93garbage", "sent an unreadable answer"),
+        (msgspec.msgpack.encode(Failure("broke", "Mend it.")), "broke"),
+    ],
+)
+def test_an_answer_that_does_not_fit_the_run_is_refused(tmp_path, sent, words):
+    at = workspace.Workspace(tmp_path / "workspace", tmp_path / "tmp")
+    at.create()
+    with pytest.raises(ScriptFailedError) as error:
+        cluster._unpack(sent, RUN, at)
+    assert words in error.value.failure.cause
+    assert list(at.recording.iterdir()) == []
+
+
+def test_the_archive_has_what_examples_read_and_not_what_git_ignores(tmp_path):
+    top = tmp_path / "project"
+    for name in ("made/plot.py", "data.csv", "large.bin", "recordings/x.csv"):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(name)
+    (top / "link").symlink_to(top / "data.csv")
+    (top / ".gitignore").write_text("made\nlarge.bin\n")
+    subprocess.run(["git", "init", "--quiet", top], check=True)
+    packed = cluster._pack(top, top / "made", [top / "recordings"])
+    (tmp_path / "archive").write_bytes(packed)
+    shutil.unpack_archive(tmp_path / "archive", tmp_path / "node", "gztar", filter="data")
+    found = {p.relative_to(tmp_path / "node").as_posix() for p in (tmp_path / "node").rglob("*")}
+    assert found == {".gitignore", "made", "made/plot.py", "data.csv", "link"}
+    assert not (tmp_path / "node" / "link").is_symlink()

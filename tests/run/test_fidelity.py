@@ -6,8 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -30,7 +28,6 @@ OPTIONS = """
         "../examples/plot_too_loud.py",
     ],
     "inspect_global_variables": True,
-    "min_reported_time": 100,
 """
 MORE = """
 default_role = "obj"
@@ -130,12 +127,6 @@ SCRIPTS = {
         Path("made here", "my file.csv").write_text("1")
         Path("my data.csv").write_text("changed in the copy alone")
         """,
-    "plot_main": """
-        import inspect
-        from pathlib import Path
-        root = Path(inspect.getfile(inspect.currentframe())).parent.parent
-        print((root / "doc" / "scraping.py").is_file(), __name__)
-        """,
     "plot_failing": 'print("before")\n\n# %%\n1 / 0\n\n# %%\nprint("never")',
     "plot_syntax": "def f(:",
     "plot_split": "print(\n\n# %%\n# Text.\n\n1)",
@@ -227,15 +218,6 @@ def test_the_source_is_as_it_was(gallery):
     assert {path.name for path in gallery.root.iterdir()} == {"doc", "examples", "recordings"}
 
 
-def test_an_unexpected_failure_is_not_recorded(tmp_path):
-    gallery = Gallery(tmp_path)
-    gallery.write("a", "1 / 0")
-    (outcome,) = gallery.record().values()
-    assert outcome.status == "failed"
-    assert "examples/a.py:16, block 2 of 2: raised ZeroDivisionError" in outcome.text
-    assert not gallery.recordings.exists()
-
-
 def test_a_failure_that_is_only_warned_about_is_recorded(tmp_path):
     gallery = Gallery(tmp_path, '"only_warn_on_example_error": True,')
     gallery.write("a", "1 / 0")
@@ -243,54 +225,6 @@ def test_a_failure_that_is_only_warned_about_is_recorded(tmp_path):
     assert outcome.status == "recorded"
     assert outcome.warnings[0].startswith("it failed, as conf.py allows")
     assert gallery.load("a").run.status == "failed"
-
-
-RESETS = '''
-from sphinx_gallery import gen_rst
-
-def keyword(gallery_conf, fname):
-    """What changes pages: there it is called when the first of them is executed."""
-    assert fname.endswith("plot_a.py")
-    gen_rst.EXAMPLE_HEADER += "\\n.. meta::\\n    :keywords: example\\n"
-
-def absent(gallery_conf, fname):
-    raise ImportError("it is where scripts are executed")
-'''
-
-
-WARNING = """
-from sphinx.util import logging
-
-logging.getLogger(__name__).warning("Said while conf.py was read.")
-
-def warning(block, block_vars, gallery_conf):
-    logging.getLogger(__name__).warning("No browser draws %s.", block_vars["src_file"], type="x")
-    return ""
-"""
-
-
-def test_what_a_scraper_warns_of_is_told(tmp_path):
-    path = "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))"
-    gallery = Gallery(tmp_path, '"image_scrapers": ("drawing.warning",),', path)
-    (tmp_path / "doc" / "drawing.py").write_text(WARNING)
-    gallery.write("plot_a", "x = 1")
-    (outcome,) = gallery.record().values()
-    assert outcome.warnings == ("a build would warn: No browser draws examples/plot_a.py. [x]",)
-
-
-def test_a_reset_that_changes_pages_does_so_without_execution(tmp_path):
-    resets = '"reset_modules": ("resetting.absent", "not_here.reset", "resetting.keyword"),'
-    path = "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))"
-    gallery = Gallery(tmp_path, '"reset_modules": ("resetting.keyword",),', path)
-    (tmp_path / "doc" / "resetting.py").write_text(RESETS)
-    gallery.write("plot_a", "x = 1")
-    gallery.record_all()
-    conf = tmp_path / "doc" / "conf.py"
-    conf.write_text(conf.read_text().replace('"reset_modules": ("resetting.keyword",),', resets))
-    page = pages_of(tmp_path) / "plot_a.rst"
-    assert page.read_text().count(":keywords: example") == 1
-    conf.write_text(conf.read_text().replace(resets, ""))
-    assert ":keywords:" not in (pages_of(tmp_path) / "plot_a.rst").read_text()
 
 
 PROBES = '''
@@ -316,77 +250,30 @@ class Writing:
     def after_block(self):
         open("found.json", "w").write("{}")
 
-class Odd:
-    def after_block(self):
-        return {"set": {object()}}
-
 def variant():
     return "numpy-9.1"
 '''
 
 
-def test_probes_and_variants(tmp_path):
-    more = """
-    import sys
-    from pathlib import Path
-    sys.path.insert(0, str(Path(__file__).parent))
-    gallery_probes = ["probing.Counting", "probing"]
-    gallery_variant = "probing.variant"
-    """
-    gallery = Gallery(tmp_path, more=more)
-    (tmp_path / "doc" / "probing.py").write_text(PROBES)
+def with_probes(root, names, more=""):
+    path = "import sys\nfrom pathlib import Path\nsys.path.insert(0, str(Path(__file__).parent))"
+    gallery = Gallery(root, more=f"{path}\ngallery_probes = {names}\n{more}")
+    (root / "doc" / "probing.py").write_text(PROBES)
     gallery.write("a", "x = 1")
-    gallery.record_all()
+    return gallery
+
+
+def test_probes_are_asked_and_a_variant_has_its_folder(tmp_path):
+    more = 'gallery_variant = "probing.variant"\ngallery_data = ["*.json"]'
+    names = ["probing.Counting", "probing", "probing.Writing"]
+    with_probes(tmp_path, names, more).record_all()
     made = recording.load(tmp_path / "recordings" / "cpu" / "numpy-9.1" / "examples" / "a")
     assert made.variant == "numpy-9.1"
     assert made.probes == {"probing.Counting": {"blocks": 2}, "probing": {"from": "a module"}}
     assert [block.probes for block in made.blocks] == [
         {"probing.Counting": {"begun": number, "path": [1, 2]}} for number in (1, 2)
     ]
-
-
-def test_the_probe_of_the_reference_finds_something(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "engine.rst").read_text(encoding="utf-8")
-    shown = re.findall(r"^   :caption: (\S+)\n\n((?:   .*\n|\n)+)", page, re.M)
-    texts = {name: dedent(text) for name, text in shown}
-    gallery = Gallery(tmp_path, more=texts["conf.py"])
-    (tmp_path / "doc" / "_ext").mkdir()
-    (tmp_path / "doc" / "_ext" / "seen.py").write_text(texts["_ext/seen.py"])
-    gallery.write("a", "import this")
-    gallery.record_all()
-    made = gallery.load("a")
-    assert made.blocks[-1].probes == {"seen.modules": {"imported": 1}}
-    assert made.probes["seen.modules"]["modules"] > 1
-
-
-def test_a_file_that_a_probe_writes_is_the_scripts(tmp_path):
-    """As the X-ray of a kernel does; before, it was looked for in the folder of the project."""
-    more = """
-    import sys
-    from pathlib import Path
-    sys.path.insert(0, str(Path(__file__).parent))
-    gallery_probes = ["probing.Writing"]
-    gallery_data = ["*.json"]
-    """
-    gallery = Gallery(tmp_path, more=more)
-    (tmp_path / "doc" / "probing.py").write_text(PROBES)
-    gallery.write("a", "x = 1")
-    gallery.record_all()
-    assert "found.json" in gallery.load("a").data
-
-
-def test_a_probe_that_answers_what_cannot_be_kept_is_named(tmp_path):
-    more = """
-    import sys
-    from pathlib import Path
-    sys.path.insert(0, str(Path(__file__).parent))
-    gallery_probes = ["probing.Odd"]
-    """
-    gallery = Gallery(tmp_path, more=more)
-    (tmp_path / "doc" / "probing.py").write_text(PROBES)
-    gallery.write("a", "x = 1")
-    (outcome,) = gallery.record().values()
-    assert "the probe probing.Odd.after_block answered {'set'" in outcome.text
+    assert made.data == ["found.json"]  # a file that a probe writes is the example's
 
 
 def test_untimed_kinds_have_their_name_and_their_folder(tmp_path):
@@ -400,3 +287,21 @@ def test_untimed_kinds_have_their_name_and_their_folder(tmp_path):
     made = recording.load(tmp_path / "build" / "simulator" / "examples" / "a")
     assert not made.timed
     assert made.provenance.device == "simulator"
+
+
+RESET = '''
+from sphinx_gallery import gen_rst
+
+def keyword(gallery_conf, fname):
+    """What changes pages: there it is called when the first of them is executed."""
+    gen_rst.EXAMPLE_HEADER += "\\n.. meta::\\n    :keywords: example\\n"
+'''
+
+
+def test_a_reset_that_changes_pages_does_so_without_execution(tmp_path):
+    path = "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))"
+    gallery = Gallery(tmp_path, '"reset_modules": ("resetting.keyword",),', path)
+    (tmp_path / "doc" / "resetting.py").write_text(RESET)
+    gallery.write("plot_a", "x = 1")
+    gallery.record_all()
+    assert (pages_of(tmp_path) / "plot_a.rst").read_text().count(":keywords: example") == 1

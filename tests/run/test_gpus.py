@@ -1,6 +1,6 @@
-"""GPUs and their state, with a management library that is made up."""
+"""The description of GPUs and their state, with a made-up management library."""
 
-# ruff: noqa: N801, N802, N815, N818
+# ruff: noqa: N815
 # (the names are NVIDIA's)
 
 from __future__ import annotations
@@ -12,13 +12,7 @@ import pytest
 
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.run import gpus
-from gallery_recorder.store.format import GpuState
-
-
-@pytest.fixture(autouse=True)
-def nothing_hidden(monkeypatch):
-    for name in gpus.VISIBLE_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+from gallery_recorder.store.format import GpuFacts, GpuState
 
 
 class Nvml(ModuleType):
@@ -34,12 +28,8 @@ class Nvml(ModuleType):
     class NVMLError(Exception):
         pass
 
-    class NVMLError_NotSupported(NVMLError):
-        pass
-
-    def __init__(self, partitioned=False):
+    def __init__(self):
         super().__init__("pynvml")
-        self.partitioned = partitioned
         self.nvmlInit = self.nvmlShutdown = lambda: None
         self.nvmlDeviceGetCount = lambda: 2
         self.nvmlDeviceGetHandleByIndex = lambda index: index
@@ -52,60 +42,52 @@ class Nvml(ModuleType):
         self.nvmlDeviceGetTemperature = lambda gpu, kind: 40 + gpu
         self.nvmlDeviceGetPowerUsage = lambda gpu: 120_400
         self.nvmlDeviceGetCurrentClocksThrottleReasons = lambda gpu: 1 | 4 | 0x40
-        self.nvmlDeviceGetComputeRunningProcesses = lambda gpu: ["own", "other"]
+        self.nvmlDeviceGetComputeRunningProcesses = lambda gpu: ["one", "other"]
         self.nvmlSystemGetDriverVersion = lambda: "580.1"
 
-    def nvmlDeviceGetMigMode(self, gpu):
-        if self.partitioned:
-            return (1, 1)
-        raise self.NVMLError_NotSupported
+
+@pytest.fixture
+def nvml(monkeypatch):
+    for name in gpus.VISIBLE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "pynvml", found := Nvml())
+    return found
 
 
-def test_gpus_are_found_without_torch(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
-    monkeypatch.setitem(sys.modules, "torch", None)  # importing it would fail
+def test_gpus_are_found_without_torch(nvml):
+    visible = [
+        {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": number} for number in "01"
+    ]
     assert gpus.find_gpus() == [
-        Gpu(
-            "NVIDIA H200",
-            f"GPU-{index}",
-            {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(index)},
-            150_000_000_000,
-            "9.0",
-        )
-        for index in range(2)
+        Gpu("NVIDIA H200", f"GPU-{number}", visible[number], 150_000_000_000, "9.0")
+        for number in range(2)
     ]
+    assert gpus.facts() == GpuFacts("9.0", 150_000_000_000, driver="580.1")
 
 
-def test_the_variable_that_hides_gpus_is_followed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+@pytest.mark.parametrize(
+    ("chosen", "found"), [("1", ["1"]), ("GPU-1,GPU-0", ["GPU-1", "GPU-0"]), ("", [])]
+)
+def test_only_the_gpus_in_cuda_visible_devices_are_used(nvml, monkeypatch, chosen, found):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert [gpu.visible["CUDA_VISIBLE_DEVICES"] for gpu in gpus.find_gpus()] == found
+
+
+def test_the_state_is_that_of_the_leased_gpu(nvml, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    (only,) = gpus.find_gpus()
-    assert only.identity == "GPU-1"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,GPU-1")
-    assert [gpu.visible for gpu in gpus.find_gpus()] == [
-        {"CUDA_VISIBLE_DEVICES": "GPU-0"},
-        {"CUDA_VISIBLE_DEVICES": "GPU-1"},
-    ]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert gpus.find_gpus() == []
+    reasons = ("power cap", "hardware thermal slowdown")
+    assert gpus.state() == GpuState(1980, 3201, 41, 120, reasons, other_processes=2)
+
+    def refuse(*_):
+        raise nvml.NVMLError
+
+    nvml.nvmlDeviceGetPowerUsage = nvml.nvmlDeviceGetComputeRunningProcesses = refuse
+    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = refuse
+    assert gpus.state() == GpuState(1980, 3201, 41)
 
 
-def test_a_partitioned_gpu_stands_for_its_parts(monkeypatch):
-    nvml = Nvml(True)
-    nvml.nvmlDeviceGetMaxMigDeviceCount = lambda gpu: 7
-
-    def part(gpu, index):
-        if index > 1:
-            raise nvml.NVMLError
-        return 10 * (gpu + 1) + index
-
-    nvml.nvmlDeviceGetMigDeviceHandleByIndex = part
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert [gpu.visible["CUDA_VISIBLE_DEVICES"] for gpu in gpus.find_gpus()] == ["GPU-10", "GPU-11"]
-
-
-def test_amd_gpus_are_read_from_what_the_kernel_shows(monkeypatch, tmp_path):
+def test_amd_gpus_are_read_from_the_kernel(nvml, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     monkeypatch.setattr(gpus, "KFD", tmp_path)
@@ -124,44 +106,7 @@ def test_amd_gpus_are_read_from_what_the_kernel_shows(monkeypatch, tmp_path):
     assert [gpu.identity for gpu in gpus.find_gpus()] == ["25"]
 
 
-def test_without_a_driver_there_is_no_gpu(monkeypatch, tmp_path):
+def test_without_a_driver_there_is_no_gpu(nvml, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr(gpus, "KFD", tmp_path / "none")
-    assert gpus.find_gpus() == []
-    assert gpus.facts() is None
-
-
-def test_the_state_of_the_leased_gpu(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    state = gpus.state()
-    assert (state.sm_clock, state.memory_clock, state.temperature, state.power) == (
-        *(1980, 3201),
-        41,
-        120,
-    )
-    assert state.throttling == ("power cap", "hardware thermal slowdown")
-    assert state.other_processes == 2  # this process computes on no GPU
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0")
-    assert gpus.state().temperature == 40
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpus.state() is None
-
-
-def test_what_the_gpu_does_not_tell_is_left_out(monkeypatch):
-    nvml = Nvml()
-
-    def refuse(*_):
-        raise nvml.NVMLError_NotSupported
-
-    nvml.nvmlDeviceGetPowerUsage = nvml.nvmlDeviceGetComputeRunningProcesses = refuse
-    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = refuse
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert gpus.state() == GpuState(1980, 3201, 40)
-
-
-def test_the_facts_of_the_leased_gpu(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
-    found = gpus.facts()
-    assert (found.compute_capability, found.memory) == ("9.0", 150_000_000_000)
-    assert found.driver == "580.1"
+    assert (gpus.find_gpus(), gpus.facts(), gpus.state()) == ([], None, None)

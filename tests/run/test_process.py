@@ -1,9 +1,13 @@
-"""One process for one script: what it is given, and how it is ended."""
+"""One process for one example: what it is given, and how it is ended."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -21,7 +25,7 @@ def room(tmp_path):
 
 
 def make_run(room, code, **changes):
-    """An order to execute a script whose second block is *code*, and its workspace folder."""
+    """An order to execute an example whose second block is *code*, and its workspace."""
     room.write("a", code)
     plan = room.project()
     (example,) = plan.examples
@@ -35,43 +39,36 @@ def make_run(room, code, **changes):
         device="cpu",
         timeout=PATIENCE,
     )
-    workspace = Workspace(room.folder / "workspace", room.folder / "tmp")
+    workspace = Workspace(room.folder / "workspace", room.folder / "gallery-tmp")
     workspace.create()
     return msgspec.structs.replace(run, **changes), workspace
 
 
-def test_blocks_are_told_as_they_begin(room):
-    run, workspace = make_run(room, "x = 1")
+def test_the_file_that_is_executed_is_a_copy_and_blocks_are_told_as_they_begin(room):
+    path = str(room.tutorials / "a.py")
+    waits = f"while 'the ' + 'second' not in open({path!r}).read():\n    pass\nprint('first')"
+    run, workspace = make_run(room, waits)
     told = []
-    made = process.execute(run, workspace, threading.Event(), told.append)
+
+    def edit(event):
+        told.append(event)
+        room.write("a", "print('the second')")
+
+    made = process.execute(run, workspace, threading.Event(), edit)
     assert told == [BlockStarted(1, 2, 11), BlockStarted(2, 2, 16)]
-    assert made.passed
+    assert made.blocks[1].stdout == "first\n"
     assert list(workspace.recording.iterdir()) == []
 
 
-def test_a_gallery_may_lie_anywhere(tmp_path):
-    """A gallery and a conf.py that have no folder in common but the first of all."""
-    script = tmp_path / "examples" / "a.py"
-    script.parent.mkdir()
-    script.write_text("x = 1")
-    workspace = Workspace(tmp_path / "workspace", tmp_path / "tmp")
-    workspace.create()
-    assert workspace.overlay(script, Path("/")).read_text() == "x = 1"
+def test_an_example_that_was_edited_before_the_copy_is_refused(room):
+    run, workspace = make_run(room, "x = 1", keys=("0" * 64,))
+    with pytest.raises(ScriptFailedError, match="was changed while it was being recorded"):
+        process.execute(run, workspace, threading.Event())
 
 
-def test_it_can_be_stopped(room):
-    run, workspace = make_run(room, "import time\ntime.sleep(1000)")
-    stop = threading.Event()
-    with pytest.raises(StoppedError):
-        process.execute(run, workspace, stop, lambda event: stop.set())
-
-
-def test_the_first_signal_is_a_polite_one(room, monkeypatch):
-    monkeypatch.setattr(process, "_GRACE", PATIENCE)
-    told = room.folder / "told"
-    code = f"""
+def test_stopping_is_polite_first(room):
+    code = """
         import os, signal, time
-        descriptor = os.open({str(told)!r}, os.O_RDONLY)
         def polite(*_):
             os.write(1, b"asked to end")
             raise SystemExit(3)
@@ -79,7 +76,6 @@ def test_the_first_signal_is_a_polite_one(room, monkeypatch):
         os.write(1, b"ready")
         time.sleep(1000)
         """
-    told.touch()
     run, workspace = make_run(room, code)
     stop = threading.Event()
 
@@ -91,44 +87,32 @@ def test_the_first_signal_is_a_polite_one(room, monkeypatch):
     with pytest.raises(StoppedError):
         process.execute(run, workspace, stop)
     assert "asked to end" in workspace.stdout.read_text()
+    assert room.processes() == []
 
 
-def test_the_file_that_is_executed_is_a_copy(room):
-    path = str(room.tutorials / "a.py")
-    waits = f"while 'the ' + 'second' not in open({path!r}).read():\n    pass\nprint('first')"
-    run, workspace = make_run(room, waits)
+def test_a_killed_supervisor_takes_the_worker_with_it(room, monkeypatch):
+    run, workspace = make_run(room, "import time\ntime.sleep(1000)")
+    supervisors = []
 
-    def edit(event):
-        room.write("a", "print('the second')")
+    def start(*arguments, **options):
+        supervisors.append(subprocess.Popen(*arguments, **options))
+        return supervisors[0]
 
-    made = process.execute(run, workspace, threading.Event(), edit)
-    assert made.blocks[1].stdout == "first\n"
+    monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
+
+    def kill(event):
+        os.kill(supervisors[0].pid, signal.SIGKILL)
+
+    with pytest.raises(ScriptFailedError, match=r"was ended by signal 9 \(Killed\)"):
+        process.execute(run, workspace, threading.Event(), kill)
+    wait_for(lambda: room.processes() == [])
 
 
-def test_a_result_of_other_blocks_is_refused(room):
-    run, workspace = make_run(room, "x = 1", keys=("0" * 64,))
-    with pytest.raises(ScriptFailedError, match="wrote into the pipe through which"):
-        process.execute(run, workspace, threading.Event())
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        b'{"type":"began","process":-1}',  # all processes would get the signal that asks where
-        b'{"type":"done"}',  # after it, what was printed later would count as recorded
-        b'{"type":"done","stdout":-1}',
-        b'{"type":"done","stdout":1%s}' % (b"0" * 30),
-    ],
-)
-def test_what_is_told_once_is_not_told_again_by_the_script(told, monkeypatch):
-    child = object.__new__(process._Process)
-    child._unread, child._pid, child._done = b"", 0, None
-
-    def failed_here(cause, *_):
-        raise ScriptFailedError(cause)
-
-    monkeypatch.setattr(child, "_failed_here", failed_here, raising=False)
-    child._hear(b'{"type":"began","process":7}\n{"type":"done","stdout":3}\n', print)
-    with pytest.raises(ScriptFailedError, match="wrote into the pipe"):
-        child._hear(told + b"\n", print)
-    assert (child._pid, child._done.stdout) == (7, 3)
+def test_a_gallery_and_conf_py_may_have_no_folder_in_common_but_the_root(tmp_path):
+    script = tmp_path / "examples" / "a.py"
+    script.parent.mkdir()
+    script.write_text("x = 1")
+    workspace = Workspace(tmp_path / "workspace", tmp_path / "tmp")
+    workspace.create()
+    workspace.overlay(script, Path("/"))
+    assert workspace.copied(script, Path("/")).read_text() == "x = 1"

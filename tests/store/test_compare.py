@@ -1,12 +1,24 @@
-"""Two recordings' benchmarks: which way is better, and what counts as lost."""
+"""Two recordings: which speed counts as lost, and which outputs differ."""
 
 from __future__ import annotations
+
+import gzip
+import json
 
 import msgspec
 import pytest
 
-from gallery_recorder.store import benchmarks, compare, recording
-from gallery_recorder.store.format import slug
+from gallery_recorder.store import compare, recording
+from gallery_recorder.store.benchmarks import BenchmarkError
+from gallery_recorder.store.format import (
+    SCHEMA,
+    Block,
+    Provenance,
+    Recording,
+    RunFacts,
+    Value,
+    slug,
+)
 from tests.fixtures import forked
 from tests.fixtures.room import Room
 
@@ -22,186 +34,142 @@ def rows(provider, values, unit="GB/s", spread=0.01):
 
 
 @pytest.fixture
-def room(tmp_path):
-    return Room(tmp_path)
+def make(tmp_path):
+    """Make a recording with one block a key, of which the last is as *changes* say."""
 
+    def make(version, files=None, *, keys=("1",), name="01-a", device="NVIDIA H200", **changes):
+        staging = tmp_path / "staging"
+        staging.mkdir()
+        for path, content in (files or {}).items():
+            (staging / path).parent.mkdir(exist_ok=True)
+            content = content if isinstance(content, bytes) else content.encode()
+            (staging / path).write_bytes(content)
+        data = [path for path in files or {} if not path.startswith("images/")]
+        images = [path for path in files or {} if path not in data]
+        blocks = [Block(10 * n, key * 64, 1.0) for n, key in enumerate(keys, 1)]
+        blocks[-1] = msgspec.structs.replace(
+            blocks[-1], images=tuple(images), data=tuple(data), **changes
+        )
+        made = Recording(
+            schema=SCHEMA,
+            gallery="tutorials",
+            name=name,
+            title="A",
+            key=recording.key_of(block.key for block in blocks),
+            run=RunFacts("2026-01-02T03:04:05Z", 1.0),
+            provenance=Provenance(device, "gpu", "Linux", "3.12"),
+            blocks=tuple(blocks),
+            files={path: recording.digest(staging / path) for path in files or {}},
+        )
+        at = recording.Location(tmp_path / version, slug(device), None, "tutorials", name)
+        recording.save(made, staging, at.folder)
+        return at.folder
 
-def put(room, name, text, device="NVIDIA H200", version="a"):
-    """A recording of *name* with the benchmark *text*; return its folder."""
-    folder = room.put_recording(name)
-    made = recording.load(folder)
-    (folder / "data.csv").write_text(text)
-    made = msgspec.structs.replace(
-        made,
-        files={"data.csv": recording.digest(folder / "data.csv")},
-        variant="triton-3.6.0",
-        provenance=msgspec.structs.replace(made.provenance, device=device, kind="gpu"),
-    )
-    target = room.folder / version / slug(device) / "triton-3.6.0" / "tutorials" / name
-    recording.save(made, folder, target)
-    return target
-
-
-def compared(room, old, new):
-    before = put(room, "01-a", HEAD + old, version="a")
-    after = put(room, "01-a", HEAD + new, version="b")
-    return compare.compare(before, after)
+    return make
 
 
 @pytest.mark.parametrize(
     ("old", "new", "lost"),
     [
         (rows("triton", [100, 200]), rows("triton", [100, 200]), False),
-        (rows("triton", [100, 200]), rows("triton", [150, 300]), False),
         (rows("triton", [100, 200]), rows("triton", [80, 160]), True),
         # 6 % slower, but the spreads of 1 % make it 4 % at the least
         (rows("triton", [100, 200]), rows("triton", [94, 188]), False),
         (rows("triton", [100, 200]), rows("triton", [92, 184]), True),
         # noisy: 20 % slower within a spread of 15 % to both sides
         (rows("triton", [100], spread=0.15), rows("triton", [80], spread=0.15), False),
-        # one size of many lost a little more: the mean decides
-        (rows("triton", [100] * 9), rows("triton", [100] * 8 + [80]), False),
-        (rows("triton", [100] * 2), rows("triton", [100, 80]), True),
-        # a time is better when it is less
+        (rows("triton", [100] * 9), rows("triton", [100] * 8 + [80]), False),  # the mean decides
+        # less of a time is better
         (rows("triton", [1.0], "ms"), rows("triton", [1.2], "ms"), True),
-        (rows("triton", [1.2], "ms"), rows("triton", [1.0], "ms"), False),
-        # another provider lost
-        (
-            rows("triton", [100]) + rows("torch", [90]),
-            rows("triton", [100]) + rows("torch", [70]),
-            True,
-        ),
         # sizes and providers that only one of them has are left out
         (rows("triton", [100]), rows("triton", [100, 1]) + rows("new", [1]), False),
     ],
 )
-def test_what_is_lost(room, old, new, lost):
-    found = compared(room, old, new)
-    assert found.lost == lost
-    assert ("LOST" in found.text()) == lost
+def test_speed_is_lost_only_beyond_the_spread(make, old, new, lost):
+    before, after = make("a", {"b.csv": HEAD + old}), make("b", {"b.csv": HEAD + new})
+    text, found = compare.compare(before, after)
+    assert found == lost == ("LOST" in text)
 
 
-def test_the_table(room):
-    found = compared(room, rows("triton", [100, 200]), rows("triton", [90, 220]))
-    assert found.text().splitlines() == [
-        "Ratios say how many times as fast the new recording is; above 1 is better.",
-        "",
-        "tutorials/01-a: NVIDIA H200, triton-3.6.0, 2026-01-02 "
-        "→ NVIDIA H200, triton-3.6.0, 2026-01-02",
-        "  data  triton   0.995 over 2 sizes, worst 0.900 (M=4096, N=128)",
-        "  data.csv",
-        "    2 of 2 values differ",
-        "     triton, M=4096, N=128, GB/s: 100 → 90 (× 0.9)",
-        "     triton, M=4096, N=256, GB/s: 200 → 220 (× 1.1)",
-    ]
-
-
-def test_folders_are_matched_by_device_and_tutorial(room):
-    for device in ("NVIDIA H200", "NVIDIA A100"):
-        for name, value in (("01-a", 100), ("02-b", 50)):
-            put(room, name, HEAD + rows("triton", [value]), device, "old")
-            put(room, name, HEAD + rows("triton", [2 * value]), device, "new")
-    put(room, "03-new", HEAD + rows("triton", [1]), version="new")
-    found = compare.compare(room.folder / "old", room.folder / "new")
-    assert not found.lost
-    assert found.text().count("2.000 over 1 sizes") == 4
-    assert found.text().endswith("In one of the two only: tutorials/03-new.")
-
-
-def test_another_gpu_is_compared_but_nothing_is_lost(room):
-    put(room, "01-a", HEAD + rows("triton", [100]), "NVIDIA H200", "old")
-    put(room, "01-a", HEAD + rows("triton", [40]), "NVIDIA A100", "new")
-    found = compare.compare(room.folder / "old", room.folder / "new")
-    text = found.text()
-    assert not found.lost
+def test_on_another_gpu_nothing_is_lost(make):
+    before = make("old", {"b.csv": HEAD + rows("triton", [100])})
+    after = make("new", {"b.csv": HEAD + rows("triton", [40])}, device="NVIDIA A100")
+    text, lost = compare.compare(before, after)
+    assert not lost
     assert "The GPUs differ" in text
-    assert "0.400 over 1 sizes" in text
-    assert "LOST" not in text
+    assert "triton  0.400 times as fast over 1 sizes" in text
+
+
+def test_folders_are_compared_path_by_path(make, tmp_path):
+    for version, names in (("old", ("01-a", "02-b")), ("new", ("01-a", "02-b", "03-c"))):
+        for name in names:
+            make(version, name=name, stdout=f"{version}\n" if name == "01-a" else "")
+    text, _ = compare.compare(tmp_path / "old", tmp_path / "new")
+    assert "tutorials/01-a: NVIDIA H200, 2026-01-02 → " in text
+    assert "Unchanged recordings: 1." in text
+    assert f"Only in {tmp_path / 'new'}: nvidia-h200/tutorials/03-c." in text
+
+
+def differences(make, old, new):
+    text, _ = compare.compare(make("old", **old), make("new", **new))
+    return [line.strip() for line in text.splitlines()[1:-1] if line and "worst" not in line]
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("field", "old", "new", "expected"),
     [
-        (HEAD + "1,2,triton,GB/s,fast,1,1\n", r"data\.csv:2: cannot be read .*could not convert"),
-        (HEAD + "1,2,triton,GB/s,0,0,0\n", r"that is more than 0"),
-        (HEAD + "1,2,triton,GB/s,nan,1,1\n", r"that is more than 0"),
-        (HEAD + "1,2,triton\n", r"data\.csv:2: cannot be read"),
-        (HEAD + rows("triton", [1], "parsecs"), r"the unit 'parsecs' is not known"),
+        ("stdout", "a\nb\n", "a\nc\n", ["-stdout: b", "+stdout: c"]),
+        ("stderr", "", "a warning\n", ["+stderr: a warning"]),
+        ("exception", None, "ValueError: no", ["+exception: ValueError: no"]),
+        ("value", None, Value("html", "<b>1</b>"), ["+value: <b>1</b>"]),
+        ("probes", {"p": {"n": 40}}, {"p": {"n": 80}}, ["-p: n: 40", "+p: n: 80"]),
     ],
 )
-def test_a_benchmark_that_cannot_be_read(room, text, message):
-    before = put(room, "01-a", text, version="a")
-    after = put(room, "01-a", text, version="b")
-    with pytest.raises(benchmarks.BenchmarkError, match=message):
-        compare.compare(before, after)
+def test_each_output_of_a_block_is_compared(make, field, old, new, expected):
+    found = differences(make, {field: old}, {field: new})
+    assert found == ["block of line 10", *expected]
 
 
-def test_nothing_to_compare(room):
-    put(room, "03-c", "a,b\n1,2\n", version="other")  # a file, but no benchmark
-    text = compare.compare(*[room.folder / "other"] * 2).text()
-    assert text.endswith("in common: tutorials/03-c.\n\nUnchanged: tutorials/03-c.")
-    put(room, "01-a", HEAD, version="old")
-    put(room, "02-b", HEAD, version="new")
-    with pytest.raises(benchmarks.BenchmarkError, match="no recording of the same script"):
-        compare.compare(room.folder / "old", room.folder / "new")
-    with pytest.raises(benchmarks.BenchmarkError, match="there is no such"):
-        compare.compare(room.folder / "none", room.folder / "new")
-    found = compare.compare(room.folder / "old", room.folder / "old")
-    assert "\n\nWithout a benchmark in common: tutorials/01-a.\n\n" in found.text()
-    assert not found.lost
+def test_a_new_block_does_not_shift_the_others(make):
+    old, new = {"keys": "12", "stdout": "same\n"}, {"keys": "132", "stdout": "same\n"}
+    assert differences(make, old, new) == ["block of line 20", f"+code: SHA-256 {'3' * 64}"]
+
+
+XRAY = [gzip.compress(json.dumps({"k": [{"n": n}]}).encode(), mtime=0) for n in (40, 80)]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("t.csv", "a,b\n1,2\n3,4\n", "a,b\n1,2\n3,5\n", ["-3,4", "+3,5"]),
+        ("x.json", '{"a": 1, "b": [2]}', '{"b": [4]}', ["-a: 1", "-b: 1: 2", "+b: 1: 4"]),
+        ("x.json.gz", XRAY[0], XRAY[1], ["-k: 1: n: 40", "+k: 1: n: 80"]),
+        ("x.json", "{", "[", ["-SHA-256", "+SHA-256"]),
+        ("images/a.svg", "<svg>a</svg>", "<svg>b</svg>", ["-images: 1: SHA", "+images: 1: SHA"]),
+    ],
+)
+def test_files_are_compared_by_their_content(make, name, old, new, expected):
+    _, *found = differences(make, {"files": {name: old}}, {"files": {name: new}})
+    assert len(found) == len(expected)
+    assert all(line.startswith(begin) for line, begin in zip(found, expected, strict=True))
+
+
+def test_nothing_in_a_recording_steers_the_terminal(make):
+    evil = "\x1b[31m\u202e"
+    old, new = make("old"), make("new", stdout=evil, probes={evil: {evil: evil}})
+    assert not {*"\x1b\u202e"} & {*compare.compare(old, new)[0]}
+
+
+def test_nothing_to_compare_is_an_error(make, tmp_path):
+    make("old", name="01-a")
+    make("new", name="02-b")
+    with pytest.raises(BenchmarkError, match="no recordings at the same paths"):
+        compare.compare(tmp_path / "old", tmp_path / "new")
 
 
 @pytest.mark.parametrize(("value", "returned"), [(100, 0), (50, 1)])
-def test_the_command(room, value, returned):
-    before = put(room, "01-a", HEAD + rows("triton", [100]), version="old")
-    after = put(room, "01-a", HEAD + rows("triton", [value]), version="new")
-    command = [*room.command("compare")[:4], str(before), str(after)]
+def test_the_command_fails_if_speed_is_lost(make, tmp_path, value, returned):
+    before = make("old", {"b.csv": HEAD + rows("triton", [100])})
+    after = make("new", {"b.csv": HEAD + rows("triton", [value])})
+    command = [*Room(tmp_path).command("compare")[:4], str(before), str(after)]
     assert forked.run(command).returncode == returned
-
-
-#: Tables that look like a benchmark and cannot be read as one, and what is said of them.
-NO_BENCHMARKS = {
-    "size-with-a-unit": (HEAD + "4096,4k,triton,GB/s,1,1,1\n", r":2: .*invalid literal.*'4k'"),
-    "no-size": (HEAD + "4096,none,triton,GB/s,1,1,1\n", r":2: .*'none'"),
-    "no-column-of-a-size": ("provider,unit,median,p20,p80\na,GB/s,1,1,1\n", "no column of a size"),
-    "a-text-for-a-number": (HEAD + "4096,1,triton,GB/s,fast,1,1\n", r":2: .*'fast'"),
-    "not-a-number": (HEAD + "4096,1,triton,GB/s,nan,1,1\n", "more than 0"),
-    "endless": (HEAD + "4096,1,triton,GB/s,1e999,1,1\n", "more than 0"),
-    "huge": (HEAD + f"4096,{'9' * 400},triton,GB/s,1,1,1\n", "too large"),
-    "very-huge": (HEAD + f"4096,{'9' * 9000},triton,GB/s,1,1,1\n", "digits|too large"),
-    "other-digits": (HEAD + "4096,٣,triton,GB/s,1,1,1\n", ":2: .*other digits"),
-    "other-digits-measured": (HEAD + "4096,1,triton,GB/s,१.५,1,1\n", ":2: .*other digits"),
-    "twice": (HEAD + "1,1,t,GB/s,1,1,1\n2,1,t,GB/s,1,1,1\n1,1,t,GB/s,2,2,2\n", ":4: .*twice at"),
-    "short-row": (HEAD + "4096,1,triton\n", "fewer values than columns"),
-    "long-row": (HEAD + "4096,1,triton,GB/s,1,1,1,1\n", "more or fewer values"),
-    "nobody": (HEAD + "4096,1,,GB/s,1,1,1\n", "names no provider"),
-    "unit": (HEAD + "4096,1,triton,parsecs,1,1,1\n", "unit 'parsecs' is not known"),
-    "not-utf-8": (HEAD.encode() + b"4096,1,triton\xff,GB/s,1,1,1\n", "utf-8"),
-    "nul": (HEAD.encode() + b"4096,1,tri\x00ton,GB/s,1,1,1\n", "NUL|provider"),
-    "odd-column": ("M=N," + HEAD[2:] + "1,1,triton,GB/s,1,1,1\n", "its name is odd"),
-    "long-field": (HEAD + f'4096,1,"{"x" * 200_000}",GB/s,1,1,1\n', "field larger"),
-}
-
-
-@pytest.mark.parametrize("kind", NO_BENCHMARKS)
-def test_a_table_that_is_no_benchmark_is_told_with_its_file_and_line(tmp_path, kind):
-    text, words = NO_BENCHMARKS[kind]
-    path = tmp_path / "speed.csv"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(benchmarks.BenchmarkError, match=words) as error:
-        compare.read(path)
-    assert str(error.value).startswith(f"{path}:")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\xff\xfe\x00", b"a,b\n1,\xff\n", b"provider,unit\nx,y\n", b"\x00" * 99, b"a\x00,b"],
-)
-def test_any_other_table_holds_no_benchmark(tmp_path, content):
-    (tmp_path / "data.csv").write_bytes(content)
-    assert compare.read(tmp_path / "data.csv") == {}
-
-
-def test_a_benchmark_with_a_byte_order_mark_is_read(tmp_path):
-    (tmp_path / "speed.csv").write_text("\ufeff" + HEAD + rows("triton", [1]))
-    assert list(compare.read(tmp_path / "speed.csv")["triton"]) == ["M=4096, N=128"]

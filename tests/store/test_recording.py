@@ -1,20 +1,19 @@
-"""The format of a recording: round trip, each kind of damage, replacement in one step."""
+"""A recording on the disk: round trip, each kind of damage, replacement in one step."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.format import (
-    GALLERY_FOLDER,
     SCHEMA,
     Block,
     GpuFacts,
@@ -23,11 +22,11 @@ from gallery_recorder.store.format import (
     Recording,
     RunFacts,
     Value,
-    slug,
 )
+from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Location, RecordingError
 from tests.fixtures.fixture_gallery import PNG
-from triton_site.probes import SOFTWARE
+from tests.fixtures.room import PROJECT
 
 KEY = hashlib.sha256(b"code").hexdigest()
 FIGURE = "images/sphx_glr_01-a_001.svg"
@@ -49,29 +48,15 @@ def make(staging, **changes):
         key=KEY,
         run=RunFacts("2026-01-02T03:04:05Z", 12.5, 3.5, 2**30),
         provenance=Provenance(
-            device="NVIDIA H200",
-            kind="gpu",
-            os="Linux",
-            python="3.12.3",
-            versions={"sphinx-gallery": "0.22.1"},
-            environment={"TRITON_X": "1"},
-            commit="abc",
-            gpu=GpuFacts("9.0", 150_000_000_000, 132, "580.1"),
-            before=state,
-            after=state,
+            *("NVIDIA H200", "gpu", "Linux", "3.12.3"),
+            *({"sphinx-gallery": "0.22.1"}, {"TRITON_X": "1"}, "abc"),
+            *(GpuFacts("9.0", 150_000_000_000, 132, "580.1"), state, state),
         ),
         blocks=(
             Block(9, KEY, 1.25, stdout="out\n", stderr="err\n", value=Value("html", "<b>x</b>")),
-            Block(
-                20,
-                KEY,
-                0.0,
-                rst=f".. image:: /{GALLERY_FOLDER}/{FIGURE}\n",
-                images=(FIGURE,),
-                data=("speed.csv",),
-            ),
+            Block(20, KEY, 0.0, rst=f".. image:: /{FIGURE}", images=(FIGURE,), data=("speed.csv",)),
         ),
-        probes={SOFTWARE: {"triton": "3.6.0", "torch": "2.11.0+cu130"}},
+        probes={"site.software": {"triton": "3.6.0"}},
         files={name: recording.digest(staging / name) for name in sorted(files)},
         thumbnail=THUMBNAIL,
     )
@@ -87,25 +72,10 @@ def folder(tmp_path):
     return location.folder
 
 
-def test_round_trip(tmp_path, folder):
-    expected = make(tmp_path / "again")
-    assert recording.load(folder) == expected
-    assert expected.timed
+def test_a_saved_recording_is_loaded_as_it_was_and_reads_well_in_a_diff(tmp_path, folder):
+    assert recording.load(folder) == make(tmp_path / "again")
     assert not (tmp_path / "staging").exists()
-
-
-@pytest.mark.parametrize("gallery", ["how to", "_examples", "例"])
-def test_a_gallery_may_be_called_as_folders_are(tmp_path, gallery):
-    made = make(tmp_path / "staging", gallery=gallery)
-    location = Location(tmp_path / "recordings", "nvidia-h200", None, gallery, "01-a")
-    recording.save(made, tmp_path / "staging", location.folder)
-    assert location.load() == made
-
-
-def test_what_is_written_reads_well_in_a_diff(folder):
-    text = (folder / "recording.json").read_text()
-    assert text.endswith("}\n")
-    assert '\n  "title": "A title",\n' in text
+    assert '\n  "title": "A title",\n' in (folder / "recording.json").read_text()
 
 
 def change(folder, edit):
@@ -128,166 +98,165 @@ def put(*keys_and_value):
     return edit
 
 
-def drop(*keys):
-    """An edit that removes a field."""
-    *keys, last = keys
+def nested(depth):
+    return json.loads("[" * depth + "]" * depth)
 
-    def edit(content):
-        for key in keys:
-            content = content[key]
-        del content[last]
 
-    return edit
+REFERENCE = {
+    "name": "x", "module": "y", "module_short": "y", "is_class": True, "is_explicit": False,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
         (put("schema", 1), r"`schema` is 1, but this version reads schema 2; record it again"),
-        (put("schema", 3), r"`schema` is 3, but this version reads schema 2; install a newer"),
-        (put("schema", "1"), r"`schema`: Expected `int`"),
-        (drop("schema"), r"required field `schema`"),
-        (drop("run", "seconds"), r"`run`: .* required field `seconds`"),
-        (put("run", "seconds", -1), r"`run\.seconds`: Expected `float` >= 0"),
-        (put("run", "recorded", "yesterday"), r"`run\.recorded`: Expected `str` matching"),
-        (put("run", "status", "went"), r"`run\.status`: Invalid enum value 'went'"),
-        (put("provenance", "kind", "tpu"), r"`provenance\.kind`: Invalid enum"),
-        (put("surprise", 1), r"unknown field `surprise`"),
-        (put("blocks", 0, "surprise", 1), r"`blocks\[0\]`: .* unknown field `surprise`"),
-        (put("blocks", 1, "key", "abc"), r"`blocks\[1\]\.key`: Expected `str` matching"),
-        (put("files", "../x", KEY), r"matching regex .* at `key` in `\$\.files`"),
-        (put("files", "/etc/passwd", KEY), r"matching regex .* at `key` in `\$\.files`"),
-        (put("files", ".hidden", KEY), r"matching regex .* at `key` in `\$\.files`"),
-        (put("name", "../x"), r"`name`: Expected `str` matching"),
-        (put("gallery", "a/b"), r"`gallery`: Expected `str` matching"),
-        (put("gallery", ".."), r"`gallery`: Expected `str` matching"),
-        (
-            put("blocks", 1, "images", ["images/other.svg"]),
-            r"`blocks\[1\]\.images\[0\]` names images/other\.svg, which `files` does not list",
-        ),
-        (
-            put("blocks", 0, "data", ["gone.csv"]),
-            r"`blocks\[0\]\.data\[0\]` names gone\.csv, which `files` does not list",
-        ),
-        (put("thumbnail", "x.png"), r"`thumbnail` names x\.png, which `files` does not list"),
+        (lambda content: content["run"].pop("seconds"), "required field `seconds` - at `run`"),
+        (put("run", "seconds", 1e300), "Expected `float` <= .* at `run.seconds`"),
+        (put("run", "peak_host_memory", 2**62), "Expected `int` <= .* at `run.peak_host_memory`"),
+        (put("run", "recorded", "12026-01-02T03:04:05Z"), "matching regex .* at `run.recorded`"),
+        (put("run", "recorded", "9999-01-02T03:04:05Z"), "matching regex .* at `run.recorded`"),
+        (put("run", "recorded", "2026-02-31T03:04:05Z"), "is not a date"),
+        (put("blocks", 0, "surprise", 1), "unknown field `surprise` - at `blocks"),
+        (put("blocks", 0, "probes", {"a": nested(101)}), "nested more than 100 levels deep"),
+        (put("probes", 5), "Expected `object`, .* at `probes`"),
+        (put("key", KEY + "\n"), "Expected `str` matching .* at `key`"),
+        (put("files", "../x", KEY), "matching regex .* at `key` in `files`"),
+        (put("files", "Speed.csv", KEY), "cannot tell apart"),
+        (put("name", "../x"), "Expected `str` matching .* at `name`"),
+        (put("gallery", "a/b"), "Expected `str` matching .* at `gallery`"),
+        (put("blocks", 0, "images", ["images/x.rst"]), "names .*x.rst, which is not an image"),
+        (put("blocks", 0, "data", ["gone.csv"]), r"names gone\.csv, which `files` does not list"),
+        (put("thumbnail", "source/conf.py"), "`thumbnail` names .*, which is not an image"),
+        (put("backreferences", {"../x": [REFERENCE]}), "backreferences"),
+        (put("backreferences", {"x": [REFERENCE | {"module": "a/b"}]}), "backreferences"),
         (put("files", "speed.csv", KEY), r"`files`: speed\.csv is not the file that was recorded"),
     ],
 )
-def test_damage_names_the_file_the_field_and_the_remedy(folder, edit, message):
+def test_damage_is_one_line_with_file_field_and_remedy(folder, edit, message):
     change(folder, edit)
     with pytest.raises(RecordingError) as error:
         recording.load(folder)
-    assert re.search(message, str(error.value)), str(error.value)
-    assert str(error.value).startswith(f"{folder}/recording.json: ")
-    newer = "install a newer" in str(error.value)
-    assert newer or re.search(r"record it again with: \S.* record 01-a --force$", str(error.value))
+    text = str(error.value)
+    assert re.search(message, text), text
+    assert text.startswith(f"{folder}/recording.json: ")
+    assert re.search(r"record it again with: \S.* record 01-a --force$", text)
+    assert "\n" not in text
 
 
-@pytest.mark.parametrize("keep", [0, 1, 2, 100, -1, -2])
-def test_a_truncated_recording_is_an_error(folder, keep):
-    path = folder / "recording.json"
-    content = path.read_bytes()
-    path.write_bytes(content[:keep] if keep != -1 else content[:-3])
-    with pytest.raises(RecordingError, match=r"recording\.json: is not whole JSON .*; record it"):
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("recording.json", None, "cannot be read .No such file"),
+        ("recording.json", b'{"schema": 2, "title": "\xff"}', "utf-8|required field"),
+        ("speed.csv", None, "speed.csv cannot be read .No such file"),
+        (FIGURE, b"<svg>", "is not a whole image"),
+        (THUMBNAIL, PNG[:-20], "is not a whole image"),
+        ("speed.csv", b"n,provider,unit,median,p20,p80\n1,a,s,nan,1,1\n", "Expected `float`"),
+        ("xray.json.gz", b"{}", "is not a whole gzip file"),
+        (
+            "xray.json.gz",
+            gzip.compress(bytes(40_000_000), mtime=0),
+            "unpacks to more than 32,000,000",
+        ),
+    ],
+)
+def test_damaged_files_are_one_line_too(folder, name, content, message):
+    (folder / name).unlink(missing_ok=True)
+    if content is not None:
+        (folder / name).write_bytes(content)
+        if "that was recorded" not in message and name != "recording.json":
+            change(folder, lambda c: c["files"].update({name: recording.digest(folder / name)}))
+    with pytest.raises(RecordingError, match=message) as error:
         recording.load(folder)
+    assert "\n" not in str(error.value)
 
 
-def test_a_missing_recording_is_an_error(tmp_path):
-    with pytest.raises(RecordingError, match=r"a/recording\.json: cannot be read \(No such file"):
-        recording.load(tmp_path / "a")
-
-
-def test_a_missing_or_altered_file_is_an_error(folder):
-    (folder / "speed.csv").write_text("size,provider\n1,b\n")
-    with pytest.raises(RecordingError, match=r"`files`: speed\.csv is not .* from git, or rec"):
+def test_a_recording_of_a_newer_version_is_told_apart(folder):
+    change(folder, put("schema", 3))
+    with pytest.raises(RecordingError, match="install a newer gallery-recorder") as error:
         recording.load(folder)
-    (folder / "speed.csv").unlink()
-    with pytest.raises(RecordingError, match=r"`files`: speed\.csv cannot be read \(No such"):
-        recording.load(folder)
+    assert isinstance(error.value.__cause__, NewerError)
 
 
-def test_what_would_not_load_is_not_saved(tmp_path, folder):
+@pytest.mark.parametrize("what", ["missing file", "other file", "link"])
+def test_only_whole_recordings_are_saved(tmp_path, folder, what):
     before = (folder / "recording.json").read_bytes()
     staging = tmp_path / "staging"
-    made = make(staging, thumbnail="gone.png")
-    with pytest.raises(RecordingError, match="thumbnail"):
+    made = make(staging, thumbnail="gone.png" if what == "missing file" else None)
+    if what == "other file":
+        (staging / "x.csv").write_text("1")
+    elif what == "link":
+        (staging / "recording.json").symlink_to(folder / "recording.json")
+    with pytest.raises(RecordingError):
         recording.save(made, staging, folder)
     assert (folder / "recording.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-def test_replacing_takes_all_of_the_new_and_nothing_of_the_old(
-    tmp_path, folder, monkeypatch, exchange
+@pytest.mark.parametrize("before", ["recording", "link"])
+def test_a_new_recording_replaces_the_old_one_whole(
+    tmp_path, folder, monkeypatch, exchange, before
 ):
     if not exchange:
         monkeypatch.setattr(atomic, "exchange", lambda *_: False)
-    made = make(tmp_path / "staging", title="Another title", thumbnail=None)
-    (tmp_path / "staging" / THUMBNAIL).unlink()
-    files = {name: sha256 for name, sha256 in made.files.items() if name != THUMBNAIL}
-    made = msgspec.structs.replace(made, files=files)
+    elsewhere = tmp_path / "elsewhere"
+    if before == "link":
+        folder.rename(elsewhere)
+        folder.symlink_to(elsewhere)
+    (folder / "old").touch()
+    made = make(tmp_path / "staging", title="Another title")
     recording.save(made, tmp_path / "staging", folder)
     assert recording.load(folder) == made
-    assert {p.name for p in folder.iterdir()} == {"images", "recording.json", "speed.csv"}
-    assert [p.name for p in (folder / "images").iterdir()] == [Path(FIGURE).name]
+    assert not folder.is_symlink()
+    assert not (folder / "old").exists()
     assert [p.name for p in folder.parent.iterdir()] == ["01-a"]
+    assert before == "recording" or recording.load(elsewhere).title == "A title"
 
 
-def test_a_replacement_that_was_cut_off_is_undone_by_the_next_reader(tmp_path, folder, monkeypatch):
+def test_an_interrupted_replacement_is_undone_by_the_next_reader(tmp_path, folder, monkeypatch):
     before = recording.load(folder)
     made = make(tmp_path / "staging", title="Another title")
     monkeypatch.setattr(atomic, "exchange", lambda *_: False)
-    rename, calls = atomic.os.rename, []
+    rename = iter([atomic.os.rename])
 
-    def cut_off(old, new):
-        calls.append(old)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        rename(old, new)
+    def interrupted(old, new):
+        next(rename)(old, new)
 
-    monkeypatch.setattr(atomic.os, "rename", cut_off)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(atomic.os, "rename", interrupted)
+    with pytest.raises(StopIteration):  # between its two renames
         recording.save(made, tmp_path / "staging", folder)
     monkeypatch.undo()
-    assert not folder.exists()
     assert recording.load(folder) == before
 
 
-def test_finding(tmp_path, folder):
-    root = tmp_path
-    (found,) = recording.find(root, "tutorials", "01-a")
+def test_recordings_are_found_and_no_link_is_followed(tmp_path, folder):
+    (found,) = recording.find(tmp_path, "tutorials", "01-a")
     assert (found.folder, found.place) == (folder, "nvidia-h200")
-    assert found.load() == recording.load(folder)
-    assert recording.find(root, "tutorials", "02-b") == []
-    assert recording.find(root / "none", "tutorials", "01-a") == []
-    (root / ".hidden").mkdir()
-    other = Location(root, "nvidia-h200", "triton-3.9.0", "tutorials", "solutions/01-a")
-    made = make(root / "staging", variant=other.variant, name=other.name)
-    recording.save(made, root / "staging", other.folder)
-    assert recording.location_of(other.folder, root) == other
-    assert set(recording.all_recordings(root)) == {folder, other.folder}
+    assert recording.find(tmp_path, "tutorials", "02-b") == []
+    other = Location(tmp_path, "nvidia-h200", "triton-3.9.0", "tutorials", "solutions/01-a")
+    made = make(tmp_path / "staging", variant=other.variant, name=other.name)
+    recording.save(made, tmp_path / "staging", other.folder)
+    assert recording.location_of(other.folder, tmp_path, made) == other
+    (tmp_path / "everything").symlink_to("/")
+    (folder / "again").symlink_to("..")
+    shutil.copytree(folder, tmp_path.joinpath(*["d"] * 100), symlinks=True)
+    assert set(recording.all_recordings(tmp_path)) == {folder, other.folder}
 
 
 @pytest.mark.parametrize("step", ["device", "variant", "gallery", "name"])
 def test_a_recording_in_the_place_of_another_is_an_error(tmp_path, folder, step):
-    """As when an interpreter's recording is copied into the folder of a GPU."""
     place = {"device": "amd-x", "variant": "v1", "gallery": "guide", "name": "02-b"}
     right = Location(tmp_path, "nvidia-h200", None, "tutorials", "01-a")
     wrong = replace(right, **{step: place[step]})
     shutil.copytree(folder, wrong.folder)
-    with pytest.raises(RecordingError, match="put it"):
+    with pytest.raises(RecordingError, match="move it to"):
         wrong.load()
-    with pytest.raises(RecordingError, match="put it"):
-        recording.location_of(wrong.folder, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("NVIDIA H200", "nvidia-h200"),
-        ("AMD Instinct MI300X", "amd-instinct-mi300x"),
-        ("  NVIDIA GeForce RTX™ 4090 ", "nvidia-geforce-rtx-4090"),
-        ("…", "unknown"),
-    ],
-)
-def test_slug(name, expected):
-    assert slug(name) == expected
+def test_all_recordings_of_this_project_load():
+    root = PROJECT / "recordings"
+    folders = list(recording.all_recordings(root))
+    assert len(folders) > 50
+    for folder in folders:
+        recording.location_of(folder, root, recording.load(folder))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,6 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
 from gallery_recorder.project.script import load_script
-from gallery_recorder.render import others
-from triton_site.kernels import xray_pages
 from triton_site.pages import cells
 
 EXTENSIONS = (
@@ -28,7 +27,7 @@ EXTENSIONS = (
 
 @dataclass
 class Built:
-    """The site: its page as markup to search in, its folder, and what Sphinx warned of."""
+    """The site: its page as markup to search in, its folder, and the warnings of Sphinx."""
 
     page: BeautifulSoup
     folder: Path
@@ -39,7 +38,7 @@ class Built:
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Built]:
     """Build a site of the tutorial *text*, as recorded with the files *recorded*."""
 
-    def build_site(text: str, recorded: dict[str, str] | None = None, **settings: Any) -> Built:
+    def build_site(text: str, recorded: dict[str, Any] | None = None, **settings: Any) -> Built:
         gallery, docs, folder = tmp_path / "gallery", tmp_path / "docs", tmp_path / "recording"
         for path in (gallery, docs, folder):
             path.mkdir(exist_ok=True)
@@ -47,26 +46,23 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
         script = gallery / "01-first.py"
         script.write_text(text)
         for name, content in (recorded or {}).items():
-            (folder / name).write_text(content)
+            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         (docs / "index.rst").write_text("Home\n====\n\n.. toctree::\n\n   pages/index\n")
-        page = cells.Page(
-            load_script(script, gallery),
-            folder if recorded is not None else None,
-            settings.get("interpreted", False),
-            "NVIDIA H200",
+        made = SimpleNamespace(
+            timed=not settings.get("interpreted", False),
+            provenance=SimpleNamespace(device="NVIDIA H200"),
             probes=settings.get("probes", {}),
         )
-        monkeypatch.setattr(
-            cells, "recorded_page", lambda app, name: page if name == "pages/01-first" else None
+        page = SimpleNamespace(
+            script=load_script(script, gallery),
+            folder=folder if recorded is not None else None,
+            recording=made,
         )
-        monkeypatch.setattr(xray_pages, "stamps", lambda app: {"pages/01-first": ""})
-        monkeypatch.setattr(others, "views_of", lambda env, name: [])
-        with (
-            open(os.devnull, "w") as silent,
-            open(tmp_path / "warnings", "w") as warnings,
-            docutils_namespace(),
-        ):
-            app = Sphinx(
+        domain = SimpleNamespace(pages={"pages/01-first": page})
+        monkeypatch.setattr(cells, "domain_of", lambda env: domain)
+        warnings = StringIO()
+        with docutils_namespace():
+            Sphinx(
                 docs,
                 None,
                 tmp_path / "html",
@@ -83,16 +79,11 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
                     },
                     "html_baseurl": "https://example.org/stable/",
                 },
-                status=silent,
+                status=None,
                 warning=warnings,
                 freshenv=True,
-            )
-            app.build()
+            ).build()
         html = (tmp_path / "html" / "pages" / "01-first.html").read_text(encoding="utf-8")
-        return Built(
-            BeautifulSoup(html, "html.parser"),
-            tmp_path / "html",
-            (tmp_path / "warnings").read_text(),
-        )
+        return Built(BeautifulSoup(html, "html.parser"), tmp_path / "html", warnings.getvalue())
 
     return build_site

@@ -1,4 +1,4 @@
-"""What scripts share is in each of them, whole: nothing missing, nothing twice."""
+"""An assembled script has its shared code: nothing missing, nothing twice."""
 
 from pathlib import Path
 
@@ -15,6 +15,7 @@ SHARED = {
     "def unused():\n    return random.random()\n",
 }
 SCRIPT = """'''Title'''
+import math
 import sys  # for shared/
 sys.path.insert(0, ".")  # for shared/
 from shared.more import most
@@ -33,36 +34,23 @@ def shared(tmp_path) -> Path:
     return folder
 
 
-def test_a_script_has_what_it_imports_and_what_that_needs(shared, capsys):
+def test_a_script_runs_alone_with_each_statement_once_and_nothing_unused(shared, capsys):
     whole = assemble_script(SCRIPT, shared)
     exec(compile(whole, "whole", "exec"), {})
     assert capsys.readouterr().out == "8 4\n"
-    assert "shared" not in whole
-    assert "sys" not in whole
-
-
-def test_nothing_comes_twice_and_nothing_unused(shared):
-    whole = assemble_script(SCRIPT, shared)
-    assert whole.count("LIMIT = 3") == 1
-    assert whole.count("import os") == 1
-    assert "unused" not in whole
-    assert "random" not in whole
-    assert "# As far as it goes.\nTOP" in whole
-
-
-def test_what_the_script_imports_itself_is_not_imported_again(shared):
-    whole = assemble_script("import math\n\nfrom shared.more import least\n", shared)
-    assert whole.count("import math") == 1
-    assert assemble_script("from shared.more import least\n", shared).count("import math") == 1
+    for text in ("LIMIT = 3", "import os", "import math", "# As far as it goes.\nTOP"):
+        assert whole.count(text) == 1
+    for text in ("shared", "import sys", "unused", "random"):
+        assert text not in whole
 
 
 @pytest.mark.parametrize("line", ["from shared.more import nobody", "from shared.none import x"])
-def test_what_is_not_there_is_named(shared, line):
+def test_a_missing_name_is_reported_with_its_script(shared, line):
     with pytest.raises(AssembleError, match=r"script\.py.*(nobody|none\.py)"):
         assemble_script(line, shared, name="script.py")
 
 
-def test_a_gallery_is_copied_and_kept(shared, tmp_path):
+def test_a_gallery_is_copied_unchanged_files_stay_and_deleted_ones_go(shared, tmp_path):
     source, target = shared.parent, tmp_path / "made"
     (source / "01-a.py").write_text(SCRIPT)
     (source / "sub").mkdir()
@@ -73,5 +61,8 @@ def test_a_gallery_is_copied_and_kept(shared, tmp_path):
     before = (target / "01-a.py").stat().st_mtime_ns
     (source / "sub" / "data.csv").unlink()
     assemble_gallery(source, target, shared)
-    assert (target / "01-a.py").stat().st_mtime_ns == before, "an unchanged file is not written"
+    assert (target / "01-a.py").stat().st_mtime_ns == before
     assert not (target / "sub").exists()
+    (shared / "base.py").write_text(SHARED["base.py"].replace("4", "5"))
+    assemble_gallery(source, target, shared)
+    assert "LIMIT = 5" in (target / "01-a.py").read_text()

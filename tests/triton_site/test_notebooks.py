@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from triton_site.pages.notebooks import fold
-
-#: Markup that a reader of a notebook would see as it stands: roles, directives, literals of
-#: two backticks, links with an underscore at the end, hyperlink targets, adornments of headings.
+#: Roles, directives, literals of two backticks, links with an underscore, adornments of headings.
 LEFTOVER = re.compile(
     r":[a-z][a-z:+-]*:`|^\s*\.\. [\w-]+::|(?<!`)``(?!`)|`_(?!\w)|^\.\. _|^([=~^-])\1{3,}$", re.M
 )
@@ -26,11 +22,12 @@ def notebooks(site: Path) -> dict[str, nbformat.NotebookNode]:
     return {f"{path.parent.name}/{path.name}": nbformat.read(path, as_version=4) for path in found}
 
 
-def texts(notebook: nbformat.NotebookNode) -> list[str]:
-    return [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+def prose(notebook: nbformat.NotebookNode) -> str:
+    cells = (cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return "\n\n".join(FENCED.sub("", text) for text in cells)
 
 
-def test_each_is_valid_and_has_its_outputs_under_its_cells(notebooks: dict) -> None:
+def test_each_is_valid_and_has_outputs_under_its_cells(notebooks: dict) -> None:
     for name, notebook in notebooks.items():
         nbformat.validate(notebook)
         ran = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.execution_count]
@@ -38,28 +35,17 @@ def test_each_is_valid_and_has_its_outputs_under_its_cells(notebooks: dict) -> N
         assert any(cell.outputs for cell in ran), name
 
 
-def test_no_markup_of_the_scripts_is_left(notebooks: dict) -> None:
-    left = [
-        (name, found.group(), text[max(0, found.start() - 40) : found.end() + 40])
-        for name, notebook in notebooks.items()
-        for text in texts(notebook)
-        for found in LEFTOVER.finditer(FENCED.sub("", text))
-    ]
-    assert left == []
-
-
-def test_every_link_leads_to_the_site_or_to_another_host(notebooks: dict) -> None:
+def test_text_has_no_markup_of_the_scripts_and_links_lead_to_the_web(notebooks: dict) -> None:
     for name, notebook in notebooks.items():
-        links = [
-            target
-            for text in texts(notebook)
-            for target in re.findall(r"\]\(([^)]*)\)", FENCED.sub("", text))
-        ]
+        text = prose(notebook)
+        left = [text[max(0, m.start() - 40) : m.end() + 40] for m in LEFTOVER.finditer(text)]
+        assert left == [], name
+        links = re.findall(r"\]\(([^)]*)\)", text)
         assert links, name
-        assert [target for target in links if not target.startswith("https://")] == [], name
+        assert [link for link in links if not link.startswith("https://")] == [], name
 
 
-def test_the_first_cells_say_what_to_do_in_colab(notebooks: dict) -> None:
+def test_the_first_cells_prepare_colab(notebooks: dict) -> None:
     for name, notebook in notebooks.items():
         title, colab, code = notebook.cells[:3]
         assert title.source.startswith("# "), name
@@ -67,36 +53,10 @@ def test_the_first_cells_say_what_to_do_in_colab(notebooks: dict) -> None:
         assert "TRITON_INTERPRET" in code.source, name
 
 
-def test_what_is_folded_on_the_page_is_folded_in_the_notebook(notebooks: dict) -> None:
-    folded = [
-        cell
-        for notebook in notebooks.values()
-        for cell in notebook.cells
-        if cell.metadata.get("cellView") == "form"
-    ]
+def test_cells_that_fold_on_the_page_fold_in_the_notebook(notebooks: dict) -> None:
+    cells = [cell for notebook in notebooks.values() for cell in notebook.cells]
+    folded = [cell for cell in cells if cell.metadata.get("cellView") == "form"]
     assert len(folded) > len(notebooks)  # more than the cells for Colab
     assert all(cell.source.startswith("# @title ") for cell in folded)
     assert all(cell.metadata["jupyter"]["source_hidden"] for cell in folded)
-    assert not any("sphinx_gallery_" in cell.source for cell in folded)
-
-
-def test_the_archive_has_the_same_notebooks(site: Path, notebooks: dict) -> None:
-    archives = list(site.glob("_downloads/*/tutorials_jupyter.zip"))
-    assert archives
-    for path in archives:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if name.endswith(".ipynb"):
-                    content = nbformat.reads(archive.read(name).decode(), as_version=4)
-                    of_that_name = [
-                        notebook
-                        for place, notebook in notebooks.items()
-                        if Path(place).name == Path(name).name
-                    ]
-                    assert content in of_that_name
-
-
-def test_a_cell_without_a_line_stays_open() -> None:
-    cell = {"source": ["x = 1"], "metadata": {"collapsed": False}}
-    fold(cell, "")
-    assert cell == {"source": ["x = 1"], "metadata": {}}
+    assert not any("sphinx_gallery_" in cell.source for cell in cells)

@@ -1,29 +1,30 @@
-"""Run a tutorial once a session and hand its names to the tests."""
+"""Execute a download once a session and hand its names to the tests."""
 
-import os
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-TUTORIALS = Path(__file__).parents[2] / "tutorials"
+from tests.galleries import FILES
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let a test draw the same numbers whichever tests went before it in its process."""
+@pytest.fixture(autouse=True)
+def reproducible() -> Iterator[None]:
+    """Draw the same random numbers, whichever tests ran before; fill new memory with NaN."""
     torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(scope="session")
 def tutorial(tmp_path_factory) -> Callable[[str], dict[str, Any]]:
-    """Return ``tutorial(name)``: the namespace that ``tutorials/<name>.py`` leaves behind.
+    """Return ``tutorial(name)``: the global names of an executed script, such as ``01-vector-add``.
 
-    The script runs in Triton's interpreter and in an empty working directory, so the tests need
-    no GPU and a file that the script writes never lands in the project.
+    It is the script as readers download it, in Triton's interpreter and in an empty folder.
     """
 
     @cache
@@ -32,11 +33,16 @@ def tutorial(tmp_path_factory) -> Callable[[str], dict[str, Any]]:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             patch.setenv("MPLBACKEND", "Agg")
-            # Triton reads this when a kernel is decorated and again when it is launched, so it
-            # stays set once the script has run.
-            os.environ["TRITON_INTERPRET"] = "1"
-            names = runpy.run_path(str(TUTORIALS / f"{name}.py"))
-        assert not list(folder.iterdir()), "no timings, no files"
+            names = runpy.run_path(str(FILES[name].path))
+        assert not list(folder.iterdir()), "without a GPU nothing is timed and no file is written"
         return names
 
     return run
+
+
+@pytest.fixture(scope="module")
+def page(request, tutorial) -> dict[str, Any]:
+    """The names of the tutorial whose number the test file has: ``test_05_layer_norm.py``."""
+    number = request.path.stem.split("_")[1]
+    (name,) = (name for name in FILES if name.startswith(f"{number}-"))
+    return tutorial(name)

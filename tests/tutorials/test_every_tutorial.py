@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import ast
-import json
-import os
 import re
 import sys
-from pathlib import Path
 
-import nbclient
-import nbformat
 import pytest
-from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF
-from sphinx_gallery.notebook import jupyter_notebook
 
-from tests.fixtures.forked import execute, reader
-from tests.galleries import FILES, PAGES
-from triton_site.pages.cells import cells_of, in_sight
+from tests.fixtures.forked import execute
+from tests.fixtures.reach import reaches
+from tests.galleries import FILES
 
-ROOT = Path(__file__).parents[2]
-MAIN = [name for name, f in FILES.items() if f.path.parent.name == "tutorials"]
+MAIN = [name for name, file in FILES.items() if file.path.parent.name == "tutorials"]
+SOLUTIONS = [name for name in FILES if name.startswith("solutions/")]
 
 #: What a downloaded script may import besides the standard library.
 ALLOWED = {"torch", "triton", "matplotlib", "tabulate"}
@@ -32,68 +25,64 @@ MEASURED = re.compile(
     re.IGNORECASE,
 )
 
-every_script = pytest.mark.parametrize("name", FILES)
+
+def some(names, always):
+    """Parametrise over *names*; ``make test`` tries *always*, ``make test-stress`` the others."""
+    others = [pytest.param(n, marks=pytest.mark.stress) for n in names if n not in always]
+    return pytest.mark.parametrize("name", [*always, *others])
 
 
 @pytest.mark.parametrize("name", MAIN)
-def test_is_executed_as_a_script(name, tutorial):
-    """In one process with the others, once for all tests; solutions and chapters by their own."""
+def test_runs_in_the_interpreter(name, tutorial):
     assert tutorial(name)
 
 
-def one_of(names):
-    """As readers do, `make test-stress` executes all of *names*, and `make test` one."""
-    marks = {False: pytest.mark.stress, True: ()}
-    marked = [pytest.param(name, marks=marks[name == MAIN[0]]) for name in names]
-    return pytest.mark.parametrize("name", marked)
-
-
-@one_of(name for name in FILES if not PAGES[name].startswith("programming-guide"))
-def test_runs_as_the_downloaded_script(name, tmp_path):
-    """Alone in a folder, with nothing of ours importable, and no variable that helps it."""
+@some(MAIN + SOLUTIONS, always=MAIN[:1])
+def test_a_downloaded_script_runs_alone(name, tmp_path):
+    """In an empty folder, without our packages or a variable that helps it."""
     (tmp_path / "downloaded.py").write_bytes(FILES[name].path.read_bytes())
     done = execute(tmp_path, "downloaded.py")
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["downloaded.py"], "no timings, no files"
+    assert [path.name for path in tmp_path.iterdir()] == ["downloaded.py"]
 
 
-def notebook(name, folder):
-    script = FILES[name].load()
-    conf = DEFAULT_GALLERY_CONF | {"remove_config_comments": True}
-    return nbformat.reads(
-        json.dumps(jupyter_notebook(list(script.blocks), conf, folder)), as_version=4
-    )
+class WrongStores(ast.NodeTransformer):
+    """Every store of a kernel writes its value plus one per cent and 0.01."""
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if ast.unparse(node.func).endswith(".store") and len(node.args) > 1:
+            value = ast.unparse(node.args[1])
+            node.args[1] = ast.parse(f"({value}) * 1.01 + 0.01", mode="eval").body
+        return node
 
 
-# Solutions and chapters are executed as scripts: their notebooks hold the same lines.
-@one_of(MAIN)
-def test_runs_as_the_downloaded_notebook(name, tmp_path):
-    """With nothing of ours importable, and no variable that helps it."""
-    cells = [cell.source for cell in notebook(name, tmp_path).cells if cell.cell_type == "code"]
-    done = execute(tmp_path, cells)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout
-    assert list(tmp_path.iterdir()) == [], "no timings, no files"
+@some(MAIN, always=MAIN[:1])
+def test_a_script_with_a_wrong_kernel_stops(name, tmp_path):
+    """The script's own check fails; `test_checks_before_it_times` says that nothing is timed."""
+    tree = WrongStores().visit(ast.parse(FILES[name].path.read_text()))
+    (tmp_path / "wrong.py").write_text(ast.unparse(ast.fix_missing_locations(tree)))
+    done = execute(tmp_path, "wrong.py")
+    assert done.returncode != 0
+    assert "AssertionError" in done.stderr
 
 
-@pytest.mark.stress
-def test_runs_in_jupyter(tmp_path, monkeypatch):
-    """One of them in a kernel as Jupyter's, to which cells are sent, and which sends outputs."""
-    made = notebook(MAIN[0], tmp_path)
-    for variable in set(os.environ) - set(reader()):
-        monkeypatch.delenv(variable)
-    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    nbclient.NotebookClient(made, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    outputs = [o for cell in made.cells for o in cell.get("outputs", [])]
-    assert outputs
-    assert not [o for o in outputs if o.output_type == "error"]
-
-
-@every_script
-def test_needs_nothing_of_ours(name):
+@pytest.mark.parametrize("name", MAIN)
+def test_checks_before_it_times(name):
+    """The first statement that checks a result comes before the first that times anything."""
     tree = ast.parse(FILES[name].path.read_text())
+    statements = [s for s in tree.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
+    checks, timings = (
+        [i for i, statement in enumerate(statements) if reaches(statement, names, tree)]
+        for names in ({"assert_close"}, {"do_bench", "elapsed_time"})
+    )
+    assert checks[0] < timings[0]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_imports_only_what_a_reader_has(name):
     imported = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(FILES[name].path.read_text())):
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -101,71 +90,7 @@ def test_needs_nothing_of_ours(name):
     assert imported - ALLOWED <= set(sys.stdlib_module_names)
 
 
-@every_script
-def test_title_and_structure(name):
-    script = FILES[name].load()
-    assert script.title
-    kinds = [block.type for block in script.blocks]
-    assert kinds[0] == "text"
-    code = [block for block in script.blocks if block.type == "code"]
-    assert len(code) >= 3, "short cells, each followed by its output"
-    shown = [in_sight(cell) for cell in cells_of(script)]
-    assert max(code.count("\n") for code in shown) <= 120, "a cell too long to read"
-
-
-@pytest.mark.parametrize("name", MAIN)
-def test_ends_with_exercises_and_references(name):
-    text = FILES[name].path.read_text()
-    headings = re.findall(r"^# (.+)\n# -{3,}$", text, re.MULTILINE)
-    assert "Exercises" in headings[-2:]
-    assert "References" in headings[-1]
-    assert "<solutions/" in text
-
-
-@pytest.mark.parametrize("name", MAIN)
-def test_computes_before_it_times(name):
-    """The first statement that checks a result comes before the first that times anything."""
-    tree = ast.parse(FILES[name].path.read_text())
-    calls = {node.name: _called(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
-
-    def reaches(statement: ast.stmt, wanted: str) -> bool:
-        found, todo = set(), list(_called(statement))
-        while todo:
-            function = todo.pop()
-            if function not in found:
-                found.add(function)
-                todo += calls.get(function, ())
-        return wanted in found
-
-    statements = [s for s in tree.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
-    checks = [i for i, s in enumerate(statements) if reaches(s, "assert_close")]
-    timings = [
-        i for i, s in enumerate(statements) if reaches(s, "do_bench") or reaches(s, "elapsed_time")
-    ]
-    assert checks
-    assert timings
-    assert checks[0] < timings[0]
-
-
-@every_script
-def test_prose_states_no_measured_number(name):
-    for block in FILES[name].load().blocks:
-        if block.type == "text":
-            assert not MEASURED.search(block.content), MEASURED.search(block.content).group()
-
-
-def test_pages_state_no_measured_number():
-    for path in [*(ROOT / "docs").rglob("*.rst"), ROOT / "README.md"]:
-        place = path.as_posix()
-        if re.search(r"getting-started/tutorials|programming-guide/chapter-[3-9]", place):
-            continue  # made of scripts
-        assert not (found := MEASURED.search(path.read_text())), f"{place}: {found.group()}"
-
-
-def _called(node: ast.AST) -> set[str]:
-    """The names that *node* calls or hands on: ``f`` of ``f(x)``, ``a.f(x)`` and ``g(f)``."""
-    return {
-        n.id if isinstance(n, ast.Name) else n.attr
-        for n in ast.walk(node)
-        if isinstance(n, ast.Name | ast.Attribute)
-    }
+@pytest.mark.parametrize("name", FILES)
+def test_no_measured_number_is_typed_into_prose(name):
+    text = "\n".join(block.content for block in FILES[name].load().blocks if block.type == "text")
+    assert not (found := MEASURED.search(text)), found.group()

@@ -1,40 +1,35 @@
-"""The public API of several versions of Triton, read out of the installed package into one file.
+"""The public API of several releases of Triton, read from installed packages into one file.
 
-    python -m triton_site.kernels.api [FILE]   # adds or replaces the installed version
+    python -m triton_site.kernels.api [FILE]  # adds or replaces the installed release
 
-The reference pages are rendered from that file (see :mod:`triton_site.kernels.reference`), so that
-rendering needs no Triton: its wheel is about 200 MB and exists for Linux alone. Reading several
-versions also tells since when a name exists and whose signature has changed, which no single
-installed version can. ``make api`` reads every version that the project supports. What several
-versions say alike is in the file once.
+:mod:`triton_site.kernels.reference` renders the pages from that file, so rendering needs no
+Triton. ``make api`` reads every release that the project supports; an entry that several releases
+share is stored once.
 
-Only what Triton says of itself is there: names, signatures, docstrings. Triton is imported in
-:func:`extract` and nowhere else; PyTorch is not needed.
+Triton is imported, not parsed: decorators write the docstrings of ``exp``, ``sum``, ``atomic_add``
+and some forty others, so a static reader such as griffe returns these without a description.
 """
 
 from __future__ import annotations
 
 import ast
 import enum
+import functools
 import importlib
 import inspect
 import re
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-#: The version of the structures below; raise it when one of them changes.
-SCHEMA = 2
-
-#: The file, seen from the project's root.
+#: The file, relative to the root of the project.
 FILE = Path("docs/python-api/triton.json")
 
-#: The modules whose public names are read. An object that several of them offer is described
-#: under the first.
+#: The modules that are read. An object that several modules offer is described under the first.
 MODULES = (
     "triton",
     "triton.language",
@@ -48,32 +43,34 @@ MODULES = (
     "triton.language.extra.hip",
 )
 
-#: What the compiler passes to a function of the language by itself.
+#: Parameters that the compiler passes.
 _HIDDEN = ("_semantic", "_generator", "_builder")
 
-#: Annotations that tell a reader something; the others name types of the compiler's own.
+#: Annotations worth showing; the others name the compiler's own types.
 _ANNOTATIONS = {"bool", "float", "int", "str", "constexpr"}
+
+#: Names of data types in programs, by Triton's short names.
+_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
 
 
 class ApiError(Exception):
-    """A file of the API that cannot be used; says what is wrong, where, and what to do."""
+    """The file cannot be used; the message names the file, the reason and the remedy."""
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A part of the file: never changed once made, and nothing in it goes unnamed."""
+    """A part of the file."""
 
 
 class Overload(_Struct):
-    """One type that a function of a device library takes: the library's own function for it."""
+    """The types of one overload of a function in a device library."""
 
     backend: Literal["cuda", "hip"]
     arguments: str
     result: str
-    symbol: str
 
 
 class Member(_Struct):
-    """A method, a property or a data attribute of a class."""
+    """A method or a property of a class."""
 
     name: str
     kind: Literal["method", "property"]
@@ -82,163 +79,104 @@ class Member(_Struct):
 
 
 class Entry(_Struct):
-    """A public name.
-
-    Attributes:
-        name: the name, with its module: ``triton.language.load``.
-        kind: what it is.
-        defined: the module that defines it, which may be a private one.
-        runs: where a function can be called: in kernels, on the host or in both.
-        signature: its parameters in parentheses, without those that the compiler passes.
-        doc: its docstring, as it stands in Triton.
-        method: whether it is also a method of ``triton.language.tensor``.
-        same_as: an earlier name of the same object, which then has the description.
-        value: what a constant or a data type is.
-        bases: the classes that a class is made from, those of Triton and of Python's exceptions.
-        members: what a class offers.
-        overloads: the types that a function of a device library takes.
-    """
+    """A public name, such as ``triton.language.load``."""
 
     name: str
     kind: Literal["function", "class", "exception", "data", "module"]
-    defined: str = ""
+    defined: str = ""  # the module that defines it, which may be private
     runs: Literal["", "kernel", "host", "both"] = ""
-    signature: str = ""
+    signature: str = ""  # parameters in parentheses, without those that the compiler passes
     doc: str = ""
-    method: bool = False
-    same_as: str = ""
+    method: bool = False  # `triton.language.tensor` has a method of this name
+    same_as: str = ""  # an earlier name of the same object, which holds the description
     value: str = ""
-    bases: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()  # those of Triton, and exceptions
     members: tuple[Member, ...] = ()
     overloads: tuple[Overload, ...] = ()
 
 
-class Api(_Struct):
-    """The public names of one version of Triton."""
-
-    triton: str
-    entries: tuple[Entry, ...]
-
-
-class Distinct(_Struct):
-    """An entry, and the versions that have it like this, separated by spaces."""
+class _Stored(_Struct):
+    """An entry, and the releases that have it in this form, separated by spaces."""
 
     versions: str
     entry: Entry
 
 
 class _File(_Struct):
-    schema: int
-    versions: tuple[str, ...]
-    entries: tuple[Distinct, ...]
+    schema: Literal[3]
+    entries: Annotated[tuple[_Stored, ...], msgspec.Meta(min_length=1)]
 
 
-# --- reading and writing the file ----------------------------------------------------------------
+# --- the file ------------------------------------------------------------------------------------
 
 
-def load(path: Path) -> list[Api]:
-    """Read every version in *path*, oldest first, and check the file against the schema.
+def load(path: Path) -> dict[str, tuple[Entry, ...]]:
+    """The entries of each release in *path*, oldest release first.
 
     Raises:
         ApiError: the file is missing, damaged or of another schema.
     """
-    remedy = "take it back from git, or read it out again with: make api"
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=_File)
-    except OSError as error:
-        raise ApiError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
-    except msgspec.ValidationError as error:
-        raise ApiError(f"{path}: {error}; {remedy}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(f"{path}: is not whole JSON ({error}); {remedy}") from error
-    if content.schema != SCHEMA:
+        stored = msgspec.json.decode(path.read_bytes(), type=_File).entries
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ApiError(
-            f"{path}: `schema` is {content.schema}, but this version reads {SCHEMA}; {remedy}"
-        )
-    if not content.versions:
-        raise ApiError(f"{path}: holds no version of Triton; {remedy}")
-    return [
-        Api(
-            version,
-            tuple(item.entry for item in content.entries if version in item.versions.split()),
-        )
-        for version in sorted(content.versions, key=version_key)
-    ]
+            f"{path}: {error}; restore it from git, or read the API again with: make api"
+        ) from error
+    versions = {version for item in stored for version in item.versions.split()}
+    return {
+        version: tuple(item.entry for item in stored if version in item.versions.split())
+        for version in sorted(versions, key=_release_order)
+    }
 
 
-def save(apis: Iterable[Api], path: Path) -> None:
-    """Write *apis* to *path*: each distinct entry once, in the order of modules and names."""
+def save(apis: Mapping[str, tuple[Entry, ...]], path: Path) -> None:
+    """Write *apis*, the entries of each release, sorted by module and name."""
     versions: dict[Entry, list[str]] = {}
-    apis = sorted(apis, key=lambda api: version_key(api.triton))
-    for item in apis:
-        for entry in item.entries:
-            versions.setdefault(entry, []).append(item.triton)
-    entries = sorted(versions, key=lambda e: (_module_number(e.name), e.name))
-    content = _File(
-        SCHEMA,
-        tuple(item.triton for item in apis),
-        tuple(Distinct(" ".join(versions[entry]), entry) for entry in entries),
-    )
+    for version in sorted(apis, key=_release_order):
+        for entry in apis[version]:
+            versions.setdefault(entry, []).append(version)
+    entries = sorted(versions, key=lambda entry: entry.name)
+    content = _File(3, tuple(_Stored(" ".join(versions[entry]), entry) for entry in entries))
     path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
 
 
-def _module_number(name: str) -> int:
-    module = name.rpartition(".")[0]
-    return MODULES.index(module) if module in MODULES else len(MODULES)
-
-
-def version_key(version: str) -> tuple[int, ...]:
-    """``3.10.0`` as ``(3, 10, 0)``, to sort by."""
+def _release_order(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-# --- reading the installed Triton ----------------------------------------------------------------
+# --- the installed Triton ------------------------------------------------------------------------
 
 
-def extract() -> Api:
-    """Describe the Triton that is installed."""
-    triton = importlib.import_module("triton")
+def extract() -> tuple[Entry, ...]:
+    """Describe the installed Triton."""
     described: dict[int, str] = {}
     entries = []
     for module_name in MODULES:
-        module = importlib.import_module(module_name)
-        for name, value in public_names(module):
+        for name, value in _public_names(importlib.import_module(module_name)):
             entry = _describe(f"{module_name}.{name}", value)
             if entry.kind in ("function", "class", "exception") or _is_dtype(value):
                 first = described.setdefault(id(value), entry.name)
                 if first != entry.name:
                     entry = Entry(entry.name, entry.kind, entry.defined, same_as=first)
             entries.append(entry)
-    return Api(triton.__version__, tuple(entries))
+    return tuple(entries)
 
 
-def public_names(module: types.ModuleType) -> list[tuple[str, Any]]:
-    """The public names of *module* and their values, by name.
-
-    Public is what ``__all__`` lists, and what ``dir()`` shows without a leading underscore if it
-    is Triton's own: not ``os``, nor another module of Triton that is merely imported there.
-    """
+def _public_names(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """The names in ``__all__``, and those without an underscore that Triton itself defines."""
     listed = set(getattr(module, "__all__", ()))
-    found = []
+    is_package = module.__spec__.submodule_search_locations is not None
     for name in sorted(listed | {name for name in dir(module) if not name.startswith("_")}):
-        try:
-            value = getattr(module, name)
-        except AttributeError:  # `__all__` names what does not exist
-            continue
-        if name in listed or _is_own(module, name, value):
-            found.append((name, value))
-    return found
-
-
-def _is_own(module: types.ModuleType, name: str, value: Any) -> bool:
-    if isinstance(value, types.ModuleType):
-        return value.__name__ == f"{module.__name__}.{name}"
-    home = getattr(value, "__module__", None) or ""
-    if isinstance(value, TypeVar):
-        return False
-    if module.__spec__.submodule_search_locations:  # a package collects names from its modules
-        return home.startswith("triton.")
-    return home == module.__name__
+        value = getattr(module, name, None)
+        home = getattr(value, "__module__", None) or ""
+        if isinstance(value, types.ModuleType):
+            own = value.__name__ == f"{module.__name__}.{name}"
+        elif is_package:  # it collects names from its modules
+            own = home.startswith("triton.") and not isinstance(value, TypeVar)
+        else:
+            own = home == module.__name__ and not isinstance(value, TypeVar)
+        if own or (name in listed and hasattr(module, name)):
+            yield name, value
 
 
 def _describe(name: str, value: Any) -> Entry:
@@ -265,6 +203,8 @@ def _describe(name: str, value: Any) -> Entry:
         )
     function = getattr(value, "fn", value)
     if inspect.isroutine(function):
+        module, _, bare = name.rpartition(".")
+        tensor = sys.modules["triton.language.core"].tensor
         return Entry(
             name,
             "function",
@@ -272,19 +212,18 @@ def _describe(name: str, value: Any) -> Entry:
             runs=_runs(value),
             signature=_signature(function),
             doc=_doc(value) or _doc(function),
-            method=_is_method(name),
-            overloads=_overloads(name),
+            method=module == "triton.language" and hasattr(tensor, bare),
+            overloads=_overloads(bare) if module == "triton.language.extra.libdevice" else (),
         )
-    return Entry(name, "data", defined, value=_constant(value))
+    constant = repr(value) if isinstance(value, int | float | str) else type(value).__name__
+    return Entry(name, "data", defined, value=constant)
 
 
 def _is_dtype(value: Any) -> bool:
-    core = sys.modules["triton.language.core"]
-    return isinstance(value, core.dtype)
+    return isinstance(value, sys.modules["triton.language.core"].dtype)
 
 
 def _runs(value: Any) -> Literal["", "kernel", "host", "both"]:
-    """Whether a function is one of the language, of Python, or usable in both."""
     kind = type(value).__name__
     if kind == "ConstexprFunction":
         return "both"
@@ -295,28 +234,18 @@ def _runs(value: Any) -> Literal["", "kernel", "host", "both"]:
     return "" if home.startswith("triton.language") else "host"
 
 
-def _is_method(name: str) -> bool:
-    module, _, name = name.rpartition(".")
-    tensor = sys.modules["triton.language.core"].tensor
-    return module == "triton.language" and hasattr(tensor, name)
-
-
 def _doc(value: Any) -> str:
-    """The object's own docstring, and not what it inherits from its type or its bases."""
+    """The object's own docstring, not one inherited from its type or a base."""
     own = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
     if not isinstance(own, str) or own in (type(value).__doc__, object.__init__.__doc__):
         return ""
     if inspect.isclass(value) and own.startswith(f"{value.__name__}("):
-        return ""  # a dataclass without a docstring gets its signature for one
+        return ""  # Python writes the signature of a dataclass that has no docstring
     return inspect.cleandoc(own)
 
 
-def _constant(value: Any) -> str:
-    return repr(value) if isinstance(value, int | float | str) else type(value).__name__
-
-
 def _members(cls: type) -> tuple[Member, ...]:
-    """What *cls* offers, by name; without what it has from bases that are described themselves."""
+    """Methods and properties by name, without those of bases that have their own entry."""
     language = sys.modules["triton.language"]
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -325,16 +254,15 @@ def _members(cls: type) -> tuple[Member, ...]:
             found |= vars(base)
     members = []
     for name, value in sorted(found.items()):
+        function = getattr(value, "__func__", value)
+        function = getattr(function, "fn", function)
         if name.startswith("_"):
             continue
         if isinstance(value, property):
             members.append(Member(name, "property", doc=_doc(value)))
-            continue
-        function = getattr(value, "__func__", value)
-        function = getattr(function, "fn", function)
-        if inspect.isroutine(function):
-            static = isinstance(value, staticmethod)
-            signature = _signature(function, drop_first=not static)
+        elif inspect.isroutine(function):
+            bound = not isinstance(value, staticmethod)
+            signature = _signature(function, drop_first=bound)
             members.append(Member(name, "method", signature, _doc(function)))
     return tuple(members)
 
@@ -342,32 +270,8 @@ def _members(cls: type) -> tuple[Member, ...]:
 # --- signatures ----------------------------------------------------------------------------------
 
 
-def _signature(function: Any, drop_first: bool = False) -> str:
-    """The parameters in parentheses, in plain Python; empty where they cannot be known."""
-    if isinstance(function, enum.EnumType):  # calling an enumeration is of no use to anybody
-        return ""
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):
-        return ""
-    parameters = [p for p in signature.parameters.values() if p.name not in _HIDDEN]
-    if drop_first:
-        parameters = parameters[1:]
-    text = str(
-        inspect.Signature(
-            [p.replace(annotation=_annotation(p), default=_Default.of(p)) for p in parameters]
-        )
-    )
-    ast.parse(f"def f{text}: pass")
-    return text
-
-
-#: What programs call the data types whose own names are short.
-_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
-
-
-class _Default:
-    """A default value that is written as it would be in a program."""
+class _Text:
+    """A default value that prints as a program would write it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -375,26 +279,39 @@ class _Default:
     def __repr__(self) -> str:
         return self.text
 
-    @classmethod
-    def of(cls, parameter: inspect.Parameter) -> Any:
-        value = parameter.default
-        if value is parameter.empty:
-            return value
-        if type(value).__name__ == "constexpr":
-            value = value.value
-        if isinstance(value, bool | int | float | str | tuple | list | dict | None):
-            return cls(repr(value))
-        if inspect.isclass(value) or inspect.isroutine(value):
-            return cls(value.__name__)
-        if _is_dtype(value):
-            return cls(_DTYPES.get(str(value), str(value)))
-        return cls(str(value).replace("PROPAGATE_NAN", "PropagateNan"))
+
+def _signature(function: Any, drop_first: bool = False) -> str:
+    """The parameters in parentheses, as valid Python; empty where they are unknown."""
+    if isinstance(function, enum.EnumType):  # nobody calls an enumeration
+        return ""
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return ""
+    parameters = [p for p in signature.parameters.values() if p.name not in _HIDDEN]
+    shown = [p.replace(annotation=_annotation(p), default=_default(p)) for p in parameters]
+    text = str(inspect.Signature(shown[1:] if drop_first else shown))
+    ast.parse(f"def f{text}: pass")
+    return text
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    value = parameter.default
+    if value is parameter.empty:
+        return value
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    if isinstance(value, bool | int | float | str | tuple | list | dict | None):
+        return value
+    if inspect.isclass(value) or inspect.isroutine(value):
+        return _Text(value.__name__)
+    if _is_dtype(value):
+        return _Text(_DTYPES.get(str(value), str(value)))
+    return _Text(str(value).replace("PROPAGATE_NAN", "PropagateNan"))
 
 
 def _annotation(parameter: inspect.Parameter) -> Any:
     annotation = parameter.annotation
-    if annotation is parameter.empty:
-        return annotation
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     name = name.rpartition(".")[2].strip("'\"")
     # A class of this name prints as the bare name.
@@ -404,71 +321,50 @@ def _annotation(parameter: inspect.Parameter) -> Any:
 # --- device libraries ----------------------------------------------------------------------------
 
 
-def _overloads(name: str) -> tuple[Overload, ...]:
-    """For a function of libdevice, the types that it takes, from the back ends' tables."""
-    module, _, function = name.rpartition(".")
-    if module != "triton.language.extra.libdevice":
-        return ()
+def _overloads(function: str) -> tuple[Overload, ...]:
+    """The types that each back end's library has *function* for."""
     return tuple(
-        Overload(backend, *overload)
+        Overload(backend, *types)
         for backend in ("cuda", "hip")
-        for overload in _table(f"triton.language.extra.{backend}.libdevice").get(function, ())
+        for types in _library(f"triton.language.extra.{backend}.libdevice").get(function, ())
     )
 
 
-_tables: dict[str, dict[str, list[tuple[str, str, str]]]] = {}
-
-
-def _table(module_name: str) -> dict[str, list[tuple[str, str, str]]]:
-    """``{function: [(argument types, result type, symbol)]}``, read from the module's source."""
-    if module_name not in _tables:
-        tree = ast.parse(Path(importlib.import_module(module_name).__file__).read_text("utf-8"))
-        table = _tables[module_name] = {}
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef):
-                dicts = (item for item in ast.walk(node) if isinstance(item, ast.Dict))
-                table[node.name] = [
-                    overload
-                    for item in dicts
-                    for key, value in zip(item.keys, item.values, strict=True)
-                    if (overload := _read_overload(key, value))
-                ]
-    return _tables[module_name]
-
-
-def _read_overload(key: Any, value: Any) -> tuple[str, str, str] | None:
-    """``(core.dtype("fp32"),): ("__nv_sinf", core.dtype("fp32"))`` in parts."""
-    if not (isinstance(key, ast.Tuple) and isinstance(value, ast.Tuple)):
-        return None
-    symbol, result = value.elts
-    return ", ".join(map(_dtype_name, key.elts)), _dtype_name(result), ast.literal_eval(symbol)
+@functools.cache
+def _library(module: str) -> dict[str, list[tuple[str, str]]]:
+    """``{function: [(argument types, result type), …]}``, from the dictionaries in the source."""
+    tree = ast.parse(Path(importlib.import_module(module).__file__).read_text("utf-8"))
+    return {
+        function.name: [
+            (", ".join(map(_dtype_name, key.elts)), _dtype_name(value.elts[1]))
+            for table in ast.walk(function)
+            if isinstance(table, ast.Dict)
+            for key, value in zip(table.keys, table.values, strict=True)
+            if isinstance(key, ast.Tuple) and isinstance(value, ast.Tuple)
+        ]
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef)
+    }
 
 
 def _dtype_name(node: ast.expr) -> str:
-    """``core.dtype("fp32")`` and ``core.float32`` as ``fp32``."""
+    """``fp32`` for ``core.dtype("fp32")`` and ``core.float32``."""
     if isinstance(node, ast.Call):
         return ast.literal_eval(node.args[0])
-    name = ast.unparse(node).rpartition(".")[2]
-    return name.replace("bfloat", "bf").replace("float", "fp")
+    return ast.unparse(node).rpartition(".")[2].replace("bfloat", "bf").replace("float", "fp")
 
 
 def main(arguments: list[str]) -> int:
-    """Put the installed Triton into the file that is named."""
+    """Add the installed Triton to the file; 1 if the file is damaged."""
     path = Path(arguments[0]) if arguments else FILE
-    if not path.parent.is_dir():
-        print(f"{path}: there is no folder {path.parent}; name the file to write.")
-        return 2
+    version = importlib.import_module("triton").__version__
     try:
-        api = extract()
-        others = [item for item in load(path) if item.triton != api.triton] if path.exists() else []
-    except ModuleNotFoundError as error:
-        print(f"Triton cannot be imported ({error}). Install it first: pip install triton")
-        return 1
+        apis = (load(path) if path.exists() else {}) | {version: extract()}
     except ApiError as error:
-        print(error)
+        print(error, file=sys.stderr)
         return 1
-    save([*others, api], path)
-    print(f"{path}: {len(api.entries)} names of Triton {api.triton}")
+    save(apis, path)
+    print(f"{path}: {len(apis[version])} names of Triton {version}")
     return 0
 
 

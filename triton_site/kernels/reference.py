@@ -1,6 +1,6 @@
-"""The Sphinx extension that renders the API reference of Triton out of ``triton.json``.
+"""The API reference: Sphinx directives that render entries of ``triton.json``.
 
-A page groups names and may add words of ours::
+A page groups names and may add text of its own::
 
     .. py:module:: triton.language
 
@@ -10,22 +10,19 @@ A page groups names and may add words of ours::
 
        Sorts along the last dimension, with a bitonic network.
 
-The signature, the docstring, the versions that have the name and the tutorials that use it come
-by themselves. What stands below the directive is shown as ours. A name without a docstring and
-without words of ours is a warning. Several names may share an entry. ``.. api-index::`` lists the
-names of its page by section, and ``.. api-versions::`` the versions that were read.
-
-Neither Triton nor PyTorch is imported. Links into the entries from the code of tutorials, and
-back, are sphinx-gallery's: set ``doc_module`` and ``backreferences_dir`` in its configuration.
+Several names may share an entry; a name without a docstring and without text is a warning.
+``.. api-index::`` lists the names of its page, ``.. api-versions::`` the releases. Links from the
+code of tutorials and back are sphinx-gallery's, with its ``doc_module`` and ``backreferences_dir``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Set
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,14 +30,13 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from triton_site.kernels import api, docstrings
-from triton_site.kernels.api import ApiError, Entry
+from triton_site.kernels.api import ApiError, Entry, Member
 
 logger = logging.getLogger(__name__)
 
@@ -52,37 +48,29 @@ _RUNS = {
 _BACKENDS = {"cuda": "NVIDIA", "hip": "AMD"}
 
 
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.add_config_value("triton_api", "python-api/triton.json", "env", (str,))
+    app.add_directive("api", ApiDirective)
+    app.add_directive("api-versions", VersionsDirective)
+    app.add_directive("api-index", IndexDirective)
+    app.add_node(index_node)
+    app.connect("builder-inited", _load, priority=600)  # sphinx-gallery generates at 500
+    app.connect("doctree-read", _fill_index)
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "3"}
+
+
+# --- what was read -------------------------------------------------------------------------------
+
+
 @dataclass
 class Reference:
-    """All versions of the API, and which tutorials use which name."""
+    """All releases of the API, and the tutorials that use each name."""
 
-    path: Path = Path()
-    versions: list[str] = field(default_factory=list)
-    history: dict[str, dict[str, Entry]] = field(default_factory=dict)
-    aliases: dict[str, list[str]] = field(default_factory=dict)
-    uses: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-
-    def load(self, path: Path) -> None:
-        """Read every version in *path*.
-
-        Raises:
-            ApiError: the file is damaged, or there is none.
-        """
-        self.path = path
-        apis = api.load(path)
-        self.versions = [item.triton for item in apis]
-        self.history, self.aliases = {}, {}
-        for item in apis:
-            for entry in item.entries:
-                self.history.setdefault(entry.name, {})[item.triton] = entry
-                if entry.same_as:
-                    names = self.aliases.setdefault(entry.same_as, [])
-                    if entry.name not in names:
-                        names.append(entry.name)
-
-    def newest(self, name: str) -> tuple[str, Entry] | None:
-        """The newest version that has *name*, and what it says of it."""
-        return next(reversed(self.history.get(name, {}).items()), None)
+    versions: list[str]  # oldest first
+    uses: dict[str, list[tuple[str, str]]]  # document and title
+    history: dict[str, dict[str, Entry]] = field(default_factory=dict)  # by name and release
+    aliases: dict[str, list[str]] = field(default_factory=dict)  # other names of the same object
 
     def resolve(self, name: str) -> str | None:
         """The entry that ``dot``, ``tl.dot`` or ``triton.language.dot`` means."""
@@ -93,95 +81,65 @@ class Reference:
         return None
 
 
-class ReferenceDomain(Domain):
-    """Hands what was read to the directives; keeps what pages were made of it."""
-
-    name = "triton-reference"
-    label = "Reference of Triton"
-    initial_data: ClassVar[dict[str, str]] = {"state": ""}
-
-    def __init__(self, env: BuildEnvironment) -> None:
-        super().__init__(env)
-        self.reference = Reference()
-
-    def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
-        """Nothing to do: what was read is the same in every process."""
+def _sources(env: BuildEnvironment) -> tuple[Path, Path]:
+    """The file of the API, and the file of uses that :func:`_load` keeps."""
+    return Path(env.srcdir, env.config.triton_api), Path(env.doctreedir, "triton-uses.json")
 
 
-def _reference(env: BuildEnvironment) -> Reference:
-    domain = env.domains[ReferenceDomain.name]
-    assert isinstance(domain, ReferenceDomain)
-    return domain.reference
+def reference_of(env: BuildEnvironment) -> Reference:
+    """The reference of a build, read once for each state of its two files."""
+    return _read(*((path, path.stat().st_mtime_ns) for path in _sources(env)))
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Register with Sphinx."""
-    app.add_config_value("triton_api", "python-api/triton.json", "env", (str,))
-    app.add_domain(ReferenceDomain)
-    app.add_directive("api", ApiDirective)
-    app.add_directive("api-versions", VersionsDirective)
-    app.add_directive("api-index", IndexDirective)
-    app.add_node(index_node)
-    app.connect("builder-inited", _name_decorators, priority=600)  # sphinx-gallery generates at 500
-    app.connect("builder-inited", _load, priority=600)
-    app.connect("env-get-outdated", _outdated)
-    app.connect("doctree-read", _fill_index)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "2"}
+@lru_cache(maxsize=2)
+def _read(api_file: tuple[Path, int], uses_file: tuple[Path, int]) -> Reference:
+    apis = api.load(api_file[0])
+    made = Reference(list(apis), json.loads(uses_file[0].read_text(encoding="utf-8")))
+    for version, entries in apis.items():
+        for entry in entries:
+            made.history.setdefault(entry.name, {})[version] = entry
+            if entry.same_as:
+                names = made.aliases.setdefault(entry.same_as, [])
+                if entry.name not in names:
+                    names.append(entry.name)
+    return made
 
 
 def _load(app: Sphinx) -> None:
-    """Read the API, and sphinx-gallery's back-references, which it has written by now."""
-    reference = _reference(app.env)
+    """Check the API, and keep sphinx-gallery's back-references in a file that pages depend on."""
+    settings = getattr(app.config, "sphinx_gallery_conf", {})
+    _name_decorators(Path(app.srcdir, folder) for folder in settings.get("gallery_dirs", ()))
+    path = Path(app.srcdir, settings.get("backreferences_dir") or "", "backreferences_all.json")
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    places = {example[2] for examples in found.values() for example in examples}
+    pages = {place: Path(os.path.relpath(place, app.srcdir)).as_posix() for place in places}
+    uses = {
+        name: sorted(
+            {
+                (f"{pages[place]}/{file.removesuffix('.py')}", title)
+                for file, _, place, _, title in examples
+            },
+            key=lambda use: (use[0].count("/"), use[0]),
+        )
+        for name, examples in sorted(found.items())
+    }
+    text, kept = json.dumps(uses), _sources(app.env)[1]
+    if not kept.is_file() or kept.read_text(encoding="utf-8") != text:
+        kept.write_text(text, encoding="utf-8")
     try:
-        reference.load(Path(app.srcdir, app.config.triton_api))
-    except ApiError as error:
+        reference_of(app.env)
+    except (ApiError, OSError) as error:
         raise ExtensionError(str(error)) from error
-    folder = getattr(app.config, "sphinx_gallery_conf", {}).get("backreferences_dir")
-    path = Path(app.srcdir, folder, "backreferences_all.json") if folder else None
-    if path and path.is_file():
-        for name, examples in json.loads(path.read_text(encoding="utf-8")).items():
-            reference.uses[name] = sorted(
-                {
-                    (
-                        f"{Path(os.path.relpath(target, app.srcdir)).as_posix()}/{Path(file).stem}",
-                        title,
-                    )
-                    for file, _, target, _, title in examples
-                },
-                key=lambda use: (use[0].count("/"), use[0]),
-            )
 
 
-def _name_decorators(app: Sphinx) -> None:
-    """Let ``@triton.jit`` be a link too.
-
-    sphinx-gallery looks up names as they are highlighted, and there the sign belongs to the name.
-    """
-    for folder in getattr(app.config, "sphinx_gallery_conf", {}).get("gallery_dirs", ()):
-        for path in Path(app.srcdir, folder).rglob("*.codeobj.json"):
-            names = json.loads(path.read_text(encoding="utf-8"))
-            decorators = {f"@{name}": names[name] for name in names if f"@{name}" not in names}
-            if decorators and not any(name.startswith("@") for name in names):
-                path.write_text(json.dumps(names | decorators), encoding="utf-8")
-
-
-def _outdated(
-    app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
-) -> list[str]:
-    """Pages with entries are read again when versions or the uses of names change."""
-    del app, added, changed, removed
-    reference = _reference(env)
-    made_of = json.dumps([reference.versions, reference.uses], sort_keys=True)
-    state = hashlib.sha256(made_of.encode()).hexdigest()
-    data = env.domaindata[ReferenceDomain.name]
-    known, data["state"] = data["state"], state
-    if known == state:
-        return []
-    return [
-        docname
-        for docname in env.found_docs
-        if ".. api::" in env.doc2path(docname).read_text(encoding="utf-8")
-    ]
+def _name_decorators(folders: Iterator[Path]) -> None:
+    """Let ``@triton.jit`` be a link: in sphinx-gallery's list the ``@`` belongs to the name."""
+    for path in (path for folder in folders for path in folder.rglob("*.codeobj.json")):
+        text = path.read_text(encoding="utf-8")
+        if '"@' not in text:
+            names = json.loads(text)
+            decorators = {f"@{name}": meant for name, meant in names.items()}
+            path.write_text(json.dumps(names | decorators), encoding="utf-8")
 
 
 # --- an entry ------------------------------------------------------------------------------------
@@ -191,243 +149,181 @@ class ApiDirective(SphinxDirective):
     """``.. api:: NAME …``: the entry of a name, or of several that share their description."""
 
     required_arguments = 1
-    optional_arguments = 0
     final_argument_whitespace = True
     has_content = True
     option_spec: ClassVar[dict[str, Any]] = {"no-members": directives.flag}
 
-    @property
-    def reference(self) -> Reference:
-        """What was read of Triton."""
-        return _reference(self.env)
-
     def run(self) -> list[nodes.Node]:
-        """Write the entry as reStructuredText, so that the Python domain treats it as its own."""
+        """Write the entry as reStructuredText of the Python domain."""
+        self.reference = reference_of(self.env)
         module = self.env.ref_context.get("py:module", "")
-        self.env.note_dependency(str(self.reference.path))
+        for path in _sources(self.env):
+            self.env.note_dependency(str(path))
         found: list[tuple[str, Entry]] = []
         for name in self.arguments[0].split():
             full = name if name in self.reference.history else f"{module}.{name}"
-            item = self.reference.newest(full)
-            if item is None:
+            newest = next(reversed(self.reference.history.get(full, {}).items()), None)
+            if newest is None:
                 raise self.error(
-                    f"no version of Triton in {self.reference.path} has the name {full}; "
-                    "correct it, or read the versions again with: make api"
+                    f"no release of Triton in {self.config.triton_api} has the name {full}; "
+                    "correct the name, or read the releases again with: make api"
                 )
-            found.append(item)
+            found.append(newest)
         if not any(entry.doc for _, entry in found) and not self.content:
             logger.warning(
-                "%s has no docstring; say in the directive's content what is known of it",
+                "%s has no docstring; describe it in the content of the directive",
                 found[0][1].name,
                 location=self.get_location(),
             )
-        text = "\n".join(self._lines(found))
-        result = self.parse_text_to_nodes(text)
-        self._note_aliases(found, result)
+        result = self.parse_text_to_nodes("\n".join(self._lines(found)))
+        self._note_aliases([entry for _, entry in found], result)
         return result
 
-    def _lines(self, found: list[tuple[str, Entry]]) -> list[str]:
+    def _lines(self, found: list[tuple[str, Entry]]) -> Iterator[str]:
         entry = found[0][1]
         if entry.kind == "module":
-            around = self.env.ref_context.get("py:module")
-            back = [f".. py:currentmodule:: {around}", ""] if around else []
-            return [f".. py:module:: {entry.name}", "", *back, *self._content(found)]
-        kind = entry.kind
-        module, _, _ = entry.name.rpartition(".")
-        marker = f".. py:{kind}:: "
+            yield from (f".. py:module:: {entry.name}", "")
+            if around := self.env.ref_context.get("py:module"):
+                yield from (f".. py:currentmodule:: {around}", "")
+            yield from self._content(found)
+            return
+        module, _, name = entry.name.rpartition(".")
+        default = "()" if entry.kind == "function" else ""
         signatures = [
-            item.name.rpartition(".")[2]
-            + (
-                ""
-                if item.kind == "data"
-                else item.signature or ("()" if kind == "function" else "")
-            )
+            item.name.rpartition(".")[2] + (item.signature or default) * (item.kind != "data")
             for _, item in found
         ]
-        lines = [marker + f"\n{' ' * len(marker)}".join(signatures), f"   :module: {module}"]
+        yield from _described(entry.kind, signatures)
+        yield f"   :module: {module}"
         if entry.kind == "data" and entry.value and entry.defined != "triton.language.core":
-            lines.append(f"   :value: {entry.value}")
-        name = entry.name.rpartition(".")[2]
+            yield f"   :value: {entry.value}"
         defined = f"{entry.defined}.{name}"
         if len(found) == 1 and entry.defined.startswith("triton.") and defined != entry.name:
-            lines.append(f"   :canonical: {defined}")
-        return [*lines, "", *(f"   {line}" if line else "" for line in self._content(found))]
+            yield f"   :canonical: {defined}"
+        yield ""
+        yield from _indented(self._content(found))
 
-    def _content(self, found: list[tuple[str, Entry]]) -> list[str]:
-        entry = found[0][1]
-        lines = [".. rst-class:: api-facts", "", self._facts(found), ""]
-        documented = [item for _, item in found if item.doc]
-        for item in documented[:1]:
-            lines += self._docstring(item.doc)
-        lines += self._history(found)
-        lines += self._overloads(found)
+    def _content(self, found: list[tuple[str, Entry]]) -> Iterator[str]:
+        entries = [entry for _, entry in found]
+        yield from (".. rst-class:: api-facts", "", self._facts(found), "")
+        documented = next((entry for entry in entries if entry.doc), None)
+        if documented:
+            yield from self._docstring(documented)
+        for entry in entries:
+            yield from self._changes(entry, several=len(entries) > 1)
+        for backend, maker in _BACKENDS.items():
+            types = [
+                f"``{overload.arguments} → {overload.result}``"
+                for entry in entries
+                for overload in entry.overloads
+                if overload.backend == backend
+            ]
+            if types:
+                yield f":{maker}: " + "; ".join(dict.fromkeys(types))
+        yield ""
         if self.content:
             label = "Our note." if documented else "In our words; Triton has no docstring here."
-            lines += [".. container:: api-ours", "", f"   *{label}*", ""]
-            lines += [
-                *(f"   {line}" if line else "" for line in self.content),
-                "",
-            ]
+            yield from (".. container:: api-ours", "", f"   *{label}*", "")
+            yield from _indented(self.content)
+            yield ""
         if "no-members" not in self.options:
-            lines += self._members(entry)
-        return lines
+            yield from self._members(entries[0])
 
     def _facts(self, found: list[tuple[str, Entry]]) -> str:
-        """Where it can be called, other ways to call it, where it was read from, who uses it."""
+        """Where a name can be called, its other names, its source and its uses, in a sentence."""
         version, entry = found[0]
-        facts = []
-        if entry.runs:
-            facts.append(_RUNS[entry.runs])
-        if entry.method:
-            facts.append(f"also a method, ``x.{entry.name.rpartition('.')[2]}(…)``")
-        aliases = [name for _, item in found for name in self.reference.aliases.get(item.name, [])]
-        if aliases:
-            facts.append("also " + ", ".join(f"``{name}``" for name in aliases))
-        if entry.bases:
-            facts.append(
-                "a kind of "
-                + ", ".join(
-                    f":py:obj:`{base} <{full}>`" if (full := self.reference.resolve(base)) else base
-                    for base in entry.bases
-                    if not base.startswith("base_")
-                )
-            )
-        facts = [fact for fact in facts if fact != "a kind of "]
-        source = entry.defined or entry.name.rpartition(".")[0]
-        facts.append(f"read from ``{source}``, Triton {version}")
-        uses = sorted({use for _, item in found for use in self._uses(item.name)})
-        text = "; ".join(facts)
-        text = f"{text[0].upper()}{text[1:]}."
-        if uses:
-            links = ", ".join(f":doc:`{title} </{docname}>`" for docname, title in uses)
-            text += f" Used in {links}."
-        return text
-
-    def _uses(self, name: str) -> list[tuple[str, str]]:
-        names = [name, *self.reference.aliases.get(name, [])]
-        return [use for name in names for use in self.reference.uses.get(name, [])]
-
-    def _docstring(self, text: str) -> list[str]:
-        parsed = docstrings.parse(text, self.reference.resolve)
-        lines = [*parsed.body.split("\n"), ""]
-        for note in parsed.notes:
-            lines += [*note.split("\n"), ""]
-        if parsed.parameters:
-            lines += [":Parameters:"]
-            for item in parsed.parameters:
-                kind = f" ({item.type})" if item.type else ""
-                first, *rest = item.text.split("\n")
-                text = f" – {first}" if first else ""
-                lines.append(f"   * **{_escape(item.name)}**{kind}{text}")
-                lines += [f"     {line}".rstrip() for line in rest]
-        if parsed.returns.text or parsed.returns.type:
-            parts = (parsed.returns.text, parsed.returns.type)
-            lines.append(":Returns: " + " – ".join(filter(None, parts)))
-        return [*lines, ""]
-
-    def _history(self, found: list[tuple[str, Entry]]) -> list[str]:
-        """In which of the versions that were read the name is new, changed or gone."""
-        versions = self.reference.versions
-        lines: list[str] = []
-        for _, entry in found:
-            subject = f"``{entry.name.rpartition('.')[2]}``" if len(found) > 1 else ""
-            having = self.reference.history[entry.name]
-            first = next(iter(having))
-            if first != versions[0]:
-                lines += [
-                    f".. versionadded:: {_short(first)}",
-                    f"   {subject}" if subject else "",
-                    "",
-                ]
-            previous = None
-            for version in versions:
-                item = having.get(version)
-                if previous and item and item.signature != previous.signature:
-                    lines += [
-                        f".. versionchanged:: {_short(version)}",
-                        f"   {subject} Before, the parameters were".replace("  ", " ")
-                        + f" ``{previous.signature or '()'}``.",
-                        "",
-                    ]
-                if previous and not item:
-                    lines += [f".. versionremoved:: {_short(version)}", f"   {subject}", ""]
-                previous = item
-        return lines
-
-    def _overloads(self, found: list[tuple[str, Entry]]) -> list[str]:
-        """The types that each back end has a function for."""
-        by_backend: dict[str, dict[str, None]] = {}
-        for _, entry in found:
-            for overload in entry.overloads:
-                text = f"{overload.arguments} → {overload.result}"
-                by_backend.setdefault(overload.backend, {})[text] = None
-        if not by_backend:
-            return []
-        lines = [
-            f":{_BACKENDS[backend]}: " + "; ".join(f"``{text}``" for text in texts)
-            for backend, texts in by_backend.items()
+        names = [item.name for _, item in found]
+        aliases = [alias for name in names for alias in self.reference.aliases.get(name, [])]
+        bases = [
+            f":py:obj:`{base} <{full}>`" if (full := self.reference.resolve(base)) else base
+            for base in entry.bases
+            if not base.startswith("base_")
         ]
-        return [*lines, ""]
-
-    def _members(self, entry: Entry) -> list[str]:
-        """Methods with a docstring one by one; others, and those that are functions, in brief."""
-        functions = [
-            member.name
-            for member in entry.members
-            if entry.name == "triton.language.tensor"
-            and f"triton.language.{member.name}" in self.reference.history
+        facts = [
+            _RUNS.get(entry.runs, ""),
+            f"also a method, ``x.{entry.name.rpartition('.')[2]}(…)``" if entry.method else "",
+            "also " + ", ".join(f"``{alias}``" for alias in aliases) if aliases else "",
+            "a kind of " + ", ".join(bases) if bases else "",
+            f"read from ``{entry.defined or entry.name.rpartition('.')[0]}``, Triton {version}",
         ]
-        rest = [member for member in entry.members if member.name not in functions]
-        lines: list[str] = []
-        if functions:
-            links = ", ".join(f":py:obj:`{name} <triton.language.{name}>`" for name in functions)
-            lines += [f"Functions that are also methods: {links}.", ""]
+        text = "; ".join(filter(None, facts))
+        uses = {tuple(use) for name in names + aliases for use in self.reference.uses.get(name, [])}
+        links = ", ".join(f":doc:`{title} </{docname}>`" for docname, title in sorted(uses))
+        return f"{text[0].upper()}{text[1:]}." + (f" Used in {links}." if links else "")
+
+    def _docstring(self, item: Entry | Member) -> list[str]:
+        return [*docstrings.sound(item.doc, self.reference.resolve).split("\n"), ""]
+
+    def _changes(self, entry: Entry, several: bool) -> Iterator[str]:
+        """The releases that added, changed or removed a name; of *several*, the name is told."""
+        subject = f"``{entry.name.rpartition('.')[2]}`` " if several else ""
+        having = self.reference.history[entry.name]
+        for before, version in pairwise(self.reference.versions):
+            old, new = having.get(before), having.get(version)
+            short = ".".join(version.split(".")[:2])
+            if new and not old:
+                yield from (f".. versionadded:: {short}", f"   {subject}", "")
+            elif old and not new:
+                yield from (f".. versionremoved:: {short}", f"   {subject}", "")
+            elif old and new and old.signature != new.signature:
+                yield f".. versionchanged:: {short}"
+                yield f"   {subject}Before, the parameters were ``{old.signature or '()'}``."
+                yield ""
+
+    def _members(self, entry: Entry) -> Iterator[str]:
+        """Members with a docstring one by one, then the others as a list of signatures."""
+        rest = list(entry.members)
+        if entry.name == "triton.language.tensor":
+            names = [m.name for m in rest if f"triton.language.{m.name}" in self.reference.history]
+            links = ", ".join(f":py:obj:`{name} <triton.language.{name}>`" for name in names)
+            yield from ([f"Functions that are also methods: {links}.", ""] if names else [])
+            rest = [member for member in rest if member.name not in names]
         for member in (member for member in rest if member.doc):
-            lines += [f".. py:{member.kind}:: {member.name}{member.signature}", ""]
-            lines += [f"   {line}" if line else "" for line in self._docstring(member.doc)]
+            yield from (*_described(member.kind, [member.name + member.signature]), "")
+            yield from _indented(self._docstring(member))
         for kind in ("property", "method"):
-            silent = [member for member in rest if member.kind == kind and not member.doc]
-            if silent:
-                marker = f".. py:{kind}:: "
-                separator = f"\n{' ' * len(marker)}"
-                lines += [marker + separator.join(m.name + m.signature for m in silent), ""]
-        return lines
+            silent = [m.name + m.signature for m in rest if m.kind == kind and not m.doc]
+            yield from ([*_described(kind, silent), ""] if silent else [])
 
-    def _note_aliases(self, found: list[tuple[str, Entry]], result: list[nodes.Node]) -> None:
+    def _note_aliases(self, entries: list[Entry], result: list[nodes.Node]) -> None:
         """Let references by every public name of an object lead to its entry."""
-        domain = self.env.domains["py"]
-        descriptions = [node for node in result if isinstance(node, addnodes.desc)]
-        for _, entry in found:
+        domain: Any = self.env.domains["py"]
+        place = next((node for node in result if isinstance(node, addnodes.desc)), None)
+        for entry in entries if place else ():
             for alias in self.reference.aliases.get(entry.name, []):
-                if alias not in domain.objects and descriptions:  # type: ignore[attr-defined]
-                    domain.note_object(  # type: ignore[attr-defined]
-                        alias, entry.kind, entry.name, aliased=True, location=descriptions[0]
-                    )
+                if alias not in domain.objects:
+                    domain.note_object(alias, entry.kind, entry.name, aliased=True, location=place)
 
 
-def _short(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+def _described(kind: str, signatures: list[str]) -> list[str]:
+    """The head of a directive of the Python domain for several signatures."""
+    marker = f".. py:{kind}:: "
+    return (marker + f"\n{' ' * len(marker)}".join(signatures)).split("\n")
 
 
-def _escape(text: str) -> str:
-    return text.replace("*", r"\*").replace("_", r"\_")
+def _indented(lines: Any) -> Iterator[str]:
+    return (f"   {line}" if line else "" for line in lines)
 
 
-# --- what a page has besides ---------------------------------------------------------------------
+# --- lists on a page -----------------------------------------------------------------------------
 
 
 class VersionsDirective(SphinxDirective):
-    """``.. api-versions::``: the sentence that says which versions were read."""
+    """``.. api-versions::``: the releases that were read."""
 
     def run(self) -> list[nodes.Node]:
-        """Name the newest version, and those it is compared with."""
-        *older, newest = _reference(self.env).versions
-        text = f"Read from Triton {newest}, and compared with {', '.join(older)}."
-        return self.parse_text_to_nodes(text if older else f"Read from Triton {newest}.")
+        """Name the newest release, and those that it is compared with."""
+        *older, newest = reference_of(self.env).versions
+        return self.parse_text_to_nodes(
+            f"Read from Triton {newest}, and compared with {', '.join(older)}. A change that is "
+            "marked with a version came with it or since the one before in this list."
+            if older
+            else f"Read from Triton {newest}."
+        )
 
 
 class index_node(nodes.General, nodes.Element):  # noqa: N801 - docutils names nodes like this
-    """Stands for the list of names until the page has been read."""
+    """The place of the list of names until the page has been read."""
 
 
 class IndexDirective(SphinxDirective):
@@ -442,19 +338,16 @@ def _fill_index(app: Sphinx, doctree: nodes.document) -> None:
     for place in list(doctree.findall(index_node)):
         rows = []
         for section in doctree.findall(nodes.section):
-            signatures = [
-                signature
+            ids = [
+                signature["ids"][0]
                 for description in section.children
                 if isinstance(description, addnodes.desc)
-                for signature in description.findall(addnodes.desc_signature)
-                if signature.parent is description
+                for signature in description.children
+                if isinstance(signature, addnodes.desc_signature)
             ]
-            if signatures:
-                row = nodes.paragraph("", "", nodes.strong("", f"{section[0].astext()}: "))
-                for signature in signatures:
-                    name = signature["ids"][0].rpartition(".")[2]
-                    link = nodes.reference("", "", nodes.literal("", name), internal=True)
-                    link["refid"] = signature["ids"][0]
-                    row += [link, nodes.Text(" ")]
-                rows.append(row)
+            row = nodes.paragraph("", "", nodes.strong("", f"{section[0].astext()}: "))
+            for target in ids:
+                name = nodes.literal("", target.rpartition(".")[2])
+                row += [nodes.reference("", "", name, internal=True, refid=target), nodes.Text(" ")]
+            rows += [row] if ids else []
         place.replace_self(nodes.container("", *rows, classes=["api-index"]))

@@ -1,65 +1,67 @@
-"""X-ray, on the page: below each kernel what the compiler made of it, folded.
+"""X-ray, on the page: a fold below each kernel shows what the compiler made of it.
 
-The facts come from the recording, where the probe :class:`triton_site.xray.kernels` has left them.
-The intermediate code is a file of its own for each kernel, ``_static/xray/….js``, which the browser
-fetches when the fold is opened; a script and not JSON, so that it works from a file as well. Each
-line of TTGIR and PTX knows which line of the kernel it was made from.
+The facts come from the recording, where the probe :class:`triton_site.xray.kernels` noted them. The
+intermediate code of each kernel is a file ``_static/xray/<page>/<kernel>.js``, which the browser
+loads when the fold is opened; it is a script because a page opened from disk cannot load JSON. Each
+line of TTGIR and PTX names its line of the kernel.
+
+Only names of functions in the script become names of files, never those in a recording.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
-from itertools import chain
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gallery_recorder.render import files, others
+from gallery_recorder.render.selection import Page
 from triton_site import xray
-from triton_site.pages.cells import Page, boxes_of, page_of, stamps
+from triton_site.kernels import xray_data
+from triton_site.kernels.xray_data import Facts, Kernel
+from triton_site.numbers.tables import table
+from triton_site.pages.cells import boxes_of, page_of
 from triton_site.pages.folds import Fold
 
-PROBE = "triton_site.xray.kernels"
-
-#: More variants of one kernel than these are not listed.
+#: Variants of one kernel in its table, the last ones.
 MAX_VARIANTS = 12
-
-
-class Viewer(nodes.General, nodes.Element):
-    """Where the intermediate code will be shown; ``source`` is the file to fetch."""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
-    silent = (_skip, _skip)
-    app.add_node(Viewer, html=(_visit_viewer, _depart), latex=silent, text=silent, man=silent)
     app.connect("doctree-read", _add_folds, priority=600)
     app.connect("doctree-read", _hide_download)
-    app.connect("build-finished", _write_code)
+    app.connect("html-page-context", _write_code)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def facts_of(page: Page) -> dict[str, list[dict[str, Any]]]:
-    """What the probe found in the recording that *page* shows, by the name of the kernel."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for facts in page.probes.get(PROBE, {}).get("kernels", []):
-        found.setdefault(facts["name"], []).append(facts)
-    return found
+def _xray(page: Page | None) -> tuple[dict[str, list[Facts]], dict[str, Kernel]]:
+    """Facts and code of each kernel in the recording of *page*, which the probe has checked."""
+    if page is None or page.folder is None:
+        return {}, {}
+    facts, code = xray_data.read(page.folder, page.recording.probes)
+    found: dict[str, list[Facts]] = {}
+    for variant in facts:
+        found.setdefault(variant.name, []).append(variant)
+    return found, code
+
+
+# --- on the page ---------------------------------------------------------------------------------
 
 
 def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
-    page = page_of(app, app.env.docname)
-    facts = facts_of(page) if page else {}
-    if page is None or page.folder is None or not facts:
+    docname = app.env.docname
+    page = page_of(app, docname)
+    facts, code = _xray(page)
+    if page is None or not facts:
         return
-    has_code = (page.folder / xray.FILE_NAME).is_file()
     shown: set[str] = set()
     for cell, box in list(boxes_of(doctree, page.script)):
         place = box.parent if isinstance(box.parent, Fold) else box
@@ -68,84 +70,73 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
             if name in wanted:
                 shown.add(name)
                 fold = fold_of(name, facts[name])
-                if has_code:
-                    fold += Viewer(source=_file_name(app.env.docname, page, name))
+                if name in code:
+                    source = f"{'../' * docname.count('/')}_static/{_file(docname, name)}"
+                    text = "The intermediate code is shown here where scripts may run."
+                    html = f'<div class="gallery-xray" data-source="{source}"><p>{text}</p></div>'
+                    fold += nodes.raw("", html, format="html")
                 place.parent.insert(place.parent.index(place) + 1, fold)
                 place = fold
 
 
-def fold_of(name: str, variants: list[dict[str, Any]]) -> Fold:
-    """The fold of the kernel *name*: one line of summary, and a table of its *variants*."""
+def fold_of(name: str, variants: list[Facts]) -> Fold:
+    """The fold of the kernel *name*: a line of summary and a table of its *variants*."""
     last = variants[-1]
     fold = Fold(summary=f"X-ray: what became of {name}", note=summary(last), kind="xray")
     fold += _table(variants[-MAX_VARIANTS:])
     if len(variants) > MAX_VARIANTS:
         fold += nodes.paragraph("", f"The last {MAX_VARIANTS} of {len(variants)} variants.")
-    if last["instructions"]:
-        fold += nodes.paragraph("", "What stands in the code of the last one, and how often:")
+    if last.instructions:
+        fold += nodes.paragraph("", "Instructions of the last variant:")
         items = nodes.bullet_list()
-        for instruction, count in sorted(last["instructions"].items(), key=lambda i: -i[1]):
-            what = xray.INSTRUCTIONS.get(instruction, "")
+        for instruction, count in sorted(last.instructions.items(), key=lambda item: -item[1]):
             text = nodes.paragraph("", "", nodes.literal("", instruction.rstrip(".")))
-            text += nodes.Text(f" × {count}: {what}")
+            text += nodes.Text(f" × {count}: {xray.INSTRUCTIONS.get(instruction, '')}")
             items += nodes.list_item("", text)
         fold += items
     return fold
 
 
-def summary(facts: dict[str, Any]) -> str:
-    """The facts of one compiled kernel in a line: does it spill, what did ``tl.dot`` become?"""
-    spills = facts["spills"]
+def summary(facts: Facts) -> str:
+    """One compiled kernel in a line: its resources, and how it loads and multiplies."""
     parts = [
-        f"{facts['registers']} registers",
-        f"{spills} spilled" if spills else "nothing spilled",
-        f"{_bytes(facts['shared'])} of shared memory" if facts["shared"] else "no shared memory",
+        f"{facts.registers} registers",
+        f"{facts.spills} spilled" if facts.spills else "nothing spilled",
+        f"{_bytes(facts.shared)} of shared memory" if facts.shared else "no shared memory",
     ]
-    if room := facts.get("occupancy"):
-        parts.append(f"{room['warps']} of {room['of']} warps")
-    made = facts["instructions"]
+    if room := facts.occupancy:
+        parts.append(f"{room.warps} of {room.of} warps")
     for instruction in ("wgmma.mma_async", "tcgen05.mma", "mma.sync"):
-        if instruction in made:
+        if instruction in facts.instructions:
             parts.append(f"tl.dot became {instruction.partition('.')[0]}")
             break
-    if "cp.async.bulk" in made:
+    if "cp.async.bulk" in facts.instructions:
         parts.append("tiles come by TMA")
-    elif "cp.async.c" in made:
+    elif "cp.async.c" in facts.instructions:
         parts.append("loads are pipelined")
     return ", ".join(parts)
 
 
-def _table(variants: list[dict[str, Any]]) -> nodes.table:
-    names = list(dict.fromkeys(name for facts in variants for name in facts["constants"]))
-    differing = [n for n in names if len({str(f["constants"].get(n)) for f in variants}) > 1]
-    head = [*(differing or names[:6]), "warps", "stages", "registers", "spilled"]
-    head += ["shared memory", "programs on a multiprocessor", "warps on it", "limited by", "code"]
+def _table(variants: list[Facts]) -> nodes.table:
+    names = list(dict.fromkeys(name for facts in variants for name in facts.constants))
+    differing = [n for n in names if len({str(f.constants.get(n)) for f in variants}) > 1]
+    constants = differing or names[:6]
+    head = [*constants, "warps", "stages", "registers", "spilled", "shared memory"]
+    head += ["programs on a multiprocessor", "warps on it", "limited by", "code"]
     rows = []
     for facts in variants:
-        room = facts.get("occupancy") or {}
+        room = facts.occupancy
         rows.append([
-            *(str(facts["constants"].get(name, "–")) for name in (differing or names[:6])),
-            str(facts["warps"]),
-            str(facts["stages"] or "–"),
-            str(facts["registers"]),
-            str(facts["spills"]),
-            _bytes(facts["shared"]),
-            str(room.get("programs", "–")),
-            f"{room['warps']} of {room['of']}" if room else "–",
-            str(room.get("limit", "–")),
-            _bytes(facts["bytes"]),
+            *(str(facts.constants.get(name, "–")) for name in constants),
+            str(facts.warps),
+            str(facts.stages or "–"),
+            str(facts.registers),
+            str(facts.spills),
+            _bytes(facts.shared),
+            *([str(room.programs), f"{room.warps} of {room.of}", room.limit] if room else "–––"),
+            _bytes(facts.bytes),
         ])  # fmt: skip
-    table = nodes.table(classes=["gallery-xray-table"])
-    group = nodes.tgroup(cols=len(head))
-    table += group
-    group += [nodes.colspec(colwidth=10) for _ in head]
-    for part, lines in ((nodes.thead(), [head]), (nodes.tbody(), rows)):
-        group += part
-        for line in lines:
-            row = nodes.row()
-            row += [nodes.entry("", nodes.paragraph("", cell)) for cell in line]
-            part += row
-    return table
+    return table(head, rows, classes=["gallery-xray-table"])
 
 
 def _bytes(count: int) -> str:
@@ -153,11 +144,10 @@ def _bytes(count: int) -> str:
 
 
 def _hide_download(app: Sphinx, doctree: nodes.document) -> None:
-    """The file of the probe is not one that the script wrote: it is no download."""
+    """Offer no download of the probe's file: the script did not write it."""
     for container in list(doctree.findall(nodes.container)):
         if "gallery-data" in container["classes"] and xray.FILE_NAME in container.astext():
-            paragraphs = [p for p in container.children if xray.FILE_NAME in p.astext()]
-            for paragraph in paragraphs:
+            for paragraph in [p for p in container.children if xray.FILE_NAME in p.astext()]:
                 container.remove(paragraph)
             if not container.children:
                 container.parent.remove(container)
@@ -166,157 +156,98 @@ def _hide_download(app: Sphinx, doctree: nodes.document) -> None:
 # --- the code ------------------------------------------------------------------------------------
 
 
-def _file_name(docname: str, page: Page, kernel: str) -> str:
-    parts = (docname.rpartition("/")[2], page.view, kernel)
-    return f"xray/{'-'.join(filter(None, parts))}.js"
+def _file(docname: str, kernel: str) -> str:
+    """The file of a kernel below ``_static``."""
+    return f"xray/{docname}/{kernel}.js"
 
 
-def _write_code(app: Sphinx, exception: Exception | None) -> None:
-    if exception is not None or app.builder.format != "html":
-        return
-    static, kept = Path(app.outdir, "_static"), Path(app.doctreedir, "xray.json")
-    before: dict[str, list[str]] = {}
-    with contextlib.suppress(OSError, ValueError):
-        before = json.loads(kept.read_text(encoding="utf-8"))
-    own = files.digest(files.times([Path(__file__), Path(xray.__file__)]))
-    now = {}
-    for docname, made_from in stamps(app).items():
-        stamp = f"{docname} {made_from} {own}"
-        names = before.get(stamp)
-        if names is None or not all((static / name).is_file() for name in names):
-            names = [name for seen in _seen(app, docname) for name in _write(static, docname, seen)]
-        now[stamp] = names
-    for name in {*chain(*before.values())} - {*chain(*now.values())}:
-        (static / name).unlink(missing_ok=True)
-    if now != before:
-        kept.write_text(json.dumps(now), encoding="utf-8")
-
-
-def _seen(app: Sphinx, docname: str) -> Iterator[Page]:
-    """A page with a recording, as each of its recordings has it."""
+def _write_code(app: Sphinx, docname: str, *_: object) -> None:
+    """Write the code of the kernels of a page that is written."""
     page = page_of(app, docname)
-    if page is not None and page.folder is not None:
-        yield page
-        for view in others.views_of(app.env, docname):
-            with others.shown_as(app.env, view):
-                page = page_of(app, docname)
-            if page is not None:
-                yield page
+    if page is None:
+        return
+    static = Path(app.outdir, "_static")
+    shutil.rmtree((static / _file(docname, "any")).parent, ignore_errors=True)
+    script = page.script.path.read_text(encoding="utf-8")
+    for name, kernel in _xray(page)[1].items():
+        if name in _defined(script):  # a name in the recording alone could be any path
+            path = static / _file(docname, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shown = json.dumps(viewed(name, kernel, script), ensure_ascii=False)
+            path.write_text(f"galleryXray({json.dumps(name)}, {shown});\n", encoding="utf-8")
 
 
-def _write(static: Path, docname: str, page: Page) -> Iterator[str]:
-    """Write the code of a page's kernels, and give the names of the files."""
-    assert page.folder is not None
-    code = xray.load(page.folder / xray.FILE_NAME)
-    text = page.script.path.read_text(encoding="utf-8") if code else ""
-    for name, entry in code.items():
-        path = static / _file_name(docname, page, name)
-        shown = _encoded(viewed(name, entry, text))
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"galleryXray({json.dumps(path.stem)}, {shown});\n", encoding="utf-8")
-        yield path.relative_to(static).as_posix()
+def viewed(name: str, kernel: Kernel, script: str) -> dict[str, Any]:
+    """The data of the viewer: the source of a kernel, and each code with its lines of the source.
 
-
-def _encoded(data: dict[str, Any]) -> str:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-
-
-def viewed(name: str, entry: dict[str, Any], script: str) -> dict[str, Any]:
-    """What the viewer shows of a kernel: its source, and each code with the lines it comes from.
-
-    The source is that of *script*; its lines may have moved since the recording, where only prose
-    was changed.
+    Prose may have moved the kernel in *script* since it was recorded.
     """
-    lines = script.splitlines()
-    span = _defined(script).get(name, range(0))
-    first = span.start if span else 1
-    moved = first - entry["facts"].get("line", first) if span else 0
-    found: dict[str, Any] = {
-        "first": first,
+    lines, span = script.splitlines(), _defined(script).get(name, range(0))
+    moved = span.start - kernel.facts.line if span else 0
+    mappers = {"ttgir": ttgir_lines, "ptx": ptx_lines, "sass": plain_lines, "amdgcn": plain_lines}
+    return {
+        "first": span.start,
         "source": [lines[number - 1] for number in span],
-        "codes": {},
-    }
-    for kind, mapped in (("ttgir", ttgir_lines), ("ptx", ptx_lines), ("sass", plain_lines),
-                         ("amdgcn", plain_lines)):  # fmt: skip
-        if entry.get(kind):
-            found["codes"][kind] = [
-                [line + moved if line + moved in span else 0, text]
-                for line, text in mapped(entry[kind])
+        "codes": {
+            kind: [
+                [line + moved if line + moved in span else 0, text] for line, text in mapped(code)
             ]
-    return found
+            for kind, mapped in mappers.items()
+            if (code := getattr(kernel, kind))
+        },
+    }
 
 
 @functools.lru_cache(maxsize=1)
 def _defined(code: str) -> dict[str, range]:
-    """The lines of the functions in a script or cell, those within others as well.
-
-    A page asks for each kernel of its script in turn; the script is parsed once.
-    """
+    """The lines of each function in a script or cell; of one name, the outermost and first."""
     found: dict[str, range] = {}
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.FunctionDef):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            lines = range(first, (node.end_lineno or first) + 1)
-            found.setdefault(node.name, lines)  # of one name, the outermost and first
+            found.setdefault(node.name, range(first, (node.end_lineno or first) + 1))
     return found
 
 
-def plain_lines(text: str) -> Iterable[tuple[int, str]]:
-    """Code that does not say where it comes from."""
+def plain_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of code that does not name its source."""
     return ((0, line) for line in text.splitlines())
 
 
-def ptx_lines(text: str) -> Iterable[tuple[int, str]]:
-    """The instructions of PTX, each with the line of the script that it was made from.
+def ptx_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The instructions of PTX, each with its line of the script.
 
-    ``.loc`` tells it for the instructions that follow; of a function that was built in,
-    ``inlined_at`` tells where it was called.
+    ``.loc`` names the line of the instructions below it; for code that was inlined, ``inlined_at``
+    names the line of the call.
     """
     line = 0
     for row in text.splitlines():
-        if found := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)\s+\d+(.*)", row):
-            called = re.search(r"inlined_at\s+(\d+)\s+(\d+)", found[3])
-            line = int(called[2]) if called else int(found[2]) if found[1] == "1" else 0
+        if found := re.match(r"\s*\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(.*)", row):
+            called = re.search(r"inlined_at\s+\d+\s+(\d{1,9})", found[3])
+            line = int(called[1]) if called else int(found[2]) if found[1] == "1" else 0
         elif not re.match(r"\s*(//|\$L__tmp|\$L__func)|\s*\.(file|section)\b", row):
             yield line, row.replace("\t", "    ")
 
 
-def ttgir_lines(text: str) -> Iterable[tuple[int, str]]:
-    """The operations of TTGIR without their locations, each with the line that it was made from."""
+def ttgir_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The operations of TTGIR without their locations, each with its line of the script."""
     locations = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", text, flags=re.M))
 
-    def line_of(location: str, depth: int = 0) -> int:
-        if depth > 8:
-            return 0
-        if place := re.match(r'"[^"]*\.py":(\d+):', location):
-            return int(place[1])
-        if called := re.match(r"callsite\((#loc\d*) at (#loc\d*)\)", location):
-            return line_of(locations.get(called[2], ""), depth + 1)
-        if inner := re.search(r"#loc\d*", location):
-            return line_of(locations.get(inner[0], ""), depth + 1)
+    def line_of(name: str) -> int:
+        for _ in range(8):
+            location = locations.get(name, "")
+            if place := re.match(r'"[^"]*\.py":(\d{1,9}):', location):
+                return int(place[1])
+            called = re.match(r"callsite\(#loc\d* at (#loc\d*)\)", location)
+            inner = called or re.search(r"(#loc\d*)", location)
+            if inner is None:
+                return 0
+            name = inner[1]
         return 0
 
     for row in text.splitlines():
         if re.match(r"#loc\d* = ", row):
             continue
-        found = re.search(r"\s*loc\((#loc\d*)\)\s*$", row)
-        line = line_of(locations.get(found[1], "")) if found else 0
-        yield line, re.sub(r'\s*loc\((?:#loc\d*|"[^"]*"\(#loc\d*\))\)', "", row)
-
-
-def _visit_viewer(translator: Any, node: Viewer) -> None:
-    prefix = "../" * translator.builder.current_docname.count("/")
-    translator.body.append(
-        f'<div class="gallery-xray" data-source="{prefix}_static/{node["source"]}">'
-        "<p>The intermediate code is shown here, line by line beside the kernel, where scripts may "
-        "run.</p>"
-    )
-
-
-def _depart(translator: Any, node: Viewer) -> None:
-    del node
-    translator.body.append("</div>\n")
-
-
-def _skip(translator: Any, node: nodes.Node) -> None:
-    raise nodes.SkipNode
+        found = re.search(r"loc\((#loc\d*)\)$", row.rstrip())
+        line = line_of(found[1]) if found else 0
+        yield line, re.sub(r' ?loc\((?:#loc\d*|"[^"]*"\(#loc\d*\))\)', "", row).rstrip()

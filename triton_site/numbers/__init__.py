@@ -1,1 +1,15 @@
-"""What recordings measured: claims, ladders, the performance and release pages."""
+"""Numbers of the pages, computed from the benchmarks, claims and ladders of recordings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Load the extensions of this folder."""
+    for name in ("performance", "ladder", "claims", "kernel_map", "releases"):
+        app.setup_extension(f"{__name__}.{name}")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

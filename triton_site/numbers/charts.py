@@ -1,7 +1,7 @@
-"""Line charts as inline SVG, in the colours of the page that they are on.
+"""Line charts as inline SVG, in the colours of their page.
 
 Rendering has no matplotlib: installing it would take longer than building the site. The classes
-``chart-…`` are in ``custom.css``; lines differ in their dashes as well as in their colour.
+``chart-…`` are in ``custom.css``; lines differ by dashes as well as by colour.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from html import escape
 _DASHES = ("none", "7 3", "2 3", "9 3 2 3")
 _WIDTH = 660
 _LEFT, _RIGHT, _TOP = 46, 644, 12  # the edges of the lines
-#: How high a frame is where there is one, where there are two, and where there are more.
+#: The height of one frame, of each of two, and of each of more.
 _HEIGHTS = (216, 150, 120)
 _GAP = 22  # between two frames
-#: Of a line that differs this many times less than another, that one's axis would show nothing.
+#: A line whose range is this many times smaller gets its own frame, or it would look flat.
 _TIMES = 3
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart: its name, its places on the x axis and its values there."""
+    """A line of a chart: its name, sizes on the x axis and values."""
 
     name: str
     x: Sequence[int]
@@ -31,10 +31,10 @@ class Line:
 
 
 def line_chart(lines: Sequence[Line], title: str, x_label: str) -> str:
-    """A chart of ratios with 1 marked, as high as they differ, as one line of HTML.
+    """A chart of ratios with 1 marked, as one line of HTML; the y axis spans the values.
 
-    Lines that differ far less than others have a frame of their own below. The x axis is
-    logarithmic where the sizes double rather than step.
+    Lines with a far smaller range have a frame of their own below. The x axis is logarithmic where
+    the sizes double rather than step.
     """
     sizes = sorted({size for line in lines for size in line.x})
     doubles = len(sizes) > 2 and sizes[0] > 0 and sizes[-1] / sizes[0] >= 4 * len(sizes)
@@ -66,7 +66,7 @@ def line_chart(lines: Sequence[Line], title: str, x_label: str) -> str:
 
 
 def _frames(lines: Sequence[Line]) -> list[list[int]]:
-    """The numbers of the *lines* that share a frame; what differs most comes first."""
+    """The numbers of the *lines* in each frame; lines with the largest range come first."""
     range_of = [max(1.0, *line.y) - min(1.0, *line.y) for line in lines]
     rest = sorted(range(len(lines)), key=range_of.__getitem__, reverse=True)
     frames = []
@@ -80,7 +80,7 @@ def _frames(lines: Sequence[Line]) -> list[list[int]]:
 def _frame(
     lines: Sequence[tuple[int, Line]], at_x: Callable[[int], float], top: float, bottom: float
 ) -> list[str]:
-    """Axis, grid and lines, each with its number in the legend, between *top* and *bottom*."""
+    """Axis, grid and lines between *top* and *bottom*; a line has its number in the legend."""
     values = [1.0, *(value for _, line in lines for value in line.y)]
     room = 0.08 * (max(values) - min(values) or 1.0)
     low, high = max(0.0, min(values) - room), max(values) + room
@@ -103,34 +103,6 @@ def _frame(
     return parts
 
 
-def sparkline(line: Line, number: int, x_label: str) -> str:
-    """A line without axes, as high as it differs, with its least and greatest value, and 1."""
-    low, high = min(1.0, *line.y), max(1.0, *line.y)
-    width, top, bottom = 190, 16, 44
-
-    def at(index: int) -> tuple[float, float]:
-        x = 4 + index / max(1, len(line.y) - 1) * (width - 8)
-        return round(x, 1), round(bottom - (line.y[index] - low) / (high - low or 1.0) * 28, 1)
-
-    even = round(bottom - (1.0 - low) / (high - low or 1.0) * (bottom - top), 1)
-    points = " ".join("{},{}".format(*at(n)) for n in range(len(line.y)))
-    parts = [f'<line class="chart-even" x1="4" x2="{width - 4}" y1="{even}" y2="{even}"/>']
-    parts.append(f'<polyline {_style(number)} points="{points}"/>')
-    least, greatest = line.y.index(min(line.y)), line.y.index(max(line.y))
-    for index, y in {least: 14, greatest: -6}.items():
-        x, dot = at(index)
-        parts.append(f'<circle class="{_class(number)}" cx="{x}" cy="{dot}" r="2.5"/>')
-        parts.append(_text(min(max(x, 16), width - 16), dot + y, f"{line.y[index]:.2f}"))
-    said = "; ".join(
-        f"{line.y[index]:.2f} at {x_label} = {line.x[index]}"
-        for index in dict.fromkeys((0, least, greatest, len(line.y) - 1))
-    )
-    return (
-        f'<svg class="gallery-sparkline" role="img" aria-label="{escape(said)}" '
-        f'viewBox="0 0 {width} 60" width="{width}" height="60">{"".join(parts)}</svg>'
-    )
-
-
 def _rule(kind: str, y: float) -> str:
     return f'<line class="{kind}" x1="{_LEFT}" x2="{_RIGHT}" y1="{y}" y2="{y}"/>'
 
@@ -144,13 +116,11 @@ def _power_of_two(size: int) -> str:
     return f'2<tspan dy="-5" class="power">{exponent:g}</tspan>' if exponent % 1 == 0 else str(size)
 
 
-def _class(number: int) -> str:
-    return f"chart-line chart-line-{number % len(_DASHES)}"
-
-
 def _style(number: int) -> str:
-    dashes = _DASHES[number % len(_DASHES)]
-    return f'class="{_class(number)}" fill="none" stroke-dasharray="{dashes}"'
+    number %= len(_DASHES)
+    return (
+        f'class="chart-line chart-line-{number}" fill="none" stroke-dasharray="{_DASHES[number]}"'
+    )
 
 
 def _key(number: int, name: str) -> str:

@@ -1,152 +1,105 @@
-"""Claims: what the pages teach as true of speed, memory and accuracy, and where it held.
+"""Claims: sentences on speed, memory and accuracy that the pages teach, and where they held.
 
-A script computes its claims from what it has measured and writes ``claims.json``. Here those of all
-current recordings are collected: into the site's ``_static/claims.json`` (described by
-``claims.schema.json``), into a matrix of claims by device and release, ``.. gallery-claims::``, and
-onto the pages: where a claim failed anywhere, its section says so.
+A script computes its claims from its measurements and writes ``claims.json``. The table
+``.. gallery-claims::`` shows them by device and release; on the page of a recording, a section says
+so where its claim failed.
 
     python -m triton_site.numbers.claims  # `make check`: do they hold on the reference?
 """
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from collections.abc import Iterable, Sequence, Set
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from docutils import nodes
 from msgspec import Meta
 from sphinx.application import Sphinx
-from sphinx.domains import Domain
-from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.project.script import ScriptError
-from gallery_recorder.render import downloads
+from gallery_recorder.errors import RecorderError
+from gallery_recorder.project import galleries
 from gallery_recorder.render.domain import domain_of
-from gallery_recorder.store.format import slug
-from gallery_recorder.store.recording import RecordingError
-from triton_site.numbers import ceilings, recorded
+from gallery_recorder.store import recording
+from gallery_recorder.store.format import Recording, slug
+from gallery_recorder.store.reading import ReadingError, load
+from triton_site.numbers import ceilings
 from triton_site.numbers.ladder import significant
-from triton_site.numbers.recorded import Recorded
+from triton_site.numbers.recorded import current, in_order, release_of, version_key
+from triton_site.numbers.tables import table
 from triton_site.probes import REFERENCE_DEVICE
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME = "claims.json"
 
 NOTHING = "No claim has been recorded on a GPU yet: ``make record`` does it."
 
-
-class Measured(msgspec.Struct, frozen=True):
-    """A claim as the script writes it."""
-
-    statement: str
-    value: float
-    margin: float
-    held: bool
-    at_least: float | None = None
-    at_most: float | None = None
-    spread: float = 0.0
-    section: str = ""
+_Number = Annotated[float, Meta(ge=-1e30, le=1e30)]
+_Text = Annotated[str, Meta(max_length=1000)]
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A claim on one device with one release of Triton."""
+    """A claim as the script writes it; one of the limits is given."""
 
-    statement: Annotated[str, Meta(description="one sentence that is true where the limit is kept")]
-    page: Annotated[str, Meta(description="the page, below the root of the site")]
-    anchor: Annotated[str, Meta(description="the section of the page that the claim belongs to")]
-    device: str
-    release: Annotated[str, Meta(description="of Triton")]
-    value: Annotated[float, Meta(description="what was measured: a ratio of rates, bytes or such")]
-    limit: Annotated[float, Meta(description="what the value is held against")]
-    kind: Annotated[Literal["at least", "at most"], Meta(description="what the limit is")]
-    margin: Annotated[float, Meta(description="how far the value is from the limit, relative")]
-    spread: Annotated[float, Meta(description="how far the value scatters, relative to itself")]
+    statement: _Text
+    value: _Number
+    margin: _Number
     held: bool
-    recorded: Annotated[str, Meta(description="when, in UTC")]
+    at_least: _Number | None = None
+    at_most: _Number | None = None
+    spread: _Number = 0.0
+    section: _Text = ""
 
     @property
-    def docname(self) -> str:
-        """The page, as Sphinx calls it."""
-        return self.page.removesuffix(".html")
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Device and release."""
-        return self.device, self.release
+    def limit(self) -> str:
+        """The limit in words."""
+        if self.at_least is not None:
+            return f"at least {significant(self.at_least)}"
+        return f"at most {significant(self.at_most or 0.0)}"
 
 
-class Claims(msgspec.Struct, frozen=True):
-    """All claims of the site."""
-
-    schema: Literal[1]
-    claims: list[Claim]
-
-
-class ClaimsError(Exception):
-    """A claims file that cannot be used; says which, and what to do."""
-
-
-def read(path: Path) -> list[Measured]:
-    """The claims in a recording's file; none where there is no file.
+def read(folder: Path) -> list[Claim]:
+    """The claims in the recording *folder*; none where it has no file of claims.
 
     Raises:
-        ClaimsError: It is no list of claims, or a claim says that it held and it did not.
+        ReadingError: the file is damaged or contradicts itself.
     """
-    if not path.is_file():
+    path = folder / FILE_NAME
+    if not path.exists():
         return []
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=list[Measured])
-    except (msgspec.DecodeError, OSError) as error:
-        raise ClaimsError(f"{path}: {error}; record the tutorial again") from error
+    found = load(path, list[Claim], 1_000_000)
     for claim in found:
         limits = [limit for limit in (claim.at_least, claim.at_most) if limit is not None]
         if len(limits) != 1:
-            raise ClaimsError(f"{path}: {claim.statement!r} must have one limit; has {limits}")
-        below = claim.value < limits[0] if claim.at_least is not None else claim.value > limits[0]
-        if claim.held == below:
-            raise ClaimsError(
+            raise ReadingError(f"{path}: {claim.statement!r} must have one limit; has {limits}")
+        missed = claim.value < limits[0] if claim.at_least is not None else claim.value > limits[0]
+        if claim.held == missed:
+            raise ReadingError(
                 f"{path}: {claim.statement!r} has {claim.value:g} against {limits[0]:g}, so `held` "
-                f"cannot be {str(claim.held).lower()}; record the tutorial again"
+                f"cannot be {str(claim.held).lower()}"
             )
     return found
 
 
-def collect(items: Iterable[Recorded]) -> list[Claim]:
-    """The claims of the recordings *items*.
-
-    Raises:
-        ClaimsError: as :func:`read`.
-    """
-    return [
-        Claim(
-            statement=claim.statement,
-            page=f"{item.docname}.html",
-            anchor=nodes.make_id(claim.section),
-            device=item.device,
-            release=item.release,
-            value=claim.value,
-            limit=claim.at_most if claim.at_least is None else claim.at_least,  # type: ignore
-            kind="at most" if claim.at_least is None else "at least",
-            margin=claim.margin,
-            spread=claim.spread,
-            held=claim.held,
-            recorded=item.content.run.recorded,
-        )
-        for item in items
-        for claim in read(item.folder / FILE_NAME)
-    ]
+def _read_or_warn(folder: Path | None) -> list[Claim]:
+    try:
+        return read(folder) if folder else []
+    except ReadingError as error:
+        text = "%s; its claims are left out: record the example again"
+        logger.warning(text, error, type="gallery", subtype="claims")
+        return []
 
 
 # --- on the site ----------------------------------------------------------------------------------
 
 
 class Matrix(nodes.General, nodes.Element):
-    """Where the matrix will stand; its links are made when the page is written."""
+    """The place of the table until its page is written: its links need titles of other pages."""
 
 
 class MatrixDirective(SphinxDirective):
@@ -159,199 +112,125 @@ class MatrixDirective(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive, the notes on pages, and the file."""
-    app.add_domain(ClaimsDomain)
+    """Register the directive and the notes on pages."""
     app.add_directive("gallery-claims", MatrixDirective)
     app.add_node(Matrix)
-    app.connect("env-before-read-docs", _collect)
-    app.connect("env-get-outdated", _outdated_pages, priority=400)
     app.connect("doctree-read", _note_failures)
     app.connect("doctree-resolved", _fill_matrix)
-    app.connect("build-finished", _write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-class ClaimsDomain(Domain):
-    """The claims of a build; its data say which of each page failed when the page was read."""
-
-    name = "claims"
-    label = "Claims"
-    data_version = 1
-    initial_data: ClassVar[dict[str, dict[str, str]]] = {"failures": {}}
-
-    @cached_property
-    def claims(self) -> list[Claim]:
-        """Those of all recordings, collected once."""
-        return collect(recorded.of_build(self.env))
-
-    def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
-        """Nothing is learned while pages are read."""
-        del docnames, otherdata
-
-
-def _domain(app: Sphinx) -> ClaimsDomain:
-    domain = app.env.domains[ClaimsDomain.name]
-    assert isinstance(domain, ClaimsDomain)
-    return domain
-
-
-def _claims(app: Sphinx) -> list[Claim]:
-    return _domain(app).claims
-
-
-def _collect(app: Sphinx, *_: object) -> None:
-    _claims(app)
-
-
-def failures(claims: Iterable[Claim], docname: str) -> list[Claim]:
-    """The claims of a page that failed on some device or release."""
-    return [claim for claim in claims if claim.docname == docname and not claim.held]
-
-
-def _outdated_pages(
-    app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]
-) -> list[str]:
-    """A page is read again when a recording that it does not show fails one of its claims."""
-    del env, added, changed, removed
-    claims, data = _claims(app), _domain(app).data
-    now = {
-        docname: hashlib.sha256(msgspec.json.encode(failures(claims, docname))).hexdigest()
-        for docname in {claim.docname for claim in claims}
-    }
-    before, data["failures"] = data["failures"], now
-    return [name for name, digest in now.items() if before.get(name, digest) != digest]
-
-
 def _note_failures(app: Sphinx, doctree: nodes.document) -> None:
-    failed = failures(_claims(app), app.env.docname)
-    if not failed:
-        return
+    page = domain_of(app.env).pages.get(app.env.docname)
     sections = {section_id: s for s in doctree.findall(nodes.section) for section_id in s["ids"]}
-    for claim in failed:
-        section = sections.get(claim.anchor) or next(doctree.findall(nodes.section))
-        text = (
-            f"“{claim.statement}” did not hold on {claim.device} with Triton {claim.release}: it "
-            f"was {significant(claim.value)}, where {claim.kind} {significant(claim.limit)} was "
-            "claimed."
-        )
-        note = nodes.warning("", nodes.paragraph("", text), classes=["gallery-claim-failed"])
-        section.insert(1, note)
+    for claim in _read_or_warn(page.folder) if page and page.folder and sections else ():
+        if not claim.held:
+            made = page.recording  # type: ignore[union-attr]
+            text = (
+                f"“{claim.statement}” did not hold on {made.provenance.device} with Triton "
+                f"{release_of(made)}: it was {significant(claim.value)}, where {claim.limit} was "
+                "claimed."
+            )
+            note = nodes.warning("", nodes.paragraph("", text), classes=["gallery-claim-failed"])
+            section = sections.get(nodes.make_id(claim.section), next(iter(sections.values())))
+            section.insert(1, note)
 
 
 def _fill_matrix(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for place in list(doctree.findall(Matrix)):
-        claims = _claims(app)
-        place.replace_self(
-            _matrix(app, claims, docname) if claims else nodes.paragraph("", NOTHING)
-        )
+        made = _matrix(app, docname)
+        place.replace_self(made or nodes.paragraph("", NOTHING))
 
 
-def places_of(claims: Iterable[Claim]) -> list[tuple[str, str]]:
-    """Where the claims were computed, in order."""
-    return in_order(claim.place for claim in claims)
-
-
-def in_order(places: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Devices and releases, the reference device first and the newest release of each first."""
-    return sorted(
-        {*places},
-        key=lambda place: (
-            slug(place[0]) != REFERENCE_DEVICE,
-            place[0],
-            [-part for part in recorded.version_key(place[1])],
-        ),
+def _matrix(app: Sphinx, docname: str) -> nodes.table | None:
+    found: dict[str, dict[str, dict[tuple[str, str], Claim]]] = {}
+    for item in current(app.env):
+        place = item.content.provenance.device, release_of(item.content)
+        for claim in _read_or_warn(item.folder):
+            found.setdefault(item.page, {}).setdefault(claim.statement, {})[place] = claim
+    places = in_order(
+        place for claims in found.values() for by_place in claims.values() for place in by_place
     )
-
-
-def _matrix(app: Sphinx, claims: list[Claim], docname: str) -> nodes.table:
-    places = places_of(claims)
-    by_statement: dict[tuple[str, str], dict[tuple[str, str], Claim]] = {}
-    for claim in claims:
-        by_statement.setdefault((claim.docname, claim.statement), {})[claim.place] = claim
-    table = nodes.table(classes=["gallery-claims"])
-    group = nodes.tgroup(cols=1 + len(places))
-    table += group
-    group += [nodes.colspec(colwidth=60), *(nodes.colspec(colwidth=20) for _ in places)]
-    head, body = nodes.thead(), nodes.tbody()
-    group += [head, body]
-    head += _row(["Claim", *(f"{device}, Triton {release}" for device, release in places)])
-    titles = {name: app.env.titles[name].astext() for name, _ in by_statement}
-    last = ""
-    for (name, statement), found in by_statement.items():
-        if name != last:
-            uri = app.builder.get_relative_uri(docname, name)
-            link = nodes.reference("", titles[name], refuri=uri, internal=True)
-            strong = nodes.paragraph("", "", nodes.strong("", "", link))
-            body += _row([strong, *("" for _ in places)])
-            last = name
-        first = next(iter(found.values()))
-        uri = f"{app.builder.get_relative_uri(docname, name)}#{first.anchor}"
-        link = nodes.reference("", statement, refuri=uri, internal=True)
-        body += _row([nodes.paragraph("", "", link), *(_cell(found.get(p)) for p in places)])
-    return table
+    rows: list[list[str | nodes.Element]] = []
+    for name, claims in found.items():
+        uri = app.builder.get_relative_uri(docname, name)
+        link = nodes.reference("", app.env.titles[name].astext(), refuri=uri, internal=True)
+        rows.append([nodes.paragraph("", "", nodes.strong("", "", link)), *("" for _ in places)])
+        for statement, by_place in claims.items():
+            anchor = nodes.make_id(next(iter(by_place.values())).section)
+            link = nodes.reference("", statement, refuri=f"{uri}#{anchor}", internal=True)
+            rows.append(
+                [nodes.paragraph("", "", link), *(_cell(by_place.get(place)) for place in places)]
+            )
+    head = ["Claim", *(f"{device}, Triton {release}" for device, release in places)]
+    return table(head, rows, classes=["gallery-claims"]) if rows else None
 
 
 def _cell(claim: Claim | None) -> nodes.paragraph:
     if claim is None:
         return nodes.paragraph("", "–")
-    sign = "≥" if claim.kind == "at least" else "≤"
-    text = f"{significant(claim.value)} ({sign} {significant(claim.limit)})"
+    limit = claim.limit.replace("at least", "≥").replace("at most", "≤")
     word = nodes.strong("", "holds" if claim.held else "does not hold")
-    classes = ["claim-held" if claim.held else "claim-failed"]
-    return nodes.paragraph("", "", word, nodes.Text(f": {text}"), classes=classes)
-
-
-def _row(cells: Sequence[str | nodes.Element]) -> nodes.row:
-    row = nodes.row()
-    for cell in cells:
-        content = nodes.paragraph("", cell) if isinstance(cell, str) else cell
-        row += nodes.entry("", content)
-    return row
-
-
-def _write(app: Sphinx, exception: Exception | None) -> None:
-    if exception is None and app.builder.format == "html":
-        static = Path(app.outdir, "_static")
-        data = msgspec.json.encode(Claims(1, _claims(app)))
-        downloads.write(static / "claims.json", msgspec.json.format(data, indent=1))
-        schema = msgspec.json.encode(msgspec.json.schema(Claims))
-        downloads.write(static / "claims.schema.json", msgspec.json.format(schema, indent=1))
+    text = nodes.Text(f": {significant(claim.value)} ({limit})")
+    return nodes.paragraph(
+        "", "", word, text, classes=["claim-held" if claim.held else "claim-failed"]
+    )
 
 
 # --- make check -----------------------------------------------------------------------------------
 
 
-def problems(items: Sequence[Recorded]) -> list[str]:
-    """Why the recordings *items* must not be published, one sentence each.
+class Recorded(NamedTuple):
+    """A timed recording of today's code."""
 
-    These are claims that failed on the newest release of the reference device, and rates that the
-    device of a tutorial cannot reach. (The guide makes mistakes on purpose, such as timing with a
-    warm cache; its rates are left alone.)
+    folder: Path
+    content: Recording
+
+
+def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
+    """The timed recordings below *roots* of the current code in the working directory.
 
     Raises:
-        ClaimsError: as :func:`read`.
+        RecorderError: a script or a recording is damaged.
+    """
+    scripts = [
+        example.load() for example in galleries.read(galleries.find(None, None, ())).recorded
+    ]
+    keys = {(script.gallery, script.name): script.key for script in scripts}
+    found = []
+    for root in roots:
+        for folder in recording.all_recordings(root):
+            content = recording.load(folder)
+            if content.timed and content.key == keys.get((content.gallery, content.name)):
+                found.append(Recorded(folder, content))
+    return found
+
+
+def problems(items: Sequence[Recorded]) -> list[str]:
+    """Reasons not to publish the recordings *items*, one sentence each.
+
+    These are claims that failed with the newest release on the reference device, and rates above
+    the ceiling of the device in a tutorial. (The guide makes such mistakes on purpose.)
+
+    Raises:
+        ReadingError: a file of claims is damaged.
+        BenchmarkError: a benchmark is damaged.
     """
     found = []
-    for item in items:
+    newest: dict[str, Recorded] = {}
+    for item in sorted(items, key=lambda item: version_key(release_of(item.content))):
+        device = item.content.provenance.device
         for name in item.content.data if item.content.gallery == "tutorials" else ():
             if name.endswith(".csv"):
-                found += ceilings.impossible(item.folder / name, item.device)
-    newest: dict[str, Recorded] = {}
-    for item in items:
-        if slug(item.device) == REFERENCE_DEVICE:
-            old = newest.get(item.name)
-            if old is None or recorded.version_key(old.release) < recorded.version_key(
-                item.release
-            ):
-                newest[item.name] = item
-    for item in newest.values():
+                found += ceilings.impossible(item.folder / name, device)
+        if slug(device) == REFERENCE_DEVICE:
+            newest[item.content.name] = item
+    for folder, content in newest.values():
         found += [
-            f"{item.folder / FILE_NAME}: {claim.statement!r} does not hold on {item.device} with "
-            f"Triton {item.release}: {claim.value:.4g}, where "
-            f"{'at most' if claim.at_least is None else 'at least'} "
-            f"{claim.at_most if claim.at_least is None else claim.at_least:g} is claimed; change "
-            "the kernel or the sentence"
-            for claim in read(item.folder / FILE_NAME)
+            f"{folder / FILE_NAME}: {claim.statement!r} does not hold on "
+            f"{content.provenance.device} with Triton {release_of(content)}: {claim.value:.4g}, "
+            f"where {claim.limit} is claimed; change the kernel or the sentence"
+            for claim in read(folder)
             if not claim.held
         ]
     return found
@@ -361,15 +240,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check the recordings below the folders given, by default ``recordings``; 1 for a problem."""
     roots = [Path(name) for name in (sys.argv[1:] if arguments is None else arguments)]
     try:
-        items = recorded.of_checkout(roots or [Path("recordings")])
+        items = of_checkout(roots or [Path("recordings")])
         found = problems(items)
-        held = sum(len(read(item.folder / FILE_NAME)) for item in items)
-    except (ClaimsError, RecordingError, ScriptError) as error:
-        print(f"triton_site.numbers.claims: {error}", file=sys.stderr)
+        count = sum(len(read(item.folder)) for item in items)
+    except RecorderError as error:
+        print(f"triton_site.numbers.claims: {error}; record it again", file=sys.stderr)
         return 1
     for problem in found:
         print(problem, file=sys.stderr)
-    print(f"{held} claims and the rates of {len(items)} recordings: {len(found)} problems")
+    print(f"{count} claims and the rates of {len(items)} recordings: {len(found)} problems")
     return 1 if found else 0
 
 

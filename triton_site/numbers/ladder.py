@@ -1,21 +1,26 @@
-"""``.. ladder::``: where a tutorial leads, as a table at its top.
+"""``.. ladder::``: the steps of a tutorial, as a table at its top.
 
-A script that has measured its steps writes ``ladder.csv``: for each step the heading of its
-section, what changed, the rate, and the share of the ceiling. The table is made from the recording
-that the page shows, and each step leads to its section. Where nothing was measured, there is none.
+A script that measures its steps writes ``ladder.csv``: for each step the heading of its section,
+what changed, the rate and the share of the ceiling. The table shows the recording of the page, and
+each step links to its section. A page without measurements has no table.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from docutils import nodes
+from msgspec import Meta
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.store.reading import ReadingError, read_file
+from triton_site.numbers.tables import table
 from triton_site.pages.cells import page_of
 
 logger = logging.getLogger(__name__)
@@ -24,9 +29,12 @@ _TYPED = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": "
 
 FILE_NAME = "ladder.csv"
 
+_Text = Annotated[str, Meta(max_length=1000)]
+_Number = Annotated[float, Meta(ge=0, le=1e30)]
+
 
 class LadderPlace(nodes.General, nodes.Element):
-    """Where the table will stand; its links need the sections of the whole page."""
+    """The place of the table until the page is read: its links need the page's sections."""
 
 
 class LadderDirective(SphinxDirective):
@@ -47,76 +55,84 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """The rows of a ladder's file; none where there is no file."""
-    if not path.is_file():
+class Step(msgspec.Struct, frozen=True):
+    """A row of the file: the rate of a step, and its share of the ceiling."""
+
+    section: _Text
+    change: _Text
+    rate: _Number
+    unit: _Text
+    share: _Number
+    ceiling: _Text
+    at: _Text
+
+
+def read(path: Path) -> list[Step]:
+    """The steps in *path*; none where there is no file.
+
+    Raises:
+        ReadingError: the file is damaged; the message names it.
+    """
+    if not path.exists():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    try:
+        text = read_file(path, 1_000_000).decode("utf-8-sig")
+        rows = list(csv.DictReader(io.StringIO(text, newline=""), restkey="", restval=""))
+        return msgspec.convert(rows, list[Step], strict=False)
+    except (ReadingError, ValueError, csv.Error) as error:
+        raise ReadingError(f"{path}: {error}") from error
 
 
 def _fill(app: Sphinx, doctree: nodes.document) -> None:
     for place in list(doctree.findall(LadderPlace)):
         page = page_of(app, app.env.docname)
-        timed = page is not None and page.folder is not None and not page.interpreted
-        rows = read(page.folder / FILE_NAME) if timed else []
+        rows: list[Step] = []
+        if page is not None and page.folder is not None and page.recording.timed:
+            try:
+                rows = read(page.folder / FILE_NAME)
+            except ReadingError as error:
+                logger.warning(
+                    "%s; the page has no ladder: record the example again",
+                    error,
+                    location=place,
+                    type="gallery",
+                    subtype="ladder",
+                )
         place.replace_self([_table(rows, _sections(doctree), place)] if rows else [])
 
 
 def _sections(doctree: nodes.document) -> dict[str, str]:
-    """The anchor of each section by its heading, as it is read."""
+    """The anchor of each section by its heading."""
     return {
         _plain(section[0].astext()): section["ids"][0] for section in doctree.findall(nodes.section)
     }
 
 
 def _plain(heading: str) -> str:
-    """A heading as it is typed: Sphinx makes quotation marks and dashes of what a script has."""
+    """A heading as typed, before Sphinx curls its quotation marks and dashes."""
     return " ".join(heading.translate(_TYPED).split())
 
 
-def _table(rows: list[dict[str, str]], anchors: dict[str, str], place: nodes.Node) -> nodes.Node:
+def _table(rows: list[Step], anchors: dict[str, str], place: nodes.Node) -> nodes.table:
     first = rows[0]
-    table = nodes.table(classes=["gallery-ladder"], ids=["ladder"])
-    table += nodes.title("", f"The way of this page, measured at {first['at']}")
-    columns = ("Step", "What changed", first["unit"], f"Share of {first['ceiling']}")
-    group = nodes.tgroup(cols=len(columns))
-    table += group
-    group += [nodes.colspec(colwidth=width) for width in (34, 40, 10, 16)]
-    head = nodes.thead()
-    head += _row([nodes.paragraph("", column) for column in columns])
-    body = nodes.tbody()
-    group += [head, body]
+    head = ["Step", "What changed", first.unit, f"Share of {first.ceiling}"]
+    cells: list[list[str | nodes.Element]] = []
     for row in rows:
-        heading = _plain(row["section"])
-        text: nodes.Node = nodes.Text(heading)
+        heading = _plain(row.section)
+        text = nodes.paragraph("", heading)
         if heading in anchors:
-            text = nodes.reference("", heading, refid=anchors[heading], internal=True)
+            link = nodes.reference("", heading, refid=anchors[heading], internal=True)
+            text = nodes.paragraph("", "", link)
         else:
             logger.warning(
-                "ladder.csv names the section %r, which the page does not have; the headings are "
-                "compared letter by letter",
+                "ladder.csv names the section %r, which the page does not have; use the exact "
+                "heading",
                 heading,
                 location=place,
             )
-        share = float(row["share"])
-        body += _row(
-            [
-                nodes.paragraph("", "", text),
-                nodes.paragraph("", row["change"]),
-                nodes.paragraph("", significant(float(row["rate"]))),
-                _bar(share),
-            ]
-        )
-    return table
-
-
-def _row(cells: list[nodes.Element]) -> nodes.row:
-    row = nodes.row()
-    for cell in cells:
-        entry = nodes.entry("", cell)
-        row += entry
-    return row
+        cells.append([text, row.change, significant(row.rate), _bar(row.share)])
+    title = f"The way of this page, measured at {first.at}"
+    return table(head, cells, title, classes=["gallery-ladder"], ids=["ladder"])
 
 
 def _bar(share: float) -> nodes.paragraph:

@@ -1,15 +1,14 @@
-"""The code cells of a tutorial on its page: which box on the page is which cell of the script.
+"""The code cells of a tutorial, and the code block of each on its page.
 
-sphinx-gallery writes a page out of a script's blocks and leaves its ``# sphinx_gallery_…`` comments
-out. What such a comment asks for is therefore read from the script, and carried out on the box.
+sphinx-gallery leaves ``# sphinx_gallery_…`` comments out of the pages. What such a comment asks for
+is read from the script and done to the code block.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from docutils import nodes
@@ -18,66 +17,29 @@ from sphinx.application import Sphinx
 from gallery_recorder import seam
 from gallery_recorder.project.script import Script
 from gallery_recorder.render.domain import domain_of
-
-
-@dataclass(frozen=True)
-class Page:
-    """A tutorial's page: its script, and the recording that it shows, if any: where, of what.
-
-    ``view`` names the recording where it is not the one that the page shows first.
-    """
-
-    script: Script
-    folder: Path | None
-    interpreted: bool = False
-    device: str = ""
-    view: str = ""
-    probes: dict[str, Any] = field(default_factory=dict)
+from gallery_recorder.render.selection import Page
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell: its place among the code cells, its code, and what its comments ask for."""
+    """A code cell: its number among the code cells, its code, and the settings in its comments."""
 
     number: int
     code: str
     settings: dict[str, Any]
 
     def setting(self, name: str) -> str:
-        """What ``# sphinx_gallery_<name> = "…"`` says in this cell; empty where there is none."""
+        """The value of ``# sphinx_gallery_<name> = "…"`` in this cell, or an empty text."""
         return str(self.settings.get(name, ""))
 
 
 def page_of(app: Sphinx, docname: str) -> Page | None:
-    """The tutorial that *docname* is the page of; None for other pages."""
-    return recorded_page(app, docname)
-
-
-def recorded_page(app: Sphinx, docname: str) -> Page | None:
-    """What the engine says of the page *docname*: the one place that asks it."""
-    item = domain_of(app.env).pages.get(docname)
-    if item is None:
-        return None
-    if item.folder is None:
-        return Page(item.script, None)
-    made = item.recording
-    return Page(
-        script=item.script,
-        folder=item.folder,
-        interpreted=not made.timed,
-        device=made.provenance.device,
-        view=item.view,
-        probes=made.probes,
-    )
-
-
-def stamps(app: Sphinx) -> dict[str, str]:
-    """What the pages of tutorials are made from, in a word each; of one stamp, they are alike."""
-    return {name: item.stamp for name, item in sorted(domain_of(app.env).pages.items())}
+    """The script and the recording of the page *docname*; None if it is no tutorial's."""
+    return domain_of(app.env).pages.get(docname)
 
 
 def cells_of(script: Script) -> list[Cell]:
-    """The code cells of *script* as its page shows them; what holds settings alone is none."""
+    """The code cells that the page of *script* shows; a cell of settings alone is left out."""
     contents = [block.content for block in script.blocks if block.type == "code"]
     shown = [(seam.without_settings(content).strip(), content) for content in contents]
     return [
@@ -87,17 +49,12 @@ def cells_of(script: Script) -> list[Cell]:
 
 
 def boxes_of(doctree: nodes.document, script: Script) -> Iterator[tuple[Cell, nodes.literal_block]]:
-    """Each code cell of *script* with its box in *doctree*, in the order of the page."""
-    boxes = (
-        node
-        for node in doctree.findall(nodes.literal_block)
-        if str(node.get("language")).lower() == "python"
-    )
+    """Each code cell of *script* with its code block in *doctree*, in the order of the page."""
     cells = iter(cells_of(script))
     cell = next(cells, None)
-    for box in boxes:
-        # A text cell may show code, too: that is no cell.
-        if cell is not None and _same(box.astext(), cell.code):
+    for box in doctree.findall(nodes.literal_block):
+        # Text may hold code blocks, too, which are no cells.
+        if cell and box.get("language", "").lower() == "python" and _same(box.astext(), cell.code):
             yield cell, box
             cell = next(cells, None)
 
@@ -114,20 +71,24 @@ def functions(code: str) -> dict[str, str]:
 
 
 def in_sight(cell: Cell) -> str:
-    """The code of *cell* that its page shows without a click."""
+    """The code of *cell* that its page shows outside of folds.
+
+    Raises:
+        ValueError: ``sphinx_gallery_show`` names a function that the cell does not define.
+    """
     if not cell.setting("fold"):
         return cell.code
     found = functions(cell.code)
     names = [name.strip() for name in cell.setting("show").split(",") if name.strip()]
     if missing := [name for name in names if name not in found]:
         raise ValueError(
-            f"a cell that folds wants to show {missing[0]!r}, which it does not define"
+            f"sphinx_gallery_show names {missing[0]!r}, which the folded cell does not define"
         )
     return "\n\n\n".join(found[name] for name in names)
 
 
 def _same(shown: str, code: str) -> bool:
-    """Whether two texts are equal but for the blanks that reStructuredText does not keep."""
+    """Whether two texts are equal, except for tabs and spaces that reStructuredText changes."""
     return [line.rstrip() for line in shown.strip().splitlines()] == [
         line.rstrip() for line in code.expandtabs(8).splitlines()
     ]

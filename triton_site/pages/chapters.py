@@ -1,7 +1,4 @@
-"""``.. chapters::``: the chapters of a folder, each with the paragraph that it begins with.
-
-A new chapter is listed by being there; nothing is written down in a second place.
-"""
+"""``.. chapters::``: the chapters beside the page, each with its first paragraph."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class ChaptersPlace(nodes.General, nodes.Element):
-    """Where the list will stand, when all pages have been read; ``folder`` is where they are."""
+    """The place of the list, which is filled when all pages have been read."""
 
 
 class ChaptersDirective(SphinxDirective):
-    """Leave the place."""
+    """``.. chapters::``."""
 
     def run(self) -> list[nodes.Node]:
-        """Leave a node to be replaced when all pages have been read."""
+        """Leave a node that the resolved page replaces."""
         return [ChaptersPlace(folder=self.env.docname.rpartition("/")[0])]
 
 
@@ -36,33 +33,33 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for place in list(doctree.findall(ChaptersPlace)):
-        chapter = re.compile(re.escape(place["folder"]) + r"/chapter-(\d+)/(?!recordings-)[^/]+")
-        found = sorted(
-            (int(match[1]), page)
-            for page in app.env.found_docs
-            if (match := chapter.fullmatch(page))
+        pattern = re.compile(
+            re.escape(place["folder"]) + r"/chapter-(\d+)/(?!recordings-|index$)[^/.]+"
         )
-        listed = nodes.definition_list()
-        for number, page in found:
-            link = nodes.reference(
-                "",
-                f"{number}. {app.env.titles[page].astext()}",
-                internal=True,
-                refuri=app.builder.get_relative_uri(docname, page),
-            )
-            listed += nodes.definition_list_item(
-                "",
-                nodes.term("", "", link),
-                nodes.definition("", nodes.paragraph("", _beginning(app.env.get_doctree(page)))),
-            )
-        place.replace_self(listed)
+        chapters = sorted(
+            (int(match[1]), name)
+            for name in app.env.found_docs
+            if (match := pattern.fullmatch(name))
+        )
+        items = (_chapter(app, docname, number, name) for number, name in chapters)
+        place.replace_self(nodes.definition_list("", *items))
 
 
-def _beginning(doctree: nodes.document) -> str:
-    """The first paragraph, without works that it names; not what a recording says of itself."""
-    own = (p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, nodes.section))
-    begins = next((p for p in own if not p["classes"]), nodes.paragraph()).deepcopy()
-    for named in list(begins.findall(addnodes.pending_xref)):
-        if named["refdomain"] == "cite":
-            named.parent.remove(named)
-    return re.sub(r"\s+(?=[.,]|$)", "", " ".join(begins.astext().split()))
+def _chapter(app: Sphinx, docname: str, number: int, name: str) -> nodes.definition_list_item:
+    text = f"{number}. {app.env.titles[name].astext()}"
+    uri = app.builder.get_relative_uri(docname, name)
+    link = nodes.reference("", text, internal=True, refuri=uri)
+    about = nodes.paragraph("", first_paragraph(app.env.get_doctree(name)))
+    return nodes.definition_list_item("", nodes.term("", "", link), nodes.definition("", about))
+
+
+def first_paragraph(doctree: nodes.document) -> str:
+    """The first paragraph of the author's, without citations."""
+    paragraphs = (
+        p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, nodes.section)
+    )
+    first = next((p for p in paragraphs if not p["classes"]), nodes.paragraph())
+    for citation in list(first.findall(addnodes.pending_xref)):
+        if citation["refdomain"] == "cite":
+            citation.parent.remove(citation)
+    return re.sub(r"\s+(?=[.,]|$)", "", " ".join(first.astext().split()))

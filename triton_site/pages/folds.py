@@ -1,22 +1,19 @@
-"""Cells of machinery, folded to one line that says what they do.
+"""Code cells folded to one line, in HTML's ``<details>``.
 
-A cell of a tutorial says so itself, in sphinx-gallery's own style of comments::
+A cell asks for it in sphinx-gallery's style of comments; the line completes *Code that …*::
 
     # sphinx_gallery_fold = "plots the rates"
 
-On the page that line stands for the code, which opens at a click, at a search in the page and at a
-link into it; in print it stays folded. What the cell printed and drew is outside the fold, unless
-the cell says that it is evidence to look up, which the text does without::
+Output of the cell stays outside of the fold. ``True`` folds it with the code; a number leaves that
+many printed lines in sight and folds the rest::
 
     # sphinx_gallery_fold_output = True
 
-A number in place of ``True`` leaves so many lines of what it printed in sight, and folds the rest.
-
-A function in it that the page is about can stay in sight, above the fold::
+A function of the cell can stay in sight, above the fold::
 
     # sphinx_gallery_show = "matmul_kernel"
 
-The script is left alone; :mod:`triton_site.pages.notebooks` folds the cell of the notebook.
+The script does not change. :mod:`triton_site.pages.notebooks` folds the cell of the notebook.
 """
 
 from __future__ import annotations
@@ -29,80 +26,28 @@ from sphinx.application import Sphinx
 
 from triton_site.pages.cells import boxes_of, in_sight, page_of
 
-#: How sphinx-gallery's classes of outputs begin.
+#: How the classes begin that sphinx-gallery gives to output.
 _OUTPUTS = ("sphx-glr-script-out", "sphx-glr-single-img", "sphx-glr-horizontal", "output_subarea")
 
 
 class Fold(nodes.General, nodes.Element):
-    """What opens at a click; ``summary`` is the line that is always there."""
+    """Content below a ``summary`` that opens it; ``note`` follows the summary, ``kind`` is a class.
+
+    The kinds are code, difference, output, solution and xray.
+    """
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the node and fold the cells of each page that is read."""
-    add_node(app, Fold, _open, _close)
+    add_node(app, Fold, _open, lambda translator, node: translator.body.append("</details>\n"))
     app.connect("doctree-read", _fold_cells)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def add_node(app: Sphinx, node: type[nodes.Element], visit: Any, depart: Any) -> None:
-    """Register a *node* that has HTML of its own, and is what is in it everywhere else."""
-    silent = (_pass, _pass)
-    app.add_node(node, html=(visit, depart), latex=silent, text=silent, man=silent)
-
-
-def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
-    page = page_of(app, app.env.docname)
-    if page is None:
-        return
-    for cell, box in list(boxes_of(doctree, page.script)):
-        if line := cell.setting("fold"):
-            lines = len(cell.code.splitlines())
-            note = f"{lines} line{'s' * (lines > 1)}"
-            hidden = cell.settings.get("fold_output")
-            outputs = list(_outputs(box)) if hidden is True else []
-            fold = Fold(summary=line, note=note + ", with output" * bool(outputs), kind="code")
-            shown = in_sight(cell)
-            if hidden and hidden is not True:
-                if not isinstance(hidden, int) or hidden < 0:
-                    raise ValueError(
-                        f"{page.script.path.name}: sphinx_gallery_fold_output is {hidden!r}; write "
-                        "True, or how many printed lines stay in sight"
-                    )
-                _fold_rest(box, hidden)
-            box.replace_self([nodes.literal_block(shown, shown, language="Python"), fold]
-                             if shown else fold)  # fmt: skip
-            fold += box
-            for output in outputs:
-                output.parent.remove(output)
-                fold += output
-
-
-def _fold_rest(box: nodes.Element, lines: int) -> None:
-    """Fold what the cell in *box* printed behind its first *lines* lines."""
-    for output in _outputs(box):
-        if isinstance(output, nodes.literal_block):
-            text = output.astext().rstrip().split("\n")
-            if len(text) <= lines + 1:  # a fold is no shorter than a line
-                continue
-            shown, rest = (output.copy() for _ in range(2))
-            for part, of_it in ((shown, text[:lines]), (rest, text[lines:])):
-                part += nodes.Text("\n".join(of_it))
-                part.rawsource = part.astext()  # what is highlighted is the raw text
-            note = f"{len(text) - lines} lines"
-            fold = Fold("", rest, summary="The rest of what it printed", note=note, kind="output")
-            output.replace_self([shown, fold])
-
-
-def _outputs(box: nodes.Element) -> Iterator[nodes.Element]:
-    """What the cell in *box* printed and drew: the elements behind it that sphinx-gallery marks."""
-    for node in box.parent.children[box.parent.index(box) + 1 :]:
-        if isinstance(node, nodes.comment):  # of sphinx-gallery, on its sources
-            continue
-        if not isinstance(node, nodes.Element) or not any(
-            name.startswith(_OUTPUTS) for name in node.get("classes", ())
-        ):
-            return
-        yield node
+    """Register a *node* that has its own HTML; other formats show its children alone."""
+    plain = (lambda translator, node: None,) * 2
+    app.add_node(node, html=(visit, depart), latex=plain, text=plain, man=plain)
 
 
 def _open(translator: Any, node: Fold) -> None:
@@ -115,10 +60,57 @@ def _open(translator: Any, node: Fold) -> None:
     )
 
 
-def _close(translator: Any, node: Fold) -> None:
-    del node
-    translator.body.append("</details>\n")
+def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
+    page = page_of(app, app.env.docname)
+    if page is None:
+        return
+    for cell, box in list(boxes_of(doctree, page.script)):
+        if not (summary := cell.setting("fold")):
+            continue
+        outputs = list(_outputs(box))
+        hidden = cell.settings.get("fold_output", False)
+        if isinstance(hidden, bool):
+            outputs = outputs if hidden else []
+        elif isinstance(hidden, int) and hidden > 0:
+            for output in outputs:
+                _fold_rest(output, hidden)
+            outputs = []
+        else:
+            raise ValueError(
+                f"{page.script.path.name}: sphinx_gallery_fold_output is {hidden!r}; write True, "
+                "or the number of printed lines that stay in sight"
+            )
+        lines = len(cell.code.splitlines())
+        note = f"{lines} line{'s' * (lines > 1)}" + ", with output" * bool(outputs)
+        fold = Fold(summary=summary, note=note, kind="code")
+        shown = in_sight(cell)
+        above = [nodes.literal_block(shown, shown, language="Python")] if shown else []
+        box.replace_self([*above, fold])
+        for output in outputs:
+            output.parent.remove(output)
+        fold += [box, *outputs]
 
 
-def _pass(translator: Any, node: nodes.Element) -> None:
-    del translator, node
+def _fold_rest(output: nodes.Element, count: int) -> None:
+    """Fold what *output* prints after its first *count* lines."""
+    lines = output.astext().rstrip().split("\n")
+    if not isinstance(output, nodes.literal_block) or len(lines) <= count + 1:
+        return  # a fold is as high as a line
+    shown, rest = (output.copy() for _ in range(2))
+    for part, content in ((shown, lines[:count]), (rest, lines[count:])):
+        part += nodes.Text("\n".join(content))
+        part.rawsource = part.astext()  # Sphinx highlights the raw text
+    note = f"{len(lines) - count} lines"
+    fold = Fold("", rest, summary="The rest of the output", note=note, kind="output")
+    output.replace_self([shown, fold])
+
+
+def _outputs(box: nodes.Element) -> Iterator[nodes.Element]:
+    """The elements after *box* that sphinx-gallery marks as output."""
+    for node in box.parent.children[box.parent.index(box) + 1 :]:
+        if isinstance(node, nodes.comment):
+            continue
+        classes = node.get("classes", ()) if isinstance(node, nodes.Element) else ()
+        if not any(name.startswith(_OUTPUTS) for name in classes):
+            return
+        yield node

@@ -1,10 +1,11 @@
-r"""Formulas as MathML: no script, no font and no image to load, and they print.
+r"""Formulas as MathML, which needs no script and no image.
 
-Sphinx comes with no MathML renderer, docutils comes with a converter from LaTeX. This extension
-introduces the one to the other: put ``triton_site.pages.mathml`` into ``extensions`` and set
-``html_math_renderer = "mathml"``. A formula that the converter does not know is a warning at its
-line, and shown as LaTeX. Displayed formulas may align at ``&`` and break at ``\\``, as in a bare
-``.. math::`` directive, or stand in an ``aligned`` environment.
+Sphinx has no MathML renderer; docutils has a converter from LaTeX. In ``conf.py``::
+
+    html_math_renderer = "mathml"
+
+A formula that the converter does not know is a warning at its line and is shown as LaTeX. Displayed
+formulas may align at ``&`` and break at ``\\``, as in a bare ``.. math::`` directive.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from sphinx.writers.html5 import HTML5Translator
 
 logger = logging.getLogger(__name__)
 
-#: What the converter makes of ``\hat{x}_j``: the index comes below *x*, as that of a sum.
+#: The converter puts the index of ``\hat{x}_j`` below *x*, as that of a sum.
 _ACCENT_AND_INDEX = re.compile(
     r"""<(munderover|msubsup)>\s*(<m[ion][^>]*>[^<]*</m[ion]>)\s*(<(m[ion]|mrow)>(?:(?!<m).)*?</\4>)
     \s*<mo\ stretchy="false">([ˆˉˇ˜˘˙¨´`→])</mo>\s*</\1>""",
     re.VERBOSE,
 )
-#: What it makes of ``\overline{x}``: an underscore above, which is as short as a letter.
+#: The converter makes ``\overline{x}`` a letter with an underscore above it.
 _LINE_ABOVE = re.compile(
     r'<mover accent="false">((?:(?!<mover accent="false").)*?)<mo accent="true">_</mo>\s*</mover>',
     re.DOTALL,
@@ -43,8 +44,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _visit_inline(self: HTML5Translator, node: nodes.math) -> NoReturn:
     self.body.append(self.starttag(node, "span", "", CLASS="math notranslate nohighlight"))
-    self.body.append(_mathml(self, node))
-    self.body.append("</span>")
+    self.body.append(f"{_mathml(self, node)}</span>")
     raise nodes.SkipNode
 
 
@@ -54,21 +54,17 @@ def _visit_displayed(self: HTML5Translator, node: nodes.math_block) -> NoReturn:
         self.body.append(f'<span class="eqno">({get_node_equation_number(self, node)})')
         self.add_permalink_ref(node, "Link to this equation")
         self.body.append("</span>")
-    self.body.append(_mathml(self, node))
-    self.body.append("</div>\n")
+    self.body.append(f"{_mathml(self, node)}</div>\n")
     raise nodes.SkipNode
 
 
 def _mathml(self: HTML5Translator, node: nodes.math | nodes.math_block) -> str:
     latex = node.astext()
     try:
-        return _repaired(tex2mathml(latex, as_block=isinstance(node, nodes.math_block)))
+        mathml = tex2mathml(latex, as_block=isinstance(node, nodes.math_block))
     except MathError as error:
         logger.warning("formula %r: %s", latex, error, location=node, type="math")
         return f"<code>{self.encode(latex)}</code>"
-
-
-def _repaired(mathml: str) -> str:
     mathml = _ACCENT_AND_INDEX.sub(
         r'<msub><mover accent="true">\2<mo stretchy="false">\5</mo></mover>\3</msub>', mathml
     )

@@ -1,79 +1,76 @@
-"""The engine's settings, with their defaults, and its commands, with their options.
+"""``.. gallery-settings::`` and ``.. gallery-command:: record``: the engine's own reference.
 
-Both are as the engine has them: ``.. gallery-settings::`` and ``.. gallery-command:: record``.
+The first is a table of the engine's settings with their defaults, from the docstring of its class;
+the second is what ``gallery-recorder record --help`` prints.
 """
 
 from __future__ import annotations
 
-import contextlib
+import importlib.util
 import inspect
-import io
 import json
 import os
 import re
+import subprocess
 import sys
 from typing import Any
-from unittest import mock
 
 import msgspec
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder import __main__ as command_line
 from gallery_recorder.project.settings import Settings
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("gallery-settings", SettingsDirective)
     app.add_directive("gallery-command", CommandDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 class SettingsDirective(SphinxDirective):
-    """``.. gallery-settings::``: a table of the values of conf.py."""
+    """``.. gallery-settings::``."""
 
     def run(self) -> list[nodes.Node]:
-        """Write it."""
+        """Return the table."""
         self.env.note_dependency(inspect.getfile(Settings))
-        head = [".. list-table::", "   :header-rows: 1", "   :widths: 26 20 54", ""]
-        cells = [("Value", "Default", "What it says"), *rows()]
-        lines = ["   * - " + "\n     - ".join(row) for row in cells]
-        return self.parse_text_to_nodes("\n".join([*head, *lines]))
+        text = ".. list-table::\n   :header-rows: 1\n   :widths: 26 20 54\n\n"
+        for row in [("Setting", "Default", "Meaning"), *rows()]:
+            text += "   * - " + "\n     - ".join(row) + "\n"
+        return self.parse_text_to_nodes(text)
 
 
 def rows() -> list[tuple[str, str, str]]:
     """The name, the default and the meaning of each setting, in reStructuredText."""
-    said = re.split(r"^ {4}(\w+): ", inspect.cleandoc(Settings.__doc__ or ""), flags=re.M)
-    texts = dict(zip(said[1::2], said[2::2], strict=True))
-    found = []
-    for name, default in msgspec.structs.asdict(Settings()).items():
-        shown = "None" if default is None else json.dumps(default)
-        found.append((f"``gallery_{name}``", f"``{shown}``", " ".join(texts[name].split())))
-    return found
+    parts = re.split(r"^ {4}(\w+): ", inspect.cleandoc(Settings.__doc__ or ""), flags=re.M)
+    meanings = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return [
+        (
+            f"``gallery_{name}``",
+            f"``{'None' if default is None else json.dumps(default)}``",
+            " ".join(meanings[name].split()),
+        )
+        for name, default in msgspec.structs.asdict(Settings()).items()
+    ]
 
 
 class CommandDirective(SphinxDirective):
-    """``.. gallery-command:: record``: what ``gallery-recorder record --help`` prints."""
+    """``.. gallery-command:: NAME``."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Write it."""
-        self.env.note_dependency(inspect.getfile(command_line))
-        shown = help_of(self.arguments[0])
-        return [nodes.literal_block(shown, shown, language="none", classes=["gallery-command"])]
+        """Write the help of the command."""
+        self.env.note_dependency(importlib.util.find_spec("gallery_recorder.__main__").origin)
+        text = help_of(self.arguments[0])
+        return [nodes.literal_block(text, text, language="none", classes=["gallery-command"])]
 
 
 def help_of(*command: str) -> str:
-    """The help of the engine, or of a *command*, the same wherever it is asked for."""
-    words = ["gallery-recorder", *command, "--help"]
-    with (
-        mock.patch.dict(os.environ, COLUMNS="88", NO_COLOR="1"),
-        mock.patch.object(sys, "argv", words),
-        contextlib.redirect_stdout(io.StringIO()) as printed,
-        contextlib.suppress(SystemExit),
-    ):
-        command_line.parser().parse_args()
-    return printed.getvalue().strip()
+    """The help of the engine, or of a *command*, 88 columns wide."""
+    plain = os.environ | {"COLUMNS": "88", "NO_COLOR": "1"}
+    words = [sys.executable, "-m", "gallery_recorder", *command, "--help"]
+    done = subprocess.run(words, env=plain, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

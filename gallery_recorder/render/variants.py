@@ -1,0 +1,65 @@
+"""A page for each recording that is not the reference's, with ``gallery_others = True``.
+
+The page ``02-softmax.release-9`` shows the script ``02-softmax`` as it was recorded with the
+variant ``release-9``. It is in no menu and no search, and cross references lead to the main page.
+"""
+
+from __future__ import annotations
+
+import re
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.transforms import SphinxTransform
+
+from gallery_recorder.render.domain import domain_of
+from gallery_recorder.render.selection import Page
+
+
+def setup(app: Sphinx) -> None:
+    """Register the transform and the events."""
+    app.add_transform(LocalNames)
+    app.connect("source-read", _prepare_source)
+
+
+def _view(env: BuildEnvironment, docname: str) -> Page | None:
+    """The page *docname* if it shows another recording than its main page."""
+    page = domain_of(env).pages.get(docname)
+    return page if page and page.view else None
+
+
+def _prepare_source(app: Sphinx, docname: str, content: list[str]) -> None:
+    """Keep the page out of menus and search, and offer the script itself for download.
+
+    Equations are numbered on the main page.
+    """
+    if page := _view(app.env, docname):
+        name, script = f"{docname.rpartition('/')[2]}.py", page.script.path.name
+        text = content[0].replace(f"{name} <{name}>", f"{script} <{script}>")
+        text = re.sub(r"^ +:label: .*\n", "", text, flags=re.MULTILINE)
+        content[0] = f":orphan:\n:nosearch:\n\n{text}"
+
+
+class LocalNames(SphinxTransform):
+    """Leave labels, citations, index entries and toctrees to the main page."""
+
+    default_priority = 610  # Sphinx registers citations at 619, labels at 850
+
+    def apply(self, **options: object) -> None:
+        """Change the page of another recording; leave all other documents."""
+        del options
+        if not _view(self.env, self.env.docname):
+            return
+        for name in self.document.nametypes:
+            if not name.startswith("sphx_glr_"):  # which has the name of the page
+                self.document.nametypes[name] = False
+        for citation in list(self.document.findall(nodes.citation)):
+            label, *body = citation.children
+            term = nodes.term("", f"[{label.astext()}]")
+            item = nodes.definition_list_item("", term, nodes.definition("", *body))
+            citation.replace_self(nodes.definition_list("", item))
+        for kind in (addnodes.index, addnodes.toctree):
+            for node in list(self.document.findall(kind)):
+                node.parent.remove(node)

@@ -1,0 +1,75 @@
+"""What a reader presses: search, slider, folds, copy buttons."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.fixtures.waiting import wait_for
+
+GALLERY = "stable/getting-started/tutorials"
+FIRST = f"{GALLERY}/01-vector-add.html"
+
+
+def test_the_search_box_leads_to_a_section(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/index.html")
+    box = page.locator("#rtd-search-form input[name=q]")
+    box.fill("past the end")
+    box.press("Enter")
+    page.locator("#search-results li a").first.click()
+    expect(page.locator("#past-the-end")).to_be_in_viewport()
+
+
+def test_the_search_shows_a_query_as_text(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/search.html?q=%3Cem%3Exyzzy%3C/em%3E")
+    expect(page.get_by_role("status")).to_contain_text("“<em>xyzzy</em>”")
+    expect(page.locator("#search-results em")).to_have_count(0)
+
+
+def test_the_slider_goes_through_the_waves(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/03b-full-waves.html")
+    whole = page.locator(".gallery-tiles")
+    slider = whole.get_by_role("slider")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(whole.locator("output")).to_have_text("Wave 2 of 6: programs 16 to 31")
+    expect(whole.locator("figcaption").first).to_have_text("Row by row: 108 tiles read")
+    expect(whole.locator("figcaption").last).to_have_text("In groups of 4 rows: 72 tiles read")
+    assert "108 tiles read" in slider.get_attribute("aria-valuetext")
+
+
+def test_an_exercise_names_its_check_and_folds_its_solution(page: Page, address: str) -> None:
+    page.goto(f"{address}{FIRST}")
+    exercises = page.locator("#exercises")
+    check = exercises.get_by_role("link", name="exercise.py")
+    answer = page.request.get(page.evaluate("a => a.href", check.element_handle()))
+    command = exercises.locator("li .exercise-check code").first.inner_text()
+    assert f'"{command.split()[2]}"' in answer.text()  # python exercise.py NAME mine.py
+    solution = exercises.locator(".gallery-fold-solution").first
+    expect(solution.locator("pre")).to_be_hidden()
+    solution.locator("summary").click()
+    expect(solution.locator("pre")).to_contain_text("@triton.jit")
+
+
+def test_an_xray_shows_what_a_line_became(page: Page, address: str) -> None:
+    page.goto(f"{address}{FIRST}")
+    fold = page.locator(".gallery-fold-xray").first
+    fold.locator("summary").click()
+    fold.locator(".choosable").first.click()
+    expect(fold.locator(".code .marked").first).to_be_visible()
+
+
+def test_copy_buttons_copy_code_without_prompts(page: Page, address: str) -> None:
+    def copied(block) -> str:
+        page.evaluate("navigator.clipboard.writeText('')")
+        block.hover()
+        block.locator("button.copybtn").click()
+        return wait_for(lambda: page.evaluate("navigator.clipboard.readText()").strip())
+
+    page.goto(f"{address}{FIRST}")
+    code = page.locator(".highlight-Python:not(.sphx-glr-script-out *, details *)").first
+    assert copied(code) == code.locator("pre").inner_text().strip()
+    assert not page.locator(".sphx-glr-script-out button.copybtn").count()
+    page.goto(f"{address}stable/getting-started/installation.html")
+    commands = copied(page.locator(".highlight:has(.gp)").first).splitlines()
+    assert not [line for line in commands if line.startswith("$")]

@@ -1,0 +1,102 @@
+"""The site's lists: chapters, solutions, exercises' checks, terms, Markdown twins, settings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+from gallery_recorder.project.settings import Settings
+from gallery_recorder.run.recorder import Options
+from tests import galleries
+from triton_site.pages import settings, tiles
+from triton_site.pages.exercises import SOURCE, checked_functions
+from triton_site.pages.solutions import ExerciseOrder
+
+ROOT = Path(__file__).resolve().parents[2]
+T = "getting-started/tutorials"
+
+
+def soup(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_bytes(), "html.parser")
+
+
+def test_the_guide_lists_every_chapter_with_what_it_is_about(site):
+    listed = {
+        link["href"]: term.find_next_sibling("dd").text
+        for term in soup(site / "programming-guide/index.html").select("[itemprop=articleBody] dt")
+        for link in term.select("a")
+    }
+    scripts = {name.partition("programming-guide/")[2] for name in galleries.PAGES.values()} - {""}
+    chapters = {"chapter-1/introduction", "chapter-2/related-work", *scripts}
+    assert list(listed) == sorted(f"{name}.html" for name in chapters)
+    assert all(len(text.split()) > 5 for text in listed.values())
+    assert not [text for text in listed.values() if "Recorded " in text or "2019" in text]
+
+
+def test_solutions_stand_in_the_order_of_their_exercises(tmp_path):
+    folder = tmp_path / "solutions"
+    folder.mkdir()
+    (tmp_path / "02-b.py").write_text("# :doc:`Solution\n# <solutions/02-z>`. <solutions/02-a>")
+    (tmp_path / "01-a.py").write_text("# <solutions/01-x>")
+    names = ["02-unnamed.py", "02-a.py", "01-x.py", "02-z.py"]
+    ordered = sorted(names, key=ExerciseOrder(str(folder)))
+    assert ordered == ["01-x.py", "02-z.py", "02-a.py", "02-unnamed.py"]
+    assert sorted(["02-b.py", "01-a.py"], key=ExerciseOrder(tmp_path)) == ["01-a.py", "02-b.py"]
+
+
+def test_each_check_is_named_at_its_exercise(site):
+    checks = checked_functions((ROOT / SOURCE).read_text())
+    html = "".join(page.read_text(encoding="utf-8") for page in (site / T).glob("[0-9]*.html"))
+    words = re.sub("<[^>]+>", "", html)
+    assert set(re.findall(r"Check yours: python exercise\.py (\S+) mine\.py", words)) == set(checks)
+    assert (site / "_static/exercise.py").read_bytes() == (ROOT / SOURCE).read_bytes()
+
+
+def test_the_first_use_of_a_term_in_prose_leads_to_the_glossary(site):
+    links = soup(site / T / "01-vector-add.html").select("a[href*='glossary.html#term-']")
+    terms = [link["href"].partition("#")[2] for link in links]
+    assert {"term-program", "term-grid", "term-mask"} <= set(terms)
+    assert len(terms) == len(set(terms))
+    assert not [link for link in links if link.find_parent(["h1", "h2", "h3", "pre", "code"])]
+
+
+def test_each_page_has_its_code_and_no_markup_in_markdown(site):
+    for page in (site / T).glob("0*.html"):
+        text = page.with_suffix(".md").read_text(encoding="utf-8")
+        assert f'href="{page.stem}.md"' in page.read_text(encoding="utf-8")
+        assert "\n@triton.jit\n" in text
+        prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.M | re.S)
+        assert not re.search(r"^\.\. |:(doc|ref|math|term):`|\{#|<div|<details", prose, re.M), page
+    reference = (site / "python-api/triton.testing.md").read_text(encoding="utf-8")
+    assert "**`triton.testing.do_bench(fn, warmup=25, rep=100" in reference
+    listed = re.findall(r"^- \[.+?\]\((\S+)\)$", (site / "llms.txt").read_text(), re.M)
+    assert len(listed) > 50
+    assert all((site / address.partition("/stable/")[2]).is_file() for address in listed)
+
+
+def test_every_setting_and_every_option_of_a_command_is_in_the_reference():
+    table = {name: (default, text) for name, default, text in settings.rows()}
+    assert list(table) == [f"``gallery_{name}``" for name in Settings.__struct_fields__]
+    assert table["``gallery_recordings``"][0] == '``["recordings"]``'
+    assert all(text for _, text in table.values())
+    page = (ROOT / "docs/engine.rst").read_text(encoding="utf-8")
+    listed = re.findall(r"^\.\. gallery-command:: (\w+)$", page, re.M)
+    assert re.findall(r"^ {4}(\w+)", settings.help_of(), re.M) == listed
+    shown = settings.help_of("record")
+    assert shown.startswith("usage: gallery-recorder record [-h]")
+    assert all(f"--{option.name}" in shown for option in fields(Options) if option.name != "names")
+
+
+@pytest.mark.parametrize(("size", "group"), [(9, 1), (9, 4), (5, 7), (1, 1)])
+def test_the_picture_of_waves_has_the_tutorials_order(size: int, group: int) -> None:
+    shared = ast.parse((ROOT / "tutorials/shared/matmul.py").read_text())
+    function = next(node for node in shared.body if isinstance(node, ast.FunctionDef))
+    names: dict = {}
+    exec(compile(ast.Module([function], []), "matmul", "exec"), names)
+    ours = [tiles.position(tile, size, group) for tile in range(size * size)]
+    assert ours == [names["tile_position"](tile, size, size, group) for tile in range(size * size)]

@@ -1,0 +1,72 @@
+"""Results and gradients of a function beside those of a reference in float64."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.testing import assert_close
+
+#: Views that a kernel must read without a copy; each takes a matrix of at least 13 × 80.
+VIEWS = {
+    "columns from 3 on": lambda x: x[:, 3:70],
+    "every third row": lambda x: x[::3],
+    "every second column": lambda x: x[:, ::2],
+    "transposed": lambda x: x.T,
+    "one row expanded": lambda x: x[:1].expand(4, -1),
+    "one column expanded": lambda x: x[:, :1].expand(-1, 9),
+}
+
+
+def beside_float64(
+    function: Callable, reference: Callable, *inputs: torch.Tensor, g: torch.Tensor | None = None
+) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """Yield a name, the actual and the expected tensor, for the result and for each gradient.
+
+    *g* is the gradient of the result, random unless given. The result keeps the dtype of the
+    first input, and a gradient that of its input.
+    """
+    ours = [x.detach().requires_grad_() for x in inputs]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    actual, expected = function(*ours), reference(*exact)
+    assert actual.dtype == inputs[0].dtype
+    yield "the result", actual.detach(), expected.detach()
+    g = torch.randn_like(actual) if g is None else g
+    gradients = torch.autograd.grad(actual, ours, g)
+    wanted = torch.autograd.grad(expected, exact, g.double())
+    for i, (found, right, x) in enumerate(zip(gradients, wanted, inputs, strict=True)):
+        assert found.dtype == x.dtype
+        yield f"the gradient of input {i}", found, right
+
+
+def attention(q, k, v, causal=False, scale=None):
+    """Attention of grouped heads, one operation at a time."""
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = (q @ k.mT) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        rows, columns = (torch.arange(n, device=q.device) for n in scores.shape[-2:])
+        scores = scores.masked_fill(columns > rows[:, None], -math.inf)
+    return scores.softmax(-1) @ v
+
+
+def assert_norm(
+    page: dict[str, Any], norm: str, x, weight, bias, g=None, eps=1e-5, slack=1.0
+) -> None:
+    """Compare ``layer_norm`` or ``rms_norm`` of *page*, and every gradient, with float64."""
+    more = (weight, bias) if norm == "layer_norm" else (weight,)
+    reference = lambda x, *more: getattr(functional, norm)(x, weight.shape, *more, eps)  # noqa: E731
+    g = torch.randn_like(x) if g is None else g
+    # A gradient is what two subtractions leave: its error is relative to what they started with.
+    rows = x.double() - (x.double().mean(-1, keepdim=True) if norm == "layer_norm" else 0)
+    deviation = (rows.square().mean(-1) + eps).sqrt()
+    of_x = ((weight.double() * g.double()).abs().amax(-1) / deviation).max().item()
+    sizes = {"the gradient of input 0": of_x, "the result": 0.0}
+    for name, actual, expected in beside_float64(
+        lambda *inputs: page[norm](*inputs, eps), reference, x, *more, g=g
+    ):
+        # One rounding to the dtype. In fp32 the error of the sums over rows and columns grows by
+        # some units of 2**-24 for each doubling of their length.
+        share = slack * max(torch.finfo(actual.dtype).eps, 2e-5)
+        size = max(expected.abs().max().item(), sizes.get(name, g.abs().max().item()))
+        assert_close(actual.double(), expected, rtol=0, atol=share * size, msg=name)

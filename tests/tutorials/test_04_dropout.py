@@ -1,0 +1,73 @@
+"""Dropout, in the interpreter: reproducible masks, values and gradients."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+SEEDS = [0, 1, 123, 2**31, 2**32 + 1, 2**63, 2**64 - 1]
+SIZES = [1, 3, 4, 5, 1023, 1024, 5003]
+PROBABILITIES = [0.0, 1e-9, 0.3, 0.5, 0.9, 1 - 2**-20, 1.0]
+
+
+def expected(page, x, p, seed):
+    """Dropout of *x* in float64, with the mask of the page's Philox in PyTorch."""
+    if p == 1:
+        return torch.zeros_like(x, dtype=torch.float64)
+    keep = page["expected_mask"](x.numel(), p, seed).reshape(x.shape)
+    return torch.where(keep, x.double() / (1 - p), 0.0)
+
+
+def test_philox_gives_the_words_that_random123_publishes(page):
+    words = [int(word) for word in page["philox"](0, torch.tensor([0]))]
+    assert words == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_the_mask_depends_on_seed_and_position_alone(page, n):
+    x = torch.randn(n)
+    for seed, p in zip(SEEDS, PROBABILITIES, strict=True):
+        y = page["seeded_dropout"](x, p, seed)
+        assert_close(y.double(), expected(page, x, p, seed), rtol=1e-6, atol=0)
+    y = page["seeded_dropout"](x, 0.5, 3)
+    assert torch.equal(page["seeded_dropout"](x[: n // 2], 0.5, 3), y[: n // 2])
+    for block in (64, 2048):
+        assert torch.equal(page["launch_seeded_dropout"](x, 0.5, 3, block=block), y)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.5, 0.99])
+def test_the_kept_fraction_is_within_binomial_bounds(page, p):
+    keep = page["seeded_dropout"](torch.ones(2**14), p, 2**50) > 0
+    for part, share in ((keep, 1 - p), (keep[1:] & keep[:-1], (1 - p) ** 2)):
+        mean = len(part) * share
+        # Overlapping pairs are not independent; twice the binomial deviation covers them.
+        deviation = 2 * math.sqrt(mean * (1 - share))
+        assert abs(part.sum().item() - mean) < 4 * deviation
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_both_kernels_and_their_gradients(page, dtype):
+    x = torch.randn(781, 3).to(dtype).requires_grad_()
+    keep = page["expected_mask"](x.numel(), 0.4, 5).reshape(x.shape)
+    g = torch.randn_like(x)
+    for y in (page["dropout"](x, keep, 0.4), page["seeded_dropout"](x, 0.4, 5)):
+        assert_close(y, expected(page, x, 0.4, 5).to(dtype))
+        (dx,) = torch.autograd.grad(y, x, g)
+        assert_close(dx, expected(page, g, 0.4, 5).to(dtype))
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_dropped_infinity_or_nan_becomes_zero(page, value):
+    x = torch.full((123,), value)
+    for p in (0.5, 1.0):
+        keep = page["expected_mask"](123, p, 8) if p < 1 else torch.zeros(123, dtype=torch.bool)
+        for y in (page["seeded_dropout"](x, p, 8), page["dropout"](x, keep, p)):
+            assert not y[~keep].any()
+            assert_close(y[keep], x[keep], equal_nan=True)
+
+
+def test_seeded_dropout_keeps_no_tensor_for_backward(page):
+    assert page["bytes_kept"](lambda x: page["seeded_dropout"](x, 0.5, 0)) == 0
+    mask = torch.ones(1000, dtype=torch.bool)
+    assert page["bytes_kept"](lambda x: page["dropout"](x, mask, 0.5)) == 1

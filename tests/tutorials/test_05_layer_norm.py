@@ -1,0 +1,71 @@
+"""Layer and RMS norm and their gradients, in the interpreter, against float64."""
+
+import pytest
+import torch
+
+from tests.tutorials.float64 import VIEWS, assert_norm
+
+NORMS = ("layer_norm", "rms_norm")
+both_norms = pytest.mark.parametrize("norm", NORMS)
+
+
+# One element, partial blocks, several rows for each program, the longest row that fits a tile, and
+# longer ones; more dimensions than two. Norms and dtypes alternate.
+SHAPES = [(1, 1), (5, 1), (3, 2), (7, 5), (2, 781), (3, 1025), (1, 4097), (2, 16_384), (1, 16_385)]
+SHAPES += [(60, 3), (19, 129), (781,), (2, 3, 5, 7)]
+
+
+@both_norms
+@pytest.mark.parametrize(("i", "shape"), list(enumerate(SHAPES)))
+def test_results_and_gradients(page, norm, i, shape):
+    dtype = (torch.float16, torch.float32)[(i + (norm == "rms_norm")) % 2]
+    x = (2 * torch.randn(shape) + 1).to(dtype)
+    assert_norm(page, norm, x, *torch.randn(2, shape[-1]).to(dtype))
+
+
+MORE_VIEWS = VIEWS | {
+    "dimensions that do not merge": lambda x: x.reshape(13, 8, 10).transpose(0, 1),
+    "distant elements of a row": lambda x: x.reshape(13, 8, 10).transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize(("i", "view"), list(enumerate(MORE_VIEWS.values())), ids=MORE_VIEWS)
+def test_views(page, i, view):
+    x = view(torch.randn(13, 80))
+    # In a row of equal elements, the rounding error of the mean is divided by the root of eps.
+    slack = 20 if x.stride(-1) == 0 else 1
+    assert_norm(page, NORMS[i % 2], x, *torch.randn(x.shape[-1], 2).T, slack=slack)
+
+
+@both_norms
+def test_long_rows_and_gradients_that_are_views(page, norm):
+    x, g = torch.randn(2, 17_001, 2).mT
+    assert_norm(page, norm, x, *torch.randn(2, 17_001), g=g)
+    expanded = torch.ones(()).expand(3, 80)  # what autograd passes to the backward of y.sum()
+    assert_norm(page, norm, torch.randn(3, 80), *torch.randn(2, 80), g=expanded)
+
+
+@pytest.mark.parametrize("n", [1000, 17_000])
+def test_a_mean_of_a_thousand_deviations(page, n):
+    """A variance in one pass over the row would be off by several per cent."""
+    # fp32 represents a mean of 1000 with an error of 1e-4, relative to a deviation of 1.
+    assert_norm(page, "layer_norm", torch.randn(2, n) + 1000, *torch.randn(2, n), slack=10)
+
+
+@pytest.mark.parametrize(("norm", "n"), [("layer_norm", 50), ("rms_norm", 17_000)])
+def test_nan_and_infinity_stay_in_their_rows(page, norm, n):
+    x, weight = torch.randn(6, n), torch.ones(n)
+    more = (torch.zeros(n),) if norm == "layer_norm" else ()
+    good = page[norm](x, weight, *more)
+    x[2, n // 2], x[4, n - 1] = torch.nan, torch.inf
+    y = page[norm](x, weight, *more)
+    assert not y[[2, 4]].isfinite().all(dim=1).any()
+    assert torch.equal(y[[0, 1, 3, 5]], good[[0, 1, 3, 5]])
+
+
+def test_a_second_derivative_is_refused(page):
+    x = torch.randn(2, 8, requires_grad=True)
+    loss = (page["rms_norm"](x, torch.ones(8)) ** 2).sum()
+    (dx,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dx.sum().backward()

@@ -1,0 +1,43 @@
+"""Inputs without elements: the result has its shape, and every sum over nothing is zero."""
+
+import pytest
+import torch
+
+EXPERTS = torch.ones(3, 0).half(), torch.ones(2, 0, 8).half(), torch.tensor([1, 3]).int()
+A, B = torch.ones(3, 0).to(torch.float8_e4m3fn), torch.ones(0, 8).to(torch.float8_e4m3fn)
+SCALED = A, B, torch.ones(3, 1), torch.ones(1, 8)
+
+
+def randn(*shape):
+    return torch.randn(shape, requires_grad=True)
+
+
+ATTENTION = [
+    [randn(*q), *[randn(q[0], 2, 7, 16)] * 2] for q in ((0, 2, 5, 16), (2, 2, 0, 16), (2, 0, 5, 16))
+]
+CASES = [
+    ("01-vector-add", "add", (randn(3, 0, 2), randn(3, 0, 2)), (3, 0, 2)),
+    ("02-fused-softmax", "softmax", (randn(0, 7),), (0, 7)),
+    ("02-fused-softmax", "softmax", (randn(7, 0),), (7, 0)),
+    ("03-matrix-multiplication", "matmul", (randn(0, 5), randn(5, 3)), (0, 3)),
+    ("03-matrix-multiplication", "matmul", (randn(5, 0), randn(0, 3)), (5, 3)),
+    ("04-low-memory-dropout", "dropout", (randn(0, 5), torch.ones(0, 5) > 0, 0.5), (0, 5)),
+    ("04-low-memory-dropout", "seeded_dropout", (randn(0, 5), 0.5, 1), (0, 5)),
+    ("05-layer-norm", "layer_norm", (randn(0, 7), randn(7), randn(7)), (0, 7)),
+    ("05-layer-norm", "rms_norm", (randn(2, 3, 0), randn(0)), (2, 3, 0)),
+    *[("06-fused-attention", "attention", qkv, None) for qkv in ATTENTION],
+    ("07-math-functions", "gelu", (randn(3, 0, 2),), (3, 0, 2)),
+    ("08-grouped-gemm", "grouped_mm", EXPERTS, (3, 8)),
+    ("09-fp8-matmul", "scaled_mm", SCALED, (3, 8)),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "arguments", "shape"), CASES)
+def test_nothing_gives_nothing(tutorial, name, function, arguments, shape):
+    y = tutorial(name)[function](*arguments)
+    assert y.shape == (shape or arguments[0].shape)
+    assert not y.any()
+    if y.requires_grad:
+        inputs = [x for x in arguments if getattr(x, "requires_grad", False)]
+        for gradient in torch.autograd.grad(y.sum(), inputs):
+            assert not gradient.any()

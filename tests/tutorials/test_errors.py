@@ -1,0 +1,95 @@
+"""Arguments that a kernel cannot work with: the error names the argument and what it must be."""
+
+import math
+
+import pytest
+import torch
+
+ONE, TWO = torch.ones(3), torch.ones(2, 3)
+SQUARE = torch.ones(2, 2)
+KEEP = torch.ones(4) > 0
+Q = torch.randn(1, 2, 5, 16)
+ROWS, EXPERTS = torch.ones(8, 16).half(), torch.ones(2, 16, 24).half()
+FP8, SCALES = torch.ones(4, 256).to(torch.float8_e4m3fn), torch.ones(4, 1)
+LOGITS, TARGETS = torch.randn(4, 6), torch.tensor([0, 1, 2, -100])
+LAYER = torch.randn(9, 6)
+
+
+def ends(*offsets):
+    return torch.tensor(offsets, dtype=torch.int32)
+
+
+CASES = {
+    ("01-vector-add", "add"): [
+        ((1.0, ONE), TypeError, "x must be a torch.Tensor, but is a float"),
+        ((ONE, ONE.half()), TypeError, "torch.float32 and torch.float16"),
+        ((ONE, ONE.to("meta")), ValueError, "y must .* is on meta"),
+        ((torch.ones(6)[::2], ONE), ValueError, r"x must be contiguous.*strides \(2,\)"),
+    ],
+    ("02-fused-softmax", "softmax"): [
+        ((TWO.double(),), TypeError, "its dtype is torch.float64"),
+        ((TWO[None],), ValueError, r"a matrix, but has shape \(1, 2, 3\)"),
+    ],
+    ("03-matrix-multiplication", "matmul"): [
+        ((SQUARE, SQUARE.double()), TypeError, "b must be float16"),
+        ((TWO, TWO), ValueError, r"\(2, 3\) × \(2, 3\)"),
+        ((SQUARE, SQUARE, "relu"), ValueError, "activation must be one of"),
+    ],
+    ("04-low-memory-dropout", "seeded_dropout"): [
+        ((ONE.to("meta"), 0.5, 0), ValueError, "x must be on .* meta"),
+        ((TWO.T, 0.5, 0), ValueError, r"x must be contiguous.*\(3, 2\).*\(1, 3\)"),
+        ((ONE, math.nan, 0), ValueError, "p must be from 0 to 1, but is nan"),
+        ((ONE, 0.5, 2**64), ValueError, "seed must be .* 18446744073709551616"),
+    ],
+    ("04-low-memory-dropout", "dropout"): [
+        ((ONE, KEEP, 0.5), ValueError, r"x_keep .*\(3,\).*\(4,\)"),
+    ],
+    ("05-layer-norm", "layer_norm"): [
+        ((TWO.double(), ONE, ONE), TypeError, "its dtype is torch.float64"),
+        ((TWO, torch.ones(4), ONE), ValueError, r"\(3,\), but has \(4,\)"),
+    ],
+    ("05-layer-norm", "rms_norm"): [
+        ((TWO, ONE, -1e-5), ValueError, "not negative, but is -1e-05"),
+    ],
+    ("06-fused-attention", "attention"): [
+        ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
+        ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
+        ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
+        ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
+    ],
+    ("07-math-functions", "gelu"): [
+        ((ONE.double(),), TypeError, "its dtype is torch.float64"),
+        ((TWO.T,), ValueError, r"pass x.contiguous\(\)"),
+    ],
+    ("08-grouped-gemm", "grouped_mm"): [
+        ((ROWS[:, 1:], EXPERTS, ends(3, 8)), ValueError, r"\(8, 15\), \(2, 16, 24\)"),
+        ((ROWS, EXPERTS, ends(3, 8).long()), TypeError, "offsets must be int32"),
+        ((ROWS, EXPERTS, ends(8)), ValueError, "offsets must have one number for each expert, 2"),
+    ],
+    ("09-fp8-matmul", "scaled_mm"): [
+        ((FP8, FP8.T, SCALES.half(), SCALES.T), TypeError, "scale_a must be float32"),
+        ((FP8, FP8.T[1:], SCALES, SCALES.T), ValueError, r"\(4, 256\) × \(255, 4\)"),
+        ((FP8, FP8.T, SCALES.T, SCALES.T), ValueError, r"scale_a must have shape \(4, 1\)"),
+        ((FP8, FP8.T, SCALES, torch.ones(2, 1)), ValueError, "must be of the same kind"),
+    ],
+    ("10-cross-entropy", "cross_entropy"): [
+        (([1.0], TARGETS), TypeError, "logits must be a torch.Tensor, but is a list"),
+        ((LOGITS.double(), TARGETS), TypeError, "logits must be .* its dtype is torch.float64"),
+        ((LOGITS.T.contiguous().T, TARGETS), ValueError, "rows of logits must be contiguous"),
+        ((LOGITS.to("meta"), TARGETS), ValueError, "logits must be on cpu, but is on meta"),
+        ((LOGITS, TARGETS + 4), ValueError, r"from 0 to 5, .* but targets\[2\] is 6"),
+        ((LOGITS.clone().requires_grad_(), TARGETS, -100, True), ValueError, "result of a layer"),
+    ],
+    ("10-cross-entropy", "linear_cross_entropy"): [
+        ((LOGITS, LAYER.bfloat16(), TARGETS), TypeError, "weight must be torch.float32 as x is"),
+        ((LOGITS, LAYER[:, :5], TARGETS), ValueError, "weight must have as many columns as x, 6"),
+        ((LOGITS, LAYER, TARGETS, -100, 0), ValueError, "piece must be 1 or more, but is 0"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "function"), CASES)
+def test_an_error_names_the_argument(tutorial, name, function):
+    for arguments, error, message in CASES[name, function]:
+        with pytest.raises(error, match=message):
+            tutorial(name)[function](*arguments)

@@ -1,0 +1,78 @@
+"""X-ray, in a recording: the types that its facts and code must have.
+
+A recording is data from a pull request: numbers, texts and lists are bounded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gallery_recorder.store.reading import ReadingError, load
+from triton_site.xray import FILE_NAME, MAX_CODE
+
+PROBE = "triton_site.xray.kernels"
+
+_Count = Annotated[int, Meta(ge=0, le=1 << 40)]
+_Word = Annotated[str, Meta(max_length=240)]
+_Constant = bool | Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] | float | _Word | None
+_Code = Annotated[str, Meta(max_length=MAX_CODE + 100)]
+
+
+class Occupancy(msgspec.Struct, frozen=True):
+    """Programs and warps on a multiprocessor, *of* how many warps, and the limiting resource."""
+
+    programs: _Count
+    warps: _Count
+    of: _Count
+    limit: _Word
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """One compiled variant of a kernel."""
+
+    name: _Word
+    line: _Count
+    constants: dict[_Word, _Constant]
+    warps: _Count
+    stages: _Count | None
+    registers: _Count
+    spills: _Count
+    shared: _Count
+    bytes: _Count
+    occupancy: Occupancy | None
+    instructions: dict[_Word, _Count]
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """The variant of a kernel that was launched last, and its intermediate code."""
+
+    facts: Facts
+    ttgir: _Code = ""
+    ptx: _Code = ""
+    sass: _Code = ""
+    amdgcn: _Code = ""
+
+
+class _Found(msgspec.Struct, frozen=True):
+    kernels: Annotated[list[Facts], Meta(max_length=10_000)] = []
+
+
+def read(folder: Path, probes: dict[str, Any]) -> tuple[list[Facts], dict[str, Kernel]]:
+    """The X-ray of the recording in *folder*, whose probes noted *probes*.
+
+    Raises:
+        ReadingError: it is damaged; the message names the file below the folder.
+    """
+    try:
+        facts = msgspec.convert(probes.get(PROBE, {}), _Found).kernels
+    except msgspec.ValidationError as error:
+        raise ReadingError(f"probes: {PROBE}: {error}") from error
+    path = folder / FILE_NAME
+    try:
+        return facts, load(path, dict[str, Kernel]) if path.exists() else {}
+    except ReadingError as error:
+        raise ReadingError(str(error).removeprefix(f"{folder}/")) from error
