@@ -39,7 +39,7 @@ FAULTS = {
 
         kernel[(1,)](torch.zeros(1, device="cuda"))
         """,
-        r"illegal memory access(.|\n)*A kernel started in this block",
+        r"illegal memory access(.|\n)*A kernel that this block launched",
     ),
     "endless-kernel": (
         """
@@ -55,7 +55,7 @@ FAULTS = {
 
         kernel[(1,)](torch.zeros(1, device="cuda"), 1_000_000)
         """,
-        r"took longer than 8 s and was ended",
+        r"ran longer than its time limit of 8 s",
     ),
     "out-of-memory": (
         'x = torch.empty(1 << 44, device="cuda")',
@@ -76,7 +76,6 @@ SOUND = {
         x = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
         del x
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
         print("the next block")
         """,
     "zz-sound": 'print(torch.ones(3, device="cuda").sum().item())',
@@ -127,7 +126,7 @@ def test_the_provenance_describes_the_gpu_and_its_peak_memory(recorded):
     assert (made.kind, made.device) == ("gpu", GPUS[0].name)
     assert made.gpu.memory > 0
     assert software["multiprocessors"] > 0
-    assert software["peak_gpu_memory"] >= 3 << 30  # although the example resets it
+    assert software["peak_gpu_memory"] >= 3 << 30  # although it was freed
     if made.before is not None:
         assert made.before.sm_clock > 0
         assert made.after.other_processes == made.before.other_processes  # not the example's own
