@@ -50,7 +50,7 @@ help: ## list the verbs
 
 # --- the site and its recordings -----------------------------------------------------------------
 
-html: $(RENDER) ## build the site in build/html; record missing tutorials without timing
+html: $(RENDER) ## build the site in build/html; record tutorials without a recording
 	@$(SPHINX) -b html docs build/html || { \
 	  if $(GALLERY) status --check any >/dev/null; then exit 1; fi; \
 	  $(MAKE) --no-print-directory missing && $(SPHINX) -b html docs build/html; }

@@ -36,8 +36,10 @@ class Archive:
         names = [os.path.relpath(file, self.base).replace(os.sep, "/") for file in self.files]
         try:
             newest = max(os.stat(file).st_mtime_ns for file in files)
-            if os.stat(path).st_mtime_ns > newest and ZipFile(path).namelist() == names:
-                return
+            if os.stat(path).st_mtime_ns > newest:
+                with ZipFile(path) as there:
+                    if there.namelist() == names:
+                        return
         except (OSError, BadZipFile):
             pass
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -171,6 +171,9 @@ def _unpack(sent: bytes, run: Run, at: Workspace) -> Recording:
         raise ScriptFailedError(answer)
     made, files = answer
     run.check(made)
+    if missing := sorted({*made.files} - {*files}):
+        remedy = "Compare the versions of gallery-recorder on that node and here."
+        raise ScriptFailedError(f"its node did not send the file {missing[0]}", remedy)
     for name in made.files:  # its type allows no path out of the folder
         (at.recording / name).parent.mkdir(parents=True, exist_ok=True)
         (at.recording / name).write_bytes(files[name])

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich import filesize
 
 from gallery_recorder.run.protocol import Refusal, Run
-from gallery_recorder.store.format import GALLERY_FOLDER
+from gallery_recorder.store.format import GALLERY_FOLDER, is_path
 from gallery_recorder.store.recording import digest
 
 
@@ -59,6 +59,8 @@ class Outputs:
         for path in changed:
             patterns = self._patterns if self._is_data(path) else ["*"]
             if not any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns):
+                continue
+            if not is_path(self.name_of(path)):  # `.hidden`, for example
                 continue
             size = found[path][1]
             if size > self._size:

@@ -186,7 +186,7 @@ class _Watched:
         """The line of the copy that is being executed, or was; faulthandler tells."""
         file = self.workspace.stack
         if self.ended is None:
-            with contextlib.suppress(psutil.Error):  # it has just ended
+            with contextlib.suppress(psutil.Error, IndexError):  # it has just ended
                 psutil.Process(self.supervisor.pid).children()[0].send_signal(signal.SIGUSR1)
             until = time.monotonic() + _GRACE
             while not file.stat().st_size and time.monotonic() < until:

@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -143,7 +142,7 @@ class _Recorder:
                 self._finished(example, self._record_one(example, script, place))
 
         with _signals_set(self.stop) as signals, ThreadPoolExecutor(len(places)) as pool:
-            deque(pool.map(record_at, places))
+            list(pool.map(record_at, places))  # raises what a thread raised
         outcomes = [self.outcomes[example.path] for example in examples]
         return outcomes, signals[-1] if signals else None
 

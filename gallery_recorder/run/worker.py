@@ -31,7 +31,7 @@ from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.output import Output, Tee, stderr_rst
 from gallery_recorder.run.outputs import Outputs, data_rst
-from gallery_recorder.run.protocol import BlockStarted, Done, Event, Run
+from gallery_recorder.run.protocol import BlockStarted, Done, Event, Refusal, Run
 from gallery_recorder.run.text import Paths, clean, encodable
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import format
@@ -234,6 +234,11 @@ class Worker:
         """Keep the value of a block's last expression; return it as the page shows it."""
         kind: Literal["html", "text"] = "html" if method == "_repr_html_" else "text"
         text = text if kind == "html" else clean(text).rstrip("\n")
+        if len(text) > (limit := self.run.limit("output")):
+            raise Refusal(
+                f"has a last expression whose value takes {len(text):,} characters on the page",
+                f"Show less, or raise gallery_limits in conf.py above {limit:,.0f}.",
+            )
         self._value = Value(kind, self.shown(text))
         return text
 

@@ -287,21 +287,3 @@ def test_untimed_kinds_have_their_name_and_their_folder(tmp_path):
     made = recording.load(tmp_path / "build" / "simulator" / "examples" / "a")
     assert not made.timed
     assert made.provenance.device == "simulator"
-
-
-RESET = '''
-from sphinx_gallery import gen_rst
-
-def keyword(gallery_conf, fname):
-    """What changes pages: there it is called when the first of them is executed."""
-    gen_rst.EXAMPLE_HEADER += "\\n.. meta::\\n    :keywords: example\\n"
-'''
-
-
-def test_a_reset_that_changes_pages_does_so_without_execution(tmp_path):
-    path = "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))"
-    gallery = Gallery(tmp_path, '"reset_modules": ("resetting.keyword",),', path)
-    (tmp_path / "doc" / "resetting.py").write_text(RESET)
-    gallery.write("plot_a", "x = 1")
-    gallery.record_all()
-    assert (pages_of(tmp_path) / "plot_a.rst").read_text().count(":keywords: example") == 1

@@ -25,12 +25,12 @@ SCRIPTS = {
             print(f"\\r\\x1b[32m{percent} %\\x1b[0m", end="")
         print()
         libc = ctypes.CDLL(None)
-        libc.puts(b"C, in its own buffer")
         print("error", file=sys.stderr)
         os.write(2, b"descriptor\\n")
         logging.warning("logged")
         warnings.warn("careful")
         print(sys.stdout.fileno(), sys.stdout.isatty(), sys.stdout.encoding, sys.stdout.writable())
+        libc.puts(b"C, in its own buffer")
         """,
     "paths": """
         import inspect, os, sys, tempfile
@@ -138,14 +138,14 @@ def test_all_output_is_recorded_in_its_order(gallery):
         "thread",
         r"bytes \xff",
         "100 %",
-        "C, in its own buffer",
         "1 False utf-8 True",
+        "C, in its own buffer",
     ]
     assert block.stderr.splitlines() == [
         "error",
         "descriptor",
         "WARNING:root:logged",
-        f"examples/prints.py:{SECOND + 17}: UserWarning: careful",
+        f"examples/prints.py:{SECOND + 16}: UserWarning: careful",
         '  warnings.warn("careful")',
     ]
     assert "    C, in its own buffer\n" in block.rst  # which sphinx-gallery does not see

@@ -244,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = problems(items)
         count = sum(len(read(item.folder)) for item in items)
     except RecorderError as error:
-        print(f"triton_site.numbers.claims: {error}; record it again", file=sys.stderr)
+        print(f"triton_site.numbers.claims: {error}", file=sys.stderr)
         return 1
     for problem in found:
         print(problem, file=sys.stderr)
