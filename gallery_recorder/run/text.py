@@ -52,7 +52,7 @@ def shorten(text: str, width: int = 500, lines: int = 120) -> str:
 
 
 def _overwrite(line: str) -> str:
-    """*line* as a terminal shows it, where each carriage return goes back to its begin."""
+    """*line* as a terminal shows it, where each carriage return goes back to its beginning."""
     *earlier, shown = line.split("\r")
     for part in reversed(earlier):  # from the last: of each only the longer end is visible
         shown += part[len(shown) :]

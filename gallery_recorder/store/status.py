@@ -18,7 +18,7 @@ from gallery_recorder.store.recording import Check, Location, RecordingError
 class Row:
     """A script on a device and variant.
 
-    ``state`` is *current*, *stale*, *damaged* or *missing*; *unreadable* for a script at fault,
+    ``state`` is *current*, *stale*, *damaged* or *missing*; *unreadable* for an invalid script,
     *orphan* for a recording without a script. ``text`` says what is wrong.
     """
 

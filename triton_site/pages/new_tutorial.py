@@ -14,7 +14,7 @@ SKELETON = '''"""
 {title}
 {underline}
 
-What the reader will build, and what it brings, with one number.
+What the reader will build, and what it brings.
 """
 
 # sphinx_gallery_fold = "chooses the device"
