@@ -54,12 +54,12 @@ class State:
 def load(app: Sphinx) -> State:
     """The state that the previous build left; an empty one if other code wrote it."""
     path = Path(app.doctreedir, FILE_NAME)
-    if path.is_file():
+    try:
         code, content = pickle.loads(path.read_bytes())
-        if code == _code():
-            state: State = pickle.loads(content)
-            return state
-    return State()
+        state: State = pickle.loads(content) if code == _code() else State()
+    except Exception:  # a missing or damaged file may raise anything; Sphinx's own is read so, too
+        return State()
+    return state
 
 
 def save(app: Sphinx, state: State, **instead: Any) -> None:

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import lxml.html
 import nbformat
 import pytest
-from bs4 import BeautifulSoup, Tag
 
 from tests.galleries import FILES, PAGES
 
@@ -48,23 +48,29 @@ def pages(site: Path) -> list[Path]:
 
 
 @cache
-def parsed(page: Path) -> BeautifulSoup:
-    return BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
+def parsed(page: Path) -> lxml.html.HtmlElement:
+    return lxml.html.document_fromstring(page.read_bytes())
 
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    return frozenset(element["id"] for element in parsed(page).find_all(id=True))
+    return frozenset(parsed(page).xpath("//@id"))
 
 
-def loaded(page: Path) -> Iterator[tuple[Tag, str]]:
+def links(page: Path, within: str = "") -> dict[str, str]:
+    """The addresses of the links in elements of the class *within*, by the links' text."""
+    part = f"//*[contains(@class, '{within}')]" if within else ""
+    return {link.text_content(): link.get("href") for link in parsed(page).xpath(f"{part}//a")}
+
+
+def loaded(page: Path) -> Iterator[tuple[lxml.html.HtmlElement, str]]:
     """The elements of a page that make a browser load something, and what."""
     for name, attribute in LOADED.items():
-        for element in parsed(page).find_all(name):
-            rel = element.get("rel") or []
+        for element in parsed(page).iter(name):
+            rel = (element.get("rel") or "").split()
             fetched = name != "link" or {"stylesheet", "icon", "preload", "search"} & set(rel)
             if element.get(attribute) and fetched:
-                yield element, element[attribute]
+                yield element, element.get(attribute)
 
 
 def target(page: Path, address: str) -> Path:
@@ -81,8 +87,8 @@ def test_addresses_are_kept(site: Path) -> None:
 def test_links_lead_to_files_and_places_of_the_site(site: Path) -> None:
     broken = []
     for page in pages(site):
-        links = [link["href"] for link in parsed(page).find_all("a", href=True)]
-        for address in [*links, *(address for _, address in loaded(page))]:
+        linked = parsed(page).xpath("//a/@href")
+        for address in [*linked, *(address for _, address in loaded(page))]:
             parts = urlsplit(address)
             if parts.scheme == "http":
                 broken.append(f"{page.relative_to(site)}: not encrypted: {address}")
@@ -102,7 +108,7 @@ def test_nothing_is_loaded_from_another_host(site: Path) -> None:
         return bool(parts.netloc) or parts.scheme not in ("", "data")
 
     foreign = [
-        f"{page.relative_to(site)}: {element}"
+        f"{page.relative_to(site)}: {element.tag} {address}"
         for page in pages(site)
         for element, address in loaded(page)
         if is_foreign(address)
@@ -112,25 +118,27 @@ def test_nothing_is_loaded_from_another_host(site: Path) -> None:
         for found in re.findall(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", text):
             foreign += [f"{sheet.name}: {address}" for address in found if is_foreign(address)]
     loads = re.compile(r"""(?:fetch|import|open|\.load|src\s*=)\s*\(?\s*["'`](?:https?:)?//\S+""")
-    scripts = {target(p, a) for p in pages(site) for tag, a in loaded(p) if tag.name == "script"}
+    scripts = {target(p, a) for p in pages(site) for tag, a in loaded(p) if tag.tag == "script"}
     for path in (*pages(site), *scripts):
-        inline = [tag.get_text() for tag in parsed(path).find_all("script")]
-        for text in inline if path.suffix == ".html" else [path.read_text(encoding="utf-8")]:
+        is_page = path.suffix == ".html"
+        inline = parsed(path).xpath("//script/text()") if is_page else []
+        for text in inline if is_page else [path.read_text(encoding="utf-8")]:
             foreign += [f"{path.name}: {found}" for found in loads.findall(text)]
     assert not foreign, "\n".join(foreign)
 
 
 def test_each_page_has_a_title_a_language_and_texts_for_images(site: Path) -> None:
     for page in pages(site):
-        soup = parsed(page)
-        assert soup.title, page
-        assert soup.html["lang"] == "en"
+        tree = parsed(page)
+        assert tree.findtext(".//title"), page
+        assert tree.get("lang") == "en"
         if page.name != "search.html":  # which a script fills
-            assert len(soup.find_all("h1")) == 1, page
-        for image in soup.find_all("img"):
-            assert image.has_attr("alt"), f"{page}: {image}"
-            if "sphx-glr-single-img" in image.get("class", []):
-                assert image["alt"].strip(), f"{page}: {image}"
+            assert len(tree.xpath("//h1")) == 1, page
+        for image in tree.iter("img"):
+            where = f"{page}: {image.get('src')}"
+            assert image.get("alt") is not None, where
+            if "sphx-glr-single-img" in image.get("class", ""):
+                assert image.get("alt").strip(), where
 
 
 def test_every_module_of_the_engine_that_the_site_imports_is_documented() -> None:
@@ -147,11 +155,10 @@ def test_every_module_of_the_engine_that_the_site_imports_is_documented() -> Non
 
 def test_edit_links_lead_to_sources(site: Path) -> None:
     for page in pages(site):
-        for link in parsed(page).select(".wy-breadcrumbs-aside a"):
-            if link.get_text() == "Edit this page":
-                assert (ROOT / link["href"].split("/edit/main/")[1]).is_file(), page
-    first = str(parsed(site / "getting-started/tutorials/01-vector-add.html"))
-    assert "/edit/main/tutorials/01-vector-add.py" in first
+        if address := links(page, "wy-breadcrumbs-aside").get("Edit this page"):
+            assert (ROOT / address.split("/edit/main/")[1]).is_file(), page
+    first = links(site / "getting-started/tutorials/01-vector-add.html", "wy-breadcrumbs-aside")
+    assert first["Edit this page"].endswith("/edit/main/tutorials/01-vector-add.py")
 
 
 @every_script
@@ -159,18 +166,19 @@ def test_page_says_where_its_outputs_come_from_and_colab_opens_its_notebook(
     site: Path, name: str
 ) -> None:
     page = site / f"{PAGES[name]}.html"
-    line = parsed(page).select_one(".gallery-provenance")
-    assert "Triton" in line.get_text()
-    record = next(link["href"] for link in line.find_all("a") if "recordings-" in link["href"])
+    provenance = links(page, "gallery-provenance")
+    (line,) = parsed(page).xpath("(//*[@class='gallery-provenance'])[1]")
+    assert "Triton" in line.text_content()
+    record = next(address for address in provenance.values() if "recordings-" in address)
     assert urlsplit(record).fragment in anchors(target(page, record))
-    links = {a.get_text(): a["href"] for a in parsed(page).select(".wy-breadcrumbs-aside a")}
-    path = links["Open in Colab"].split("/blob/gh-pages/")[1].split("/", 1)[1]
+    notebook = links(page, "wy-breadcrumbs-aside")["Open in Colab"]
+    path = notebook.split("/blob/gh-pages/")[1].split("/", 1)[1]
     assert (site / path).is_file()
 
 
 @every_script
 def test_page_shows_all_of_the_code(site: Path, name: str) -> None:
-    shown = [pre.get_text() for pre in parsed(site / f"{PAGES[name]}.html").find_all("pre")]
+    shown = [pre.text_content() for pre in parsed(site / f"{PAGES[name]}.html").iter("pre")]
     for code in FILES[name].load().code:
         lines = code.block.content.strip().splitlines()
         lines = [line for line in lines if not line.startswith("# sphinx_gallery_")]
@@ -181,8 +189,8 @@ def test_page_shows_all_of_the_code(site: Path, name: str) -> None:
 def test_downloads_open(site: Path, name: str) -> None:
     page = site / f"{PAGES[name]}.html"
     by_kind: dict[str, list[Path]] = {}
-    for link in parsed(page).select("a.download"):
-        path = target(page, link["href"])
+    for address in parsed(page).xpath("//a[contains(@class, 'download')]/@href"):
+        path = target(page, address)
         by_kind.setdefault(path.suffix, []).append(path)
 
     (script,) = by_kind[".py"]
