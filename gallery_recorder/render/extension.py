@@ -25,7 +25,7 @@ from sphinx.errors import ExtensionError
 from gallery_recorder import seam
 from gallery_recorder.project import reader, settings
 from gallery_recorder.project.settings import SettingsError
-from gallery_recorder.render import incremental, pages, replay, selection, state, variants
+from gallery_recorder.render import files, incremental, pages, replay, selection, state, variants
 from gallery_recorder.render.domain import GalleryDomain, domain_of
 from gallery_recorder.render.selection import Page
 
@@ -124,7 +124,9 @@ def _generate(app: Sphinx, said: str) -> None:
             root = source / gallery
             incremental.remove(replay.left_over(root, kept), root)
         stand_in = replay.Replay(source, now.selection.pages, {*unchanged})
-        with seam.replaced(**stand_in.functions()):
+        # Each page that shows a card would be read again for a thumbnail that is only newer.
+        thumbnails = [t for _, g in seam.galleries(app) for t in (source / g).rglob("thumb/*.*")]
+        with seam.replaced(**stand_in.functions()), files.old_times(thumbnails):
             seam.generate(app)
     for name in stand_in.failed:  # sphinx-gallery counts them in each build
         del now.stamps[name]
