@@ -66,7 +66,8 @@ def watch(app):
     for event in ("builder-inited", "env-before-read-docs", "doctree-read", "env-updated",
                   "write-started", "html-page-context", "build-finished"):
         see = lambda app, *_, e=event: look(e, app, app.builder, app.env)
-        app.connect(event, see, priority=995)
+        if event in app.events.events:  # Sphinx 7.2 lacks one
+            app.connect(event, see, priority=995)
 
 
 def generating(conf, script):
