@@ -24,7 +24,7 @@ MATRIX  := $(TRITONS:%=build/matrix/triton-%)
 MATRIX_3.6.0 := numpy==2.3.5
 
 # The Sphinx:sphinx-gallery versions that the engine supports.
-ENGINES ?= 8:0.20 8:0.22 9:0.21 9:0.22
+ENGINES ?= 7.2:0.19 7.4:0.19 8:0.20 9:0.21 9:0.22
 
 PY     := $(or $(PYTHON),.venv/bin/python)
 needs   = $(if $(PYTHON),,.venv/installed-$1)

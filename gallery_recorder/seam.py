@@ -280,6 +280,14 @@ def app_of(env: BuildEnvironment) -> Sphinx:
     return env._app if hasattr(env, "_app") else env.app
 
 
+def before_writing(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
+    """Have Sphinx call *function* before it writes pages; before Sphinx 7.4, when it has."""
+    if "write-started" in app.events.events:
+        app.connect("write-started", lambda app, _: function(app))
+    else:
+        app.connect("html-collect-pages", lambda app: function(app) or ())
+
+
 def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
     """Have Sphinx call *function* where it would call sphinx-gallery's own listener."""
     listeners, own = app.events.listeners["builder-inited"], gen_gallery.generate_gallery_rst

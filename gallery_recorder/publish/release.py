@@ -77,5 +77,6 @@ def _find_version(app: Sphinx, config: Config) -> None:
             build = Versions(address=address, title=config.project, all=(version,), pages=(pages,))
             build.write(app.outdir)
 
-    app.connect("write-started", set_release)
+    known = "write-started" in app.events.events  # since Sphinx 7.4
+    app.connect("write-started" if known else "env-check-consistency", set_release)
     app.connect("build-finished", write_versions)

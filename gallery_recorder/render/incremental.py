@@ -34,7 +34,7 @@ def setup(app: Sphinx) -> None:
     app.connect("env-before-read-docs", _note_read)
     app.connect("env-get-updated", _sort, priority=100)
     app.connect("env-get-updated", _write_all, priority=900)
-    app.connect("write-started", _before_writing)
+    seam.before_writing(app, _before_writing)
     app.connect("build-finished", _remove_left_over)
 
 
@@ -103,9 +103,9 @@ def output(builder: Builder) -> str:
     return f"{builder.name} {builder.outdir}"
 
 
-def _before_writing(app: Sphinx, builder: Any) -> None:
+def _before_writing(app: Sphinx) -> None:
     """Finish downloads; the environment has been saved by now."""
-    domain = domain_of(app.env)
+    domain, builder = domain_of(app.env), app.builder
     written = None if domain.all_are_written else domain.read
     if builder.format == "html" and written is not None:
         # No title and no section changed: menus of parents are as they were.

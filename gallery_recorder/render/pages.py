@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from docutils import nodes
+from docutils.statemachine import StringList
 from docutils.utils import column_width
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -156,7 +157,9 @@ class RecordingsDirective(SphinxDirective):
             return [nodes.paragraph("", "There are no recordings yet.")]
         toctree = [".. toctree::", "   :maxdepth: 1", "   :titlesonly:", ""]
         toctree += [f"   /{docname}" for docname in found]
-        return self.parse_text_to_nodes("\n".join(toctree))
+        parsed = nodes.Element()
+        self.state.nested_parse(StringList(toctree, source=""), 0, parsed)
+        return parsed.children
 
     def _section(self, item: ListedRecording) -> nodes.section:
         """The full record of *item*."""

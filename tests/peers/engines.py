@@ -13,7 +13,7 @@ import sysconfig
 from pathlib import Path
 
 TESTS = ["tests/project", "tests/run/test_fidelity.py", "tests/run/test_worker.py"]
-TESTS += ["tests/render/test_adoption.py"]
+TESTS += ["tests/render/test_adoption.py", "tests/render/test_adoption_untouched.py"]
 
 
 def main(pair: str, folder: Path) -> int:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 WATCHED = """
 import contextlib, gc, importlib, io, json, pkgutil, shutil, sys, types, warnings
 import docutils, sphinx, sphinx.ext, sphinx.builders, sphinx_gallery
+import typing_extensions  # which replaces functions of typing, and comes with PyTorch
 
 warnings.simplefilter("ignore")
 for package in (docutils, sphinx, sphinx_gallery):
@@ -66,7 +67,8 @@ def watch(app):
     for event in ("builder-inited", "env-before-read-docs", "doctree-read", "env-updated",
                   "write-started", "html-page-context", "build-finished"):
         see = lambda app, *_, e=event: look(e, app, app.builder, app.env)
-        app.connect(event, see, priority=995)
+        if event in app.events.events:  # Sphinx 7.2 lacks one
+            app.connect(event, see, priority=995)
 
 
 def generating(conf, script):
@@ -132,7 +134,7 @@ def moments(tmp_path_factory):
 
 def test_two_builds_replace_nothing_of_sphinx_docutils_and_python(moments):
     plain, ours = moments
-    assert len(ours) >= 9
+    assert len(ours) >= 8
     for moment, names in ours.items():
         others = {name for name in names if not name.startswith("sphinx_gallery.")}
         assert others <= plain[moment], moment
