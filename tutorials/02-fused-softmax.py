@@ -403,11 +403,10 @@ else:
 # -----------------
 #
 # **The prediction.** At N = 12672 the bytes predict a factor of 4, and ``softmax`` is
-# :measured:`faster` times as fast as the five operations. The bytes explain the speed of our
-# kernel: it moves :measured:`ours` GB/s, and the copy moves :measured:`copy` GB/s. The five
-# operations move four times the bytes that the plot counts for them, so :measured:`naive_moves`
-# GB/s. Where this is less than the copy's rate, their kernels do not use the whole bandwidth, and
-# fusion gains more than the bytes predict.
+# :measured:`faster` times as fast as the five operations. It moves :measured:`ours` GB/s, and the
+# copy moves :measured:`copy` GB/s. The five operations move four times the bytes that the plot
+# counts, so :measured:`naive_moves` GB/s. Where this is less than the copy's rate, their kernels do
+# not use the whole bandwidth, and fusion gains more than the bytes predict.
 #
 # **The left end** rises for all, because a short row has few bytes and each kernel takes some time
 # to start. From 2048 columns on, ``softmax`` reaches at least :measured:`copy_share` % of the copy.
