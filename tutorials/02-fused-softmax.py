@@ -310,6 +310,7 @@ def softmax(x):
 # 40 · 2⁻²⁴. The exponential turns this absolute error into a relative error of 2·10⁻⁶, and 10⁻⁵
 # leaves room for the sum. fp16 and bf16 round the result to 11 and 8 bits.
 
+# sphinx_gallery_fold = "checks shapes, dtypes, views and infinities"
 TOLERANCE = {torch.float32: (1e-5, 0), torch.float16: (2**-10, 2**-24), torch.bfloat16: (2**-7, 0)}
 
 

@@ -4,8 +4,8 @@ Low-memory dropout
 
 Dropout sets random elements to zero while a network is trained. The backward pass must drop the
 same elements, so implementations usually keep a mask. You build ``seeded_dropout(x, p, seed)``,
-which keeps only a seed and draws the mask again. It reaches :measured:`share` % of the speed of a
-copy. You need :doc:`01-vector-add`, and autograd in PyTorch.
+which keeps only a seed and draws the mask again, at :measured:`share` % of the speed of a copy.
+You need :doc:`01-vector-add`, and autograd in PyTorch.
 """
 
 # %%
@@ -13,8 +13,8 @@ copy. You need :doc:`01-vector-add`, and autograd in PyTorch.
 # -------------------
 #
 # Each element becomes zero with probability :math:`p`. The others are divided by :math:`1 - p`, so
-# that the expected value stays the same. The first kernel reads a mask that was drawn before:
-# ``keep`` is the mask of dropout, and ``inside`` guards the end of the tensor.
+# that the expected value stays the same. The first kernel reads the mask of dropout as ``keep``;
+# ``inside`` guards the end of the tensor.
 
 import math
 import os
@@ -249,8 +249,7 @@ def check_arguments(x, p):
 def dropout(x, x_keep, p):
     """Return *x* with zeros where *x_keep* is False, and divided by ``1 - p`` elsewhere.
 
-    *x* and *p* are those of ``seeded_dropout``. *x_keep* is a contiguous boolean tensor with the
-    shape and on the device of *x*. Other arguments raise TypeError or ValueError.
+    *x* and *p* as in ``seeded_dropout``; *x_keep* is boolean, with the shape and device of *x*.
     """
     check_arguments(x, p)
     if not isinstance(x_keep, torch.Tensor) or x_keep.dtype != torch.bool:
@@ -299,6 +298,8 @@ def seeded_dropout(x, p, seed):
 #
 # Random functions can be tested exactly. ``philox`` and the rule say for each element whether it is
 # kept. The kernels must agree on every element and gradient, for all sizes, seeds and blocks.
+
+# sphinx_gallery_fold = "checks every element and every gradient"
 
 
 def expected_mask(n, p, seed):
@@ -437,9 +438,8 @@ else:
 #    without a copy. What should decide about an element: its place in memory, or its row and its
 #    column? :doc:`Solution <solutions/04-strided-input>`.
 # 3. **A random projection that is never stored.** A sparse Johnson–Lindenstrauss projection takes
-#    vectors to fewer dimensions and preserves their distances, with a random matrix that is mostly
-#    zeros. Multiply by it while generating it. :doc:`Solution
-#    <solutions/04-sparse-johnson-lindenstrauss>`.
+#    vectors to fewer dimensions with a random matrix of mostly zeros. Multiply by it while
+#    generating it. :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
 #
 # References
 # ----------
