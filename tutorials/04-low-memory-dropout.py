@@ -195,8 +195,8 @@ def launch_seeded_dropout(x, p, seed, block=1024):
 
 
 # %%
-# Interleaving moves no data if a thread holds four neighbors or more. Here a block of 1024 elements
-# is divided among 4 warps of 32 threads, so each thread computes the words of its eight elements.
+# Interleaving moves no data if each thread holds four neighbors, as it does to load 16 bytes at once.
+# Then a thread computes the words of its own elements: here 128 threads with eight elements each.
 #
 # The functions and their gradients
 # ---------------------------------
