@@ -195,7 +195,7 @@ def launch_seeded_dropout(x, p, seed, block=1024):
 
 
 # %%
-# Interleaving moves no data if each thread holds four neighbors, as it does to load 16 bytes at once.
+# Interleaving moves no data if a thread holds four neighbors, as it does to load 16 bytes at once.
 # Then a thread computes the words of its own elements: here 128 threads with eight elements each.
 #
 # The functions and their gradients
