@@ -3,8 +3,9 @@ Matrix multiplication
 =====================
 
 You build ``matmul(a, b, activation="")`` here, starting from a loop of five lines. Over 31 sizes it
-reaches :measured:`share` % of the speed of cuBLAS, NVIDIA's library for matrix products, and
-:doc:`03b-full-waves` gets the rest. You need programs, grids and masks from :doc:`01-vector-add`.
+reaches :measured:`share` % of the speed of cuBLAS, NVIDIA's library for matrix products. The second
+part, :doc:`03b-full-waves`, reaches :measured:`03b-full-waves:share` %. You need
+:doc:`01-vector-add`: programs, grids and masks.
 """
 
 # %%
@@ -250,12 +251,9 @@ for n in (512, 1024, 4096) if ON_GPU else ():
 
 # %%
 # The first call of all compiles every configuration, and takes :measured:`tuning` times as long as
-# the second. Compiled kernels are kept, but each new key is timed again.
-#
-# * With the shape in the key, a program of many shapes keeps tuning. Without it, the first shape
-#   decides for all others. A new process tunes again, unless ``cache_results=True``.
-# * The trials run on your tensors, many times. A kernel that works in place gives a wrong result at
-#   the first call, unless ``restore_value=["x_ptr"]`` puts the tensor back.
+# the second. Each new key is timed again, and so is each new process, unless ``cache_results=True``
+# keeps the results. The trials run on your tensors, many times: a kernel that works in place needs
+# ``restore_value=["x_ptr"]``, or the result of its first call is wrong.
 #
 # Our function uses a rule instead, which costs nothing at a new shape: the largest tile that still
 # gives nearly every multiprocessor a program.
@@ -325,6 +323,8 @@ def settings(a, b, activation):
 def new_launch(a, b, activation):
     """Return a launch for arguments of this kind, which are checked."""
     check_arguments(a, b, activation)
+    if len(PLANS) == 1000:  # a program whose shapes never repeat
+        PLANS.clear()
     return Launch(matmul_kernel, *settings(a, b, activation))
 
 
