@@ -60,14 +60,13 @@ def check(c, a, b, activation=""):
     torch.testing.assert_close(c.double(), exact, rtol=rounding, atol=summing)
 
 
-# Launched alone, it computes a single tile. Here the tile sticks out on two sides.
 a, b = random_pair(48, 56, 96)
 c = torch.empty(48, 56, dtype=a.dtype, device=DEVICE)
 blocks = ((a, [64, 32]), (b, [32, 64]), (c, [64, 64]))
 descriptors = [TensorDescriptor(t, t.shape, t.stride(), block) for t, block in blocks]
 compute_tile[(1,)](*descriptors, 0, 0, 96, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, ACTIVATION="")
 check(c, a, b)
-print("48 × 96 by 96 × 56: right, without a mask")
+print("48 × 96 by 96 × 56: right, by one tile of 64 × 64 without a mask")
 
 # %%
 # Persistent programs
@@ -399,8 +398,7 @@ if ON_GPU:
     rows, ranks = [], []
     for n in range(512, 4097, 128):
         a, b = random_pair(n, n, n)
-        calls = steps_of(a, b)
-        rows += rows_of((n, n, n), calls, "TFLOPS", 2 * n**3, 20, as_called=(STEPS[3], LIBRARY))
+        rows += rows_of((n, n, n), steps_of(a, b), "TFLOPS", 2 * n**3, 20, (STEPS[3], LIBRARY))
         if n % 512 == 0:
             possible = [p for p in PLANS if plan_cost(p, n, n, n) < math.inf]
             times = time_on_gpu({p: partial(prepare(p, a, b), a, b) for p in possible}, 10)
@@ -434,8 +432,8 @@ if ON_GPU:
 # between two tiles brings a factor of :measured:`better` on average, and cutting :measured:`cut`.
 # **The rule** reaches at least :measured:`rank` % of the fastest plan's speed.
 #
-# **As called**, ``matmul`` reaches :measured:`called` % of the library. A call takes :measured:`cpu`
-# µs of the CPU, since each descriptor is encoded anew, and PyTorch's :measured:`cpu_torch` µs.
+# **As called**, ``matmul`` reaches :measured:`called` % of the library. A call takes the CPU
+# :measured:`cpu` µs, since each descriptor is encoded anew, and PyTorch's :measured:`cpu_torch` µs.
 #
 # Exercises
 # ---------
