@@ -19,7 +19,6 @@ import threading
 from functools import partial
 
 import torch
-from tabulate import tabulate
 
 ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
@@ -30,31 +29,22 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 
-@triton.jit
-def place(program, blocks, heads, together):
-    """Return (block, head) of a program: *together* heads at a time, the last blocks first."""
-    first = program // (together * blocks) * together  # the first head of this section
-    size = min(heads - first, together)  # the last section may have fewer heads
-    rest = program - first * blocks
-    return blocks - 1 - rest // size, first + rest % size
-
-
-COUNTS = ["heads", "queries", "keys", "total", "together"]  # not specialized: one kernel for all
+COUNTS = ["heads", "queries", "keys"]  # not specialized: one kernel for all lengths
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def query_gradient_kernel(
     q_desc, k_desc, v_desc, o_desc, do_desc, dq_desc, lse_ptr, delta_ptr,
-    heads, queries, keys, scale, total, together, plain_scale,
+    heads, queries, keys, scale, plain_scale,
     GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Compute dQ and delta for BLOCK_M queries of one head; *scale* contains log2(e)."""
-    block, head = place(tl.program_id(0), tl.cdiv(queries, BLOCK_M), total, together)
-    row = block * BLOCK_M
+    blocks = tl.cdiv(queries, BLOCK_M)
+    batch, head = tl.program_id(0) // blocks // heads, tl.program_id(0) // blocks % heads
+    row = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # the longest program first
     rows = row + tl.arange(0, BLOCK_M)
-    vector = head.to(tl.int64) * queries + rows
-    batch, head = head // heads, head % heads
+    vector = (tl.program_id(0) // blocks).to(tl.int64) * queries + rows
     q = q_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
     do = do_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
     o = o_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
@@ -87,8 +77,7 @@ def query_gradient_kernel(
 # %%
 # This kernel computes the gradient of the queries. A program owns ``BLOCK_M`` queries of one head
 # and walks over the keys, as in the forward pass. A key that is not seen has the weight
-# :math:`2^{-\infty} = 0`, so it adds nothing. ``place`` gives the longest programs of a causal kernel
-# the first numbers, for a few heads at a time.
+# :math:`2^{-\infty} = 0`, so it adds nothing.
 #
 # What the backward pass needs
 # ----------------------------
@@ -104,15 +93,14 @@ def query_gradient_kernel(
 #
 # **The weights.** Kept from the forward pass, they would be the N × N matrix again. So they are
 # computed a second time, from *Q* and *K*. The forward pass keeps one number for each query, the
-# **log-sum-exp** of its scores, ``lse``: the maximum plus the logarithm of the sum. Then :math:`P =
-# 2^{S - \mathrm{lse}}` has no maximum and no sum to look for.
+# **log-sum-exp** of its scores, ``lse``. With it, :math:`P = 2^{S - \mathrm{lse}}` needs no maximum
+# and no sum.
 #
-# **Delta.** It is a sum over all keys, but :math:`\sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`:
-# the dot product of two rows that exist already. This kernel computes it and stores it for the next
-# one.
+# **Delta.** It is a sum over all keys, but :math:`\sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`
+# is the dot product of two rows that exist already. This kernel stores it for the next one.
 #
-# **The work.** There are five products: the scores, :math:`dV`, :math:`dP`, :math:`dQ` and
-# :math:`dK`. The forward pass has two. So the backward pass has 2.5 times the operations.
+# **The work.** Five products: the scores, :math:`dV`, :math:`dP`, :math:`dQ` and :math:`dK`. The
+# forward pass has two, so the backward pass has 2.5 times the operations.
 #
 # A small example in float64 shows both tricks:
 
@@ -136,24 +124,23 @@ for name, ours, right in zip(("dQ", "dK", "dV"), gradients, expected, strict=Tru
 # The gradients of keys and values
 # --------------------------------
 #
-# :math:`dK` and :math:`dV` are sums over queries. So another kernel owns a block of *keys* and walks
-# over the queries. If heads of queries share a head of keys, it walks over all of them. In a causal
-# kernel the first queries do not see these keys, so the loop begins at the diagonal.
+# :math:`dK` and :math:`dV` are sums over queries. So another kernel owns a block of *keys* and
+# walks over the queries. If heads of queries share a head of keys, it walks over all of them. In a
+# causal kernel the first queries do not see these keys, so the loop begins at the diagonal.
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def key_gradient_kernel(
     q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_ptr, delta_ptr, dq_ptr,
-    heads, queries, keys, scale, total, together, plain_scale,
+    heads, queries, keys, scale, plain_scale,
     GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
     CAUSAL: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
     """Compute dK and dV for BLOCK_N keys of one head of keys; with ATOMIC, add to dQ as well."""
     blocks = tl.cdiv(keys, BLOCK_N)
-    block, head = place(tl.program_id(0), blocks, total, together)
-    col = (blocks - 1 - block) * BLOCK_N  # here the first blocks have the longest way
+    batch, head = tl.program_id(0) // blocks // heads, tl.program_id(0) // blocks % heads  # of keys
+    col = tl.program_id(0) % blocks * BLOCK_N  # the longest program first
     cols = col + tl.arange(0, BLOCK_N)
-    batch, head = head // heads, head % heads  # of keys
     k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
     v = v_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
     dk = tl.zeros((BLOCK_N, D), tl.float32)
@@ -201,21 +188,14 @@ def key_gradient_kernel(
 # Two kernels or atomics
 # ----------------------
 #
-# Both kernels compute the scores and :math:`dP`, so together they do seven products instead of five.
-# With ``ATOMIC`` the second kernel computes :math:`dQ`, too, and five are enough. But then many
-# programs add to the same rows of :math:`dQ` in memory, in an order that changes from call to call,
-# and with it the last bits. In addition :math:`dQ` needs zeros at the start, fp32, and one more tile
-# of registers. For N = 8192, *d* = 128, causal:
+# Both kernels compute the scores and :math:`dP`: together, seven products instead of five. With
+# ``ATOMIC`` the second kernel computes :math:`dQ`, too, and five are enough. But then many programs
+# add to the same rows of :math:`dQ` in memory. Their order changes from call to call, and with it
+# the last bits. This way also needs zeros at the start, fp32, and more registers.
 #
-# .. steps:: both_ms
-#    :unit: ms
-#
-#    dq_ms: the gradient of the queries
-#    key_ms: the gradients of keys and values
-#    both_ms: both kernels, the same bits every time
-#    atomic_ms: one kernel with atomics
-#
-# The two kernels take :measured:`atomic` times less time, so ``attention`` uses them.
+# For N = 8192, *d* = 128, causal, the first kernel takes :measured:`dq` ms and the second
+# :measured:`key` ms. The one with atomics takes :measured:`atomics` ms, :measured:`more` times as
+# long as both together. So ``attention`` uses two kernels, and gives the same bits every time.
 #
 # The forward pass
 # ----------------
@@ -225,16 +205,15 @@ def key_gradient_kernel(
 
 @triton.jit(do_not_specialize=COUNTS)
 def attention_kernel(
-    q_desc, k_desc, v_desc, o_desc, lse_ptr, heads, queries, keys, scale, total, together,
-    GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    q_desc, k_desc, v_desc, o_desc, lse_ptr, heads, queries, keys, scale, GROUP: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """Compute attention for BLOCK_M queries of one head; *scale* contains log2(e)."""
-    block, head = place(tl.program_id(0), tl.cdiv(queries, BLOCK_M), total, together)
-    row = block * BLOCK_M
+    blocks = tl.cdiv(queries, BLOCK_M)
+    batch, head = tl.program_id(0) // blocks // heads, tl.program_id(0) // blocks % heads
+    row = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # the longest program first
     rows = row + tl.arange(0, BLOCK_M)
-    vector = head.to(tl.int64) * queries + rows
-    batch, head = head // heads, head % heads
+    vector = (tl.program_id(0) // blocks).to(tl.int64) * queries + rows
     q = q_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
     m = tl.full((BLOCK_M,), -float("inf"), tl.float32)
     z = tl.zeros((BLOCK_M,), tl.float32)
@@ -274,52 +253,40 @@ def attention_kernel(
 # sphinx_gallery_fold = "chooses tiles, warps and stages"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)
-L2_BYTES = getattr(GPU, "L2_cache_size", 2**22)
-NVIDIA = DEVICE.type == "cuda" and not torch.version.hip
 
 
-def fitting(q, tile, warps, stages, registers=None):
-    """Return (tile, options of the launch), made smaller until the tiles fit."""
-    (own, other), size = tile, q.shape[3] * q.element_size()
+def tile_for(kernel, q, keys):
+    """Return (rows of a program, rows of a step of its loop) and the options of the launch."""
+    wide, options = q.shape[3] == 128, {}
+    if kernel is attention_kernel:
+        (own, other), warps, stages = (128, 64) if wide else (64, 128), 4, 2
+        if not wide and keys <= 1024:
+            own, other, stages = 128, 64, 3
+            options = {"maxnreg": 168} if ON_GPU and torch.version.cuda else {}  # of a thread
+    elif kernel is query_gradient_kernel:
+        own, other, warps, stages = (128, 64, 8, 3) if wide else (64, 64, 4, 3)
+    else:
+        own, other, warps, stages = 64, 64, 4, 2 if wide else 3
     if q.dtype == torch.float32:  # for accuracy, not for speed
-        own, other, warps, stages, registers = 64, 32, 4, 1, None
+        own, other, warps, stages, options = 64, 32, 4, 1, {}
+    size = q.shape[3] * q.element_size()
     while other > 16 and 2 * (own + stages * other) * size > SHARED_BYTES - 2048:
         stages, other = (stages - 1, other) if stages > 1 else (1, other // 2)
-    options = {"num_warps": warps, "num_stages": stages}
-    return (own, other), options | ({"maxnreg": registers} if registers and NVIDIA else {})
+    return (own, other), options | {"num_warps": warps, "num_stages": stages}
 
 
-def forward_tile(q, keys):
-    """Return (BLOCK_M, BLOCK_N) and options for the output."""
-    if q.shape[3] == 128:
-        return fitting(q, (128, 64), 4, 2)
-    return fitting(q, (128, 64), 4, 3, 168) if keys <= 1024 else fitting(q, (64, 128), 4, 2)
-
-
-def query_gradient_tile(q):
-    """Return (BLOCK_M, BLOCK_N) and options for dQ."""
-    return fitting(q, (128, 64), 8, 3) if q.shape[3] == 128 else fitting(q, (64, 64), 4, 3)
-
-
-def key_gradient_tile(q, atomic=False):
-    """Return (BLOCK_N, BLOCK_M) and options for dK and dV."""
-    return fitting(q, (64, 32 if atomic else 64), 4, 2 if q.shape[3] == 128 and not atomic else 3)
-
-
-def settings(q, k, causal, scale, tile, options, of_keys=False):
-    """Return the grid, the numbers and the constants of a launch; programs own queries or keys."""
+def settings(kernel, q, k, causal, scale):
+    """Return (rows of a program, rows of a step), grid, numbers and constants of a launch."""
     (batch, heads, queries, d), (_, key_heads, keys, _) = q.shape, k.shape
-    group = heads // key_heads
-    walked, length, own = (q, keys, key_heads) if of_keys else (k, queries, heads)
-    together = 2
-    if causal and walked.shape[2] > 1024:  # tiles of so many heads share half of the L2 cache
-        together = max(1, L2_BYTES // (4 * walked.shape[2] * d * q.element_size()))
-    together *= 1 if of_keys else group
-    names = ("BLOCK_N", "BLOCK_M") if of_keys else ("BLOCK_M", "BLOCK_N")
-    constants = {"GROUP": group, "D": d, "CAUSAL": causal, **options}
-    constants |= zip(names, tile, strict=True)
-    numbers = own, queries, keys, scale * math.log2(math.e), batch * own, together
-    return (triton.cdiv(length, tile[0]) * batch * own,), numbers, constants
+    tile, options = tile_for(kernel, q, keys)
+    of_keys = kernel is key_gradient_kernel
+    length, own_heads = (keys, key_heads) if of_keys else (queries, heads)
+    own, other = ("BLOCK_N", "BLOCK_M") if of_keys else ("BLOCK_M", "BLOCK_N")
+    options |= {own: tile[0], other: tile[1], "GROUP": heads // key_heads, "D": d, "CAUSAL": causal}
+    options |= {"ATOMIC": False} if of_keys else {}
+    numbers = own_heads, queries, keys, scale * math.log2(math.e)
+    numbers += () if kernel is attention_kernel else (scale,)
+    return tile, (triton.cdiv(length, tile[0]) * batch * own_heads,), numbers, options
 
 
 # %%
@@ -353,42 +320,34 @@ def tile_of(fields, x):
 def ready(x):
     """Return *x* if a descriptor can describe it, and a copy of it otherwise."""
     strides = [stride * x.element_size() for stride in x.stride()[:3]]
-    fits = x.stride(3) == 1 and all(stride > 0 and stride % 16 == 0 for stride in strides)
-    contiguous = torch.contiguous_format
-    return x if fits and x.data_ptr() % 16 == 0 else x.clone(memory_format=contiguous)
+    aligned = x.data_ptr() % 16 == 0 and all(s > 0 and s % 16 == 0 for s in strides)
+    return x if aligned and x.stride(3) == 1 else x.clone(memory_format=torch.contiguous_format)
 
 
 class Plan:
     """A launch with descriptors, for tensors of given shapes and strides; it holds none of them."""
 
-    def __init__(self, kernel, tensors, rows, grid, numbers, constants):
-        tiles = zip(tensors, rows, strict=True)
-        self.fields = [vars(described(x, n)) | {"base": None} for x, n in tiles]
-        self.launch = Launch(kernel, grid, numbers, constants)
+    def __init__(self, kernel, tensors, sides, causal, scale):
+        tile, *launch = settings(kernel, *tensors[:2], causal, scale)
+        tiles = (described(x, tile[side]) for x, side in zip(tensors, sides, strict=True))
+        self.fields = [vars(tile) | {"base": None} for tile in tiles]
+        self.launch = Launch(kernel, *launch)
 
     def __call__(self, tensors, *pointers):
         """Launch it with descriptors of *tensors*, and with *pointers*."""
         self.launch(*map(tile_of, self.fields, tensors), *pointers)
 
 
-def forward_plan(q, k, v, causal, scale):
+def forward_plan(q, k, v, *more):
     """Return the plan of the forward pass."""
-    (own, other), options = tile = forward_tile(q, k.shape[2])
-    numbers = settings(q, k, causal, scale, *tile)
-    return Plan(attention_kernel, (q, k, v, torch.empty_like(q)), (own, other, other, own), *numbers)
+    return Plan(attention_kernel, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), *more)
 
 
-def gradient_plans(q, k, v, o, do, causal, scale):
+def gradient_plans(q, k, v, o, do, *more):
     """Return the plans of both kernels of the backward pass."""
-    (own, other), _ = tile = query_gradient_tile(q)
-    grid, numbers, constants = settings(q, k, causal, scale, *tile)
-    tensors, rows = (q, k, v, o, do, torch.empty_like(q)), (own, other, other, own, own, own)
-    one = Plan(query_gradient_kernel, tensors, rows, grid, (*numbers, scale), constants)
-    (own, other), _ = tile = key_gradient_tile(q)
-    grid, numbers, constants = settings(q, k, causal, scale, *tile, of_keys=True)
-    tensors = q, k, v, do, torch.empty_like(k), torch.empty_like(v)
-    rows, constants["ATOMIC"] = (other, own, own, other, own, own), False
-    return one, Plan(key_gradient_kernel, tensors, rows, grid, (*numbers, scale), constants)
+    one = (q, k, v, o, do, torch.empty_like(q)), (0, 1, 1, 0, 0, 0)
+    two = (q, k, v, do, torch.empty_like(k), torch.empty_like(v)), (1, 0, 0, 1, 0, 0)
+    return Plan(query_gradient_kernel, *one, *more), Plan(key_gradient_kernel, *two, *more)
 
 
 # %%
@@ -409,8 +368,6 @@ def kept(key, make, *arguments):
 
 def forward(plan, q, k, v):
     """Return (output, log-sum-exp to the base of 2)."""
-    if not hasattr(thread, "has_context"):
-        thread.has_context = q.new_zeros(1) is not None
     o = torch.empty_like(q)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     plan((q, k, v, o), lse)
@@ -470,14 +427,11 @@ def check_arguments(q, k, v, scale):
         if x.shape[3] != q.shape[3] or q.shape[3] not in (16, 32, 64, 128):
             allowed = "16, 32, 64 or 128" if x is q else f"{q.shape[3]} as q"
             raise ValueError(f"{name} must have a head_dim of {allowed}, but has {x.shape[3]}")
+    shapes = f"have {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
     if k.shape != v.shape or k.shape[0] != q.shape[0] or 0 in k.shape[1:3]:
-        raise ValueError(
-            f"k and v must have one shape, the batch of q, {q.shape[0]}, at least one head and one "
-            f"key, but have {tuple(k.shape)} and {tuple(v.shape)}"
-        )
+        raise ValueError(f"k and v must have one shape, q's batch, and keys; q, k and v {shapes}")
     if q.shape[1] % k.shape[1]:
-        heads = f"{k.shape[1]}, but has {q.shape[1]}"
-        raise ValueError(f"q must have a multiple of the heads of k, {heads}")
+        raise ValueError(f"q must have a multiple of the heads of k; q, k and v {shapes}")
     if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
         raise ValueError(f"scale must be positive and finite, but is {scale!r}")
 
@@ -500,76 +454,36 @@ def attention(q, k, v, causal=False, scale=None):
         TypeError: An argument is no tensor, or of another dtype.
         ValueError: Shapes do not fit, are not supported, or a tensor is on another device.
     """
-    plan, compiling = None, torch.compiler.is_compiling()
+    if torch.compiler.is_compiling():
+        return not_compiled(q, k, v, causal, scale)
     try:
-        plan = None if compiling else PLANS.get((key_of(q, k, v), causal, scale))
+        plan = PLANS.get((key_of(q, k, v), causal, scale))
     except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
-        pass
+        plan = None
     if plan is None:
         check_arguments(q, k, v, scale)
         if q.numel() == 0:
             return q + 0 * (k.sum() + v.sum())  # empty, with gradients of 0 for k and v
-    number = q.shape[3] ** -0.5 if scale is None else float(scale)
-    if compiling:
-        return forward_op(q, k, v, bool(causal), number)[0]
-    if plan is None:
         q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
+    number = q.shape[3] ** -0.5 if scale is None else float(scale)
+    if plan is None:
         plan = kept((key_of(q, k, v), causal, scale), forward_plan, q, k, v, causal, number)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return Attention.apply(plan, q, k, v, bool(causal), number)
     return forward(plan, q, k, v)[0]
 
 
-# %%
-# For ``torch.compile``, both passes are operations, which the compiler does not look into.
-
-# sphinx_gallery_fold = "declares the operations for torch.compile"
-
-
-def compiled_forward(q, k, v, causal, scale):
-    """Return (output, log-sum-exp), contiguous."""
-    q, k, v = ready(q), ready(k), ready(v)
-    plan = kept((key_of(q, k, v), causal, scale), forward_plan, q, k, v, causal, scale)
-    o, lse = forward(plan, q, k, v)
-    return o.contiguous(), lse
-
-
-def compiled_backward(*arguments):
-    """Return the gradients, contiguous."""
-    return tuple(x.contiguous() for x in backward(*arguments))
-
-
-def keep(ctx, inputs, output):
-    """Keep what the gradients need."""
-    *qkv, ctx.causal, ctx.scale = inputs
-    ctx.save_for_backward(*qkv, *output)
-
-
-def gradients(ctx, do, _):
-    """Return the gradients of q, k and v."""
-    return *backward_op(*ctx.saved_tensors, do, ctx.causal, ctx.scale), None, None
-
-
-operation = partial(torch.library.custom_op, mutates_args=())
-schema = "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
-forward_op = operation("gallery::attention_with_lse", compiled_forward, schema=schema)
-forward_op.register_fake(lambda q, *_: (q.new_empty(q.shape), q.new_empty(q.shape[:3]).float()))
-forward_op.register_autograd(gradients, setup_context=keep)
-schema = "(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, float scale)"
-schema += " -> (Tensor, Tensor, Tensor)"
-backward_op = operation("gallery::attention_gradients", compiled_backward, schema=schema)
-backward_op.register_fake(lambda *x: tuple(y.new_empty(y.shape) for y in x[:3]))
+not_compiled = torch.compiler.disable(attention)  # torch.compile calls it between its graphs
 
 # %%
 # Checking it
 # -----------
 #
-# Output and gradients are compared with float64, as norms. The weights, :math:`dS` and each result
-# are rounded to the dtype once. Gradients may be off by two units in the last place, because
-# :math:`dP - \delta` cancels.
+# Output and gradients are compared with float64. The weights, :math:`dS` and each result are
+# rounded to the dtype once. Gradients may be off by more, because :math:`dP - \delta` cancels.
 
 # sphinx_gallery_fold = "compares output and gradients with float64"
-ATTENTION = torch.nn.functional.scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
 
 def random_inputs(batch, heads, key_heads, queries, keys, d, dtype):
@@ -582,16 +496,15 @@ def check(q, k, v, causal, scale=None):
     """Stop where ``attention`` or a gradient is not as in float64."""
     inputs = [x.detach().requires_grad_() for x in (q, k, v)]
     exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    repeated = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in exact[1:])
-    expected = ATTENTION(exact[0], *repeated, is_causal=causal, scale=scale)
     o = attention(*inputs, causal, scale)
+    right = torch_attention(*exact, is_causal=causal, scale=scale, enable_gqa=True)
     do = torch.randn_like(o)
     ours = o, *torch.autograd.grad(o, inputs, do)
-    right = expected, *torch.autograd.grad(expected, exact, do.double())
-    unit = max(torch.finfo(q.dtype).eps, 1e-5)
+    right = right, *torch.autograd.grad(right, exact, do.double())
     for x, y in zip(ours, right, strict=True):
         error = (x.double() - y).norm() / (y.norm() + 0.01 * math.sqrt(y.numel()))
-        torch.testing.assert_close(error, torch.zeros_like(error), rtol=0, atol=2 * unit)
+        limit = 2 * max(torch.finfo(q.dtype).eps, 1e-5)
+        torch.testing.assert_close(error, torch.zeros_like(error), rtol=0, atol=limit)
 
 
 if ON_GPU:
@@ -613,20 +526,17 @@ print("attention and its gradients agree with float64")
 def atomic_gradients(q, k, v, do, lse, delta, causal, scale):
     """Return (dQ, dK, dV) from one kernel that adds to dQ with atomics; *delta* is given."""
     dq = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    dk, dv = torch.empty_like(k), torch.empty_like(v)
-    (own, other), options = key_gradient_tile(q, atomic=True)
-    grid, numbers, constants = settings(q, k, causal, scale, (own, other), options, of_keys=True)
-    rows = other, own, own, other, own, own
-    tiles = [described(x, n) for x, n in zip((q, k, v, do, dk, dv), rows, strict=True)]
-    constants["ATOMIC"] = True
-    key_gradient_kernel[grid](*tiles, lse, delta, dq, *numbers, scale, **constants)
-    return dq.mul_(scale).to(q.dtype), dk, dv
+    tensors = q, k, v, do, torch.empty_like(k), torch.empty_like(v)
+    _, grid, numbers, options = settings(key_gradient_kernel, q, k, causal, scale)
+    options |= {"ATOMIC": True, "BLOCK_M": 32, "num_stages": 3}
+    tiles = [described(x, n) for x, n in zip(tensors, (32, 64, 64, 32, 64, 64), strict=True)]
+    key_gradient_kernel[grid](*tiles, lse, delta, dq, *numbers, **options)
+    return dq.mul_(scale).to(q.dtype), *tensors[4:]
 
 
 def backward_inputs(q, k, v):
     """Return (q, k, v, o, lse, do) of causal attention, and delta."""
-    arguments = q, k, v, True, q.shape[3] ** -0.5
-    o, lse = forward(forward_plan(*arguments), q, k, v)
+    o, lse = forward(forward_plan(q, k, v, True, q.shape[3] ** -0.5), q, k, v)
     do = torch.randn_like(o)
     return (q, k, v, o, lse, do), (o.float() * do.float()).sum(-1)
 
@@ -647,15 +557,11 @@ print("the same bits twice; with atomics the same up to rounding")
 # products. The picture shows causal attention with *d* = 128.
 
 # sphinx_gallery_fold = "times the backward passes, keeps the rows, and draws the rates"
-import itertools
-
 import matplotlib.pyplot as plt
 from shared.bench import COLORS, plot_rates, rows_of, write_calls, write_rows, write_table
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
-if torch.version.hip:
-    del BACKENDS["cudnn"]
+PEERS = {"flash": "FlashAttention-2"} | ({} if torch.version.hip else {"cudnn": "cuDNN"})
 
 
 @triton.jit
@@ -665,32 +571,20 @@ def empty_kernel():
 
 def calls_of(n, d, causal, tokens=16384):
     """Return ({provider: call of the forward pass}, {provider: call of the backward pass})."""
-    shape = 3, tokens // n, 2048 // d, n, d
-    qkv = torch.randn(shape, device=DEVICE, dtype=torch.bfloat16).unbind()
-    qkv = [x.requires_grad_() for x in qkv]
-    peer = partial(ATTENTION, *qkv, is_causal=causal)
+    qkv = torch.randn(3, tokens // n, 2048 // d, n, d, device=DEVICE).bfloat16()
+    qkv = [x.requires_grad_() for x in qkv.unbind()]
     calls = {"triton": partial(attention, *qkv, causal)}
-    calls |= {name: sdpa_kernel(backend)(peer) for name, backend in BACKENDS.items()}
-    calls["torch"] = peer
+    calls["torch"] = partial(torch_attention, *qkv, is_causal=causal)
+    for name in PEERS:
+        backend = getattr(SDPBackend, f"{name.upper()}_ATTENTION")
+        calls[name] = sdpa_kernel(backend)(calls["torch"])
     again = partial(torch.autograd.grad, inputs=qkv, retain_graph=True)
     do = torch.randn_like(qkv[0])
     return calls, {name: partial(again, f(), grad_outputs=do) for name, f in calls.items()}
 
 
-def benchmark():
-    """Return rows (N, head_dim, causal, provider, unit, median, p20, p80)."""
-    rows, lengths = [], [512, 1024, 2048, 4096, 8192, 16384]
-    for d, causal, n in itertools.product((64, 128), (False, True), lengths):
-        _, calls = calls_of(n, d, causal)
-        del calls["torch"]
-        flops = 10 * 16384 * n * 2048 // (1 + causal)
-        called = [name for name in calls if name != "flash"]
-        rows += rows_of((n, d, int(causal)), calls, "TFLOPS", flops, 10, called)
-    return rows
-
-
 def parts():
-    """Return rows (provider, unit, median, p20, p80) of both kernels and of the one with atomics."""
+    """Return rows (provider, unit, median, p20, p80) of the kernels, and of that with atomics."""
     arguments, delta = backward_inputs(*random_inputs(2, 16, 16, 8192, 8192, 128, torch.bfloat16))
     q, k, v, o, lse, do = arguments
     one, other = gradient_plans(q, k, v, o, do, True, 128**-0.5)
@@ -705,7 +599,13 @@ def parts():
 
 
 if ON_GPU:
-    rows = benchmark()
+    rows = []
+    for d, c, n in [(d, c, 512 << i) for d in (64, 128) for c in (0, 1) for i in range(6)]:
+        calls = calls_of(n, d, bool(c))[1]
+        del calls["torch"]
+        called = [name for name in calls if name != "flash"]
+        flops = 10 * 16384 * n * 2048 // (1 + c)
+        rows += rows_of((n, d, c), calls, "TFLOPS", flops, 10, called)
     write_rows("attention-backward.csv", ["N", "head_dim", "causal"], rows)
     values = [row[:3] for row in parts()]
     write_table("06b-attention-backward-values.csv", ["name", "unit", "value"], values)
@@ -714,8 +614,7 @@ if ON_GPU:
     gradient_calls["launch"] = lambda: (empty(), empty())
     write_calls({"attention": calls | {"launch": empty}, "attention backward": gradient_calls})
     COLORS |= {"cudnn": COLORS["torch"], "flash": COLORS["compile"]}
-    names = {"triton": "attention", "triton, as called": "attention, as called"}
-    names |= {name: {"cudnn": "cuDNN", "flash": "FlashAttention-2"}[name] for name in BACKENDS}
+    names = {"triton": "attention", "triton, as called": "attention, as called", **PEERS}
     _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
     ax.set_xscale("log", base=2)
     shown = [(n, *row) for n, d, causal, *row in rows if d == 128 and causal]
@@ -735,8 +634,7 @@ else:
 # its results last, and a causal kernel computes half of the tiles on the diagonal for nothing.
 #
 # **As called**, a backward pass keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for
-# :measured:`cpu_torch` µs. Autograd itself takes much of both. It calls the backward pass in another
-# thread.
+# :measured:`cpu_torch` µs. Autograd takes much of both: it runs the backward pass in a thread.
 #
 # References
 # ----------
