@@ -520,7 +520,9 @@ print("attention and its gradients agree with float64")
 
 # %%
 # The gradients are the same, bit for bit, when they are computed again. With atomics they agree up
-# to rounding:
+# to rounding.
+
+# sphinx_gallery_fold = "computes the gradients twice, and once with atomics"
 
 
 def atomic_gradients(q, k, v, do, lse, delta, causal, scale):
