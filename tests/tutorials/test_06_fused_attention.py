@@ -87,7 +87,7 @@ def test_errors_are_the_same_after_a_right_call(page):
     for _ in range(2):
         with pytest.raises(ValueError, match="k must have a head_dim of 16 as q, but has 8"):
             page["attention"](q, k[..., :8], v)
-        with pytest.raises(TypeError, match="k must be a torch.Tensor, but is a NoneType"):
+        with pytest.raises(TypeError, match=r"k must be a torch.Tensor, but is a NoneType"):
             page["attention"](q, None, v)
         with pytest.raises(ValueError, match="scale must be positive and finite, but is 'a'"):
             page["attention"](q, k, v, False, "a")
@@ -98,7 +98,7 @@ def test_errors_are_the_same_after_a_right_call(page):
 def test_it_refuses_tensors_that_require_gradients(page):
     q, k, v = inputs(1, 2, 2, 40, 40, 16)
     page["attention"](q, k, v)
-    with pytest.raises(ValueError, match="v requires a gradient.*06b-attention-backward"):
+    with pytest.raises(ValueError, match=r"v requires a gradient.*06b-attention-backward"):
         page["attention"](q, k, v.requires_grad_())
     with torch.no_grad():
         assert_attention(page, q, k, v)
