@@ -151,7 +151,7 @@ kinds = [[(col >= whole) + (col >= stop) for col in cols] for whole, stop in end
 _, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 ax.pcolormesh([*cols, n], [*rows, n], kinds, cmap="Blues_r", vmin=-2, vmax=2, edgecolors="#888")
 ax.plot([0, n], [0, n], color="#444444")
-title = "Tiles of 128 queries by 64 keys: whole (dark), masked (light), skipped (white)"
+title = "Tiles of 128 × 64: whole (dark), masked (light), skipped (white)"
 ax.set(xlabel="key", ylabel="query", ylim=(n, 0), title=title)
 plt.show()
 
