@@ -11,7 +11,7 @@ from tests.tutorials.float64 import attention, beside_float64
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 HALVES = FLOATS[1:]
-MATMUL, ATTENTION = "03-matrix-multiplication", "06-fused-attention"
+MATMUL, ATTENTION = "03-matrix-multiplication", "06b-attention-backward"
 GROUPED, FP8 = "08-grouped-gemm", "09-fp8-matmul"
 
 

@@ -56,6 +56,13 @@ CASES = {
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
+        ((Q.clone().requires_grad_(), Q, Q), ValueError, "q requires a gradient"),
+    ],
+    ("06b-attention-backward", "attention"): [
+        ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
+        ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
+        ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
+        ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
     ],
     ("07-math-functions", "gelu"): [
         ((ONE.double(),), TypeError, "its dtype is torch.float64"),
