@@ -197,7 +197,7 @@ for N in (2, 200, 781, 2048, 4224, 12672):
 # **Just above a power of two.** A row of 4224 elements has a block of 8192, so nearly half of the
 # block is padding. A masked load moves no bytes, but the padding occupies registers, and all
 # instructions are executed for it. Take such a row in two pieces: a head, the largest power of two
-# below *N*, and a tail of a quarter or half of the head. 4224 becomes 4096 + 1024.
+# below *N*, and a tail of a quarter of the head. 4224 becomes 4096 + 1024.
 
 
 @triton.jit
@@ -267,10 +267,10 @@ def plan(N):
     if N > 32768:
         return long_softmax_kernel, 1, {"BLOCK": 8192, "num_warps": 16}
     head = triton.next_power_of_2(N) // 2
-    if N <= 512 or 1.5 * head < N:  # less than a quarter of one block is padding
+    if N <= 512 or 1.25 * head < N:  # less than 3/8 of one block is padding
         return tile_plan(N)
-    tail = head // 4 if 1.25 * head >= N else head // 2
-    return head_tail_kernel, 1, {"HEAD": head, "TAIL": tail, "num_warps": min(16, head // 512)}
+    warps = min(16, head // 512)
+    return head_tail_kernel, 1, {"HEAD": head, "TAIL": head // 4, "num_warps": warps}
 
 
 def check_arguments(x):

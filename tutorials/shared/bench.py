@@ -19,6 +19,7 @@ UNITS = {  # what a unit says of a time in milliseconds, for bytes or operations
 
 def spread(values):
     """Return the median, the 20th and the 80th percentile of *values*."""
+    values = list(values) * (2 if len(values) == 1 else 1)  # quantiles need two
     fifths = statistics.quantiles(values, n=5, method="inclusive")
     return statistics.median(values), fifths[0], fifths[3]
 
