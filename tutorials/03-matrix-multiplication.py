@@ -4,8 +4,7 @@ Matrix multiplication
 
 You build ``matmul(a, b, activation="")`` here, starting from a loop of five lines. Over 31 sizes it
 reaches :measured:`share` % of the speed of cuBLAS, NVIDIA's library for matrix products. The second
-part, :doc:`03b-full-waves`, reaches :measured:`03b-full-waves:share` %. You need
-:doc:`01-vector-add`: programs, grids and masks.
+part, :doc:`03b-full-waves`, has :measured:`03b-full-waves:share` %. You need :doc:`01-vector-add`.
 """
 
 # %%

@@ -11,12 +11,11 @@ cut into small tiles. Over 29 sizes it reaches :measured:`share` % of the speed 
 # The kernel
 # ----------
 #
-# On the first page, a program computes a pointer and a mask for each element. NVIDIA GPUs from
-# Hopper on have hardware for that, the *tensor memory accelerator*. Before the launch it gets a
-# **tensor descriptor**: address, shape and strides of a matrix, and the shape of a tile. Then a
-# position is enough, and a whole tile arrives in shared memory. Outside of the matrix a load gives
-# zeros and a store writes nothing. (For other GPUs, Triton makes pointers and masks of it.) The
-# rows of the matrix must be contiguous and start at multiples of 16 bytes.
+# So far a program computes a pointer and a mask for each element. NVIDIA GPUs from Hopper on have
+# hardware for it, the *tensor memory accelerator*. It gets a **tensor descriptor**: address, shape
+# and strides of a matrix, and the shape of a tile. Then a position is enough, and a whole tile
+# arrives in shared memory. Outside of the matrix a load gives zeros, a store writes nothing. The
+# rows must be contiguous and start at multiples of 16 bytes. (Other GPUs use pointers and masks.)
 
 # sphinx_gallery_thumbnail_number = 2
 # sphinx_gallery_level = "beyond"

@@ -13,8 +13,7 @@ You need :doc:`01-vector-add`, and autograd in PyTorch.
 # -------------------
 #
 # Each element becomes zero with probability :math:`p`. The others are divided by :math:`1 - p`, so
-# that the expected value stays the same. The first kernel reads the mask of dropout as ``keep``;
-# ``inside`` guards the end of the tensor.
+# the expected value stays the same. ``keep`` is the mask, and ``inside`` guards the tensor's end.
 
 # sphinx_gallery_level = "transformer"
 import math

@@ -4,8 +4,8 @@ Fused attention
 
 You write ``attention(q, k, v, causal=False, scale=None)``, the function in which each token of a
 transformer looks at all others. It never writes the matrix of scores to memory. From 1024 tokens on
-it reaches :measured:`share64` % of cuDNN's speed with heads of 64 numbers, and :measured:`share128`
-% with heads of 128. You need :doc:`02-fused-softmax` and :doc:`03-matrix-multiplication`.
+it has :measured:`share64` % of cuDNN's speed with heads of 64, and :measured:`share128` % with 128.
+You need :doc:`02-fused-softmax` and :doc:`03-matrix-multiplication`.
 """
 
 # %%
@@ -440,8 +440,6 @@ else:
 #    a tile with the queries of all eight. :doc:`Solution <solutions/06-grouped-heads>`.
 # 4. **Decoding.** With one query and many keys, most of the GPU is idle. Split the keys.
 #    :doc:`Solution <solutions/06-decode>`.
-#
-# Check yours as on :doc:`01-vector-add`: ``python exercise.py 06-alibi mine.py``.
 #
 # References
 # ----------
