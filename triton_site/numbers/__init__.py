@@ -10,6 +10,14 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Load the extensions of this folder."""
-    for name in ("performance", "ladder", "claims", "kernel_map", "releases", "measured"):
+    for name in (
+        "calls",
+        "claims",
+        "kernel_map",
+        "ladder",
+        "measured",
+        "performance",
+        "releases",
+    ):
         app.setup_extension(f"{__name__}.{name}")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

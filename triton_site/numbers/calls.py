@@ -1,0 +1,48 @@
+"""``.. calls::``: what a call of each page's functions costs the CPU, on the reference device.
+
+A page writes ``calls.csv``: for each function the microseconds of a call with ``triton``, of the
+call that it replaces (``torch``), and of an empty kernel launched as often (``launch``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from gallery_recorder.render.domain import domain_of
+from gallery_recorder.store import benchmarks
+from gallery_recorder.store.format import slug
+from triton_site.numbers.recorded import CALLS, current
+from triton_site.numbers.tables import link, table
+from triton_site.probes import REFERENCE_DEVICE
+
+_PROVIDERS = ("triton", "torch", "launch")
+
+
+class CallsDirective(SphinxDirective):
+    """``.. calls::``."""
+
+    def run(self) -> list[nodes.Node]:
+        """Make the table; nothing where no calls were recorded."""
+        domain_of(self.env).depends("recordings")
+        rows = []
+        for item in sorted(current(self.env), key=lambda item: item.page):
+            is_main = item.state == "shown" and slug(item.device) == REFERENCE_DEVICE
+            if is_main and CALLS in item.content.data:
+                measured = benchmarks.read(item.folder / CALLS)
+                for size in dict.fromkeys(size for sizes in measured.values() for size in sizes):
+                    function = link("doc", item.page, size.partition("=")[2], self.env.docname)
+                    times = [measured.get(name, {}).get(size) for name in _PROVIDERS]
+                    shown = [f"{time.median:.1f}" if time else "–" for time in times]
+                    rows.append([nodes.paragraph("", "", function), *shown])
+        head = ["Function", *(f"{name}, µs" for name in _PROVIDERS)]
+        return [table(head, rows, classes=["gallery-calls"])] if rows else []
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("calls", CallsDirective)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
