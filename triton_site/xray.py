@@ -1,10 +1,9 @@
 """X-ray, the probe: what the compiler made of each kernel that a script runs.
 
-Triton calls a hook after each compilation. Kernels that processes of the script compile are read
-from their caches below the script's temporary folder. For each compiled kernel the probe notes
-registers, spills, shared memory, warps, stages, occupancy and instructions; for each kernel
-function it keeps the intermediate code of the variant that was launched last: TTGIR, PTX and, with
-a disassembler, SASS. The facts are in the recording, the code is beside it in :data:`FILE_NAME`.
+Triton calls a hook after each compilation. For each compiled kernel the probe notes registers,
+spills, shared memory, warps, stages, occupancy and instructions; for each kernel function it keeps
+the intermediate code of its :func:`typical` variant: TTGIR, PTX and, with a disassembler, SASS. The
+facts are in the recording, the code is beside it in :data:`FILE_NAME`.
 
 The probe never ends a script: what it cannot read, it leaves out.
 """
@@ -17,12 +16,11 @@ import json
 import os
 import re
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 FILE_NAME = "xray.json.gz"
@@ -56,12 +54,11 @@ INSTRUCTIONS = {
 
 
 class kernels:  # noqa: N801 - its name is the name in the recordings
-    """Facts about every kernel that the script compiled, and the code of the last of each name."""
+    """Facts about every kernel that the script compiled, and the code of one of each name."""
 
     def __init__(self) -> None:
         self._compiled: list[Any] = []  # (function, compiled kernel), not noted yet
-        self._cached: set[Path] = set()  # files of caches that were read
-        self._facts: list[dict[str, Any]] = []
+        self._noted: list[tuple[dict[str, Any], Any]] = []  # facts and the kernel
         self._code: dict[str, dict[str, Any]] = {}
         self._hooked = False
         self._disassembled = 0.0  # seconds
@@ -79,21 +76,24 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         for made in self._compiled:
             (waiting if getattr(made[1], "n_regs", None) is None else launched).append(made)
         self._compiled = waiting
-        with contextlib.suppress(Exception):
-            launched += self._of_processes({function.__name__ for function, _ in launched})
-        last = {}
+        known = [facts for facts, _ in self._noted]
         for function, kernel in launched:
             with contextlib.suppress(Exception):
                 facts = facts_of(function, kernel, _device_limits())
-                if facts not in self._facts:
-                    self._facts.append(facts)
-                    last[facts["name"]] = facts, kernel
-        if not last:
+                if facts not in known:
+                    known.append(facts)
+                    self._noted.append((facts, kernel))
+        chosen = {}
+        for name in dict.fromkeys(function.__name__ for function, _ in launched):
+            variants = [facts for facts in known if facts["name"] == name]
+            if variants and typical(variants) != self._code.get(name, {}).get("facts"):
+                chosen[name] = self._noted[known.index(typical(variants))]
+        if not chosen:
             return
         started = time.perf_counter()
         with contextlib.suppress(Exception), _silence(), ThreadPoolExecutor(8) as pool:
-            codes = pool.map(self._code_of, (kernel for _, kernel in last.values()))
-            for (name, (facts, _)), code in zip(last.items(), codes, strict=True):
+            codes = pool.map(self._code_of, (kernel for _, kernel in chosen.values()))
+            for (name, (facts, _)), code in zip(chosen.items(), codes, strict=True):
                 self._code[name] = {"facts": facts} | code
         self._disassembled += time.perf_counter() - started
         with contextlib.suppress(OSError):
@@ -101,7 +101,7 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
 
     def provenance(self) -> dict[str, Any]:
         """The facts, in the order of compilation."""
-        return {"kernels": self._facts}
+        return {"kernels": [facts for facts, _ in self._noted]}
 
     @staticmethod
     def check(folder: Path, made: Any) -> None:
@@ -128,37 +128,6 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         knobs.runtime.jit_post_compile_hook = compiled
         _accept_functions(sys.modules.get("triton.runtime.jit"))
 
-    def _of_processes(self, own: set[str]) -> Iterator[tuple[Any, Any]]:
-        """Kernels that processes of the script compiled for this GPU.
-
-        *own* are the names of the kernels that the script itself launched in this block.
-        """
-        compiler = sys.modules.get("triton.compiler")
-        if compiler is None or not _device_limits():
-            return
-        driver = sys.modules["triton.runtime.driver"].driver.active
-        here = driver.get_current_target()
-        known = own | {facts["name"] for facts in self._facts}
-        for path in sorted(Path(tempfile.gettempdir()).rglob("__grp__*.json")):
-            if path in self._cached or any(part.startswith("torchinductor") for part in path.parts):
-                continue  # kernels of torch.compile are not in the script
-            self._cached.add(path)
-            with contextlib.suppress(Exception):
-                group = json.loads(path.read_text(encoding="utf-8"))["child_paths"]
-                kernel = compiler.CompiledKernel(None, group, "")
-                made = kernel.metadata
-                target = made.target
-                if made.name in known or (target.backend, target.arch) != (here.backend, here.arch):
-                    continue
-                device = driver.get_current_device()
-                loaded = driver.utils.load_binary(made.name, kernel.kernel, made.shared, device)
-                kernel.n_regs, kernel.n_spills = loaded[2:4]
-                kernel.src = SimpleNamespace(constants={})  # the cache does not keep them
-                # The code names the line of the `def`; facts have that of the decorator above.
-                line = re.search(r'^#loc = loc\("[^"]*":(\d+):', kernel.asm["ttgir"], flags=re.M)
-                first = int(line[1]) - 1 if line else 1
-                yield SimpleNamespace(__name__=made.name, starting_line_number=first), kernel
-
     def _code_of(self, kernel: Any) -> dict[str, str]:
         """The stages of a compiled kernel that are available."""
         asm = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
@@ -166,6 +135,25 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
             with contextlib.suppress(Exception):  # there is no disassembler
                 asm["sass"] = kernel.asm["sass"]
         return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
+
+
+def configuration(constants: dict[str, Any], warps: int, stages: int | None) -> str:
+    """What the author of a launch chooses, as a text to compare.
+
+    Arguments that are None or 1 are compiled in, too, but are nobody's choice.
+    """
+    chosen = {name: value for name, value in constants.items() if value not in (None, 1)}
+    return f"{chosen} {warps} {stages}"
+
+
+def typical(variants: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of the facts of a kernel's *variants* the first with the most frequent configuration.
+
+    Triton compiles a configuration again for each kind of arguments, so the one that a script uses
+    most has the most variants. Counting launches would slow them down.
+    """
+    keys = [configuration(f["constants"], f["warps"], f["stages"]) for f in variants]
+    return variants[keys.index(Counter(keys).most_common(1)[0][0])]
 
 
 def _accept_functions(jit: Any) -> None:

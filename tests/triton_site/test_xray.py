@@ -202,11 +202,31 @@ def test_the_page_has_a_fold_below_the_kernel_and_a_file_with_its_code(build):
         fold.summary.text.split()
     )
     assert "tl.dot became wgmma" in fold.summary.text
-    assert [cell.text for cell in fold.select("tbody td")][:5] == ["128", "8", "3", "168", "0"]
+    rows = [[cell.text for cell in row.select("td, th")] for row in fold.select("tr")]
+    assert rows[:4] == [["BLOCK_M", "128"], ["warps", "8"], ["stages", "3"], ["registers", "168"]]
+    assert "The code of BLOCK_M = 128, 8 warps:" in fold.text
     source = fold.select_one(".gallery-xray")["data-source"]
     written = (built.folder / "pages" / source).read_text()
     assert written.startswith('galleryXray("tile_kernel", {')
     assert built.warnings == ""
+
+
+def test_the_configuration_with_most_variants_stands_for_a_kernel(build):
+    odd = FACTS | {"constants": {"BLOCK_M": 16384}, "registers": 255, "spills": 42}
+    others = [FACTS | {"constants": {"BLOCK_M": 128, "n": n}} for n in (1, None)]
+    built = built_with(build, {}, [odd, *others, FACTS | {"constants": {"BLOCK_M": 16}}])
+    (fold,) = built.page.select("details.gallery-fold-xray")
+    assert "168 registers, nothing spilled" in fold.summary.text
+    assert [cell.text for cell in fold.select("th")] == ["BLOCK_M", "16384", "128", "16"]
+    assert xray.typical([odd, *others]) == others[0]
+
+
+def test_a_trivial_kernel_has_no_fold(build):
+    small = {"registers": 16, "shared": 0, "instructions": {"ld.global": 2, "st.global": 1}}
+    assert built_with(build, {}, [FACTS | small]).page.select(".gallery-fold-xray") == []
+    for change in ({"registers": 18}, {"shared": 16}, {"spills": 2}):
+        built = built_with(build, {}, [FACTS | small, FACTS | small | change])
+        assert len(built.page.select(".gallery-fold-xray")) == 1
 
 
 def test_names_in_a_recording_are_neither_paths_nor_markup(build):
