@@ -12,6 +12,7 @@ allows. You need Python and some PyTorch. Without a GPU, Triton's interpreter ru
 # ----------
 
 # sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_level = "first hour"
 import os
 
 import torch
@@ -333,9 +334,7 @@ else:
 # Exercises
 # ---------
 #
-# Write the function into a file of your own, ``mine.py``, and have it checked. The check needs no
-# GPU: ``python exercise.py 01-axpy mine.py``. Download :download:`exercise.py
-# </_static/exercise.py>` first.
+# Write each function into a file of your own, and have ``exercise.py`` check it.
 #
 # 1. **Fuse.** Write ``axpy(a, x, y)``, which computes ``a * x + y``. How many bytes does PyTorch
 #    move for ``a * x + y``, how many does one kernel move, and what speed-up do you expect?

@@ -24,6 +24,7 @@ You should know :doc:`01-vector-add`: programs, offsets, masks, and how to time 
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop, the rounding and the plots"
 # sphinx_gallery_thumbnail_number = 3
+# sphinx_gallery_level = "first hour"
 import math
 import sys  # for shared/
 from functools import cache, partial

@@ -26,6 +26,7 @@ what decides the last fifth of the speed: waves, tensor descriptors and persiste
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop, the rounding and the plots"
 # sphinx_gallery_thumbnail_number = 4
+# sphinx_gallery_level = "first hour"
 import functools
 import sys  # for shared/
 import time

@@ -22,6 +22,7 @@ and the kernel that ``matmul`` uses on GPUs with tensor descriptors, and learn
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop, the rounding and the plots"
 # sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_level = "beyond"
 import functools
 import sys  # for shared/
 from dataclasses import replace

@@ -25,6 +25,7 @@ You should know programs, blocks, offsets and masks from :doc:`01-vector-add`.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop, the rounding and the plots"
 # sphinx_gallery_thumbnail_number = 3
+# sphinx_gallery_level = "transformer"
 import math
 import sys  # for shared/
 from functools import partial

@@ -28,6 +28,7 @@ You should know :doc:`02-fused-softmax` (rows, strides, warps, occupancy) and ho
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 3
+# sphinx_gallery_level = "transformer"
 import math
 import sys  # for shared/
 from functools import cache, partial

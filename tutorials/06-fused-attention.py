@@ -24,6 +24,7 @@ You should know the online softmax of :doc:`02-fused-softmax` and the tiles of
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 3
+# sphinx_gallery_level = "transformer"
 import atexit
 import itertools
 import math

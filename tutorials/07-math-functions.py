@@ -27,6 +27,7 @@ You should know :doc:`01-vector-add`.
 
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_level = "beyond"
 import csv
 import re
 import sys  # for shared/

@@ -25,6 +25,7 @@ programs <03b-full-waves>`.
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 3
+# sphinx_gallery_level = "beyond"
 import functools
 import sys  # for shared/
 from dataclasses import dataclass

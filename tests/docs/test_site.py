@@ -176,6 +176,16 @@ def test_page_says_where_its_outputs_come_from_and_colab_opens_its_notebook(
     assert (site / path).is_file()
 
 
+def test_every_tutorial_has_a_card_on_the_front_page_and_a_place_in_every_menu(site: Path) -> None:
+    tutorials = [page for page in PAGES.values() if re.search(r"tutorials/\d", page)]
+    assert tutorials
+    cards = links(site / "index.html", "gallery-card").values()
+    menu = links(site / "glossary.html", "wy-menu").values()
+    for page in tutorials:
+        assert f"{page}.html" in cards, page
+        assert f"{page}.html" in menu, page
+
+
 @every_script
 def test_page_shows_all_of_the_code(site: Path, name: str) -> None:
     shown = [pre.text_content() for pre in parsed(site / f"{PAGES[name]}.html").iter("pre")]

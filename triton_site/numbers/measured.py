@@ -164,13 +164,13 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
         return
     found = []
     for item in current(app.env):
-        wanted = definitions(item.name)
-        numbers = Numbers(item.folder, item.name, wanted)
+        wanted = definitions(item.location.name)
+        numbers = Numbers(item.folder, item.location.name, wanted)
         for name in wanted:
             quantity = numbers[name]
             found.append(
                 {
-                    "recording": f"{item.location.place}/{item.location.gallery}/{item.name}",
+                    "recording": f"{item.location.place}/{item.location.gallery}/{item.location.name}",
                     "name": name,
                     "value": quantity.value,
                     "limit": quantity.limit_text,

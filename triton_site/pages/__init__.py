@@ -7,6 +7,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 _EXTENSIONS = (
+    "cards",
     "chapters",
     "exercises",
     "folds",
