@@ -2,8 +2,8 @@
 
 Triton calls a hook after each compilation. For each compiled kernel the probe notes registers,
 spills, shared memory, warps, stages, occupancy and instructions; for each kernel function it keeps
-the intermediate code of its :func:`typical` variant: TTGIR, PTX and, with a disassembler, SASS. The
-facts are in the recording, the code is beside it in :data:`FILE_NAME`.
+the intermediate code of its :func:`typical` variant: TTGIR and PTX, or AMDGCN. The facts are in the
+recording, the code is beside it in :data:`FILE_NAME`.
 
 The probe never ends a script: what it cannot read, it leaves out.
 """
@@ -13,13 +13,10 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import os
 import re
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +25,6 @@ FILE_NAME = "xray.json.gz"
 #: Characters of one intermediate code, and of all kernels of a script; longer code is cut.
 MAX_CODE = 250_000
 MAX_ALL = 2_500_000
-
-#: Seconds of disassembling, over all kernels of a script.
-DISASSEMBLING = 2.0
 
 #: What each instruction of PTX says about a kernel, by the beginning of its name.
 INSTRUCTIONS = {
@@ -58,10 +52,10 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
 
     def __init__(self) -> None:
         self._compiled: list[Any] = []  # (function, compiled kernel), not noted yet
-        self._noted: list[tuple[dict[str, Any], Any]] = []  # facts and the kernel
+        self._facts: list[dict[str, Any]] = []
+        self._kernels: list[Any] = []  # that they are about
         self._code: dict[str, dict[str, Any]] = {}
         self._hooked = False
-        self._disassembled = 0.0  # seconds
 
     def before_block(self) -> None:
         """Hook into Triton as soon as the script has imported it."""
@@ -76,32 +70,24 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         for made in self._compiled:
             (waiting if getattr(made[1], "n_regs", None) is None else launched).append(made)
         self._compiled = waiting
-        known = [facts for facts, _ in self._noted]
+        before = len(self._facts)
         for function, kernel in launched:
             with contextlib.suppress(Exception):
                 facts = facts_of(function, kernel, _device_limits())
-                if facts not in known:
-                    known.append(facts)
-                    self._noted.append((facts, kernel))
-        chosen = {}
-        for name in dict.fromkeys(function.__name__ for function, _ in launched):
-            variants = [facts for facts in known if facts["name"] == name]
-            if variants and typical(variants) != self._code.get(name, {}).get("facts"):
-                chosen[name] = self._noted[known.index(typical(variants))]
-        if not chosen:
-            return
-        started = time.perf_counter()
-        with contextlib.suppress(Exception), _silence(), ThreadPoolExecutor(8) as pool:
-            codes = pool.map(self._code_of, (kernel for _, kernel in chosen.values()))
-            for (name, (facts, _)), code in zip(chosen.items(), codes, strict=True):
-                self._code[name] = {"facts": facts} | code
-        self._disassembled += time.perf_counter() - started
-        with contextlib.suppress(OSError):
-            save(Path(FILE_NAME), self._code)
+                if facts not in self._facts:
+                    self._facts.append(facts)
+                    self._kernels.append(kernel)
+        with contextlib.suppress(Exception):
+            for name in dict.fromkeys(facts["name"] for facts in self._facts[before:]):
+                facts = typical([facts for facts in self._facts if facts["name"] == name])
+                kernel = self._kernels[self._facts.index(facts)]
+                self._code[name] = {"facts": facts} | code_of(kernel)
+            if len(self._facts) > before:
+                save(Path(FILE_NAME), self._code)
 
     def provenance(self) -> dict[str, Any]:
         """The facts, in the order of compilation."""
-        return {"kernels": [facts for facts, _ in self._noted]}
+        return {"kernels": self._facts}
 
     @staticmethod
     def check(folder: Path, made: Any) -> None:
@@ -127,14 +113,6 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
 
         knobs.runtime.jit_post_compile_hook = compiled
         _accept_functions(sys.modules.get("triton.runtime.jit"))
-
-    def _code_of(self, kernel: Any) -> dict[str, str]:
-        """The stages of a compiled kernel that are available."""
-        asm = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
-        if self._disassembled < DISASSEMBLING:
-            with contextlib.suppress(Exception):  # there is no disassembler
-                asm["sass"] = kernel.asm["sass"]
-        return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
 
 
 def configuration(constants: dict[str, Any], warps: int, stages: int | None) -> str:
@@ -172,19 +150,6 @@ def _accept_functions(jit: Any) -> None:
             return ""
 
     jit.serialize_specialization_data = serialize
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keep warnings of the disassembler out of the script's stderr."""
-    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(nowhere)
 
 
 def facts_of(function: Any, kernel: Any, limits: dict[str, int]) -> dict[str, Any]:
@@ -260,6 +225,12 @@ def _device_limits() -> dict[str, int]:
         "registers": getattr(properties, "regs_per_multiprocessor", 0),
         "shared": getattr(properties, "shared_memory_per_multiprocessor", 0),
     }
+
+
+def code_of(kernel: Any) -> dict[str, str]:
+    """The stages of a compiled *kernel* that are available."""
+    stages = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
+    return {name: shortened(lean(text)) for name, text in stages.items() if text}
 
 
 def lean(text: str) -> str:

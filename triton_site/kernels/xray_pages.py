@@ -104,14 +104,6 @@ def fold_of(name: str, variants: list[Facts]) -> Fold:
     fold += _table(shown)
     if len(found) > MOST:
         fold += nodes.paragraph("", f"The {MOST} most frequent of {len(found)} configurations.")
-    if typical.instructions:
-        fold += nodes.paragraph("", f"Instructions of {_described(typical)}:")
-        items = nodes.bullet_list()
-        for instruction, count in sorted(typical.instructions.items(), key=lambda item: -item[1]):
-            text = nodes.paragraph("", "", nodes.literal("", instruction.rstrip(".")))
-            text += nodes.Text(f" × {count}: {xray.INSTRUCTIONS.get(instruction, '')}")
-            items += nodes.list_item("", text)
-        fold += items
     return fold
 
 
@@ -162,6 +154,10 @@ def _table(variants: list[Facts]) -> nodes.table:
         rows["programs on a multiprocessor"] = [str(room.programs) for room in rooms]
         rows["warps on it"] = [f"{room.warps} of {room.of}" for room in rooms]
         rows["limited by"] = [room.limit for room in rooms]
+    for instruction, meaning in xray.INSTRUCTIONS.items():
+        counts = [f.instructions.get(instruction, 0) for f in variants]
+        if any(counts):
+            rows[f"{instruction.rstrip('.')}: {meaning}"] = list(map(str, counts))
     head, *body = ([name, *row] for name, row in rows.items())
     return table(head, body, classes=["gallery-xray-table"])
 
@@ -211,7 +207,7 @@ def viewed(name: str, kernel: Kernel, script: str) -> dict[str, Any]:
     """
     lines, span = script.splitlines(), _defined(script).get(name, range(0))
     moved = span.start - kernel.facts.line if span else 0
-    mappers = {"ttgir": ttgir_lines, "ptx": ptx_lines, "sass": plain_lines, "amdgcn": plain_lines}
+    mappers = {"ttgir": ttgir_lines, "ptx": ptx_lines, "amdgcn": plain_lines}
     return {
         "first": span.start,
         "source": [lines[number - 1] for number in span],

@@ -164,19 +164,13 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
         return
     found = []
     for item in current(app.env):
-        wanted = definitions(item.location.name)
-        numbers = Numbers(item.folder, item.location.name, wanted)
-        for name in wanted:
+        at = item.location
+        numbers = Numbers(item.folder, at.name, definitions(at.name))
+        for name in definitions(at.name):
+            made = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
             quantity = numbers[name]
-            found.append(
-                {
-                    "recording": f"{item.location.place}/{item.location.gallery}/{item.location.name}",
-                    "name": name,
-                    "value": quantity.value,
-                    "limit": quantity.limit_text,
-                    "held": quantity.held,
-                }
-            )
+            made |= {"value": quantity.value, "limit": quantity.limit_text, "held": quantity.held}
+            found.append(made)
     content = msgspec.json.format(msgspec.json.encode(found), indent=1)
     downloads.write(Path(app.outdir, "_static/numbers.json"), content)
 

@@ -22,7 +22,7 @@ from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import ListedRecording
 from gallery_recorder.store import benchmarks
 from gallery_recorder.store.compare import compare_benchmark
-from triton_site.numbers.performance import benchmark_title, kernel_of
+from triton_site.numbers.performance import benchmark_title, kernel_of, sizes_in_words
 from triton_site.numbers.recorded import CALLS, current, release_of, version_key
 from triton_site.numbers.tables import link, table
 
@@ -99,7 +99,7 @@ def changed(newer: ListedRecording, older: ListedRecording) -> Iterator[Change]:
             beyond = max(spread, NOISE)
             if max(line.ratio, middle) < 1 - beyond or min(line.ratio, middle) > 1 + beyond:
                 provider = line.benchmark, line.provider
-                worst = line.worst, line.worst_size
+                worst = line.worst, sizes_in_words(two)[line.worst_size]
                 yield Change(newer, older, *provider, line.ratio, *worst, spread)
 
 

@@ -18,7 +18,6 @@ _EXTENSIONS = (
     "search",
     "settings",
     "software",
-    "solutions",
     "tiles",
     "twins",
 )
