@@ -39,7 +39,7 @@ def test_the_skeleton_passes_the_linters(written):
 @pytest.mark.parametrize("name", ["", "my-kernel", "../11-x", "11-my-kernel.py", "11-" + 297 * "a"])
 def test_a_wrong_name_is_refused_with_an_example(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="T=11-my-kernel"):
+    with pytest.raises(SystemExit, match="such as 11-my-kernel"):
         new_tutorial.main(name)
     assert list(tmp_path.iterdir()) == []
 

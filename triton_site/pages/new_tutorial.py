@@ -6,11 +6,9 @@ from pathlib import Path
 
 SKELETON = '''"""
 {title}
-{underline}
+{line}
 
-What the reader builds, and what it brings. State numbers as ``:measured:`share` ``, and define
-them in ``tutorials/numbers.toml``:
-``{name}.share.value = "100 * geomean({slug}-performance: triton / copy)"``.
+What the reader builds, and its speed: ``numbers.toml`` defines numbers, such as ``[{name}]``.
 """
 
 # %%
@@ -42,8 +40,7 @@ def double(x):
 
 
 # %%
-# Checking it
-# -----------
+# Check it against PyTorch, on awkward shapes.
 
 for shape in ((0,), (1,), (5, 123), (1823, 781)):
     x = torch.randn(shape, device=DEVICE)
@@ -51,23 +48,15 @@ for shape in ((0,), (1,), (5, 123), (1823, 781)):
 print("double agrees with PyTorch, bit for bit")
 
 # %%
-# Timing it
-# ---------
+# Time it beside the call that a reader would make otherwise, and beside a hardware limit.
 
 # sphinx_gallery_fold = "times all providers, and keeps the rows"
-import sys  # for shared/
-from functools import partial
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.bench import rows_of, write_rows
 
 if ON_GPU:
-    rows = []
-    for n in (2**12, 2**20, 2**28):
-        x = torch.randn(n, device=DEVICE)
-        calls = {{"triton": partial(double, x), "torch": partial(torch.mul, x, 2), "copy": x.clone}}
-        rows += rows_of((n,), calls, "GB/s", 2 * x.nbytes, as_called=("triton", "torch"))
+    x = torch.randn(2**28, device=DEVICE)
+    calls = {{"triton": lambda: double(x), "torch": lambda: 2 * x, "copy": x.clone}}
+    rows = rows_of((x.numel(),), calls, "GB/s", 2 * x.nbytes, as_called=("triton", "torch"))
     write_rows("{slug}-performance.csv", ["size"], rows)
 '''
 
@@ -75,14 +64,15 @@ if ON_GPU:
 def main(name: str) -> None:
     """Write the file *name*; an existing tutorial stays as it is."""
     if not re.fullmatch(r"\d\d[a-z]?(-[a-z0-9]+)+", name) or len(name) > 60:
-        sys.exit(f"make new: {name[:60]!r} is no number and up to 60 characters: T=11-my-kernel")
+        sys.exit(
+            f"make new: {name[:60]!r} is not a name of up to 60 characters such as 11-my-kernel"
+        )
     number, _, slug = name.partition("-")
     if taken := sorted(Path("tutorials").glob(f"{number}-*.py")):
         sys.exit(f"make new: {taken[0]} has the number {number}. Use another number.")
     title = slug.replace("-", " ").capitalize()
-    text = SKELETON.format(title=title, underline="=" * len(title), name=name, slug=slug)
     path = Path("tutorials", f"{name}.py")
-    path.write_text(text, encoding="utf-8")
+    path.write_text(SKELETON.format(title=title, line="=" * len(title), name=name, slug=slug))
     print(f"{path} is written. Record it on a machine with a GPU: make record T={number}")
 
 
