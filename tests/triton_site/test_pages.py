@@ -1,4 +1,4 @@
-"""The site's lists: chapters, solutions, exercises' checks, terms, Markdown twins, settings."""
+"""The site's lists: chapters, exercises' checks, terms, Markdown twins, settings."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def soup(path: Path) -> BeautifulSoup:
 
 def test_the_guide_lists_every_chapter_with_what_it_is_about(site):
     listed = {
-        link["href"]: term.find_next_sibling("dd").text
-        for term in soup(site / "programming-guide/index.html").select("[itemprop=articleBody] dt")
-        for link in term.select("a")
+        card.a["href"]: card.select("p")[1].text
+        for card in soup(site / "programming-guide/index.html").select(".gallery-card")
     }
     scripts = {name.partition("programming-guide/")[2] for name in galleries.PAGES.values()} - {""}
     chapters = {"chapter-1/introduction", "chapter-2/related-work", *scripts}

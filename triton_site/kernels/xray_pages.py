@@ -108,13 +108,9 @@ def fold_of(name: str, variants: list[Facts]) -> Fold:
 
 
 def _described(facts: Facts) -> str:
-    """A configuration in words, such as ``BLOCK = 1024 and 4 warps``."""
-    constants = (f"{name} = {value}, " for name, value in _chosen(facts).items())
-    return f"{''.join(constants)}{facts.warps} warp{'s' * (facts.warps > 1)}"
-
-
-def _chosen(facts: Facts) -> dict[str, Any]:
-    return {name: value for name, value in facts.constants.items() if value not in (None, 1, "")}
+    """A configuration in words, such as ``BLOCK = 1024, 4 warps``."""
+    constants = ((n, value) for n, value in facts.constants.items() if value not in (None, 1, ""))
+    return ", ".join([*(f"{name} = {value}" for name, value in constants), f"{facts.warps} warps"])
 
 
 def summary(facts: Facts) -> str:
@@ -168,12 +164,11 @@ def _bytes(count: int) -> str:
 
 def _hide_download(app: Sphinx, doctree: nodes.document) -> None:
     """Offer no download of the probe's file: the script did not write it."""
-    for container in list(doctree.findall(nodes.container)):
-        if "gallery-data" in container["classes"] and xray.FILE_NAME in container.astext():
-            for paragraph in [p for p in container.children if xray.FILE_NAME in p.astext()]:
-                container.remove(paragraph)
-            if not container.children:
-                container.parent.remove(container)
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        box = paragraph.parent
+        if "gallery-data" in box["classes"] and xray.FILE_NAME in paragraph.astext():
+            gone = paragraph if len(box) > 1 else box
+            gone.parent.remove(gone)
 
 
 # --- the code ------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
-"""``.. calls::``: what a call of each page's functions costs the CPU, on the reference device.
+"""``.. calls::``: the CPU's share of a call in Triton and in PyTorch, on the reference device.
 
-A page writes ``calls.csv``: for each function the microseconds of a call with ``triton``, of the
-call that it replaces (``torch``), and of an empty kernel launched as often (``launch``).
+``launch`` is the share of an empty kernel that is launched as often.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from triton_site.numbers.recorded import CALLS, current
 from triton_site.numbers.tables import link, table
 from triton_site.probes import REFERENCE_DEVICE
 
-_PROVIDERS = ("triton", "torch", "launch")
-
 
 class CallsDirective(SphinxDirective):
     """``.. calls::``."""
@@ -28,18 +25,18 @@ class CallsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make the table; nothing where no calls were recorded."""
         domain_of(self.env).depends("recordings")
+        providers = ("triton", "torch", "launch")
         rows = []
-        for item in sorted(current(self.env), key=lambda item: item.page):
+        for item in current(self.env):
             is_main = item.state == "shown" and slug(item.device) == REFERENCE_DEVICE
             if is_main and CALLS in item.content.data:
                 measured = benchmarks.read(item.folder / CALLS)
-                for size in dict.fromkeys(size for sizes in measured.values() for size in sizes):
+                for size in measured.get("triton", ()):
                     function = link("doc", item.page, size.partition("=")[2], self.env.docname)
-                    times = [measured.get(name, {}).get(size) for name in _PROVIDERS]
+                    times = [measured.get(name, {}).get(size) for name in providers]
                     shown = [f"{time.median:.1f}" if time else "–" for time in times]
                     rows.append([nodes.paragraph("", "", function), *shown])
-        head = ["Function", *(f"{name}, µs" for name in _PROVIDERS)]
-        return [table(head, rows, classes=["gallery-calls"])] if rows else []
+        return [table(["Function", *(f"{name}, µs" for name in providers)], rows)] if rows else []
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from triton_site.numbers.claims import of_checkout
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
 from triton_site.numbers.recorded import current, release_of
 from triton_site.numbers.tables import table
+from triton_site.pages.folds import add_node
 from triton_site.probes import REFERENCE
 
 FILE = Path(__file__).resolve().parents[2] / "tutorials/numbers.toml"
@@ -93,8 +94,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the role and the directive."""
     app.add_role("measured", MeasuredRole())
     app.add_directive("steps", StepsDirective)
-    plain = (lambda *_: None, lambda *_: None)
-    app.add_node(Bar, html=(_visit_bar, _depart_bar), text=plain, latex=plain)
+    add_node(app, Bar, _visit_bar, lambda translator, node: translator.body.append("</span>"))
     app.connect("build-finished", _publish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -152,11 +152,6 @@ def _visit_bar(translator: Any, node: Bar) -> None:
     # The ceiling is at 5/6 of the cell, so a step above it stays inside.
     width = min(node["percent"], 120) / 1.2
     translator.body.append(f'<span class="bar" style="--share: {width:.1f}%">')
-
-
-def _depart_bar(translator: Any, node: Bar) -> None:
-    del node
-    translator.body.append("</span>")
 
 
 def _publish(app: Sphinx, exception: Exception | None) -> None:

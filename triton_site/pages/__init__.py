@@ -8,7 +8,6 @@ from sphinx.application import Sphinx
 
 _EXTENSIONS = (
     "cards",
-    "chapters",
     "exercises",
     "folds",
     "glossary",

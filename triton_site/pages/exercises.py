@@ -81,18 +81,14 @@ def _kernel_of(app: Sphinx, docname: str) -> str:
 
 
 def _how_to_check(uri: str) -> nodes.paragraph:
-    return nodes.paragraph(
-        "",
-        "Save your answer as ",
-        nodes.literal("", "mine.py"),
-        nodes.Text(" and download "),
-        nodes.reference("", "exercise.py", refuri=uri, internal=True),
-        nodes.Text(
-            ", which checks it without a GPU: it names wrong elements and counts the bytes that "
-            "your kernel moves."
-        ),
-        classes=["exercise-check"],
+    text = nodes.paragraph("", "Save your answer as ", classes=["exercise-check"])
+    text += [nodes.literal("", "mine.py"), nodes.Text(" and download ")]
+    text += nodes.reference("", "exercise.py", refuri=uri, internal=True)
+    text += nodes.Text(
+        ", which checks it without a GPU: it names wrong elements and counts the bytes that your "
+        "kernel moves."
     )
+    return text
 
 
 def checked_functions(code: str) -> dict[str, str]:
