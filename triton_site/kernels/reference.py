@@ -225,9 +225,7 @@ class ApiDirective(SphinxDirective):
             yield from (".. container:: api-ours", "", f"   *{label}*", "")
             yield from _indented(self.content)
             yield ""
-        yield from (
-            (".. rst-class:: api-facts", "", uses, "") if (uses := self._uses(entries)) else ()
-        )
+        yield from self._uses(entries)
         if "no-members" not in self.options:
             yield from self._members(entries[0])
 
@@ -251,12 +249,13 @@ class ApiDirective(SphinxDirective):
         text = "; ".join(filter(None, facts))
         return f"{text[0].upper()}{text[1:]}."
 
-    def _uses(self, entries: list[Entry]) -> str:
+    def _uses(self, entries: list[Entry]) -> Iterator[str]:
         names = [entry.name for entry in entries]
         names += [alias for name in names for alias in self.reference.aliases.get(name, [])]
         uses = {tuple(use) for name in names for use in self.reference.uses.get(name, [])}
         links = ", ".join(f":doc:`{title} </{docname}>`" for docname, title in sorted(uses))
-        return f"Used in {links}." if links else ""
+        if links:
+            yield from (".. rst-class:: api-facts", "", f"Used in {links}.", "")
 
     def _docstring(self, item: Entry | Member) -> list[str]:
         return [*docstrings.sound(item.doc, self.reference.resolve).split("\n"), ""]

@@ -107,10 +107,15 @@ def fold_of(name: str, variants: list[Facts]) -> Fold:
     return fold
 
 
+def _chosen(facts: Facts) -> dict[str, Any]:
+    """The constants that are choices, as in :func:`triton_site.xray.configuration`."""
+    return {name: value for name, value in facts.constants.items() if value not in (None, 1)}
+
+
 def _described(facts: Facts) -> str:
     """A configuration in words, such as ``BLOCK = 1024, 4 warps``."""
-    constants = ((n, value) for n, value in facts.constants.items() if value not in (None, 1, ""))
-    return ", ".join([*(f"{name} = {value}" for name, value in constants), f"{facts.warps} warps"])
+    constants = (f"{name} = {value}" for name, value in _chosen(facts).items() if value != "")
+    return ", ".join([*constants, f"{facts.warps} warps"])
 
 
 def summary(facts: Facts) -> str:
@@ -135,9 +140,12 @@ def summary(facts: Facts) -> str:
 
 def _table(variants: list[Facts]) -> nodes.table:
     """A column for each of the *variants*; constants that are the same in all are left out."""
-    names = list(dict.fromkeys(name for facts in variants for name in facts.constants))
-    values = {name: [str(f.constants.get(name, "–")) for f in variants] for name in names}
-    rows = {name: row for name, row in values.items() if len({*row}) > 1} or values
+    names = list(dict.fromkeys(name for facts in variants for name in _chosen(facts)))
+    differing = [name for name in names if len({_chosen(f).get(name) for f in variants}) > 1]
+    rows = {
+        name: [str(facts.constants.get(name, "–")) for facts in variants]
+        for name in differing or names
+    }
     rows |= {
         "warps": [str(f.warps) for f in variants],
         "stages": [str(f.stages or "–") for f in variants],

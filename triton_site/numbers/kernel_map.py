@@ -26,8 +26,6 @@ from triton_site.numbers.tables import table
 #: A mean this close to 1 counts as even.
 EVEN = 0.03
 
-_HEAD = ["What the model does", "Tutorial", "The call that you would make", "The kernel against it"]
-
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
@@ -56,7 +54,8 @@ class KernelMapDirective(SphinxDirective):
             link = f":doc:`/{page}`" if page in self.env.found_docs else "not written yet"
             verdict = verdicts.get((page, benchmark, provider), "not recorded yet")
             rows.append([self.parse_text_to_nodes(cell)[0] for cell in (what, link, call, verdict)])
-        return [table(_HEAD, rows)]
+        head = ["What the model does", "Tutorial", "The call in PyTorch", "The kernel against it"]
+        return [table(head, rows, classes=["gallery-map"])]
 
 
 def _verdict(c: Comparison, device: str) -> str:

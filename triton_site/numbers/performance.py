@@ -39,8 +39,6 @@ AS_CALLED = ", as called"
 
 _HEAD = ["Kernel", "Against", "Timed", "Geometric mean", "Least", "Largest"]
 
-NOTHING = "No benchmark has been recorded on a GPU yet: ``make record`` does it."
-
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -207,7 +205,7 @@ class PerformanceDirective(SphinxDirective):
             rows = [row for benchmark in of_device for row in self._rows(benchmark)]
             section += table(_HEAD, rows, classes=["gallery-performance"])
             made.append(section)
-        return made or self.parse_text_to_nodes(NOTHING)
+        return made or [nodes.paragraph("", "No benchmark has been recorded on a GPU yet.")]
 
     def _rows(self, benchmark: Benchmark) -> Iterator[list[str | nodes.Element]]:
         title = benchmark_title(benchmark.name)

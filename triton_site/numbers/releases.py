@@ -33,8 +33,6 @@ NOISE = 0.02
 
 _HEAD = ["Page", "Provider", "Times as fast", "Least", "Spread of a measurement"]
 
-NOTHING = "No change is larger than the spread of the measurements."
-
 
 class Change(NamedTuple):
     """A provider in recordings of two releases: times as fast as before, and relative spread."""
@@ -68,8 +66,7 @@ def changes_of(env: BuildEnvironment, docname: str = "") -> Iterator[Change]:
         return item.page, item.device
 
     for _, items in groupby(sorted(current(env, docname), key=place), key=place):
-        by_release = sorted(items, key=lambda item: version_key(release_of(item.content)))
-        *older, newest = by_release
+        *older, newest = sorted(items, key=lambda item: version_key(release_of(item.content)))
         for item in reversed(older):
             try:
                 yield from changed(newest, item)
@@ -122,7 +119,7 @@ class ReleasesDirective(SphinxDirective):
             rows = list(changes)
             title = "{}: Triton {} over {}".format(device, *rows[0].releases)
             made.append(table(_HEAD, map(self._row, rows), title, classes=["gallery-releases"]))
-        return made or [nodes.paragraph("", NOTHING)]
+        return made or [nodes.paragraph("", "No change is larger than the spread.")]
 
     def _row(self, change: Change) -> list[str | nodes.Element]:
         page = change.newer

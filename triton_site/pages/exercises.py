@@ -33,7 +33,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _add(app: Sphinx, doctree: nodes.document) -> None:
     docname = app.env.docname
-    section = next((s for s in doctree.findall(nodes.section) if _is_exercises(s)), None)
+    sections = (s for s in doctree.findall(nodes.section) if s[0].astext() == "Exercises")
+    section = next(sections, None)
     if section is None or page_of(app, docname) is None:
         return
     code = Path(app.confdir, SOURCE).read_text(encoding="utf-8")
@@ -55,10 +56,6 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
             item += fold
     if checked:
         section.insert(1, _how_to_check(f"{'../' * docname.count('/')}_static/{SOURCE.name}"))
-
-
-def _is_exercises(section: nodes.section) -> bool:
-    return section[0].astext() == "Exercises"
 
 
 def _solution_of(item: nodes.list_item) -> str:
