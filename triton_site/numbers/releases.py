@@ -95,9 +95,9 @@ def changed(newer: ListedRecording, older: ListedRecording) -> Iterator[Change]:
             middle = statistics.median((two[s].median / one[s].median) ** up for s in sizes)
             beyond = max(spread, NOISE)
             if max(line.ratio, middle) < 1 - beyond or min(line.ratio, middle) > 1 + beyond:
-                provider = line.benchmark, line.provider
-                worst = line.worst, sizes_in_words(two)[line.worst_size]
-                yield Change(newer, older, *provider, line.ratio, *worst, spread)
+                size = sizes_in_words(two)[line.worst_size]
+                numbers = line.ratio, line.worst, size, spread
+                yield Change(newer, older, line.benchmark, line.provider, *numbers)
 
 
 # --- on the pages ---------------------------------------------------------------------------------

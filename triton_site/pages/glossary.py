@@ -32,8 +32,8 @@ def _link_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     }
     for paragraph in doctree.findall(nodes.paragraph):
         for text in [child for child in paragraph if isinstance(child, nodes.Text)]:
-            # Tables and paragraphs with classes are generated.
-            if terms and not paragraph["classes"] and not isinstance(paragraph.parent, nodes.entry):
+            is_generated = paragraph["classes"] or isinstance(paragraph.parent, nodes.entry)
+            if terms and not is_generated:
                 paragraph.replace(text, list(_linked(text, terms)))
 
 
