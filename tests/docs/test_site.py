@@ -155,10 +155,10 @@ def test_every_module_of_the_engine_that_the_site_imports_is_documented() -> Non
 
 def test_edit_links_lead_to_sources(site: Path) -> None:
     for page in pages(site):
-        if address := links(page, "wy-breadcrumbs-aside").get("Edit this page"):
+        if address := links(page, "wy-breadcrumbs-aside").get("Edit"):
             assert (ROOT / address.split("/edit/main/")[1]).is_file(), page
     first = links(site / "getting-started/tutorials/01-vector-add.html", "wy-breadcrumbs-aside")
-    assert first["Edit this page"].endswith("/edit/main/tutorials/01-vector-add.py")
+    assert first["Edit"].endswith("/edit/main/tutorials/01-vector-add.py")
 
 
 @every_script

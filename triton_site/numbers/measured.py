@@ -42,6 +42,7 @@ from triton_site.numbers.claims import of_checkout
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
 from triton_site.numbers.recorded import current, release_of
 from triton_site.numbers.tables import table
+from triton_site.pages.folds import add_node
 from triton_site.probes import REFERENCE
 
 FILE = Path(__file__).resolve().parents[2] / "tutorials/numbers.toml"
@@ -93,8 +94,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the role and the directive."""
     app.add_role("measured", MeasuredRole())
     app.add_directive("steps", StepsDirective)
-    plain = (lambda *_: None, lambda *_: None)
-    app.add_node(Bar, html=(_visit_bar, _depart_bar), text=plain, latex=plain)
+    add_node(app, Bar, _visit_bar, lambda translator, node: translator.body.append("</span>"))
     app.connect("build-finished", _publish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -154,29 +154,18 @@ def _visit_bar(translator: Any, node: Bar) -> None:
     translator.body.append(f'<span class="bar" style="--share: {width:.1f}%">')
 
 
-def _depart_bar(translator: Any, node: Bar) -> None:
-    del node
-    translator.body.append("</span>")
-
-
 def _publish(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
     found = []
     for item in current(app.env):
-        wanted = definitions(item.location.name)
-        numbers = Numbers(item.folder, item.location.name, wanted)
-        for name in wanted:
+        at = item.location
+        numbers = Numbers(item.folder, at.name, definitions(at.name))
+        for name in definitions(at.name):
+            made = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
             quantity = numbers[name]
-            found.append(
-                {
-                    "recording": f"{item.location.place}/{item.location.gallery}/{item.location.name}",
-                    "name": name,
-                    "value": quantity.value,
-                    "limit": quantity.limit_text,
-                    "held": quantity.held,
-                }
-            )
+            made |= {"value": quantity.value, "limit": quantity.limit_text, "held": quantity.held}
+            found.append(made)
     content = msgspec.json.format(msgspec.json.encode(found), indent=1)
     downloads.write(Path(app.outdir, "_static/numbers.json"), content)
 

@@ -8,7 +8,6 @@ from sphinx.application import Sphinx
 
 _EXTENSIONS = (
     "cards",
-    "chapters",
     "exercises",
     "folds",
     "glossary",
@@ -18,7 +17,6 @@ _EXTENSIONS = (
     "search",
     "settings",
     "software",
-    "solutions",
     "tiles",
     "twins",
 )

@@ -1,19 +1,22 @@
-"""``.. cards:: first hour``: the tutorials of a level, with introduction and minutes to read.
+"""``.. cards:: LEVEL``: the pages of a level, each with its introduction and minutes to read.
 
-A script names its level in a comment: ``# sphinx_gallery_level = "first hour"``.
+A script names its level in a comment: ``# sphinx_gallery_level = "first hour"``. The level of a
+chapter, with or without code, is the folder of all chapters: ``.. cards:: programming-guide``.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import Page
-from triton_site.pages.chapters import first_paragraph
 
 #: How fast a page is read: words of prose and lines of code a minute.
 _WORDS, _LINES = 180, 25
@@ -54,19 +57,39 @@ def minutes(page: Page) -> int:
     return 5 * max(round((words / _WORDS + lines / _LINES) / 5), 1)
 
 
+def _level(env: BuildEnvironment, name: str) -> str:
+    """The level of a page; pages of other recordings, with a dot in their names, have none."""
+    page = domain_of(env).pages.get(name)
+    chapter = re.fullmatch(r"(.+)/chapter-\d+/(?!recordings-|index$)[^/.]+", name)
+    setting = page.script.settings.get("level") if page and not page.view else None
+    return str(setting or (chapter[1] if chapter else ""))
+
+
 def _fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for place in list(doctree.findall(CardsPlace)):
-        pages = (p for p in domain_of(app.env).selection.main)
-        level = [p for p in pages if p.script.settings.get("level") == place["level"]]
-        cards = (_card(app, docname, page) for page in sorted(level, key=lambda p: p.docname))
+        names = (name for name in app.env.found_docs if _level(app.env, name) == place["level"])
+        cards = (_card(app, docname, name) for name in sorted(names))
         place.replace_self(nodes.container("", *cards, classes=["gallery-cards"]))
 
 
-def _card(app: Sphinx, docname: str, page: Page) -> nodes.container:
-    uri = app.builder.get_relative_uri(docname, page.docname)
-    title = app.env.titles[page.docname].astext()
-    link = nodes.reference("", title, internal=True, refuri=uri)
-    about = nodes.paragraph("", first_paragraph(app.env.get_doctree(page.docname)))
-    time = nodes.paragraph("", f"{minutes(page)} minutes", classes=["gallery-minutes"])
-    heading = nodes.paragraph("", "", link, classes=["gallery-card-title"])
-    return nodes.container("", heading, about, time, classes=["gallery-card"])
+def _card(app: Sphinx, docname: str, name: str) -> nodes.container:
+    uri = app.builder.get_relative_uri(docname, name)
+    link = nodes.reference("", app.env.titles[name].astext(), internal=True, refuri=uri)
+    card = nodes.container("", classes=["gallery-card"])
+    card += nodes.paragraph("", "", link, classes=["gallery-card-title"])
+    card += nodes.paragraph("", first_paragraph(app.env.get_doctree(name)))
+    if page := domain_of(app.env).pages.get(name):
+        card += nodes.paragraph("", f"{minutes(page)} minutes", classes=["gallery-minutes"])
+    return card
+
+
+def first_paragraph(doctree: nodes.document) -> str:
+    """The first paragraph of the author's, without citations."""
+    paragraphs = (
+        p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, nodes.section)
+    )
+    first = next((p for p in paragraphs if not p["classes"]), nodes.paragraph())
+    for citation in list(first.findall(addnodes.pending_xref)):
+        if citation["refdomain"] == "cite":
+            citation.parent.remove(citation)
+    return re.sub(r"\s+(?=[.,]|$)", "", " ".join(first.astext().split()))
