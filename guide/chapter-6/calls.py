@@ -401,6 +401,11 @@ if ON_GPU:
 # * **A loop that repeats with the same shapes**: a CUDA graph.
 # * **A model that is compiled anyway**: ``triton_op``.
 #
+# The functions of the tutorials, called on small tensors, in µs of the CPU. *Launch* is an empty
+# kernel in the same run:
+#
+# .. calls::
+#
 # A benchmark can hide all of this. ``triton.testing.do_bench`` clears the cache before each call,
 # which keeps the GPU busy for some time, and a CPU's share up to that time does not show.
 # :doc:`/programming-guide/chapter-4/measuring` explains what each kind of timing includes.
