@@ -3,8 +3,8 @@ Layer normalization
 ===================
 
 You build ``layer_norm(x, weight, bias)`` and ``rms_norm(x, weight)`` with their gradients. Forward,
-layer norm reaches :measured:`share` % of the speed of a copy. Backward it is :measured:`backward`
-times as fast as PyTorch's. The gradients of weight and bias are sums over all rows, so programs
+layer norm reaches :measured:`share` % of the speed of a copy, and backward :measured:`backward`
+times the speed of PyTorch. The gradients of weight and bias are sums over all rows, so programs
 have to add up numbers together. You need :doc:`02-fused-softmax` and :doc:`04-low-memory-dropout`.
 """
 
@@ -352,7 +352,7 @@ def sums_kernel(
 #
 # On short rows a call takes the CPU longer than the GPU. So launches are kept for calls that are
 # alike, as :doc:`/programming-guide/chapter-6/calls` explains. Autograd keeps the inputs and two
-# numbers of each row. Views are copied. Longer rows than 16384 go to PyTorch (see 05b).
+# numbers of each row. Views are copied. Rows of more than 16384 elements go to PyTorch.
 
 # sphinx_gallery_fold = "checks the arguments, and chooses pieces, rows and warps"
 # sphinx_gallery_show = "forward, backward, Norm, normalize, layer_norm, rms_norm"
