@@ -319,6 +319,8 @@ def shared(x, *others):
 # All five ways must agree with float64, also for rows that leave a piece nearly empty. And each of
 # them must give the same bits in every call.
 
+# sphinx_gallery_fold = "compares all ways with float64"
+
 torch.manual_seed(0)
 WAYS = {"waiting": partial(whole, stages=1), "fetched": whole, "pieces": pieces}
 WAYS |= {"reloaded": partial(pieces, reload=True), "shared": shared}
@@ -467,6 +469,9 @@ def columns_kernel(
 
 # %%
 # The functions check that the tensors fit, since a kernel believes its arguments.
+
+# sphinx_gallery_fold = "checks the arguments, and compares both functions with float64"
+# sphinx_gallery_show = "long_layer_norm, long_layer_norm_backward"
 
 
 def check_arguments(x, **others):
