@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.nn import functional
+from torch.testing import assert_close
 
 from tests.tutorials.float64 import VIEWS, assert_norm
 
@@ -69,3 +71,34 @@ def test_a_second_derivative_is_refused(page):
     (dx,) = torch.autograd.grad(loss, x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dx.sum().backward()
+
+
+def test_a_kept_launch_is_for_arguments_that_are_alike(page):
+    """A right call first: what is kept for it must not answer another one."""
+    norm, buffer = page["rms_norm"], torch.randn(8 * 48 + 1)
+    weight, bias = torch.randn(2, 48)
+    for x in (buffer[:-1].view(8, 48), buffer[1:].view(8, 48), buffer[:-1].view(48, 8).T.half()):
+        expected = functional.rms_norm(x.double(), (48,), weight.double(), 1e-6)
+        assert_close(norm(x, weight).double(), expected, rtol=0, atol=2e-2)
+    x = buffer[:-1].view(8, 48)
+    page["layer_norm"](x, weight, bias, 1.0)
+    for arguments, error, message in (
+        ((x.double(), weight, bias, 1.0), TypeError, "x must be float16.* its dtype is"),
+        ((x, weight, bias, True), TypeError, "eps must be a number, but is a bool"),
+        ((x, weight, bias, [1.0]), TypeError, "eps must be a number, but is a list"),
+        ((x, weight, bias, torch.nan), ValueError, "eps must be finite"),
+        ((x, weight, None), TypeError, "bias must be a torch.Tensor, but is a NoneType"),
+        ((x, weight[:47], bias), ValueError, r"weight must have shape \(48,\), but has \(47,\)"),
+        ((x[0, 0], weight, bias), ValueError, "x must have a dimension"),
+    ):
+        with pytest.raises(error, match=message):
+            page["layer_norm"](*arguments)
+
+
+@both_norms
+def test_gradients_only_where_a_tensor_needs_them(page, norm):
+    x, parameters = torch.randn(3, 8), torch.ones(2 if norm == "layer_norm" else 1, 8)
+    assert page[norm](x, *parameters).grad_fn is None
+    assert page[norm](x, *parameters.requires_grad_()).requires_grad
+    with torch.no_grad():
+        assert page[norm](x, *parameters).grad_fn is None
