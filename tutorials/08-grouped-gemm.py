@@ -13,9 +13,9 @@ it is :measured:`library` times as fast as PyTorch's ``torch._grouped_mm``. You 
 # The kernel
 # ----------
 #
-# ``x`` has one row for each token, sorted by expert: *tokens* × *K*. ``w`` is a stack of matrices,
-# *experts* × *K* × *N*. ``offsets[e]`` is the row of ``x`` behind the last row of expert *e*. The
-# rows of an expert start where those of the previous expert end. There may be none.
+# ``x``, *tokens* × *K*, has one row for each token, sorted by expert. ``w``, *experts* × *K* × *N*,
+# has one matrix for each expert. The rows of expert *e* end before row ``offsets[e]``, and those of
+# the next expert start there. An expert may have no rows.
 
 # sphinx_gallery_level = "beyond"
 import os
@@ -31,7 +31,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 
-@triton.jit(do_not_specialize=["experts", "tokens"])
+@triton.jit(do_not_specialize=["experts", "tokens"])  # not compiled anew for other numbers
 def one_launch_kernel(
     x_ptr, w_ptr, out_ptr, offsets_ptr, experts, tokens, K, N,
     stride_xm, stride_xk, stride_we, stride_wk, stride_wn,
@@ -40,8 +40,7 @@ def one_launch_kernel(
     """Compute one tile of one expert."""
     tile, tiles_n = tl.program_id(0), tl.cdiv(N, BLOCK_N)
     step = tl.full((), BLOCK_K, tl.int64)
-    first = 0  # the number of the expert's first tile
-    start = 0  # the expert's first row
+    first, start = 0, 0  # the expert's first tile, and its first row
     for expert in range(experts):
         end = tl.maximum(tl.minimum(tl.load(offsets_ptr + expert), tokens), start)
         after = first + tl.cdiv(end - start, BLOCK_M) * tiles_n
@@ -64,8 +63,7 @@ def one_launch_kernel(
             mask = (rows[:, None] < end) & (columns[None, :] < N)
             out_ptrs = out_ptr + rows[:, None] * N + columns[None, :]
             tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=mask)
-        first = after
-        start = end
+        first, start = after, end
 
 
 # %%
@@ -74,17 +72,12 @@ def one_launch_kernel(
 #
 # The tiles of all products form one list: first all tiles of expert 0, then those of expert 1. Each
 # program computes the tile with its own number. It walks along the experts and counts their tiles
-# until it reaches the expert that owns this number.
+# until it reaches the expert that owns this number. It reads ``offsets`` on the GPU, so the CPU
+# need not know them. The mask of the store protects the rows of the next expert, and ``tl.minimum``
+# and ``tl.maximum`` keep wrong offsets from making a program write outside of ``out``.
 #
-# * ``end`` comes from ``offsets`` on the GPU, so the CPU need not know it. ``tl.minimum`` and
-#   ``tl.maximum`` keep wrong offsets from making a program write outside of ``out``.
-# * ``mask`` keeps the last tile of an expert from writing into the rows of the next expert.
-# * ``do_not_specialize``: Triton compiles another version for an integer that is 1 or divisible by
-#   16. The number of tokens often changes, so one version for all of them is better.
-#
-# The CPU does not know the number of tiles, so the grid is large enough for the worst case. Each
-# expert has at most one row of tiles that is partly full: that makes at most *experts* more rows of
-# tiles than one product has. Programs without a tile end at once.
+# The grid is large enough for the worst case: one more row of tiles for each expert than one
+# product has. Programs without a tile end at once.
 
 facts = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 SHARED_BYTES = getattr(facts, "shared_memory_per_block_optin", 65536)  # of an SM
@@ -112,8 +105,7 @@ def loop(x, w, ends):
     """Return the grouped product, one product after another; *ends* is a list of offsets."""
     out = x.new_empty(x.shape[0], w.shape[2])
     for start, end, matrix in zip([0, *ends], ends, w, strict=False):
-        if end > start:
-            torch.mm(x[start:end], matrix, out=out[start:end])
+        torch.mm(x[start:end], matrix, out=out[start:end])
     return out
 
 
@@ -143,9 +135,8 @@ print("right, for six experts, two of them without a token")
 #
 # A **tensor descriptor** lets the hardware load a tile without pointers and masks
 # (:doc:`03b-full-waves`). The stack ``w`` is one tensor of three dimensions, so one descriptor
-# serves all experts. Its tile is ``1 × BLOCK_K × BLOCK_N``, and the first coordinate is the expert.
-# A tile of ``x`` may contain rows of the next expert, because the descriptor does not know the
-# offsets. Their products are wrong, but the masked store leaves them out.
+# serves all experts: its tile is ``1 × BLOCK_K × BLOCK_N``, and the first coordinate is the expert.
+# A tile of ``x`` may contain rows of the next expert. The masked store leaves their products out.
 #
 # The new kernel reads all offsets at once. It keeps a table in registers: ``last`` is the running
 # sum of the experts' tiles. Tile *t* belongs to the first expert whose ``last`` is greater than
@@ -165,8 +156,7 @@ def persistent_kernel(
     ends = tl.minimum(tl.load(offsets_ptr + expert, mask=real, other=0), tokens)
     rows = tl.where(real, tl.maximum(ends - tl.minimum(starts, tokens), 0), 0)
     last = tl.cumsum(tl.cdiv(rows, BLOCK_M), axis=0) * tiles_n  # [EXPERTS]
-    tiles = tl.max(last, axis=0)
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    for tile in tl.range(tl.program_id(0), tl.max(last), tl.num_programs(0), flatten=True):
         passed = last <= tile
         expert = tl.sum(passed.to(tl.int32), axis=0)
         first = tl.max(tl.where(passed, last, 0), axis=0)
@@ -194,10 +184,10 @@ def persistent_kernel(
 # Persistent programs
 # -------------------
 #
-# The loop over ``tile`` allows two grids. With one program for each tile, a program runs the loop at
-# most once. With as many programs as the SMs can run at the same time, the programs are
-# **persistent**: each one reads the table once and then computes one tile after another. With
-# ``flatten=True`` it loads its next tile, perhaps of another expert, while it finishes this one.
+# The loop over ``tile`` allows two grids: one program for each tile, or as many programs as the SMs
+# can run at the same time. The latter are **persistent**: each reads the table once and then
+# computes one tile after another. With ``flatten=True`` it loads its next tile, perhaps of another
+# expert, while it finishes this one.
 
 SMS = getattr(facts, "multi_processor_count", 5)  # the interpreter needs only a few programs
 HAS_DESCRIPTORS = not ON_GPU or SHARED_BYTES > 200000  # NVIDIA, from Hopper on
@@ -229,25 +219,16 @@ def prepare(tiling, x, w):
 # each expert is partly full, and the tensor cores multiply all of it. A low tile should be wide, so
 # that each number of ``x`` takes part in more products. There are three tilings:
 
-FEW = 64, 128, 4, 4, 2  # few tokens: memory-bound, so many loads should be in flight
+FEW = 64, 128, 4, 4, 2  # up to 64 tokens an expert: memory-bound, so many loads are in flight
 PAIR = 128, 128, 4, 3, 2  # one program multiplies while the other one stores
-WIDE = 64, 256, 8, 4, 1  # for sums so long that the pauses between tiles do not matter
-
-
-def choose_tiling(experts, tokens, K, N):
-    """Return a tiling by what the CPU knows: the average number of tokens, and the shapes."""
-    if tokens <= 64 * experts:
-        return FEW
-    return WIDE if N % 256 == 0 and K >= 4096 else PAIR
-
+WIDE = 64, 256, 8, 4, 1  # sums so long that the pauses between tiles do not matter
 
 # %%
 # Calling it
 # ----------
 #
-# ``grouped_mm`` keeps a plan for each kind of arguments
-# (:doc:`/programming-guide/chapter-6/calls`). The plan holds the launch and the fields of both
-# descriptors, and each call adds its tensors.
+# ``grouped_mm`` keeps a plan for each kind of arguments, as in
+# :doc:`/programming-guide/chapter-6/calls`: the launch, and the fields of both descriptors.
 
 # sphinx_gallery_fold = "checks the arguments, and plans a launch"
 import sys  # for shared/
@@ -262,23 +243,20 @@ def check_arguments(x, w, offsets):
     for name, t, dims in (("x", x, 2), ("w", w, 3), ("offsets", offsets, 1)):
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-        if t.dim() != dims:
-            raise ValueError(f"{name} must have {dims} dimensions, but has shape {tuple(t.shape)}")
-        if t.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
-    if x.dtype not in (torch.bfloat16, torch.float16):
-        raise TypeError(f"x must be bfloat16 or float16, but its dtype is {x.dtype}")
-    if w.dtype != x.dtype:
-        raise TypeError(f"w must have the dtype of x, {x.dtype}, but has {w.dtype}")
+        if t.dim() != dims or t.device != DEVICE:
+            found = f"but is on {t.device} and has shape {tuple(t.shape)}"
+            raise ValueError(f"{name} must be on {DEVICE} and have {dims} dimensions, {found}")
+    if x.dtype not in (torch.bfloat16, torch.float16) or w.dtype != x.dtype:
+        raise TypeError(f"x and w must both be bfloat16 or float16, but are {x.dtype}, {w.dtype}")
     if offsets.dtype != torch.int32 or not offsets.is_contiguous():
         raise TypeError(f"offsets must be int32 and contiguous, but is {offsets.dtype}")
     if x.shape[1] != w.shape[1]:
-        shapes = f"{tuple(x.shape)}, {tuple(w.shape)}"
-        raise ValueError(f"x must have as many columns as each matrix of w has rows: {shapes}")
+        found = f"{tuple(x.shape)}, {tuple(w.shape)}"
+        raise ValueError(f"x must have as many columns as each matrix of w has rows: {found}")
     if len(offsets) != len(w):
         found = f"{len(w)}, but has {len(offsets)}"
         raise ValueError(f"offsets must have one number for each expert, {found}")
-    ends = [0] if ON_GPU else [0, *offsets.tolist()]
+    ends = [0] if ON_GPU or torch.compiler.is_compiling() else [0, *offsets.tolist()]
     if ends != sorted(ends) or ends[-1] > len(x):
         found = f"{len(x)}, the rows of x, but are {ends[1:]}"
         raise ValueError(f"offsets must not decrease, and must be from 0 to {found}")
@@ -294,17 +272,12 @@ def can_describe(t):
 def plan_of(x, w):
     """Return a launch and the fields of its descriptors, or two None for the first kernel."""
     described = can_describe(x) and (can_describe(w) or can_describe(w.mT))
-    if not (HAS_DESCRIPTORS and described and w.shape[2] % 8 == 0):
+    (tokens, K), (experts, _, N) = x.shape, w.shape
+    if not (HAS_DESCRIPTORS and described and N % 8 == 0):
         return None, None
-    tiles, arguments = prepare(choose_tiling(len(w), *x.shape, w.shape[2]), x, w)
+    tiling = WIDE if N % 256 == 0 and K >= 4096 else PAIR
+    tiles, arguments = prepare(FEW if tokens <= 64 * experts else tiling, x, w)
     return Launch(persistent_kernel, *arguments), [vars(tile) | {"base": None} for tile in tiles]
-
-
-def tile_of(fields, t):
-    """Return a descriptor of *t*, without the checks that its plan has passed."""
-    tile = object.__new__(TensorDescriptor)
-    tile.__dict__.update(fields, base=t)
-    return tile
 
 
 # %%
@@ -316,19 +289,17 @@ def grouped_mm(x, w, offsets):
     """Return the rows of *x*, each multiplied by the matrix of its expert, without gradients.
 
     Args:
-        x: tokens × K in bf16 or fp16, sorted by expert. Rows that no expert owns, those behind the
-            last offset, have an undefined result.
+        x: tokens × K in bf16 or fp16, sorted by expert.
         w: experts × K × N of the same dtype, with any strides. It is fastest if the rows or columns
             of each matrix are contiguous and start at multiples of 16 bytes.
-        offsets: int32, the row of *x* behind each expert's last row. On a GPU, where reading them
-            would wait, their values are not checked.
+        offsets: int32, the row of *x* behind each expert's last row. Results behind the last one
+            are undefined. The values are checked on the CPU only: on a GPU that would wait.
     """
-    plan, compiling = None, torch.compiler.is_compiling()
-    if ON_GPU and not compiling:
-        try:
-            plan = PLANS.get(key_of(x, w, offsets))
-        except (AttributeError, RuntimeError):  # not tensors, or not dense
-            pass
+    compiling = torch.compiler.is_compiling()
+    try:
+        plan = PLANS.get(key_of(x, w, offsets)) if ON_GPU and not compiling else None
+    except (AttributeError, RuntimeError):  # not tensors, or not dense
+        plan = None
     if plan is None:
         check_arguments(x, w, offsets)
         if compiling:
@@ -345,20 +316,22 @@ def grouped_mm(x, w, offsets):
         out = one_launch(x, w, offsets)
     else:
         out = x.new_empty(x.shape[0], w.shape[2])
-        launch(*map(tile_of, fields, (x, w)), out, offsets)
+        tiles = [object.__new__(TensorDescriptor) for _ in fields]  # the plan has checked them
+        for tile, same, t in zip(tiles, fields, (x, w), strict=True):
+            tile.__dict__.update(same, base=t)
+        launch(*tiles, out, offsets)
     return out.bfloat16() if out.dtype == torch.float32 else out
 
 
 # For torch.compile, the function is one operation, which the compiler does not look into.
 schema = "(Tensor x, Tensor w, Tensor offsets) -> Tensor"
-grouped_mm_op = torch.library.custom_op(
-    "gallery::grouped_mm", lambda *args: grouped_mm(*args), mutates_args=(), schema=schema
+grouped_mm_op = torch.library.custom_op("gallery::grouped_mm", mutates_args=(), schema=schema)(
+    lambda x, w, offsets: grouped_mm(x, w, offsets)
 )
 grouped_mm_op.register_fake(lambda x, w, offsets: x.new_empty(x.shape[0], w.shape[2]))
 
 # %%
-# The check has experts whose rows end one before a tile or one behind it, and tensors that need the
-# first kernel. Each problem is computed twice, because the second call has a plan.
+# The check has sizes next to a tile's, and tensors that need the first kernel, each of them twice.
 
 problems = [draw_problem(sizes, 64, 96) for sizes in ([0, 0, 3], [0, 200, 0, 0], [5] * 31, [0, 0])]
 problems += [draw_problem(sizes, 45, 77) for sizes in ([1], [127, 128, 129, 0, 1])]
@@ -373,7 +346,7 @@ print(f"grouped_mm is right on {len(problems)} problems")
 # The benchmark
 # -------------
 #
-# Five layers, each with even and with skewed numbers of tokens. The *dense* product of the same
+# Five layers, each with random and with skewed numbers of tokens. The *dense* product of the same
 # work is the ceiling: it reads one matrix instead of one for each expert. The *loop* gets its
 # offsets on the CPU for free. A program would have to wait for the GPU to fetch them.
 
@@ -384,22 +357,16 @@ import matplotlib.pyplot as plt
 
 from shared.bench import rows_of, write_calls, write_rows
 
-CASES = [  # experts, tokens, K, N
-    (8, 8192, 4096, 4096),
-    (8, 8192, 4096, 14336),
-    (64, 8192, 2048, 1408),
-    (64, 65536, 2048, 1408),
-    (128, 4096, 2048, 768),
-]
+CASES = [(8, 8192, 4096, 4096), (8, 8192, 4096, 14336), (64, 8192, 2048, 1408),
+         (64, 65536, 2048, 1408), (128, 4096, 2048, 768)]  # fmt: skip
 
 
 def group_sizes(experts, tokens, skewed):
     """Return the tokens of each expert. If *skewed*, some are popular, and others have none."""
     generator = torch.Generator().manual_seed(0)
-    popularity = torch.ones(experts)
-    if skewed:
-        popularity = 1 / (1.0 + torch.randperm(experts, generator=generator))
-        popularity[3::8] = 0
+    shuffled = torch.randperm(experts, generator=generator) if skewed else torch.zeros(experts)
+    popularity = 1 / (1.0 + shuffled)
+    popularity[3::8] *= not skewed
     picks = torch.multinomial(popularity, tokens, replacement=True, generator=generator)
     return torch.bincount(picks, minlength=experts)
 
@@ -413,22 +380,25 @@ def benchmark(case, skewed):
     """Return rows (experts, tokens, K, N, skewed, provider, unit, median, p20, p80)."""
     experts, tokens, K, N = case
     x, w, offsets, ends = draw_problem(group_sizes(experts, tokens, skewed), K, N)
-    out = grouped_mm(x, w, offsets)
-    assert_right(out, x, w, ends)
-    calls = {"triton": partial(grouped_mm, x, w, offsets), "loop": partial(loop, x, w, ends)}
-    calls |= {"dense": partial(torch.mm, x, w[0]), "1 one launch": partial(one_launch, x, w, offsets)}
+    assert_right(out := grouped_mm(x, w, offsets), x, w, ends)
+    calls = {"triton": partial(grouped_mm, x, w, offsets), "dense": partial(torch.mm, x, w[0])}
+    calls |= {"loop": partial(loop, x, w, ends), "1 one launch": partial(one_launch, x, w, offsets)}
     if HAS_DESCRIPTORS:
         calls["grouped_mm"] = partial(torch._grouped_mm, x, w, offs=offsets)
         for name, tiling in {"2 descriptors": TILE_BY_TILE, "3 persistent": LARGE}.items():
             tiles, arguments = prepare(tiling, x, w)
             calls[name] = partial(Launch(persistent_kernel, *arguments), *tiles, out, offsets)
-    as_called = {"triton", "grouped_mm"} & set(calls)
-    work = 2 * tokens * K * N
-    return rows_of((*case, int(skewed)), calls, "TFLOPS", work, rounds=60, as_called=as_called)
+    amount, as_called = 2 * tokens * K * N, {"triton", "grouped_mm"} & set(calls)
+    return rows_of((*case, int(skewed)), calls, "TFLOPS", amount, 60, as_called)
 
 
-def draw(rows):
-    """Draw a group of bars for each layer with skewed numbers of tokens."""
+if ON_GPU:
+    rows = [row for case in CASES for skewed in (False, True) for row in benchmark(case, skewed)]
+    write_rows("grouped-gemm-performance.csv", ["experts", "tokens", "K", "N", "skewed"], rows)
+    x, w, offsets, _ = draw_problem([64, 0, 100, 92], 512, 512)
+    calls = {"triton": partial(grouped_mm, x, w, offsets), "launch": empty_kernel[(1,)]}
+    more = {"torch": partial(torch._grouped_mm, x, w, offs=offsets)} if HAS_DESCRIPTORS else {}
+    write_calls({"grouped_mm": calls | more})
     colors = {"triton": "#1b6ca8", "triton, as called": "#8fbcdb", "grouped_mm": "#d1495b"}
     _, ax = plt.subplots(figsize=(7, 6), layout="constrained")
     for i, (name, color) in enumerate((colors | {"loop": "#2e8b57", "dense": "#444444"}).items()):
@@ -441,29 +411,18 @@ def draw(rows):
     ax.set(xlabel="TFLOPS, higher is better", title=f"Grouped products, bf16, skewed, on {gpu}")
     ax.legend()
     plt.show()
-
-
-if ON_GPU:
-    rows = [row for case in CASES for skewed in (False, True) for row in benchmark(case, skewed)]
-    write_rows("grouped-gemm-performance.csv", ["experts", "tokens", "K", "N", "skewed"], rows)
-    x, w, offsets, _ = draw_problem([64, 0, 100, 92], 512, 512)
-    calls = {"triton": partial(grouped_mm, x, w, offsets), "launch": empty_kernel[(1,)]}
-    more = {"torch": partial(torch._grouped_mm, x, w, offs=offsets)} if HAS_DESCRIPTORS else {}
-    write_calls({"grouped_mm": calls | more})
-    draw(rows)
 else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# **Few experts, many tokens** (the first two layers). Each product of the loop fills the GPU by
-# itself. ``grouped_mm`` reaches :measured:`large_loop` times the rate of the loop, and
-# :measured:`large_dense` % of the dense product.
-#
-# **Many experts, few tokens** (the third layer and the last). Each product of the loop is over
-# before the next launch arrives, and ``grouped_mm`` is at least :measured:`few_loop` times as fast.
-# The dense product is out of reach, because the experts read all of their matrices.
-#
-# **Many experts, many tokens** (the fourth). The steps of this page, with skewed sizes:
+# * **Few experts, many tokens** (the first two layers). Each product of the loop fills the GPU by
+#   itself. ``grouped_mm`` reaches :measured:`large_loop` times the rate of the loop, and
+#   :measured:`large_dense` % of the dense product.
+# * **Many experts, few tokens** (the third layer and the last). Each product of the loop is over
+#   before the next launch arrives: ``grouped_mm`` is at least :measured:`few_loop` times as fast.
+# * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS on
+#   the GPU and :measured:`called` as called. The CPU's share of a call is :measured:`cpu` µs, and
+#   that of ``torch._grouped_mm`` :measured:`cpu_torch` µs. The steps of this page in this layer:
 #
 # .. steps:: dense
 #    :unit: TFLOPS
@@ -473,20 +432,14 @@ else:
 #    persistent: persistent programs, with large tiles
 #    triton: tiles that fit the experts
 #
-# **As called**, ``grouped_mm`` reaches :measured:`called` TFLOPS here, and :measured:`triton` on the
-# GPU. A call keeps the CPU busy for :measured:`cpu` µs, one of ``torch._grouped_mm`` for
-# :measured:`cpu_torch` µs.
-#
 # Exercises
 # ---------
 #
-# 1. **The backward product.** The gradient of ``w[e]`` is a sum over the rows of expert *e*, so the
-#    length of the sum differs from expert to expert. Which mask does that need? Write
-#    ``grouped_gradient(x, g, offsets)`` with the gradient *g* of the output.
-#    :doc:`Solution <solutions/08-backward>`.
-# 2. **A gate.** The first layer of an expert is often ``silu(x @ w_gate[e]) * (x @ w_up[e])``.
-#    Compute both products in one kernel, ``gated_experts(x, w_gate, w_up, offsets)``.
-#    :doc:`Solution <solutions/08-gate>`.
+# 1. **The backward product.** The gradient of ``w[e]`` is a sum over the rows of expert *e*. Which
+#    mask does that need? Write ``grouped_gradient(x, g, offsets)`` with the gradient *g* of the
+#    output. :doc:`Solution <solutions/08-backward>`.
+# 2. **A gate.** Compute ``silu(x @ w_gate[e]) * (x @ w_up[e])``, the first layer of many experts,
+#    in a kernel: ``gated_experts(x, w_gate, w_up, offsets)``. :doc:`Solution <solutions/08-gate>`.
 #
 # References
 # ----------
