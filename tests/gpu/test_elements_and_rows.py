@@ -120,7 +120,7 @@ CASES = [
     (GELU, check_gelu, [(1,), (1025,), (1_000_003,), (2**26,)], FLOATS),
     (LOSS, check_cross_entropy, LOGITS, FLOATS),
     (LOSS, check_cross_entropy_in_place, [(50257,), (131072,)], [torch.bfloat16]),
-    (LOSS, check_last_layer, [(8192, 4096, 32768)], [torch.bfloat16]),
+    ("10b-linear-cross-entropy", check_last_layer, [(8192, 4096, 32768)], [torch.bfloat16]),
 ]
 
 
