@@ -118,7 +118,7 @@ def write_gradient(
 
 @triton.jit
 def one_launch_kernel(
-    x_ptr, target_ptr, loss_ptr, grad_ptr, share_ptr, stride, V, ignore_index,
+    x_ptr, target_ptr, loss_ptr, grad_ptr, stride, V, ignore_index,
     BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, BACKWARDS: tl.constexpr,
 ):  # fmt: skip
     """Compute the loss of one row, then its gradient."""
@@ -126,26 +126,26 @@ def one_launch_kernel(
     target = tl.load(target_ptr + row)
     x_ptr, grad_ptr = x_ptr + row * stride, grad_ptr + row * V
     m, s = max_and_sum(x_ptr, V, BLOCK, FIRST)
-    share = tl.load(share_ptr)
+    share = tl.load(loss_ptr)
     loss = 0.0
     if target != ignore_index:
         loss = m - tl.load(x_ptr + target).to(tl.float32) + tl.log(s)
     else:
         share = 0.0
-    tl.store(loss_ptr + row, loss)
+    tl.store(loss_ptr + 1 + row, loss)
     write_gradient(x_ptr, grad_ptr, V, target, m, s, share, BLOCK, SECOND, BACKWARDS)
 
 
 # %%
 # Only the GPU knows *n*, and Python would have to wait for it. So a kernel of one program counts
-# the rows and leaves the **share** of a row, 1/*n*, in memory. It also stops the GPU at a target
-# out of range, as PyTorch's loss does: ``tl.device_assert`` works in kernels with ``debug=True``. A
-# third kernel computes the mean.
+# the rows and stores the **share** of a row, 1/*n*, in front of the losses. It also stops the GPU
+# at a target out of range, as PyTorch's loss does: ``tl.device_assert`` works in kernels with
+# ``debug=True``. A third kernel computes the mean.
 
 
 # sphinx_gallery_fold = "counts the rows, computes the mean, and compares with float64"
 @triton.jit(debug=True, do_not_specialize=["M", "V", "ignore_index"])
-def count_kernel(target_ptr, share_ptr, M, V, ignore_index, BLOCK: tl.constexpr):
+def count_kernel(target_ptr, loss_ptr, M, V, ignore_index, BLOCK: tl.constexpr):
     """Write 1 / n, where n of the M targets count; NaN if none does."""
     n = 0
     for start in range(0, M, BLOCK):
@@ -155,33 +155,32 @@ def count_kernel(target_ptr, share_ptr, M, V, ignore_index, BLOCK: tl.constexpr)
         in_range = (target >= 0) & (target < V)
         tl.device_assert(in_range | (target == ignore_index), "a target is out of range")
         n += tl.sum(counts.to(tl.int32), axis=0)
-    tl.store(share_ptr, tl.where(n > 0, 1.0 / tl.maximum(n, 1), float("nan")))
+    tl.store(loss_ptr, tl.where(n > 0, 1.0 / tl.maximum(n, 1), float("nan")))
 
 
 @triton.jit(do_not_specialize=["M"])
-def mean_kernel(loss_ptr, share_ptr, mean_ptr, M, BLOCK: tl.constexpr):
+def mean_kernel(loss_ptr, mean_ptr, M, BLOCK: tl.constexpr):
     """Write the sum of M losses times the share of a row."""
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, M, BLOCK):
         rows = start + tl.arange(0, BLOCK)
-        total += tl.load(loss_ptr + rows, mask=rows < M, other=0.0)
-    tl.store(mean_ptr, tl.sum(total, axis=0) * tl.load(share_ptr))
+        total += tl.load(loss_ptr + 1 + rows, mask=rows < M, other=0.0)
+    tl.store(mean_ptr, tl.sum(total, axis=0) * tl.load(loss_ptr))
 
 
 ONE = {"BLOCK": 4096, "num_warps": 8}  # for one program that looks at all rows
 
 
 def run(plan, logits, targets, gradient):
-    """Launch the three kernels of a plan; return the mean loss and the share of a row."""
+    """Launch the three kernels of a plan; return the mean loss, and the losses behind the share."""
     M, count_rows, rows, mean_of = logits.shape[0], *plan
-    share = torch.empty((), dtype=torch.float32, device=DEVICE)
+    losses = torch.empty(M + 1, dtype=torch.float32, device=DEVICE)  # the share of a row is first
     mean = torch.empty((), dtype=torch.float32, device=DEVICE)
-    losses = torch.empty(M, dtype=torch.float32, device=DEVICE)
-    count_rows(targets, share)
+    count_rows(targets, losses)
     if M > 0:
-        rows(logits, targets, losses, gradient, share)
-    mean_of(losses, share, mean)
-    return mean, share
+        rows(logits, targets, losses, gradient)
+    mean_of(losses, mean)
+    return mean, losses
 
 
 def in_one_launch(logits, targets, **constants):
@@ -278,7 +277,7 @@ for row in range(4):  # 29 elements in groups of 8; a dot is an element on an ed
 
 @triton.jit
 def cross_entropy_kernel(
-    x_ptr, target_ptr, loss_ptr, grad_ptr, share_ptr, stride, V, ignore_index,
+    x_ptr, target_ptr, loss_ptr, grad_ptr, stride, V, ignore_index,
     BLOCK: tl.constexpr,
     GROUP: tl.constexpr,  # elements in 16 bytes; 1 if the rows need not be cut
     WRITE: tl.constexpr,  # whether the gradient is wanted
@@ -307,11 +306,11 @@ def cross_entropy_kernel(
     loss = 0.0
     if target != ignore_index:
         loss = m - hit + tl.log(s)
-    tl.store(loss_ptr + row, loss)
+    tl.store(loss_ptr + 1 + row, loss)
     if WRITE:
         share = 1.0
         if SHARED:
-            share = tl.load(share_ptr)
+            share = tl.load(loss_ptr)
         if target == ignore_index:
             share = 0.0
         write_gradient(
@@ -445,12 +444,12 @@ class CrossEntropy(torch.autograd.Function):
     def forward(ctx, logits, targets, plan, inplace):
         """Compute the loss and the gradient."""
         gradient = logits if inplace else logits.new_empty(logits.shape)
-        mean, share = run(plan, logits, targets, gradient)
+        mean, losses = run(plan, logits, targets, gradient)
         if inplace:
             torch.autograd.graph.increment_version(logits)
             gradient = logits.detach()
         ctx.gradient = gradient
-        ctx.share = share if logits.dtype == torch.float16 else None
+        ctx.share = losses[0] if logits.dtype == torch.float16 else None
         return mean
 
     @staticmethod
