@@ -87,7 +87,7 @@ CASES = {
         ((LOGITS, TARGETS + 4), ValueError, r"from 0 to 5, .* but targets\[2\] is 6"),
         ((LOGITS.clone().requires_grad_(), TARGETS, -100, True), ValueError, "result of a layer"),
     ],
-    ("10-cross-entropy", "linear_cross_entropy"): [
+    ("10b-linear-cross-entropy", "linear_cross_entropy"): [
         ((LOGITS, LAYER.bfloat16(), TARGETS), TypeError, "weight must be torch.float32 as x is"),
         ((LOGITS, LAYER[:, :5], TARGETS), ValueError, "weight must have as many columns as x, 6"),
         ((LOGITS, LAYER, TARGETS, -100, 0), ValueError, "piece must be 1 or more, but is 0"),
