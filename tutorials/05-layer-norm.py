@@ -101,23 +101,22 @@ for mean in (1, 10, 100, 1000):
 
 @triton.jit
 def forward_kernel(
-    x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, CENTER: tl.constexpr, ROWS: tl.constexpr,
-    PIECE: tl.constexpr, PIECES: tl.constexpr,
+    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, M, N, x_row_stride, eps,
+    CENTER: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
 ):  # fmt: skip
     """Normalize ROWS rows of up to PIECE * PIECES elements; without CENTER it is RMS norm."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     columns = tl.arange(0, PIECE)[None, :]  # [1, PIECE]
-    xs = ()
-    mean = tl.zeros([ROWS, 1], tl.float32)
+    xs, mean = (), tl.zeros([ROWS, 1], tl.float32)
     total = tl.zeros([ROWS, PIECE], tl.float32)
     for i in tl.static_range(PIECES):
         mask = (rows < M) & (i * PIECE + columns < N)
-        x = tl.load(x_ptr + rows * N + i * PIECE + columns, mask=mask, other=0.0)
+        x = tl.load(x_ptr + (rows * x_row_stride + (i * PIECE + columns)), mask=mask, other=0.0)
         xs = xs + (x,)
         total += x.to(tl.float32)
     if CENTER:
         mean = tl.sum(total, axis=1, keep_dims=True) / N  # [ROWS, 1]
-        tl.store(stats_ptr + rows, mean, mask=rows < M)
+        tl.store(mean_ptr + rows, mean, mask=rows < M)
     total = tl.zeros([ROWS, PIECE], tl.float32)
     for i in tl.static_range(PIECES):
         centered = xs[i].to(tl.float32) - mean
@@ -125,7 +124,7 @@ def forward_kernel(
             centered = tl.where(i * PIECE + columns < N, centered, 0.0)
         total += centered * centered
     rstd = tl.rsqrt(tl.sum(total, axis=1, keep_dims=True) / N + eps)
-    tl.store(stats_ptr + M + rows, rstd, mask=rows < M)
+    tl.store(rstd_ptr + rows, rstd, mask=rows < M)
     for i in tl.static_range(PIECES):
         mask = i * PIECE + columns < N
         w = tl.load(w_ptr + i * PIECE + columns, mask=mask, eviction_policy="evict_last")
@@ -141,7 +140,7 @@ def forward_kernel(
 # * Without ``CENTER``, a constant, the lines below ``if CENTER`` are not compiled.
 # * Short rows share a program until it has 2048 elements.
 # * ``evict_last`` asks the cache to keep the parameters, which the next program reads again.
-# * ``stats_ptr`` receives the mean and ``rstd`` of each row, for the backward pass.
+# * ``x_row_stride`` lets *x* be a slice ``x[:, :n]``. The backward pass needs mean and ``rstd``.
 #
 # At 4096 rows of 2560 elements, pieces are :measured:`pieces` times as fast as one padded block.
 #
@@ -203,8 +202,7 @@ def gradients(x, g, weight, stats, programs, atomic):
     sums = torch.zeros((2, 1 if atomic else programs, N), dtype=torch.float32, device=x.device)
     constants = {"BLOCK": triton.next_power_of_2(N), "ATOMIC": atomic, "num_warps": 8}
     gradients_kernel[(programs,)](x, g, weight, stats, dx, sums, M, N, **constants)
-    dw, db = sums.sum(dim=1).to(weight.dtype)
-    return dx, dw, db
+    return dx, *sums.sum(dim=1).to(weight.dtype)
 
 
 # %%
@@ -252,9 +250,9 @@ print("different answers:", ANSWERS)
 
 @triton.jit
 def backward_kernel(
-    x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, sums_ptr, M, N, CENTER: tl.constexpr,
-    ROWS: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr, OWN: tl.constexpr,
-    WEIGHTS: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    x_ptr, g_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, sums_ptr, x_row_stride, g_row_stride, M, N,
+    CENTER: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
+    OWN: tl.constexpr, WEIGHTS: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of every P-th tile of ROWS rows, and partial sums of dw and db."""
     SHARE: tl.constexpr = 1 if OWN == PIECES else 2  # programs that share a row
@@ -272,17 +270,17 @@ def backward_kernel(
             dw, db = dw + (zeros,), db + (zeros,)
     for tile in tl.range(program, tl.cdiv(M, ROWS), programs, num_stages=STAGES):
         rows = tl.cast(tile, tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
-        rstd = tl.load(stats_ptr + M + rows, mask=rows < M, other=0.0)
+        rstd = tl.load(rstd_ptr + rows, mask=rows < M, other=0.0)
         mean = tl.zeros([ROWS, 1], tl.float32)
         if CENTER:
-            mean = tl.load(stats_ptr + rows, mask=rows < M, other=0.0)
+            mean = tl.load(mean_ptr + rows, mask=rows < M, other=0.0)
         xs, gs, ws = (), (), ()
         sum_wg, sum_wgx = zeros, zeros
         for i in tl.static_range(PIECES):
             place = (first + i) % PIECES * PIECE + columns
             mask = (rows < M) & (place < N)
-            x = tl.load(x_ptr + rows * N + place, mask=mask, other=0.0)
-            g = tl.load(g_ptr + rows * N + place, mask=mask, other=0.0)
+            x = tl.load(x_ptr + (rows * x_row_stride + place), mask=mask, other=0.0)
+            g = tl.load(g_ptr + (rows * g_row_stride + place), mask=mask, other=0.0)
             w = kept[i] if WEIGHTS == 0 else tl.load(w_ptr + place, mask=place < N, other=0.0)
             if i < OWN:
                 xs, gs, ws = xs + (x,), gs + (g,), ws + (w,)
@@ -301,9 +299,8 @@ def backward_kernel(
             if WEIGHTS == 2:  # the hint is another one, or both loads would become one
                 w = tl.load(w_ptr + place, mask=place < N, other=0.0, eviction_policy="evict_last")
             dx = (w.to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
-            tl.store(
-                dx_ptr + rows * N + place, dx, mask=(rows < M) & (place < N) & (place >= least)
-            )
+            mask = (rows < M) & (place < N) & (place >= least)
+            tl.store(dx_ptr + rows * N + place, dx, mask=mask)
         dw, db = new_dw, new_db
     if EARLY:
         gdc_launch_dependents()
@@ -353,7 +350,7 @@ def sums_kernel(
 #
 # On short rows a call takes the CPU longer than the GPU. So launches are kept for calls that are
 # alike, as :doc:`/programming-guide/chapter-6/calls` explains. Autograd keeps the inputs and two
-# numbers of each row. Views are copied. Rows of more than 16384 elements go to PyTorch.
+# numbers of each row. Views are copied, but not ``x[:, :n]``. Rows above 16384 go to PyTorch.
 
 # sphinx_gallery_fold = "checks the arguments, and chooses pieces, rows and warps"
 # sphinx_gallery_show = "forward, backward, Norm, normalize, layer_norm, rms_norm"
@@ -374,14 +371,19 @@ def alike(*tensors):
     return key_of(*tensors)
 
 
+def readable(t):
+    """Return *t*, or a contiguous copy unless it is a matrix whose rows are contiguous."""
+    rows = t.ndim == 2 and t.stride(1) == 1 and t.stride(0) >= t.shape[1]
+    return t if rows else t.contiguous()
+
+
 @lru_cache(1000)
 def forward_launch(eps, *keys):
     """Check the arguments, and return the launch, or None for rows that are empty or too long."""
     row = keys[0][0][-1:]
-    for name, (shape, _, dtype, device, _) in zip(NAMES, keys, strict=False):
-        if dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            allowed = "float16, bfloat16 or float32"
-            raise TypeError(f"{name} must be {allowed}, but its dtype is {dtype}")
+    for name, (shape, _, kind, device, _) in zip(NAMES, keys, strict=False):
+        if kind not in (torch.float16, torch.bfloat16, torch.float32):
+            raise TypeError(f"{name} must be float16, bfloat16 or float32, but its dtype is {kind}")
         if device != DEVICE:
             raise ValueError(f"{name} must be on {DEVICE}, but is on {device}")
         if not row:
@@ -399,10 +401,10 @@ def forward_launch(eps, *keys):
         piece = max(1024, block // 8 if 0.875 * block >= N else block // 4)
     rows, pieces = max(1, 2048 // block), triton.cdiv(N, piece)
     full = rows > 1 or (piece, pieces) in ((2048, 5), (2048, 7), (4096, 4))  # more programs fit
-    warps = max(1, rows * piece // (512 if full else 256))
     constants = {"CENTER": len(keys) == 3, "ROWS": rows, "PIECE": piece, "PIECES": pieces}
-    constants["num_warps"] = warps
-    return Launch(forward_kernel, (triton.cdiv(M, rows),), (M, N, float(eps)), constants)
+    constants["num_warps"] = max(1, rows * piece // (512 if full else 256))
+    numbers = M, N, keys[0][1][0] if len(keys[0][0]) == 2 else N, float(eps)
+    return Launch(forward_kernel, (triton.cdiv(M, rows),), numbers, constants)
 
 
 @lru_cache(1000)
@@ -429,16 +431,17 @@ def backward_launches(x, g, weight, *bias):
     wide = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
     second = {"ROWS": 2048 // wide, "COLUMNS": wide, "num_warps": 8}
     second |= {"launch_pdl": True} if EARLY else {}
-    first = Launch(backward_kernel, (programs * share,), (M, N), common | first)
+    numbers = *(key[1][0] if len(key[0]) == 2 else N for key in (x, g)), M, N
+    first = Launch(backward_kernel, (programs * share,), numbers, common | first)
     second = Launch(sums_kernel, (triton.cdiv(N, wide),), (programs, N), common | second)
     return (2, programs, N), first, second
 
 
 def forward(launch, x, *parameters):
-    """Return y, and the mean and ``rstd`` of each row."""
-    y = torch.empty_like(x)
-    stats = torch.empty((2, x.numel() // x.shape[-1]), dtype=torch.float32, device=x.device)
-    launch(x, parameters[0], parameters[-1], y, stats)
+    """Return y, and a list of the mean (for layer norm) and ``rstd`` of each row."""
+    y, M = torch.empty_like(x), x.numel() // x.shape[-1]
+    stats = [torch.empty(M, dtype=torch.float32, device=x.device) for _ in parameters]
+    launch(x, parameters[0], parameters[-1], y, stats[0], stats[-1])
     return y, stats
 
 
@@ -447,7 +450,7 @@ def backward(stats, x, g, weight, *bias):
     shape, first, second = backward_launches(*alike(x, g, weight, *bias))
     results = [torch.empty_like(t) for t in (x, weight, *bias)]
     sums = torch.empty(shape, dtype=torch.float32, device=x.device)
-    first(x, g, weight, stats, results[0], sums)
+    first(x, g, weight, stats[0], stats[-1], results[0], sums)
     second(sums, results[1], results[-1])
     return results
 
@@ -459,15 +462,15 @@ class Norm(torch.autograd.Function):
     def forward(ctx, launch, *tensors):
         """Normalize each row."""
         y, stats = forward(launch, *tensors)
-        ctx.save_for_backward(stats, *tensors)
+        ctx.save_for_backward(*tensors, *stats)
         return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, g):
         """Return the gradients of all tensors."""
-        stats, x, *parameters = ctx.saved_tensors
-        return None, *backward(stats, x, g.contiguous(), *parameters)
+        (x, *more), count = ctx.saved_tensors, len(ctx.saved_tensors) // 2
+        return None, *backward(more[count:], x, readable(g), *more[:count])
 
 
 def library_norm(eps, x, *parameters):
@@ -484,7 +487,7 @@ def normalize(eps, *tensors):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
     if isinstance(eps, bool) or not isinstance(eps, (int, float)):
         raise TypeError(f"eps must be a number, but is a {type(eps).__name__}")
-    tensors = [t.contiguous() for t in tensors]
+    tensors = [readable(t) for t in tensors]
     launch = forward_launch(eps, *alike(*tensors))
     if launch is None:
         return library_norm(eps, *tensors)
@@ -508,8 +511,7 @@ def rms_norm(x, weight, eps=1e-6):
 
 
 # %%
-# The check compares results and gradients with float64: shapes that fill no block, views, mixed
-# dtypes, and the mean that one pass gets wrong.
+# The check compares all with float64: partial blocks, views, mixed dtypes, and a large mean.
 
 # sphinx_gallery_fold = "compares results and gradients with float64"
 
@@ -573,17 +575,15 @@ def calls_of(norm, M, N, compiled=None):
         forward_calls["compile"] = partial(compiled, 1e-5, leaf, *leaves)
         results["compile"] = forward_calls["compile"]()
     inputs = {"inputs": (leaf, *leaves), "grad_outputs": g, "retain_graph": True}
-    backward_calls = {
-        name: partial(torch.autograd.grad, y, **inputs) for name, y in results.items()
-    }
+    backwards = {name: partial(torch.autograd.grad, y, **inputs) for name, y in results.items()}
     if compiled and count == 2:  # and the steps
         y, stats = forward(forward_launch(1e-5, *key_of(x, *more)), x, *more)
         one_block = partial(row_kernel[(M,)], BLOCK=triton.next_power_of_2(N), num_warps=8)
         forward_calls["triton, one block"] = partial(one_block, x, *more, y, N, 1e-5)
-        steps = partial(gradients, x, g, more[0], stats)
-        backward_calls["triton, atomics"] = partial(steps, M, True)
-        backward_calls["triton, partial sums"] = partial(steps, PROGRAMS, False)
-    return forward_calls, backward_calls
+        steps = partial(gradients, x, g, more[0], torch.stack(stats))
+        backwards["triton, atomics"] = partial(steps, M, True)
+        backwards["triton, partial sums"] = partial(steps, PROGRAMS, False)
+    return forward_calls, backwards
 
 
 def benchmark(norm, M, sizes):

@@ -96,6 +96,23 @@ def test_a_kept_launch_is_for_arguments_that_are_alike(page):
 
 
 @both_norms
+@pytest.mark.parametrize("n", [1, 33, 4100])
+def test_rows_that_lie_apart_are_read_in_place(page, norm, n, monkeypatch):
+    """Neither a slice of columns nor a gradient that is one is copied."""
+    x, g = torch.randn(2, 3, n + 7)[..., 2 : n + 2]
+    weights = torch.randn(2, n)
+    monkeypatch.setattr(torch.Tensor, "contiguous", lambda t: t if t.is_contiguous() else 1 / 0)
+    for _ in range(2):  # the second time with a launch that is kept
+        assert_norm(page, norm, x, *weights, g=g)
+    more = weights if norm == "layer_norm" else weights[:1]
+    y = page[norm](x, *more)
+    assert y.is_contiguous()
+    # The same shape with another stride must not get the launch that was kept.
+    assert_close(y, page[norm](torch.stack([*x]), *more), rtol=0, atol=0)
+    assert_close(y, page[norm](torch.cat([x, x], dim=1)[:, :n], *more), rtol=0, atol=0)
+
+
+@both_norms
 def test_gradients_only_where_a_tensor_needs_them(page, norm):
     x, parameters = torch.randn(3, 8), torch.ones(2 if norm == "layer_norm" else 1, 8)
     assert page[norm](x, *parameters).grad_fn is None
