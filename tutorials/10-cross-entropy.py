@@ -2,10 +2,10 @@ r"""
 Cross-entropy
 =============
 
-You write ``cross_entropy(logits, targets)`` here, with its gradient. The gradient is written in the
-forward pass, while the row is still in the cache. Forward and backward together are
-:measured:`faster` times as fast as PyTorch's loss. You need :doc:`02-fused-softmax`, and autograd
-functions from :doc:`04-low-memory-dropout`. The last layer of a model is fused with its loss in
+You write ``cross_entropy(logits, targets)`` here, the loss of a language model. It writes its
+gradient in the forward pass, while the logits are still in the cache. Forward and backward together
+are at least :measured:`faster` times as fast as PyTorch's. You need :doc:`02-fused-softmax`, and
+autograd functions from :doc:`04-low-memory-dropout`. The last layer is fused with its loss in
 :doc:`10b-linear-cross-entropy`.
 """
 
@@ -212,10 +212,10 @@ compare(plain, logits, targets)  # stops where the kernel is wrong
 # The cache that failed, read backwards
 # -------------------------------------
 #
-# On long rows much of the second read still comes from memory. A cache that evicts the block that
-# was used longest ago fails in a bad way. A row that is a little too long loses its *beginning*,
-# which the second loop reads first. Fetching that evicts what the loop reads next, and so on to the
-# end. Here is such a cache with room for 8 blocks, and a row of 9:
+# The second read ends in the cache only if the row is still there. A cache that evicts the block
+# used longest ago fails in a bad way: a row that is a little too long loses its *beginning*, which
+# the second loop reads first. Fetching it evicts what the loop reads next, and so on to the end.
+# Here is such a cache with room for 8 blocks, and a row of 9:
 
 
 def hits(order, room=8):
@@ -619,8 +619,8 @@ else:
 # kernel for each pass. Our function is at least :measured:`compiled` times as fast.
 #
 # **The ceiling** is one read and one write. Our function reaches :measured:`share` % of it at
-# *V* = 32 768 and :measured:`share_large` % at *V* = 131 072. Longer rows leave less room in the
-# cache, so more of the second read comes from memory.
+# *V* = 32 768 and :measured:`share_large` % at *V* = 131 072. The rest is lost to second reads that
+# come from memory, and to programs that compute while they load nothing.
 #
 # **The CPU** is busy for :measured:`cpu` µs with one call that prepares the gradient, and for
 # :measured:`cpu_torch` µs with PyTorch's. Small batches wait for it, large ones hide it.
