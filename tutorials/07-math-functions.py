@@ -2,10 +2,10 @@ r"""
 Math functions
 ==============
 
-``tl.exp(x)`` may be one instruction or thirty, right to the last digit or off by dozens of them.
-You measure the error of eight functions on every float, and their speed. Then you build
-``gelu(x)``, an activation. In bf16 it is exact and :measured:`faster` times as fast as PyTorch's.
-You need :doc:`01-vector-add`.
+A call such as ``tl.exp(x)`` may be one instruction or a long piece of a library, right to the last
+digit or off by dozens of digits' units. You measure the error of eight functions on every float,
+and their speed. Then you build the activation ``gelu(x)``, which is exact, and in bf16
+:measured:`faster` times as fast as PyTorch's. You need :doc:`01-vector-add`.
 """
 
 # %%
@@ -68,11 +68,11 @@ print("gelu_exact agrees with float64")
 # The function is a ``tl.constexpr`` argument: Triton compiles a kernel for each function, with the
 # code of the function inside.
 #
-# What a call becomes
-# -------------------
+# Four ways to a function
+# -----------------------
 #
-# Here are eight functions in Triton's language. It has no tanh and no power, so these two are
-# composed of others.
+# PyTorch has exp, log, sin, tanh, erf, 1 / sqrt(x), powers and division. Triton's language has most
+# of them. Tanh and powers are composed of others.
 
 
 @triton.jit
@@ -84,63 +84,35 @@ def by_triton(NAME: tl.constexpr, x, y):
             2 * tl.sigmoid(2 * x) - 1 if NAME == "tanh" else
             tl.erf(x) if NAME == "erf" else
             tl.rsqrt(x) if NAME == "rsqrt" else
-            tl.exp2(y * tl.log2(x)) if NAME == "pow" else
-            x / y if NAME == "div" else x)  # fmt: skip
+            tl.exp2(y * tl.log2(x)) if NAME == "pow" else x / y)  # fmt: skip
 
 
 # %%
-# A compiled kernel keeps its assembly: PTX on NVIDIA's GPUs. Some instructions compute a function
-# in the **special function units** of the multiprocessor, such as ``ex2`` (2 to the power of x),
-# ``lg2``, ``rcp`` (1 / x) and ``tanh``. The table lists those of each function, and the number of
-# instructions that the function adds to a kernel.
-
-# sphinx_gallery_fold = "compiles each function, and reads the assembly"
-import re
-
-from tabulate import tabulate
-
-FUNCTIONS = ("exp", "log", "sin", "tanh", "erf", "rsqrt", "pow", "div")
-SPECIAL = re.compile(r"\b(?:ex2|lg2|sin|tanh|rcp|rsqrt|sqrt|div)\.[\w.]+|\bv_(?:exp|log|sin|r\w+)_f32")
+# Where the hardware has no instruction for a function, Triton copies it from a library: **libdevice**
+# on NVIDIA's GPUs, OCML on AMD's. You can also call the library yourself. It has more functions than
+# the language.
 
 
 @triton.jit
-def call_kernel(x_ptr, NAME: tl.constexpr):
-    """Call a function of 128 numbers: one for each thread."""
-    x = tl.load(x_ptr + tl.arange(0, 128))
-    tl.store(x_ptr + tl.arange(0, 128), by_triton(NAME, x, x))
+def by_library(NAME: tl.constexpr, x, y):
+    """Return a function of x, or of x and y, from the library."""
+    return (libdevice.exp(x) if NAME == "exp" else
+            libdevice.log(x) if NAME == "log" else
+            libdevice.sin(x) if NAME == "sin" else
+            libdevice.tanh(x) if NAME == "tanh" else
+            libdevice.erf(x) if NAME == "erf" else
+            libdevice.rsqrt(x) if NAME == "rsqrt" else
+            libdevice.pow(x, y) if NAME == "pow" else
+            libdevice.div_rn(x, y))  # fmt: skip
 
-
-def assembly(name):
-    """Return the instructions of a kernel that calls the function *name*."""
-    asm = call_kernel[(1,)](torch.ones(128, device=DEVICE), NAME=name).asm
-    lines = (asm.get("ptx") or asm.get("amdgcn", "")).splitlines()
-    return [line for line in lines if re.match(r"\s+[@a-z{]", line)]
-
-
-VALUES, table = [], []  # VALUES: (name, unit, value) of what no benchmark holds
-for name in FUNCTIONS if ON_GPU else ():
-    lines, count = assembly(name), len(assembly(name)) - len(assembly("nothing"))
-    special = sorted({found for line in lines for found in SPECIAL.findall(line)})
-    table.append((name, ", ".join(special) or "none", count))
-    VALUES.append((f"{name} instructions", "instructions", count))
-print(tabulate(table, ["function", "special instructions", "instructions"]))
 
 # %%
-# * ``tl.exp`` is an instruction of the hardware, and a multiplication because the hardware has only
-#   base 2. ``approx`` means an approximation. ``ftz`` means *flush to zero*: **subnormal** numbers,
-#   below 2⁻¹²⁶, count as zero.
-# * ``tl.erf`` has no instruction. Triton copies it from a library: **libdevice** on NVIDIA's GPUs,
-#   OCML on AMD's. ``triton.language.extra.libdevice`` has more, such as tanh.
-# * ``tl.log`` and ``tl.sin`` come from the library, too, although the hardware has instructions for
-#   both. The next sections show the reason.
-#
 # Functions by hand
 # -----------------
 #
 # For the exponential, split the number: :math:`x \log_2 e = k + f` with an integer *k*, so that
-# :math:`e^x = 2^k e^r` with a small :math:`r`. A polynomial of degree six approximates :math:`e^r`.
-# :math:`2^k` needs no arithmetic: a float keeps its exponent in bits 23 to 30, so shift
-# :math:`k + 127` there.
+# :math:`e^x = 2^k e^r` with a small *r*. A polynomial of degree six approximates :math:`e^r`.
+# :math:`2^k` needs no arithmetic: a float keeps its exponent in bits 23 to 30.
 
 
 @triton.jit
@@ -188,9 +160,9 @@ def erf_by_hand(x):
 
 
 # %%
-# An instruction without a name in Triton is called by ``tl.inline_asm_elementwise``. In its code
-# ``$0`` is the result and ``$1`` the argument. ``=f,f`` says that both are floats. This is PTX, so
-# only NVIDIA's GPUs have it.
+# The hardware has more instructions than Triton has names. ``tl.inline_asm_elementwise`` calls one:
+# ``$0`` is the result, ``$1`` the argument, and ``=f,f`` says that both are floats. This is PTX, the
+# assembly language of NVIDIA's GPUs.
 
 
 @triton.jit
@@ -220,8 +192,8 @@ def by_hand(NAME: tl.constexpr, x, y):
 # is a **unit in the last place**, **ulp** for short. Errors of functions are given in it. A result
 # that is rounded once is off by half an ulp, and each doubling costs one of 24 bits.
 #
-# There are 2³² floats of 32 bits, few enough to try **every one**. Functions of two arguments have
-# too many pairs, so half a billion random pairs must do. PyTorch in float64 is the reference.
+# There are 2³² floats, few enough to try **every one**. Functions of two arguments get a random
+# second one. PyTorch in float64 is the reference.
 
 
 def errors(y, right):
@@ -240,20 +212,7 @@ assert errors(neighbors, some.double()).eq(1).all(), "neighbors are one ulp apar
 
 # %%
 
-# sphinx_gallery_fold = "calls the library, and computes and judges any way"
-
-
-@triton.jit
-def by_library(NAME: tl.constexpr, x, y):
-    """Return a function of x, or of x and y, from the library."""
-    return (libdevice.exp(x) if NAME == "exp" else
-            libdevice.log(x) if NAME == "log" else
-            libdevice.sin(x) if NAME == "sin" else
-            libdevice.tanh(x) if NAME == "tanh" else
-            libdevice.erf(x) if NAME == "erf" else
-            libdevice.rsqrt(x) if NAME == "rsqrt" else
-            libdevice.pow(x, y) if NAME == "pow" else
-            libdevice.div_rn(x, y))  # fmt: skip
+# sphinx_gallery_fold = "computes and judges any way to any function"
 
 
 @triton.jit(do_not_specialize=["rounds"])
@@ -270,50 +229,40 @@ def repeat_kernel(
     tl.store(y_ptr + offsets, total, mask=offsets < n)
 
 
+NVIDIA = ON_GPU and DEVICE.type == "cuda" and not torch.version.hip
+FUNCTIONS = "exp", "log", "sin", "tanh", "erf", "rsqrt", "pow", "div"
+KERNELS = {}  # {(way, function): compiled kernel}
+
+
 def compute(way, name, a, b, y=None, rounds=1, step=0.0):
     """Return the function *name* of *a* and *b*, computed by *way*."""
     if way == "torch":
         return getattr(torch, name)(*((a, b) if name in ("pow", "div") else (a,)))
     y = torch.empty_like(a) if y is None else y
-    way = {"triton": by_triton, "libdevice": by_library, "by hand": by_hand}[way]
-    grid = (triton.cdiv(a.numel(), 1024),)
-    repeat_kernel[grid](a, b, y, a.numel(), rounds, step, WAY=way, NAME=name, BLOCK=1024)
+    jitted = {"triton": by_triton, "libdevice": by_library, "by hand": by_hand}[way]
+    launch = repeat_kernel[(triton.cdiv(a.numel(), 1024),)]
+    arguments = a, b, y, a.numel(), rounds, step
+    KERNELS[way, name] = launch(*arguments, WAY=jitted, NAME=name, BLOCK=1024)
     return y
 
 
-NVIDIA = ON_GPU and DEVICE.type == "cuda" and not torch.version.hip
-PIECE = 2**26 if ON_GPU else 2**12
-
-
 def ways_of(name):
-    """Return the ways that can run here: assembly is NVIDIA's, libdevice needs a compiler."""
-    library = ["libdevice"] if NVIDIA or (ON_GPU and name != "div") else []
-    hand = ["by hand"] if NVIDIA or name in ("exp", "erf", "rsqrt") else []
-    return ["torch", "triton", *library, *hand]
-
-
-def arguments(name):
-    """Yield pieces (a, b) of the arguments of the function *name*."""
-    generator = torch.Generator(DEVICE).manual_seed(0)
-    bits = {"dtype": torch.int32, "device": DEVICE}
-    for start in range(-(2**31), 2**31, PIECE if ON_GPU else 2**31):
-        if name not in ("pow", "div"):  # in the interpreter, one float in a million must do
-            step = 1 if ON_GPU else 2**19 + 1
-            a = (start + step * torch.arange(PIECE, **bits)).view(torch.float32)
-            yield a, a
-        elif start % 2**29 == 0:
-            drawn = torch.randint(-(2**31), 2**31 - 1, (2, PIECE), generator=generator, **bits)
-            if name == "div":
-                yield drawn.view(torch.float32)
-            else:  # numbers from 2⁻⁸ to 2⁸, exponents from -15 to 15
-                yield torch.exp2(drawn[0] / 2**28), drawn[1] * (15 / 2**31)
+    """Return the ways that can run here: assembly is NVIDIA's, the library needs a compiler."""
+    library = ["libdevice"] * (NVIDIA or (ON_GPU and name != "div"))
+    return ["torch", "triton", *library, *["by hand"] * (NVIDIA or name in ("exp", "erf", "rsqrt"))]
 
 
 def accuracy(name):
     """Return {way: (largest error, its arguments, largest error with subnormal numbers)}."""
-    worst = {way: (0.0, 0.0, 0.0, 0.0) for way in ways_of(name)}
-    tiny = torch.finfo(torch.float32).tiny
-    for a, b in arguments(name):
+    worst, tiny = dict.fromkeys(ways_of(name), (0.0, 0.0, 0.0, 0.0)), torch.finfo(torch.float32).tiny
+    piece, spacing = (2**26, 1) if ON_GPU else (2**12, 2**19 + 1)  # of the bits of the floats
+    for start in range(-(2**31), 2**31, piece if ON_GPU else 2**31):
+        bits = start + spacing * torch.arange(piece, dtype=torch.int32, device=DEVICE)
+        a = b = bits.view(torch.float32)
+        if name == "pow":
+            b = 30 * torch.rand_like(a) - 15
+        elif name == "div":
+            b = torch.randint_like(bits, -(2**31), 2**31 - 1).view(torch.float32)
         right = compute("torch", name, a.double(), b.double())
         normal = (right.abs() >= tiny) & (a.abs() >= tiny) & (b.abs() >= tiny)
         for way, (largest, *where, everywhere) in worst.items():
@@ -334,75 +283,81 @@ print("what promises to be right is within four ulps")
 
 # %%
 # Speed has two meanings. **Through memory**, a kernel reads numbers, applies the function once and
-# writes the results. **In registers**, it computes 256 results for each number. All ways:
+# writes the results. **In registers**, it computes 256 results for each number. The table also has
+# the instructions of the multiprocessor's **special function units** that each way uses.
 
 # sphinx_gallery_fold = "measures the rates of all ways, prints and keeps the table"
+import re
 import sys  # for shared/
 from functools import partial
+from itertools import product
 from pathlib import Path  # for shared/
 
 import matplotlib.pyplot as plt
+from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.bench import plot_rates, rows_of, spread, time_on_gpu, write_calls
-from shared.bench import write_rows, write_table
+from shared.bench import plot_rates, rows_of, spread, time_on_gpu
+from shared.bench import write_calls, write_rows, write_table
 
 
 def speeds(name):
     """Return {(place, way): 10⁹ results a second}, in registers and through memory."""
     a, b = torch.rand(2, 2**26, device=DEVICE) + 0.5
     b, y, few = b if name in ("pow", "div") else a, torch.empty_like(a), 2**22
-    calls = {}
-    for way in ways_of(name):
-        calls["memory", way] = partial(compute, way, name, a, b, y)
-        if way != "torch":
-            calls["registers", way] = partial(compute, way, name, a[:few], b[:few], y, 256, 1e-4)
+    calls = {("memory", way): partial(compute, way, name, a, b, y) for way in ways_of(name)}
+    for way in ways_of(name)[1:]:
+        calls["registers", way] = partial(compute, way, name, a[:few], b[:few], y, 256, 1e-4)
     results = {"memory": a.numel(), "registers": 256 * few}
     return {key: results[key[0]] / spread(ms)[0] / 1e6 for key, ms in time_on_gpu(calls, 7).items()}
 
 
-table = []
+VALUES, rows, table = [], [], []  # VALUES: (name, unit, value) of what the page says
 for name in FUNCTIONS if ON_GPU else ():
     rates = speeds(name)
-    for way, (largest, a, b, everywhere) in ACCURACY[name].items():
+    for way, (ulps, a, b, everywhere) in ACCURACY[name].items():
         where = f"{a:.9g}, {b:.9g}" if name in ("pow", "div") else f"{a:.9g}"
-        found = {"ulp": largest, "subnormal": everywhere}
-        found |= {place: rates[place, way] for place in ("registers", "memory") if (place, way) in rates}
-        VALUES += [(f"{name} {way} {what}", "ulp or 10⁹/s", value) for what, value in found.items()]
-        table.append((name, way, largest, where, everywhere, found.get("registers"), found["memory"]))
-headers = ["function", "way", "max ulp", "where", "max ulp with subnormal numbers"]
-headers += ["rate", "rate through memory"]
-print(tabulate(table, [*headers[:4], "subnormal", "10⁹/s", "memory, 10⁹/s"], floatfmt=".3g"))
+        rate, memory = rates.get(("registers", way)), rates["memory", way]
+        asm = KERNELS[way, name].asm if way != "torch" else {}
+        special = set(re.findall(r"\b(?:ex2|lg2|sin|tanh|rcp|rsqrt|div)\.\w+", asm.get("ptx", "")))
+        rows.append((name, way, ulps, where, everywhere, rate, memory))
+        table.append((name, way, ", ".join(special), ulps, a, everywhere, rate, memory))
+        VALUES += [(f"{name} {way} ulp", "ulp", ulps), (f"{name} {way} memory", "10⁹/s", memory)]
+        VALUES += [(f"{name} {way} registers", "10⁹/s", rate)] * (way != "torch")
 if ON_GPU:
-    write_table("math-accuracy.csv", headers, table)
+    headers = "function", "way", "special", "max ulp", "at", "subnormal", "registers", "memory"
+    print(tabulate(table, headers, floatfmt=".3g"))
+    headers = "function", "way", "max ulp", "where", "max ulp with subnormal numbers"
+    write_table("math-accuracy.csv", (*headers, "rate", "rate through memory"), rows)
+else:
+    print("In the interpreter, functions are NumPy's, and nothing is compiled.")
 
 # %%
+# * ``tl.exp`` is an instruction for base 2, and a multiplication. It is off by up to
+#   :measured:`exp_ulp` ulps, the library by :measured:`exp_library`: :math:`x \log_2 e` is rounded to
+#   24 bits, and for large *x* its integer part takes most of them.
 # * **Millions of ulps** belong to tiny results beside a zero of the function. ``lg2`` near 1 and
 #   ``sin`` near multiples of π are exact to so many digits after the point, not to so many digits.
-#   So Triton takes ``tl.log`` and ``tl.sin`` from the library: ``tl.sin`` is off by at most
-#   :measured:`sin_ulp` ulps.
+#   So Triton takes ``tl.log`` and ``tl.sin`` from the library. ``tl.sin`` is off by
+#   :measured:`sin_ulp` ulps at most.
 # * **tanh through the sigmoid** loses its digits in the subtraction: near zero the sigmoid is one
 #   half and a little, and only the little is left. erf by hand has the same fault.
-# * ``tl.exp`` is off by up to :measured:`exp_ulp` ulps, the library by :measured:`exp_library`.
-#   :math:`x \log_2 e` is rounded to 24 bits, and for large *x* its integer part takes most of them.
-#   A softmax is safe, because its largest argument is 0.
-# * **Through memory** all ways are nearly equal: the accurate function costs nothing there. **In
-#   registers** ``tl.exp`` gives :measured:`exp_registers` times as many results as memory delivers.
+# * **Subnormal** numbers, below 2⁻¹²⁶, count as zero in instructions with ``ftz``, *flush to zero*.
+# * **Through memory** the accurate exponential costs nothing: :measured:`exp_alike` times the rate
+#   of ``tl.exp``. **In registers** it has :measured:`exp_share` times the rate.
 #
 # A faster GELU
 # -------------
 #
-# In bf16 a tensor has half the bytes, and the exact GELU reaches only :measured:`step_1` % of a copy.
-# So a cheaper function pays. Four others, step by step:
+# In bf16 the exact GELU reaches :measured:`step_1` % of the rate of a copy: there are half the bytes
+# for as many instructions. So a cheaper function pays. Four others:
 #
-# 2. The approximation of ``approximate="tanh"`` in PyTorch:
-#    :math:`\frac{x}{2} (1 + \tanh u)` with :math:`u = \sqrt{2 / \pi} \, (x + 0.044715 \, x^3)`.
-# 3. The same as a sigmoid: :math:`x \, \sigma(2u)`, one exponential and one division. And nothing is
-#    subtracted, so that small results keep their digits.
+# 2. The approximation :math:`\frac{x}{2} (1 + \tanh u)` with :math:`u = \sqrt{2 / \pi} \, (x +
+#    0.044715 \, x^3)`, which PyTorch has as ``approximate="tanh"``.
+# 3. The same as a sigmoid, :math:`x \, \sigma(2u)`: one exponential, one division, no subtraction.
 # 4. The hardware's tanh, one instruction.
-# 5. Exact again. The formula of ``erf_by_hand`` is one for :math:`\mathrm{erfc} = 1 - \mathrm{erf}`.
-#    With it, :math:`\mathrm{gelu}(x) = \max(x, 0) - \frac{|x|}{2} \, \mathrm{erfc} \frac{|x|}{\sqrt
-#    2}`, without the subtraction and with a cheap reciprocal.
+# 5. Exact again: :math:`\max(x, 0) - \frac{|x|}{2} \, \mathrm{erfc} \frac{|x|}{\sqrt 2}`. The formula
+#    of ``erf_by_hand`` computes :math:`\mathrm{erfc} = 1 - \mathrm{erf}` before its subtraction.
 
 
 @triton.jit
@@ -484,21 +439,20 @@ for n, function in steps.items():
     y = elementwise(function, x).double()
     torch.testing.assert_close(y, exact, rtol=0, atol=5e-3 if n == "4" else 2e-6)
     VALUES.append((f"step {n} error", "", (y - exact).abs().max().item()))
-for dtype in (torch.float32, torch.float16) + (torch.bfloat16,) * ON_GPU:  # the interpreter lacks it
-    for shape in ((0,), (1,), (781,), (3, 5, 7), (2**22 + 1,) if ON_GPU else (4097,)):
-        for way in ("none", "tanh"):
-            x = (4 * torch.randn(shape, device=DEVICE)).to(dtype)
-            exact, y = torch.nn.functional.gelu(x.double(), approximate=way), gelu(x, way).double()
-            torch.testing.assert_close(y, exact, rtol=torch.finfo(dtype).eps, atol=2e-6)
+dtypes = [torch.float32, torch.float16] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
+for dtype, n, way in product(dtypes, (0, 1, 781, 4097), ("none", "tanh")):
+    x = (4 * torch.randn(n, device=DEVICE)).to(dtype)
+    exact, y = torch.nn.functional.gelu(x.double(), approximate=way), gelu(x, way).double()
+    torch.testing.assert_close(y, exact, rtol=torch.finfo(dtype).eps, atol=2e-6)
 print("gelu agrees with float64")
 
 # %%
-# The largest error of step 5 in fp32 is :measured:`error_5` of that of step 1.
+# The largest error of step 5 is :measured:`error_5` times that of step 1, in fp32.
 #
 # The benchmark
 # -------------
 #
-# GELU beside PyTorch's and a copy, which reads and writes as many bytes, in fp32 and in bf16.
+# GELU in fp32 and in bf16, beside PyTorch's and a copy, which reads and writes as many bytes.
 
 # sphinx_gallery_fold = "times GELU, PyTorch's and a copy, draws the rates, and keeps the rows"
 
@@ -538,11 +492,11 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# **In fp32** the exact GELU reaches :measured:`fp32_copy` % of a copy: its instructions are done
-# while the bytes are in flight. **In bf16** there are half the bytes for as many instructions. A
-# curve that ends below the copy is limited by its instructions. At 2²⁸ elements ``gelu`` reaches
-# :measured:`bf16_largest` GB/s on the GPU and :measured:`bf16_called` GB/s as called. A call keeps
-# the CPU busy for :measured:`cpu` µs, and one of PyTorch's for :measured:`cpu_torch` µs. The steps:
+# **In fp32** ``gelu`` reaches :measured:`fp32_copy` % of a copy: its instructions are done while the
+# bytes are in flight. **In bf16** a curve that ends below the copy is limited by instructions. At
+# 2²⁸ elements ``gelu`` reaches :measured:`bf16` GB/s on the GPU and :measured:`bf16_called` GB/s as
+# called. The CPU's share of a call is :measured:`cpu` µs, and that of PyTorch's :measured:`cpu_torch`
+# µs. The steps at this size:
 #
 # .. steps:: copy
 #    :unit: GB/s
@@ -551,21 +505,20 @@ else:
 #    second: approximate, with the library's tanh
 #    third: approximate, as a sigmoid
 #    fourth: approximate, with the hardware's tanh
-#    bf16_largest: exact, with our own erfc
+#    bf16: exact, with our own erfc
 #
 # Exercises
 # ---------
 #
-# 1. **How many terms?** bf16 keeps eight bits. Shorten the polynomial of the exponential until its
-#    error shows in bf16. How many terms are needed? Can they be chosen better than by Taylor's
-#    series? :doc:`Solution <solutions/07-polynomial>`.
-# 2. **Backward.** Give ``gelu`` a derivative, for both versions, and a ``torch.autograd.Function``.
-#    What does the derivative of the approximate one need besides the sigmoid?
-#    :doc:`Solution <solutions/07-gelu-backward>`.
+# 1. **How many terms?** bf16 keeps eight bits. How many terms of the polynomial does the exponential
+#    need there? Are there better ones than Taylor's? :doc:`Solution <solutions/07-polynomial>`.
+# 2. **Backward.** Give both versions of ``gelu`` a derivative in a ``torch.autograd.Function``. What
+#    does the approximate one need besides the sigmoid? :doc:`Solution <solutions/07-gelu-backward>`.
 #
 # References
 # ----------
 #
-# * Dan Hendrycks and Kevin Gimpel: *Gaussian error linear units*, 2016, https://arxiv.org/abs/1606.08415
+# * Dan Hendrycks and Kevin Gimpel: *Gaussian error linear units (GELUs)*, 2016,
+#   https://arxiv.org/abs/1606.08415
 # * Milton Abramowitz and Irene Stegun: *Handbook of mathematical functions*, 1964, formula 7.1.26.
 # * NVIDIA: *libdevice user's guide*, https://docs.nvidia.com/cuda/libdevice-users-guide/
