@@ -19,6 +19,7 @@ activation: exact, and in bf16 :measured:`faster` times as fast as PyTorch's. Yo
 
 # sphinx_gallery_level = "beyond"
 import os
+import warnings
 
 import torch
 
@@ -58,7 +59,6 @@ def elementwise(function, x):
 x = torch.linspace(-12, 12, 10_000, device=DEVICE)
 exact = torch.nn.functional.gelu(x.double())
 torch.testing.assert_close(elementwise(gelu_exact, x).double(), exact, rtol=0, atol=1e-6)
-print("gelu_exact agrees with float64")
 
 # %%
 # Four ways to a function
@@ -95,8 +95,8 @@ def by_library(NAME: tl.constexpr, x, y):
 # :math:`e^x = 2^k e^r` with a small *r*. A polynomial of degree six approximates :math:`e^r`.
 # :math:`2^k` needs no arithmetic: a float keeps its exponent in bits 23 to 30.
 #
-# ``tl.inline_asm_elementwise`` calls an instruction that Triton has no name for. ``$0`` is the
-# result, ``$1`` the argument, and ``=f,f`` makes both floats. The code is NVIDIA's PTX.
+# ``tl.inline_asm_elementwise`` calls an instruction that Triton has no name for, here in NVIDIA's
+# PTX. ``$0`` is the result, ``$1`` the argument, and ``=f,f`` makes both floats.
 
 
 @triton.jit
@@ -161,8 +161,6 @@ def by_hand(NAME: tl.constexpr, x, y):
 # second one. PyTorch in float64 is the reference.
 
 # sphinx_gallery_fold = "computes and judges any way to any function"
-import warnings
-
 warnings.filterwarnings("ignore", category=RuntimeWarning)  # the interpreter's, of infinities
 
 
@@ -280,8 +278,8 @@ for name in FUNCTIONS if ON_GPU else ():
         table.append((name, way, *found, ", ".join(sorted(special))))
         named = zip(("ulp", "registers", "memory"), (found[0], *found[3:]), strict=True)
         VALUES += [(f"{name} {way} {what}", "", value) for what, value in named if value]
-headers = "function", "way", "max ulp", "where", "max ulp with subnormal numbers", "rate"
-headers = *headers, "rate through memory"
+headers = ("function", "way", "max ulp", "where", "max ulp with subnormal numbers",
+           "rate", "rate through memory")  # fmt: skip
 print(tabulate(table, (*headers, "special"), floatfmt=".3g", maxheadercolwidths=12))
 if ON_GPU:
     write_table("math-accuracy.csv", headers, [row[:-1] for row in table])
@@ -289,12 +287,11 @@ if ON_GPU:
 # %%
 # * ``tl.exp`` is one instruction for base 2, and a multiplication that is rounded. It is off by up
 #   to :measured:`exp_ulp` ulps, and the library by :measured:`exp_library`.
-# * **Millions of ulps** belong to tiny results beside a zero of the function. ``lg2`` near 1 and
-#   ``sin`` near multiples of π are exact to so many digits after the point, not to so many digits.
-#   So Triton takes both from the library: ``tl.sin`` is off by at most :measured:`sin_ulp` ulps.
-# * **tanh through the sigmoid** loses its digits in the subtraction: near zero the sigmoid is one
-#   half and a little, and only the little is left. erf by hand has the same fault.
-# * **Subnormal** numbers, below 2⁻¹²⁶, count as zero where ``ftz`` (*flush to zero*) is.
+# * **Millions of ulps** belong to tiny results beside a zero of the function: ``lg2`` near 1, and
+#   ``sin`` near multiples of π. So Triton takes both functions from the library. ``tl.sin`` is off
+#   by at most :measured:`sin_ulp` ulps.
+# * **tanh through the sigmoid**, and erf by hand, lose their digits in a subtraction near zero.
+# * **Subnormal** numbers, below 2⁻¹²⁶, count as zero in instructions with ``ftz``.
 # * **Through memory** the accurate exponential has :measured:`exp_alike` times the rate of
 #   ``tl.exp``: it costs nothing. **In registers** it has :measured:`exp_share` times the rate.
 #
@@ -307,9 +304,9 @@ if ON_GPU:
 # 2. :math:`\frac{x}{2} (1 + \tanh u)` with :math:`u = \sqrt{2 / \pi} \, (x + 0.044715 \, x^3)`, the
 #    approximation that PyTorch has as ``approximate="tanh"``.
 # 3. The same as a sigmoid, :math:`x \, \sigma(2u)`: one exponential, one division, no subtraction.
-# 4. The hardware's tanh, one instruction.
-# 5. Exact: :math:`\max(x, 0) - \frac{|x|}{2} \, \mathrm{erfc} \frac{|x|}{\sqrt 2}`, with the formula
-#    of ``erf_by_hand`` before its subtraction, :math:`\mathrm{erfc} = 1 - \mathrm{erf}`.
+# 4. The same with the hardware's tanh.
+# 5. Exact: :math:`\max(x, 0) - \frac{|x|}{2} \, \mathrm{erfc} \frac{|x|}{\sqrt 2}`. The formula of
+#    ``erf_by_hand`` gives :math:`\mathrm{erfc} = 1 - \mathrm{erf}` before its subtraction.
 
 
 @triton.jit
@@ -409,8 +406,7 @@ def benchmark(dtype, functions):
 
 if ON_GPU:
     write_rows("gelu-performance.csv", ["size"], benchmark(torch.float32, {}))
-    slower = {f"triton, step {n}": step for n, step in steps.items() if n != "5"}
-    rows = benchmark(torch.bfloat16, slower)
+    rows = benchmark(torch.bfloat16, {f"triton, step {n}": steps[n] for n in steps if n != "5"})
     write_rows("gelu-performance-bf16.csv", ["size"], rows)
     write_table("07-math-functions-values.csv", ["name", "unit", "value"], VALUES)
     x = torch.randn(4096, device=DEVICE)
@@ -452,4 +448,3 @@ else:
 #
 # * Dan Hendrycks, Kevin Gimpel: *Gaussian error linear units*, https://arxiv.org/abs/1606.08415
 # * Milton Abramowitz and Irene Stegun: *Handbook of mathematical functions*, 1964, formula 7.1.26.
-# * NVIDIA: *libdevice user's guide*, https://docs.nvidia.com/cuda/libdevice-users-guide/
