@@ -2,10 +2,10 @@ r"""
 Math functions
 ==============
 
-A call such as ``tl.exp(x)`` may be one instruction or a long piece of a library, right to the last
-digit or off by dozens of digits' units. You measure the error of eight functions on every float,
-and their speed. Then you build the activation ``gelu(x)``, which is exact, and in bf16
-:measured:`faster` times as fast as PyTorch's. You need :doc:`01-vector-add`.
+A call such as ``tl.exp(x)`` may be one instruction or many, and right to the last digit or not. You
+measure the error of eight functions on every float, and their speed. Then you build ``gelu(x)``, an
+activation: exact, and in bf16 :measured:`faster` times as fast as PyTorch's. You need
+:doc:`01-vector-add`.
 """
 
 # %%
@@ -13,12 +13,11 @@ and their speed. Then you build the activation ``gelu(x)``, which is exact, and 
 # ----------
 #
 # The *Gaussian error linear unit* multiplies *x* by the probability that a normally distributed
-# number is smaller than *x*. It needs the *error function* erf:
+# number is smaller, which the *error function* erf gives:
 #
 # .. math:: \mathrm{gelu}(x) = \frac{x}{2} \left( 1 + \mathrm{erf} \frac{x}{\sqrt 2} \right)
 
 # sphinx_gallery_level = "beyond"
-# sphinx_gallery_thumbnail_number = 1
 import os
 import warnings
 
@@ -31,7 +30,6 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
-warnings.filterwarnings("ignore", category=RuntimeWarning)  # the interpreter's, of infinities
 
 
 @triton.jit
@@ -54,56 +52,39 @@ def elementwise(function, x):
     y, n = torch.empty_like(x), x.numel()
     block = 2048 if x.element_size() == 2 and n >= 2**22 else 1024
     warps = 8 if x.element_size() == 4 else 4
-    grid = (triton.cdiv(n, block),)
-    elementwise_kernel[grid](x, y, n, FUNCTION=function, BLOCK=block, num_warps=warps)
+    elementwise_kernel[(triton.cdiv(n, block),)](x, y, n, function, block, num_warps=warps)
     return y
 
 
 x = torch.linspace(-12, 12, 10_000, device=DEVICE)
 exact = torch.nn.functional.gelu(x.double())
 torch.testing.assert_close(elementwise(gelu_exact, x).double(), exact, rtol=0, atol=1e-6)
-print("gelu_exact agrees with float64")
 
 # %%
-# The function is a ``tl.constexpr`` argument: Triton compiles a kernel for each function, with the
-# code of the function inside.
-#
 # Four ways to a function
 # -----------------------
 #
-# PyTorch has exp, log, sin, tanh, erf, 1 / sqrt(x), powers and division. Triton's language has most
-# of them. Tanh and powers are composed of others.
+# A function such as ``gelu_exact`` is compiled into the kernel. PyTorch is one way to compute one,
+# Triton's language another; it lacks tanh and powers. The third is a library: **libdevice** on
+# NVIDIA's GPUs, OCML on AMD's. Triton copies a function from there if the hardware has none.
 
 
 @triton.jit
 def by_triton(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, in Triton's language."""
-    return (tl.exp(x) if NAME == "exp" else
-            tl.log(x) if NAME == "log" else
-            tl.sin(x) if NAME == "sin" else
-            2 * tl.sigmoid(2 * x) - 1 if NAME == "tanh" else
-            tl.erf(x) if NAME == "erf" else
-            tl.rsqrt(x) if NAME == "rsqrt" else
+    return (tl.exp(x) if NAME == "exp" else tl.log(x) if NAME == "log" else
+            tl.sin(x) if NAME == "sin" else 2 * tl.sigmoid(2 * x) - 1 if NAME == "tanh" else
+            tl.erf(x) if NAME == "erf" else tl.rsqrt(x) if NAME == "rsqrt" else
             tl.exp2(y * tl.log2(x)) if NAME == "pow" else x / y)  # fmt: skip
-
-
-# %%
-# Where the hardware has no instruction for a function, Triton copies it from a library: **libdevice**
-# on NVIDIA's GPUs, OCML on AMD's. You can also call the library yourself. It has more functions than
-# the language.
 
 
 @triton.jit
 def by_library(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, from the library."""
-    return (libdevice.exp(x) if NAME == "exp" else
-            libdevice.log(x) if NAME == "log" else
-            libdevice.sin(x) if NAME == "sin" else
-            libdevice.tanh(x) if NAME == "tanh" else
-            libdevice.erf(x) if NAME == "erf" else
-            libdevice.rsqrt(x) if NAME == "rsqrt" else
-            libdevice.pow(x, y) if NAME == "pow" else
-            libdevice.div_rn(x, y))  # fmt: skip
+    return (libdevice.exp(x) if NAME == "exp" else libdevice.log(x) if NAME == "log" else
+            libdevice.sin(x) if NAME == "sin" else libdevice.tanh(x) if NAME == "tanh" else
+            libdevice.erf(x) if NAME == "erf" else libdevice.rsqrt(x) if NAME == "rsqrt" else
+            libdevice.pow(x, y) if NAME == "pow" else libdevice.div_rn(x, y))  # fmt: skip
 
 
 # %%
@@ -113,12 +94,9 @@ def by_library(NAME: tl.constexpr, x, y):
 # For the exponential, split the number: :math:`x \log_2 e = k + f` with an integer *k*, so that
 # :math:`e^x = 2^k e^r` with a small *r*. A polynomial of degree six approximates :math:`e^r`.
 # :math:`2^k` needs no arithmetic: a float keeps its exponent in bits 23 to 30.
-
-
-@triton.jit
-def power_of_two(k):
-    """Return 2 to the power of the integer k, from -126 to 127."""
-    return ((k + 127) << 23).to(tl.float32, bitcast=True)
+#
+# ``tl.inline_asm_elementwise`` calls an instruction that Triton has no name for, here in NVIDIA's
+# PTX. ``$0`` is the result, ``$1`` the argument, and ``=f,f`` makes both floats.
 
 
 @triton.jit
@@ -128,14 +106,12 @@ def exp_by_hand(x):
     k = tl.floor(inside * 1.4426950408889634 + 0.5)
     r = tl.fma(k, -0.693145751953125, inside)  # log 2 in two parts: the first has few digits,
     r = tl.fma(k, -1.4286068203094172e-6, r)  # so its product with k is exact
-    p = tl.fma(r, 1 / 720, 1 / 120)  # r / 720 + 1 / 120 with one rounding
-    p = tl.fma(p, r, 1 / 24)
-    p = tl.fma(p, r, 1 / 6)
-    p = tl.fma(p, r, 0.5)
-    p = tl.fma(p, r, 1.0)
-    p = tl.fma(p, r, 1.0)
-    k = k.to(tl.int32)  # in two halves, since 2 ** k may be subnormal
-    return tl.where(x == x, p * power_of_two(k >> 1) * power_of_two(k - (k >> 1)), x)  # NaN stays
+    p = tl.fma(tl.fma(tl.fma(r, 1 / 720, 1 / 120), r, 1 / 24), r, 1 / 6)
+    p = tl.fma(tl.fma(tl.fma(p, r, 0.5), r, 1.0), r, 1.0)
+    half = k.to(tl.int32) >> 1  # two factors, since 2 ** k may be subnormal
+    p *= ((half + 127) << 23).to(tl.float32, bitcast=True)
+    p *= ((k.to(tl.int32) - half + 127) << 23).to(tl.float32, bitcast=True)
+    return tl.where(x == x, p, x)  # NaN stays
 
 
 @triton.jit
@@ -151,18 +127,10 @@ def rsqrt_by_hand(x):
 def erf_by_hand(x):
     """Return the error function of x, by formula 7.1.26 of Abramowitz and Stegun."""
     t = 1.0 / (1.0 + 0.3275911 * tl.abs(x))
-    p = tl.fma(t, 1.061405429, -1.453152027)
-    p = tl.fma(p, t, 1.421413741)
-    p = tl.fma(p, t, -0.284496736)
-    p = tl.fma(p, t, 0.254829592)
+    p = tl.fma(tl.fma(t, 1.061405429, -1.453152027), t, 1.421413741)
+    p = tl.fma(tl.fma(p, t, -0.284496736), t, 0.254829592)
     y = 1.0 - p * t * tl.exp(-x * x)
     return tl.where(x < 0, -y, y)
-
-
-# %%
-# The hardware has more instructions than Triton has names. ``tl.inline_asm_elementwise`` calls one:
-# ``$0`` is the result, ``$1`` the argument, and ``=f,f`` says that both are floats. This is PTX, the
-# assembly language of NVIDIA's GPUs.
 
 
 @triton.jit
@@ -174,12 +142,11 @@ def hardware(x, CODE: tl.constexpr):
 @triton.jit
 def by_hand(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, by our own code."""
-    return (exp_by_hand(x) if NAME == "exp" else
+    return (exp_by_hand(x) if NAME == "exp" else erf_by_hand(x) if NAME == "erf" else
+            rsqrt_by_hand(x) if NAME == "rsqrt" else
             0.6931471805599453 * hardware(x, "lg2.approx.f32 $0, $1;") if NAME == "log" else
             hardware(x, "sin.approx.f32 $0, $1;") if NAME == "sin" else
             hardware(x, "tanh.approx.f32 $0, $1;") if NAME == "tanh" else
-            erf_by_hand(x) if NAME == "erf" else
-            rsqrt_by_hand(x) if NAME == "rsqrt" else
             tl.exp2(y * hardware(x, "lg2.approx.f32 $0, $1;")) if NAME == "pow" else
             x * hardware(y, "rcp.approx.f32 $0, $1;"))  # fmt: skip
 
@@ -189,30 +156,21 @@ def by_hand(NAME: tl.constexpr, x, y):
 # -----------
 #
 # Above 1 the next float is 2⁻²³ away, above 1000 it is 2⁻¹⁴ away. This distance at the exact result
-# is a **unit in the last place**, **ulp** for short. Errors of functions are given in it. A result
-# that is rounded once is off by half an ulp, and each doubling costs one of 24 bits.
-#
+# is a **unit in the last place** (**ulp**). A result that is rounded once is off by half an ulp.
 # There are 2³² floats, few enough to try **every one**. Functions of two arguments get a random
 # second one. PyTorch in float64 is the reference.
+
+# sphinx_gallery_fold = "computes and judges any way to any function"
+warnings.filterwarnings("ignore", category=RuntimeWarning)  # the interpreter's, of infinities
 
 
 def errors(y, right):
     """Return the errors of *y* in ulps of fp32; *right* holds the exact results in float64."""
     right = torch.where(right.abs() >= 3.4028235677973366e38, right * torch.inf, right)  # too large
-    exponent = torch.frexp(right).exponent.clamp(min=-125).long()  # subnormal: all have one ulp
-    ulp = ((exponent - 24 + 1023) << 52).view(torch.float64)  # 2 to the power of exponent - 24
-    error = ((y.double() - right) / ulp).abs()
-    agree = (y == right) | (y.isnan() & right.isnan())
-    return torch.where(agree, 0.0, error).nan_to_num(nan=torch.inf, posinf=torch.inf)
-
-
-some = torch.tensor([1.0, 1000.0, -3e-30, 3e38], device=DEVICE)
-neighbors = some.nextafter(torch.full_like(some, torch.inf))
-assert errors(neighbors, some.double()).eq(1).all(), "neighbors are one ulp apart"
-
-# %%
-
-# sphinx_gallery_fold = "computes and judges any way to any function"
+    exponent = torch.frexp(right).exponent.clamp(min=-125).long() - 24  # of an ulp
+    error = ((y.double() - right) / ((exponent + 1023) << 52).view(torch.float64)).abs()
+    error[(y == right) | (y.isnan() & right.isnan())] = 0.0
+    return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 @triton.jit(do_not_specialize=["rounds"])
@@ -230,6 +188,7 @@ def repeat_kernel(
 
 
 NVIDIA = ON_GPU and DEVICE.type == "cuda" and not torch.version.hip
+HARDWARE = tl.constexpr(NVIDIA)  # for kernels
 FUNCTIONS = "exp", "log", "sin", "tanh", "erf", "rsqrt", "pow", "div"
 KERNELS = {}  # {(way, function): compiled kernel}
 
@@ -240,9 +199,8 @@ def compute(way, name, a, b, y=None, rounds=1, step=0.0):
         return getattr(torch, name)(*((a, b) if name in ("pow", "div") else (a,)))
     y = torch.empty_like(a) if y is None else y
     jitted = {"triton": by_triton, "libdevice": by_library, "by hand": by_hand}[way]
-    launch = repeat_kernel[(triton.cdiv(a.numel(), 1024),)]
-    arguments = a, b, y, a.numel(), rounds, step
-    KERNELS[way, name] = launch(*arguments, WAY=jitted, NAME=name, BLOCK=1024)
+    arguments = a, b, y, a.numel(), rounds, step, jitted, name
+    KERNELS[way, name] = repeat_kernel[(triton.cdiv(a.numel(), 1024),)](*arguments, BLOCK=1024)
     return y
 
 
@@ -254,14 +212,13 @@ def ways_of(name):
 
 def accuracy(name):
     """Return {way: (largest error, its arguments, largest error with subnormal numbers)}."""
-    worst, tiny = dict.fromkeys(ways_of(name), (0.0, 0.0, 0.0, 0.0)), torch.finfo(torch.float32).tiny
+    worst, tiny = dict.fromkeys(ways_of(name), (0.0, 0.0, 0.0, 0.0)), 2.0**-126
     piece, spacing = (2**26, 1) if ON_GPU else (2**12, 2**19 + 1)  # of the bits of the floats
     for start in range(-(2**31), 2**31, piece if ON_GPU else 2**31):
         bits = start + spacing * torch.arange(piece, dtype=torch.int32, device=DEVICE)
-        a = b = bits.view(torch.float32)
-        if name == "pow":
-            b = 30 * torch.rand_like(a) - 15
-        elif name == "div":
+        a = bits.view(torch.float32)
+        b = 30 * torch.rand_like(a) - 15 if name == "pow" else a
+        if name == "div":
             b = torch.randint_like(bits, -(2**31), 2**31 - 1).view(torch.float32)
         right = compute("torch", name, a.double(), b.double())
         normal = (right.abs() >= tiny) & (a.abs() >= tiny) & (b.abs() >= tiny)
@@ -276,15 +233,13 @@ def accuracy(name):
 
 
 ACCURACY = {name: accuracy(name) for name in FUNCTIONS}
-promised = {"exp": "by hand", "rsqrt": "by hand", "erf": "torch", "log": "triton", "sin": "triton"}
-for name, way in promised.items():
+for name, way in ("exp", "by hand"), ("rsqrt", "by hand"), ("log", "triton"), ("sin", "triton"):
     torch.testing.assert_close(ACCURACY[name][way][0], 0.0, rtol=0, atol=4.0)
-print("what promises to be right is within four ulps")
 
 # %%
 # Speed has two meanings. **Through memory**, a kernel reads numbers, applies the function once and
-# writes the results. **In registers**, it computes 256 results for each number. The table also has
-# the instructions of the multiprocessor's **special function units** that each way uses.
+# writes the results. **In registers**, it computes 256 results for each number. *Special* are
+# instructions that compute a function in the multiprocessor's **special function units**.
 
 # sphinx_gallery_fold = "measures the rates of all ways, prints and keeps the table"
 import re
@@ -308,56 +263,50 @@ def speeds(name):
     calls = {("memory", way): partial(compute, way, name, a, b, y) for way in ways_of(name)}
     for way in ways_of(name)[1:]:
         calls["registers", way] = partial(compute, way, name, a[:few], b[:few], y, 256, 1e-4)
-    results = {"memory": a.numel(), "registers": 256 * few}
-    return {key: results[key[0]] / spread(ms)[0] / 1e6 for key, ms in time_on_gpu(calls, 7).items()}
+    count = {"memory": 2**26, "registers": 256 * few}
+    return {key: count[key[0]] / spread(ms)[0] / 1e6 for key, ms in time_on_gpu(calls, 7).items()}
 
 
-VALUES, rows, table = [], [], []  # VALUES: (name, unit, value) of what the page says
+VALUES, table = [], []  # VALUES: (name, unit, value) of what the page says
 for name in FUNCTIONS if ON_GPU else ():
     rates = speeds(name)
     for way, (ulps, a, b, everywhere) in ACCURACY[name].items():
         where = f"{a:.9g}, {b:.9g}" if name in ("pow", "div") else f"{a:.9g}"
-        rate, memory = rates.get(("registers", way)), rates["memory", way]
-        asm = KERNELS[way, name].asm if way != "torch" else {}
-        special = set(re.findall(r"\b(?:ex2|lg2|sin|tanh|rcp|rsqrt|div)\.\w+", asm.get("ptx", "")))
-        rows.append((name, way, ulps, where, everywhere, rate, memory))
-        table.append((name, way, ", ".join(special), ulps, a, everywhere, rate, memory))
-        VALUES += [(f"{name} {way} ulp", "ulp", ulps), (f"{name} {way} memory", "10⁹/s", memory)]
-        VALUES += [(f"{name} {way} registers", "10⁹/s", rate)] * (way != "torch")
+        found = ulps, where, everywhere, rates.get(("registers", way)), rates["memory", way]
+        ptx = KERNELS[way, name].asm.get("ptx", "") if way != "torch" else ""
+        special = set(re.findall(r"\b(?:ex2|lg2|sin|tanh|rcp|rsqrt|div)\.[a-z.]+", ptx))
+        table.append((name, way, *found, ", ".join(sorted(special))))
+        named = zip(("ulp", "registers", "memory"), (found[0], *found[3:]), strict=True)
+        VALUES += [(f"{name} {way} {what}", "", value) for what, value in named if value]
+headers = ("function", "way", "max ulp", "where", "max ulp with subnormal numbers",
+           "rate", "rate through memory")  # fmt: skip
+print(tabulate(table, (*headers, "special"), floatfmt=".3g", maxheadercolwidths=12))
 if ON_GPU:
-    headers = "function", "way", "special", "max ulp", "at", "subnormal", "registers", "memory"
-    print(tabulate(table, headers, floatfmt=".3g"))
-    headers = "function", "way", "max ulp", "where", "max ulp with subnormal numbers"
-    write_table("math-accuracy.csv", (*headers, "rate", "rate through memory"), rows)
-else:
-    print("In the interpreter, functions are NumPy's, and nothing is compiled.")
+    write_table("math-accuracy.csv", headers, [row[:-1] for row in table])
 
 # %%
-# * ``tl.exp`` is an instruction for base 2, and a multiplication. It is off by up to
-#   :measured:`exp_ulp` ulps, the library by :measured:`exp_library`: :math:`x \log_2 e` is rounded to
-#   24 bits, and for large *x* its integer part takes most of them.
-# * **Millions of ulps** belong to tiny results beside a zero of the function. ``lg2`` near 1 and
-#   ``sin`` near multiples of π are exact to so many digits after the point, not to so many digits.
-#   So Triton takes ``tl.log`` and ``tl.sin`` from the library. ``tl.sin`` is off by
-#   :measured:`sin_ulp` ulps at most.
-# * **tanh through the sigmoid** loses its digits in the subtraction: near zero the sigmoid is one
-#   half and a little, and only the little is left. erf by hand has the same fault.
-# * **Subnormal** numbers, below 2⁻¹²⁶, count as zero in instructions with ``ftz``, *flush to zero*.
-# * **Through memory** the accurate exponential costs nothing: :measured:`exp_alike` times the rate
-#   of ``tl.exp``. **In registers** it has :measured:`exp_share` times the rate.
+# * ``tl.exp`` is one instruction for base 2, and a multiplication that is rounded. It is off by up
+#   to :measured:`exp_ulp` ulps, and the library by :measured:`exp_library`.
+# * **Millions of ulps** belong to tiny results beside a zero of the function: ``lg2`` near 1, and
+#   ``sin`` near multiples of π. So Triton takes both functions from the library. ``tl.sin`` is off
+#   by at most :measured:`sin_ulp` ulps.
+# * **tanh through the sigmoid**, and erf by hand, lose their digits in a subtraction near zero.
+# * **Subnormal** numbers, below 2⁻¹²⁶, count as zero in instructions with ``ftz``.
+# * **Through memory** the accurate exponential has :measured:`exp_alike` times the rate of
+#   ``tl.exp``: it costs nothing. **In registers** it has :measured:`exp_share` times the rate.
 #
 # A faster GELU
 # -------------
 #
-# In bf16 the exact GELU reaches :measured:`step_1` % of the rate of a copy: there are half the bytes
-# for as many instructions. So a cheaper function pays. Four others:
+# In bf16 there are half the bytes for as many instructions, and the exact GELU reaches only
+# :measured:`step_1` % of the rate of a copy. Four cheaper functions follow:
 #
-# 2. The approximation :math:`\frac{x}{2} (1 + \tanh u)` with :math:`u = \sqrt{2 / \pi} \, (x +
-#    0.044715 \, x^3)`, which PyTorch has as ``approximate="tanh"``.
+# 2. :math:`\frac{x}{2} (1 + \tanh u)` with :math:`u = \sqrt{2 / \pi} \, (x + 0.044715 \, x^3)`, the
+#    approximation that PyTorch has as ``approximate="tanh"``.
 # 3. The same as a sigmoid, :math:`x \, \sigma(2u)`: one exponential, one division, no subtraction.
-# 4. The hardware's tanh, one instruction.
-# 5. Exact again: :math:`\max(x, 0) - \frac{|x|}{2} \, \mathrm{erfc} \frac{|x|}{\sqrt 2}`. The formula
-#    of ``erf_by_hand`` computes :math:`\mathrm{erfc} = 1 - \mathrm{erf}` before its subtraction.
+# 4. The same with the hardware's tanh.
+# 5. Exact: :math:`\max(x, 0) - \frac{|x|}{2} \, \mathrm{erfc} \frac{|x|}{\sqrt 2}`. The formula of
+#    ``erf_by_hand`` gives :math:`\mathrm{erfc} = 1 - \mathrm{erf}` before its subtraction.
 
 
 @triton.jit
@@ -381,18 +330,13 @@ def gelu_hardware(x):
     return 0.5 * x * (1.0 + hardware(u, "tanh.approx.f32 $0, $1;"))
 
 
-HARDWARE = tl.constexpr(NVIDIA)
-
-
 @triton.jit
 def gelu_by_hand(x):
     """Return GELU of x, by an erfc of our own."""
     t = tl.fma(tl.abs(x), 0.23164190, 1.0)
     t = hardware(t, "rcp.approx.ftz.f32 $0, $1;") if HARDWARE else 1.0 / t
-    p = tl.fma(t, 1.061405429, -1.453152027)
-    p = tl.fma(p, t, 1.421413741)
-    p = tl.fma(p, t, -0.284496736)
-    p = tl.fma(p, t, 0.254829592)
+    p = tl.fma(tl.fma(t, 1.061405429, -1.453152027), t, 1.421413741)
+    p = tl.fma(tl.fma(p, t, -0.284496736), t, 0.254829592)
     erfc = p * t * tl.exp2(-0.7213475204444817 * x * x)
     return tl.maximum(x, 0.0) - 0.5 * tl.minimum(tl.abs(x), 100.0) * erfc  # inf * 0 is NaN
 
@@ -404,8 +348,13 @@ def gelu_by_hand(x):
 # Step 5 is exact and short, so ``gelu`` takes it, and the sigmoid for the approximation.
 
 
-def check_arguments(x, approximate):
-    """Raise TypeError or ValueError where ``gelu`` cannot work on its arguments."""
+def gelu(x, approximate="none"):
+    """Return GELU of each element of *x*, as ``torch.nn.functional.gelu`` does.
+
+    Args:
+        x: Contiguous float16, bfloat16 or float32 tensor of any shape.
+        approximate: "none", or "tanh" for the approximation.
+    """
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
@@ -416,39 +365,21 @@ def check_arguments(x, approximate):
         raise ValueError(f"x must be contiguous, but has strides {x.stride()}; pass x.contiguous()")
     if approximate not in ("none", "tanh"):
         raise ValueError(f"approximate must be 'none' or 'tanh', but is {approximate!r}")
-
-
-def gelu(x, approximate="none"):
-    """Return GELU of each element of *x*, as ``torch.nn.functional.gelu`` does.
-
-    Args:
-        x: Contiguous float16, bfloat16 or float32 tensor of any shape.
-        approximate: "none", or "tanh" for the approximation.
-    """
-    check_arguments(x, approximate)
-    if not x.numel():
-        return torch.empty_like(x)
     return elementwise(gelu_by_hand if approximate == "none" else gelu_sigmoid, x)
 
 
-steps = {"1": gelu_exact, "2": gelu_tanh, "3": gelu_sigmoid, "4": gelu_hardware, "5": gelu_by_hand}
-steps = {n: f for n, f in steps.items() if NVIDIA or n in "135" or (n == "2" and ON_GPU)}
-x = torch.linspace(-12, 12, 2**22 if ON_GPU else 2**12, device=DEVICE)
-for n, function in steps.items():
-    exact = torch.nn.functional.gelu(x.double(), approximate="none" if n in "15" else "tanh")
-    y = elementwise(function, x).double()
-    torch.testing.assert_close(y, exact, rtol=0, atol=5e-3 if n == "4" else 2e-6)
-    VALUES.append((f"step {n} error", "", (y - exact).abs().max().item()))
+steps = {"1": partial(elementwise, gelu_exact), "3": partial(gelu, approximate="tanh"), "5": gelu}
+steps |= {"2": partial(elementwise, gelu_tanh)} if ON_GPU else {}
+steps |= {"4": partial(elementwise, gelu_hardware)} if NVIDIA else {}
 dtypes = [torch.float32, torch.float16] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
-for dtype, n, way in product(dtypes, (0, 1, 781, 4097), ("none", "tanh")):
-    x = (4 * torch.randn(n, device=DEVICE)).to(dtype)
-    exact, y = torch.nn.functional.gelu(x.double(), approximate=way), gelu(x, way).double()
-    torch.testing.assert_close(y, exact, rtol=torch.finfo(dtype).eps, atol=2e-6)
+for dtype, (n, step) in product(dtypes, steps.items()):
+    x = torch.linspace(-12, 12, 2**22 + 1 if ON_GPU else 4097, device=DEVICE).to(dtype)
+    exact = torch.nn.functional.gelu(x.double(), approximate="none" if n in "15" else "tanh")
+    limit = 5e-3 if n == "4" else 2e-6
+    torch.testing.assert_close(step(x).double(), exact, rtol=torch.finfo(dtype).eps, atol=limit)
 print("gelu agrees with float64")
 
 # %%
-# The largest error of step 5 is :measured:`error_5` times that of step 1, in fp32.
-#
 # The benchmark
 # -------------
 #
@@ -467,17 +398,15 @@ def benchmark(dtype, functions):
     rows = []
     for n in (2**20, 2**22, 2**24, 2**26, 2**28):
         x = torch.randn(n, device=DEVICE, dtype=dtype)
+        functions |= {"triton": gelu, "torch": torch.nn.functional.gelu, "copy": torch.clone}
         calls = {name: partial(function, x) for name, function in functions.items()}
-        calls |= {"triton": partial(gelu, x), "torch": partial(torch.nn.functional.gelu, x)}
-        calls["copy"] = x.clone
         rows += rows_of((n,), calls, "GB/s", 2 * x.nbytes, 30, as_called=("triton", "torch"))
     return rows
 
 
 if ON_GPU:
     write_rows("gelu-performance.csv", ["size"], benchmark(torch.float32, {}))
-    functions = {f"triton, step {n}": partial(elementwise, f) for n, f in steps.items() if n != "5"}
-    rows = benchmark(torch.bfloat16, functions)
+    rows = benchmark(torch.bfloat16, {f"triton, step {n}": steps[n] for n in steps if n != "5"})
     write_rows("gelu-performance-bf16.csv", ["size"], rows)
     write_table("07-math-functions-values.csv", ["name", "unit", "value"], VALUES)
     x = torch.randn(4096, device=DEVICE)
@@ -492,11 +421,10 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# **In fp32** ``gelu`` reaches :measured:`fp32_copy` % of a copy: its instructions are done while the
+# **In fp32** ``gelu`` reaches :measured:`fp32_copy` % of a copy: its instructions are done while
 # bytes are in flight. **In bf16** a curve that ends below the copy is limited by instructions. At
-# 2²⁸ elements ``gelu`` reaches :measured:`bf16` GB/s on the GPU and :measured:`bf16_called` GB/s as
-# called. The CPU's share of a call is :measured:`cpu` µs, and that of PyTorch's :measured:`cpu_torch`
-# µs. The steps at this size:
+# 2²⁸ elements ``gelu`` reaches :measured:`bf16` GB/s on the GPU and :measured:`bf16_called` as
+# called, with :measured:`cpu` µs of the CPU for a call (PyTorch: :measured:`cpu_torch`). The steps:
 #
 # .. steps:: copy
 #    :unit: GB/s
@@ -510,15 +438,13 @@ else:
 # Exercises
 # ---------
 #
-# 1. **How many terms?** bf16 keeps eight bits. How many terms of the polynomial does the exponential
-#    need there? Are there better ones than Taylor's? :doc:`Solution <solutions/07-polynomial>`.
-# 2. **Backward.** Give both versions of ``gelu`` a derivative in a ``torch.autograd.Function``. What
-#    does the approximate one need besides the sigmoid? :doc:`Solution <solutions/07-gelu-backward>`.
+# 1. **How many terms?** bf16 keeps eight bits. How many terms of the polynomial does the
+#    exponential need there? :doc:`Solution <solutions/07-polynomial>`.
+# 2. **Backward.** Give both versions of ``gelu`` a derivative in a ``torch.autograd.Function``.
+#    :doc:`Solution <solutions/07-gelu-backward>`.
 #
 # References
 # ----------
 #
-# * Dan Hendrycks and Kevin Gimpel: *Gaussian error linear units (GELUs)*, 2016,
-#   https://arxiv.org/abs/1606.08415
+# * Dan Hendrycks, Kevin Gimpel: *Gaussian error linear units*, https://arxiv.org/abs/1606.08415
 # * Milton Abramowitz and Irene Stegun: *Handbook of mathematical functions*, 1964, formula 7.1.26.
-# * NVIDIA: *libdevice user's guide*, https://docs.nvidia.com/cuda/libdevice-users-guide/
