@@ -12,7 +12,7 @@ from tests.tutorials.float64 import attention, beside_float64
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 HALVES = FLOATS[1:]
 MATMUL, ATTENTION = "03-matrix-multiplication", "06-fused-attention"
-GROUPED, FP8 = "08-grouped-gemm", "09-fp8-matmul"
+GROUPED, FP8, ROLES = "08-grouped-gemm", "09-fp8-matmul", "09b-fp8-gluon"
 
 
 def check_matmul(definitions, a, b, activation=""):
@@ -177,3 +177,14 @@ SHAPES += [(1, 8, 16), (200, 1032, 400), (4000, 3000, 1152), (2048, 8192, 128)]
 def test_scaled_mm(fp8, shape, blocks):
     problem = fp8["draw_problem"](*shape, blocks, seed=sum(shape))
     fp8["assert_right"](fp8["scaled_mm"](*problem), *problem)
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s[1] % 8 == s[2] % 16 == 0], ids=str)
+def test_scaled_mm_by_blocks(definitions, shape):
+    page = definitions(ROLES)
+    if not page["CAN_RUN"]:
+        pytest.skip("no fp8 on this GPU")
+    problem = page["draw_problem"](*shape, seed=sum(shape))
+    for roles in {False, page["IS_HOPPER"]}:
+        plan = page["make_plan"](*problem, roles=roles)
+        page["assert_right"](page["run_plan"](plan, *problem), *problem)
