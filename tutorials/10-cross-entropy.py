@@ -41,10 +41,8 @@ LOWEST = tl.constexpr(torch.finfo(torch.float32).min)  # the least finite number
 
 
 @triton.jit
-def max_and_sum(x_ptr, n, BLOCK: tl.constexpr, HINT: tl.constexpr):
-    """Return the maximum m of n logits, and the sum of exp(x - m)."""
-    m = LOWEST
-    s = 0.0
+def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, HINT: tl.constexpr):
+    """Return the maximum m and the sum s of exp(x - m), with n more logits."""
     for start in range(0, n, BLOCK):
         cols = start + tl.arange(0, BLOCK)  # [BLOCK]
         x = tl.load(x_ptr + cols, mask=cols < n, other=-float("inf"), eviction_policy=HINT)
@@ -60,7 +58,9 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
     """Compute the loss of one row."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + row)
-    m, s = max_and_sum(x_ptr + row * stride, V, BLOCK, HINT="")
+    m = LOWEST
+    s = 0.0
+    m, s = add_up(m, s, x_ptr + row * stride, V, BLOCK, HINT="")
     loss = 0.0
     if target != ignore_index:
         loss = m - tl.load(x_ptr + row * stride + target).to(tl.float32) + tl.log(s)
@@ -125,7 +125,9 @@ def one_launch_kernel(
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + row)
     x_ptr, grad_ptr = x_ptr + row * stride, grad_ptr + row * V
-    m, s = max_and_sum(x_ptr, V, BLOCK, FIRST)
+    m = LOWEST
+    s = 0.0
+    m, s = add_up(m, s, x_ptr, V, BLOCK, FIRST)
     share = tl.load(loss_ptr)
     loss = 0.0
     if target != ignore_index:
@@ -289,6 +291,8 @@ def cross_entropy_kernel(
     begin, grad_begin = row * stride, row * V
     hit = tl.load(x_ptr + begin + target, mask=target != ignore_index, other=0.0).to(tl.float32)
     first, grad_first, lead, middle = begin, grad_begin, 0, V
+    m = LOWEST
+    s = 0.0
     if GROUP > 1:
         first = (begin + GROUP - 1) // GROUP * GROUP  # where the whole groups begin
         grad_first = (grad_begin + GROUP - 1) // GROUP * GROUP
@@ -298,21 +302,17 @@ def cross_entropy_kernel(
         edge = tl.where(place < GROUP, place, place - GROUP + lead + middle)
         on_edge = tl.where(place < GROUP, place < lead, edge < V)
         x_edge = tl.load(x_ptr + begin + edge, mask=on_edge, other=-float("inf")).to(tl.float32)
-    m, s = max_and_sum(x_ptr + first, middle, BLOCK, HINT="evict_last")
-    if GROUP > 1:
-        larger = tl.maximum(m, tl.max(x_edge, axis=0))
-        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x_edge - larger), axis=0)
-        m = larger
+        m = tl.maximum(m, tl.max(x_edge, axis=0))
+        s = tl.sum(tl.exp(x_edge - m), axis=0)
+    m, s = add_up(m, s, x_ptr + first, middle, BLOCK, HINT="evict_last")
+    share = tl.load(loss_ptr) if SHARED else 1.0
     loss = 0.0
     if target != ignore_index:
         loss = m - hit + tl.log(s)
+    else:
+        share = 0.0
     tl.store(loss_ptr + 1 + row, loss)
     if WRITE:
-        share = 1.0
-        if SHARED:
-            share = tl.load(loss_ptr)
-        if target == ignore_index:
-            share = 0.0
         write_gradient(
             x_ptr + first, grad_ptr + grad_first, middle, target - lead, m, s, share, BLOCK,
             HINT="evict_first", BACKWARDS=True,

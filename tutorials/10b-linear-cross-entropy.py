@@ -343,8 +343,8 @@ else:
 
 # %%
 # Eight pieces have :measured:`error_8` times PyTorch's error, and 64 pieces :measured:`error_64`
-# times. Each piece rounds the whole gradient once more. The errors are random, so they add up like
-# the square root of their number. Larger pieces have better digits and need more memory.
+# times. Each piece rounds the whole gradient once more, and the rounding errors add up. Larger
+# pieces keep more digits and need more memory.
 #
 # Time and memory
 # ---------------
