@@ -86,13 +86,12 @@ def plain_kernel(
 #
 # A running product occupies registers: its sum and its left factor are there until it ends. Beside
 # the output, a thread holds the weights of this tile and the scores of the next one. A thread can
-# have 255 registers, and a multiprocessor has 65536. A group of four warps has 128 threads:
+# have 255 registers. A group of four warps has 128 threads. These are its registers at *d* = 128:
 
 table = []
 for rows, cols in ((128, 128), (128, 64), (64, 128)):
     parts = [rows * 128 // 128, rows * cols // 128, rows * cols // 2 // 128]
     table.append([f"{rows} × {cols}", *parts, sum(parts), 255 - sum(parts)])
-print("Registers of a thread, d = 128, four warps:")
 print(tabulate(table, ["tile", "output", "next scores", "16-bit weights", "sum", "left"]))
 
 # %%
@@ -107,9 +106,8 @@ print(tabulate(table, ["tile", "output", "next scores", "16-bit weights", "sum",
 #
 # * A **layout** says which thread holds which element of a tile.
 # * Shared memory is allocated by name. A copy into it is started, and done later.
-# * A **barrier** in shared memory counts arrivals, or bytes. When all have arrived, a *phase* ends.
-#   ``wait(barrier, 0)`` waits for the end of phases 1, 3, 5, …, and ``wait(barrier, 1)`` for that of
-#   phases 0, 2, 4, …, where phase 0 has ended before the kernel begins.
+# * A **barrier** counts arrivals, or bytes. When all have arrived, a *phase* ends. A wait for 0
+#   ends with phase 1, 3, …, and a wait for 1 with phase 0, 2, …. Phase 0 has ended from the start.
 #
 # The price is a multiple of the code, for one kind of GPU, with names that change between releases.
 
@@ -241,9 +239,8 @@ def attend(
 
 
 # %%
-# The kernel allocates the buffers, fetches the first tiles and stores the result through the buffer
-# of the queries. ``attention`` uses it at *d* = 64, where three programs fit on a multiprocessor.
-# Tensors are matrices here, with a row for each token of each head. So 128 divides the lengths.
+# The kernel allocates buffers and fetches the first tiles. ``attention`` uses it at *d* = 64. Its
+# tensors are matrices with a row for each token of each head, so 128 has to divide the lengths.
 
 # sphinx_gallery_fold = "allocates buffers, fetches the first tiles, calls the loop and stores"
 
@@ -287,8 +284,8 @@ def ahead_kernel(
 # Roles of warps
 # --------------
 #
-# At *d* = 128 tiles are twice as large, so fewer programs fit. Each has its own copy of the same keys
-# and values, and first waits for them. One large program solves both, if its warps have **roles**:
+# At *d* = 128 tiles are larger, so fewer programs fit. Each has its own copy of the same keys and
+# values, and first waits for them. One large program solves both, if its warps have **roles**:
 #
 # * **One warp fetches**, as far ahead as there are buffers. It needs few registers.
 # * **Two groups of four warps compute**, 64 queries each, with the same keys and values. They never
@@ -364,8 +361,8 @@ def computing_group(
 
 
 # %%
-# ``warp_specialize`` starts the first group in the four warps of the launch, the second in four more
-# warps, and the fetching warp in one. A thread of these two gets 240 and 24 registers.
+# ``warp_specialize`` starts the first group in the four warps of the launch, the second in four
+# more, and the fetching warp in one. A thread of these two gets 240 and 24 registers.
 
 
 @gluon.jit(do_not_specialize=COUNTS)
@@ -522,7 +519,8 @@ def attention(q, k, v, causal=False, scale=None):
 
     Args:
         q: [batch, heads, queries, head_dim], fp16, bf16 or fp32; head_dim 16, 32, 64 or 128.
-        k, v: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
+        k: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
+        v: As k.
         causal: Whether query *i* sees only the keys up to *i*.
         scale: What scores are multiplied by, positive; head_dim ** -0.5 if None.
     """
@@ -561,8 +559,7 @@ attention_op = torch.library.custom_op("gallery::attention_c", mutates_args=(), 
 attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
 
 # %%
-# The check covers both Gluon kernels, more blocks than multiprocessors, grouped heads, and lengths
-# for ``plain_kernel``. (Gluon has no interpreter: without a Hopper GPU only that one is checked.)
+# The check covers all three kernels on Hopper. Elsewhere it covers only ``plain_kernel``.
 
 
 def compare(o, q, k, v, **options):
@@ -589,8 +586,7 @@ print("attention agrees with float64")
 # The benchmark
 # -------------
 #
-# The sizes and peers are those of :doc:`06-fused-attention`: 16384 tokens of 2048 numbers in bf16,
-# in 32 heads of *d* = 64 or 16 of 128. The picture shows causal attention with *d* = 128.
+# Sizes and peers are those of :doc:`06-fused-attention`. The picture: causal, *d* = 128.
 
 # sphinx_gallery_fold = "times attention, its peers and the steps, and draws the rates"
 from shared.bench import COLORS, plot_rates, rows_of, write_calls, write_rows, write_table
@@ -650,6 +646,5 @@ else:
 # ----------
 #
 # * Jay Shah and others: *FlashAttention-3*, NeurIPS 2024, https://arxiv.org/abs/2407.08608
-# * NVIDIA: *Parallel Thread Execution ISA*, on ``wgmma`` and ``mbarrier``,
-#   https://docs.nvidia.com/cuda/parallel-thread-execution/
+# * NVIDIA: *PTX ISA* (``wgmma``, ``mbarrier``), https://docs.nvidia.com/cuda/parallel-thread-execution
 # * Triton's tutorials on Gluon, https://github.com/triton-lang/triton/tree/main/python/tutorials/gluon

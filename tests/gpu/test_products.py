@@ -12,6 +12,7 @@ from tests.tutorials.float64 import attention, beside_float64
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 HALVES = FLOATS[1:]
 MATMUL, ATTENTION = "03-matrix-multiplication", "06b-attention-backward"
+GLUON = "06c-attention-gluon"
 GROUPED, FP8 = "08-grouped-gemm", "09-fp8-matmul"
 
 
@@ -88,6 +89,19 @@ MANY = [(16, 16, 4, 1024, 1024, 128), (40, 8, 8, 256, 256, 64)]  # more blocks t
 )
 def test_attention(definitions, sizes, dtype, causal):
     check_attention(definitions, sizes, dtype, causal)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sizes", BENCHMARK + GROUPS + MANY + RAGGED[::4], ids=str)
+def test_attention_in_gluon(definitions, device, sizes, causal):
+    batch, heads, key_heads, queries, keys, d = sizes
+    q = torch.randn(batch, heads, queries, d, device=device).bfloat16()
+    k, v = torch.randn(2, batch, key_heads, keys, d, device=device).bfloat16()
+    o = definitions(GLUON)["attention"](q, k, v, causal)
+    assert torch.equal(definitions(GLUON)["attention"](q, k, v, causal), o), "other bits"
+    expected = attention(q.double(), k.double(), v.double(), causal)
+    size = expected.norm() + 0.02 * expected.numel() ** 0.5
+    assert (o.double() - expected).norm() <= torch.finfo(o.dtype).eps * size
 
 
 def test_attention_gives_the_same_bits_every_time(definitions, device):
