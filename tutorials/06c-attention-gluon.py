@@ -86,7 +86,7 @@ def plain_kernel(
 #
 # A running product occupies registers: its sum and its left factor are there until it ends. Beside
 # the output, a thread holds the weights of this tile and the scores of the next one. A thread can
-# have 255 registers. A group of four warps has 128 threads. These are its registers at *d* = 128:
+# have 255 registers. With four warps, 128 threads, and *d* = 128, a thread needs for a tile:
 
 table = []
 for rows, cols in ((128, 128), (128, 64), (64, 128)):
