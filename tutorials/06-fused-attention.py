@@ -426,8 +426,9 @@ else:
 # At N = 16384 ``attention`` reaches :measured:`long` TFLOPS on the GPU and :measured:`called` as
 # called, cuDNN :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. **cuDNN is
 # ahead**: it starts the next product before the softmax of this tile is done, while Triton waits
-# for each product of this loop. **As called**, short calls wait for Python. ``attention`` keeps the
-# CPU busy for :measured:`cpu` µs, and PyTorch's function for :measured:`cpu_torch` µs.
+# for each product of this loop. :doc:`06c-attention-gluon` does that, too: with heads of 128 it has
+# :measured:`06c-attention-gluon:share128` % of cuDNN's speed. **As called**, short calls wait for
+# Python: ``attention`` takes the CPU :measured:`cpu` µs, PyTorch's :measured:`cpu_torch` µs.
 #
 # Exercises
 # ---------

@@ -30,6 +30,7 @@ CASES = [
     ("05-layer-norm", "layer_norm", (randn(0, 7), randn(7), randn(7)), (0, 7)),
     ("05-layer-norm", "rms_norm", (randn(2, 3, 0), randn(0)), (2, 3, 0)),
     *[("06-fused-attention", "attention", detached(qkv), None) for qkv in ATTENTION],
+    *[("06c-attention-gluon", "attention", detached(qkv), None) for qkv in ATTENTION],
     *[("06b-attention-backward", "attention", qkv, None) for qkv in ATTENTION],
     ("07-math-functions", "gelu", (randn(3, 0, 2),), (3, 0, 2)),
     ("08-grouped-gemm", "grouped_mm", EXPERTS, (3, 8)),

@@ -58,6 +58,10 @@ CASES = {
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
         ((Q.clone().requires_grad_(), Q, Q), ValueError, "q requires a gradient"),
     ],
+    ("06c-attention-gluon", "attention"): [
+        ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
+        ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
+    ],
     ("06b-attention-backward", "attention"): [
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
