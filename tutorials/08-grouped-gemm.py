@@ -150,10 +150,10 @@ def persistent_kernel(
     EXPERTS: tl.constexpr,
 ):  # fmt: skip
     """Compute the tiles whose numbers are this program's plus multiples of all programs."""
-    expert, tiles_n = tl.arange(0, EXPERTS), tl.cdiv(N, BLOCK_N)  # EXPERTS is a power of two
-    real = expert < experts
-    starts = tl.load(offsets_ptr + expert - 1, mask=real & (expert > 0), other=0)
-    ends = tl.minimum(tl.load(offsets_ptr + expert, mask=real, other=0), tokens)
+    every, tiles_n = tl.arange(0, EXPERTS), tl.cdiv(N, BLOCK_N)  # EXPERTS is a power of two
+    real = every < experts
+    starts = tl.load(offsets_ptr + every - 1, mask=real & (every > 0), other=0)
+    ends = tl.minimum(tl.load(offsets_ptr + every, mask=real, other=0), tokens)
     rows = tl.where(real, tl.maximum(ends - tl.minimum(starts, tokens), 0), 0)
     last = tl.cumsum(tl.cdiv(rows, BLOCK_M), axis=0) * tiles_n  # [EXPERTS]
     for tile in tl.range(tl.program_id(0), tl.max(last), tl.num_programs(0), flatten=True):
