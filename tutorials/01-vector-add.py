@@ -3,9 +3,9 @@ Vector addition
 ===============
 
 You write your first kernel here: ``add(x, y)``, which computes ``x + y`` on the GPU. On large
-vectors it moves :measured:`largest` GB/s through the GPU's memory. A plain copy moves
-:measured:`copy` GB/s. You need Python and some PyTorch. Without a GPU, Triton's interpreter runs the
-same code.
+vectors it moves :measured:`largest` GB/s through the GPU's memory, and a plain copy moves
+:measured:`copy` GB/s. You need Python and some PyTorch. Without a GPU, Triton's interpreter runs
+the same code.
 """
 
 # %%
@@ -226,8 +226,9 @@ else:
 # The benchmark adds vectors of 2¹² to 2²⁷ elements with our function and with PyTorch. A copy of as
 # many bytes is the **ceiling**, the hardware limit to compare with. (Reads cost a little less than
 # writes, and an addition reads two vectors and writes one. So it may pass a copy by a few percent.)
-# Each function is timed twice. *On the GPU* leaves out what Python does around the kernel; *as called* is what a program
-# sees that calls the function once. :doc:`/programming-guide/chapter-4/measuring` explains both.
+# Each function is timed twice. *On the GPU* leaves out what Python does around the kernel; *as
+# called* is what a program sees that calls the function once.
+# :doc:`/programming-guide/chapter-4/measuring` explains both.
 
 # sphinx_gallery_fold = "times the additions, draws the rates, and keeps the rows"
 import sys  # for shared/
