@@ -77,12 +77,12 @@ def rows_kernel(
 # A floating-point number has a sign, an **exponent** and a **mantissa**. The exponent says between
 # which powers of two the number lies, and the mantissa says where between them.
 #
-# ====== ======== ======== ======= ========================== ===================
+# ====== ======== ======== ======= ========================== ==============
 # format exponent mantissa largest smallest of full precision largest error
-# ====== ======== ======== ======= ========================== ===================
-# e4m3   4 bits   3 bits   448     2\ :sup:`-6`              2\ :sup:`-4`
-# e5m2   5 bits   2 bits   57344   2\ :sup:`-14`             2\ :sup:`-3`
-# ====== ======== ======== ======= ========================== ===================
+# ====== ======== ======== ======= ========================== ==============
+# e4m3   4 bits   3 bits   448     :math:`2^{-6}`             :math:`2^{-4}`
+# e5m2   5 bits   2 bits   57344   :math:`2^{-14}`            :math:`2^{-3}`
+# ====== ======== ======== ======= ========================== ==============
 #
 # The largest error is relative, and half the distance of two numbers. Scales take care of the
 # range: they bring the largest number to 448. So e4m3 is the format of weights and activations.
