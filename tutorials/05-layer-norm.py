@@ -627,12 +627,11 @@ else:
 # :measured:`cpu_torch` µs.
 #
 # * **The teeth are the pieces.** A slightly longer row needs one more piece, mostly padding.
+# * **As called**, the backward pass of few or short rows waits for autograd and Python.
 # * **PyTorch's backward** reads *x* and *g* a second time, for the gradients of the parameters.
 #
 # Exercises
 # ---------
-#
-# ``python exercise.py 05-residual mine.py`` checks your function, as on :doc:`01-vector-add`.
 #
 # 1. **Add a residual.** ``add_norm(x, residual, weight, bias)`` returns the norm of the sum and the
 #    sum, with gradients. How many transfers does it save? :doc:`Solution <solutions/05-residual>`.

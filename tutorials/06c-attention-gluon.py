@@ -458,6 +458,7 @@ from shared.launch import Launch, key_of
 
 # %%
 
+# sphinx_gallery_fold = "chooses a kernel and its tiles for each kind of call, and calls it"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 
 

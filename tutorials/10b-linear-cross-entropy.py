@@ -4,8 +4,7 @@ The last layer and its loss
 
 You write ``linear_cross_entropy(x, weight, targets)`` here: the last layer of a language model and
 its cross-entropy, with both gradients. It never holds all logits, so its peak of memory is
-:measured:`peak` % of PyTorch's, in :measured:`time` times the time. You need
-:doc:`10-cross-entropy`.
+:measured:`peak` % of PyTorch's, in :measured:`time` times the time. Read :doc:`10-cross-entropy`.
 """
 
 # %%
@@ -14,9 +13,8 @@ its cross-entropy, with both gradients. It never holds all logits, so its peak o
 #
 # This kernel computes the loss of a row of logits, and overwrites the row with its gradient. It is
 # the kernel of :doc:`10-cross-entropy`, except for one thing. The rows lie in memory of our own, so
-# we choose where they begin: ``stride`` is *V* rounded up to a multiple of 16. Then each row begins
-# at an address divisible by 16 for an odd *V*, too, and the loads read whole groups of 16 bytes.
-# The columns behind the last word count as minus infinity.
+# we choose where they begin: ``stride`` is *V* rounded up to a multiple of 16. So each row begins at
+# an address divisible by 16, and loads read 16 bytes. Columns past *V* count as minus infinity.
 
 # sphinx_gallery_level = "beyond"
 import os

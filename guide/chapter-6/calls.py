@@ -4,8 +4,9 @@ What a call costs
 
 A table of kernels says how long the GPU works. A program also waits for Python, which checks the
 arguments, asks for memory and starts the kernel. On small tensors that takes longer than the kernel
-itself. This chapter takes one function apart, measures each part, and removes what it can: first
-with a plan that is kept between calls, then with a CUDA graph, then with ``torch.compile``.
+itself, so a function that is fast on large tensors is slow on small tensors. This chapter takes one
+function apart, measures each part, and removes what it can: first with a plan that is kept between
+calls, then with a CUDA graph, then with ``torch.compile``.
 
 A call of our function keeps the CPU busy for :measured:`plain` µs. With a plan it takes
 :measured:`planned` µs; PyTorch's function takes :measured:`torch` µs. In a CUDA graph the share of
@@ -122,6 +123,8 @@ print("rms_norm agrees with PyTorch in float64")
 # longer one, the GPU waits: the program is **launch-bound**.
 #
 # To measure the CPU's share, make many calls without waiting for the GPU, and divide.
+
+# sphinx_gallery_fold = "measures the CPU's share"
 
 
 def cpu_share(call, calls=100, rounds=21):

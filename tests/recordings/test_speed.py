@@ -26,8 +26,6 @@ MEASURED = ("provider", "unit", "median", "p20", "p80")
 #: our speed to its, and the sizes for which they hold. `make check` proves those of numbers.toml.
 FLOORS = [
     ("07-math-functions/gelu-performance", "copy", 0.0, 0.95, {}),
-    ("08-grouped-gemm/grouped-gemm-performance", "grouped_mm", 1.15, 1.0, {}),
-    ("08-grouped-gemm/grouped-gemm-performance", "loop", 0.0, 0.97, {}),
     ("10-cross-entropy/cross-entropy-performance", "compile", 0.0, 1.6, {}),
     ("10-cross-entropy/cross-entropy-performance", "copy", 0.0, 0.95, {}),
     ("solutions/06-decode/decode-attention", "cudnn", 0.0, 0.90, {}),

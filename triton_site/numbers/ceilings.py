@@ -76,9 +76,7 @@ def impossible(path: Path, device: str) -> list[str]:
 
 def _limit(unit: str, name: str, ceiling: Ceiling) -> float | None:
     if unit in _GIGA:
-        # A row of logits that stays on the chip is read once, but counted as read twice.
-        counted = 1.5 if name.startswith("cross-entropy") else 1.0
-        return counted * ceiling.memory / _GIGA[unit]
+        return ceiling.memory / _GIGA[unit]
     if unit in _TERA:
         return (ceiling.eight_bits if "fp8" in name else ceiling.sixteen_bits) / _TERA[unit]
     return None
