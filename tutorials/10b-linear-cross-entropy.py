@@ -13,7 +13,7 @@ its cross-entropy, with both gradients. It never holds all logits, so its peak o
 #
 # This kernel computes the loss of a row of logits, and overwrites the row with its gradient. It is
 # the kernel of :doc:`10-cross-entropy`, except for one thing. The rows lie in memory of our own, so
-# we choose where they begin: ``stride`` is *V* rounded up to a multiple of 16. So each row begins at
+# we choose where they begin: ``stride`` is *V* rounded up to a multiple of 16. Each row begins at
 # an address divisible by 16, and loads read 16 bytes. Columns past *V* count as minus infinity.
 
 # sphinx_gallery_level = "beyond"

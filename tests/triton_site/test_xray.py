@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 
 from gallery_recorder.store.reading import ReadingError
@@ -155,17 +154,6 @@ def test_a_kernel_that_cannot_be_read_leaves_no_trace(tmp_path, monkeypatch):
     assert saved(tmp_path)["tile_kernel"].keys() == {"facts", "ttgir", "ptx"}
 
 
-def test_the_code_of_the_configuration_with_most_variants_is_kept(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    probe = xray.kernels()
-    for block, registers in ((64, 10), (128, 20), (128, 30), (16384, 255)):
-        source = SimpleNamespace(constants={(1,): block})
-        probe._compiled = [(FUNCTION, kernel(src=source, n_regs=registers))]
-        probe.after_block()
-    assert len(probe.provenance()["kernels"]) == 4
-    assert saved(tmp_path)["tile_kernel"]["facts"]["registers"] == 20
-
-
 # --- the page ------------------------------------------------------------------------------------
 
 
@@ -179,15 +167,6 @@ def test_each_line_of_code_knows_its_line_of_the_kernel():
     assert (12, "    %x = tt.load %a") in ttgir
     assert (13, '    %s = "tt.reduce"(%x)') in ttgir
     assert not any("loc(" in text for _, text in ttgir)
-
-
-def test_lines_follow_a_kernel_that_prose_has_moved():
-    made = msgspec.convert({"facts": FACTS, "ttgir": TTGIR}, xray_data.Kernel)
-    same = xray_pages.viewed("tile_kernel", made, SCRIPT)
-    moved = xray_pages.viewed("tile_kernel", made, SCRIPT.replace("Words.", "Words.\nMore."))
-    assert (same["first"], moved["first"]) == (9, 10)
-    assert [12, "    %x = tt.load %a"] in same["codes"]["ttgir"]
-    assert [13, "    %x = tt.load %a"] in moved["codes"]["ttgir"]
 
 
 def built_with(build, code: object, facts: object = (FACTS,), script: str = SCRIPT):
