@@ -72,7 +72,7 @@ sphinx_gallery_conf = {
     "examples_dirs": list(assembled_sources),
     "gallery_dirs": list(_galleries.values()),
     "filename_pattern": "",
-    "within_subsection_order": "triton_site.pages.solutions.ExerciseOrder",
+    "within_subsection_order": "FileNameSortKey",
     "image_scrapers": ("triton_site.pages.scraper.svg_scraper",),
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts.
@@ -113,7 +113,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 # --- make linkcheck ----------------------------------------------------------------------------
 
 linkcheck_ignore = [
-    # Written by `make html`; links to them are tested there.
-    r"(\.\./)*_static/(exercise\.py|performance\.json)",
+    # Written by `make html`; links to it are tested there.
+    r"(\.\./)*_static/exercise\.py",
     r"https://doi\.org/10\.1145/.*",  # ACM answers programs with 403; compared by hand
 ]

@@ -282,10 +282,13 @@ def app_of(env: BuildEnvironment) -> Sphinx:
 
 def before_writing(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
     """Have Sphinx call *function* before it writes pages; before Sphinx 7.4, when it has."""
-    if "write-started" in app.events.events:
-        app.connect("write-started", lambda app, _: function(app))
-    else:
-        app.connect("html-collect-pages", lambda app: function(app) or ())
+
+    def collect(app: Sphinx, *_: object) -> tuple[()]:
+        function(app)
+        return ()
+
+    known = "write-started" in app.events.events
+    app.connect("write-started" if known else "html-collect-pages", collect)
 
 
 def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:

@@ -1,10 +1,9 @@
 """X-ray, the probe: what the compiler made of each kernel that a script runs.
 
-Triton calls a hook after each compilation. Kernels that processes of the script compile are read
-from their caches below the script's temporary folder. For each compiled kernel the probe notes
-registers, spills, shared memory, warps, stages, occupancy and instructions; for each kernel
-function it keeps the intermediate code of the variant that was launched last: TTGIR, PTX and, with
-a disassembler, SASS. The facts are in the recording, the code is beside it in :data:`FILE_NAME`.
+Triton calls a hook after each compilation. For each compiled kernel the probe notes registers,
+spills, shared memory, warps, stages, occupancy and instructions; for each kernel function it keeps
+the intermediate code of its :func:`typical` variant: TTGIR and PTX, or AMDGCN. The facts are in the
+recording, the code is beside it in :data:`FILE_NAME`.
 
 The probe never ends a script: what it cannot read, it leaves out.
 """
@@ -14,15 +13,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import os
 import re
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 FILE_NAME = "xray.json.gz"
@@ -30,9 +25,6 @@ FILE_NAME = "xray.json.gz"
 #: Characters of one intermediate code, and of all kernels of a script; longer code is cut.
 MAX_CODE = 250_000
 MAX_ALL = 2_500_000
-
-#: Seconds of disassembling, over all kernels of a script.
-DISASSEMBLING = 2.0
 
 #: What each instruction of PTX says about a kernel, by the beginning of its name.
 INSTRUCTIONS = {
@@ -56,15 +48,14 @@ INSTRUCTIONS = {
 
 
 class kernels:  # noqa: N801 - its name is the name in the recordings
-    """Facts about every kernel that the script compiled, and the code of the last of each name."""
+    """Facts about every kernel that the script compiled, and the code of one of each name."""
 
     def __init__(self) -> None:
         self._compiled: list[Any] = []  # (function, compiled kernel), not noted yet
-        self._cached: set[Path] = set()  # files of caches that were read
         self._facts: list[dict[str, Any]] = []
+        self._kernels: list[Any] = []  # that they are about
         self._code: dict[str, dict[str, Any]] = {}
         self._hooked = False
-        self._disassembled = 0.0  # seconds
 
     def before_block(self) -> None:
         """Hook into Triton as soon as the script has imported it."""
@@ -79,25 +70,20 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         for made in self._compiled:
             (waiting if getattr(made[1], "n_regs", None) is None else launched).append(made)
         self._compiled = waiting
-        with contextlib.suppress(Exception):
-            launched += self._of_processes({function.__name__ for function, _ in launched})
-        last = {}
+        before = len(self._facts)
         for function, kernel in launched:
             with contextlib.suppress(Exception):
                 facts = facts_of(function, kernel, _device_limits())
                 if facts not in self._facts:
                     self._facts.append(facts)
-                    last[facts["name"]] = facts, kernel
-        if not last:
-            return
-        started = time.perf_counter()
-        with contextlib.suppress(Exception), _silence(), ThreadPoolExecutor(8) as pool:
-            codes = pool.map(self._code_of, (kernel for _, kernel in last.values()))
-            for (name, (facts, _)), code in zip(last.items(), codes, strict=True):
-                self._code[name] = {"facts": facts} | code
-        self._disassembled += time.perf_counter() - started
-        with contextlib.suppress(OSError):
-            save(Path(FILE_NAME), self._code)
+                    self._kernels.append(kernel)
+        with contextlib.suppress(Exception):
+            for name in dict.fromkeys(facts["name"] for facts in self._facts[before:]):
+                facts = typical([facts for facts in self._facts if facts["name"] == name])
+                kernel = self._kernels[self._facts.index(facts)]
+                self._code[name] = {"facts": facts} | code_of(kernel)
+            if len(self._facts) > before:
+                save(Path(FILE_NAME), self._code)
 
     def provenance(self) -> dict[str, Any]:
         """The facts, in the order of compilation."""
@@ -128,44 +114,24 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         knobs.runtime.jit_post_compile_hook = compiled
         _accept_functions(sys.modules.get("triton.runtime.jit"))
 
-    def _of_processes(self, own: set[str]) -> Iterator[tuple[Any, Any]]:
-        """Kernels that processes of the script compiled for this GPU.
 
-        *own* are the names of the kernels that the script itself launched in this block.
-        """
-        compiler = sys.modules.get("triton.compiler")
-        if compiler is None or not _device_limits():
-            return
-        driver = sys.modules["triton.runtime.driver"].driver.active
-        here = driver.get_current_target()
-        known = own | {facts["name"] for facts in self._facts}
-        for path in sorted(Path(tempfile.gettempdir()).rglob("__grp__*.json")):
-            if path in self._cached or any(part.startswith("torchinductor") for part in path.parts):
-                continue  # kernels of torch.compile are not in the script
-            self._cached.add(path)
-            with contextlib.suppress(Exception):
-                group = json.loads(path.read_text(encoding="utf-8"))["child_paths"]
-                kernel = compiler.CompiledKernel(None, group, "")
-                made = kernel.metadata
-                target = made.target
-                if made.name in known or (target.backend, target.arch) != (here.backend, here.arch):
-                    continue
-                device = driver.get_current_device()
-                loaded = driver.utils.load_binary(made.name, kernel.kernel, made.shared, device)
-                kernel.n_regs, kernel.n_spills = loaded[2:4]
-                kernel.src = SimpleNamespace(constants={})  # the cache does not keep them
-                # The code names the line of the `def`; facts have that of the decorator above.
-                line = re.search(r'^#loc = loc\("[^"]*":(\d+):', kernel.asm["ttgir"], flags=re.M)
-                first = int(line[1]) - 1 if line else 1
-                yield SimpleNamespace(__name__=made.name, starting_line_number=first), kernel
+def configuration(constants: dict[str, Any], warps: int, stages: int | None) -> str:
+    """What the author of a launch chooses, as a text to compare.
 
-    def _code_of(self, kernel: Any) -> dict[str, str]:
-        """The stages of a compiled kernel that are available."""
-        asm = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
-        if self._disassembled < DISASSEMBLING:
-            with contextlib.suppress(Exception):  # there is no disassembler
-                asm["sass"] = kernel.asm["sass"]
-        return {name: shortened(lean(text)) for name, text in asm.items() if isinstance(text, str)}
+    Arguments that are None or 1 are compiled in, too, but are nobody's choice.
+    """
+    chosen = {name: value for name, value in constants.items() if value not in (None, 1)}
+    return f"{chosen} {warps} {stages}"
+
+
+def typical(variants: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of the facts of a kernel's *variants* the first with the most frequent configuration.
+
+    Triton compiles a configuration again for each kind of arguments, so the one that a script uses
+    most has the most variants. Counting launches would slow them down.
+    """
+    keys = [configuration(f["constants"], f["warps"], f["stages"]) for f in variants]
+    return variants[keys.index(Counter(keys).most_common(1)[0][0])]
 
 
 def _accept_functions(jit: Any) -> None:
@@ -184,19 +150,6 @@ def _accept_functions(jit: Any) -> None:
             return ""
 
     jit.serialize_specialization_data = serialize
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keep warnings of the disassembler out of the script's stderr."""
-    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-        os.close(nowhere)
 
 
 def facts_of(function: Any, kernel: Any, limits: dict[str, int]) -> dict[str, Any]:
@@ -272,6 +225,12 @@ def _device_limits() -> dict[str, int]:
         "registers": getattr(properties, "regs_per_multiprocessor", 0),
         "shared": getattr(properties, "shared_memory_per_multiprocessor", 0),
     }
+
+
+def code_of(kernel: Any) -> dict[str, str]:
+    """The stages of a compiled *kernel* that are available."""
+    stages = {name: kernel.asm.get(name) for name in ("ttgir", "ptx", "amdgcn")}
+    return {name: shortened(lean(text)) for name, text in stages.items() if text}
 
 
 def lean(text: str) -> str:

@@ -25,6 +25,7 @@ You should know :doc:`02-fused-softmax`, and autograd functions from :doc:`04-lo
 # sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
 # sphinx_gallery_fold_output = True
 # sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_level = "transformer"
 import sys  # for shared/
 from functools import partial
 from pathlib import Path  # for shared/

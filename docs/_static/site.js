@@ -15,7 +15,7 @@
     name();
   }
 
-  const boxes = "pre, .wy-table-responsive, div.math, .rst-content figure, .gallery-chart";
+  const boxes = "pre, .wy-table-responsive, div.math, .rst-content figure";
   function letKeyboardScroll() {
     for (const box of document.querySelectorAll(boxes)) {
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;

@@ -2,7 +2,7 @@
 // the source, by mouse or keyboard, marks the lines that were compiled from it.
 (function () {
   "use strict";
-  const NAMES = { ttgir: "TTGIR", ptx: "PTX", sass: "SASS", amdgcn: "AMDGCN" };
+  const NAMES = { ttgir: "TTGIR", ptx: "PTX", amdgcn: "AMDGCN" };
   const waiting = new Map();
 
   // Each file calls this with its own name and its data.

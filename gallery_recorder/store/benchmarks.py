@@ -1,6 +1,7 @@
 """Benchmarks: CSV files with the speed of several providers at several sizes.
 
-Columns of sizes, which hold integers, come first; then ``provider, unit, median, p20, p80``.
+Columns of sizes come first; then ``provider, unit, median, p20, p80``. A size is an integer, or a
+word where the rows are functions or formats.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _Unit = Literal["GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s", "s", "ms", "us", 
 _Number = Annotated[float, Meta(gt=1e-30, lt=1e30)]
 _Name = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f]")]
 _SizeName = Annotated[str, Meta(pattern=r"^[^=,\s\x00-\x1f][^=,\x00-\x1f]*\Z")]
-_Sizes = dict[_SizeName, Annotated[int, Meta(ge=-(2**53), le=2**53)]]
+_Size = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+_Word = Annotated[str, Meta(pattern=r"^[A-Za-z][^=,\x00-\x1f]*\Z")]
+_Sizes = dict[_SizeName, str]
 
 
 class BenchmarkError(RecorderError):
@@ -73,16 +76,24 @@ def parse(content: bytes) -> dict[str, dict[str, Measurement]]:
             line = rows.line_num
             sizes = {name: row.pop(name) for name in [*row] if name not in _COLUMNS}
             made = msgspec.convert(row | {"sizes": sizes}, _Row, strict=False)
-            size = ", ".join(f"{name}={value}" for name, value in made.sizes.items())
+            size = ", ".join(f"{name}={_size(value)}" for name, value in made.sizes.items())
             measurement = Measurement(made.unit, made.median, made.p20, made.p80)
             if found.setdefault(made.provider, {}).setdefault(size, measurement) is not measurement:
                 raise ValueError(f"{made.provider} is measured twice at {size}")
     except (ValueError, csv.Error) as error:
         raise BenchmarkError(
             f"line {line} is not a measurement ({reading.line(error)}). A benchmark has integers "
-            "in its columns of sizes, and positive numbers of a known unit"
+            "or words in its columns of sizes, and positive numbers of a known unit"
         ) from error
     return found
+
+
+def _size(text: str) -> int | str:
+    try:
+        number = int(text)
+    except ValueError:
+        return msgspec.convert(text, _Word)
+    return msgspec.convert(number, _Size)
 
 
 def is_rate(unit: str) -> bool:

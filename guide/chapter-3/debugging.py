@@ -435,7 +435,6 @@ def run(main, *others, before=("",), **how):
 # each argument. Here is what it says of six kernels that it refuses.
 
 # sphinx_gallery_fold = "has the six kernels, compiles them, and prints why each is refused"
-# sphinx_gallery_fold_output = 8
 TARGET = GPUTarget("hip", "gfx942", 64) if torch.version.hip else GPUTarget("cuda", 90, 32)
 print(f"Compiling for {TARGET}")
 
@@ -588,7 +587,6 @@ run(compile_scale, CONSTANTS, scale_kernel, before=["", "TRITON_ALWAYS_COMPILE=1
 
 
 # sphinx_gallery_fold = "has the other kernel, and launches both in the interpreter"
-# sphinx_gallery_fold_output = 13
 # sphinx_gallery_show = "softmax_kernel"
 @triton.jit
 def softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):

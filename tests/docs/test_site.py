@@ -155,10 +155,10 @@ def test_every_module_of_the_engine_that_the_site_imports_is_documented() -> Non
 
 def test_edit_links_lead_to_sources(site: Path) -> None:
     for page in pages(site):
-        if address := links(page, "wy-breadcrumbs-aside").get("Edit this page"):
+        if address := links(page, "wy-breadcrumbs-aside").get("Edit"):
             assert (ROOT / address.split("/edit/main/")[1]).is_file(), page
     first = links(site / "getting-started/tutorials/01-vector-add.html", "wy-breadcrumbs-aside")
-    assert first["Edit this page"].endswith("/edit/main/tutorials/01-vector-add.py")
+    assert first["Edit"].endswith("/edit/main/tutorials/01-vector-add.py")
 
 
 @every_script
@@ -174,6 +174,16 @@ def test_page_says_where_its_outputs_come_from_and_colab_opens_its_notebook(
     notebook = links(page, "wy-breadcrumbs-aside")["Open in Colab"]
     path = notebook.split("/blob/gh-pages/")[1].split("/", 1)[1]
     assert (site / path).is_file()
+
+
+def test_every_tutorial_has_a_card_on_the_front_page_and_a_place_in_every_menu(site: Path) -> None:
+    tutorials = [page for page in PAGES.values() if re.search(r"tutorials/\d", page)]
+    assert tutorials
+    cards = links(site / "index.html", "gallery-card").values()
+    menu = links(site / "glossary.html", "wy-menu").values()
+    for page in tutorials:
+        assert f"{page}.html" in cards, page
+        assert f"{page}.html" in menu, page
 
 
 @every_script

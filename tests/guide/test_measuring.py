@@ -41,29 +41,6 @@ def test_a_roofline_is_limited_by_memory_before_its_ridge(chapter, intensity, ra
     assert chapter["attainable"](intensity, bandwidth=10, peak=50) == rate
 
 
-def test_resampled_means_scatter_with_the_root_of_their_number(chapter):
-    timings = 100 + torch.randn(2000).double()
-    drawn = [chapter["resampled"](timings, n, chapter["mean"]) for n in (1, 100, 100)]
-    assert chapter["width"](drawn[0]) / chapter["width"](drawn[1]) == pytest.approx(10, rel=0.1)
-    assert torch.equal(drawn[1], drawn[2]), "a page changes with its timings alone"
-
-
-def test_timings_in_a_row_show_the_drift_that_resampling_hides(chapter):
-    timings = torch.linspace(100, 120, 1000).double()
-    rows = chapter["in_a_row"](timings[:999], 50, lambda rows: rows)
-    assert torch.equal(rows.flatten(), timings[:950])
-    ((_, median, _, _, in_a_row),) = chapter["widths"](timings, (50,))
-    assert in_a_row > 2 * median
-
-
-def test_a_few_disturbed_timings_move_the_mean_and_not_the_median(chapter):
-    timings = torch.full((100,), 7.0).double()
-    timings[::20] = 100
-    found = chapter["summary"](timings)
-    assert found["median"] == found["p20"] == found["p80"] == found["minimum"] == 7
-    assert found["mean"] > 11
-
-
 # --- the loop, on a simulated GPU -----------------------------------------------------------------
 
 
@@ -107,14 +84,3 @@ def test_measure_times_each_call_alone_in_random_turns_after_a_warm_up(chapter, 
     rounds = [log[4::2][i : i + 3] for i in range(0, 300, 3)]
     assert {"".join(sorted(r)) for r in rounds} == {"ABC"}
     assert len(set(rounds)) == 6
-
-
-def test_only_turns_hide_drift_in_an_a_over_a_test(chapter, gpu):
-    """On a GPU that gets slower with each call."""
-
-    def slower():
-        gpu.work("A", 1 + 0.01 * len(gpu.log))
-
-    one_by_one = chapter["a_over_a"](chapter["one_by_one"], slower, 20, 3, rest=0)
-    in_turns = chapter["a_over_a"](chapter["in_turns"], slower, 20, 3, rest=0)
-    assert max(one_by_one) < 0.95 < min(in_turns)

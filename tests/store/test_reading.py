@@ -68,7 +68,7 @@ def test_damaged_json_is_one_line_that_names_the_file(tmp_path, name, content, w
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (HEAD + b"4096,4k,triton,GB/s,1,1,1\n", "line 2 .*Expected `int`"),
+        (HEAD + b"4096,4 k,triton,GB/s,1,1,1\n", "line 2 .*Expected `str` matching"),
         (HEAD + b"4611686018427387904,1,triton,GB/s,1,1,1\n", "Expected `int` <= "),
         (HEAD + b"4096,1,triton,GB/s,nan,1,1\n", "Expected `float` > "),
         (HEAD + b"4096,1,triton,GB/s,1e999,1,1\n", "out of range"),
@@ -95,6 +95,8 @@ def test_a_benchmark_is_read_and_any_other_table_has_no_measurements(tmp_path):
     path.write_bytes(b"\xef\xbb\xbf" + HEAD + ROW)  # with a byte order mark
     measured = benchmarks.Measurement("GB/s", 1, 1, 1)
     assert benchmarks.read(path) == {"triton": {"M=4096, N=1": measured}}
+    path.write_bytes(b"function,provider,unit,median,p20,p80\nadd backward,triton,GB/s,1,1,1\n")
+    assert benchmarks.read(path) == {"triton": {"function=add backward": measured}}
     for content in (b"", b"a,b\n1,\xff\n", b"provider,unit\nx,y\n", b"\x00" * 99):
         path.write_bytes(content)
         assert benchmarks.read(path) == {}

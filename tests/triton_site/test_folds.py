@@ -64,28 +64,11 @@ def test_output_can_fold_with_its_code(build: Callable) -> None:
     assert fold.select_one(".gallery-fold-note").text.endswith("with output")
 
 
-def test_a_number_of_printed_lines_stays_in_sight(build: Callable) -> None:
-    code, rest = build(tutorial("fold_output = 2", printed=5)).page.select("details.gallery-fold")
-    assert "def plot" in code.text
-    assert rest.pre.text.split("\n")[:3] == ["row 2", "row 3", "row 4"]
-    assert rest.find_previous("pre").text.split("\n")[:2] == ["row 0", "row 1"]
-    page = build(tutorial("fold_output = 2", printed=3)).page
-    assert len(page.select("details.gallery-fold")) == 1  # a fold is as high as a line
-
-
 def test_a_named_function_stays_in_sight_above_the_fold(build: Callable) -> None:
     (fold,) = build(tutorial('show = "plot"')).page.select("details.gallery-fold")
     assert fold.find_previous("pre").text.strip() == 'def plot():\n    """Plot."""'
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("fold_output = '8'", r"01-first\.py: sphinx_gallery_fold_output is '8'; write True"),
-        ("fold_output = -1", r"01-first\.py: sphinx_gallery_fold_output is -1; write True"),
-        ('show = "plat"', "'plat', which the folded cell does not define"),
-    ],
-)
-def test_a_wrong_setting_is_reported(build: Callable, setting: str, message: str) -> None:
-    with pytest.raises(Exception, match=message):
-        build(tutorial(setting))
+def test_a_wrong_setting_is_reported(build: Callable) -> None:
+    with pytest.raises(Exception, match="'plat', which the folded cell does not define"):
+        build(tutorial('show = "plat"'))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 
 from gallery_recorder.store.reading import ReadingError
@@ -62,14 +60,14 @@ H200 = {"warps": 64, "registers": 65536, "shared": 233472}
 
 
 def kernel(**changes: object) -> SimpleNamespace:
-    facts = {
+    facts: dict[str, object] = {
         "n_regs": 168,
         "n_spills": 0,
         "asm": {"ptx": PTX, "ttgir": TTGIR, "cubin": b"x" * 4096},
     }
     metadata = SimpleNamespace(num_warps=8, num_stages=3, shared=196608)
-    source = SimpleNamespace(constants={(1,): 128})
-    return SimpleNamespace(metadata=metadata, src=source, **(facts | changes))
+    facts |= {"metadata": metadata, "src": SimpleNamespace(constants={(1,): 128})}
+    return SimpleNamespace(**(facts | changes))
 
 
 FUNCTION = SimpleNamespace(
@@ -143,26 +141,17 @@ def test_a_kernel_that_is_given_a_function_does_not_end_the_script(monkeypatch):
     assert jit.serialize_specialization_data({"FUNCTION": object()}) == ""
 
 
-def test_a_kernel_that_cannot_be_read_and_a_loud_disassembler_leave_no_trace(
-    tmp_path, monkeypatch, capfd
-):
-    class Asm(dict):
-        def __getitem__(self, name):
-            if name == "sass":
-                os.write(2, b"nvdisasm warning")
-                return "Function: tile_kernel"
-            return super().__getitem__(name)
-
+def test_a_kernel_that_cannot_be_read_leaves_no_trace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    probe, made = xray.kernels(), kernel(asm=Asm(ptx=PTX), n_regs=None)
+    probe, made = xray.kernels(), kernel(n_regs=None)
     probe._compiled = [(FUNCTION, SimpleNamespace(n_regs=3)), (FUNCTION, made)]
     probe.after_block()
     assert probe.provenance()["kernels"] == [], "it was not launched yet"
+    assert list(tmp_path.iterdir()) == []
     made.n_regs = 168
     probe.after_block()
     assert [facts["name"] for facts in probe.provenance()["kernels"]] == ["tile_kernel"]
-    assert saved(tmp_path)["tile_kernel"].keys() == {"facts", "ptx", "sass"}
-    assert capfd.readouterr().err == ""
+    assert saved(tmp_path)["tile_kernel"].keys() == {"facts", "ttgir", "ptx"}
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -180,15 +169,6 @@ def test_each_line_of_code_knows_its_line_of_the_kernel():
     assert not any("loc(" in text for _, text in ttgir)
 
 
-def test_lines_follow_a_kernel_that_prose_has_moved():
-    made = msgspec.convert({"facts": FACTS, "ttgir": TTGIR}, xray_data.Kernel)
-    same = xray_pages.viewed("tile_kernel", made, SCRIPT)
-    moved = xray_pages.viewed("tile_kernel", made, SCRIPT.replace("Words.", "Words.\nMore."))
-    assert (same["first"], moved["first"]) == (9, 10)
-    assert [12, "    %x = tt.load %a"] in same["codes"]["ttgir"]
-    assert [13, "    %x = tt.load %a"] in moved["codes"]["ttgir"]
-
-
 def built_with(build, code: object, facts: object = (FACTS,), script: str = SCRIPT):
     content = code if isinstance(code, bytes) else packed(code)
     return build(script, {xray.FILE_NAME: content}, probes={xray_data.PROBE: {"kernels": facts}})
@@ -202,11 +182,30 @@ def test_the_page_has_a_fold_below_the_kernel_and_a_file_with_its_code(build):
         fold.summary.text.split()
     )
     assert "tl.dot became wgmma" in fold.summary.text
-    assert [cell.text for cell in fold.select("tbody td")][:5] == ["128", "8", "3", "168", "0"]
+    rows = [[cell.text for cell in row.select("td, th")] for row in fold.select("tr")]
+    assert rows[:4] == [["BLOCK_M", "128"], ["warps", "8"], ["stages", "3"], ["registers", "168"]]
+    assert "The code of BLOCK_M = 128, 8 warps:" in fold.text
     source = fold.select_one(".gallery-xray")["data-source"]
     written = (built.folder / "pages" / source).read_text()
     assert written.startswith('galleryXray("tile_kernel", {')
     assert built.warnings == ""
+
+
+def test_the_configuration_with_most_variants_stands_for_a_kernel(build):
+    odd = FACTS | {"constants": {"BLOCK_M": 16384}, "registers": 255, "spills": 42}
+    others = [FACTS | {"constants": {"BLOCK_M": 128, "n": n}} for n in (1, None)]
+    built = built_with(build, {}, [odd, *others, FACTS | {"constants": {"BLOCK_M": 16}}])
+    (fold,) = built.page.select("details.gallery-fold-xray")
+    assert "168 registers, nothing spilled" in fold.summary.text
+    assert [cell.text for cell in fold.select("th")] == ["BLOCK_M", "16384", "128", "16"]
+
+
+def test_a_trivial_kernel_has_no_fold(build):
+    small = {"registers": 16, "shared": 0, "instructions": {"ld.global": 2, "st.global": 1}}
+    assert built_with(build, {}, [FACTS | small]).page.select(".gallery-fold-xray") == []
+    for change in ({"registers": 18}, {"shared": 16}, {"spills": 2}):
+        built = built_with(build, {}, [FACTS | small, FACTS | small | change])
+        assert len(built.page.select(".gallery-fold-xray")) == 1
 
 
 def test_names_in_a_recording_are_neither_paths_nor_markup(build):

@@ -1,9 +1,7 @@
-"""The matrix product of tutorials 03 and 03b, in the interpreter, against float64.
+"""The matrix product of tutorial 03, in the interpreter, against float64.
 
 bf16 is left out: Triton's interpreter computes it wrongly, without an error.
 """
-
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,12 +9,6 @@ from torch.testing import assert_close
 
 # One element, smaller than a tile, exactly a tile, one off a tile, and partial tiles everywhere.
 SHAPES = [(1, 1, 1), (5, 7, 3), (64, 64, 64), (65, 63, 129), (123, 77, 45)]
-
-
-@pytest.fixture(scope="module")
-def settable(page):
-    """The globals that the functions of the page read."""
-    return page["matmul"].__globals__
 
 
 def matrices(m, n, k, dtype=torch.float16):
@@ -63,44 +55,30 @@ def test_infinity_behind_a_view_is_never_used(page):
     assert page["matmul"](a[:17, :19], b[:19, :18]).eq(19).all()
 
 
-@pytest.mark.parametrize(
-    ("launch", "sms"), [("launch_tiles", 132), *(("launch_persistent", n) for n in (1, 5, 132))]
-)
-def test_the_steps_with_descriptors(tutorial, launch, sms, monkeypatch):
-    waves = tutorial("03b-full-waves")
-    monkeypatch.setitem(waves["launch_persistent"].__globals__, "SMS", sms)
-    a, b = matrices(300, 264, 72)
-    assert_product(waves["run"](waves[launch], waves["MEDIUM"], a, b), a, b)
+def test_every_tile_computes_a_product_that_it_does_not_divide(page, monkeypatch):
+    """Also where the last group of tiles is smaller: ten rows of tiles are eight and two."""
+    tiles = page["TILES"]
+    settings = page["matmul"].__globals__
+    for m, n, k, _, _ in [*tiles, (16, 16, 16, 1, 1)]:
+        monkeypatch.setitem(settings, "choose_tile", lambda *_, t=(m, n, k, 1, 1): t)
+        a, b = matrices(10 * m - 5 if m == 16 else 2 * m - 24, 2 * n - 12, k + 8)
+        page["PLANS"].clear()
+        assert_product(page["matmul"](a, b), a, b)
+    page["PLANS"].clear()
 
 
-@pytest.mark.parametrize("sms", [3, *(pytest.param(n, marks=pytest.mark.stress) for n in (1, 132))])
-def test_every_plan_computes_every_tile(page, settable, sms, monkeypatch):
-    """On 3 SMs there are whole tiles and split ones, on 1 only the former, on 132 the latter."""
-    monkeypatch.setitem(settable, "SMS", sms)
-    # The interpreter uses neither warps nor stages.
-    plans = {
-        replace(p, warps=1, stages=1) for p in page["POINTER_PLANS"] + page["DESCRIPTOR_PLANS"]
-    }
-    for plan in plans:
-        # Two by two tiles and two steps along K; the second of each is partial.
-        a, b = matrices(2 * plan.block_m - 24, 2 * plan.block_n - 24, plan.block_k + 8)
-        got, expected = page["run_plan"](plan, a, b).double(), a.double() @ b.double()
-        assert_close(got, expected, rtol=2**-10, atol=2**-13, msg=str(plan))
+def test_the_tile_is_the_largest_of_which_there_are_enough(page):
+    """On 132 multiprocessors: a few large tiles would leave most of them without work."""
+    chosen = [page["choose_tile"](n, n, torch.float16)[:2] for n in (256, 1024, 2048, 4096)]
+    assert chosen == sorted(chosen)
+    assert chosen[0] == (64, 32)
+    assert chosen[-1] == (128, 256)
 
 
-@pytest.mark.parametrize("described", [False, True])
-def test_the_last_group_of_tiles_may_be_smaller(page, described):
-    """Ten tiles below each other make a group of eight and one of two."""
-    plan = page["Plan"](16, 16, 16, warps=1, stages=1, descriptors=described)
-    a, b = matrices(150, 40, 16)
-    assert_product(page["run_plan"](plan, a, b), a, b)
-
-
-def test_plans_for_a_small_gpu_fit_its_shared_memory(page, settable, monkeypatch):
-    monkeypatch.setitem(settable, "SHARED_BYTES", 65536)
-    plans = page["usable"](page["DESCRIPTOR_PLANS"])
-    assert 0 < len(plans) < len(page["DESCRIPTOR_PLANS"])
-    for plan in plans:
-        step = 2 * plan.block_k * (plan.block_m + plan.block_n)
-        assert plan.stages >= 2
-        assert plan.stages * step * (plan.at_once or 1) <= 65536
+def test_wrong_arguments_are_refused_after_a_right_call_too(page):
+    a, b = matrices(8, 8, 8)
+    page["matmul"](a, b)
+    for wrong, error in (((a, b.double()), TypeError), ((a, b, "gelu"), ValueError),
+                         ((a, b, ["leaky_relu"]), ValueError), ((a, None), TypeError)):  # fmt: skip
+        with pytest.raises(error):
+            page["matmul"](*wrong)

@@ -67,7 +67,32 @@ def test_a_dropped_infinity_or_nan_becomes_zero(page, value):
             assert_close(y[keep], x[keep], equal_nan=True)
 
 
-def test_seeded_dropout_keeps_no_tensor_for_backward(page):
-    assert page["bytes_kept"](lambda x: page["seeded_dropout"](x, 0.5, 0)) == 0
+def bytes_saved(function):
+    """The bytes that *function* of a tensor with 1000 elements saves for its backward pass."""
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.nbytes), lambda t: t):
+        function(torch.randn(1000, requires_grad=True))
+    return sum(saved)
+
+
+def test_only_a_mask_is_kept_for_backward(page):
+    assert bytes_saved(lambda x: page["seeded_dropout"](x, 0.5, 0)) == 0
     mask = torch.ones(1000, dtype=torch.bool)
-    assert page["bytes_kept"](lambda x: page["dropout"](x, mask, 0.5)) == 1
+    assert bytes_saved(lambda x: page["dropout"](x, mask, 0.5)) == 1000
+
+
+def test_second_derivatives_and_gradients_of_any_strides(page):
+    x = torch.randn(1000, requires_grad=True)
+    g = torch.ones(1).expand(1000).requires_grad_()
+    y = page["seeded_dropout"](x, 0.5, 9)
+    (dx,) = torch.autograd.grad(y, x, g, create_graph=True)
+    assert_close(dx, page["seeded_dropout"](torch.ones(1000), 0.5, 9))
+    (dg,) = torch.autograd.grad(dx, g, x.detach())
+    assert_close(dg, y.detach())
+
+
+def test_without_gradients_nothing_is_recorded(page):
+    x = torch.randn(100, requires_grad=True)
+    with torch.no_grad():
+        assert not page["seeded_dropout"](x, 0.5, 1).requires_grad
+    assert page["seeded_dropout"](x, 0.5, 1).requires_grad

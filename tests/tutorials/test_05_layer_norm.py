@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch.nn import functional
+from torch.testing import assert_close
 
 from tests.tutorials.float64 import VIEWS, assert_norm
 
@@ -69,3 +71,51 @@ def test_a_second_derivative_is_refused(page):
     (dx,) = torch.autograd.grad(loss, x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dx.sum().backward()
+
+
+def test_a_kept_launch_is_for_arguments_that_are_alike(page):
+    """A right call first: what is kept for it must not answer another one."""
+    norm, buffer = page["rms_norm"], torch.randn(8 * 48 + 1)
+    weight, bias = torch.randn(2, 48)
+    for x in (buffer[:-1].view(8, 48), buffer[1:].view(8, 48), buffer[:-1].view(48, 8).T.half()):
+        expected = functional.rms_norm(x.double(), (48,), weight.double(), 1e-6)
+        assert_close(norm(x, weight).double(), expected, rtol=0, atol=2e-2)
+    x = buffer[:-1].view(8, 48)
+    page["layer_norm"](x, weight, bias, 1.0)
+    for arguments, error, message in (
+        ((x.double(), weight, bias, 1.0), TypeError, "x must be float16.* its dtype is"),
+        ((x, weight, bias, True), TypeError, "eps must be a number, but is a bool"),
+        ((x, weight, bias, [1.0]), TypeError, "eps must be a number, but is a list"),
+        ((x, weight, bias, torch.nan), ValueError, "eps must be finite"),
+        ((x, weight, None), TypeError, "bias must be a torch.Tensor, but is a NoneType"),
+        ((x, weight[:47], bias), ValueError, r"weight must have shape \(48,\), but has \(47,\)"),
+        ((x[0, 0], weight, bias), ValueError, "x must have a dimension"),
+    ):
+        with pytest.raises(error, match=message):
+            page["layer_norm"](*arguments)
+
+
+@both_norms
+@pytest.mark.parametrize("n", [1, 33, 4100])
+def test_rows_that_lie_apart_are_read_in_place(page, norm, n, monkeypatch):
+    """Neither a slice of columns nor a gradient that is one is copied."""
+    x, g = torch.randn(2, 3, n + 7)[..., 2 : n + 2]
+    weights = torch.randn(2, n)
+    monkeypatch.setattr(torch.Tensor, "contiguous", lambda t: t if t.is_contiguous() else 1 / 0)
+    for _ in range(2):  # the second time with a launch that is kept
+        assert_norm(page, norm, x, *weights, g=g)
+    more = weights if norm == "layer_norm" else weights[:1]
+    y = page[norm](x, *more)
+    assert y.is_contiguous()
+    # The same shape with another stride must not get the launch that was kept.
+    assert_close(y, page[norm](torch.stack([*x]), *more), rtol=0, atol=0)
+    assert_close(y, page[norm](torch.cat([x, x], dim=1)[:, :n], *more), rtol=0, atol=0)
+
+
+@both_norms
+def test_gradients_only_where_a_tensor_needs_them(page, norm):
+    x, parameters = torch.randn(3, 8), torch.ones(2 if norm == "layer_norm" else 1, 8)
+    assert page[norm](x, *parameters).grad_fn is None
+    assert page[norm](x, *parameters.requires_grad_()).requires_grad
+    with torch.no_grad():
+        assert page[norm](x, *parameters).grad_fn is None

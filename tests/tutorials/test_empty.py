@@ -12,6 +12,10 @@ def randn(*shape):
     return torch.randn(shape, requires_grad=True)
 
 
+def detached(tensors):
+    return [x.detach() for x in tensors]
+
+
 ATTENTION = [
     [randn(*q), *[randn(q[0], 2, 7, 16)] * 2] for q in ((0, 2, 5, 16), (2, 2, 0, 16), (2, 0, 5, 16))
 ]
@@ -25,7 +29,9 @@ CASES = [
     ("04-low-memory-dropout", "seeded_dropout", (randn(0, 5), 0.5, 1), (0, 5)),
     ("05-layer-norm", "layer_norm", (randn(0, 7), randn(7), randn(7)), (0, 7)),
     ("05-layer-norm", "rms_norm", (randn(2, 3, 0), randn(0)), (2, 3, 0)),
-    *[("06-fused-attention", "attention", qkv, None) for qkv in ATTENTION],
+    *[("06-fused-attention", "attention", detached(qkv), None) for qkv in ATTENTION],
+    *[("06c-attention-gluon", "attention", detached(qkv), None) for qkv in ATTENTION],
+    *[("06b-attention-backward", "attention", qkv, None) for qkv in ATTENTION],
     ("07-math-functions", "gelu", (randn(3, 0, 2),), (3, 0, 2)),
     ("08-grouped-gemm", "grouped_mm", EXPERTS, (3, 8)),
     ("09-fp8-matmul", "scaled_mm", SCALED, (3, 8)),

@@ -56,6 +56,17 @@ CASES = {
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
+        ((Q.clone().requires_grad_(), Q, Q), ValueError, "q requires a gradient"),
+    ],
+    ("06c-attention-gluon", "attention"): [
+        ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
+        ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
+    ],
+    ("06b-attention-backward", "attention"): [
+        ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
+        ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
+        ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
+        ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
     ],
     ("07-math-functions", "gelu"): [
         ((ONE.double(),), TypeError, "its dtype is torch.float64"),
@@ -80,7 +91,7 @@ CASES = {
         ((LOGITS, TARGETS + 4), ValueError, r"from 0 to 5, .* but targets\[2\] is 6"),
         ((LOGITS.clone().requires_grad_(), TARGETS, -100, True), ValueError, "result of a layer"),
     ],
-    ("10-cross-entropy", "linear_cross_entropy"): [
+    ("10b-linear-cross-entropy", "linear_cross_entropy"): [
         ((LOGITS, LAYER.bfloat16(), TARGETS), TypeError, "weight must be torch.float32 as x is"),
         ((LOGITS, LAYER[:, :5], TARGETS), ValueError, "weight must have as many columns as x, 6"),
         ((LOGITS, LAYER, TARGETS, -100, 0), ValueError, "piece must be 1 or more, but is 0"),

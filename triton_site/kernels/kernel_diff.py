@@ -52,12 +52,8 @@ def _add_differences(app: Sphinx, doctree: nodes.document) -> None:
 
 def most_alike(found: dict[str, str], old: str) -> tuple[str, str]:
     """The name and source of the function in *found* that resembles *old* most."""
-
-    def likeness(name: str) -> float:
-        return difflib.SequenceMatcher(None, old, found[name]).ratio()
-
-    name = max(found, key=likeness)
-    return name, found[name]
+    (new,) = difflib.get_close_matches(old, found.values(), n=1, cutoff=0)
+    return next(item for item in found.items() if item[1] == new)
 
 
 def _fold(name: str, old: str, new_name: str, new: str) -> Fold:

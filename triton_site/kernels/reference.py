@@ -11,8 +11,8 @@ A page groups names and may add text of its own::
        Sorts along the last dimension, with a bitonic network.
 
 Several names may share an entry; a name without a docstring and without text is a warning.
-``.. api-index::`` lists the names of its page, ``.. api-versions::`` the releases. Links from the
-code of tutorials and back are sphinx-gallery's, with its ``doc_module`` and ``backreferences_dir``.
+``.. api-index::`` lists the names of its page. Links from the code of tutorials and back are
+sphinx-gallery's, with its ``doc_module`` and ``backreferences_dir``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_config_value("triton_api", "python-api/triton.json", "env", (str,))
     app.add_directive("api", ApiDirective)
-    app.add_directive("api-versions", VersionsDirective)
     app.add_directive("api-index", IndexDirective)
     app.add_node(index_node)
     app.connect("builder-inited", _load, priority=600)  # sphinx-gallery generates at 500
@@ -226,11 +225,12 @@ class ApiDirective(SphinxDirective):
             yield from (".. container:: api-ours", "", f"   *{label}*", "")
             yield from _indented(self.content)
             yield ""
+        yield from self._uses(entries)
         if "no-members" not in self.options:
             yield from self._members(entries[0])
 
     def _facts(self, found: list[tuple[str, Entry]]) -> str:
-        """Where a name can be called, its other names, its source and its uses, in a sentence."""
+        """Where a name can be called, its other names and its source, in a sentence."""
         version, entry = found[0]
         names = [item.name for _, item in found]
         aliases = [alias for name in names for alias in self.reference.aliases.get(name, [])]
@@ -247,9 +247,15 @@ class ApiDirective(SphinxDirective):
             f"read from ``{entry.defined or entry.name.rpartition('.')[0]}``, Triton {version}",
         ]
         text = "; ".join(filter(None, facts))
-        uses = {tuple(use) for name in names + aliases for use in self.reference.uses.get(name, [])}
+        return f"{text[0].upper()}{text[1:]}."
+
+    def _uses(self, entries: list[Entry]) -> Iterator[str]:
+        names = [entry.name for entry in entries]
+        names += [alias for name in names for alias in self.reference.aliases.get(name, [])]
+        uses = {tuple(use) for name in names for use in self.reference.uses.get(name, [])}
         links = ", ".join(f":doc:`{title} </{docname}>`" for docname, title in sorted(uses))
-        return f"{text[0].upper()}{text[1:]}." + (f" Used in {links}." if links else "")
+        if links:
+            yield from (".. rst-class:: api-facts", "", f"Used in {links}.", "")
 
     def _docstring(self, item: Entry | Member) -> list[str]:
         return [*docstrings.sound(item.doc, self.reference.resolve).split("\n"), ""]
@@ -306,20 +312,6 @@ def _indented(lines: Any) -> Iterator[str]:
 
 
 # --- lists on a page -----------------------------------------------------------------------------
-
-
-class VersionsDirective(SphinxDirective):
-    """``.. api-versions::``: the releases that were read."""
-
-    def run(self) -> list[nodes.Node]:
-        """Name the newest release, and those that it is compared with."""
-        *older, newest = reference_of(self.env).versions
-        return self.parse_text_to_nodes(
-            f"Read from Triton {newest}, and compared with {', '.join(older)}. A change that is "
-            "marked with a version came with it or since the one before in this list."
-            if older
-            else f"Read from Triton {newest}."
-        )
 
 
 class index_node(nodes.General, nodes.Element):  # noqa: N801 - docutils names nodes like this

@@ -48,12 +48,11 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """The variant of a kernel that was launched last, and its intermediate code."""
+    """The typical variant of a kernel, and its intermediate code."""
 
     facts: Facts
     ttgir: _Code = ""
     ptx: _Code = ""
-    sass: _Code = ""
     amdgcn: _Code = ""
 
 

@@ -5,7 +5,8 @@ intermediate code of each kernel is a file ``_static/xray/<page>/<kernel>.js``, 
 loads when the fold is opened; it is a script because a page opened from disk cannot load JSON. Each
 line of TTGIR and PTX names its line of the kernel.
 
-Only names of functions in the script become names of files, never those in a recording.
+A kernel of which the compiler says nothing has no fold: see :func:`is_trivial`. Only names of
+functions in the script become names of files, never those in a recording.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from triton_site.numbers.tables import table
 from triton_site.pages.cells import boxes_of, page_of
 from triton_site.pages.folds import Fold
 
-#: Variants of one kernel in its table, the last ones.
-MAX_VARIANTS = 12
+#: Configurations of one kernel in its table; more do not fit on a page.
+MOST = 6
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -50,7 +51,17 @@ def _xray(page: Page | None) -> tuple[dict[str, list[Facts]], dict[str, Kernel]]
     found: dict[str, list[Facts]] = {}
     for variant in facts:
         found.setdefault(variant.name, []).append(variant)
-    return found, code
+    shown = {name: made for name, made in found.items() if not all(map(is_trivial, made))}
+    return shown, {name: kernel for name, kernel in code.items() if name in shown}
+
+
+def is_trivial(facts: Facts) -> bool:
+    """Whether a kernel is straight and small: a few loads and stores in registers that none lacks.
+
+    Sixteen registers leave room for all warps of a multiprocessor on any GPU.
+    """
+    few = facts.registers <= 16 and sum(facts.instructions.values()) <= 4
+    return few and not facts.spills and not facts.shared
 
 
 # --- on the page ---------------------------------------------------------------------------------
@@ -71,6 +82,7 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
                 shown.add(name)
                 fold = fold_of(name, facts[name])
                 if name in code:
+                    fold += nodes.paragraph("", f"The code of {_described(code[name].facts)}:")
                     source = f"{'../' * docname.count('/')}_static/{_file(docname, name)}"
                     text = "The intermediate code is shown here where scripts may run."
                     html = f'<div class="gallery-xray" data-source="{source}"><p>{text}</p></div>'
@@ -80,21 +92,30 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def fold_of(name: str, variants: list[Facts]) -> Fold:
-    """The fold of the kernel *name*: a line of summary and a table of its *variants*."""
-    last = variants[-1]
-    fold = Fold(summary=f"X-ray: what became of {name}", note=summary(last), kind="xray")
-    fold += _table(variants[-MAX_VARIANTS:])
-    if len(variants) > MAX_VARIANTS:
-        fold += nodes.paragraph("", f"The last {MAX_VARIANTS} of {len(variants)} variants.")
-    if last.instructions:
-        fold += nodes.paragraph("", "Instructions of the last variant:")
-        items = nodes.bullet_list()
-        for instruction, count in sorted(last.instructions.items(), key=lambda item: -item[1]):
-            text = nodes.paragraph("", "", nodes.literal("", instruction.rstrip(".")))
-            text += nodes.Text(f" × {count}: {xray.INSTRUCTIONS.get(instruction, '')}")
-            items += nodes.list_item("", text)
-        fold += items
+    """The fold of the kernel *name*: its typical configuration in a line, and a table of all."""
+    found: dict[str, list[Facts]] = {}
+    for facts in variants:
+        key = xray.configuration(facts.constants, facts.warps, facts.stages)
+        found.setdefault(key, []).append(facts)
+    most = sorted(found.values(), key=len, reverse=True)[:MOST]
+    shown = [made[0] for made in found.values() if made in most]
+    typical = most[0][0]
+    fold = Fold(summary=f"X-ray: what became of {name}", note=summary(typical), kind="xray")
+    fold += _table(shown)
+    if len(found) > MOST:
+        fold += nodes.paragraph("", f"The {MOST} most frequent of {len(found)} configurations.")
     return fold
+
+
+def _chosen(facts: Facts) -> dict[str, Any]:
+    """The constants that are choices, as in :func:`triton_site.xray.configuration`."""
+    return {name: value for name, value in facts.constants.items() if value not in (None, 1)}
+
+
+def _described(facts: Facts) -> str:
+    """A configuration in words, such as ``BLOCK = 1024, 4 warps``."""
+    constants = (f"{name} = {value}" for name, value in _chosen(facts).items() if value != "")
+    return ", ".join([*constants, f"{facts.warps} warps"])
 
 
 def summary(facts: Facts) -> str:
@@ -118,25 +139,31 @@ def summary(facts: Facts) -> str:
 
 
 def _table(variants: list[Facts]) -> nodes.table:
-    names = list(dict.fromkeys(name for facts in variants for name in facts.constants))
-    differing = [n for n in names if len({str(f.constants.get(n)) for f in variants}) > 1]
-    constants = differing or names[:6]
-    head = [*constants, "warps", "stages", "registers", "spilled", "shared memory"]
-    head += ["programs on a multiprocessor", "warps on it", "limited by", "code"]
-    rows = []
-    for facts in variants:
-        room = facts.occupancy
-        rows.append([
-            *(str(facts.constants.get(name, "–")) for name in constants),
-            str(facts.warps),
-            str(facts.stages or "–"),
-            str(facts.registers),
-            str(facts.spills),
-            _bytes(facts.shared),
-            *([str(room.programs), f"{room.warps} of {room.of}", room.limit] if room else "–––"),
-            _bytes(facts.bytes),
-        ])  # fmt: skip
-    return table(head, rows, classes=["gallery-xray-table"])
+    """A column for each of the *variants*; constants that are the same in all are left out."""
+    names = list(dict.fromkeys(name for facts in variants for name in _chosen(facts)))
+    differing = [name for name in names if len({_chosen(f).get(name) for f in variants}) > 1]
+    rows = {
+        name: [str(facts.constants.get(name, "–")) for facts in variants]
+        for name in differing or names
+    }
+    rows |= {
+        "warps": [str(f.warps) for f in variants],
+        "stages": [str(f.stages or "–") for f in variants],
+        "registers": [str(f.registers) for f in variants],
+        "spilled": [str(f.spills) for f in variants],
+        "shared memory": [_bytes(f.shared) for f in variants],
+    }
+    rooms = [f.occupancy for f in variants if f.occupancy]
+    if len(rooms) == len(variants):
+        rows["programs on a multiprocessor"] = [str(room.programs) for room in rooms]
+        rows["warps on it"] = [f"{room.warps} of {room.of}" for room in rooms]
+        rows["limited by"] = [room.limit for room in rooms]
+    for instruction, meaning in xray.INSTRUCTIONS.items():
+        counts = [f.instructions.get(instruction, 0) for f in variants]
+        if any(counts):
+            rows[f"{instruction.rstrip('.')}: {meaning}"] = list(map(str, counts))
+    head, *body = ([name, *row] for name, row in rows.items())
+    return table(head, body, classes=["gallery-xray-table"])
 
 
 def _bytes(count: int) -> str:
@@ -145,12 +172,11 @@ def _bytes(count: int) -> str:
 
 def _hide_download(app: Sphinx, doctree: nodes.document) -> None:
     """Offer no download of the probe's file: the script did not write it."""
-    for container in list(doctree.findall(nodes.container)):
-        if "gallery-data" in container["classes"] and xray.FILE_NAME in container.astext():
-            for paragraph in [p for p in container.children if xray.FILE_NAME in p.astext()]:
-                container.remove(paragraph)
-            if not container.children:
-                container.parent.remove(container)
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        box = paragraph.parent
+        if "gallery-data" in box["classes"] and xray.FILE_NAME in paragraph.astext():
+            gone = paragraph if len(box) > 1 else box
+            gone.parent.remove(gone)
 
 
 # --- the code ------------------------------------------------------------------------------------
@@ -184,7 +210,7 @@ def viewed(name: str, kernel: Kernel, script: str) -> dict[str, Any]:
     """
     lines, span = script.splitlines(), _defined(script).get(name, range(0))
     moved = span.start - kernel.facts.line if span else 0
-    mappers = {"ttgir": ttgir_lines, "ptx": ptx_lines, "sass": plain_lines, "amdgcn": plain_lines}
+    mappers = {"ttgir": ttgir_lines, "ptx": ptx_lines, "amdgcn": plain_lines}
     return {
         "first": span.start,
         "source": [lines[number - 1] for number in span],

@@ -1,4 +1,4 @@
-"""Numbers of the pages, computed from the benchmarks, claims and ladders of recordings."""
+"""Numbers of the pages, computed from the recordings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+_EXTENSIONS = ("calls", "claims", "kernel_map", "ladder", "measured", "performance", "releases")
+
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Load the extensions of this folder."""
-    for name in ("performance", "ladder", "claims", "kernel_map", "releases"):
+    for name in _EXTENSIONS:
         app.setup_extension(f"{__name__}.{name}")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,7 +7,7 @@ in the recordings, and the call in words::
 
        Loss | getting-started/tutorials/10-cross-entropy | cross-entropy-performance: torch | a call
 
-The last column is computed from the newest recording.
+The last column is computed from the newest recording of the reference device, or else of another.
 """
 
 from __future__ import annotations
@@ -20,14 +20,11 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.rst import escape
 
 from gallery_recorder.render.domain import domain_of
-from triton_site.numbers.performance import benchmarks_of
-from triton_site.numbers.recorded import version_key
+from triton_site.numbers.performance import Comparison, newest_benchmarks
 from triton_site.numbers.tables import table
 
 #: A mean this close to 1 counts as even.
 EVEN = 0.03
-
-_HEAD = ["What the model does", "Tutorial", "The call that you would make", "The kernel against it"]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -44,32 +41,24 @@ class KernelMapDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make the table."""
         domain_of(self.env).depends("recordings")
+        verdicts = {
+            (benchmark.item.page, benchmark.name, c.against): _verdict(c, benchmark.item.device)
+            for benchmark in reversed(newest_benchmarks(self.env))
+            for c in benchmark.comparisons
+            if c.provider == "triton"
+        }
         rows = []
         for line in filter(str.strip, self.content):
-            try:
-                what, page, measured, call = (part.strip() for part in line.split("|"))
-                benchmark, provider = (part.strip() for part in measured.split(":"))
-            except ValueError:
-                raise self.error(
-                    f"{line!r} must have the four parts «what | page | benchmark: provider | call»"
-                ) from None
+            what, page, measured, call = (part.strip() for part in line.split("|"))
+            benchmark, provider = (part.strip() for part in measured.split(":"))
             link = f":doc:`/{page}`" if page in self.env.found_docs else "not written yet"
-            cells = [what, link, call, self._verdict(page, benchmark, provider)]
-            rows.append([self.parse_text_to_nodes(cell)[0] for cell in cells])
-        return [table(_HEAD, rows)]
+            verdict = verdicts.get((page, benchmark, provider), "not recorded yet")
+            rows.append([self.parse_text_to_nodes(cell)[0] for cell in (what, link, call, verdict)])
+        head = ["What the model does", "Tutorial", "The call in PyTorch", "The kernel against it"]
+        return [table(head, rows, classes=["gallery-map"])]
 
-    def _verdict(self, page: str, benchmark: str, provider: str) -> str:
-        """The result of the newest recording, as reStructuredText."""
-        found = [
-            (version_key(item.triton), item.device, comparison)
-            for item in benchmarks_of(self.env)
-            if item.page == page and item.name == benchmark
-            for comparison in item.comparisons
-            if comparison.provider == "triton" and comparison.against == provider
-        ]
-        if not found:
-            return "not recorded yet"
-        _, device, best = max(found, key=lambda item: item[0])
-        mean = best.geometric_mean
-        words = "even" if abs(mean - 1) <= EVEN else "faster" if mean > 1 else "slower"
-        return f"**{words}**: {mean:.2f} ({best.min:.2f} to {best.max:.2f}) on {escape(device)}"
+
+def _verdict(c: Comparison, device: str) -> str:
+    words = "even" if abs(c.mean - 1) <= EVEN else "faster" if c.mean > 1 else "slower"
+    numbers = f"{c.mean:.2f} ({c.least[0]:.2f} to {c.largest[0]:.2f})"
+    return f"**{words}**: {numbers} on {escape(device)}"

@@ -12,6 +12,9 @@ from gallery_recorder.render.selection import ListedRecording
 from gallery_recorder.store.format import Recording, slug
 from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
 
+#: The file with the CPU's share of each call of a page; its sizes are the names of functions.
+CALLS = "calls.csv"
+
 
 def current(env: BuildEnvironment, docname: str = "") -> list[ListedRecording]:
     """The timed recordings of the pages of a build, or of the page *docname*."""

@@ -7,7 +7,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 _EXTENSIONS = (
-    "chapters",
+    "cards",
     "exercises",
     "folds",
     "glossary",
@@ -17,7 +17,6 @@ _EXTENSIONS = (
     "search",
     "settings",
     "software",
-    "solutions",
     "tiles",
     "twins",
 )

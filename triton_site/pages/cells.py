@@ -22,9 +22,8 @@ from gallery_recorder.render.selection import Page
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell: its number among the code cells, its code, and the settings in its comments."""
+    """A code cell: its code, and the settings in its comments."""
 
-    number: int
     code: str
     settings: dict[str, Any]
 
@@ -41,11 +40,8 @@ def page_of(app: Sphinx, docname: str) -> Page | None:
 def cells_of(script: Script) -> list[Cell]:
     """The code cells that the page of *script* shows; a cell of settings alone is left out."""
     contents = [block.content for block in script.blocks if block.type == "code"]
-    shown = [(seam.without_settings(content).strip(), content) for content in contents]
-    return [
-        Cell(number, code, seam.settings_in(content))
-        for number, (code, content) in enumerate(pair for pair in shown if pair[0])
-    ]
+    cells = [Cell(seam.without_settings(text).strip(), seam.settings_in(text)) for text in contents]
+    return [cell for cell in cells if cell.code]
 
 
 def boxes_of(doctree: nodes.document, script: Script) -> Iterator[tuple[Cell, nodes.literal_block]]:

@@ -33,7 +33,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _add(app: Sphinx, doctree: nodes.document) -> None:
     docname = app.env.docname
-    section = next((s for s in doctree.findall(nodes.section) if _is_exercises(s)), None)
+    sections = (s for s in doctree.findall(nodes.section) if s[0].astext() == "Exercises")
+    section = next(sections, None)
     if section is None or page_of(app, docname) is None:
         return
     code = Path(app.confdir, SOURCE).read_text(encoding="utf-8")
@@ -57,10 +58,6 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
         section.insert(1, _how_to_check(f"{'../' * docname.count('/')}_static/{SOURCE.name}"))
 
 
-def _is_exercises(section: nodes.section) -> bool:
-    return section[0].astext() == "Exercises"
-
-
 def _solution_of(item: nodes.list_item) -> str:
     links = item.findall(addnodes.pending_xref)
     found = (re.search(r"solutions/([\w-]+)$", link["reftarget"]) for link in links)
@@ -81,18 +78,14 @@ def _kernel_of(app: Sphinx, docname: str) -> str:
 
 
 def _how_to_check(uri: str) -> nodes.paragraph:
-    return nodes.paragraph(
-        "",
-        "Save your answer as ",
-        nodes.literal("", "mine.py"),
-        nodes.Text(" and download "),
-        nodes.reference("", "exercise.py", refuri=uri, internal=True),
-        nodes.Text(
-            ", which checks it without a GPU: it names wrong elements and counts the bytes that "
-            "your kernel moves."
-        ),
-        classes=["exercise-check"],
+    text = nodes.paragraph("", "Save your answer as ", classes=["exercise-check"])
+    text += [nodes.literal("", "mine.py"), nodes.Text(" and download ")]
+    text += nodes.reference("", "exercise.py", refuri=uri, internal=True)
+    text += nodes.Text(
+        ", which checks it without a GPU: it names wrong elements and counts the bytes that your "
+        "kernel moves."
     )
+    return text
 
 
 def checked_functions(code: str) -> dict[str, str]:

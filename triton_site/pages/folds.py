@@ -4,8 +4,7 @@ A cell asks for it in sphinx-gallery's style of comments; the line completes *Co
 
     # sphinx_gallery_fold = "plots the rates"
 
-Output of the cell stays outside of the fold. ``True`` folds it with the code; a number leaves that
-many printed lines in sight and folds the rest::
+Output of the cell stays outside of the fold, unless::
 
     # sphinx_gallery_fold_output = True
 
@@ -33,7 +32,7 @@ _OUTPUTS = ("sphx-glr-script-out", "sphx-glr-single-img", "sphx-glr-horizontal",
 class Fold(nodes.General, nodes.Element):
     """Content below a ``summary`` that opens it; ``note`` follows the summary, ``kind`` is a class.
 
-    The kinds are code, difference, output, solution and xray.
+    The kinds are code, difference, solution and xray.
     """
 
 
@@ -67,19 +66,7 @@ def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
     for cell, box in list(boxes_of(doctree, page.script)):
         if not (summary := cell.setting("fold")):
             continue
-        outputs = list(_outputs(box))
-        hidden = cell.settings.get("fold_output", False)
-        if isinstance(hidden, bool):
-            outputs = outputs if hidden else []
-        elif isinstance(hidden, int) and hidden > 0:
-            for output in outputs:
-                _fold_rest(output, hidden)
-            outputs = []
-        else:
-            raise ValueError(
-                f"{page.script.path.name}: sphinx_gallery_fold_output is {hidden!r}; write True, "
-                "or the number of printed lines that stay in sight"
-            )
+        outputs = list(_outputs(box)) if cell.settings.get("fold_output") else []
         lines = len(cell.code.splitlines())
         note = f"{lines} line{'s' * (lines > 1)}" + ", with output" * bool(outputs)
         fold = Fold(summary=summary, note=note, kind="code")
@@ -89,20 +76,6 @@ def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
         for output in outputs:
             output.parent.remove(output)
         fold += [box, *outputs]
-
-
-def _fold_rest(output: nodes.Element, count: int) -> None:
-    """Fold what *output* prints after its first *count* lines."""
-    lines = output.astext().rstrip().split("\n")
-    if not isinstance(output, nodes.literal_block) or len(lines) <= count + 1:
-        return  # a fold is as high as a line
-    shown, rest = (output.copy() for _ in range(2))
-    for part, content in ((shown, lines[:count]), (rest, lines[count:])):
-        part += nodes.Text("\n".join(content))
-        part.rawsource = part.astext()  # Sphinx highlights the raw text
-    note = f"{len(lines) - count} lines"
-    fold = Fold("", rest, summary="The rest of the output", note=note, kind="output")
-    output.replace_self([shown, fold])
 
 
 def _outputs(box: nodes.Element) -> Iterator[nodes.Element]:

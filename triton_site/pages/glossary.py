@@ -32,7 +32,8 @@ def _link_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     }
     for paragraph in doctree.findall(nodes.paragraph):
         for text in [child for child in paragraph if isinstance(child, nodes.Text)]:
-            if terms and not paragraph["classes"]:  # those with classes are generated
+            is_generated = paragraph["classes"] or isinstance(paragraph.parent, nodes.entry)
+            if terms and not is_generated:
                 paragraph.replace(text, list(_linked(text, terms)))
 
 

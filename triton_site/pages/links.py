@@ -14,8 +14,8 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
+from triton_site.pages.cards import first_paragraph
 from triton_site.pages.cells import page_of
-from triton_site.pages.chapters import first_paragraph
 
 #: The branch that holds the published site.
 SITE_BRANCH = "gh-pages"

@@ -1,124 +1,80 @@
 """Write the skeleton of a tutorial: ``make new T=11-my-kernel``."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
 
-TUTORIALS = Path("tutorials")
-#: Names of figures and recordings are longer, and a file system takes 255 characters.
-LONGEST_NAME = 60
-
 SKELETON = '''"""
 {title}
-{underline}
+{line}
 
-What the reader will build, and what it brings.
+What the reader builds, and its speed: ``numbers.toml`` defines numbers, such as ``[{name}]``.
 """
 
-# sphinx_gallery_fold = "chooses the device"
-import sys  # for shared/
-from functools import partial
-from pathlib import Path  # for shared/
+# %%
+import os
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.measuring import measure, rates, write_rows
-from shared.setup import DEVICE, ON_GPU
-
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
 
-# %%
-# Step 1: the simplest right kernel
-# ---------------------------------
-#
-# What is new here, and why it is right.
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 
 @triton.jit
 def double_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """Double BLOCK elements."""
+    """Double one block of *x*."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
-    mask = offsets < n
-    x = tl.load(x_ptr + offsets, mask=mask)
-    tl.store(out_ptr + offsets, 2 * x, mask=mask)
+    mask = offsets < n  # [BLOCK]
+    tl.store(out_ptr + offsets, 2 * tl.load(x_ptr + offsets, mask=mask), mask=mask)
 
 
 def double(x):
-    """Return ``2 * x`` for a floating-point tensor of any shape.
-
-    Raises:
-        ValueError: *x* is not on the device that this page runs on.
-    """
-    if x.device != DEVICE:
-        raise ValueError(f"x must be on {{DEVICE}}, but is on {{x.device}}")
-    x = x.contiguous()
+    """Return ``2 * x`` for a contiguous tensor."""
     out = torch.empty_like(x)
-    if x.numel():
-        double_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+    double_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
     return out
 
 
 # %%
-# Is it right?
-# ------------
-#
-# Against PyTorch, on odd shapes.
+# Check it against PyTorch, on awkward shapes.
 
-for shape in ((1,), (5, 123), (0, 7), (1823, 78)):
+for shape in ((0,), (1,), (5, 123), (1823, 781)):
     x = torch.randn(shape, device=DEVICE)
-    torch.testing.assert_close(double(x), 2 * x, rtol=0, atol=0)
-print("double agrees with PyTorch")
+    torch.testing.assert_close(double(x), 2 * x, atol=0, rtol=0)
+print("double agrees with PyTorch, bit for bit")
 
 # %%
-# The benchmark
-# -------------
-#
-# Against what a user would call instead, and against a hardware limit.
+# Time it beside the call that a reader would make otherwise, and beside a hardware limit.
 
-# sphinx_gallery_fold = "times all providers in turns"
+# sphinx_gallery_fold = "times all providers, and keeps the rows"
+from shared.bench import rows_of, write_rows
+
 if ON_GPU:
-    rows = []
-    for size in (2**20, 2**24, 2**28):
-        x = torch.randn(size, device=DEVICE)
-        calls = {{"triton": partial(double, x), "torch": lambda x=x: 2 * x, "copy": x.clone}}
-        for provider, ms in measure(calls).items():
-            rows.append((size, provider, "GB/s", *rates(ms, 2 * x.nbytes)))
+    x = torch.randn(2**28, device=DEVICE)
+    calls = {{"triton": lambda: double(x), "torch": lambda: 2 * x, "copy": x.clone}}
+    rows = rows_of((x.numel(),), calls, "GB/s", 2 * x.nbytes, as_called=("triton", "torch"))
     write_rows("{slug}-performance.csv", ["size"], rows)
-else:
-    print("The benchmark needs a GPU.")
-
-# %%
-# Exercises
-# ---------
-#
-# 1. **A change to make.** What to do, and what to expect.
 '''
 
 
-def main(arguments: list[str]) -> int:
-    """Write the file and return the exit status; an existing tutorial stays as it is."""
-    name = arguments[0] if arguments else ""
-    if not re.fullmatch(r"\d\d-[a-z0-9]+(-[a-z0-9]+)*", name) or len(name) > LONGEST_NAME:
-        print(f"make new: {name[:LONGEST_NAME]!r} is not a name for a tutorial. Use two digits")
-        print(f"and words, up to {LONGEST_NAME} characters: T=11-my-kernel")
-        return 2
-    if taken := sorted(TUTORIALS.glob(f"{name[:2]}-*.py")):
-        print(f"make new: {taken[0]} has the number {name[:2]}. Use another number.")
-        return 2
-    path = TUTORIALS / f"{name}.py"
-    slug = name[3:]
+def main(name: str) -> None:
+    """Write the file *name*; an existing tutorial stays as it is."""
+    if not re.fullmatch(r"\d\d[a-z]?(-[a-z0-9]+)+", name) or len(name) > 60:
+        sys.exit(
+            f"make new: {name[:60]!r} is not a name of up to 60 characters such as 11-my-kernel"
+        )
+    number, _, slug = name.partition("-")
+    if taken := sorted(Path("tutorials").glob(f"{number}-*.py")):
+        sys.exit(f"make new: {taken[0]} has the number {number}. Use another number.")
     title = slug.replace("-", " ").capitalize()
-    path.write_text(SKELETON.format(title=title, underline="=" * len(title), slug=slug))
-    print(f"{path} is written. Record it on a machine with a GPU: make record T={name[:2]}")
-    return 0
+    path = Path("tutorials", f"{name}.py")
+    path.write_text(SKELETON.format(title=title, line="=" * len(title), name=name, slug=slug))
+    print(f"{path} is written. Record it on a machine with a GPU: make record T={number}")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1])

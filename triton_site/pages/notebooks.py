@@ -111,8 +111,8 @@ def _texts(app: Sphinx, docname: str, page: Page, address: str) -> list[str]:
 def _is_output(node: nodes.Node) -> bool:
     if not isinstance(node, nodes.Element) or isinstance(node, nodes.section):
         return False
-    is_fold = isinstance(node, Fold) and node["kind"] in ("output", "xray")
-    return is_fold or any(name.startswith(_NOT_TEXT) for name in node["classes"])
+    is_xray = isinstance(node, Fold) and node["kind"] == "xray"
+    return is_xray or any(name.startswith(_NOT_TEXT) for name in node["classes"])
 
 
 def _text_cell(text: str) -> dict[str, Any]:

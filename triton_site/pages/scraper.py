@@ -87,8 +87,6 @@ class _SvgScraper:
 
         Negative numbers count from the last, as in sphinx-gallery, which cannot scale an SVG.
         """
-        from PIL import Image
-
         settings = block_vars["file_conf"]
         if self._thumbnail_number is None:
             if "thumbnail_path" in settings:
@@ -101,12 +99,6 @@ class _SvgScraper:
         path = image.with_name(image.name.replace("_000.", "_thumbnail."))
         seam.scale_image(self._pngs[chosen - 1], path, gallery_conf["thumbnail_size"])
         settings["thumbnail_path"] = os.path.relpath(path, gallery_conf["src_dir"])
-        with Image.open(path) as opened:
-            transparent = opened.convert("RGBA")
-        white = Image.new("RGBA", transparent.size, "white")
-        flat = Image.alpha_composite(white, transparent).convert("RGB")
-        # 256 colors are enough for a plot and halve the file.
-        flat.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 #: The scraper to name in conf.py.

@@ -60,8 +60,7 @@ class TileOrderDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Make the picture and its description."""
-        defaults = {"size": 9, "group": 4, "processors": 16}
-        size, group, processors = (defaults | self.options).values()
+        size, group, processors = (self.options[name] for name in self.option_spec)
         orders = {
             "row by row": waves(size, 1, processors),
             f"in groups of {group} rows": waves(size, group, processors),

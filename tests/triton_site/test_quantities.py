@@ -1,0 +1,91 @@
+"""The numbers that pages state are those of the recording."""
+
+from __future__ import annotations
+
+import pytest
+
+from triton_site.numbers.quantities import Definition, Numbers, QuantityError, load
+
+TABLE = """M,N,provider,unit,median,p20,p80
+1,256,triton,GB/s,200,190,210
+1,256,torch,GB/s,100,90,110
+1,1024,triton,GB/s,800,790,810
+1,1024,torch,GB/s,100,90,110
+2,1024,triton,GB/s,500,490,510
+2,1024,"torch, as called",GB/s,250,240,260
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "speed.csv").write_text(TABLE)
+    (tmp_path / "page-values.csv").write_text("name,unit,value\nlargest error,,0.5\nsteps,,4\n")
+    return tmp_path
+
+
+def value(folder, text, **others):
+    definitions = {name: Definition(value=other) for name, other in others.items()}
+    return Numbers(folder, "page", definitions | {"x": Definition(value=text)})["x"].value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("geomean(speed: triton / torch)", 4.0),
+        ("max(speed: triton)", 800),
+        ("min(speed: triton; N >= 1024)", 500),
+        ("only(speed: triton / torch; N = 256 and M = 1)", 2),
+        ("only(speed: triton / 'torch, as called')", 2),
+        ("mean(speed: torch)", 100),
+        ("value(steps) * 2 + value('largest error')", 8.5),
+        ("(1 - 1 / faster) * 100", 75),
+    ],
+)
+def test_a_number_is_computed_from_the_recorded_rows(folder, text, expected):
+    assert value(folder, text, faster="geomean(speed: triton / torch)") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("geomean(gone: triton)", "gone.csv is missing"),
+        ("geomean(speed: cublas)", "has no provider 'cublas'"),
+        ("geomean(speed: triton; N = 3)", "has no such rows"),
+        ("only(speed: triton)", "has 3 such rows, not one"),
+        ("max(speed: triton; K > 1)", "no column 'K'; there: M, N"),
+        ("value(nothing)", "has no row 'nothing'"),
+        ("geomean(speed)", "expected FILE: PROVIDER"),
+        ("1 / (value(steps) - 4)", "division by zero"),
+        ("__import__('os')", "cannot compute"),
+        ("other", "page.other is not in numbers.toml; there: x"),
+        ("x + 1", "page.x depends on itself"),
+    ],
+)
+def test_a_number_that_cannot_be_computed_says_why(folder, text, reason):
+    with pytest.raises(QuantityError, match="page") as error:
+        value(folder, text)
+    assert reason in str(error.value)
+
+
+def test_a_shown_value_never_contradicts_its_limit(folder):
+    near = Definition(value="0.7004", at_least=0.7)
+    broken = Definition(value="0.69996", at_least=0.7)
+    numbers = Numbers(folder, "page", {"near": near, "broken": broken})
+    assert (numbers["near"].text, numbers["near"].held) == ("0.7004", True)
+    assert (numbers["broken"].text, numbers["broken"].held) == ("0.69996", False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[page.x]\nvalue = 3",
+        "[page.x]\nvalue = '1'\nleast = 2",
+        "[page.x",
+        "[page.'a b']\nvalue='1'",
+    ],
+)
+def test_a_wrong_file_of_numbers_is_one_clear_error(tmp_path, text):
+    path = tmp_path / "numbers.toml"
+    path.write_text(text)
+    with pytest.raises(QuantityError, match=r"numbers\.toml"):
+        load(path)

@@ -1,0 +1,44 @@
+"""The product with scales by blocks; in the interpreter, the kernel without roles."""
+
+import pytest
+import torch
+
+E5M2 = torch.float8_e5m2
+
+
+def check(page, *problem):
+    for _ in range(2):  # the second call follows a plan
+        c = page["scaled_mm_by_blocks"](*problem)
+        assert c.dtype == torch.bfloat16
+        page["assert_right"](c, *problem)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 16), (77, 48, 304), (65, 136, 144), (130, 264, 128)])
+def test_shapes_that_no_tile_divides(page, shape):
+    check(page, *page["draw_problem"](*shape))
+
+
+def test_e5m2_and_views(page):
+    a, b, scale_a, scale_b = page["draw_problem"](64, 48, 256)
+    check(page, a.float().to(E5M2), b, scale_a, scale_b)
+    check(page, a[::2], b, scale_a[::2], scale_b)
+    check(page, a, b, scale_a.contiguous(), scale_b.contiguous())
+
+
+def test_wrong_arguments_are_refused_before_and_after_a_right_call(page):
+    a, b, scale_a, scale_b = problem = page["draw_problem"](64, 48, 256)
+    page["PLANS"].clear()
+    for _ in range(2):
+        for wrong, error, message in (
+            ((a, None, scale_a, scale_b), TypeError, "b must be a torch.Tensor"),
+            ((a.float(), b, scale_a, scale_b), TypeError, "a must have a dtype"),
+            ((a, b, scale_a.double(), scale_b), TypeError, "scale_a must have a dtype"),
+            ((a, b.contiguous(), scale_a, scale_b), ValueError, "b.T must have contiguous rows"),
+            ((a, b[:128], scale_a, scale_b), ValueError, r"\(64, 256\) and \(128, 48\)"),
+            ((a, b, scale_a, scale_b.T), ValueError, r"shapes \(64, 2\) and \(2, 1\)"),
+            ((a[None], b, scale_a, scale_b), ValueError, "a must be a matrix"),
+        ):
+            with pytest.raises(error, match=message):
+                page["scaled_mm_by_blocks"](*wrong)
+        check(page, *problem)
+    assert len(page["PLANS"]) == 1

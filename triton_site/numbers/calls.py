@@ -1,0 +1,45 @@
+"""``.. calls::``: the CPU's share of a call in Triton and in PyTorch, on the reference device.
+
+``launch`` is the share of an empty kernel that is launched as often.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from gallery_recorder.render.domain import domain_of
+from gallery_recorder.store import benchmarks
+from gallery_recorder.store.format import slug
+from triton_site.numbers.recorded import CALLS, current
+from triton_site.numbers.tables import link, table
+from triton_site.probes import REFERENCE_DEVICE
+
+
+class CallsDirective(SphinxDirective):
+    """``.. calls::``."""
+
+    def run(self) -> list[nodes.Node]:
+        """Make the table; nothing where no calls were recorded."""
+        domain_of(self.env).depends("recordings")
+        providers = ("triton", "torch", "launch")
+        rows = []
+        for item in current(self.env):
+            is_main = item.state == "shown" and slug(item.device) == REFERENCE_DEVICE
+            if is_main and CALLS in item.content.data:
+                measured = benchmarks.read(item.folder / CALLS)
+                for size in measured.get("triton", ()):
+                    function = link("doc", item.page, size.partition("=")[2], self.env.docname)
+                    times = [measured.get(name, {}).get(size) for name in providers]
+                    shown = [f"{time.median:.1f}" if time else "–" for time in times]
+                    rows.append([nodes.paragraph("", "", function), *shown])
+        return [table(["Function", *(f"{name}, µs" for name in providers)], rows)] if rows else []
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("calls", CallsDirective)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,224 @@
+"""Pages state numbers of the recording that they show.
+
+``:measured:`faster` ``
+    The quantity ``faster`` of the page, as ``tutorials/numbers.toml`` defines it;
+    ``:measured:`02-fused-softmax:faster` `` on another page.
+``.. steps:: ceiling``
+    The steps of a page as bars; *ceiling* is the quantity at 100 %. Each line of the content names
+    a quantity and says what changed::
+
+        .. steps:: cublas
+           :unit: TFLOPS
+
+           plain: a plain loop over K
+           grouped: tiles in groups
+
+All quantities of all current recordings are in the site's ``_static/numbers.json``. ::
+
+    python -m triton_site.numbers.measured  # `make check`: do the limits hold on the reference?
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from gallery_recorder.errors import RecorderError
+from gallery_recorder.render import downloads
+from gallery_recorder.render.domain import domain_of
+from gallery_recorder.render.selection import Page
+from gallery_recorder.store.format import slug
+from triton_site.numbers.claims import of_checkout
+from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
+from triton_site.numbers.recorded import current, release_of
+from triton_site.numbers.tables import table
+from triton_site.pages.folds import add_node
+from triton_site.probes import REFERENCE
+
+FILE = Path(__file__).resolve().parents[2] / "tutorials/numbers.toml"
+
+
+class Bar(nodes.Inline, nodes.TextElement):
+    """A bar of ``percent`` of the width of its ceiling; its text says the percentage."""
+
+
+class MeasuredRole(SphinxRole):
+    """A number in prose."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """The number; a quantity that cannot be computed is an error at its line."""
+        script, _, name = self.text.rpartition(":")
+        try:
+            shown = _shown(self.env, script, name)
+        except QuantityError as error:
+            message = self.inliner.reporter.error(str(error), line=self.lineno)
+            return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
+        return [shown], []
+
+
+class StepsDirective(SphinxDirective):
+    """The steps of a page, as bars."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec: ClassVar[dict[str, Any]] = {"unit": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        """A table with a row for each step; nothing where no times were recorded."""
+        page = _page(self.env, "")
+        if page is None or page.recorded is None or not page.recorded.timed:
+            return []
+        rows = [line.partition(":") for line in self.content if line.strip()]
+        try:
+            numbers = _numbers(self.env, page)
+            ceiling = numbers[self.arguments[0]]
+            found = [(text.strip(), numbers[name.strip()]) for name, _, text in rows]
+        except QuantityError as error:
+            raise self.error(str(error)) from error
+        head = ["Step", self.options["unit"], "Of the ceiling"]
+        body = [_row(text, step, ceiling) for text, step in found]
+        return [table(head, body, classes=["gallery-steps"])]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the role and the directive."""
+    app.add_role("measured", MeasuredRole())
+    app.add_directive("steps", StepsDirective)
+    add_node(app, Bar, _visit_bar, lambda translator, node: translator.body.append("</span>"))
+    app.connect("build-finished", _publish)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+@cache
+def _read(changed: int) -> dict[str, dict[str, Definition]]:
+    """The file as it was when it was *changed*, for all pages of a build."""
+    del changed
+    return load(FILE)
+
+
+def definitions(script: str) -> dict[str, Definition]:
+    """The quantities of the page of a *script*."""
+    return _read(FILE.stat().st_mtime_ns).get(script, {})
+
+
+def _page(env: BuildEnvironment, script: str) -> Page | None:
+    """The page that is read, or the main page of another *script*, which it then depends on."""
+    domain = domain_of(env)
+    if not script:
+        return domain.pages.get(env.docname)
+    domain.depends("recordings")
+    found = (p for p in domain.selection.main if p.example.name == script)
+    return next(found, None)
+
+
+def _numbers(env: BuildEnvironment, page: Page) -> Numbers:
+    """The quantities of *page*, from the recording that it shows."""
+    env.note_dependency(str(FILE))
+    assert page.folder is not None
+    return Numbers(page.folder, page.example.name, definitions(page.example.name))
+
+
+def _shown(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
+    page = _page(env, script)
+    if page is None:
+        raise QuantityError(f"{script or env.docname} is not the page of a script")
+    if page.recorded is None or not page.recorded.timed:
+        return nodes.inline("", "…", classes=["measured"])  # only a GPU has times
+    quantity = _numbers(env, page)[name]
+    text = quantity.text
+    if not quantity.held:
+        text += f" (expected {quantity.limit_text})"
+    device = page.recording.provenance.device
+    return nodes.inline("", text, classes=["measured"], device=device)
+
+
+def _row(text: str, step: Quantity, ceiling: Quantity) -> list[str | nodes.Element]:
+    share = 100 * step.value / ceiling.value
+    bar = Bar("", f"{share:.0f} %", percent=share)
+    return [text, step.text, nodes.paragraph("", "", bar)]
+
+
+def _visit_bar(translator: Any, node: Bar) -> None:
+    # The ceiling is at 5/6 of the cell, so a step above it stays inside.
+    width = min(node["percent"], 120) / 1.2
+    translator.body.append(f'<span class="bar" style="--share: {width:.1f}%">')
+
+
+def _publish(app: Sphinx, exception: Exception | None) -> None:
+    if exception is not None or app.builder.format != "html":
+        return
+    found = []
+    for item in current(app.env):
+        at = item.location
+        numbers = Numbers(item.folder, at.name, definitions(at.name))
+        for name in definitions(at.name):
+            made = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
+            quantity = numbers[name]
+            made |= {"value": quantity.value, "limit": quantity.limit_text, "held": quantity.held}
+            found.append(made)
+    content = msgspec.json.format(msgspec.json.encode(found), indent=1)
+    downloads.write(Path(app.outdir, "_static/numbers.json"), content)
+
+
+# --- make check -----------------------------------------------------------------------------------
+
+
+def problems(roots: Sequence[Path]) -> tuple[int, list[str]]:
+    """How many quantities the reference's recordings have, and what is wrong with them.
+
+    Raises:
+        RecorderError: a script or a recording is damaged.
+        QuantityError: ``numbers.toml`` cannot be read.
+    """
+    count, found = 0, []
+    recordings = {}
+    for item in of_checkout(roots):
+        place = f"{slug(item.content.provenance.device)}/triton-{release_of(item.content)}"
+        if place == REFERENCE:
+            recordings[item.content.name] = item
+    for script, quantities in load(FILE).items():
+        if script not in recordings:
+            found.append(f"{FILE.name}: {script} has no current recording of {REFERENCE}")
+            continue
+        numbers = Numbers(recordings[script].folder, script, quantities)
+        for name in quantities:
+            count += 1
+            try:
+                quantity = numbers[name]
+            except QuantityError as error:
+                found.append(str(error))
+                continue
+            if not quantity.held:
+                found.append(
+                    f"{script}.{name} is {quantity.text} on {REFERENCE}, but the page says "
+                    f"{quantity.limit_text}; change the kernel or the page"
+                )
+    return count, found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the recordings below the folders given, by default ``recordings``; 1 for a problem."""
+    roots = [Path(name) for name in (sys.argv[1:] if arguments is None else arguments)]
+    try:
+        count, found = problems(roots or [Path("recordings")])
+    except (QuantityError, RecorderError) as error:
+        print(f"triton_site.numbers.measured: {error}", file=sys.stderr)
+        return 1
+    for problem in found:
+        print(problem, file=sys.stderr)
+    print(f"{count} numbers of {REFERENCE}: {len(found)} problems")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""How the scripts time kernels, keep what they measured, and draw it."""
+
+import csv
+import random
+import statistics
+import time
+
+import matplotlib.pyplot as plt
+import torch
+import triton
+
+UNITS = {  # what a unit says of a time in milliseconds, for bytes or operations
+    "GB/s": lambda ms, amount: amount / ms / 1e6,
+    "TFLOPS": lambda ms, amount: amount / ms / 1e9,
+    "ms": lambda ms, amount: ms,
+    "µs": lambda ms, amount: ms * 1e3,
+}
+
+
+def spread(values):
+    """Return the median, the 20th and the 80th percentile of *values*."""
+    values = list(values) * (2 if len(values) == 1 else 1)  # quantiles need two
+    fifths = statistics.quantiles(values, n=5, method="inclusive")
+    return statistics.median(values), fifths[0], fifths[3]
+
+
+def time_on_gpu(calls, rounds=40):
+    """Return {name: milliseconds of each round}: the GPU's time of each call, with a cold cache.
+
+    The calls take turns. Before each one the GPU reads other memory, so that the cache holds
+    nothing of ours, and meanwhile Python queues the call: its share does not count. If the GPU was
+    faster than Python, the call is repeated with twice as much to read, up to 8 GiB.
+    """
+    gpu = torch.get_device_module()
+    other = torch.zeros(2**27, dtype=torch.int32, device=torch.accelerator.current_accelerator())
+    events = {name: [] for name in calls}
+    reads = dict.fromkeys(calls, 2)
+    for call in calls.values():
+        call()  # compiles the kernel
+    for _ in range(rounds):
+        for name in random.sample(list(calls), len(calls)):
+            while True:
+                start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
+                for _ in range(reads[name]):
+                    other.amax()
+                start.record()
+                calls[name]()
+                end.record()
+                if reads[name] == 16 or not start.query():  # the GPU is still reading
+                    break
+                reads[name] *= 2
+            events[name].append((start, end))
+    gpu.synchronize()
+    return {name: [one.elapsed_time(two) for one, two in pairs] for name, pairs in events.items()}
+
+
+def time_as_called(calls):
+    """Return {name: milliseconds of each call}, as a program sees them that calls once."""
+    return {name: triton.testing.do_bench(call, return_mode="all") for name, call in calls.items()}
+
+
+def cpu_share(call, calls=100, rounds=21):
+    """Return the milliseconds in which Python makes one call, once for each round."""
+    for _ in range(10):
+        call()  # compiles the kernel
+    times = []
+    for _ in range(rounds):
+        torch.accelerator.synchronize()  # the queue is empty, so no call waits for room in it
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - start) / calls * 1e3)
+    return times
+
+
+def rows_of(size, calls, unit, amount=1, rounds=40, as_called=()):
+    """Return rows (size …, provider, unit, median, p20, p80) of the calls {provider: call}.
+
+    *size* is a tuple with the values of the size columns, *unit* one of UNITS, and *amount* the
+    bytes or operations of a call. The providers in *as_called* are also timed as called.
+    """
+    times = time_on_gpu(calls, rounds)
+    called = time_as_called({name: calls[name] for name in as_called})
+    times |= {f"{name}, as called": values for name, values in called.items()}
+    rate = UNITS[unit]
+    return [
+        (*size, name, unit, *spread([rate(ms, amount) for ms in values]))
+        for name, values in times.items()
+    ]
+
+
+def write_rows(path, columns, rows):
+    """Write *rows*, (size …, provider, unit, median, p20, p80), to the CSV file *path*."""
+    header = [*columns, "provider", "unit", "median", "p20", "p80"]
+    write_table(path, header, rows)
+
+
+def write_calls(calls):
+    """Write the CPU's share of each call of {function: {provider: call}} to ``calls.csv``."""
+    rows = [
+        (function, provider, "µs", *spread([1e3 * ms for ms in cpu_share(call)]))
+        for function, providers in calls.items()
+        for provider, call in providers.items()
+    ]
+    write_rows("calls.csv", ["function"], rows)
+    return {(function, provider): median for function, provider, _, median, *_ in rows}
+
+
+def write_table(path, header, rows):
+    """Write a CSV file; numbers have six significant digits."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+
+
+# One color for each kind of provider, the same on all pages.
+COLORS = {"triton": "#1b6ca8", "torch": "#d1495b", "compile": "#8d6a9f", "copy": "#444444"}
+
+
+def plot_rates(ax, rows, labels, title, xlabel):
+    """Draw the rates of rows (size, provider, unit, median, p20, p80) over the size into *ax*.
+
+    *labels* is {provider: label} of what is drawn. Rates as called are dotted.
+    """
+    unit = rows[0][2]
+    for provider, label in labels.items():
+        sizes, _, _, medians, low, high = zip(*[r for r in rows if r[1] == provider], strict=True)
+        color = COLORS.get(provider.partition(",")[0], "#2e8b57")
+        dotted = ":" if provider.endswith("as called") else "--" if provider == "copy" else "-"
+        ax.plot(sizes, medians, label=label, color=color, linestyle=dotted, marker=".")
+        ax.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0)
+    gpu = torch.get_device_module().get_device_name()
+    ax.set(title=f"{title}\non {gpu}", xlabel=xlabel, ylabel=f"{unit}, higher is better")
+    ax.grid(alpha=0.3)
+    ax.legend()
+    plt.show()
