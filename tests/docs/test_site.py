@@ -180,6 +180,8 @@ def test_every_tutorial_has_a_card_on_the_front_page_and_a_place_in_every_menu(s
     tutorials = [page for page in PAGES.values() if re.search(r"tutorials/\d", page)]
     assert tutorials
     cards = links(site / "index.html", "gallery-card").values()
+    (texts,) = parsed(site / "index.html").xpath("//*[@itemprop='articleBody']")
+    assert not re.search(r"\b\d\d\w?-[a-z]+-", texts.text_content()), "pages have titles"
     menu = links(site / "glossary.html", "wy-menu").values()
     for page in tutorials:
         assert f"{page}.html" in cards, page

@@ -13,6 +13,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util import docname_join
 from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
@@ -77,19 +78,23 @@ def _card(app: Sphinx, docname: str, name: str) -> nodes.container:
     link = nodes.reference("", app.env.titles[name].astext(), internal=True, refuri=uri)
     card = nodes.container("", classes=["gallery-card"])
     card += nodes.paragraph("", "", link, classes=["gallery-card-title"])
-    card += nodes.paragraph("", first_paragraph(app.env.get_doctree(name)))
+    card += nodes.paragraph("", first_paragraph(app.env, app.env.get_doctree(name)))
     if page := domain_of(app.env).pages.get(name):
         card += nodes.paragraph("", f"{minutes(page)} minutes", classes=["gallery-minutes"])
     return card
 
 
-def first_paragraph(doctree: nodes.document) -> str:
-    """The first paragraph of the author's, without citations."""
+def first_paragraph(env: BuildEnvironment, doctree: nodes.document) -> str:
+    """The first paragraph of the author's, without citations; pages are named by their titles."""
     paragraphs = (
         p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, nodes.section)
     )
     first = next((p for p in paragraphs if not p["classes"]), nodes.paragraph())
-    for citation in list(first.findall(addnodes.pending_xref)):
-        if citation["refdomain"] == "cite":
-            citation.parent.remove(citation)
+    for reference in list(first.findall(addnodes.pending_xref)):
+        if reference["refdomain"] == "cite":
+            reference.parent.remove(reference)
+        elif reference["reftype"] == "doc" and not reference["refexplicit"]:
+            name = docname_join(reference["refdoc"], reference["reftarget"])
+            if name in env.titles:
+                reference.replace_self(nodes.Text(env.titles[name].astext()))
     return re.sub(r"\s+(?=[.,]|$)", "", " ".join(first.astext().split()))

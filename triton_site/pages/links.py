@@ -45,7 +45,7 @@ def _add_links(
     del template
     if "repository" not in context or doctree is None:  # search and index pages have no source
         return
-    context["description"] = first_paragraph(doctree)[:200]
+    context["description"] = first_paragraph(app.env, doctree)[:200]
     github, branch = context["repository"], context["branch"]
     source = source_of(app, pagename)
     if source.is_file():  # generated pages of recordings have none
