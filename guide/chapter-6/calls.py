@@ -344,6 +344,9 @@ if ON_GPU:
     print(f"one call of the operation, not compiled: {SHARES['triton op'][0]:.2f} µs")
 
 # %%
+# Where Triton is newer than the release that PyTorch requires, PyTorch may warn at length that it
+# cannot tell which tensors a kernel writes. It then assumes all of them, and the result is right.
+#
 # Outside of ``torch.compile`` the operation is slower than the plain function, because PyTorch's
 # dispatcher stands in between. Declare an operation for programs that are compiled.
 #

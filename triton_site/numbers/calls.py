@@ -35,8 +35,12 @@ class CallsDirective(SphinxDirective):
                     function = link("doc", item.page, size.partition("=")[2], self.env.docname)
                     times = [measured.get(name, {}).get(size) for name in providers]
                     shown = [f"{time.median:.1f}" if time else "–" for time in times]
-                    rows.append([nodes.paragraph("", "", function), *shown])
-        return [table(["Function", *(f"{name}, µs" for name in providers)], rows)] if rows else []
+                    rows.append([nodes.paragraph("", "", function), item.content.title, *shown])
+        return (
+            [table(["Function", "Page", *(f"{name}, µs" for name in providers)], rows)]
+            if rows
+            else []
+        )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
