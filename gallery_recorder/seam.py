@@ -281,14 +281,9 @@ def app_of(env: BuildEnvironment) -> Sphinx:
 
 
 def before_writing(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
-    """Have Sphinx call *function* before it writes pages; before Sphinx 7.4, when it has."""
-
-    def collect(app: Sphinx, *_: object) -> tuple[()]:
-        function(app)
-        return ()
-
+    """Have Sphinx call *function* before it writes pages; before 7.4, if it has read some."""
     known = "write-started" in app.events.events
-    app.connect("write-started" if known else "html-collect-pages", collect)
+    app.connect("write-started" if known else "env-check-consistency", lambda app, _: function(app))
 
 
 def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
