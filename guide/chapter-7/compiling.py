@@ -12,8 +12,8 @@ these pages are made.
 #
 # Each value of a ``tl.constexpr`` is a kernel of its own (`#10872
 # <https://github.com/triton-lang/triton/issues/10872>`_, `#8273
-# <https://github.com/triton-lang/triton/issues/8273>`_). A length that changes with each call must be
-# an ordinary argument:
+# <https://github.com/triton-lang/triton/issues/8273>`_). A length that changes with each call must
+# be an ordinary argument:
 
 import os
 import subprocess
@@ -108,8 +108,8 @@ print("an argument and a constant:", x.item())
 assert x.item() == 9
 
 # %%
-# A ``tl.constexpr`` of the module is read when the kernel is compiled. Change it in the source only.
-# The interpreter reads any global variable, so the error shows on the GPU first.
+# A ``tl.constexpr`` of the module is read when the kernel is compiled. Change it in the source
+# only. The interpreter reads any global variable, so the error shows on the GPU first.
 #
 # How do I keep what autotuning found?
 # ------------------------------------
@@ -153,9 +153,9 @@ if ON_GPU:
 
 # %%
 # The cache belongs to the kernel's source, the configurations, the GPU and Triton's version, so it
-# cannot be stale. It does not work with a ``pre_hook``. ``TRITON_CACHE_AUTOTUNING=1`` turns it on for
-# all kernels of a program, and ``TRITON_PRINT_AUTOTUNING=1`` prints what is chosen. For a service
-# that must never tune, take ``kernel.best_config`` and write it into the code.
+# cannot be stale. It does not work with a ``pre_hook``. ``TRITON_CACHE_AUTOTUNING=1`` turns it on
+# for all kernels of a program, and ``TRITON_PRINT_AUTOTUNING=1`` prints what is chosen. For a
+# service that must never tune, take ``kernel.best_config`` and write it into the code.
 #
 # How do I use my kernel inside torch.compile?
 # --------------------------------------------
@@ -211,8 +211,8 @@ if ON_GPU:
 # Compile ahead of time (`#3850 <https://github.com/triton-lang/triton/issues/3850>`_, `#218
 # <https://github.com/triton-lang/triton/issues/218>`_, `#4425
 # <https://github.com/triton-lang/triton/issues/4425>`_). ``triton.tools.compile`` writes a C file
-# with the binary in it and a function that launches it. The signature says what Triton otherwise sees
-# in the arguments: types, and ``:16`` where a number or an address is divisible by 16.
+# with the binary in it and a function that launches it. The signature says what Triton otherwise
+# sees in the arguments: types, and ``:16`` where a number or an address is divisible by 16.
 
 KERNEL = """
 import triton
@@ -237,10 +237,10 @@ if ON_GPU and not torch.version.hip:
         print(*(line for line in header.splitlines() if "(" in line and "#" not in line), sep="\n")
 
 # %%
-# Compile the C file with your program, link it with the driver (``-lcuda``), call the loading function
-# once and the launching function as often as you like. For several sizes, compile several signatures,
-# and let ``triton.tools.link`` write one function that chooses. The common error, ``invalid
-# argument``, comes from a launch by hand with a grid of blocks for a kernel that wants
+# Compile the C file with your program, link it with the driver (``-lcuda``), call the loading
+# function once and the launching function as often as you like. For several sizes, compile several
+# signatures, and let ``triton.tools.link`` write one function that chooses. The common error,
+# ``invalid argument``, comes from a launch by hand with a grid of blocks for a kernel that wants
 # ``32 * num_warps`` threads, its shared memory, and one more pointer at the end of its arguments.
 #
 # Exercises of the tutorials answer the question after these: *is it right?* See

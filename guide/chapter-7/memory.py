@@ -2,16 +2,16 @@
 Questions: memory
 =================
 
-Three questions on addresses, descriptors and the order of memory accesses. :doc:`questions` says how
-these pages are made.
+Three questions on addresses, descriptors and the order of memory accesses. :doc:`questions` says
+how these pages are made.
 """
 
 # %%
 # Why is a large tensor wrong, or an illegal access?
 # --------------------------------------------------
 #
-# ``tl.program_id``, ``tl.arange`` and arguments below 2³¹ have 32 bits, and so has their product. An
-# offset beyond 2³¹ − 1 wraps around without a word (`#6748
+# ``tl.program_id``, ``tl.arange`` and arguments below 2³¹ have 32 bits, and so has their product.
+# An offset beyond 2³¹ − 1 wraps around without a word (`#6748
 # <https://github.com/triton-lang/triton/issues/6748>`_, `#1058
 # <https://github.com/triton-lang/triton/issues/1058>`_, `fla #1080
 # <https://github.com/fla-org/flash-linear-attention/issues/1080>`_). This kernel stores its offsets
@@ -19,7 +19,6 @@ these pages are made.
 
 import os
 
-import matplotlib.pyplot as plt
 import torch
 
 ON_GPU = torch.accelerator.is_available()
@@ -57,8 +56,8 @@ assert out.tolist() == [(rows - 4 + i) * stride for i in range(4)]
 # Why is my tensor refused as a descriptor?
 # -----------------------------------------
 #
-# A descriptor follows the rules of the tensor memory accelerator: an address that is a multiple of 16
-# bytes, a last stride of 1, and other strides that are multiples of 16 bytes (`#10927
+# A descriptor follows the rules of the tensor memory accelerator: an address that is a multiple of
+# 16 bytes, a last stride of 1, and other strides that are multiples of 16 bytes (`#10927
 # <https://github.com/triton-lang/triton/issues/10927>`_).
 
 
@@ -82,8 +81,8 @@ describe("a slice of rows of 208 bytes", padded[:, :100])
 
 # %%
 # Give rows a length that fits when you allocate them, and slice: the descriptor keeps the shape of
-# the slice, and what lies behind it reads as zero. Describe the transposed matrix of a
-# column-major one, and transpose the tile in the kernel. Where neither is possible, use offsets: see
+# the slice, and what lies behind it reads as zero. Describe the transposed matrix of a column-major
+# one, and transpose the tile in the kernel. Where neither is possible, use offsets: see
 # :doc:`/programming-guide/chapter-8/moving`. A descriptor that the kernel makes itself with
 # ``tl.make_tensor_descriptor`` has the same rules, but strides known only at run time are **not
 # checked**: the result is wrong without a word.
@@ -94,8 +93,8 @@ describe("a slice of rows of 208 bytes", padded[:, :100])
 # Within a program, the threads that store an element and those that load it may differ, and Triton
 # puts no barrier between accesses to global memory (`#1097
 # <https://github.com/triton-lang/triton/issues/1097>`_, `#11872
-# <https://github.com/triton-lang/triton/pull/11872>`_). This kernel stores a block and reads it back
-# in another order:
+# <https://github.com/triton-lang/triton/pull/11872>`_). This kernel stores a block and reads it
+# back in another order:
 
 
 @triton.jit
@@ -123,9 +122,9 @@ assert wrong == 0
 # lets all threads of a program wait until each has come here and its stores are visible to the
 # others. It is no barrier between programs.
 #
-# Between programs there is only one order: that of atomic operations. Programs start in any order and
-# not all at once, so a program must never wait for one that may not have started. Instead, let each
-# add to a counter when its part is stored. The program that comes last finds all parts:
+# Between programs there is only one order: that of atomic operations. Programs start in any order
+# and not all at once, so a program must never wait for one that may not have started. Instead, let
+# each add to a counter when its part is stored. The program that comes last finds all parts:
 
 
 @triton.jit

@@ -2,12 +2,12 @@
 Questions: blocks and numbers
 =============================
 
-These questions are asked most often in the trackers of Triton and of the libraries that use it. Each
-answer runs the code as it is first written, shows what happens, and runs the code that is right. The
-links lead to threads that asked.
+These questions are asked most often in the trackers of Triton and of the libraries that use it.
+Each answer runs the code as it is first written, shows what happens, and runs the code that is
+right. The links lead to threads that asked.
 
-This page is about blocks and numbers. :doc:`memory` is about addresses, descriptors and the order of
-memory accesses, and :doc:`compiling` about compilation, tuning and calling. You need
+This page is about blocks and numbers. :doc:`memory` is about addresses, descriptors and the order
+of memory accesses, and :doc:`compiling` about compilation, tuning and calling. You need
 :doc:`/getting-started/tutorials/01-vector-add`.
 """
 
@@ -74,8 +74,8 @@ assert run(element_kernel, 7) == [3, 6, 1, 0, 1, 2, 3]
 
 # %%
 # The interpreter may accept ``x[3]``, since it computes with NumPy. A sum over a masked block gives
-# one element, ``tl.gather`` gives several, and ``reshape`` with ``split`` gives halves. Often none of
-# them is needed: load only what you want, with its own offsets. The cache holds it already.
+# one element, ``tl.gather`` gives several, and ``reshape`` with ``split`` gives halves. Often none
+# of them is needed: load only what you want, with its own offsets. The cache holds it already.
 #
 # Why does an ``if`` on a block fail?
 # -----------------------------------
@@ -246,7 +246,7 @@ if ON_GPU:
     torch.accelerator.synchronize()  # the lines arrive when the kernel has ended
 
 # %%
-# ``tl.static_print`` prints when the kernel is compiled: types and constants, once, and not again if
-# the kernel comes from the cache. For more than a few numbers, store the block in a tensor that you
-# pass for this, and look at it in Python. In the interpreter, ``TRITON_INTERPRET=1``, Python's own
-# ``print`` and debugger work. :doc:`/programming-guide/chapter-3/debugging` goes on from here.
+# ``tl.static_print`` prints when the kernel is compiled: types and constants, once, and not again
+# if the kernel comes from the cache. For more than a few numbers, store the block in a tensor that
+# you pass for this, and look at it in Python. In the interpreter, ``TRITON_INTERPRET=1``, Python's
+# own ``print`` and debugger work. :doc:`/programming-guide/chapter-3/debugging` goes on from here.
