@@ -182,6 +182,7 @@ for rule, tensor in cases.items():
 # A kernel can also make its descriptor itself, with ``tl.make_tensor_descriptor``, which takes the
 # pointer, the shape, the strides and the tile in the order of ``make_block_ptr``. The caller then
 # provides scratch memory through ``triton.set_allocator``.
+# :doc:`/getting-started/tutorials/03b-full-waves` uses descriptors in persistent programs.
 #
 # Order becomes a transposition
 # -----------------------------
@@ -356,10 +357,3 @@ for option in ({}, {"enable_fp_fusion": True}, {"enable_fp_fusion": False}):
 # 3. Was a dimension left out of ``boundary_check`` because the tiles divide it? A descriptor checks
 #    it anyway, and offsets need no term for it.
 # 4. Compare with the old kernel on shapes that no tile divides, before you time.
-#
-# References
-# ----------
-#
-# * Triton: `pull request 10833 <https://github.com/triton-lang/triton/pull/10833>`_, which removed
-#   block pointers
-# * :doc:`/getting-started/tutorials/03b-full-waves` uses descriptors in persistent programs
