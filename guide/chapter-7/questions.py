@@ -6,9 +6,9 @@ These questions are asked most often in the trackers of Triton and of the librar
 Each answer runs the code as it is first written, shows what happens, and runs the code that is
 right. The links lead to threads that asked.
 
-This page is about blocks and numbers. :doc:`memory` is about addresses, descriptors and the order
-of memory accesses, and :doc:`compiling` about compilation, tuning and calling. You need
-:doc:`/getting-started/tutorials/01-vector-add`.
+This page is about blocks and numbers. :doc:`questions-memory` is about addresses, descriptors and
+the order of memory accesses, and :doc:`questions-compiling` about compilation, tuning and calling.
+You need :doc:`/getting-started/tutorials/01-vector-add`.
 """
 
 # %%

@@ -3,6 +3,6 @@
 import pytest
 
 
-@pytest.mark.parametrize("name", ["questions", "memory", "compiling"])
+@pytest.mark.parametrize("name", ["questions", "questions-memory", "questions-compiling"])
 def test_a_wrong_answer_would_stop_the_page(name, tutorial):
     assert tutorial(name)
