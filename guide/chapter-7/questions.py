@@ -241,11 +241,14 @@ def print_kernel(x_ptr):
 
 x = torch.arange(4.0, device=DEVICE) + 0.5
 attempt("two texts", lambda: print_text_kernel[(1,)](x))
-print_kernel[(3,)](x)
+print_kernel[(3,)](x, num_warps=1)
 if ON_GPU:
     torch.accelerator.synchronize()  # the lines arrive when the kernel has ended
 
 # %%
+# On a GPU each thread prints the elements that it holds. A warp has more threads than this block
+# has elements, so each line comes several times.
+#
 # ``tl.static_print`` prints when the kernel is compiled: types and constants, once, and not again
 # if the kernel comes from the cache. For more than a few numbers, store the block in a tensor that
 # you pass for this, and look at it in Python. In the interpreter, ``TRITON_INTERPRET=1``, Python's
