@@ -250,7 +250,7 @@ print("different answers:", ANSWERS)
 # sphinx_gallery_fold = "has the kernels of the backward pass: gradients, then the sum of the sums"
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stats_ptr"])
 def backward_kernel(
     x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, sums_ptr, x_row_stride, g_row_stride, M, N,
     CENTER: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
@@ -399,7 +399,7 @@ def check_arguments(eps, *tensors):
 
 
 def forward_plan(eps, x, weight, *bias):
-    """Return the launches without and with statistics, and the shape of these."""
+    """Return the launches without and with statistics, the shape of these, and bias's dtype."""
     M, N = x.shape[:-1].numel(), x.shape[-1]
     block = max(128, triton.next_power_of_2(N))
     piece = block // 2
@@ -409,14 +409,14 @@ def forward_plan(eps, x, weight, *bias):
     full = rows > 1 or (piece, pieces) in ((2048, 5), (2048, 7), (4096, 4))  # more programs fit
     constants = {"CENTER": bool(bias), "ROWS": rows, "PIECE": piece, "PIECES": pieces}
     constants["num_warps"] = max(1, rows * piece // (512 if full else 256))
-    numbers = M, N, stride_of(x), float(eps)
+    numbers = M, N, stride_of(x), float(eps[0])
     plain, more = (
         Launch(forward_kernel, (triton.cdiv(M, rows),), numbers, constants) for _ in range(2)
     )
-    return plain, more, (1 + len(bias), M)
+    return plain, more, (1 + len(bias), M), tuple(b.dtype for b in bias)
 
 
-def backward_plan(g, stats, x, weight, *bias):
+def backward_plan(bias, g, x, weight):
     """Return the launches of both kernels, and the shape of the partial sums between them."""
     M, N = x.shape[:-1].numel(), x.shape[-1]
     rows, piece, warps, each, weights, stages = 1, 2048, 8, 1, 0, 4
@@ -448,50 +448,54 @@ def backward_plan(g, stats, x, weight, *bias):
 PLANS = {}  # {what calls that are alike have in common: their plan}
 
 
-def kept(make, *arguments):
-    """Return the plan that *make* makes of *arguments*, and keep it for calls that are alike."""
+def kept(make, more, *tensors):
+    """Return the plan that *make* makes, and keep it for calls that are alike."""
     if torch.compiler.is_compiling():  # a compiler traces plain launches, and knows no addresses
-        return make(*arguments)
+        return make(more, *tensors)
     if len(PLANS) == 1000:  # a program whose shapes never repeat
         PLANS.clear()
-    eps = [(t, type(t)) for t in arguments if not isinstance(t, torch.Tensor)]
-    tensors = [t for t in arguments if isinstance(t, torch.Tensor)]
-    return PLANS.setdefault((make, *eps, key_of(*tensors)), make(*arguments))
+    return PLANS.setdefault((make, more, key_of(*tensors)), make(more, *tensors))
 
 
-def backward(g, stats, x, weight, *bias):
-    """Return the gradients of x, of the weight and, if there is one, of the bias."""
-    compiling = torch.compiler.is_compiling()
-    plan = None if compiling else PLANS.get((backward_plan, key_of(g, stats, x, weight, *bias)))
+def backward(g, x, weight, stats, bias):
+    """Return the gradients of x, of the weight and, if *bias* has its dtype, of the bias."""
+    plan = None
+    if not torch.compiler.is_compiling():
+        plan = PLANS.get((backward_plan, bias, key_of(g, x, weight)))
     if plan is None:
-        g, stats, x, weight, *bias = map(readable, (g, stats, x, weight, *bias))
-        plan = kept(backward_plan, g, stats, x, weight, *bias)
+        g, x, weight = readable(g), readable(x), readable(weight)
+        plan = kept(backward_plan, bias, g, x, weight)
     first, second, shape = plan
     dx, dw, sums = torch.empty_like(x), torch.empty_like(weight), stats.new_empty(shape)
-    db = [torch.empty_like(b) for b in bias]
+    db = [torch.empty_like(weight, dtype=kind) for kind in bias]
     first(x, g, weight, stats, dx, sums)
     second(sums, dw, *(db or (None,)))
     return dx, dw, *db
+
+
+def gradients_of(ctx, g):
+    """Return the gradients of the tensors that *ctx* has saved."""
+    return None, *backward(g, *ctx.saved_tensors, ctx.bias)
 
 
 class Norm(torch.autograd.Function):
     """Layer norm of x, weight and bias, or RMS norm of x and weight."""
 
     @staticmethod
-    def forward(ctx, plan, *tensors):
+    def forward(ctx, plan, x, weight, *bias):
         """Normalize each row, and keep the statistics."""
-        _, launch, shape = plan
-        x = tensors[0]
+        _, launch, shape, ctx.bias = plan
         y, stats = torch.empty_like(x), x.new_empty(shape, dtype=torch.float32)
-        launch(x, tensors[1], tensors[-1], y, stats)
-        ctx.save_for_backward(stats, *tensors)
+        launch(x, weight, *(bias or (None,)), y, stats)
+        ctx.save_for_backward(x, weight, stats)
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, g):
-        """Return the gradients of all tensors."""
-        return None, *backward(g, *ctx.saved_tensors)
+        """Return the gradients of all tensors; a second derivative is refused."""
+        if torch.is_grad_enabled():  # only with create_graph=True; the check takes its time
+            return torch.autograd.function.once_differentiable(gradients_of)(ctx, g)
+        return gradients_of(ctx, g)
 
 
 def library_norm(eps, x, *parameters):
@@ -514,11 +518,11 @@ def normalize(eps, *tensors):
         if not 0 < tensors[0].shape[-1] <= 16384 or not tensors[0].numel():
             return library_norm(eps, *tensors)
         tensors = [readable(t) for t in tensors]
-        plan = kept(forward_plan, eps, *tensors)
+        plan = kept(forward_plan, (eps, type(eps)), *tensors)
     if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
         return Norm.apply(plan, *tensors)
     y = torch.empty_like(tensors[0])
-    plan[0](tensors[0], tensors[1], tensors[-1], y, None)
+    plan[0](*tensors, *[None] * (3 - len(tensors)), y, None)
     return y
 
 
@@ -558,7 +562,7 @@ def check(x, *parameters, slack=1):
 
 
 for step in (gradients(x, g, weight, stats, 5, atomic) for atomic in (True, False)):
-    for one, other in zip(step, backward(g, stats, x, weight, weight), strict=True):
+    for one, other in zip(step, backward(g, x, weight, stats, (x.dtype,)), strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
 cases = [(torch.float16, (2, 3, 65)), (torch.float32, (7, 781)), (torch.float16, (3, 4097))]
 if ON_GPU:  # bf16 needs a GPU

@@ -30,7 +30,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 
-COUNTS = ["heads", "queries", "keys"]  # not specialized: one kernel for all lengths
+COUNTS = ["heads", "queries", "keys", "lse_ptr", "delta_ptr"]  # one kernel for all lengths
 
 
 @triton.jit
@@ -318,11 +318,10 @@ def described(x, rows):
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, x.shape[3]])
 
 
-def tile_of(fields, x):
-    """Return a descriptor of *x* that is not checked again."""
-    tile = object.__new__(TensorDescriptor)
-    tile.__dict__.update(fields, base=x)
-    return tile
+def class_of(tile):
+    """Return a class of descriptors that differ from *tile* only in their tensor."""
+    fields = vars(tile) | {"__init__": lambda tile, x: setattr(tile, "base", x), "base": None}
+    return type("TensorDescriptor", (TensorDescriptor,), fields)
 
 
 def ready(x):
@@ -338,13 +337,13 @@ class Plan:
     def __init__(self, kernel, q, k, tensors, sides, others, causal, scale):
         tile, grid, numbers, options = settings(kernel, q, k, causal, scale)
         tiles = (described(x, tile[side]) for x, side in zip(tensors, sides, strict=True))
-        self.fields = [vars(tile) | {"base": None} for tile in tiles]
+        self.tiles = [class_of(tile) for tile in tiles]
         strides = [x.stride()[:3] for x in others]
         self.launch = Launch(kernel, grid, (*strides, *numbers), options)
 
     def __call__(self, tensors, *pointers):
         """Launch it with descriptors of *tensors*, and with *pointers*."""
-        self.launch(*map(tile_of, self.fields, tensors), *pointers)
+        self.launch(*[tile(x) for tile, x in zip(self.tiles, tensors, strict=True)], *pointers)
 
 
 def forward_plan(q, k, v, *more):
@@ -352,7 +351,7 @@ def forward_plan(q, k, v, *more):
     return Plan(attention_kernel, q, k, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), (), *more)
 
 
-def gradient_plans(q, k, v, o, lse, do, *more):
+def gradient_plans(q, k, v, o, do, *more):
     """Return the plans of both kernels of the backward pass."""
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     one = Plan(query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq), *more)
@@ -387,33 +386,39 @@ def backward(q, k, v, o, lse, do, causal, scale):
     """Return the gradients of q, k and v."""
     if not hasattr(thread, "has_context"):
         thread.has_context = q.new_zeros(1) is not None
-    plans = PLANS.get((key_of(q, k, v, o, lse, do), causal, scale))
+    plans = PLANS.get((key_of(q, k, v, o, do), causal, scale))
     if plans is None:
         q, k, v, o, do = (ready(x) for x in (q, k, v, o, do))
-        arguments = q, k, v, o, lse, do, causal, scale
-        plans = kept((key_of(*arguments[:6]), causal, scale), gradient_plans, *arguments)
+        arguments = q, k, v, o, do, causal, scale
+        plans = kept((key_of(q, k, v, o, do), causal, scale), gradient_plans, *arguments)
     dq, dk, dv, delta = [torch.empty_like(x) for x in (q, k, v, lse)]
     plans[0]((k, v), q, o, do, dq, lse, delta)
     plans[1]((q, do), k, v, dk, dv, lse, delta, None)
     return dq, dk, dv
 
 
+def gradients_of(ctx, do):
+    """Return the gradients of the tensors that *ctx* has saved."""
+    return None, *backward(*ctx.saved_tensors, do, *ctx.more), None
+
+
 class Attention(torch.autograd.Function):
     """Attention with its gradients, for tensors that descriptors can describe."""
 
     @staticmethod
-    def forward(ctx, plan, q, k, v, causal, scale):
-        """Return the output, and keep what the gradients need."""
+    def forward(ctx, plan, q, k, v, more):
+        """Return the output, and keep what the gradients need; *more* is (causal, scale)."""
         o, lse = forward(plan, q, k, v)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.more = causal, scale
+        ctx.more = more
         return o
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, do):
-        """Return the gradients of q, k and v."""
-        return None, *backward(*ctx.saved_tensors, do, *ctx.more), None, None
+        """Return the gradients of q, k and v; a second derivative is refused."""
+        if torch.is_grad_enabled():  # only with create_graph=True; the check takes its time
+            return torch.autograd.function.once_differentiable(gradients_of)(ctx, do)
+        return gradients_of(ctx, do)
 
 
 # %%
@@ -478,7 +483,7 @@ def attention(q, k, v, causal=False, scale=None):
     if plan is None:
         plan = kept((key_of(q, k, v), causal, scale), forward_plan, q, k, v, causal, number)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return Attention.apply(plan, q, k, v, bool(causal), number)
+        return Attention.apply(plan, q, k, v, (bool(causal), number))
     return forward(plan, q, k, v)[0]
 
 
@@ -599,7 +604,7 @@ def parts():
     """Return rows (provider, unit, median, p20, p80) of the kernels, and of that with atomics."""
     arguments, delta = backward_inputs(*random_inputs(2, 16, 16, 8192, 8192, 128, torch.bfloat16))
     q, k, v, o, lse, do = arguments
-    one, other = gradient_plans(q, k, v, o, lse, do, True, 128**-0.5)
+    one, other = gradient_plans(q, k, v, o, do, True, 128**-0.5)
     dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
     calls = {
         "dq": lambda: one((k, v), q, o, do, dq, lse, delta),
