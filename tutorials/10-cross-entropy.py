@@ -342,6 +342,8 @@ def cross_entropy_kernel(
 # The gradient that arrives from behind is 1 for ``loss.backward()``, and another number after
 # ``loss / 4``. Python would have to wait to see it. So a kernel looks, and ends at once if it is 1.
 
+# sphinx_gallery_fold = "multiplies the gradient where the factor is not 1"
+
 
 @triton.jit
 def scale_kernel(grad_ptr, factor_ptr, n, BLOCK: tl.constexpr):

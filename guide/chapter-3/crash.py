@@ -178,9 +178,9 @@ run(refused, f"{NUMBER = }\n{NAMES = }\n{TARGET = }", *FAULTY)
 # * The last line says what is wrong.
 # * If the fault is in a function that the kernel calls, you get two messages. Read the first one.
 #
-# The remedies for the six: the next power of two and a mask; shapes that broadcast, ``rows[:,
-# None]`` and ``columns[None, :]``; a parameter that is ``tl.constexpr``; a sum that begins with
-# ``0.0``; a value before the ``if``; the number as an argument.
+# The remedies for the six: the next power of two and a mask; shapes that broadcast,
+# ``rows[:, None]`` and ``columns[None, :]``; a parameter that is ``tl.constexpr``; a sum that
+# begins with ``0.0``; a value before the ``if``; the number as an argument.
 #
 # If the compiler itself crashes, or the error is about ``PassManager`` or ``ptxas``, your line is
 # not to blame. Update Triton, then halve the kernel until the error is gone.

@@ -148,6 +148,7 @@ def center(x):
 
 # sphinx_gallery_fold = "profiles ten calls, reads the file, and prints the tree"
 # sphinx_gallery_name = "launches"
+# sphinx_gallery_show = "center"
 def read_tree(node, depth=0):
     """Return rows [depth, name, launches, nanoseconds, bytes] of *node* and all below it."""
     below = [read_tree(child, depth + 1) for child in node["children"]]
@@ -342,6 +343,7 @@ def by_strips(x, out, BLOCK_M=32, STAGES=1):
 check(by_strips)
 
 # sphinx_gallery_fold = "times and counts it"
+# sphinx_gallery_show = "strip_kernel, by_strips"
 if ON_GPU:
     rows += rows_of((M, N), {"by_strips": partial(by_strips, x, out)}, "GB/s", MUST, 30)
     write_rows("profiling-steps.csv", ["M", "N"], rows)
