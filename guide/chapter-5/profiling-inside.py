@@ -150,7 +150,7 @@ if ON_GPU and proton:
     for scope in SCOPES:
         print(f"{scope:5} {typical(inside[1], scope):5.0f} cycles")
 else:
-    print("Nothing to measure without a GPU.")
+    print("This needs a GPU, and a Triton with Proton.")
 
 # %%
 # Some installations of Triton leave Proton out. With Triton 3.6.0 it was there:

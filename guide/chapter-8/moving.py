@@ -348,8 +348,8 @@ for option in ({}, {"enable_fp_fusion": True}, {"enable_fp_fusion": False}):
 # name do not count::
 #
 #    $ python find_call_sites.py my_project
-#    my_project/attention.py:41: make_block_ptr is gone: With descriptors
-#    my_project/attention.py:52: boundary_check is gone: With offsets
+#    my_project/attention.py:41: make_block_ptr is gone: With offsets / With descriptors
+#    my_project/attention.py:52: boundary_check is gone: With offsets / With descriptors
 #
 # 1. Is the contiguous dimension last, the address a multiple of 16 bytes, and so is each other
 #    stride? Then use descriptors. Otherwise use offsets, or choose at the call.
