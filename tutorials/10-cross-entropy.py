@@ -419,6 +419,9 @@ def check_values(logits, targets, ignore_index, inplace):
 
 # %%
 
+# sphinx_gallery_fold = "makes the plan, and defines the autograd function"
+# sphinx_gallery_show = "cross_entropy"
+
 
 def new_plan(logits, ignore_index, wanted):
     """Return the three launches for such *logits*, with the gradient if *wanted*."""

@@ -147,6 +147,7 @@ def center(x):
 
 
 # sphinx_gallery_fold = "profiles ten calls, reads the file, and prints the tree"
+# sphinx_gallery_name = "launches"
 def read_tree(node, depth=0):
     """Return rows [depth, name, launches, nanoseconds, bytes] of *node* and all below it."""
     below = [read_tree(child, depth + 1) for child in node["children"]]
@@ -178,6 +179,11 @@ if ON_GPU and proton:
                    preserve_whitespace=True, colalign=["left"] + ["right"] * 3))  # fmt: skip
 
 # %%
+# Some installations of Triton leave Proton out. It was there with Triton 3.6.0:
+#
+# .. output-of:: launches
+#    :release: 3.6.0
+#
 # Percentages say what is worth your time, and rates say whether there is something to gain. If the
 # kernels' times add up to much less than the program takes, :doc:`the calls
 # </programming-guide/chapter-6/calls>` are the problem. The file is plain JSON; ``proton-viewer``
