@@ -210,9 +210,9 @@ def plot_ratios(ratios, epsilon):
     """Draw how the ratios of the squared distances are distributed, and what is promised."""
     fig, ax = plt.subplots(figsize=(7, 3.4))
     styles = (("#1b6ca8", "-"), ("#d1495b", "--"), ("#8d6a9f", ":"))
-    for (label, ratio), (color, line) in zip(ratios.items(), styles, strict=True):
+    for (label, ratio), (colour, line) in zip(ratios.items(), styles, strict=True):
         bins = torch.linspace(1 - epsilon, 1 + epsilon, 80).tolist()
-        ax.hist(ratio.tolist(), bins, histtype="step", color=color, linestyle=line,
+        ax.hist(ratio.tolist(), bins, histtype="step", color=colour, linestyle=line,
                 linewidth=1.8, label=f"s = {label}")  # fmt: skip
     for bound in (1 - epsilon, 1 + epsilon):
         ax.axvline(bound, color="#444444", linestyle="--")
