@@ -259,8 +259,8 @@ def long_softmax_kernel(x_ptr, out_ptr, stride, M, N, BLOCK: tl.constexpr):
 # ``softmax`` checks a matrix and chooses a kernel once for each shape, and then keeps the compiled
 # kernel: :doc:`/programming-guide/chapter-6/calls` explains how, and what that saves.
 
-# sphinx_gallery_fold = "keeps a launch for each kind of matrix"
-# sphinx_gallery_show = "plan, launch_of, softmax"
+# sphinx_gallery_fold = "checks a matrix, and keeps a launch for each kind of them"
+# sphinx_gallery_show = "plan, softmax"
 import sys  # for shared/
 from functools import lru_cache, partial
 from pathlib import Path  # for shared/

@@ -22,7 +22,7 @@ from sphinx.environment import BuildEnvironment
 from gallery_recorder.render import downloads
 
 #: Pages that repeat others, and pages for maintainers.
-_LISTS = ("recordings", "performance", "releases", "claims", "engine")
+_LISTS = ("recordings", "performance", "releases", "engine")
 #: The class of the line below an API entry's name: it holds the titles of other pages.
 _FACTS = "api-facts"
 
