@@ -5,18 +5,26 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import traceback
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NoReturn
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError, SphinxError
 
 from gallery_recorder import seam
 from gallery_recorder.project import settings
-from gallery_recorder.project.galleries import Example, Project, Where, decode, encode
-from gallery_recorder.project.settings import SettingsError
+from gallery_recorder.project.galleries import (
+    Example,
+    Project,
+    ProjectError,
+    Where,
+    decode,
+    encode,
+)
 
 _EXTENSION = "sphinx_gallery.gen_gallery"
 
@@ -50,11 +58,8 @@ def _leave(app: Sphinx) -> None:
     raise _Read
 
 
-def read_app(where: Where, scratch: Path, warnings: IO[str] | None = None) -> Sphinx:
-    """The application of a build before it generates galleries; SphinxError for a wrong conf.py.
-
-    Sphinx and its extensions write warnings to *warnings*.
-    """
+def _read_app(where: Where, scratch: Path) -> Sphinx:
+    """The application of a build before it generates galleries; SphinxError for a wrong conf.py."""
     seam.check()
     conf: dict[str, Any] = {}
     if where.folders:
@@ -84,7 +89,7 @@ def read_app(where: Where, scratch: Path, warnings: IO[str] | None = None) -> Sp
             buildername="dummy",
             confoverrides=overrides,
             status=None,
-            warning=warnings,
+            warning=None,
         )
     except _Read:
         if "sphinx_gallery_conf" in app.config:
@@ -136,20 +141,88 @@ def _name(path: Path, root: Path) -> str:
     return (below if path.with_suffix("").is_dir() else below.with_suffix("")).as_posix()
 
 
-def _main() -> int:
-    where = decode(sys.argv[1].encode(), Where)
+# --- reading it -----------------------------------------------------------------------------------
+
+
+def load(where: Where, scratch: Path) -> tuple[Any, Project]:
+    """The application before it generates galleries, and the project; ProjectError without them."""
+    try:
+        with seam.only_reading():
+            app: Any = _read_app(where, scratch)
+            said = settings.read(app.config, where.conf or Path.cwd())
+            return app, Project(where, tuple(examples_of(app)), said, tuple(app.missing))
+    except (Exception, SystemExit) as error:
+        raise ProjectError(_reason(error, where)) from error
+
+
+def read(where: Where) -> Project:
+    """Read the project in a copy of this process, since conf.py may end or change it.
+
+    Raises:
+        ProjectError: conf.py is wrong; names its line.
+    """
     with tempfile.TemporaryDirectory() as scratch:
-        try:
-            with seam.only_reading():
-                app: Any = read_app(where, Path(scratch))
-                said = settings.read(app.config, where.conf or Path.cwd())
-                project = Project(where, tuple(examples_of(app)), said, tuple(app.missing))
-        except (SphinxError, SettingsError, OSError) as error:
-            print(error)
-            return 1
-    Path(sys.argv[2]).write_bytes(encode(project))
-    return 0
+        if not hasattr(os, "fork"):
+            return load(where, Path(scratch))[1]
+        answer, printed = Path(scratch, "project.json"), Path(scratch, "printed")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        with open(printed, "wb") as output, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 warns of threads
+            child = os.fork()
+            if child == 0:
+                _answer(where, answer, output.fileno())
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        content = answer.read_bytes() if answer.exists() else b""
+        return answered(content, where, status, printed.read_text(errors="replace"))
 
 
-if __name__ == "__main__":
-    sys.exit(_main())
+def _answer(where: Where, answer: Path, output: int) -> NoReturn:
+    """Write the project into the file *answer*, or why there is none; print to *output*."""
+    try:
+        for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
+            os.dup2(descriptor, number)
+        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+        answer.write_bytes(encode(load(where, answer.parent)[1]))
+    except ProjectError as error:
+        answer.write_bytes(encode(str(error)))
+    finally:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def answered(content: bytes, where: Where, status: int, printed: str) -> Project:
+    """The project in the answer of a process that read it, ended with *status*, and *printed*.
+
+    Raises:
+        ProjectError: the answer is why there is none, or there is no answer.
+    """
+    found = decode(content, Project | str) if content else ""  # type: ignore[arg-type]
+    if isinstance(found, Project):
+        return found
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    cause = found or f"{where.conf}/conf.py: ended its process with {how}"
+    last = "\n".join(printed.strip().splitlines()[-15:])
+    raise ProjectError(f"{cause}\nIt printed before:\n{last}" if last else cause)
+
+
+def _reason(error: BaseException, where: Where) -> str:
+    """The message about *error*, with the line of conf.py that raised it if it did."""
+    conf = f"{where.conf}/conf.py"
+    raised = error.__cause__ if isinstance(error, SphinxError) and error.__cause__ else error
+    trace = raised.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename != conf:
+        trace = trace.tb_next
+    lines = [f.lineno for f in traceback.extract_tb(trace) if f.filename == conf]
+    if isinstance(raised, SyntaxError) and raised.filename == conf:
+        lines = [raised.lineno]
+    if not lines:
+        place = where.conf or ", ".join(map(str, where.folders))
+        return f"{place}: cannot be read: {error}"
+    text = "".join(traceback.format_exception(type(raised), raised, trace))
+    cause = f"{conf}:{lines[-1]}: raised {type(raised).__name__}: {raised}\n{text}"
+    if isinstance(raised, OSError):
+        cause += (
+            f"setup() is called in {os.getcwd()}: call the recorder where you call sphinx-build."
+        )
+    return cause

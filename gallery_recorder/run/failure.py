@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Callable
 from textwrap import indent
 
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.script import CodeBlock, Script
-from gallery_recorder.project.settings import SettingsError
 from gallery_recorder.run.protocol import Failure, Refusal
 from gallery_recorder.run.text import clean, shorten
 
@@ -36,7 +36,7 @@ def failure_of(
     elif isinstance(error, SystemExit):
         cause = f"ended itself with sys.exit({shorten(repr(error.code)).strip()})"
         remedy = "Remove the call of sys.exit; raise an exception where something is wrong."
-    elif isinstance(error, SettingsError):
+    elif isinstance(error, RecorderError):
         cause, remedy = f"was not executed: {error}", "Correct conf.py."
     else:
         trace = trace or error.__traceback__

@@ -5,10 +5,16 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
 from gallery_recorder.project.git import git
+
+
+def now() -> str:
+    """The date and time of a recording."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def versions() -> dict[str, str]:

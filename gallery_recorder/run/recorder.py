@@ -28,6 +28,7 @@ from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
 from gallery_recorder.run import provenance, workspace
 from gallery_recorder.run.executors import LocalEngine, Place, lease
+from gallery_recorder.run.process import Server
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
 from gallery_recorder.store import recording
@@ -59,10 +60,13 @@ class Options:
     accelerator: str | None = None
 
 
-def record(plan: Project, options: Options, progress: Progress) -> tuple[list[Outcome], int | None]:
+def record(
+    plan: Project, options: Options, progress: Progress, server: Server | None = None
+) -> tuple[list[Outcome], int | None]:
     """Record the examples of *plan* that *options* name; return their outcomes, in order.
 
-    The second value is the signal that stopped the recorder, if one did.
+    The second value is the signal that stopped the recorder, if one did. *server* is a process that
+    has read conf.py; without one, another is started.
 
     Raises:
         ScriptError: a name means no example.
@@ -70,8 +74,9 @@ def record(plan: Project, options: Options, progress: Progress) -> tuple[list[Ou
     """
     examples = galleries.select(plan, options.names)
     if options.engine == "local":
-        engine = LocalEngine(options.device, options.jobs)
-        return _Recorder(plan, options, progress, engine).record(examples)
+        with server or Server(plan.where) as found:
+            engine = LocalEngine(options.device, options.jobs, found)
+            return _Recorder(plan, options, progress, engine).record(examples)
     from gallery_recorder.run import cluster
 
     with cluster.connected(options.address):
@@ -233,6 +238,7 @@ class _Recorder:
             keys=tuple(block.key for block in script.code),
             where=self.plan.where,
             top=self.plan.top,
+            folder=Path.cwd(),
             settings=self.settings,
             kind=self.kind,
             device=self.device,

@@ -22,7 +22,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.project import galleries
+from gallery_recorder.project import galleries, reader
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import Recording, slug
@@ -194,7 +194,7 @@ def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
         RecorderError: a script or a recording is damaged.
     """
     scripts = [
-        example.load() for example in galleries.read(galleries.find(None, None, ())).recorded
+        example.load() for example in reader.read(galleries.find(None, None, ())).recorded
     ]
     keys = {(script.gallery, script.name): script.key for script in scripts}
     found = []
