@@ -182,7 +182,7 @@ def _answer(where: Where, answer: Path, output: int) -> NoReturn:
     try:
         for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
             os.dup2(descriptor, number)
-        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+        sys.stdout = sys.stderr = os.fdopen(output, "w")
         answer.write_bytes(encode(load(where, answer.parent)[1]))
     except ProjectError as error:
         answer.write_bytes(encode(str(error)))

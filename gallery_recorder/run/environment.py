@@ -98,7 +98,7 @@ def enter(
     made |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
     made |= chosen.get(run.kind, {})
     os.environ.clear()
-    os.environ.update({n: v for n, v in (made | changed).items() if v is not None})
+    os.environ.update({n: v for n, v in {**made, **changed}.items() if v is not None})
     tempfile.tempdir = None  # where it was asked for, it is that of conf.py
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from textwrap import indent
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 import psutil
@@ -51,41 +51,41 @@ _SIGNALS: dict[int, str] = {
 
 
 class Server:
-    """A process that has read conf.py, here, and forks for each example; ``project`` is its answer.
+    """A process that reads conf.py when it is first needed, and forks for each example.
 
     With *alone* the process of each example reads conf.py.
     """
 
     def __init__(self, where: Where, folder: Path | None = None, alone: bool = False) -> None:
-        """Start it in *folder*, or here."""
-        self.where, self._folder = where, folder
+        """conf.py is read in *folder*, or here."""
+        self.where, self._folder, self._alone = where, folder, alone
         self._lock = threading.Lock()
-        self._reason: str | None = None  # why every example needs a process that reads conf.py
-        self._begin(alone)
+        self._reason: str | None = None  # why each example needs a process that reads conf.py
 
-    def _begin(self, alone: bool) -> None:
-        own, its = socket.socketpair()
+    @cached_property
+    def _process(self) -> subprocess.Popen[bytes]:
+        self._control, its = socket.socketpair()
+        self._answers = self._control.makefile("rb")
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        words = [str(its.fileno()), encode(self.where).decode(), *["alone"] * alone]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=self._printed,
-            stderr=self._printed,
-            cwd=self._folder,
-            env=environment.of_conf(),
-            pass_fds=[its.fileno()],
-            start_new_session=True,  # Ctrl-C is the recorder's
-        )
-        its.close()
-        self._control, self._answers = own, own.makefile("rb")
-        self.is_alone = alone
+        words = [str(its.fileno()), encode(self.where).decode(), *["alone"] * self._alone]
+        with its:
+            return subprocess.Popen(
+                [sys.executable, "-c", _SERVE, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                cwd=self._folder,
+                env=environment.of_conf(),
+                pass_fds=[its.fileno()],
+                start_new_session=True,  # Ctrl-C is the recorder's
+            )
 
     @cached_property
     def project(self) -> Project:
         """The project; ProjectError if conf.py is wrong."""
+        process = self._process
         line = self._answers.readline()
-        status = 0 if line.endswith(b"\n") else self._process.wait()
+        status = 0 if line.endswith(b"\n") else process.wait()
         self._printed.seek(0)
         printed = self._printed.read().decode(errors="replace")
         return reader.answered(line, self.where, status, printed)
@@ -96,8 +96,7 @@ class Server:
         with self._lock:
             if self._reason:
                 return ""
-            if not self.is_alone:
-                self.project  # noqa: B018 - it has been read
+            _ = self._process if self._alone else self.project
             try:
                 socket.send_fds(self._control, [request], descriptors)
                 answer = self._answers.readline().decode().strip()
@@ -106,20 +105,18 @@ class Server:
             self._reason = None if answer.isdecimal() else answer or "ended its process"
             return self._reason
 
-    def close(self) -> None:
-        """End the process; examples that are executed go on."""
-        self._answers.close()
-        self._control.close()
-        self._process.wait()
-        self._printed.close()
-
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._process.poll() is None and "project" not in vars(self) and not self.is_alone:
-            self._process.kill()  # it reads conf.py
-        self.close()
+        """End the process; examples that are executed go on."""
+        if process := vars(self).get("_process"):
+            if not self._alone and "project" not in vars(self):
+                process.kill()  # it reads conf.py
+            self._answers.close()
+            self._control.close()
+            process.wait()
+            self._printed.close()
 
 
 def execute(
@@ -195,7 +192,8 @@ class _Watched:
         while self.ended is None:
             if stop.is_set():
                 raise protocol.StoppedError
-            ready = select.select([events, self.life], [], [], _POLL)[0]
+            watched: list[Any] = [events, self.life]
+            ready = select.select(watched, [], [], _POLL)[0]
             if events in ready and (told := events.read(9999)):
                 *lines, self.unread = (self.unread + told).split(b"\n")
                 for line in lines:
@@ -231,8 +229,9 @@ class _Watched:
 
     def _is_gone(self) -> bool:
         """Whether the example's process, which a wrapper forked, has ended without a word."""
-        apart = self.began is not None and self.began.wrapper
-        return bool(apart) and not psutil.pid_exists(self.began.process)
+        if self.began is None or not self.began.wrapper:
+            return False
+        return not psutil.pid_exists(self.began.process)
 
     def end(self) -> None:
         """Have the supervisor end all processes that are left, and wait for it."""

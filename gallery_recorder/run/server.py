@@ -1,9 +1,9 @@
 """Read conf.py once, then fork for each example.
 
 The process with the arguments CONTROL WHERE reads the project WHERE and sends it through the socket
-CONTROL as one line of JSON. Then each request, the paths of a workspace with four descriptors, forks
-a supervisor, and the answer is a line with its process id. With a third argument the process that
-executes an example reads conf.py itself.
+CONTROL as one line of JSON. Then each request, the paths of a workspace with four descriptors,
+forks a supervisor, and the answer is a line with its process id. With a third argument the process
+that executes an example reads conf.py itself.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -105,10 +106,8 @@ class _Server:
         status = 1
         try:
             self._control.close()
-            own = socket.socket(fileno=life)
-            status = supervisor.main(
-                own, descriptors[0], lambda: self._work(workspace, *descriptors)
-            )
+            work = partial(self._work, workspace, *descriptors)
+            status = supervisor.main(socket.socket(fileno=life), descriptors[0], work)
         finally:
             os._exit(status)
 

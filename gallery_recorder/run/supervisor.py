@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psutil
 
@@ -46,9 +47,9 @@ def main(life: socket.socket, events: int, work: Callable[[], int]) -> int:
         finally:
             os._exit(status)
 
-    ended = [os.pidfd_open(worker)] if sys.platform == "linux" else []
+    watched: list[Any] = [life, *([os.pidfd_open(worker)] if sys.platform == "linux" else [])]
     while not (done := os.waitpid(worker, os.WNOHANG))[0]:
-        if life in select.select([life, *ended], [], [], None if ended else _POLL)[0]:
+        if life in select.select(watched, [], [], None if watched[1:] else _POLL)[0]:
             break
     if done[0]:
         until = time.monotonic() + _LINGER
