@@ -15,7 +15,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -209,38 +209,16 @@ class _Executed(BaseException):
     """Leaves ``generate_file_rst`` after execution."""
 
 
-class Hooks(Protocol):
-    """What :func:`execute` calls."""
-
-    def begin(self) -> None:
-        """The execution begins, in the process that conf.py has chosen for it."""
-
-    def block(self, index: int, script_vars: dict[str, Any], one: Callable[[], str]) -> str:
-        """Execute block *index* by calling *one*; return its reStructuredText."""
-
-    def figures(self) -> contextlib.AbstractContextManager[None]:
-        """The context in which the figures of a block are drawn."""
-
-    def raised(self, error: BaseException) -> None:
-        """A block has raised *error*, which its page shows."""
-
-    def value(self, text: str, method: str) -> str:
-        """The text to show for a last expression whose *method* made *text*."""
-
-    def end(self, seconds: float, script_vars: dict[str, Any], settings: dict[str, Any]) -> None:
-        """The script was executed; *settings* are those in the file."""
-
-    def fail(self, error: BaseException) -> None:
-        """*error* has ended the execution."""
-
-
 def execute(
-    path: Path, pages: Path, gallery_conf: dict[str, Any], hooks: Hooks, tee: Callable[[str], Any]
+    path: Path, pages: Path, gallery_conf: dict[str, Any], hooks: Any, tee: Callable[[str], Any]
 ) -> None:
     """Execute the script *path* as sphinx-gallery does for a page in the folder *pages*.
 
-    *tee* makes the object that collects printed text. Where conf.py has wrapped
-    ``generate_file_rst`` or ``execute_script``, this happens inside of its function.
+    Where conf.py has wrapped ``generate_file_rst`` or ``execute_script``, this happens inside of
+    its function. The methods of *hooks*: ``begin``; ``block`` gets the index of each block, the
+    script's variables and a function that executes it; ``raised`` an exception of a block;
+    ``value`` the text of a last expression; ``figures`` is the context for drawing them; ``end``;
+    ``fail`` gets what ends the script early. *tee* makes the object that collects printed text.
     """
     numbers, inner = itertools.count(), gen_rst.execute_script
     is_wrapped = gen_rst.generate_file_rst is not ORIGINAL["generate_file_rst"]

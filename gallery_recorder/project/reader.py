@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
 import traceback
-import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError, SphinxError
 
 from gallery_recorder import seam
 from gallery_recorder.project import settings
-from gallery_recorder.project.galleries import (
-    Example,
-    Project,
-    ProjectError,
-    Where,
-    decode,
-    encode,
-)
+from gallery_recorder.project.galleries import Example, Project, ProjectError, Where
 
 _EXTENSION = "sphinx_gallery.gen_gallery"
 
@@ -41,13 +34,11 @@ class _Reader(Sphinx):
         if not hasattr(self, "missing"):
             self.missing: list[str] = []
             settings.register(self)
-            # sphinx-gallery completes its settings at priority 10 and generates at 500; listeners
-            # of conf.py between them are called, too.
-            self.connect("builder-inited", _leave, priority=499)
         if extname.split(".")[0] == (__package__ or "").split(".")[0]:
             extname = _EXTENSION  # the engine loads it if conf.py does not
         try:
             super().setup_extension(extname)
+            seam.generate_with(self, _leave)  # after the listeners that a build calls before it
         except ExtensionError as error:
             if not isinstance(error.__cause__ or error.orig_exc, ModuleNotFoundError):
                 raise
@@ -156,54 +147,9 @@ def load(where: Where, scratch: Path) -> tuple[Any, Project]:
 
 
 def read(where: Where) -> Project:
-    """Read the project in a copy of this process, since conf.py may end or change it.
-
-    Raises:
-        ProjectError: conf.py is wrong; names its line.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        if not hasattr(os, "fork"):
-            return load(where, Path(scratch))[1]
-        answer, printed = Path(scratch, "project.json"), Path(scratch, "printed")
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        with open(printed, "wb") as output, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python 3.12 warns of threads
-            child = os.fork()
-            if child == 0:
-                _answer(where, answer, output.fileno())
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        content = answer.read_bytes() if answer.exists() else b""
-        return answered(content, where, status, printed.read_text(errors="replace"))
-
-
-def _answer(where: Where, answer: Path, output: int) -> NoReturn:
-    """Write the project into the file *answer*, or why there is none; print to *output*."""
-    try:
-        for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
-            os.dup2(descriptor, number)
-        sys.stdout = sys.stderr = os.fdopen(output, "w")
-        answer.write_bytes(encode(load(where, answer.parent)[1]))
-    except ProjectError as error:
-        answer.write_bytes(encode(str(error)))
-    finally:
-        sys.stdout.flush()
-        os._exit(0)
-
-
-def answered(content: bytes, where: Where, status: int, printed: str) -> Project:
-    """The project in the answer of a process that read it, ended with *status*, and *printed*.
-
-    Raises:
-        ProjectError: the answer is why there is none, or there is no answer.
-    """
-    found = decode(content, Project | str) if content else ""  # type: ignore[arg-type]
-    if isinstance(found, Project):
-        return found
-    how = f"signal {-status}" if status < 0 else f"status {status}"
-    cause = found or f"{where.conf}/conf.py: ended its process with {how}"
-    last = "\n".join(printed.strip().splitlines()[-15:])
-    raise ProjectError(f"{cause}\nIt printed before:\n{last}" if last else cause)
+    """Read the project in this process; what conf.py prints goes to standard error."""
+    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(sys.stderr):
+        return load(where, Path(scratch))[1]
 
 
 def _reason(error: BaseException, where: Where) -> str:

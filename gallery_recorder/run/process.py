@@ -27,8 +27,7 @@ from typing import Any, BinaryIO, NoReturn
 import msgspec
 import psutil
 
-from gallery_recorder.project import reader
-from gallery_recorder.project.galleries import Project, Where, decode, encode
+from gallery_recorder.project.galleries import Project, ProjectError, Where, decode, encode
 from gallery_recorder.run import environment, protocol
 from gallery_recorder.run.protocol import BlockStarted, Failure, Run
 from gallery_recorder.run.text import clean, shorten
@@ -84,11 +83,13 @@ class Server:
     def project(self) -> Project:
         """The project; ProjectError if conf.py is wrong."""
         process = self._process
-        line = self._answers.readline()
-        status = 0 if line.endswith(b"\n") else process.wait()
+        found = decode(self._answers.readline() or b'""', Project | str)  # type: ignore[arg-type]
+        if isinstance(found, Project):
+            return found
+        cause = found or f"{self.where.conf}/conf.py: ended its process, status {process.wait()}"
         self._printed.seek(0)
-        printed = self._printed.read().decode(errors="replace")
-        return reader.answered(line, self.where, status, printed)
+        last = clean(self._printed.read()).splitlines()[-15:]
+        raise ProjectError("\n".join([cause, *["It printed before:"] * bool(last), *last]))
 
     def fork(self, workspace: Workspace, descriptors: list[int]) -> str | None:
         """Start a supervisor with these *descriptors*; return why this cannot be, told once."""
@@ -157,9 +158,17 @@ def execute(
         watched = _Watched(run, workspace, life)
         try:
             watched.follow(events, stop, listen)
+            watched.check()
+        except protocol.ScriptFailedError as error:
+            if workspace.result.exists():
+                error.made = _result(run, workspace)
+            raise
         finally:
             watched.end()  # all processes of the run that are left
-        watched.check()
+    return _result(run, workspace)
+
+
+def _result(run: Run, workspace: Workspace) -> Recording:
     made = decode(workspace.result.read_bytes(), Recording)
     run.check(made)
     return made

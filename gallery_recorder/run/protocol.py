@@ -92,7 +92,9 @@ Event = Begun | BlockStarted | Failure | Done | Ended
 
 
 class ScriptFailedError(Exception):
-    """An example was not recorded: a failure, or its cause and remedy."""
+    """An example has failed: a failure, or its cause and remedy; ``made`` is what it did before."""
+
+    made: Recording | None = None
 
     def __init__(self, failure: Failure | str, remedy: str = "") -> None:
         self.failure = Failure(failure, remedy) if isinstance(failure, str) else failure

@@ -26,7 +26,7 @@ from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
-from gallery_recorder.run import provenance, workspace
+from gallery_recorder.run import failure, provenance, workspace
 from gallery_recorder.run.executors import LocalEngine, Place, lease
 from gallery_recorder.run.process import Server
 from gallery_recorder.run.progress import Outcome, Progress
@@ -183,11 +183,18 @@ class _Recorder:
         given = self.options.recordings
         roots = [given] if given else self.settings.roots
         found = [at for r in roots for at in recording.find(r, example.gallery, example.name)]
-        if self.options.missing and any(_is_of(script, at) for at in found):
+        if self.options.missing and any(_is_of(script, at, example) for at in found):
             return Outcome(name, "current", "a recording of this code exists")
-        if not self.options.force and _is_of(script, self._location(example)):
+        if not self.options.force and _is_of(script, self._location(example), example):
             return Outcome(name, "current", "the recording is of this code")
         return script
+
+    def _has_good(self, location: Location) -> bool:
+        """Whether there is a recording that a failure does not replace."""
+        try:
+            return recording.load(location.folder).run.status == "passed"
+        except RecordingError:
+            return False
 
     def _last_seconds(self, example: Example) -> float:
         try:
@@ -212,23 +219,23 @@ class _Recorder:
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not begun")
-                if not self.options.force and _is_of(script, self._location(example)):
+                if not self.options.force and _is_of(script, self._location(example), example):
                     return Outcome(name, "current", "another recorder has recorded it")
                 return self._execute(example, script, place)
         except StoppedError as error:
             return Outcome(name, "interrupted", str(error) or "was ended")
         except ScriptFailedError as error:
-            failure = error.failure
+            why = error.failure
         except RecordingError as error:
             remedy = "Correct the file that the example draws or writes, then record it again."
-            failure = Failure(f"cannot be kept as a recording: {error.__cause__ or error}", remedy)
+            why = Failure(f"cannot be kept as a recording: {error.__cause__ or error}", remedy)
         except OSError as error:
             remedy = "Make room or set the permissions, then record it again."
-            failure = Failure(f"cannot be written: {error}", remedy)
+            why = Failure(f"cannot be written: {error}", remedy)
         except Exception:  # a fault of the recorder must not keep it from other examples
             cause = f"the recorder itself failed; please report this:\n{traceback.format_exc()}"
-            failure = Failure(cause, "")
-        return Outcome(name, "failed", failure.told(example.source))
+            why = Failure(cause, "")
+        return Outcome(name, "failed", why.told(example.source))
 
     def _execute(self, example: Example, script: Script, place: Place) -> Outcome:
         name, location = self.plan.label(example), self._location(example)
@@ -247,11 +254,18 @@ class _Recorder:
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:
-            told = partial(self.progress.told, name)
-            made = self.engine.execute(run, at, self.stop, told)
+            told, failed = partial(self.progress.told, name), None
+            try:
+                made = self.engine.execute(run, at, self.stop, told)
+            except ScriptFailedError as error:
+                if self._has_good(location):
+                    raise
+                failed, made = error, error.made or failure.recorded(run, script, at, error.failure)
             where = msgspec.structs.replace(made.provenance, commit=self.commit)
             made = msgspec.structs.replace(made, provenance=where)
             recording.save(made, at.recording, location.folder)
+        if failed:
+            raise failed
         seconds, warnings = time.monotonic() - started, tuple(_warnings(made, example))
         return Outcome(name, "recorded", str(location.folder), seconds, warnings)
 
@@ -267,8 +281,10 @@ def _warnings(made: Recording, example: Example) -> Iterator[str]:
         yield f"it failed, as conf.py allows; {record_again(example.name)}"
 
 
-def _is_of(script: Script, at: Location) -> bool:
+def _is_of(script: Script, at: Location, example: Example) -> bool:
+    """Whether the recording is of this code, and not of its unexpected failure."""
     try:
-        return at.load([block.key for block in script.code]).key == script.key
+        made = at.load([block.key for block in script.code])
+        return made.key == script.key and (example.may_fail or made.run.status == "passed")
     except RecordingError:  # there is none, or it is damaged
         return False

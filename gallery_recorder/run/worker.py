@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import platform
 import resource
 import signal
 import sys
@@ -28,13 +27,13 @@ from gallery_recorder.project.reader import load
 from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.failure import failure_of
-from gallery_recorder.run.output import Output, Tee, stderr_rst
+from gallery_recorder.run.output import Output, Tee, shown_rst
 from gallery_recorder.run.outputs import Outputs, data_rst
 from gallery_recorder.run.protocol import Begun, BlockStarted, Done, Event, Failure, Refusal, Run
 from gallery_recorder.run.text import Paths, clean, encodable
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import format
-from gallery_recorder.store.format import Block, GpuState, Provenance, Recording, RunFacts, Value
+from gallery_recorder.store.format import Block, GpuState, Recording, RunFacts, Value
 
 
 def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
@@ -107,7 +106,7 @@ class Worker:
         self._variant = settings.read(app.config, self.run.where.conf or Path.cwd()).variant
         self.output.take(limited=False)  # what conf.py printed belongs to no block
         self._variables = environment.kept(os.environ, self.run.settings.variables)
-        self._before = self._gpu_state()
+        self._before, self._wrapper = self._gpu_state(), seam.wrapper("execute_script")
         seam.execute(self.script.path, self._pages, conf, self, Tee)
 
     def begin(self) -> None:
@@ -152,12 +151,8 @@ class Worker:
         base = seam.memory_base(conf)
         # If a role that links objects is the default one, they are all links in the prose, too.
         objects = seam.code_objects(self.script.path, conf, script_vars["example_globals"])
-        where = Provenance(
-            device=self.run.device,
-            kind=self.run.kind,
-            os=provenance.operating_system(),
-            python=platform.python_version(),
-            versions=provenance.versions(),
+        where = replace(
+            provenance.of_this_process(self.run.device, self.run.kind),
             environment={name: self.shown(value) for name, value in self._variables.items()},
             gpu=gpus.facts() if self.run.kind == "gpu" else None,
             before=self._before,
@@ -237,7 +232,7 @@ class Worker:
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
         errors = self.shown(clean(stderr))
         if self.run.settings.stderr == "apart":
-            rst += stderr_rst(errors)
+            rst += shown_rst(errors, " gallery-stderr")
         self._blocks.append(
             Block(
                 line=code.line,
@@ -258,8 +253,8 @@ class Worker:
     def _refuse_wrapper(self) -> NoReturn:
         """End the process of a wrapper that forks where this process cannot follow."""
         self._process = os.getpid()
-        whose = seam.wrapper("execute_script")
-        cause = f"is executed in a process of {whose}, which wraps sphinx-gallery's execute_script"
+        whose = f"{self._wrapper}, with which conf.py wraps execute_script"
+        cause = f"is executed in a process of {whose}"
         remedy = "Have conf.py wrap generate_file_rst, or nothing where gallery_recorder records."
         self.fail(Refusal(cause, remedy))
         os._exit(1)
