@@ -259,9 +259,14 @@ def execute(
         gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)
 
 
+def current(name: str) -> Any:
+    """The function *name* of ``sphinx_gallery.gen_rst``, which conf.py may have wrapped."""
+    return getattr(gen_rst, name)
+
+
 def wrapper(name: str) -> str:
     """Who wraps the function *name* of ``sphinx_gallery.gen_rst``; empty if nobody does."""
-    found = getattr(gen_rst, name)
+    found = current(name)
     if found is ORIGINAL[name]:
         return ""
     code = getattr(found, "__code__", None)

@@ -14,7 +14,7 @@ from gallery_recorder.project.script import CodeBlock, Script
 from gallery_recorder.run import provenance
 from gallery_recorder.run.output import shown_rst
 from gallery_recorder.run.protocol import Failure, Refusal, Run
-from gallery_recorder.run.text import clean, shorten
+from gallery_recorder.run.text import Paths, clean, shorten
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import SCHEMA, Block, Recording, RunFacts
 
@@ -62,7 +62,10 @@ def failure_of(
 
 def recorded(run: Run, script: Script, at: Workspace, failure: Failure) -> Recording:
     """The recording of a *failure* that ended the process: all that was printed, and the reason."""
-    printed = clean(at.stdout.read_bytes()[-20_000:] + at.stderr.read_bytes()[-20_000:])
+    copied = at.copied(run.example.path, run.top)
+    paths = Paths({copied: run.example.source, at.tmp: "<tmp>", at.folder: "<workspace>"})
+    written = at.stdout.read_bytes()[-20_000:] + at.stderr.read_bytes()[-20_000:]
+    printed = paths.name(clean(written))
     text, number = failure.told(run.example.source), failure.block or 1
     rst = shown_rst(printed) + shown_rst(text, language="pytb")
     blocks = [Block(line=code.line, key=code.key, seconds=0.0) for code in script.code]
