@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -143,34 +143,28 @@ def _canonical(tree: ast.AST, keep_docstrings: bool) -> str:
     Without recursion: a sum of some hundred terms is nested as deep.
     """
     written: list[str] = []
-    waiting: list[Any] = [tree]  # text, which is written as it is, nodes and lists of them
+    waiting: list[tuple[bool, Any]] = [(False, tree)]  # (whether this is text, text or node)
     while waiting:
-        node = waiting.pop()
-        if isinstance(node, str):
+        is_text, node = waiting.pop()
+        if is_text:
             written.append(node)
-        elif isinstance(node, list):
-            waiting += ["]", *_joined([("", item) for item in node]), "["]
-        else:
-            fields: dict[str, Any] = {
-                f"{name}=": getattr(node, name, None) for name in _fields(type(node))
-            }
+        elif isinstance(node, ast.AST):
+            fields = dict(ast.iter_fields(node))
+            fields.pop("kind", None)  # u"" and "" are the same program
+            fields.pop("type_comment", None)
             documented = isinstance(node, _SCOPES) and ast.get_docstring(node, False) is not None
             if documented and not keep_docstrings:
-                fields["body="] = fields["body="][1:]
-            shown = [item for item in fields.items() if item[1] is not None and item[1] != []]
-            waiting += [")", *_joined(shown), f"{type(node).__name__}("]
+                fields["body"] = fields["body"][1:]
+            shown = [(n, value) for n, value in sorted(fields.items()) if value not in (None, [])]
+            waiting.append((True, ")"))
+            for number, (name, value) in reversed([*enumerate(shown)]):
+                waiting += [(False, value), (True, f"{',' * bool(number)}{name}=")]
+            waiting.append((True, f"{type(node).__name__}("))
+        elif isinstance(node, list):
+            waiting.append((True, "]"))
+            for number, item in reversed([*enumerate(node)]):
+                waiting += [(False, item), (True, "," * bool(number))]
+            waiting.append((True, "["))
+        else:
+            written.append(repr(node))
     return "".join(written)
-
-
-@cache
-def _fields(kind: Any) -> list[str]:
-    return sorted({*kind._fields} - {"kind", "type_comment"})  # u"" and "" are the same program
-
-
-def _joined(items: list[tuple[str, Any]]) -> list[Any]:
-    """Named *items* with commas between them, the last one first."""
-    found: list[Any] = []
-    for name, value in items:
-        nested = isinstance(value, (ast.AST, list))
-        found += [f",{name}" if found else name, value if nested else repr(value)]
-    return found[::-1]
