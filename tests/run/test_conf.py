@@ -31,6 +31,7 @@ def setup(app):
 #: As PyTorch's tutorials wrap it.
 ISOLATED = """
 import multiprocessing, sphinx_gallery.gen_rst as gen_rst
+multiprocessing = multiprocessing.get_context("fork")
 def call(function, arguments, results):
     try:
         results.put((True, function(*arguments)))
