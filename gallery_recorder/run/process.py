@@ -66,7 +66,9 @@ class Server:
         self._control, its = socket.socketpair()
         self._answers = self._control.makefile("rb")
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        words = [str(its.fileno()), encode(self.where).decode(), *["alone"] * self._alone]
+        self._scratch = tempfile.TemporaryDirectory(prefix="gallery-recorder-")
+        words = [str(its.fileno()), encode(self.where).decode()]
+        words += [] if self._alone else [self._scratch.name]
         with its:
             return subprocess.Popen(
                 [sys.executable, "-c", _SERVE, *words],
@@ -118,6 +120,7 @@ class Server:
             self._control.close()
             process.wait()
             self._printed.close()
+            self._scratch.cleanup()
 
 
 def execute(

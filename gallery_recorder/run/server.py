@@ -1,9 +1,9 @@
 """Read conf.py once, then fork for each example.
 
-The process with the arguments CONTROL WHERE reads the project WHERE and sends it through the socket
-CONTROL as one line of JSON. Then each request, the paths of a workspace with four descriptors,
-forks a supervisor, and the answer is a line with its process id. With a third argument the process
-that executes an example reads conf.py itself.
+The process with the arguments CONTROL WHERE SCRATCH reads the project WHERE, with Sphinx's files in
+SCRATCH, and sends it through the socket CONTROL as one line of JSON. Then each request, the paths
+of a workspace with four descriptors, forks a supervisor, and the answer is a line with its process
+id. Without SCRATCH the process that executes an example reads conf.py itself.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import ctypes
 import gc
 import json
 import os
+import select
+import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import warnings
 from functools import partial
@@ -37,20 +38,23 @@ def main() -> None:
     control, where = socket.socket(fileno=int(sys.argv[1])), decode(sys.argv[2].encode(), Where)
     given = dict(os.environ)
     gc.disable()  # imports leave much to look through
-    with tempfile.TemporaryDirectory(prefix="gallery-recorder-") as scratch:
-        app: Any = None
-        if not sys.argv[3:]:
-            supervisor.die_with_parent(signal.SIGKILL)  # conf.py may take long
-            try:
-                app, project = reader.load(where, Path(scratch))
-            except ProjectError as error:
-                control.sendall(encode(str(error)) + b"\n")
-                return
-            supervisor.die_with_parent(0)  # from now on the end of CONTROL ends it
-            control.sendall(encode(project) + b"\n")
-        server = _Server(control, app, given)
-        while server.serve():
-            pass
+    app: Any = None
+    if sys.argv[3:]:
+        supervisor.die_with_parent(signal.SIGKILL)  # conf.py may take long
+        if select.select([control], [], [], 0)[0]:
+            return  # the recorder has ended before
+        try:
+            app, project = reader.load(where, Path(sys.argv[3]))
+        except ProjectError as error:
+            control.sendall(encode(str(error)) + b"\n")
+            return
+        supervisor.die_with_parent(0)  # from now on the end of CONTROL ends it
+        control.sendall(encode(project) + b"\n")
+    server = _Server(control, app, given)
+    while server.serve():
+        pass
+    if app:
+        shutil.rmtree(sys.argv[3], ignore_errors=True)  # the recorder may have been killed
 
 
 class _Server:
