@@ -116,6 +116,7 @@ def forward_kernel(
         total += x.to(tl.float32)
     if CENTER:
         mean = tl.sum(total, axis=1, keep_dims=True) / N  # [ROWS, 1]
+        tl.store(stats_ptr + M + rows, mean, mask=rows < M)
     total = tl.zeros([ROWS, PIECE], tl.float32)
     for i in tl.static_range(PIECES):
         centered = xs[i].to(tl.float32) - mean
@@ -123,10 +124,7 @@ def forward_kernel(
             centered = tl.where(i * PIECE + columns < N, centered, 0.0)
         total += centered * centered
     rstd = tl.rsqrt(tl.sum(total, axis=1, keep_dims=True) / N + eps)
-    if stats_ptr is not None:  # the backward pass will need them
-        tl.store(stats_ptr + rows, rstd, mask=rows < M)
-        if CENTER:
-            tl.store(stats_ptr + M + rows, mean, mask=rows < M)
+    tl.store(stats_ptr + rows, rstd, mask=rows < M)
     for i in tl.static_range(PIECES):
         mask = i * PIECE + columns < N
         w = tl.load(w_ptr + i * PIECE + columns, mask=mask, eviction_policy="evict_last")
@@ -140,9 +138,9 @@ def forward_kernel(
 # %%
 # * Pieces are added elementwise, so there is still one reduction for each sum.
 # * Without ``CENTER``, a constant, the lines below ``if CENTER`` are not compiled.
+# * The backward pass needs ``rstd`` and mean, so they are stored, in fp32.
 # * Short rows share a program until it has 2048 elements.
 # * ``evict_last`` asks the cache to keep the parameters, which the next program reads again.
-# * ``x_row_stride`` lets *x* be a slice ``x[:, :n]``. The backward pass needs mean and ``rstd``.
 #
 # At 4096 rows of 2560 elements, pieces are :measured:`pieces` times as fast as one padded block.
 #
@@ -351,11 +349,11 @@ def sums_kernel(
 # ----------
 #
 # On short rows a call takes the CPU longer than the GPU. So launches are kept for calls that are
-# alike, as :doc:`/programming-guide/chapter-6/calls` explains. Autograd keeps the inputs and two
-# numbers of each row. Views are copied, but not ``x[:, :n]``. Rows above 16384 go to PyTorch.
+# alike, as :doc:`/programming-guide/chapter-6/calls` explains. Autograd keeps *x*, the weight and
+# the statistics. Views are copied, but not ``x[:, :n]``. Rows above 16384 go to PyTorch.
 
 # sphinx_gallery_fold = "checks the arguments, and chooses pieces, rows and warps"
-# sphinx_gallery_show = "backward, Norm, normalize, layer_norm, rms_norm"
+# sphinx_gallery_show = "Norm, layer_norm, rms_norm"
 import sys  # for shared/
 from pathlib import Path  # for shared/
 
@@ -363,7 +361,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.launch import Launch, key_of
 
 EARLY = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
-NAMES = "x", "weight", "bias"
 
 
 def readable(t):
@@ -372,19 +369,14 @@ def readable(t):
     return t if rows else t.contiguous()
 
 
-def stride_of(t):
-    """Return the distance of the rows of *t*, a tensor that is readable."""
-    return t.stride(0) if t.ndim == 2 else t.shape[-1]
-
-
 def check_arguments(eps, *tensors):
     """Raise TypeError or ValueError, naming the argument, if the kernels cannot take it."""
-    for name, t in zip(NAMES, tensors, strict=False):
+    for name, t in zip(("x", "weight", "bias"), tensors, strict=False):
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
         if t.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            kinds = "float16, bfloat16 or float32"
-            raise TypeError(f"{name} must be {kinds}, but its dtype is {t.dtype}")
+            allowed = "float16, bfloat16 or float32"
+            raise TypeError(f"{name} must be {allowed}, but its dtype is {t.dtype}")
         if t.device != DEVICE:
             raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
         row = tensors[0].shape[-1:]
@@ -399,7 +391,7 @@ def check_arguments(eps, *tensors):
 
 
 def forward_plan(eps, x, weight, *bias):
-    """Return the launches without and with statistics, the shape of these, and bias's dtype."""
+    """Return the launch, and the shape of the statistics."""
     M, N = x.shape[:-1].numel(), x.shape[-1]
     block = max(128, triton.next_power_of_2(N))
     piece = block // 2
@@ -409,11 +401,9 @@ def forward_plan(eps, x, weight, *bias):
     full = rows > 1 or (piece, pieces) in ((2048, 5), (2048, 7), (4096, 4))  # more programs fit
     constants = {"CENTER": bool(bias), "ROWS": rows, "PIECE": piece, "PIECES": pieces}
     constants["num_warps"] = max(1, rows * piece // (512 if full else 256))
-    numbers = M, N, stride_of(x), float(eps[0])
-    plain, more = (
-        Launch(forward_kernel, (triton.cdiv(M, rows),), numbers, constants) for _ in range(2)
-    )
-    return plain, more, (1 + len(bias), M), tuple(b.dtype for b in bias)
+    numbers = M, N, x.stride(0) if x.ndim == 2 else N, float(eps[0])
+    launch = Launch(forward_kernel, (triton.cdiv(M, rows),), numbers, constants)
+    return launch, (1 + len(bias), M)
 
 
 def backward_plan(bias, g, x, weight):
@@ -439,43 +429,28 @@ def backward_plan(bias, g, x, weight):
     wide = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
     second = {"ROWS": 2048 // wide, "COLUMNS": wide, "num_warps": 8}
     second |= {"launch_pdl": True} if EARLY else {}
-    numbers = stride_of(x), stride_of(g), M, N
+    numbers = *(t.stride(0) if t.ndim == 2 else N for t in (x, g)), M, N
     first = Launch(backward_kernel, (programs * share,), numbers, common | first)
     second = Launch(sums_kernel, (triton.cdiv(N, wide),), (programs, N), common | second)
-    return first, second, (1 + len(bias), programs, N)
+    return first, second, (2 if bias else 1, programs, N)
 
 
 PLANS = {}  # {what calls that are alike have in common: their plan}
 
 
-def kept(make, more, *tensors):
+def made(make, more, *tensors):
     """Return the plan that *make* makes, and keep it for calls that are alike."""
-    if torch.compiler.is_compiling():  # a compiler traces plain launches, and knows no addresses
-        return make(more, *tensors)
     if len(PLANS) == 1000:  # a program whose shapes never repeat
         PLANS.clear()
     return PLANS.setdefault((make, more, key_of(*tensors)), make(more, *tensors))
 
 
-def backward(g, x, weight, stats, bias):
-    """Return the gradients of x, of the weight and, if *bias* has its dtype, of the bias."""
-    plan = None
-    if not torch.compiler.is_compiling():
-        plan = PLANS.get((backward_plan, bias, key_of(g, x, weight)))
-    if plan is None:
-        g, x, weight = readable(g), readable(x), readable(weight)
-        plan = kept(backward_plan, bias, g, x, weight)
-    first, second, shape = plan
-    dx, dw, sums = torch.empty_like(x), torch.empty_like(weight), stats.new_empty(shape)
-    db = [torch.empty_like(weight, dtype=kind) for kind in bias]
-    first(x, g, weight, stats, dx, sums)
-    second(sums, dw, *(db or (None,)))
-    return dx, dw, *db
-
-
-def gradients_of(ctx, g):
-    """Return the gradients of the tensors that *ctx* has saved."""
-    return None, *backward(g, *ctx.saved_tensors, ctx.bias)
+def forward(plan, x, weight, *bias):
+    """Return y, and the statistics of each row: ``rstd`` and, for layer norm, the mean."""
+    launch, shape = plan
+    y, stats = torch.empty_like(x), x.new_empty(shape, dtype=torch.float32)
+    launch(x, weight, *(bias or (None,)), y, stats)
+    return y, stats
 
 
 class Norm(torch.autograd.Function):
@@ -484,18 +459,27 @@ class Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan, x, weight, *bias):
         """Normalize each row, and keep the statistics."""
-        _, launch, shape, ctx.bias = plan
-        y, stats = torch.empty_like(x), x.new_empty(shape, dtype=torch.float32)
-        launch(x, weight, *(bias or (None,)), y, stats)
+        y, stats = forward(plan, x, weight, *bias)
         ctx.save_for_backward(x, weight, stats)
+        ctx.bias = bias[0].dtype if bias else None
         return y
 
     @staticmethod
     def backward(ctx, g):
-        """Return the gradients of all tensors; a second derivative is refused."""
-        if torch.is_grad_enabled():  # only with create_graph=True; the check takes its time
-            return torch.autograd.function.once_differentiable(gradients_of)(ctx, g)
-        return gradients_of(ctx, g)
+        """Return None, and the gradients of x, the weight and, for layer norm, the bias."""
+        if torch.is_grad_enabled():  # create_graph=True, but there is no second derivative
+            return torch.autograd.function.once_differentiable(Norm.backward)(ctx, g)
+        x, weight, stats = ctx.saved_tensors
+        plan = PLANS.get((backward_plan, ctx.bias, key_of(g, x, weight)))
+        if plan is None:
+            g, x, weight = readable(g), readable(x), readable(weight)
+            plan = made(backward_plan, ctx.bias, g, x, weight)
+        first, second, shape = plan
+        dx, dw, sums = torch.empty_like(x), torch.empty_like(weight), stats.new_empty(shape)
+        db = torch.empty_like(weight, dtype=ctx.bias) if ctx.bias else None
+        first(x, g, weight, stats, dx, sums)
+        second(sums, dw, db)
+        return None, dx, dw, *((db,) if ctx.bias else ())
 
 
 def library_norm(eps, x, *parameters):
@@ -507,23 +491,24 @@ def library_norm(eps, x, *parameters):
 
 def normalize(eps, *tensors):
     """Return the norm of *tensors*: x, weight and, for layer norm, bias."""
-    plan = None
-    if not torch.compiler.is_compiling():
-        try:
-            plan = PLANS.get((forward_plan, (eps, type(eps)), key_of(*tensors)))
-        except (AttributeError, TypeError):  # no tensors, or an eps that cannot be in a key
-            pass
+    if torch.compiler.is_compiling():
+        return not_compiled(eps, *tensors)
+    try:
+        plan = PLANS.get((forward_plan, (eps, type(eps)), key_of(*tensors)))
+    except (AttributeError, TypeError):  # no tensors, or an eps that cannot be in a key
+        plan = None
     if plan is None:
         check_arguments(eps, *tensors)
         if not 0 < tensors[0].shape[-1] <= 16384 or not tensors[0].numel():
             return library_norm(eps, *tensors)
         tensors = [readable(t) for t in tensors]
-        plan = kept(forward_plan, (eps, type(eps)), *tensors)
+        plan = made(forward_plan, (eps, type(eps)), *tensors)
     if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
         return Norm.apply(plan, *tensors)
-    y = torch.empty_like(tensors[0])
-    plan[0](*tensors, *[None] * (3 - len(tensors)), y, None)
-    return y
+    return forward(plan, *tensors)[0]
+
+
+not_compiled = torch.compiler.disable(normalize)  # torch.compile calls it between its graphs
 
 
 def layer_norm(x, weight, bias, eps=1e-5):
@@ -561,12 +546,13 @@ def check(x, *parameters, slack=1):
         torch.testing.assert_close(one.double(), other, rtol=0, atol=atol)
 
 
-for step in (gradients(x, g, weight, stats, 5, atomic) for atomic in (True, False)):
-    for one, other in zip(step, backward(g, x, weight, stats, (x.dtype,)), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
+leaves = [t.clone().requires_grad_() for t in (x, weight, weight)]
+final = torch.autograd.grad(layer_norm(*leaves), leaves, g)
+for atomic in (True, False):
+    step = gradients(x, g, weight, stats, 5, atomic)
+    torch.testing.assert_close(step, final, atol=1e-3, rtol=1e-4)
 cases = [(torch.float16, (2, 3, 65)), (torch.float32, (7, 781)), (torch.float16, (3, 4097))]
-if ON_GPU:  # bf16 needs a GPU
-    cases += [(torch.float16, (4096, 15872)), (torch.bfloat16, (1823, 9217))]
+cases += [(torch.float16, (4096, 15872)), (torch.bfloat16, (1823, 9217))] * ON_GPU
 for dtype, shape in cases * 2:  # the second time with a plan
     x = 1 + 2 * torch.randn(shape, device=DEVICE, dtype=dtype)
     weight, bias = torch.randn(2, shape[-1], device=DEVICE, dtype=dtype)
@@ -607,8 +593,7 @@ def calls_of(norm, M, N, compiled=None):
     inputs = {"inputs": (leaf, *leaves), "grad_outputs": g, "retain_graph": True}
     backwards = {name: partial(torch.autograd.grad, y, **inputs) for name, y in results.items()}
     if compiled and count == 2:  # and the steps
-        y, wide = torch.empty_like(x), x.float()
-        stats = torch.stack([(wide.var(dim=1, correction=0) + 1e-5).rsqrt(), wide.mean(dim=1)])
+        y, stats = torch.empty_like(x), torch.ones(2, M, device=DEVICE)
         one_block = partial(row_kernel[(M,)], BLOCK=triton.next_power_of_2(N), num_warps=8)
         forward_calls["triton, one block"] = partial(one_block, x, *more, y, N, 1e-5)
         steps = partial(gradients, x, g, more[0], stats)
@@ -644,6 +629,9 @@ if ON_GPU:
                 _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
                 plot_rates(ax, [r[1:] for r in found], names, f"Layer norm, {way}, fp16", "N")
         shares |= {f"{norm}_norm": calls[0], f"{norm}_norm backward": calls[1]}
+    leaf = torch.ones(64, 1024, device=DEVICE, requires_grad=True)
+    product = partial(torch.autograd.grad, 2 * leaf, leaf, leaf.detach(), retain_graph=True)
+    shares["layer_norm backward"]["multiplication"] = product
     write_calls(shares)
     values = [(way, "different results", count) for way, count in ANSWERS.items()]
     values += zip(("one pass", "two passes"), ["relative error"] * 2, ERRORS[1000], strict=True)
@@ -655,10 +643,11 @@ else:
 # In the geometric mean, forward is :measured:`forward` times as fast as PyTorch on the GPU, and
 # :measured:`called` times as called; backward :measured:`backward` and :measured:`backward_called`.
 # ``layer_norm`` without gradients takes :measured:`cpu` µs of the CPU, PyTorch's function
-# :measured:`cpu_torch` µs.
+# :measured:`cpu_torch`. Backward takes :measured:`cpu_backward` µs and PyTorch's
+# :measured:`cpu_backward_torch`. Of both, autograd takes :measured:`autograd` µs: so long is the
+# backward pass of a multiplication.
 #
 # * **The teeth are the pieces.** A slightly longer row needs one more piece, mostly padding.
-# * **As called**, the backward pass of few or short rows waits for autograd and Python.
 # * **PyTorch's backward** reads *x* and *g* a second time, for the gradients of the parameters.
 #
 # Exercises
