@@ -61,8 +61,8 @@ torch.testing.assert_close(y, functional.layer_norm(x, (5,), weight, bias))
 
 # %%
 # * The row is read once and stays in registers, where both sums are computed.
-# * ``other=0.0`` fills the padding with zeros, so it adds nothing to the first sum. Subtracting the
-#   mean turns these zeros into :math:`-\mu`, and ``tl.where`` sets them back for the second sum.
+# * ``other=0.0`` fills the padding with zeros for the first sum. Subtracting the mean turns them
+#   into :math:`-\mu`, and ``tl.where`` sets them back for the second sum.
 # * ``rstd`` is the reciprocal standard deviation: one root for a row, then multiplications.
 # * Forward reads *x* and writes *y*. A copy moves the same bytes, so its speed is the ceiling.
 #
@@ -157,12 +157,12 @@ def forward_kernel(
 #     \frac{\partial L}{\partial b_j} = \sum_{\text{rows}} g_j
 #
 # Adding a number to all of :math:`x`, or scaling :math:`x - \mu`, leaves :math:`y` unchanged. The
-# two means remove these directions from the gradient. RMS norm does not subtract a mean, so it has
-# only the second one. Backward reads *x* and *g* and writes the gradient of *x*: three transfers.
+# two means remove these directions from the gradient; RMS norm has only the second one. Backward
+# reads *x* and *g* and writes the gradient of *x*: three transfers.
 #
 # The other two gradients are sums over rows. In the next kernel each of *P* programs works on every
-# *P*-th row, and adds up its rows in registers. At the end it adds its sums to those of the other
-# programs. If two programs read the old sum before one of them writes, one contribution is lost. An
+# *P*-th row, and adds up its rows in registers. At the end it adds its sums to those of the others.
+# If two programs read the old sum before one of them writes, one contribution is lost. An
 # **atomic** addition prevents this: the L2 cache reads, adds and writes in one step. Without
 # ``ATOMIC``, each program stores its sums in a row of its own.
 
@@ -211,10 +211,9 @@ def gradients(x, g, weight, stats, programs, atomic):
 # and here that is the order in which the programs happen to run.
 #
 # **Partial sums**, with a few programs, such as one for each multiprocessor. A program that stays
-# and works on many rows is called **persistent**. PyTorch adds up the *P* rows of partial sums. Now
-# *M* and *P* fix the order of all additions.
-#
-# Both ways now compute one gradient 20 times. (The interpreter runs one program after the other.)
+# and works on many rows is called **persistent**. PyTorch adds up the *P* rows of partial sums, so
+# *M* and *P* fix the order of all additions. Both ways now compute one gradient 20 times. (The
+# interpreter runs one program after the other.)
 
 PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a program
 if ON_GPU:
@@ -375,8 +374,8 @@ def check_arguments(eps, *tensors):
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
         if t.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            allowed = "float16, bfloat16 or float32"
-            raise TypeError(f"{name} must be {allowed}, but its dtype is {t.dtype}")
+            kinds = "float16, bfloat16 or float32"
+            raise TypeError(f"{name} must be {kinds}, but its dtype is {t.dtype}")
         if t.device != DEVICE:
             raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
         row = tensors[0].shape[-1:]
@@ -423,15 +422,16 @@ def backward_plan(bias, g, x, weight):
     tiles = triton.cdiv(M, rows)
     turns = triton.cdiv(tiles, max(1, PROGRAMS * each // share))
     programs = triton.cdiv(tiles, turns)  # no more than so many turns need
-    common = {"CENTER": bool(bias), "EARLY": EARLY}
     first = {"ROWS": rows, "PIECE": piece, "PIECES": pieces, "OWN": triton.cdiv(pieces, share)}
     first |= {"WEIGHTS": weights, "STAGES": stages, "num_warps": warps}
     wide = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
     second = {"ROWS": 2048 // wide, "COLUMNS": wide, "num_warps": 8}
     second |= {"launch_pdl": True} if EARLY else {}
+    for constants in (first, second):
+        constants |= {"CENTER": bias is not None, "EARLY": EARLY}
     numbers = *(t.stride(0) if t.ndim == 2 else N for t in (x, g)), M, N
-    first = Launch(backward_kernel, (programs * share,), numbers, common | first)
-    second = Launch(sums_kernel, (triton.cdiv(N, wide),), (programs, N), common | second)
+    first = Launch(backward_kernel, (programs * share,), numbers, first)
+    second = Launch(sums_kernel, (triton.cdiv(N, wide),), (programs, N), second)
     return first, second, (2 if bias else 1, programs, N)
 
 
@@ -503,7 +503,7 @@ def normalize(eps, *tensors):
             return library_norm(eps, *tensors)
         tensors = [readable(t) for t in tensors]
         plan = made(forward_plan, (eps, type(eps)), *tensors)
-    if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return Norm.apply(plan, *tensors)
     return forward(plan, *tensors)[0]
 
@@ -526,49 +526,41 @@ def rms_norm(x, weight, eps=1e-6):
 
 
 # %%
-# The check compares all with float64: partial blocks, views, mixed dtypes, and a large mean.
+# The check compares results and gradients with float64.
 
 # sphinx_gallery_fold = "compares results and gradients with float64"
 
 
-def check(x, *parameters, slack=1):
-    """Compare a norm and its gradients with float64: layer norm if there are two *parameters*."""
-    norm = layer_norm if len(parameters) == 2 else rms_norm
-    inputs = [t.detach().requires_grad_() for t in (x, *parameters)]
-    exact = [t.detach().double().requires_grad_() for t in inputs]
-    y, wanted = norm(*inputs, eps=1e-5), library_norm(1e-5, *exact)
+def check(*tensors):
+    """Compare a norm and its gradients with float64: layer norm of three *tensors*."""
+    inputs = [t.detach().requires_grad_() for t in tensors]
+    exact = [t.detach().double().requires_grad_() for t in tensors]
+    y, wanted = normalize(1e-5, *inputs), library_norm(1e-5, *exact)
     g = torch.randn_like(y)
     found = y, *torch.autograd.grad(y, inputs, g)
     right = wanted, *torch.autograd.grad(wanted, exact, g.double())
-    for one, other, like in zip(found, right, (x, *inputs), strict=True):
-        assert one.dtype == like.dtype
-        atol = slack * max(2e-5, 2 * torch.finfo(one.dtype).eps) * max(1, other.abs().max().item())
+    for one, other in zip(found, right, strict=True):
+        atol = max(2e-5, 2 * torch.finfo(one.dtype).eps) * max(1, other.abs().max().item())
         torch.testing.assert_close(one.double(), other, rtol=0, atol=atol)
 
 
 leaves = [t.clone().requires_grad_() for t in (x, weight, weight)]
 final = torch.autograd.grad(layer_norm(*leaves), leaves, g)
-for atomic in (True, False):
-    step = gradients(x, g, weight, stats, 5, atomic)
+for step in (gradients(x, g, weight, stats, 5, atomic) for atomic in (True, False)):
     torch.testing.assert_close(step, final, atol=1e-3, rtol=1e-4)
 cases = [(torch.float16, (2, 3, 65)), (torch.float32, (7, 781)), (torch.float16, (3, 4097))]
 cases += [(torch.float16, (4096, 15872)), (torch.bfloat16, (1823, 9217))] * ON_GPU
 for dtype, shape in cases * 2:  # the second time with a plan
     x = 1 + 2 * torch.randn(shape, device=DEVICE, dtype=dtype)
     weight, bias = torch.randn(2, shape[-1], device=DEVICE, dtype=dtype)
-    check(x, weight, bias)
-    check(x, weight)
-weight, bias = torch.randn(2, 80, device=DEVICE)
-check(torch.randn(13, 160, device=DEVICE)[:, 7:87].half(), weight)
-check(torch.randn(80, 13, device=DEVICE).T + 1000, weight, bias, slack=10)
+    check(x, weight), check(x, weight, bias)
 print("Both norms and all gradients agree with float64")
 
 # %%
 # Timing it
 # ---------
 #
-# 4096 rows of fp16, both norms, forward and backward. A copy of as many bytes is the ceiling.
-# ``torch.compile`` takes part at four lengths, since it takes long to compile for each of them.
+# 4096 rows of fp16. A copy of as many bytes is the ceiling. ``torch.compile`` takes part at four N.
 
 # sphinx_gallery_fold = "times both norms in both directions, draws the rates, and keeps the rows"
 import matplotlib.pyplot as plt
@@ -606,20 +598,20 @@ def benchmark(norm, M, sizes):
     """Return the rows (M, N, provider, unit, median, p20, p80) of forward and of backward."""
     rows, compiled = ([], []), torch.compile(library_norm, dynamic=False)
     for N in sizes:
-        some, both = N in SOME, calls_of(norm, M, N, compiled if N in SOME else None)
+        both = calls_of(norm, M, N, compiled if N in SOME else None)
         for found, calls, transfers in zip(rows, both, (2, 3), strict=True):
             source = torch.empty(transfers * M * N // 2, device=DEVICE, dtype=torch.float16)
             calls["copy"] = partial(torch.empty_like(source).copy_, source)
-            called, amount = ("triton", "torch") if some else (), transfers * M * N * 2
-            found += rows_of((M, N), calls, "GB/s", amount, rounds=20, as_called=called)
+            called = ("triton", "torch") if N in SOME else ()
+            found += rows_of((M, N), calls, "GB/s", transfers * M * N * 2, 20, called)
     return rows
 
 
 if ON_GPU:
     torch._dynamo.config.recompile_limit = 16  # versions of one function
     torch._functorch.config.donated_buffer = False  # as the graph is kept
-    names = {"triton": "triton", "torch": "PyTorch", "compile": "torch.compile"}
-    names |= {"triton, as called": "triton, as called", "copy": "copy (ceiling)"}
+    names = {"triton": "triton", "triton, as called": "triton, as called", "torch": "PyTorch"}
+    names |= {"compile": "torch.compile", "copy": "copy (ceiling)"}
     shares = {}
     for norm in NORMS:
         rows, calls = benchmark(norm, 4096, range(1024, 16384, 512)), calls_of(norm, 64, 1024)
@@ -657,14 +649,11 @@ else:
 #    sum, with gradients. How many transfers does it save? :doc:`Solution <solutions/05-residual>`.
 # 2. **Group norm.** ``group_norm(x, groups, weight, bias)`` takes its mean over a group of channels
 #    and all their pixels. Which kernel is it nearly? :doc:`Solution <solutions/05-group-norm>`.
-# 3. **Dropout fused in.** Drop elements of the result, with a seed as in
-#    :doc:`04-low-memory-dropout`: ``dropped_layer_norm(x, weight, bias, p, seed)``. What does its
-#    backward pass need? :doc:`Solution <solutions/05-dropout>`.
+# 3. **Dropout fused in.** ``dropped_layer_norm(x, weight, bias, p, seed)`` drops elements with a
+#    seed. What does its backward pass need? :doc:`Solution <solutions/05-dropout>`.
 #
 # References
 # ----------
 #
-# * Jimmy Lei Ba, Jamie Ryan Kiros and Geoffrey E. Hinton: *Layer normalization*, 2016,
-#   https://arxiv.org/abs/1607.06450
-# * Biao Zhang and Rico Sennrich: *Root mean square layer normalization*, NeurIPS 2019,
-#   https://arxiv.org/abs/1910.07467
+# * J. L. Ba, J. R. Kiros, G. E. Hinton: *Layer normalization*, https://arxiv.org/abs/1607.06450
+# * B. Zhang, R. Sennrich: *Root mean square layer normalization*, https://arxiv.org/abs/1910.07467
