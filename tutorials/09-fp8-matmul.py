@@ -67,9 +67,9 @@ def rows_kernel(
 #
 #     c_{mn} = \sum_k (s_m a_{mk}) (b_{kn} t_n) = s_m t_n \sum_k a_{mk} b_{kn}
 #
-# The tensor cores multiply the eight-bit numbers, and the kernel multiplies the finished sum by its
-# scales. Hopper's tensor cores read eight-bit tiles from shared memory only if K is the contiguous
-# direction, in A *and in B*. So B is stored by columns, and ``b_desc`` describes the transpose.
+# The kernel multiplies the finished sum of eight-bit products by its scales. Hopper's tensor cores
+# read eight-bit tiles from shared memory only if K is contiguous, in A *and in B*. So B is stored
+# by columns, and ``b_desc`` describes the transpose.
 #
 # Formats and scales
 # ------------------
@@ -428,7 +428,7 @@ else:
 # * **Large products** are also limited by loads and by power. From 2048 on, fp8 is at least
 #   :measured:`least` times as fast as bf16. The layers reach :measured:`layers` % of cuBLAS.
 # * **Scales by blocks** need promotion. From 2048 on, they reach :measured:`blocks` % of the rate
-#   with scales by rows. :doc:`09b-fp8-gluon` raises it on Hopper, by giving roles to the warps.
+#   with scales by rows. :doc:`09b-fp8-gluon` reaches more on Hopper.
 # * **As called**, ``scaled_mm`` reaches :measured:`called` % of cuBLAS. A call keeps the CPU busy
 #   for :measured:`cpu` µs, and a call of PyTorch's function for :measured:`cpu_torch` µs.
 #

@@ -59,10 +59,10 @@ def plain_kernel(
 # Roles
 # -----
 #
-# The remedy is *different roles for different warps*. A product is issued by a **warpgroup**, which
-# is four warps. A program gets two warpgroups that multiply, the **consumers**, each with 64 rows
-# of the tile, and one warp that only starts loads, the **producer**. While one consumer adds its
-# ``p``, the tensor cores work for the other one. The picture is a sketch, not a measurement.
+# The remedy is *different roles for different warps*. A **warpgroup**, four warps, issues a
+# product. A program gets two warpgroups that multiply, the **consumers**, each with 64 rows of the
+# tile, and one warp that only starts loads, the **producer**. While one consumer adds its ``p``,
+# the tensor cores work for the other one. The picture is a sketch, not a measurement.
 
 # sphinx_gallery_fold = "draws who works when"
 import matplotlib.pyplot as plt
@@ -99,7 +99,7 @@ plt.show()
 # The producer
 # ------------
 #
-# The producer visits the same tiles as the consumers, and loads as soon as a stage is empty.
+# The producer visits the consumers' tiles, and loads as soon as a stage is empty.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
