@@ -113,7 +113,7 @@ draw_blocks(seen_offsets.tolist(), seen_mask.tolist())
 # Calling it
 # ----------
 #
-# ``add_kernel[grid](…)`` starts the programs. The grid is a tuple with their number, one a block.
+# ``add_kernel[grid](…)`` starts the programs. The grid, a tuple, has one for each block.
 
 
 def check_arguments(x, y):
