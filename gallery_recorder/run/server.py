@@ -53,6 +53,8 @@ def main() -> None:
     server = _Server(control, app, given)
     while server.serve():
         pass
+    for child in server.children:
+        os.waitpid(child, 0)
     if app:
         shutil.rmtree(sys.argv[3], ignore_errors=True)  # the recorder may have been killed
 
@@ -65,7 +67,7 @@ class _Server:
         now = dict(os.environ)
         # The variables that conf.py has set or, with None, removed.
         self._changed = {n: now.get(n) for n in {*now, *given} if now.get(n) != given.get(n)}
-        self._children: set[int] = set()
+        self.children: set[int] = set()
         self._prepared = app is None
 
     def serve(self) -> bool:
@@ -74,7 +76,7 @@ class _Server:
         if not request:
             return False
         workspace = Workspace(*map(Path, json.loads(request)))
-        self._children -= {child for child in self._children if os.waitpid(child, os.WNOHANG)[0]}
+        self.children -= {child for child in self.children if os.waitpid(child, os.WNOHANG)[0]}
         answer = self._unfit(workspace) or ""
         if not answer:
             with warnings.catch_warnings():
@@ -82,7 +84,7 @@ class _Server:
                 child = os.fork()
             if child == 0:
                 self._supervise(workspace, *descriptors)
-            self._children.add(child)
+            self.children.add(child)
             answer = str(child)
         for descriptor in descriptors:
             os.close(descriptor)
