@@ -21,7 +21,6 @@ predict most of this gain by counting bytes. You need :doc:`01-vector-add`.
 # sphinx_gallery_level = "first hour"
 import math
 import os
-from functools import cache
 
 import torch
 
@@ -34,7 +33,7 @@ DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU
 
 
 @triton.jit
-def row_kernel(x_ptr, stride, out_ptr, N, BLOCK: tl.constexpr):
+def row_kernel(x_ptr, out_ptr, stride, N, BLOCK: tl.constexpr):
     """Compute the softmax of one row of *N* elements."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= N
@@ -48,7 +47,7 @@ def softmax_by_rows(x):
     """Return the softmax of each row of the fp32 matrix *x*, one row a program."""
     out = torch.empty_like(x)
     M, N = x.shape
-    row_kernel[(M,)](x, x.stride(0), out, N, BLOCK=triton.next_power_of_2(N))
+    row_kernel[(M,)](x, out, x.stride(0), N, BLOCK=triton.next_power_of_2(N))
     return out
 
 
@@ -120,14 +119,13 @@ print("without the maximum:", (x.exp() / x.exp().sum(dim=1, keepdim=True))[1].to
 # so softmax is **memory-bound**: its time is bytes divided by bandwidth, and the quotient of the
 # bytes predicts the speed-up. The quotient is :math:`4 + 2/N`, so expect a factor of 4, on any GPU.
 #
-# **Fusion** saves the trips to memory between the operations. No line of ``naive_softmax`` is slow
-# by itself. But each line is a kernel of its own, and one kernel can hand data to the next only
-# through memory (or through the L2 cache, if the matrix is small). ``torch.softmax`` is fused, too.
+# **Fusion** saves the trips to memory between the operations. Each line of ``naive_softmax`` is a
+# kernel of its own, and one kernel can hand data to the next only through memory (or through the L2
+# cache, if the matrix is small). ``torch.softmax`` is fused, too.
 #
 # ``tl.load`` puts data into **registers**, the private memory of each thread. The data comes
 # through the L2 cache, which all **multiprocessors** (SMs) share, and the L1 cache of one
-# multiprocessor. Caches may have dropped the data by the next access. Registers keep a variable as
-# long as it is in use, which is why our kernel reads its row only once.
+# multiprocessor. Caches may drop the data. Registers keep it: our kernel reads its row only once.
 #
 # Warps and registers
 # -------------------
@@ -155,7 +153,7 @@ print("without the maximum:", (x.exp() / x.exp().sum(dim=1, keepdim=True))[1].to
 
 
 @triton.jit
-def softmax_kernel(x_ptr, stride, out_ptr, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def softmax_kernel(x_ptr, out_ptr, stride, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Compute the softmax of ROWS rows."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     cols = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK]
@@ -174,11 +172,11 @@ def tile_plan(N):
     return softmax_kernel, rows, {"ROWS": rows, "BLOCK": block, "num_warps": warps}
 
 
-def launch(x, kernel, rows, constants):
+def apply(x, kernel, rows, constants):
     """Return the softmax of each row of *x*, computed by *kernel* for *rows* rows a program."""
     M, N = x.shape
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    kernel[((M + rows - 1) // rows,)](x, x.stride(0), out, M, N, **constants)
+    kernel[((M + rows - 1) // rows,)](x, out, x.stride(0), M, N, **constants)
     return out
 
 
@@ -201,7 +199,7 @@ for N in (2, 200, 781, 2048, 4224, 12672):
 
 
 @triton.jit
-def head_tail_kernel(x_ptr, stride, out_ptr, M, N, HEAD: tl.constexpr, TAIL: tl.constexpr):
+def head_tail_kernel(x_ptr, out_ptr, stride, M, N, HEAD: tl.constexpr, TAIL: tl.constexpr):
     """Compute the softmax of one row in two pieces."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * stride
@@ -232,7 +230,7 @@ def head_tail_kernel(x_ptr, stride, out_ptr, M, N, HEAD: tl.constexpr, TAIL: tl.
 
 
 @triton.jit
-def long_softmax_kernel(x_ptr, stride, out_ptr, M, N, BLOCK: tl.constexpr):
+def long_softmax_kernel(x_ptr, out_ptr, stride, M, N, BLOCK: tl.constexpr):
     """Compute the softmax of one row, block by block."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * stride
@@ -258,10 +256,19 @@ def long_softmax_kernel(x_ptr, stride, out_ptr, M, N, BLOCK: tl.constexpr):
 # The function and its check
 # --------------------------
 #
-# ``softmax`` checks its argument and chooses a kernel for the length of the rows, once a length.
+# ``softmax`` checks a matrix and chooses a kernel once for each shape, and then keeps the compiled
+# kernel: :doc:`/programming-guide/chapter-6/calls` explains how, and what that saves.
+
+# sphinx_gallery_fold = "keeps a launch for each kind of matrix"
+# sphinx_gallery_show = "plan, launch_of, softmax"
+import sys  # for shared/
+from functools import lru_cache, partial
+from pathlib import Path  # for shared/
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.launch import Launch, key_of
 
 
-@cache
 def plan(N):
     """Return (kernel, rows of a program, constants) for rows of *N* elements."""
     if N > 32768:
@@ -269,41 +276,43 @@ def plan(N):
     head = triton.next_power_of_2(N) // 2
     if N <= 512 or 1.25 * head < N:  # less than 3/8 of one block is padding
         return tile_plan(N)
-    warps = min(16, head // 512)
-    return head_tail_kernel, 1, {"HEAD": head, "TAIL": head // 4, "num_warps": warps}
+    return head_tail_kernel, 1, {"HEAD": head, "TAIL": head // 4, "num_warps": min(16, head // 512)}
 
 
-def check_arguments(x):
-    """Raise TypeError or ValueError if ``softmax`` cannot work on *x*."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
-    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
-    if x.ndim != 2:
-        raise ValueError(f"x must be a matrix, but has shape {tuple(x.shape)}")
-    if x.device != DEVICE:
-        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
+@lru_cache(1000)  # errors are not kept
+def launch_of(shape, strides, dtype, device, aligned):
+    """Check these facts of a tensor, and return its launch, or None if there cannot be one."""
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {dtype}")
+    if len(shape) != 2:
+        raise ValueError(f"x must be a matrix, but has shape {tuple(shape)}")
+    if device != DEVICE:
+        raise ValueError(f"x must be on {DEVICE}, but is on {device}")
+    M, N = shape
+    if M * N == 0 or (N > 1 and strides[1] != 1):
+        return None
+    kernel, rows, constants = plan(N)
+    return Launch(kernel, (triton.cdiv(M, rows),), (strides[0], M, N), constants)
 
 
 def softmax(x):
     """Return the softmax of each row of *x*, as ``torch.softmax(x, dim=1)`` does.
 
-    Args:
-        x: Matrix of dtype fp16, bf16 or fp32. It is copied first if its rows are not contiguous.
-
-    Returns:
-        A new contiguous matrix of the same shape and dtype. A row of minus infinities gives NaN.
-
-    Raises:
-        TypeError: *x* is no tensor, or of another dtype.
-        ValueError: *x* is no matrix, or not on the device that this page runs on.
+    *x* is a matrix in fp16, bf16 or fp32, copied first if its rows are not contiguous. The result
+    is new and contiguous; a row of minus infinities gives NaN. TypeError and ValueError say what is
+    wrong with *x*.
     """
-    check_arguments(x)
-    if x.stride(1) != 1:
-        x = x.contiguous()
-    if x.numel() == 0:
-        return torch.empty_like(x)
-    return launch(x, *plan(x.shape[1]))
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
+    if torch.compiler.is_compiling():  # the compiler has no addresses
+        launch = launch_of(x.shape, x.stride(), x.dtype, x.device, None)
+    else:
+        launch = launch_of(*key_of(x)[0])
+    if launch is None:  # x is empty, or its rows are not contiguous
+        return softmax(x.contiguous()) if x.numel() else torch.empty_like(x)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    launch(x, out)
+    return out
 
 
 # %%
@@ -332,7 +341,7 @@ for dtype in dtypes:
         check(4 * torch.randn(shape, device=DEVICE, dtype=dtype))
 for N in (1, 200, 781, 4097):  # the other functions are timed, too
     x = 4 * torch.randn(5, N, device=DEVICE)
-    for function in (naive_softmax, softmax_by_rows, lambda x: launch(x, *tile_plan(x.shape[1]))):
+    for function in (naive_softmax, softmax_by_rows, lambda x: apply(x, *tile_plan(x.shape[1]))):
         check(x, function)
 wide = torch.randn(40, 100, device=DEVICE)
 for view in (wide[:, 10:91], wide[::3], wide[:, ::2], wide.T, wide[:1].expand(5, -1)):
@@ -351,11 +360,6 @@ print(f"softmax agrees with float64 on {len(shapes)} shapes in {len(dtypes)} dty
 # fused softmax must move, ``2 * M * N * 4``. A copy of the matrix moves as many and is the ceiling.
 
 # sphinx_gallery_fold = "times the softmaxes, draws the rates, and keeps the rows"
-import sys  # for shared/
-from functools import partial
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.bench import plot_rates, rows_of, write_calls, write_rows, write_table
 
 
@@ -364,11 +368,10 @@ def empty_kernel():
     """Do nothing."""
 
 
-def benchmark(M, columns):
-    """Return rows (M, N, provider, unit, median, p20, p80)."""
+if ON_GPU:
     rows = []
-    for N in columns:
-        x = torch.randn(M, N, device=DEVICE)
+    for N in range(256, 12673, 128):
+        x = torch.randn(4096, N, device=DEVICE)
         calls = {
             "triton": partial(softmax, x),
             "torch": partial(torch.softmax, x, dim=1),
@@ -377,14 +380,9 @@ def benchmark(M, columns):
         }
         if N in (256, 512, 1024, 2048, 4224, 6144, 8192, 8320, 10240, 12672):  # the steps
             calls["triton, one row a program"] = partial(softmax_by_rows, x)
-            calls["triton, tiles"] = partial(launch, x, *tile_plan(N))
+            calls["triton, tiles"] = partial(apply, x, *tile_plan(N))
         called = ("triton", "torch") if N % 256 == 0 else ()
-        rows += rows_of((M, N), calls, "GB/s", 2 * x.nbytes, as_called=called)
-    return rows
-
-
-if ON_GPU:
-    rows = benchmark(4096, [128 * i for i in range(2, 100)])
+        rows += rows_of((4096, N), calls, "GB/s", 2 * x.nbytes, as_called=called)
     write_rows("softmax-performance.csv", ["M", "N"], rows)
     long = torch.randn(512, 2**18, device=DEVICE)
     calls = {"softmax of long rows": partial(softmax, long), "copy of long rows": long.clone}
@@ -413,10 +411,9 @@ else:
 # **The left end** rises for all, because a short row has few bytes and each kernel takes some time
 # to start. From 2048 columns on, ``softmax`` reaches at least :measured:`copy_share` % of the copy.
 #
-# **PyTorch's softmax** has several kernels, and the length of the row decides which one runs. Some
-# of them read the row more than once. On average over all lengths, ours is :measured:`torch` times
-# as fast on the GPU and :measured:`called` times as fast as called. A call keeps the CPU busy for
-# :measured:`cpu` µs (PyTorch: :measured:`cpu_torch` µs), so small matrices wait for Python.
+# **PyTorch's softmax** chooses one of several kernels by the length of the row. On average over all
+# lengths, ours is :measured:`torch` times as fast on the GPU and :measured:`called` times as fast
+# as called. A call keeps the CPU busy for :measured:`cpu` µs (PyTorch: :measured:`cpu_torch` µs).
 #
 # **The steps** of this page on rows of 8320 elements, just above a power of two:
 #

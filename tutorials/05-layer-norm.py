@@ -24,7 +24,7 @@ have to add up numbers together. You need :doc:`02-fused-softmax` and :doc:`04-l
 
 # sphinx_gallery_level = "transformer"
 import os
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 
 import torch
 from torch.nn import functional
@@ -101,7 +101,7 @@ for mean in (1, 10, 100, 1000):
 
 @triton.jit
 def forward_kernel(
-    x_ptr, w_ptr, b_ptr, y_ptr, mean_ptr, rstd_ptr, M, N, x_row_stride, eps,
+    x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, x_row_stride, eps,
     CENTER: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
 ):  # fmt: skip
     """Normalize ROWS rows of up to PIECE * PIECES elements; without CENTER it is RMS norm."""
@@ -116,7 +116,6 @@ def forward_kernel(
         total += x.to(tl.float32)
     if CENTER:
         mean = tl.sum(total, axis=1, keep_dims=True) / N  # [ROWS, 1]
-        tl.store(mean_ptr + rows, mean, mask=rows < M)
     total = tl.zeros([ROWS, PIECE], tl.float32)
     for i in tl.static_range(PIECES):
         centered = xs[i].to(tl.float32) - mean
@@ -124,7 +123,10 @@ def forward_kernel(
             centered = tl.where(i * PIECE + columns < N, centered, 0.0)
         total += centered * centered
     rstd = tl.rsqrt(tl.sum(total, axis=1, keep_dims=True) / N + eps)
-    tl.store(rstd_ptr + rows, rstd, mask=rows < M)
+    if stats_ptr is not None:  # the backward pass will need them
+        tl.store(stats_ptr + rows, rstd, mask=rows < M)
+        if CENTER:
+            tl.store(stats_ptr + M + rows, mean, mask=rows < M)
     for i in tl.static_range(PIECES):
         mask = i * PIECE + columns < N
         w = tl.load(w_ptr + i * PIECE + columns, mask=mask, eviction_policy="evict_last")
@@ -181,7 +183,7 @@ def gradients_kernel(
     for row in range(program, M, programs):
         x = tl.load(x_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
         g = tl.load(g_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
-        mean, rstd = tl.load(stats_ptr + row), tl.load(stats_ptr + M + row)
+        rstd, mean = tl.load(stats_ptr + row), tl.load(stats_ptr + M + row)
         normal = (x - mean) * rstd
         wg = w * g
         dx = (wg - tl.sum(wg) / N - normal * (tl.sum(wg * normal) / N)) * rstd
@@ -222,7 +224,7 @@ if ON_GPU:
     PROGRAMS, SHARED_BYTES = gpu["multiprocessor_count"], gpu["max_shared_mem"]
 x, g = torch.randn(2, 2048 if ON_GPU else 8, 1024, device=DEVICE)
 weight = torch.randn(1024, device=DEVICE)
-stats = torch.stack([x.mean(dim=1), (x.var(dim=1, correction=0) + 1e-5).rsqrt()])
+stats = torch.stack([(x.var(dim=1, correction=0) + 1e-5).rsqrt(), x.mean(dim=1)])
 ANSWERS = {}  # {way: different gradients of the weight}
 for way, programs in (("atomics", len(x)), ("partial sums", PROGRAMS)):
     call = partial(gradients, x, g, weight, stats, programs, way == "atomics")
@@ -248,9 +250,9 @@ print("different answers:", ANSWERS)
 # sphinx_gallery_fold = "has the kernels of the backward pass: gradients, then the sum of the sums"
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stats_ptr"])
 def backward_kernel(
-    x_ptr, g_ptr, w_ptr, mean_ptr, rstd_ptr, dx_ptr, sums_ptr, x_row_stride, g_row_stride, M, N,
+    x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, sums_ptr, x_row_stride, g_row_stride, M, N,
     CENTER: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
     OWN: tl.constexpr, WEIGHTS: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -270,10 +272,10 @@ def backward_kernel(
             dw, db = dw + (zeros,), db + (zeros,)
     for tile in tl.range(program, tl.cdiv(M, ROWS), programs, num_stages=STAGES):
         rows = tl.cast(tile, tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
-        rstd = tl.load(rstd_ptr + rows, mask=rows < M, other=0.0)
+        rstd = tl.load(stats_ptr + rows, mask=rows < M, other=0.0)
         mean = tl.zeros([ROWS, 1], tl.float32)
         if CENTER:
-            mean = tl.load(mean_ptr + rows, mask=rows < M, other=0.0)
+            mean = tl.load(stats_ptr + M + rows, mask=rows < M, other=0.0)
         xs, gs, ws = (), (), ()
         sum_wg, sum_wgx = zeros, zeros
         for i in tl.static_range(PIECES):
@@ -353,7 +355,7 @@ def sums_kernel(
 # numbers of each row. Views are copied, but not ``x[:, :n]``. Rows above 16384 go to PyTorch.
 
 # sphinx_gallery_fold = "checks the arguments, and chooses pieces, rows and warps"
-# sphinx_gallery_show = "forward, backward, Norm, normalize, layer_norm, rms_norm"
+# sphinx_gallery_show = "backward, Norm, normalize, layer_norm, rms_norm"
 import sys  # for shared/
 from pathlib import Path  # for shared/
 
@@ -364,53 +366,59 @@ EARLY = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DE
 NAMES = "x", "weight", "bias"
 
 
-def alike(*tensors):
-    """Return what the launches for *tensors* depend on."""
-    if torch.compiler.is_compiling():  # without addresses; the compiler traces a plain launch
-        return [(t.shape, t.stride(), t.dtype, t.device, None) for t in tensors]
-    return key_of(*tensors)
-
-
 def readable(t):
     """Return *t*, or a contiguous copy unless it is a matrix whose rows are contiguous."""
     rows = t.ndim == 2 and t.stride(1) == 1 and t.stride(0) >= t.shape[1]
     return t if rows else t.contiguous()
 
 
-@lru_cache(1000)
-def forward_launch(eps, *keys):
-    """Check the arguments, and return the launch, or None for rows that are empty or too long."""
-    row = keys[0][0][-1:]
-    for name, (shape, _, kind, device, _) in zip(NAMES, keys, strict=False):
-        if kind not in (torch.float16, torch.bfloat16, torch.float32):
-            raise TypeError(f"{name} must be float16, bfloat16 or float32, but its dtype is {kind}")
-        if device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {device}")
+def stride_of(t):
+    """Return the distance of the rows of *t*, a tensor that is readable."""
+    return t.stride(0) if t.ndim == 2 else t.shape[-1]
+
+
+def check_arguments(eps, *tensors):
+    """Raise TypeError or ValueError, naming the argument, if the kernels cannot take it."""
+    for name, t in zip(NAMES, tensors, strict=False):
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
+        if t.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+            kinds = "float16, bfloat16 or float32"
+            raise TypeError(f"{name} must be {kinds}, but its dtype is {t.dtype}")
+        if t.device != DEVICE:
+            raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
+        row = tensors[0].shape[-1:]
         if not row:
             raise ValueError("x must have a dimension to normalize, but is a single number")
-        if name != "x" and shape != row:
-            raise ValueError(f"{name} must have shape {tuple(row)}, but has {tuple(shape)}")
+        if name != "x" and t.shape != row:
+            raise ValueError(f"{name} must have shape {tuple(row)}, but has {tuple(t.shape)}")
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
+        raise TypeError(f"eps must be a number, but is a {type(eps).__name__}")
     if not 0 <= eps < float("inf"):  # this refuses NaN, too
         raise ValueError(f"eps must be finite and not negative, but is {eps}")
-    M, N = keys[0][0][:-1].numel(), keys[0][0][-1]
-    if M == 0 or not 0 < N <= 16384:
-        return None
+
+
+def forward_plan(eps, x, weight, *bias):
+    """Return the launches without and with statistics, the shape of these, and bias's dtype."""
+    M, N = x.shape[:-1].numel(), x.shape[-1]
     block = max(128, triton.next_power_of_2(N))
     piece = block // 2
     if block > 2048:
         piece = max(1024, block // 8 if 0.875 * block >= N else block // 4)
     rows, pieces = max(1, 2048 // block), triton.cdiv(N, piece)
     full = rows > 1 or (piece, pieces) in ((2048, 5), (2048, 7), (4096, 4))  # more programs fit
-    constants = {"CENTER": len(keys) == 3, "ROWS": rows, "PIECE": piece, "PIECES": pieces}
+    constants = {"CENTER": bool(bias), "ROWS": rows, "PIECE": piece, "PIECES": pieces}
     constants["num_warps"] = max(1, rows * piece // (512 if full else 256))
-    numbers = M, N, keys[0][1][0] if len(keys[0][0]) == 2 else N, float(eps)
-    return Launch(forward_kernel, (triton.cdiv(M, rows),), numbers, constants)
+    numbers = M, N, stride_of(x), float(eps[0])
+    plain, more = (
+        Launch(forward_kernel, (triton.cdiv(M, rows),), numbers, constants) for _ in range(2)
+    )
+    return plain, more, (1 + len(bias), M), tuple(b.dtype for b in bias)
 
 
-@lru_cache(1000)
-def backward_launches(x, g, weight, *bias):
-    """Return the shape of the partial sums and the launches of both kernels, for these keys."""
-    M, N = x[0][:-1].numel(), x[0][-1]
+def backward_plan(bias, g, x, weight):
+    """Return the launches of both kernels, and the shape of the partial sums between them."""
+    M, N = x.shape[:-1].numel(), x.shape[-1]
     rows, piece, warps, each, weights, stages = 1, 2048, 8, 1, 0, 4
     if N <= 2048:
         piece, warps, each, stages = max(128, triton.next_power_of_2(N)), 4, 2, 3
@@ -420,7 +428,7 @@ def backward_launches(x, g, weight, *bias):
     elif 8192 < N <= 14336:
         weights, stages = 2 if bias and N > 10240 else 1, 3
     pieces, share = triton.cdiv(N, piece), 2 if N > 14336 else 1
-    fetched = 2 * rows * x[2].itemsize + weights * weight[2].itemsize
+    fetched = 2 * rows * x.itemsize + weights * weight.itemsize
     stages = max(1, min(stages, 1 + (SHARED_BYTES - 2048) // (each * piece * pieces * fetched)))
     tiles = triton.cdiv(M, rows)
     turns = triton.cdiv(tiles, max(1, PROGRAMS * each // share))
@@ -431,46 +439,63 @@ def backward_launches(x, g, weight, *bias):
     wide = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
     second = {"ROWS": 2048 // wide, "COLUMNS": wide, "num_warps": 8}
     second |= {"launch_pdl": True} if EARLY else {}
-    numbers = *(key[1][0] if len(key[0]) == 2 else N for key in (x, g)), M, N
+    numbers = stride_of(x), stride_of(g), M, N
     first = Launch(backward_kernel, (programs * share,), numbers, common | first)
     second = Launch(sums_kernel, (triton.cdiv(N, wide),), (programs, N), common | second)
-    return (2, programs, N), first, second
+    return first, second, (1 + len(bias), programs, N)
 
 
-def forward(launch, x, *parameters):
-    """Return y, and a list of the mean (for layer norm) and ``rstd`` of each row."""
-    y, M = torch.empty_like(x), x.numel() // x.shape[-1]
-    stats = [torch.empty(M, dtype=torch.float32, device=x.device) for _ in parameters]
-    launch(x, parameters[0], parameters[-1], y, stats[0], stats[-1])
-    return y, stats
+PLANS = {}  # {what calls that are alike have in common: their plan}
 
 
-def backward(stats, x, g, weight, *bias):
-    """Return the gradients of x, of the weight and, if there is one, of the bias."""
-    shape, first, second = backward_launches(*alike(x, g, weight, *bias))
-    results = [torch.empty_like(t) for t in (x, weight, *bias)]
-    sums = torch.empty(shape, dtype=torch.float32, device=x.device)
-    first(x, g, weight, stats[0], stats[-1], results[0], sums)
-    second(sums, results[1], results[-1])
-    return results
+def kept(make, more, *tensors):
+    """Return the plan that *make* makes, and keep it for calls that are alike."""
+    if torch.compiler.is_compiling():  # a compiler traces plain launches, and knows no addresses
+        return make(more, *tensors)
+    if len(PLANS) == 1000:  # a program whose shapes never repeat
+        PLANS.clear()
+    return PLANS.setdefault((make, more, key_of(*tensors)), make(more, *tensors))
+
+
+def backward(g, x, weight, stats, bias):
+    """Return the gradients of x, of the weight and, if *bias* has its dtype, of the bias."""
+    plan = None
+    if not torch.compiler.is_compiling():
+        plan = PLANS.get((backward_plan, bias, key_of(g, x, weight)))
+    if plan is None:
+        g, x, weight = readable(g), readable(x), readable(weight)
+        plan = kept(backward_plan, bias, g, x, weight)
+    first, second, shape = plan
+    dx, dw, sums = torch.empty_like(x), torch.empty_like(weight), stats.new_empty(shape)
+    db = [torch.empty_like(weight, dtype=kind) for kind in bias]
+    first(x, g, weight, stats, dx, sums)
+    second(sums, dw, *(db or (None,)))
+    return dx, dw, *db
+
+
+def gradients_of(ctx, g):
+    """Return the gradients of the tensors that *ctx* has saved."""
+    return None, *backward(g, *ctx.saved_tensors, ctx.bias)
 
 
 class Norm(torch.autograd.Function):
     """Layer norm of x, weight and bias, or RMS norm of x and weight."""
 
     @staticmethod
-    def forward(ctx, launch, *tensors):
-        """Normalize each row."""
-        y, stats = forward(launch, *tensors)
-        ctx.save_for_backward(*tensors, *stats)
+    def forward(ctx, plan, x, weight, *bias):
+        """Normalize each row, and keep the statistics."""
+        _, launch, shape, ctx.bias = plan
+        y, stats = torch.empty_like(x), x.new_empty(shape, dtype=torch.float32)
+        launch(x, weight, *(bias or (None,)), y, stats)
+        ctx.save_for_backward(x, weight, stats)
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, g):
-        """Return the gradients of all tensors."""
-        (x, *more), count = ctx.saved_tensors, len(ctx.saved_tensors) // 2
-        return None, *backward(more[count:], x, readable(g), *more[:count])
+        """Return the gradients of all tensors; a second derivative is refused."""
+        if torch.is_grad_enabled():  # only with create_graph=True; the check takes its time
+            return torch.autograd.function.once_differentiable(gradients_of)(ctx, g)
+        return gradients_of(ctx, g)
 
 
 def library_norm(eps, x, *parameters):
@@ -482,18 +507,23 @@ def library_norm(eps, x, *parameters):
 
 def normalize(eps, *tensors):
     """Return the norm of *tensors*: x, weight and, for layer norm, bias."""
-    for name, t in zip(NAMES, tensors, strict=False):
-        if not isinstance(t, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
-        raise TypeError(f"eps must be a number, but is a {type(eps).__name__}")
-    tensors = [readable(t) for t in tensors]
-    launch = forward_launch(eps, *alike(*tensors))
-    if launch is None:
-        return library_norm(eps, *tensors)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return Norm.apply(launch, *tensors)
-    return forward(launch, *tensors)[0]
+    plan = None
+    if not torch.compiler.is_compiling():
+        try:
+            plan = PLANS.get((forward_plan, (eps, type(eps)), key_of(*tensors)))
+        except (AttributeError, TypeError):  # no tensors, or an eps that cannot be in a key
+            pass
+    if plan is None:
+        check_arguments(eps, *tensors)
+        if not 0 < tensors[0].shape[-1] <= 16384 or not tensors[0].numel():
+            return library_norm(eps, *tensors)
+        tensors = [readable(t) for t in tensors]
+        plan = kept(forward_plan, (eps, type(eps)), *tensors)
+    if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
+        return Norm.apply(plan, *tensors)
+    y = torch.empty_like(tensors[0])
+    plan[0](*tensors, *[None] * (3 - len(tensors)), y, None)
+    return y
 
 
 def layer_norm(x, weight, bias, eps=1e-5):
@@ -532,7 +562,7 @@ def check(x, *parameters, slack=1):
 
 
 for step in (gradients(x, g, weight, stats, 5, atomic) for atomic in (True, False)):
-    for one, other in zip(step, backward(stats, x, g, weight, weight), strict=True):
+    for one, other in zip(step, backward(g, x, weight, stats, (x.dtype,)), strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
 cases = [(torch.float16, (2, 3, 65)), (torch.float32, (7, 781)), (torch.float16, (3, 4097))]
 if ON_GPU:  # bf16 needs a GPU
@@ -577,10 +607,11 @@ def calls_of(norm, M, N, compiled=None):
     inputs = {"inputs": (leaf, *leaves), "grad_outputs": g, "retain_graph": True}
     backwards = {name: partial(torch.autograd.grad, y, **inputs) for name, y in results.items()}
     if compiled and count == 2:  # and the steps
-        y, stats = forward(forward_launch(1e-5, *key_of(x, *more)), x, *more)
+        y, wide = torch.empty_like(x), x.float()
+        stats = torch.stack([(wide.var(dim=1, correction=0) + 1e-5).rsqrt(), wide.mean(dim=1)])
         one_block = partial(row_kernel[(M,)], BLOCK=triton.next_power_of_2(N), num_warps=8)
         forward_calls["triton, one block"] = partial(one_block, x, *more, y, N, 1e-5)
-        steps = partial(gradients, x, g, more[0], torch.stack(stats))
+        steps = partial(gradients, x, g, more[0], stats)
         backwards["triton, atomics"] = partial(steps, M, True)
         backwards["triton, partial sums"] = partial(steps, PROGRAMS, False)
     return forward_calls, backwards

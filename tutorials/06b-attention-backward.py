@@ -30,13 +30,20 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 
-COUNTS = ["heads", "queries", "keys"]  # not specialized: one kernel for all lengths
+COUNTS = ["heads", "queries", "keys", "lse_ptr", "delta_ptr"]  # one kernel for all lengths
+
+
+@triton.jit
+def places(ptr, strides, batch, head, rows, D: tl.constexpr):
+    """Return the addresses of some *rows* of one head, [rows, D]; their elements lie together."""
+    start = ptr + batch.to(tl.int64) * strides[0] + head.to(tl.int64) * strides[1]
+    return start + rows.to(tl.int64)[:, None] * strides[2] + tl.arange(0, D)[None, :]
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def query_gradient_kernel(
-    q_desc, k_desc, v_desc, o_desc, do_desc, dq_desc, lse_ptr, delta_ptr,
-    heads, queries, keys, scale, plain_scale,
+    k_desc, v_desc, q_ptr, o_ptr, do_ptr, dq_ptr, lse_ptr, delta_ptr,
+    q_strides, o_strides, do_strides, dq_strides, heads, queries, keys, scale, plain_scale,
     GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):  # fmt: skip
@@ -46,9 +53,10 @@ def query_gradient_kernel(
     row = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # the longest program first
     rows = row + tl.arange(0, BLOCK_M)
     vector = (tl.program_id(0) // blocks).to(tl.int64) * queries + rows
-    q = q_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
-    do = do_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
-    o = o_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
+    mask = (rows < queries)[:, None]
+    q = tl.load(places(q_ptr, q_strides, batch, head, rows, D), mask=mask, other=0.0)
+    do = tl.load(places(do_ptr, do_strides, batch, head, rows, D), mask=mask, other=0.0)
+    o = tl.load(places(o_ptr, o_strides, batch, head, rows, D), mask=mask, other=0.0)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), axis=1)
     tl.store(delta_ptr + vector, delta, mask=rows < queries)
     lse = tl.load(lse_ptr + vector, mask=rows < queries, other=float("inf"))  # so that p is 0
@@ -71,8 +79,7 @@ def query_gradient_kernel(
         p = tl.exp2(log_p)
         ds = (p * (dp - delta[:, None])).to(k.dtype)
         dq = tl.dot(ds, k, dq, input_precision="ieee")
-    dq = (dq * plain_scale).to(dq_desc.dtype)
-    dq_desc.store([batch, head, row, 0], dq.reshape(1, 1, BLOCK_M, D))
+    tl.store(places(dq_ptr, dq_strides, batch, head, rows, D), dq * plain_scale, mask=mask)
 
 
 # %%
@@ -132,8 +139,8 @@ for name, ours, right in zip(("dQ", "dK", "dV"), gradients, expected, strict=Tru
 
 @triton.jit(do_not_specialize=COUNTS)
 def key_gradient_kernel(
-    q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_ptr, delta_ptr, dq_ptr,
-    heads, queries, keys, scale, plain_scale,
+    q_desc, do_desc, k_ptr, v_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, dq_ptr,
+    k_strides, v_strides, dk_strides, dv_strides, heads, queries, keys, scale, plain_scale,
     GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
     CAUSAL: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
@@ -142,8 +149,9 @@ def key_gradient_kernel(
     batch, head = tl.program_id(0) // blocks // heads, tl.program_id(0) // blocks % heads  # of keys
     col = tl.program_id(0) % blocks * BLOCK_N  # the longest program first
     cols = col + tl.arange(0, BLOCK_N)
-    k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
-    v = v_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
+    mask = (cols < keys)[:, None]
+    k = tl.load(places(k_ptr, k_strides, batch, head, cols, D), mask=mask, other=0.0)
+    v = tl.load(places(v_ptr, v_strides, batch, head, cols, D), mask=mask, other=0.0)
     dk = tl.zeros((BLOCK_N, D), tl.float32)
     dv = tl.zeros((BLOCK_N, D), tl.float32)
     start, masked = 0, 0
@@ -176,9 +184,8 @@ def key_gradient_kernel(
                 dq = tl.dot(tl.trans(k), ds, input_precision="ieee")  # [D, BLOCK_M]
                 at = dq_ptr + (vectors + rows)[:, None] * D + tl.arange(0, D)[None, :]
                 tl.atomic_add(at, tl.trans(dq), mask=(rows < queries)[:, None], sem="relaxed")
-    dk = (dk * plain_scale).to(dk_desc.dtype).reshape(1, 1, BLOCK_N, D)
-    dk_desc.store([batch, head, col, 0], dk)
-    dv_desc.store([batch, head, col, 0], dv.to(dv_desc.dtype).reshape(1, 1, BLOCK_N, D))
+    tl.store(places(dk_ptr, dk_strides, batch, head, cols, D), dk * plain_scale, mask=mask)
+    tl.store(places(dv_ptr, dv_strides, batch, head, cols, D), dv, mask=mask)
 
 
 # %%
@@ -311,11 +318,10 @@ def described(x, rows):
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, x.shape[3]])
 
 
-def tile_of(fields, x):
-    """Return a descriptor of *x* that is not checked again."""
-    tile = object.__new__(TensorDescriptor)
-    tile.__dict__.update(fields, base=x)
-    return tile
+def class_of(tile):
+    """Return a class of descriptors that differ from *tile* only in their tensor."""
+    fields = vars(tile) | {"__init__": lambda tile, x: setattr(tile, "base", x), "base": None}
+    return type("TensorDescriptor", (TensorDescriptor,), fields)
 
 
 def ready(x):
@@ -328,27 +334,28 @@ def ready(x):
 class Plan:
     """A launch with descriptors, for tensors of given shapes and strides; it holds none of them."""
 
-    def __init__(self, kernel, tensors, sides, causal, scale):
-        tile, *launch = settings(kernel, *tensors[:2], causal, scale)
+    def __init__(self, kernel, q, k, tensors, sides, others, causal, scale):
+        tile, grid, numbers, options = settings(kernel, q, k, causal, scale)
         tiles = (described(x, tile[side]) for x, side in zip(tensors, sides, strict=True))
-        self.fields = [vars(tile) | {"base": None} for tile in tiles]
-        self.launch = Launch(kernel, *launch)
+        self.tiles = [class_of(tile) for tile in tiles]
+        strides = [x.stride()[:3] for x in others]
+        self.launch = Launch(kernel, grid, (*strides, *numbers), options)
 
     def __call__(self, tensors, *pointers):
         """Launch it with descriptors of *tensors*, and with *pointers*."""
-        self.launch(*map(tile_of, self.fields, tensors), *pointers)
+        self.launch(*[tile(x) for tile, x in zip(self.tiles, tensors, strict=True)], *pointers)
 
 
 def forward_plan(q, k, v, *more):
     """Return the plan of the forward pass."""
-    return Plan(attention_kernel, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), *more)
+    return Plan(attention_kernel, q, k, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), (), *more)
 
 
 def gradient_plans(q, k, v, o, do, *more):
     """Return the plans of both kernels of the backward pass."""
-    one = (q, k, v, o, do, torch.empty_like(q)), (0, 1, 1, 0, 0, 0)
-    two = (q, k, v, do, torch.empty_like(k), torch.empty_like(v)), (1, 0, 0, 1, 0, 0)
-    return Plan(query_gradient_kernel, *one, *more), Plan(key_gradient_kernel, *two, *more)
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    one = Plan(query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq), *more)
+    return one, Plan(key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv), *more)
 
 
 # %%
@@ -384,28 +391,34 @@ def backward(q, k, v, o, lse, do, causal, scale):
         q, k, v, o, do = (ready(x) for x in (q, k, v, o, do))
         arguments = q, k, v, o, do, causal, scale
         plans = kept((key_of(q, k, v, o, do), causal, scale), gradient_plans, *arguments)
-    dq, dk, dv, delta = (torch.empty_like(x) for x in (q, k, v, lse))
-    plans[0]((q, k, v, o, do, dq), lse, delta)
-    plans[1]((q, k, v, do, dk, dv), lse, delta, lse)
+    dq, dk, dv, delta = [torch.empty_like(x) for x in (q, k, v, lse)]
+    plans[0]((k, v), q, o, do, dq, lse, delta)
+    plans[1]((q, do), k, v, dk, dv, lse, delta, None)
     return dq, dk, dv
+
+
+def gradients_of(ctx, do):
+    """Return the gradients of the tensors that *ctx* has saved."""
+    return None, *backward(*ctx.saved_tensors, do, *ctx.more), None
 
 
 class Attention(torch.autograd.Function):
     """Attention with its gradients, for tensors that descriptors can describe."""
 
     @staticmethod
-    def forward(ctx, plan, q, k, v, causal, scale):
-        """Return the output, and keep what the gradients need."""
+    def forward(ctx, plan, q, k, v, more):
+        """Return the output, and keep what the gradients need; *more* is (causal, scale)."""
         o, lse = forward(plan, q, k, v)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.causal, ctx.scale = causal, scale
+        ctx.more = more
         return o
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, do):
-        """Return the gradients of q, k and v."""
-        return None, *backward(*ctx.saved_tensors, do, ctx.causal, ctx.scale), None, None
+        """Return the gradients of q, k and v; a second derivative is refused."""
+        if torch.is_grad_enabled():  # only with create_graph=True; the check takes its time
+            return torch.autograd.function.once_differentiable(gradients_of)(ctx, do)
+        return gradients_of(ctx, do)
 
 
 # %%
@@ -470,7 +483,7 @@ def attention(q, k, v, causal=False, scale=None):
     if plan is None:
         plan = kept((key_of(q, k, v), causal, scale), forward_plan, q, k, v, causal, number)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return Attention.apply(plan, q, k, v, bool(causal), number)
+        return Attention.apply(plan, q, k, v, (bool(causal), number))
     return forward(plan, q, k, v)[0]
 
 
@@ -529,12 +542,13 @@ print("attention and its gradients agree with float64")
 def atomic_gradients(q, k, v, do, lse, delta, causal, scale):
     """Return (dQ, dK, dV) from one kernel that adds to dQ with atomics; *delta* is given."""
     dq = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    tensors = q, k, v, do, torch.empty_like(k), torch.empty_like(v)
+    others = k, v, torch.empty_like(k), torch.empty_like(v)
     _, grid, numbers, options = settings(key_gradient_kernel, q, k, causal, scale)
     options |= {"ATOMIC": True, "BLOCK_M": 32, "num_stages": 3}
-    tiles = [described(x, n) for x, n in zip(tensors, (32, 64, 64, 32, 64, 64), strict=True)]
-    key_gradient_kernel[grid](*tiles, lse, delta, dq, *numbers, **options)
-    return dq.mul_(scale).to(q.dtype), *tensors[4:]
+    strides = [x.stride()[:3] for x in others]
+    tiles = described(q, 32), described(do, 32)
+    key_gradient_kernel[grid](*tiles, *others, lse, delta, dq, *strides, *numbers, **options)
+    return dq.mul_(scale).to(q.dtype), *others[2:]
 
 
 def backward_inputs(q, k, v):
@@ -593,8 +607,8 @@ def parts():
     one, other = gradient_plans(q, k, v, o, do, True, 128**-0.5)
     dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
     calls = {
-        "dq": lambda: one((q, k, v, o, do, dq), lse, delta),
-        "dk, dv": lambda: other((q, k, v, do, dk, dv), lse, delta, lse),
+        "dq": lambda: one((k, v), q, o, do, dq, lse, delta),
+        "dk, dv": lambda: other((q, do), k, v, dk, dv, lse, delta, None),
         "both": partial(backward, *arguments, True, 128**-0.5),
         "atomics": partial(atomic_gradients, q, k, v, do, lse, delta, True, 128**-0.5),
     }

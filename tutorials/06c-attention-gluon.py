@@ -12,95 +12,16 @@ of 64 :measured:`share64` %. You need :doc:`06-fused-attention`. No later page n
 # The loop that waits
 # -------------------
 #
-# This is the kernel of :doc:`06-fused-attention`. It serves GPUs and sizes that Gluon's do not.
-
-# sphinx_gallery_level = "beyond"
-import atexit
-import math
-import os
-from functools import partial
-
-import matplotlib.pyplot as plt
-import torch
-from tabulate import tabulate
-
-ON_GPU = torch.accelerator.is_available()
-os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
-import triton
-import triton.language as tl
-from torch.nn.functional import scaled_dot_product_attention as torch_attention
-from triton.tools.tensor_descriptor import TensorDescriptor
-
-DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
-
-
-@triton.jit(do_not_specialize=["heads", "queries", "keys"])
-def plain_kernel(
-    q_desc, k_desc, v_desc, o_desc, heads, queries, keys, scale, GROUP: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
-):  # fmt: skip
-    """Compute attention for BLOCK_M queries; GROUP heads share keys; *scale* contains log2(e)."""
-    blocks = tl.cdiv(queries, BLOCK_M)
-    batch, head = tl.program_id(0) // blocks // heads, tl.program_id(0) // blocks % heads
-    row = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # the longest program first
-    q = q_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
-    m = tl.full((BLOCK_M,), -float("inf"), tl.float32)
-    z = tl.zeros((BLOCK_M,), tl.float32)
-    acc = tl.zeros((BLOCK_M, D), tl.float32)
-    whole, stop = keys // BLOCK_N * BLOCK_N, keys  # ends of the tiles without a mask, and of all
-    if CAUSAL:
-        whole, stop = min(whole, (row + 1) // BLOCK_N * BLOCK_N), min(stop, row + BLOCK_M)
-    for col in range(0, stop, BLOCK_N):
-        k = k_desc.load([batch, head // GROUP, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, tl.trans(k), input_precision="ieee")  # not scaled; "ieee": fp32 stays fp32
-        if col >= whole:  # the same for all threads, so it costs little
-            cols = col + tl.arange(0, BLOCK_N)
-            seen = cols[None, :] < keys
-            if CAUSAL:
-                seen &= cols[None, :] <= (row + tl.arange(0, BLOCK_M))[:, None]
-            s = tl.where(seen, s, -float("inf"))
-        m_new = tl.maximum(m, tl.max(s, axis=1) * scale)
-        p = tl.exp2(tl.fma(s, scale, -m_new[:, None]))
-        correction = tl.exp2(m - m_new)
-        z = z * correction + tl.sum(p, axis=1)
-        v = v_desc.load([batch, head // GROUP, col, 0]).reshape(BLOCK_N, D)
-        acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None], input_precision="ieee")
-        m = m_new
-    o = (acc / z[:, None]).to(o_desc.dtype)
-    o_desc.store([batch, head, row, 0], o.reshape(1, 1, BLOCK_M, D))
-
-
-# %%
-# The softmax needs the scores, and the second product needs the weights. So a group of four warps
-# alternates between tensor cores and exponentials, unless *another* program fills the gaps. On
-# Hopper a product is *started*, and runs until the group waits for it. The group could start two
-# products, and compute a softmax while the second runs::
+# In the kernel of :doc:`06-fused-attention` the softmax needs the scores, and the second product
+# needs the weights. So a group of four warps alternates between tensor cores and exponentials,
+# unless *another* program fills the gaps. On Hopper a product is *started*, and runs until the
+# group waits for it. The group could start two products, and compute a softmax while the second
+# runs::
 #
 #     tensor cores   q·k₁            q·k₂ p₁·v₁       q·k₃ p₂·v₂       q·k₄ p₃·v₃
 #     other units        softmax₁         softmax₂         softmax₃         softmax₄
 #
-# Plain Triton cannot say that: in this loop its compiler waits for each product where it stands.
-#
-# Registers are the limit
-# -----------------------
-#
-# A running product occupies registers: its sum and its left factor are there until it ends. Beside
-# the output, a thread holds the weights of this tile and the scores of the next one. A thread can
-# have 255 registers. With four warps, 128 threads, and *d* = 128, a thread needs for a tile:
-
-table = []
-for rows, cols in ((128, 128), (128, 64), (64, 128)):
-    parts = [rows * 128 // 128, rows * cols // 128, rows * cols // 2 // 128]
-    table.append([f"{rows} × {cols}", *parts, sum(parts), 255 - sum(parts)])
-print(tabulate(table, ["tile", "output", "next scores", "16-bit weights", "sum", "left"]))
-
-# %%
-# The rest is for maxima, sums, addresses and exponentials in flight. A tile of 128 × 128 does not
-# fit, and 128 × 64 leaves little. So a group takes 64 queries and 128 keys.
-#
-# Gluon
-# -----
-#
+# Plain Triton cannot say that: its compiler waits for each product of that loop where it stands.
 # Gluon comes with Triton, and has the same ``@jit`` and the same Python. You decide what Triton's
 # compiler decides otherwise:
 #
@@ -111,7 +32,20 @@ print(tabulate(table, ["tile", "output", "next scores", "16-bit weights", "sum",
 #
 # The price is a multiple of the code, for one kind of GPU, with names that change between releases.
 
-# sphinx_gallery_fold = "imports Gluon, and orders the programs"
+# sphinx_gallery_level = "beyond"
+import atexit
+import math
+import os
+from functools import partial
+
+import matplotlib.pyplot as plt
+import torch
+from tabulate import tabulate
+from torch.nn.functional import scaled_dot_product_attention as torch_attention
+
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
+import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -121,31 +55,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 start_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # until 3.8
 start_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
-COUNTS = ["queries", "keys", "total", "together"]  # one kernel for all lengths
-NVIDIA = ON_GPU and torch.version.cuda is not None
-HOPPER = NVIDIA and torch.cuda.get_device_capability(DEVICE) == (9, 0)
+HOPPER = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) == (9, 0)
 if HOPPER:  # Gluon's compiler reports objects of its own as leaked when Python ends
     atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 else:
-    print("The Gluon kernels of this page need a Hopper GPU. Here attention uses plain_kernel.")
-
-
-@gluon.jit
-def place(program, blocks, heads, together):
-    """Return (block, head) of a program: *together* heads at a time, the last blocks first."""
-    first = program // (together * blocks) * together  # the first head of this section
-    size = min(heads - first, together)  # the last section may have fewer heads
-    rest = program - first * blocks
-    return blocks - 1 - rest // size, first + rest % size
-
-
-# %%
-# ``fetch`` tells a barrier how many bytes to expect, and starts the copy. ``release`` says that a
-# buffer has been read. In the next kernel a program is *alone* and fetches its own next tile.
+    print("These kernels need a Hopper GPU. Here attention calls PyTorch's function.")
 
 
 @gluon.jit
@@ -174,6 +93,9 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 
 
 # %%
+# ``fetch`` tells a barrier how many bytes to expect, and starts the copy. ``release`` says that a
+# buffer has been read. In the next kernel a program is *alone* and fetches its own next tile.
+#
 # One product ahead
 # -----------------
 #
@@ -239,10 +161,27 @@ def attend(
 
 
 # %%
-# The kernel allocates buffers and fetches the first tiles. ``attention`` uses it at *d* = 64. Its
-# tensors are matrices with a row for each token of each head, so 128 has to divide the lengths.
+# Registers are the limit: a running product occupies them with its sum and its left factor. Beside
+# the output, a thread holds the weights of this tile and the scores of the next one. With 128
+# threads and *d* = 128, a tile of 128 × 128 needs 128 + 64 + 128 = 320 registers of each thread,
+# which can have 255. A tile of 64 × 128 needs 64 + 32 + 64 = 160, and the rest is left for maxima,
+# sums and exponentials in flight. So a group takes 64 queries and 128 keys.
+#
+# ``ahead_kernel`` allocates buffers and fetches the first tiles. ``attention`` uses it at *d* = 64.
+# Its tensors are matrices with a row for each token of each head, so 128 has to divide the lengths.
 
-# sphinx_gallery_fold = "allocates buffers, fetches the first tiles, calls the loop and stores"
+# sphinx_gallery_fold = "orders programs, allocates buffers, fetches the first tiles and stores"
+# sphinx_gallery_show = "ahead_kernel"
+COUNTS = ["queries", "keys", "total", "together"]  # one kernel for all lengths
+
+
+@gluon.jit
+def place(program, blocks, heads, together):
+    """Return (block, head) of a program: *together* heads at a time, the last blocks first."""
+    first = program // (together * blocks) * together  # the first head of this section
+    size = min(heads - first, together)  # the last section may have fewer heads
+    rest = program - first * blocks
+    return blocks - 1 - rest // size, first + rest % size
 
 
 @gluon.jit(do_not_specialize=COUNTS)
@@ -296,66 +235,66 @@ def ahead_kernel(
 
 
 @gluon.jit
+def work(program, sizes, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+    """Return (block, head, tiles of keys) of the *program*-th block of 128 queries."""
+    queries, keys, _, total, together = sizes
+    block, head = place(program, queries // 128, total, together)
+    tiles = keys // BLOCK_N
+    if CAUSAL:
+        tiles = gl.minimum(tiles, (block * 128 + 128) // BLOCK_N)
+    return block, head, tiles
+
+
+@gluon.jit
 def fetching_warp(
-    tiles_of, arrived, read, q_desc, k_desc, v_desc, queries, keys, total, together,
-    GROUP: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr, STAGES: gl.constexpr,
+    descs, buffers, arrived, read, sizes, GROUP: gl.constexpr, BLOCK_N: gl.constexpr,
+    CAUSAL: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Fetch queries, keys and values for one block of 128 queries after the other."""
-    q_tiles, _, k_tiles, v_tiles = tiles_of
-    q_arrived, k_arrived, v_arrived = arrived
-    q_read, k_read, v_read = read
+    queries, keys, _, total, _ = sizes
     count = 0
     for program in range(gl.program_id(0), total * (queries // 128), gl.num_programs(0)):
         turn = program // gl.num_programs(0)
-        block, head = place(program, queries // 128, total, together)
-        tiles = keys // BLOCK_N
-        if CAUSAL:
-            tiles = gl.minimum(tiles, (block * 128 + 128) // BLOCK_N)
+        block, head, tiles = work(program, sizes, BLOCK_N, CAUSAL)
         for half in gl.static_range(2):
             row = head * queries + block * 128 + half * 64
-            mbarrier.wait(q_read.index(half), turn & 1 ^ 1)
-            fetch(q_desc, row, q_arrived.index(half), q_tiles.index(half))
+            mbarrier.wait(read[0].index(half), turn & 1 ^ 1)
+            fetch(descs[0], row, arrived[0].index(half), buffers[0].index(half))
         for j in range(tiles):
             slot, phase = (count + j) % STAGES, (count + j) // STAGES & 1 ^ 1
             row = head // GROUP * keys + (tiles - 1 - j) * BLOCK_N
-            mbarrier.wait(k_read.index(slot), phase)
-            fetch(k_desc, row, k_arrived.index(slot), k_tiles.index(slot))
-            mbarrier.wait(v_read.index(slot), phase)
-            fetch(v_desc, row, v_arrived.index(slot), v_tiles.index(slot))
+            for i in gl.static_range(1, 3):  # keys, then values
+                mbarrier.wait(read[i].index(slot), phase)
+                fetch(descs[i], row, arrived[i].index(slot), buffers[i].index(slot))
         count += tiles
 
 
 @gluon.jit
 def computing_group(
-    HALF: gl.constexpr, tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc,
-    queries, keys, scale, total, together, GROUP: gl.constexpr, BLOCK_N: gl.constexpr,
-    D: gl.constexpr, CAUSAL: gl.constexpr, STAGES: gl.constexpr,
+    HALF: gl.constexpr, descs, buffers, arrived, read, sizes, D: gl.constexpr,
+    BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Compute attention for one half of each block of 128 queries."""
-    q_tiles, o_tiles, k_tiles, v_tiles = tiles_of
-    q_arrived, k_arrived, v_arrived = arrived
-    q_read, k_read, v_read = read
+    queries, _, scale, total, _ = sizes
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    o_tile = o_tiles.index(HALF)
+    o_tile = buffers[3].index(HALF)
     count = 0
     for program in range(gl.program_id(0), total * (queries // 128), gl.num_programs(0)):
         turn = program // gl.num_programs(0)
-        block, head = place(program, queries // 128, total, together)
-        tiles = keys // BLOCK_N
-        if CAUSAL:
-            tiles = gl.minimum(tiles, (block * 128 + 128) // BLOCK_N)
+        block, head, tiles = work(program, sizes, BLOCK_N, CAUSAL)
         row = block * 128 + HALF * 64
         rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, SCORES))
-        mbarrier.wait(q_arrived.index(HALF), turn & 1)
+        mbarrier.wait(arrived[0].index(HALF), turn & 1)
         o = attend(
-            q_tiles.index(HALF), k_tiles, v_tiles, k_arrived, v_arrived, k_read, v_read,
-            k_desc, v_desc, rows, 0, tiles, count, scale, 64, BLOCK_N, D, CAUSAL, STAGES, False,
+            buffers[0].index(HALF), buffers[1], buffers[2], arrived[1], arrived[2], read[1],
+            read[2], descs[1], descs[2], rows, 0, tiles, count, scale, 64, BLOCK_N, D, CAUSAL,
+            STAGES, False,
         )  # fmt: skip
-        mbarrier.arrive(q_read.index(HALF), count=1)
+        mbarrier.arrive(read[0].index(HALF), count=1)
         tma.store_wait(0)  # the result before this one has left the buffer
         o_tile.store(o)
         fence_async_shared()
-        start_store(o_desc, [head * queries + row, 0], o_tile)
+        start_store(descs[3], [head * queries + row, 0], o_tile)
         count += tiles
     tma.store_wait(0)
 
@@ -377,24 +316,20 @@ def roles_kernel(
     o_tiles = gl.allocate_shared_memory(dtype, [2, 64, D], o_desc.layout)
     k_tiles = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, D], k_desc.layout)
     v_tiles = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, D], v_desc.layout)
-    q_arrived, q_read = barriers(2, 1), barriers(2, 1)
-    k_arrived, k_read = barriers(STAGES, 1), barriers(STAGES, 2)
-    v_arrived, v_read = barriers(STAGES, 1), barriers(STAGES, 2)
+    descs, buffers = (q_desc, k_desc, v_desc, o_desc), (q_tiles, k_tiles, v_tiles, o_tiles)
+    arrived = barriers(2, 1), barriers(STAGES, 1), barriers(STAGES, 1)
+    read = barriers(2, 1), barriers(STAGES, 2), barriers(STAGES, 2)
+    sizes = queries, keys, scale, total, together
     fence_async_shared()
-    tiles_of = q_tiles, o_tiles, k_tiles, v_tiles
-    arrived, read = (q_arrived, k_arrived, v_arrived), (q_read, k_read, v_read)
     gl.warp_specialize(
         [
-            (computing_group, (0, tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, queries,
-                keys, scale, total, together, GROUP, BLOCK_N, D, CAUSAL, STAGES)),
-            (computing_group, (1, tiles_of, arrived, read, q_desc, k_desc, v_desc, o_desc, queries,
-                keys, scale, total, together, GROUP, BLOCK_N, D, CAUSAL, STAGES)),
-            (fetching_warp, (tiles_of, arrived, read, q_desc, k_desc, v_desc, queries, keys,
-                total, together, GROUP, BLOCK_N, CAUSAL, STAGES)),
+            (computing_group, (0, descs, buffers, arrived, read, sizes, D, BLOCK_N, CAUSAL, STAGES)),
+            (computing_group, (1, descs, buffers, arrived, read, sizes, D, BLOCK_N, CAUSAL, STAGES)),
+            (fetching_warp, (descs, buffers, arrived, read, sizes, GROUP, BLOCK_N, CAUSAL, STAGES)),
         ],
-        [4, 1],  # warps
-        [240, 24],  # registers of a thread
-    )  # fmt: skip
+        [4, 1],  # warps of the second group and of the fetching warp
+        [240, 24],  # registers of their threads
+    )
 
 
 # %%
@@ -412,9 +347,10 @@ def roles_kernel(
 # Calling it
 # ----------
 #
-# ``attention`` uses Gluon for fp16 and bf16, *d* = 64 or 128, and lengths that 128 divides. For all
-# else, and on all other GPUs, it uses ``plain_kernel``. A program with roles goes on to the next
-# block, but long causal blocks differ in length: each has a program, and the GPU distributes them.
+# The kernels are for fp16 and bf16, *d* = 64 or 128, and lengths that 128 divides. For all else,
+# and on all other GPUs, ``attention`` calls PyTorch's function. A program with roles goes on to the
+# next block, but long causal blocks differ in length: each has a program, and the GPU distributes
+# them. The plan of a launch is kept for each shape, as in :doc:`06-fused-attention`.
 
 # sphinx_gallery_fold = "checks the arguments"
 
@@ -447,19 +383,23 @@ def check_arguments(q, k, v, scale):
 
 
 # %%
-# The plan of a launch is kept for each shape, as in :doc:`06-fused-attention`.
 
-# sphinx_gallery_fold = "brings the plan of a launch"
+# sphinx_gallery_fold = "keeps a plan for each kind of call, and calls a kernel"
+# sphinx_gallery_show = "attention"
 import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.launch import Launch, key_of
 
-# %%
-
-# sphinx_gallery_fold = "chooses a kernel and its tiles for each kind of call, and calls it"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
+PLANS = {}
+
+
+def is_covered(q, k):
+    """Return whether a kernel of this page is for these tensors."""
+    lengths = q.shape[2] and q.shape[2] % 128 == k.shape[2] % 128 == 0
+    return HOPPER and lengths and q.dtype != torch.float32 and q.shape[3] in (64, 128)
 
 
 def ready(x):
@@ -468,51 +408,34 @@ def ready(x):
     return x if aligned else x.clone(memory_format=torch.contiguous_format)
 
 
-def described(x, rows, in_gluon):
-    """Return a descriptor of the contiguous *x* with tiles of *rows* by d, for Triton or Gluon."""
-    _, heads, n, d = x.shape
-    if not in_gluon:
-        return TensorDescriptor(x, list(x.shape), [heads * n * d, n * d, d, 1], [1, 1, rows, d])
+def described(x, rows):
+    """Return a descriptor of the contiguous *x* with tiles of *rows* by d."""
+    d = x.shape[3]
     dtype = gl.bfloat16 if x.dtype == torch.bfloat16 else gl.float16
     layout = gl.NVMMASharedLayout.get_default_for([rows, d], dtype)
-    return GluonDescriptor(x.view(-1, d), [x.numel() // d, d], [d, 1], [rows, d], layout)
-
-
-def kernel_for(q, k):
-    """Return the kernel for these tensors."""
-    covered = q.dtype != torch.float32 and q.shape[2] % 128 == k.shape[2] % 128 == 0
-    gluon_kernels = {64: ahead_kernel, 128: roles_kernel} if HOPPER and covered else {}
-    return gluon_kernels.get(q.shape[3], plain_kernel)
+    return TensorDescriptor(x.view(-1, d), [x.numel() // d, d], [d, 1], [rows, d], layout)
 
 
 def prepare(kernel, q, k, v, o, causal, scale):
     """Return (a launch of *kernel*, the descriptors of the tensors)."""
     (batch, heads, queries, d), (_, key_heads, keys, _) = q.shape, k.shape
     group, total = heads // key_heads, batch * heads
-    scale = (d**-0.5 if scale is None else scale) * math.log2(math.e)
     short = not causal or keys <= 1024
     # Heads that run together have keys and values in half of the L2 cache.
-    together = 2 if short else max(1, getattr(GPU, "L2_cache_size", 0) // (8 * keys * d))
+    together = 2 if short else max(1, GPU.L2_cache_size // (8 * keys * d))
+    scale = (d**-0.5 if scale is None else scale) * math.log2(math.e)
     numbers = queries, keys, scale, total, group * together
-    rows, cols, options = 64, 128, {"STAGES": 2}
+    cols, options = 128, {"STAGES": 2}
     if kernel is ahead_kernel and d == 128:
         cols, options = 64, {"STAGES": 3}
-    elif kernel is plain_kernel:
-        half = q.element_size() == 2
-        rows, cols = (128 if HOPPER and d == 128 and half else 64), (64 if half else 32)
-        numbers, options = (heads, queries, keys, scale), {"num_stages": 1 + (NVIDIA and half)}
-    programs = triton.cdiv(queries, rows) * total
+    programs = queries // 64 * total
     if kernel is roles_kernel:
         programs = min(programs // 2, GPU.multi_processor_count if short else programs)
     else:
-        options["BLOCK_M"] = rows
+        options["BLOCK_M"] = 64
     options |= {"GROUP": group, "D": d, "CAUSAL": causal, "BLOCK_N": cols, "num_warps": 4}
-    pairs = ((q, rows), (k, cols), (v, cols), (o, rows))
-    tiles = [described(x, size, kernel is not plain_kernel) for x, size in pairs]
-    return Launch(kernel, (programs,), numbers, options), tiles
-
-
-PLANS = {}
+    tiles = map(described, (q, k, v, o), (64, cols, cols, 64))
+    return Launch(kernel, (programs,), numbers, options), list(tiles)
 
 
 def attention(q, k, v, causal=False, scale=None):
@@ -533,20 +456,22 @@ def attention(q, k, v, causal=False, scale=None):
         pass
     if plan is None:
         check_arguments(q, k, v, scale)
+        if not is_covered(q, k):
+            options = {"is_causal": bool(causal), "scale": scale, "enable_gqa": True}
+            return torch_attention(q, k, v, **options)
         if compiling:
             return attention_op(q, k, v, bool(causal), scale)
-        if q.numel() == 0:
-            return torch.empty_like(q)
         q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
-        launch, tiles = prepare(kernel_for(q, k), q, k, v, torch.empty_like(q), causal, scale)
-        fields = [(type(tile), vars(tile) | {"base": None}) for tile in tiles]
+        kernel = ahead_kernel if q.shape[3] == 64 else roles_kernel
+        launch, tiles = prepare(kernel, q, k, v, torch.empty_like(q), causal, scale)
         if len(PLANS) == 1000:  # a program whose shapes never repeat
             PLANS.clear()
-        plan = PLANS.setdefault((key_of(q, k, v), causal, scale), (launch, fields))
+        plan = launch, [vars(tile) | {"base": None} for tile in tiles]
+        plan = PLANS.setdefault((key_of(q, k, v), causal, scale), plan)
     launch, fields = plan
     o = torch.empty_like(q)
-    tiles = [object.__new__(kind) for kind, _ in fields]  # not checked again
-    for tile, (_, same), x in zip(tiles, fields, (q, k, v, o), strict=True):
+    tiles = [object.__new__(TensorDescriptor) for _ in fields]  # not checked again
+    for tile, same, x in zip(tiles, fields, (q, k, v, o), strict=True):
         tile.__dict__.update(same, base=x)
     launch(*tiles)
     return o
@@ -560,7 +485,9 @@ attention_op = torch.library.custom_op("gallery::attention_c", mutates_args=(), 
 attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
 
 # %%
-# The check covers all three kernels on Hopper. Elsewhere it covers only ``plain_kernel``.
+# The check covers both kernels on Hopper, and PyTorch's function elsewhere.
+
+# sphinx_gallery_fold = "compares attention with float64"
 
 
 def compare(o, q, k, v, **options):
@@ -571,14 +498,13 @@ def compare(o, q, k, v, **options):
 
 
 torch.manual_seed(0)
-dtype = torch.bfloat16 if ON_GPU else torch.float16  # no bf16 in the interpreter
 cases = [(4, 2, 100, 77, 128), (2, 2, 1, 67, 16)]  # heads, key heads, queries, keys, d
-if ON_GPU:
+if HOPPER:
     cases += [(2, 2, 4096, 4096, d) for d in (64, 128)] + [(40, 40, 512, 512, 128)]
     cases += [(4, 2, 384, 640, 64), (4, 2, 640, 384, 128)]
-for heads, key_heads, queries, keys, d in cases:
-    q = torch.randn(1, queries, heads, d, device=DEVICE).to(dtype).transpose(1, 2)
-    k, v = torch.randn(2, 1, key_heads, keys, d, device=DEVICE).to(dtype)
+for heads, key_heads, queries, keys, d in cases * 2:  # the second time with a plan
+    q = torch.randn(1, queries, heads, d, device=DEVICE).bfloat16().transpose(1, 2)
+    k, v = torch.randn(2, 1, key_heads, keys, d, device=DEVICE).bfloat16()
     compare(attention(q, k, v), q, k, v)
     compare(attention(q, k, v, causal=True, scale=2.0), q, k, v, is_causal=True, scale=2.0)
 print("attention agrees with float64")

@@ -23,6 +23,7 @@ interpreter, and prints no times.
 # RMS normalization divides each row by the root of its mean square. One program computes one row.
 
 import csv
+import logging
 import os
 import statistics
 import time
@@ -334,6 +335,8 @@ def rms_norm_op(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tor
 
 
 check(rms_norm_op)
+# With a newer Triton than PyTorch requires, this logger prints a page for each compiled call.
+logging.getLogger("torch._higher_order_ops.triton_kernel_wrap").setLevel(logging.ERROR)
 if ON_GPU:
     compiled_layers = torch.compile(partial(layers, rms_norm_op))
     torch.testing.assert_close(compiled_layers(x, weight), layers(rms_norm, x, weight))
@@ -344,8 +347,9 @@ if ON_GPU:
     print(f"one call of the operation, not compiled: {SHARES['triton op'][0]:.2f} µs")
 
 # %%
-# Where Triton is newer than the release that PyTorch requires, PyTorch may warn at length that it
-# cannot tell which tensors a kernel writes. It then assumes all of them, and the result is right.
+# Where Triton is newer than the release that PyTorch requires, PyTorch may be unable to tell which
+# tensors a kernel writes. It then assumes that the kernel writes all of them, and the result is
+# right. The script silences the warning, which is long.
 #
 # Outside of ``torch.compile`` the operation is slower than the plain function, because PyTorch's
 # dispatcher stands in between. Declare an operation for programs that are compiled.

@@ -1,102 +1,59 @@
-"""Chapter 3: what its experiments print without a GPU, and the functions behind them."""
+"""Chapter 3, in the interpreter: the maps show the bugs, and the experiments run as scripts."""
 
 from __future__ import annotations
 
-import ast
-import re
-import sys
-from pathlib import Path
-
 import pytest
-
-from tests.fixtures.forked import execute
-from tests.galleries import FILES
-
-#: Assignments of the script that its functions need and that start no experiment.
-CONSTANTS = {"ON_GPU", "DEVICE", "SCRATCH", "IMPORTS", "WITH_TORCH"}
-
-
-@pytest.fixture(scope="module", params=[pytest.param("alone", marks=pytest.mark.stress)])
-def printed(tmp_path_factory) -> str:
-    """What the download prints in the interpreter, in a process of its own."""
-    folder = tmp_path_factory.mktemp("debugging")
-    result = execute(folder, str(FILES["debugging"].path))
-    assert result.returncode == 0, result.stderr
-    assert not list(folder.iterdir()), "experiments belong into a temporary folder"
-    return result.stdout
+import torch
 
 
 @pytest.fixture(scope="module")
-def page() -> dict:
-    """The functions and kernels of the script, without its experiments."""
-    path = FILES["debugging"].path
-    tree = ast.parse(path.read_text())
-    tree.body = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef)
-        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in CONSTANTS)
-    ]
-    names = {"__name__": "debugging"}
-    exec(compile(tree, str(path), "exec"), names)
-    return names
+def maps(tutorial):
+    return tutorial("debugging")
 
 
-# --- what the page prints -------------------------------------------------------------------------
+@pytest.fixture(scope="module", params=["wrong", "crash", "slow"])
+def page(request, tutorial):
+    return tutorial(request.param)
 
 
-def test_no_path_of_the_machine_is_printed(printed):
-    for path in ("/tmp", str(Path.home()), sys.prefix, "site-packages", "0x7"):
-        assert path not in printed
+def test_the_product_without_a_bug_is_right_on_awkward_shapes(maps):
+    for shape in ((1, 1, 1), (17, 33, 16), (56, 70, 72)):
+        assert not maps["compare"]("none", *shape).any()
 
 
-def test_each_bug_has_its_own_pattern_of_wrong_shapes(printed):
-    rows = re.findall(r"^(\w+) +((?:(?:wrong|·) +){5}(?:wrong|·)) *$", printed, re.M)
-    patterns = {bug: tuple(cells.split()) for bug, cells in rows}
-    assert set(patterns.pop("none")) == {"·"}
-    assert len(patterns) == len(set(patterns.values())) == 4
-    assert all(row[0] == "·" for row in patterns.values()), "a single tile shows nothing"
-    assert [i for i, cell in enumerate(patterns["mask"]) if cell == "wrong"] == [3]
+def test_each_bug_has_the_map_that_the_page_describes(maps):
+    grid, stride, accumulator, mask = (
+        maps["compare"](bug, M=56, N=70, K=72) for bug in ("grid", "stride", "accumulator", "mask")
+    )
+    assert (grid[:48, :64] == 0).all()
+    assert (grid[48:] == 2).all()
+    assert (grid[:, 64:] == 2).all()
+    assert not stride[0].any()
+    assert stride[1:].float().mean() > 0.9
+    assert not accumulator[:16, :64].any()  # the first tile of each of four programs
+    assert accumulator[16:32].float().mean() > 0.9
+    assert mask.float().mean() > 0.9
 
 
-# --- the functions of the page --------------------------------------------------------------------
+def test_a_shape_without_the_remainder_hides_the_mask(maps):
+    assert not maps["compare"]("mask", 17, 33, 32).any()
+    assert maps["compare"]("mask", 17, 33, 31).any()
 
 
-def test_error_maps_show_the_bugs_that_the_text_names(page):
-    tile, shape = 16, {"M": 56, "N": 70, "K": 72}
-    maps = {bug: page["compare"](bug, **shape) for bug in ("grid", "stride", "accumulator", "mask")}
-    rows, columns = shape["M"] // tile * tile, shape["N"] // tile * tile
-    assert not maps["grid"][:rows, :columns].any()
-    assert (maps["grid"][rows:] == 2).all()
-    assert (maps["grid"][:, columns:] == 2).all()
-    assert not maps["stride"][0].any()
-    assert not maps["accumulator"][:tile, : 4 * tile].any()  # a tile for each of four programs
-    for part in (maps["stride"][1:], maps["accumulator"][tile:], maps["mask"]):
-        assert (part == 1).double().mean() > 0.9
+def say():
+    print("kept", torch.ones(1).item())
+    print("dropped")
 
 
-def sleep():
-    """Never end."""
-    while True:
-        pass
+def leave():
+    raise SystemExit(3)
 
 
-def fail():
-    """Read what is typed, and fail."""
-    input("(Pdb) ")  # as the debugger asks
-    raise SystemExit(7)
-
-
-def interpreted():
-    """Say whether kernels are interpreted."""
-    print(triton.knobs.runtime.interpret)  # noqa: F821
-
-
-def test_an_experiment_is_shown_with_its_input_and_status(page, capsys, monkeypatch):
-    page["run"](fail, stdin="hello\n")
-    assert capsys.readouterr().out.split("\n")[1:] == ["(pdb) hello", "[exit status 7]", "", ""]
-    page["run"](sleep, seconds=1)
-    assert "[SIGKILL]" in capsys.readouterr().out
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # variables of Triton are not handed on
-    page["run"](interpreted)
-    assert "False" in capsys.readouterr().out
+def test_an_experiment_shows_what_its_process_printed(page, capsys):
+    page["run"](say, before=["", "A=1"], keep="kept")
+    page["run"](leave)
+    said = capsys.readouterr().out
+    assert said.count("kept 1.0") == 2
+    assert "dropped" not in said
+    assert "$ A=1 python say.py" in said
+    assert "[exit status 3]" in said

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 @pytest.fixture(scope="module")
 def chapter(tutorial):
-    return tutorial("profiling")
+    return tutorial("profiling") | tutorial("profiling-inside")
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (70, 45), (150, 80), (16, 3)])

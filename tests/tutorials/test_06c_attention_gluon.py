@@ -50,11 +50,15 @@ def test_every_block_of_every_head_has_one_program(page, together):
 
 
 def test_gluon_gets_only_what_it_covers(page, monkeypatch):
-    kernel_for = page["kernel_for"]
-    monkeypatch.setitem(kernel_for.__globals__, "HOPPER", True)
-    for d, name in ((64, "ahead_kernel"), (128, "roles_kernel"), (32, "plain_kernel")):
+    is_covered = page["is_covered"]
+    monkeypatch.setitem(is_covered.__globals__, "HOPPER", True)
+    for d in (64, 128):
         q, k, _ = inputs(1, 1, 1, 128, 256, d, torch.float16)
-        assert kernel_for(q, k) is page[name]
-        assert kernel_for(q, k[:, :, :77]) is page["plain_kernel"]
-        assert kernel_for(q[:, :, :5], k) is page["plain_kernel"]
-        assert kernel_for(q.float(), k.float()) is page["plain_kernel"]
+        assert is_covered(q, k)
+        assert not is_covered(q, k[:, :, :77])
+        assert not is_covered(q[:, :, :5], k)
+        assert not is_covered(q[:, :, :0], k)
+        assert not is_covered(q.float(), k.float())
+        assert not is_covered(q[..., :32], k[..., :32])
+    monkeypatch.setitem(is_covered.__globals__, "HOPPER", False)
+    assert not is_covered(q, k)

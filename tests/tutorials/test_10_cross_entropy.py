@@ -1,14 +1,11 @@
-"""Cross-entropy and the fused last layer, in the interpreter, against float64."""
+"""Cross-entropy, in the interpreter, against float64."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
 from torch.nn import functional
 from torch.testing import assert_close
-
-from tests.tutorials.float64 import beside_float64
 
 # A probability has an error of a few units of 2**-24 times its logit; fp16 rounds to 11 bits.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2**-10}
@@ -40,7 +37,8 @@ def assert_loss(found, logits, targets, ignore_index=-100):
 
 def assert_cross_entropy(page, logits, targets, **options):
     logits = logits.detach().requires_grad_()
-    loss = page["cross_entropy"](logits, targets, **options)
+    for _ in range(2):  # the second call uses the plan of the first
+        loss = page["cross_entropy"](logits, targets, **options)
     (half,) = torch.autograd.grad(loss / 2, logits)
     assert_loss((loss, 2 * half), logits, targets, **options)
 
@@ -123,27 +121,43 @@ def test_a_second_backward_and_a_second_derivative_are_refused(page):
         torch.autograd.grad(loss, logits, create_graph=True)
 
 
-# m, k, v and the rows of a piece
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (20, 30, 600, 7), (7, 3, 50, 25), (13, 5, 33, 13)])
-def test_a_last_layer_in_pieces(page, sizes):
-    m, k, v, piece = sizes
-    _, targets = drawn(m, v)
-    layer = partial(page["linear_cross_entropy"], targets=targets, piece=piece)
-    reference = lambda x, w: functional.cross_entropy(x @ w.T, targets)  # noqa: E731
-    x, weight = torch.randn(m, k), torch.randn(k, v).T
-    for _, actual, wanted in beside_float64(layer, reference, x, weight):
-        assert_close(actual.double(), wanted, rtol=1e-4, atol=1e-5)
+def test_a_plan_is_for_calls_that_are_alike(page):
+    buffer, targets = 3 * torch.randn(7 * 33 + 3), torch.randint(0, 33, (7,))
+    for start in (0, 3, 0):  # another alignment
+        for dtype in (torch.float32, torch.float16):
+            for index in (-100, 5):
+                logits = buffer.to(dtype)[start : start + 7 * 33].view(7, 33)
+                assert_cross_entropy(page, logits, targets, ignore_index=index)
+                assert_cross_entropy(page, logits, targets.int(), ignore_index=index)
+    logits = buffer[: 7 * 33].view(7, 33).requires_grad_()
+    with torch.no_grad():  # no gradient is wanted, so none overwrites the logits
+        before = logits.clone()
+        loss = page["cross_entropy"](logits, targets)
+        assert_close(loss, functional.cross_entropy(before, targets))
+        assert torch.equal(logits, before)
 
 
-def test_a_last_layer_never_holds_all_logits(page, monkeypatch):
-    sizes, empty = [], torch.empty
-
-    def noting(*args, **kwargs):
-        tensor = empty(*args, **kwargs)
-        sizes.append(tensor.numel())
-        return tensor
-
-    monkeypatch.setattr(torch, "empty", noting)
-    x, weight = torch.randn(25, 4).requires_grad_(), torch.randn(300, 4).requires_grad_()
-    page["linear_cross_entropy"](x, weight, torch.randint(0, 300, (25,)), piece=10).backward()
-    assert max(sizes) == 10 * 300
+def test_a_plan_lets_no_wrong_argument_pass(page):
+    logits, targets = torch.randn(4, 6), torch.tensor([0, 1, 2, -100])
+    wrong = [
+        ((logits, targets + 4), ValueError, r"from 0 to 5, .* but targets\[2\] is 6"),
+        ((logits, targets, True), TypeError, "ignore_index must be an int, but is a bool"),
+        ((logits, targets, 1.0), TypeError, "ignore_index must be an int, but is a float"),
+        ((logits, targets, [1]), TypeError, "ignore_index must be an int, but is a list"),
+        ((logits, targets.tolist()), TypeError, "targets must be a torch.Tensor"),
+        ((logits, targets.float()), TypeError, "targets must be int64 or int32"),
+        ((logits, targets[:3]), ValueError, r"shape \(4,\), but has shape \(3,\)"),
+        ((logits, targets.repeat(2)[::2]), ValueError, r"contiguous .* strides \(2,\)"),
+        ((logits[0], targets), ValueError, r"a matrix with .* shape \(6,\)"),
+        ((logits[:, :0], targets), ValueError, r"a matrix with .* shape \(4, 0\)"),
+        ((logits[:, :5], targets, -100, True), ValueError, "with inplace=True, logits must be c"),
+        ((logits.requires_grad_(), targets, -100, True), ValueError, "result of a layer"),
+    ]
+    for _ in range(2):
+        for arguments, error, message in wrong:
+            with pytest.raises(error, match=message):
+                page["cross_entropy"](*arguments)
+        for index, right in ((1, targets.clamp_min(0)), (-100, targets)):  # of the same shapes
+            page["cross_entropy"](logits.detach(), right, index)
+            page["cross_entropy"](logits, right, index)
+            page["cross_entropy"](logits * 1, right, index, True)

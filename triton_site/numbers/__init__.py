@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-_EXTENSIONS = ("calls", "claims", "kernel_map", "ladder", "measured", "performance", "releases")
+_EXTENSIONS = (
+    "calls",
+    "claims",
+    "kernel_map",
+    "ladder",
+    "measured",
+    "other_output",
+    "performance",
+    "releases",
+)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -13,17 +13,17 @@ many as the GPU can hold at a time, and let each one work through every
 # %%
 
 # sphinx_gallery_fold = "chooses the device"
-import sys  # for shared/
+import os
 from functools import partial
-from pathlib import Path  # for shared/
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
-
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # The body is the same; a loop goes around it.

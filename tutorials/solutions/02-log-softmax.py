@@ -18,17 +18,17 @@ underflows to 0 into minus infinity.
 # %%
 
 # sphinx_gallery_fold = "chooses the device"
-import sys  # for shared/
+import os
 from functools import partial
-from pathlib import Path  # for shared/
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
-
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 

@@ -12,17 +12,17 @@ their tiles can be computed at the same time. The batch becomes the second axis 
 # %%
 
 # sphinx_gallery_fold = "chooses the device"
-import sys  # for shared/
-from pathlib import Path  # for shared/
+import os
 
 import torch
 from tabulate import tabulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
-
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # A program needs one thing more than before: where *its* matrices begin. That is the number of the

@@ -12,17 +12,17 @@ activation are applied to the accumulator, while it is in registers and in fp32.
 # %%
 
 # sphinx_gallery_fold = "chooses the device"
-import sys  # for shared/
-from pathlib import Path  # for shared/
+import os
 
 import torch
 from tabulate import tabulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
-
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # The activations. GELU is the exact one, as PyTorch computes it unless told otherwise; the error

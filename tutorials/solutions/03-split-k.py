@@ -15,17 +15,18 @@ in the same order.
 # %%
 
 # sphinx_gallery_fold = "chooses the device"
-import sys  # for shared/
-from pathlib import Path  # for shared/
+import os
+from functools import partial
 
 import torch
 from tabulate import tabulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
-
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # The first kernel: the part of K is the second axis of the grid. A partial sum stays in fp32, since
@@ -125,31 +126,19 @@ print("split_k_matmul agrees with float64, and with itself")
 # keeps it busy until everything is in its queue, as on the page.
 
 # sphinx_gallery_fold = "times it beside PyTorch"
+import sys  # for shared/
+from pathlib import Path  # for shared/
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.bench import spread, time_on_gpu
+
 if ON_GPU:
-    gpu = torch.get_device_module(DEVICE)
-    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)  # 512 MiB
     a = torch.randn(64, 2**17, device=DEVICE, dtype=torch.float16)
     b = torch.randn(2**17, 64, device=DEVICE, dtype=torch.float16)
-
-    def microseconds(fn, rounds=30):
-        """Return the median microseconds that the GPU needs for one call of *fn*."""
-        events = [[gpu.Event(enable_timing=True) for _ in range(2)] for _ in range(rounds)]
-        fn()  # compiles the kernels
-        for start, end in events:
-            for _ in range(2):
-                other.amax()
-            start.record()
-            fn()
-            end.record()
-        gpu.synchronize()
-        ms = torch.tensor([start.elapsed_time(end) for start, end in events])
-        return ms.median().item() * 1e3
-
-    table = [
-        (parts, microseconds(lambda parts=parts: split_k_matmul(a, b, parts)))
-        for parts in (1, 4, 16, 64, 128, 256, 512, 1024, 2048)
-    ]
-    table.append(("torch", microseconds(lambda: torch.matmul(a, b))))
+    numbers = (1, 4, 16, 64, 128, 256, 512, 1024, 2048)
+    calls = {parts: partial(split_k_matmul, a, b, parts) for parts in numbers}
+    times = time_on_gpu(calls | {"torch": partial(torch.matmul, a, b)})
+    table = [(name, 1e3 * spread(ms)[0]) for name, ms in times.items()]
     print("64 × 131072 by 131072 × 64, µs, lower is better")
     print(tabulate(table, ["parts", "time"], floatfmt=("", ".1f")))
 else:

@@ -11,18 +11,18 @@ gaps. The kernel of this page reads any of them without a copy, and writes a con
 # %%
 
 # sphinx_gallery_fold = "chooses the device"
-import sys  # for shared/
-from pathlib import Path  # for shared/
+import os
 
 import torch
 from tabulate import tabulate
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
-
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # What should decide whether an element is dropped? Not its place in memory: ``x.T`` and

@@ -18,25 +18,19 @@ on dropout does, would let the four words of a counter straddle two rows.)
 
 # %%
 
-# sphinx_gallery_fold = "chooses the device, brings the timing loop"
-import sys  # for shared/
+# sphinx_gallery_fold = "chooses the device"
+import os
 from functools import partial
-from pathlib import Path  # for shared/
 
 import torch
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.measuring import measure
-from shared.setup import DEVICE, ON_GPU
-
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
-
-# sphinx_gallery_fold = "imports Triton"
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # What both directions share is a function of its own. Triton inlines a ``triton.jit`` function that
@@ -218,16 +212,22 @@ print("dropped_layer_norm and its gradients agree with float64")
 # %%
 
 # sphinx_gallery_fold = "times it beside PyTorch"
+import sys  # for shared/
+from pathlib import Path  # for shared/
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.bench import spread, time_on_gpu
+
 if ON_GPU:
     x = torch.randn(4096, 4096, device=DEVICE, dtype=torch.float16)
     weight, bias = torch.randn(2, 4096, device=DEVICE, dtype=torch.float16)
-    ms = measure({
+    times = time_on_gpu({
         "fused": partial(dropped_layer_norm, x, weight, bias, 0.1, 123),
         "apart": lambda: functional.dropout(
             functional.layer_norm(x, (4096,), weight, bias), 0.1
         ),
     })  # fmt: skip
-    fused, apart = (ms[name].median().item() for name in ("fused", "apart"))
+    fused, apart = (spread(times[name])[0] for name in ("fused", "apart"))
     print(f"PyTorch, apart {apart:.4f} ms, fused {fused:.4f} ms: {apart / fused:.2f} times as fast")
 else:
     print("Without a GPU there is nothing to time.")

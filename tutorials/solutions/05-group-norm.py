@@ -17,23 +17,21 @@ kernel of step 8, with two differences:
 
 # %%
 
-# sphinx_gallery_fold = "chooses the device, brings the timing loop"
-import sys  # for shared/
+# sphinx_gallery_fold = "chooses the device"
+import os
 from functools import partial
-from pathlib import Path  # for shared/
 
 import torch
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.measuring import measure
-from shared.setup import DEVICE, ON_GPU
-
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+
+# %%
 
 
 @triton.jit
@@ -138,15 +136,22 @@ print("group_norm agrees with float64")
 
 # %%
 
+# sphinx_gallery_fold = "times it beside PyTorch and a copy"
+import sys  # for shared/
+from pathlib import Path  # for shared/
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.bench import spread, time_on_gpu
+
 if ON_GPU:
     x = torch.randn(64, 256, 56, 56, device=DEVICE, dtype=torch.float16)
     weight, bias = torch.randn(2, 256, device=DEVICE, dtype=torch.float16)
-    ms = measure({
+    times = time_on_gpu({
         "ours": partial(group_norm, x, 32, weight, bias),
         "torch": partial(functional.group_norm, x, 32, weight, bias),
         "copy": x.clone,
     })  # fmt: skip
-    for name, times in ms.items():
-        print(f"{name:6s} {2 * x.nbytes / times.median().item() / 1e6:.0f} GB/s of two transfers")
+    for name, ms in times.items():
+        print(f"{name:6s} {2 * x.nbytes / spread(ms)[0] / 1e6:.0f} GB/s of two transfers")
 else:
     print("Without a GPU there is nothing to time.")

@@ -24,25 +24,19 @@ the addition.
 
 # %%
 
-# sphinx_gallery_fold = "chooses the device, brings the timing loop"
-import sys  # for shared/
+# sphinx_gallery_fold = "chooses the device"
+import os
 from functools import partial
-from pathlib import Path  # for shared/
 
 import torch
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.measuring import measure
-from shared.setup import DEVICE, ON_GPU
-
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
-
-# sphinx_gallery_fold = "imports Triton"
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # The forward kernel is that of step 1 with one load and one store more. The sum is rounded to the
@@ -213,14 +207,20 @@ print("add_norm and its gradients agree with float64")
 # %%
 
 # sphinx_gallery_fold = "times it beside PyTorch"
+import sys  # for shared/
+from pathlib import Path  # for shared/
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.bench import spread, time_on_gpu
+
 if ON_GPU:
     x, residual = torch.randn(2, 4096, 4096, device=DEVICE, dtype=torch.float16)
     weight, bias = torch.randn(2, 4096, device=DEVICE, dtype=torch.float16)
-    ms = measure({
+    times = time_on_gpu({
         "fused": partial(add_norm, x, residual, weight, bias),
         "apart": lambda: functional.layer_norm(x + residual, (4096,), weight, bias),
     })  # fmt: skip
-    fused, apart = (ms[name].median().item() for name in ("fused", "apart"))
+    fused, apart = (spread(times[name])[0] for name in ("fused", "apart"))
     print(f"PyTorch, apart {apart:.4f} ms, fused {fused:.4f} ms: {apart / fused:.2f} times as fast")
     print(f"By the transfers alone it would be {5 / 4:.2f}")
 else:

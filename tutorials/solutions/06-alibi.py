@@ -13,22 +13,17 @@ thread knows already, its row and its column.
 
 # sphinx_gallery_fold = "chooses the device"
 import math
-import sys  # for shared/
-from pathlib import Path  # for shared/
+import os
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
-
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
-
-# sphinx_gallery_fold = "imports Triton"
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # The trick is to add less. A softmax does not change when the same number is added to a whole row,

@@ -16,28 +16,23 @@ were no other, and keeps the log-sum-exp of its scores. A second kernel combines
 
 # %%
 
-# sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
+# sphinx_gallery_fold = "chooses the device"
 import math
-import sys  # for shared/
+import os
 from functools import partial
-from pathlib import Path  # for shared/
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.gpu import HAS_DESCRIPTORS, SHARED_BYTES, SMS
-from shared.measuring import measure, rates, significant, write_rows
-from shared.setup import DEVICE, ON_GPU
 from tabulate import tabulate
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # The first kernel is that of the page, with three differences: its tile of queries holds the heads
@@ -121,6 +116,11 @@ def combine_kernel(
 # fill the GPU already, there is one part and nothing to combine, so the first kernel writes the
 # output.
 
+GPU = torch.get_device_module().get_device_properties(DEVICE) if ON_GPU else None
+SMS = getattr(GPU, "multi_processor_count", 64)
+SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)
+CAN_START_EARLY = ON_GPU and not torch.version.hip and GPU.major >= 9
+
 
 def decode_attention(q, k, v, scale=None):
     """Return the attention of one query a head; a group of heads may share keys and values.
@@ -146,7 +146,7 @@ def decode_attention(q, k, v, scale=None):
     part = triton.cdiv(triton.cdiv(keys, parts), block_n) * block_n  # whole tiles
     parts = triton.cdiv(keys, part)
     group = heads // key_heads
-    early = HAS_DESCRIPTORS and ON_GPU and parts > 1
+    early = CAN_START_EARLY and parts > 1
     o = torch.empty_like(q)
     part_o = o
     if parts > 1:
@@ -207,6 +207,11 @@ print("decode_attention agrees with float64")
 # nothing.
 
 # sphinx_gallery_fold = "measures decoding against cuDNN and a copy"
+import sys  # for shared/
+from pathlib import Path  # for shared/
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.bench import spread, time_on_gpu, write_rows
 
 
 def from_cudnn(q, k, v):
@@ -230,9 +235,10 @@ def benchmark(cases, rounds=30):
         except RuntimeError as error:
             print(f"cudnn does not run here: {str(error).splitlines()[0]}")
         moved = both.numel() * both.element_size()
-        for provider, ms in measure(calls, rounds).items():
+        for provider, times in time_on_gpu(calls, rounds).items():
             amount = 2 * moved if provider == "copy" else moved
-            rows.append((batch, n, provider, "GB/s", *rates(ms, amount)))
+            rates = [amount / ms / 1e6 for ms in times]
+            rows.append((batch, n, provider, "GB/s", *spread(rates)))
     return rows
 
 
@@ -245,11 +251,10 @@ if ON_GPU:
         ours, *others = (
             rate.get((batch, n, p), math.nan) for p in ("triton", "cudnn", "amax", "copy")
         )
-        values = (ours, *others, *(ours / other for other in others))
-        table.append((batch, n, *("-" if math.isnan(x) else significant(x) for x in values)))
+        table.append((batch, n, ours, *others, *(ours / other for other in others)))
     headers = ["batch", "N", "triton", "cudnn", "amax", "copy", "/cudnn", "/amax", "/copy"]
     print("GB/s, higher is better; /…: triton's ratio to it")
-    print(tabulate(table, headers, disable_numparse=True, stralign="right"))
+    print(tabulate(table, headers, floatfmt=(".0f",) * 6 + (".2f",) * 3))
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 

@@ -18,23 +18,21 @@ interval, which crowd at its ends.
 
 # sphinx_gallery_fold = "chooses the device"
 import math
-import sys  # for shared/
-from pathlib import Path  # for shared/
+import os
 
 import torch
 from tabulate import tabulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
+import triton
+import triton.language as tl
 
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 # The coefficients are an argument of the kernel, in memory, from the highest power down. Their
 # number is a ``tl.constexpr``, so that the loop over them is unrolled.
-
-import triton
-import triton.language as tl
 
 
 @triton.jit

@@ -24,23 +24,22 @@ Not a byte more is moved.
 # %%
 
 # sphinx_gallery_fold = "chooses the device"
-import sys  # for shared/
-from pathlib import Path  # for shared/
+import os
 
 import torch
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.setup import DEVICE, ON_GPU
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
+import triton
+import triton.language as tl
 
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
 
 # sphinx_gallery_fold = "launches it, and adds up the losses"
 # sphinx_gallery_show = "smoothed_kernel"
-import triton
-import triton.language as tl
 
 
 @triton.jit

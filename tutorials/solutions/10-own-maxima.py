@@ -19,24 +19,22 @@ In both cases the one exponential needed is :math:`e^{-|d|}`.
 
 # %%
 
-# sphinx_gallery_fold = "chooses the device, brings the timing loop and the rounding"
-import sys  # for shared/
+# sphinx_gallery_fold = "chooses the device"
+import os
 from functools import partial
-from pathlib import Path  # for shared/
 
 import torch
 from tabulate import tabulate
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.measuring import measure, rates, significant
-from shared.setup import DEVICE, ON_GPU
-
-print("Kernels run on:", DEVICE if ON_GPU else "the CPU, in the interpreter")
-
-# %%
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+
+# %%
 
 
 @triton.jit
@@ -114,6 +112,12 @@ print("Both ways agree with float64")
 # block that a thread has, so fewer programs fit on a multiprocessor, or the block must be smaller
 # and has fewer loads under way. Both ways at several shapes of a program, reading the logits once:
 
+import sys  # for shared/
+from pathlib import Path  # for shared/
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.bench import rows_of
+
 if ON_GPU:
     M, V = 8192, 32768
     logits = torch.randn(M, V, device=DEVICE, dtype=torch.bfloat16)
@@ -124,11 +128,8 @@ if ON_GPU:
         for own in (True, False)
         for shape in shapes
     }
-    rate = {name: rates(ms, logits.nbytes)[0] for name, ms in measure(calls, rounds=10).items()}
-    table = [
-        (block, warps, *(significant(rate[own, block, warps]) for own in (False, True)))
-        for block, warps in shapes
-    ]
+    rate = {row[0]: row[2] for row in rows_of((), calls, "GB/s", logits.nbytes, rounds=10)}
+    table = [(*shape, *(f"{rate[own, *shape]:.0f}" for own in (False, True))) for shape in shapes]
     headers = ["BLOCK", "warps", "one maximum", "own maxima"]
     print("GB/s, higher is better")
     print(tabulate(table, headers, disable_numparse=True, stralign="right"))

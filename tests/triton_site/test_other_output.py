@@ -1,0 +1,44 @@
+"""The output of a named cell comes from the recording of the release that is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from bs4 import BeautifulSoup
+
+from tests.fixtures import fixture_gallery
+from triton_site.probes import SOFTWARE
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "says"),
+    [
+        ("pi", "3.6.0", "3.14159 on nvidia-h200/old"),
+        ("pi", "3.9.0", "3.14159 on nvidia-h200/new"),
+        ("pi", "3.7.0", None),  # no recording: the page is as without the directive
+        ("pie", "3.6.0", subprocess.CalledProcessError),
+    ],
+)
+def test_a_cell_shows_what_another_release_printed(tmp_path, name, release, says):
+    extensions = (*fixture_gallery.EXTENSIONS, "triton_site.numbers.other_output")
+    root = fixture_gallery.make_gallery(tmp_path / "gallery", ("01-first",), extensions=extensions)
+    script = root / "tutorials" / "01-first.py"
+    text = script.read_text().replace(
+        "print(math.pi)", '# sphinx_gallery_name = "pi"\nprint(math.pi)'
+    )
+    script.write_text(f"{text}\n# %%\n# .. output-of:: {name}\n#    :release: {release}\n")
+    for variant, software in (("old", "3.6.0"), ("new", "3.9.0")):
+        folder = fixture_gallery.make_recording(root, "01-first", f"nvidia-h200/{variant}")
+        fixture_gallery.change(folder, probes={SOFTWARE: {"triton": software}})
+    if says is subprocess.CalledProcessError:
+        with pytest.raises(says):
+            fixture_gallery.render(root)
+        return
+    fixture_gallery.render(root)
+    page = BeautifulSoup((root / "build/html/tutorials/01-first.html").read_text(), "lxml")
+    captions = page.select(".output-of")
+    assert len(captions) == (says is not None)
+    for caption in captions:
+        assert f"Triton {release}" in caption.text
+        assert says in caption.find_next("pre").text

@@ -1,0 +1,58 @@
+"""``.. output-of:: NAME``: what a cell printed with another release of Triton.
+
+A comment names the cell, ``# sphinx_gallery_name = "block pointers"``, and the option ``:release:``
+chooses the recording, of the device that the page shows. A release without a recording of today's
+code shows nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from gallery_recorder import seam
+from gallery_recorder.render.domain import domain_of
+from gallery_recorder.store.format import slug
+from triton_site.numbers.recorded import current, release_of
+from triton_site.probes import REFERENCE_DEVICE
+
+
+class OutputOfDirective(SphinxDirective):
+    """``.. output-of:: NAME`` with ``:release:``."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec: ClassVar[dict[str, Any]] = {"release": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        """Make a literal block with a caption."""
+        domain = domain_of(self.env)
+        domain.depends("recordings")
+        page, release = domain.pages.get(self.env.docname), self.options.get("release", "")
+        if page is None or not release:
+            raise self.error("output-of stands on the page of a script and needs :release:")
+        code = [code.block.content for code in page.script.code]
+        names = [str(seam.settings_in(text).get("name", "")) for text in code]
+        if names.count(self.arguments[0]) != 1:
+            raise self.error(
+                f"{names.count(self.arguments[0])} cells of this script have the comment "
+                f'# sphinx_gallery_name = "{self.arguments[0]}", where one must have it'
+            )
+        block = names.index(self.arguments[0])
+        for item in current(self.env, page.main):
+            if release_of(item.content) == release and slug(item.device) == REFERENCE_DEVICE:
+                text = item.content.blocks[block].stdout.rstrip() or "(no output)"
+                caption = f"Output of the cell above with Triton {release}, on {item.device}:"
+                made = nodes.literal_block(text, text, language="none")
+                return [nodes.paragraph("", caption, classes=["output-of"]), made]
+        return []
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("output-of", OutputOfDirective)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
