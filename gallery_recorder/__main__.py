@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import importlib.util
 import re
 import sys
@@ -23,6 +24,7 @@ from gallery_recorder.store import transport
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 done, 1 a script or a check failed, 2 wrong usage."""
     console.make_lasting()
+    gc.disable()  # imports leave much to look through, and a command little to collect
     options = parser().parse_args(arguments)
     try:
         return options.command(options)

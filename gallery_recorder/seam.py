@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import itertools
 import os
@@ -15,6 +16,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
+from types import FunctionType
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -56,7 +58,7 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (py_source_parser, "remove_config_comments", "code_block", "read"),
     (py_source_parser, "extract_file_config", "content", "read"),
     (utils, "_collect_gallery_files", "examples_dirs gallery_conf", "read"),
-    (gen_rst, "generate_file_rst", "fname target_dir src_dir gallery_conf", "run"),
+    (gen_rst, "generate_file_rst", "fname target_dir src_dir gallery_conf", "replace"),
     (gen_rst, "execute_script", "script_blocks script_vars gallery_conf file_conf", "replace"),
     (gen_rst, "handle_exception", "exc_info src_file script_vars gallery_conf", "replace"),
     (gen_rst, "execute_code_block", "compiler block example_globals script_vars", "replace"),
@@ -88,6 +90,8 @@ def check() -> None:
     changed = []
     for module, name, needed, why in _NAMES:
         function = getattr(module, name, None)
+        if name in _WRAPPED:
+            function = _unwrapped(name)
         found = [*inspect.signature(function).parameters] if function and needed else []
         if function is None or found[: len(needed.split())] != needed.split():
             has = f"takes ({', '.join(found)})" if function else "does not exist"
@@ -100,11 +104,25 @@ def check() -> None:
         )
 
 
+#: The functions that conf.py may wrap: the engine works inside.
+_WRAPPED = ("generate_file_rst", "execute_script")
+
+
+def _unwrapped(name: str) -> Any:
+    """The function *name* of ``sphinx_gallery.gen_rst``; where it is wrapped, what that calls."""
+    found, own = getattr(gen_rst, name, None), vars(gen_rst)
+    if found is None or getattr(found, "__globals__", None) is own:
+        return found
+    alive = (thing for thing in gc.get_objects() if isinstance(thing, FunctionType))
+    return next((f for f in alive if f.__globals__ is own and f.__name__ == name), found)
+
+
 #: The modules that call replaced functions.
 _CALLERS = (gen_rst, gen_gallery, notebook, downloads, py_source_parser, sorting)
 
 #: Their functions before anything is replaced.
 ORIGINAL: dict[str, Any] = {n: getattr(m, n, None) for m, n, *_ in _NAMES if m in _CALLERS}
+ORIGINAL |= {name: _unwrapped(name) for name in _WRAPPED}
 
 
 @contextlib.contextmanager

@@ -142,6 +142,7 @@ def execute(
     reading, writing = os.pipe()
     life, its = socket.socketpair()
     with (
+        Server(run.where, run.folder, alone=True) as alone,  # starts where it is needed
         life,
         open(reading, "rb", buffering=0) as events,
         open(workspace.stdout, "ab") as stdout,
@@ -150,11 +151,10 @@ def execute(
         with its, open(writing, "wb"):
             given = [its.fileno(), writing, stdout.fileno(), stderr.fileno()]
             reason = server.fork(workspace, given) if server else ""
+            if reason:
+                listen(f"conf.py {reason}: each example reads it again")
             if reason is not None:
-                if reason:
-                    listen(f"conf.py {reason}: each example reads it again")
-                with Server(run.where, run.folder, alone=True) as alone:
-                    alone.fork(workspace, given)
+                alone.fork(workspace, given)
         watched = _Watched(run, workspace, life)
         try:
             watched.follow(events, stop, listen)

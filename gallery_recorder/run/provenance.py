@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from gallery_recorder.store.format import Provenance
 
 def now() -> str:
     """The date and time of a recording."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def of_this_process(device: str, kind: Kind) -> Provenance:

@@ -36,6 +36,7 @@ def main() -> None:
     """Serve until the recorder closes its end of CONTROL."""
     control, where = socket.socket(fileno=int(sys.argv[1])), decode(sys.argv[2].encode(), Where)
     given = dict(os.environ)
+    gc.disable()  # imports leave much to look through
     with tempfile.TemporaryDirectory(prefix="gallery-recorder-") as scratch:
         app: Any = None
         if not sys.argv[3:]:
@@ -92,7 +93,6 @@ class _Server:
             # Libraries read them when they are loaded.
             os.environ.update(run.settings.environment.get(run.kind, {}))
             seam.import_matplotlib()
-            gc.collect()
             gc.freeze()
         if self._app is None:
             return None
@@ -113,6 +113,7 @@ class _Server:
 
     def _work(self, workspace: Workspace, events: int, stdout: int, stderr: int) -> int:
         """Execute the example in this process, and end it as Python would."""
+        gc.enable()
         atexit._clear()  # what was registered so far belongs to the process that read conf.py
         if util := sys.modules.get("multiprocessing.util"):
             util._finalizer_registry.clear()

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,8 @@ def main(life: socket.socket, events: int, work: Callable[[], int]) -> int:
         status = 1
         try:
             status = work()
+        except BaseException:  # the recorder shows the end of standard error
+            traceback.print_exc()
         finally:
             os._exit(status)
 

@@ -193,9 +193,7 @@ def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
     Raises:
         RecorderError: a script or a recording is damaged.
     """
-    scripts = [
-        example.load() for example in reader.read(galleries.find(None, None, ())).recorded
-    ]
+    scripts = [example.load() for example in reader.read(galleries.find(None, None, ())).recorded]
     keys = {(script.gallery, script.name): script.key for script in scripts}
     found = []
     for root in roots:
