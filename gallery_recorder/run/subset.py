@@ -16,8 +16,13 @@ from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.git import call, git, is_shallow
 from gallery_recorder.project.script import ScriptError, load_script
 
-#: Texts of a gallery, which no example reads.
-_HEADERS = re.compile(r"(GALLERY_HEADER|README|index)\.(rst|md|txt)", re.IGNORECASE)
+#: Files that no example reads: headers of galleries, and what Python compiles.
+_NOT_READ = re.compile(
+    r"(^|/)(GALLERY_HEADER|README|index)\.(rst|md|txt)$|\.pyc$|^$", re.IGNORECASE
+)
+
+#: The modules that a script imports, and the text it contains.
+_Uses = tuple[set[str], str]
 
 
 class SubsetError(RecorderError):
@@ -73,36 +78,42 @@ def changed_since(ref: str, project: Project, examples: Sequence[Example]) -> di
     # Without renames: the recording of a renamed script has another place.
     listed = call(root, "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", base, "--")
     new = call(root, "ls-files", "-oz", "--exclude-standard")
-    names = f"{listed}\0{new}".split("\0")
-    changed = {root / name for name in names if name and not _HEADERS.fullmatch(Path(name).name)}
-    changed = {p for p in changed if not {*p.parents} & {*project.settings.roots}}
-    folders = {_real(example).parent for example in project.examples}
-    files = sorted(changed)
-    reasons = ((example, _reason(example, files, folders, root, base)) for example in examples)
-    return {example.path: reason for example, reason in reasons if reason}
-
-
-def _reason(
-    example: Example, changed: list[Path], folders: set[Path], root: Path, base: str
-) -> str | None:
-    """The changed file that makes the recording of *example* doubtful, if there is one."""
-    path = _real(example)
-    if path in changed and _code_changed(example, path.relative_to(root), root, base):
-        return str(example.path)
-    imported, texts = _uses(path)
-    below = f"{path.parent}{os.sep}"
-    for file in changed:
-        if file == path:
+    paths = [root / name for name in f"{listed}\0{new}".split("\0") if not _NOT_READ.search(name)]
+    changed = [p for p in sorted(paths) if not {*p.parents} & {*project.settings.roots}]
+    scripts = {_real(example): _uses(_real(example)) for example in project.examples}
+    named = {file for file in changed for _, texts in scripts.values() if file.name in texts}
+    reasons = {}
+    for example in examples:
+        path = _real(example)
+        if path in changed and _code_changed(example, path.relative_to(root), root, base):
+            reasons[example.path] = str(example.path)
             continue
-        beside = str(file).startswith(below)
-        if file.parent == path.parent and file.suffix == ".py":
-            beside = file.stem in imported
-        elif beside:  # not in a folder of other examples
-            between = {file.parent, *file.parent.parents} - {path.parent, *path.parent.parents}
-            beside = not between & folders
-        if beside or (file.suffix and file.suffix != ".py" and file.name in texts):
-            return str(file)
-    return None
+        gallery = path.parents[example.name.count("/")]
+        for file in changed:
+            if file != path and _is_used(file, path, gallery, scripts, file in named):
+                reasons[example.path] = str(file)
+    return reasons
+
+
+def _is_used(
+    file: Path, path: Path, gallery: Path, scripts: dict[Path, _Uses], is_named: bool
+) -> bool:
+    """Whether the script *path* of the folder *gallery* may use *file*, as far as its text tells.
+
+    A file that no script names may be used by each beside it.
+    """
+    imported, texts = scripts[path]
+    if file in scripts:
+        return file.parent == path.parent and file.stem in imported
+    if file.suffix == ".py":
+        below = gallery in file.parents
+        return below and not imported.isdisjoint(file.relative_to(gallery).with_suffix("").parts)
+    if is_named:
+        return file.name in texts
+    others = {script.parent for script in scripts} - {path.parent}
+    return path.parent in file.parents and not any(
+        path.parent in other.parents and other in file.parents for other in others
+    )
 
 
 def _real(example: Example) -> Path:
@@ -124,8 +135,8 @@ def _code_changed(example: Example, name: Path, root: Path, base: str) -> bool:
 
 
 @cache
-def _uses(path: Path) -> tuple[set[str], str]:
-    """The modules that a script imports, also through files beside it, and the text it contains."""
+def _uses(path: Path) -> _Uses:
+    """What a script and the modules beside it that it imports use."""
     imported: set[str] = set()
     texts, waiting = [], {path.stem}
     while waiting:
