@@ -130,7 +130,7 @@ lint: $(LINT) ## run the linters
 	@$(TOOLS) lint-imports --no-logo
 	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md
 	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs gallery_recorder guide tests triton_site tutorials
-	@$(TOOLS) zizmor --offline --no-progress --quiet .github/workflows
+	@$(TOOLS) zizmor --offline --no-progress --quiet .github/workflows action.yml
 	@if [ -e $(ACTIONLINT) ]; then $(ACTIONLINT) '.github/workflows/*.yml'; \
 	  else echo "actionlint is not installed; only zizmor has checked the workflows"; fi
 

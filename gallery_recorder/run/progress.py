@@ -53,13 +53,14 @@ class Progress:
         self._told: dict[str, float] = {}
         self._at: dict[str, str] = {}  # what those that run are doing
         self._waiting: dict[str, float | None] = {}  # seconds last time
-        self._took: list[float] = []
+        self._known: list[float] = []
         self._all = self._jobs = 0
 
     @contextlib.contextmanager
     def of(self, expected: dict[str, float | None], jobs: int) -> Iterator[None]:
         """*jobs* at a time, the examples with these *expected* seconds are recorded now."""
         self._waiting, self._all, self._jobs = {**expected}, len(expected), jobs
+        self._known = [seconds for seconds in expected.values() if seconds is not None]
         if self._live and expected:
             self._line = self._console.status("")
             with self._line:
@@ -102,7 +103,7 @@ class Progress:
         done = ""
         if self._at.pop(outcome.script, None) is not None and self._all:
             if self._waiting.pop(outcome.script, None) is None and outcome.seconds:
-                self._took.append(outcome.seconds)
+                self._known.append(outcome.seconds)
             done = f" [{self._state()}]" if not self._line else ""
         if not (self._live and outcome.status == "current"):  # the last line counts them
             self._print(f"{outcome.script}: {outcome.status}{seconds}{done}: {first}")
@@ -111,11 +112,10 @@ class Progress:
     def _state(self) -> str:
         """How many are done, and the time for the others, if some were recorded before."""
         waiting, now = {**self._waiting}, time.monotonic()
-        known = [value for value in waiting.values() if value is not None] + self._took
         done = f"{self._all - len(waiting)} of {self._all} done"
-        if not (waiting and known):
+        if not (waiting and self._known):
             return done
-        usual = median(known)
+        usual = median(self._known)
         left = [
             max(0.0, (usual if last is None else last) - (now - self._began.get(name, now)))
             for name, last in waiting.items()
