@@ -37,6 +37,7 @@ from gallery_recorder.store.format import Recording
 _EVENTS = msgspec.json.Decoder(protocol.Event)  # created once, before several threads use it
 # Without this folder: an import does not find an example that is called random.py.
 _SERVE = "import sys; sys.path.remove(''); from gallery_recorder.run import server; server.main()"
+_QUIET = 10.0  # seconds that conf.py may take before a line says so
 _FAREWELL = 60.0  # seconds from the last block to the end of the worker
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 _POLL = 0.05
@@ -66,7 +67,9 @@ class Server:
         self._control, its = socket.socketpair()
         self._answers = self._control.makefile("rb")
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        words = [str(its.fileno()), encode(self.where).decode(), *["alone"] * self._alone]
+        self._scratch = tempfile.TemporaryDirectory(prefix="gallery-recorder-")
+        words = [str(its.fileno()), encode(self.where).decode()]
+        words += [] if self._alone else [self._scratch.name]
         with its:
             return subprocess.Popen(
                 [sys.executable, "-c", _SERVE, *words],
@@ -83,6 +86,8 @@ class Server:
     def project(self) -> Project:
         """The project; ProjectError if conf.py is wrong."""
         process = self._process
+        if not select.select([self._control], [], [], _QUIET)[0]:
+            print(f"{self.where.conf}/conf.py is being read …", flush=True)
         found = decode(self._answers.readline() or b'""', Project | str)  # type: ignore[arg-type]
         if isinstance(found, Project):
             return found
@@ -118,6 +123,7 @@ class Server:
             self._control.close()
             process.wait()
             self._printed.close()
+            self._scratch.cleanup()
 
 
 def execute(

@@ -1,9 +1,9 @@
 """Read conf.py once, then fork for each example.
 
-The process with the arguments CONTROL WHERE reads the project WHERE and sends it through the socket
-CONTROL as one line of JSON. Then each request, the paths of a workspace with four descriptors,
-forks a supervisor, and the answer is a line with its process id. With a third argument the process
-that executes an example reads conf.py itself.
+The process with the arguments CONTROL WHERE SCRATCH reads the project WHERE, with Sphinx's files in
+SCRATCH, and sends it through the socket CONTROL as one line of JSON. Then each request, the paths
+of a workspace with four descriptors, forks a supervisor, and the answer is a line with its process
+id. Without SCRATCH the process that executes an example reads conf.py itself.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import ctypes
 import gc
 import json
 import os
+import select
+import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import warnings
 from functools import partial
@@ -37,20 +38,25 @@ def main() -> None:
     control, where = socket.socket(fileno=int(sys.argv[1])), decode(sys.argv[2].encode(), Where)
     given = dict(os.environ)
     gc.disable()  # imports leave much to look through
-    with tempfile.TemporaryDirectory(prefix="gallery-recorder-") as scratch:
-        app: Any = None
-        if not sys.argv[3:]:
-            supervisor.die_with_parent(signal.SIGKILL)  # conf.py may take long
-            try:
-                app, project = reader.load(where, Path(scratch))
-            except ProjectError as error:
-                control.sendall(encode(str(error)) + b"\n")
-                return
-            supervisor.die_with_parent(0)  # from now on the end of CONTROL ends it
-            control.sendall(encode(project) + b"\n")
-        server = _Server(control, app, given)
-        while server.serve():
-            pass
+    app: Any = None
+    if sys.argv[3:]:
+        supervisor.die_with_parent(signal.SIGKILL)  # conf.py may take long
+        if select.select([control], [], [], 0)[0]:
+            return  # the recorder has ended before
+        try:
+            app, project = reader.load(where, Path(sys.argv[3]))
+        except ProjectError as error:
+            control.sendall(encode(str(error)) + b"\n")
+            return
+        supervisor.die_with_parent(0)  # from now on the end of CONTROL ends it
+        control.sendall(encode(project) + b"\n")
+    server = _Server(control, app, given)
+    while server.serve():
+        pass
+    for child in server.children:
+        os.waitpid(child, 0)
+    if app:
+        shutil.rmtree(sys.argv[3], ignore_errors=True)  # the recorder may have been killed
 
 
 class _Server:
@@ -61,7 +67,7 @@ class _Server:
         now = dict(os.environ)
         # The variables that conf.py has set or, with None, removed.
         self._changed = {n: now.get(n) for n in {*now, *given} if now.get(n) != given.get(n)}
-        self._children: set[int] = set()
+        self.children: set[int] = set()
         self._prepared = app is None
 
     def serve(self) -> bool:
@@ -70,7 +76,7 @@ class _Server:
         if not request:
             return False
         workspace = Workspace(*map(Path, json.loads(request)))
-        self._children -= {child for child in self._children if os.waitpid(child, os.WNOHANG)[0]}
+        self.children -= {child for child in self.children if os.waitpid(child, os.WNOHANG)[0]}
         answer = self._unfit(workspace) or ""
         if not answer:
             with warnings.catch_warnings():
@@ -78,7 +84,7 @@ class _Server:
                 child = os.fork()
             if child == 0:
                 self._supervise(workspace, *descriptors)
-            self._children.add(child)
+            self.children.add(child)
             answer = str(child)
         for descriptor in descriptors:
             os.close(descriptor)
