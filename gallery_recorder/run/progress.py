@@ -68,7 +68,7 @@ class Progress:
             self._line = None
         else:
             if expected:
-                self._print(f"{self._state()}.")
+                self._print(f"{self._all} to record{self._left()}.")
             yield
 
     def note(self, line: str) -> None:
@@ -110,11 +110,14 @@ class Progress:
         self._update()
 
     def _state(self) -> str:
-        """How many are done, and the time for the others, if some were recorded before."""
+        """How many are done, and the time for the others."""
+        return f"{self._all - len(self._waiting)} of {self._all} done{self._left()}"
+
+    def _left(self) -> str:
+        """The time for those that are not done, if some were recorded before."""
         waiting, now = {**self._waiting}, time.monotonic()
-        done = f"{self._all - len(waiting)} of {self._all} done"
         if not (waiting and self._known):
-            return done
+            return ""
         usual = median(self._known)
         left = [
             max(0.0, (usual if last is None else last) - (now - self._began.get(name, now)))
@@ -122,7 +125,7 @@ class Progress:
         ]
         seconds = max(sum(left) / self._jobs, *left)
         about = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-        return f"{done}, about {about} left"
+        return f", about {about} left"
 
     def _update(self) -> None:
         if line := self._line:

@@ -13,7 +13,7 @@ from statistics import median
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.galleries import Example, Project
-from gallery_recorder.project.git import call, git, is_shallow
+from gallery_recorder.project.git import GitError, call, git, is_shallow
 from gallery_recorder.project.script import ScriptError, load_script
 
 #: Files that no example reads: headers of galleries, and what Python compiles.
@@ -61,10 +61,10 @@ def changed_since(ref: str, project: Project, examples: Sequence[Example]) -> di
     Raises:
         SubsetError: the files are in no git repository, or it lacks *ref* or its history.
     """
-    top = git(project.top, "rev-parse", "--show-toplevel")
-    if top is None:
-        raise SubsetError(f"{project.top}: is in no git repository, which --changed-since needs")
-    root = Path(os.path.realpath(top))
+    try:
+        root = Path(os.path.realpath(call(project.top, "rev-parse", "--show-toplevel")))
+    except GitError as error:
+        raise SubsetError(f"--changed-since needs the project's git repository: {error}") from error
     more = "Fetch it: `git fetch origin REF`"
     if is_shallow(root):
         more = "This clone is shallow: `git fetch --unshallow`, or fetch-depth: 0 in a workflow"

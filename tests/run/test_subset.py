@@ -72,5 +72,5 @@ def test_what_cannot_be_compared_is_an_error_with_its_remedy(room, tmp_path):
     with pytest.raises(SubsetError, match="no such commit"):
         subset.changed_since("nothere", plan, plan.recorded)
     (tmp_path / ".git").rename(tmp_path / "git")
-    with pytest.raises(SubsetError, match="no git repository"):
+    with pytest.raises(SubsetError, match="not a git repository"):
         subset.changed_since("HEAD", plan, plan.recorded)
