@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from textwrap import indent
-from typing import Literal, TextIO, get_args
+from typing import Any, Literal, TextIO, get_args
 
 from rich.console import Console
-from rich.status import Status as LiveLine
+from rich.live import Live
 from rich.text import Text
 
 from gallery_recorder import console
@@ -48,7 +48,7 @@ class Progress:
         self._console = Console(file=out, highlight=False, markup=False, soft_wrap=True)
         # Not with FORCE_COLOR alone, which some workflows set.
         self._live = self._console.is_interactive and self._console.file.isatty()
-        self._line: LiveLine | None = None
+        self._line: Live | None = None
         self._began: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._at: dict[str, str] = {}  # what those that run are doing
@@ -62,12 +62,12 @@ class Progress:
         self._waiting, self._all, self._jobs = {**expected}, len(expected), jobs
         self._known = [seconds for seconds in expected.values() if seconds is not None]
         if self._live and expected:
-            self._line = self._console.status("")
-            with self._line:
+            show: dict[str, Any] = {"get_renderable": self._now, "refresh_per_second": 4}
+            with Live(console=self._console, transient=True, **show) as self._line:
                 yield
             self._line = None
         else:
-            if expected:
+            if len(expected) > 1:
                 self._print(f"{self._all} to record{self._left()}.")
             yield
 
@@ -81,7 +81,6 @@ class Progress:
         self._at[script] = ""
         if not self._line:
             self._print(f"{script}: begins")
-        self._update()
 
     def told(self, script: str, event: BlockStarted | str) -> None:
         """A block of *script* begins, or there is a message about it."""
@@ -90,11 +89,10 @@ class Progress:
             self._print(f"{script}: {event}")
             return
         at = f"block {event.block} of {event.of}"
-        self._at[script] = f" ({at})"
+        self._at[script] = f", {at}"
         if not self._line and now - self._told[script] > _INTERVAL:
             self._told[script] = now
             self._print(f"{script}: {at}, line {event.line}, {now - self._began[script]:.0f} s")
-        self._update()
 
     def finished(self, outcome: Outcome) -> None:
         """An example has its outcome."""
@@ -104,10 +102,9 @@ class Progress:
         if self._at.pop(outcome.script, None) is not None and self._all:
             if self._waiting.pop(outcome.script, None) is None and outcome.seconds:
                 self._known.append(outcome.seconds)
-            done = f" [{self._state()}]" if not self._line else ""
+            done = f" [{self._state()}]" if self._all > 1 and not self._line else ""
         if not (self._live and outcome.status == "current"):  # the last line counts them
-            self._print(f"{outcome.script}: {outcome.status}{seconds}{done}: {first}")
-        self._update()
+            self._print(f"{outcome.script}: {outcome.status}{seconds}: {first}{done}")
 
     def _state(self) -> str:
         """How many are done, and the time for the others."""
@@ -127,11 +124,12 @@ class Progress:
         about = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
         return f", about {about} left"
 
-    def _update(self) -> None:
-        if line := self._line:
-            running = ", ".join(f"{name}{at}" for name, at in [*self._at.items()])
-            text = console.visible(f"{self._state()} · {running}")
-            line.update(Text(text, no_wrap=True, overflow="ellipsis"))
+    def _now(self) -> Text:
+        """The line in a terminal."""
+        began, now = self._began, time.monotonic()
+        running = (f"{name} ({now - began[name]:.0f} s{at})" for name, at in [*self._at.items()])
+        text = console.visible(f"{self._state()} · {', '.join(running)}")
+        return Text(text, no_wrap=True, overflow="ellipsis")
 
     def _print(self, line: str) -> None:
         self._console.print(Text(_shown(line)))

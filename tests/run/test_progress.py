@@ -49,7 +49,7 @@ def test_the_time_that_is_left_is_that_of_last_time(monkeypatch):
         told.finished(Outcome("01-a", "recorded", "recordings", 40.0))
     first, *_, last = out.getvalue().splitlines()
     assert first == "3 to record, about 2 min left."
-    assert last == "01-a: recorded in 40.0 s [1 of 3 done, about 65 s left]: recordings"
+    assert last == "01-a: recorded in 40.0 s: recordings [1 of 3 done, about 65 s left]"
 
 
 def test_a_warning_that_examples_share_is_said_once():
