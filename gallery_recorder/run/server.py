@@ -32,6 +32,9 @@ from gallery_recorder.run import environment, gpus, supervisor, worker
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
 
+#: The beginnings of variables that the C library and Python read when a process starts.
+_EARLY = ("LD_", "MALLOC_", "GLIBC_", "PYTHON")
+
 
 def main() -> None:
     """Serve until the recorder closes its end of CONTROL."""
@@ -68,7 +71,7 @@ class _Server:
         # The variables that conf.py has set or, with None, removed.
         self._changed = {n: now.get(n) for n in {*now, *given} if now.get(n) != given.get(n)}
         self.children: set[int] = set()
-        self._prepared = app is None
+        self._prepared = False
 
     def serve(self) -> bool:
         """Start one example; False if the recorder has ended."""
@@ -93,15 +96,19 @@ class _Server:
 
     def _unfit(self, workspace: Workspace) -> str | None:
         """Why a fork of this process cannot execute an example; None if it can."""
+        if self._app is None:
+            return None
         if not self._prepared:
             self._prepared = True
             run = decode(workspace.order.read_bytes(), Run)
-            # Libraries read them when they are loaded.
-            os.environ.update(run.settings.environment.get(run.kind, {}))
+            chosen = run.settings.environment.get(run.kind, {})
+            if early := [name for name in chosen if name.startswith(_EARLY)]:
+                return (
+                    f"sets {early[0]} in gallery_environment, which is read when a process starts"
+                )
+            os.environ.update(chosen)  # libraries read them when they are loaded
             seam.import_matplotlib()
             gc.freeze()
-        if self._app is None:
-            return None
         if gpus.uses_gpu():
             return "uses the GPU, for example with torch.cuda.is_available()"
         threads = [thread.name for thread in threading.enumerate() if thread.is_alive()][1:]
