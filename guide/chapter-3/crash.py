@@ -178,9 +178,9 @@ run(refused, f"{NUMBER = }\n{NAMES = }\n{TARGET = }", *FAULTY)
 # * The last line says what is wrong.
 # * If the fault is in a function that the kernel calls, you get two messages. Read the first one.
 #
-# The remedies for the six: the next power of two and a mask; shapes that broadcast, ``rows[:,
-# None]`` and ``columns[None, :]``; a parameter that is ``tl.constexpr``; a sum that begins with
-# ``0.0``; a value before the ``if``; the number as an argument.
+# The remedies for the six: the next power of two and a mask; shapes that broadcast,
+# ``rows[:, None]`` and ``columns[None, :]``; a parameter that is ``tl.constexpr``; a sum that
+# begins with ``0.0``; a value before the ``if``; the number as an argument.
 #
 # If the compiler itself crashes, or the error is about ``PassManager`` or ``ptxas``, your line is
 # not to blame. Update Triton, then halve the kernel until the error is gone.
@@ -346,8 +346,8 @@ else:
 #
 # Kernels hang when one program waits for another: for a lock that is never released, or for the
 # result of a program that cannot start because the waiting programs occupy the GPU. That is a
-# **deadlock**. Python does not even answer to Ctrl-C. ``faulthandler`` of the standard library
-# prints where it is, upon a signal:
+# **deadlock**; an infinite loop looks the same. Python does not even answer to Ctrl-C.
+# ``faulthandler`` of the standard library prints where it is, upon a signal:
 
 
 @triton.jit

@@ -354,9 +354,9 @@ if ON_GPU:
     print(tabulate(table, ["A over A", "measured", "lowest", "median", "highest"], floatfmt=".3f"))
 
 # %%
-# In random turns the error is scatter: it falls on either side, here :measured:`turns` % at most,
-# and more rounds make it smaller. Where *first A, then B* is on one side every time, the error is
-# systematic, and no number of rounds helps.
+# In random turns the error is scatter. It falls on either side, and more rounds make it smaller:
+# the median of five repetitions is within :measured:`turns` % of 1. Where *first A, then B* is on
+# one side every time, the error is systematic, and no number of rounds helps.
 #
 # **The remedy**: take turns, call by call, in random order. Before you believe that B is a little
 # faster than A, look at what A gains over A.

@@ -113,6 +113,7 @@ def scoped_kernel(
 
 
 # sphinx_gallery_fold = "looks into the kernel, with one stage and with four"
+# sphinx_gallery_name = "inside"
 SCRATCH = tempfile.TemporaryDirectory(prefix="profiling-")
 M, N = 16384, 4096  # 256 MiB of fp32, several times the L2 cache
 MUST = 4 * (M * N + N)
@@ -149,9 +150,14 @@ if ON_GPU and proton:
     for scope in SCOPES:
         print(f"{scope:5} {typical(inside[1], scope):5.0f} cycles")
 else:
-    print("Nothing to measure without a GPU.")
+    print("This needs a GPU, and a Triton with Proton.")
 
 # %%
+# Some installations of Triton leave Proton out. With Triton 3.6.0 it was there:
+#
+# .. output-of:: inside
+#    :release: 3.6.0
+#
 # The addition takes most of the time, and the load none? A load only *starts*: the warp goes on
 # until an instruction needs the data. So time shows up **where a value is first used**. The
 # addition, one instruction or a few, is really a wait of the full :term:`latency` of the memory,
@@ -218,7 +224,8 @@ if ON_GPU:
 
 # %%
 # The instructions prove it: loads have become asynchronous copies, and shared memory holds the
-# tiles in flight. No copies, no pipeline. Here is the view from inside of both:
+# tiles in flight. No copies, no pipeline. Here is the view from inside of both (without Proton
+# there is no picture; the page of Triton 3.6.0 has it):
 
 
 # sphinx_gallery_fold = "draws the iterations of one warp"

@@ -147,6 +147,8 @@ def center(x):
 
 
 # sphinx_gallery_fold = "profiles ten calls, reads the file, and prints the tree"
+# sphinx_gallery_name = "launches"
+# sphinx_gallery_show = "center"
 def read_tree(node, depth=0):
     """Return rows [depth, name, launches, nanoseconds, bytes] of *node* and all below it."""
     below = [read_tree(child, depth + 1) for child in node["children"]]
@@ -178,11 +180,16 @@ if ON_GPU and proton:
                    preserve_whitespace=True, colalign=["left"] + ["right"] * 3))  # fmt: skip
 
 # %%
-# Percentages say what is worth your time, and rates say whether there is something to gain. If the
-# kernels' times add up to much less than the program takes, :doc:`the calls
-# </programming-guide/chapter-6/calls>` are the problem. The file is plain JSON; ``proton-viewer``
-# shows it as a tree if ``llnl-hatchet`` is installed. ``data="trace"`` writes a timeline for
-# Perfetto, and ``proton script.py`` profiles a script that knows nothing of Proton.
+# Some installations of Triton leave Proton out. It was there with Triton 3.6.0:
+#
+# .. output-of:: launches
+#    :release: 3.6.0
+#
+# Shares of the time say what is worth yours, and rates say whether there is something to gain. If
+# the kernels' times add up to much less than the program takes,
+# :doc:`the calls </programming-guide/chapter-6/calls>` are the problem. The file is plain JSON;
+# ``proton-viewer`` shows it as a tree if ``llnl-hatchet`` is installed. ``data="trace"`` writes a
+# timeline for Perfetto, and ``proton script.py`` profiles a script that knows nothing of Proton.
 #
 # Nsight Compute, by counters
 # ---------------------------
@@ -336,6 +343,7 @@ def by_strips(x, out, BLOCK_M=32, STAGES=1):
 check(by_strips)
 
 # sphinx_gallery_fold = "times and counts it"
+# sphinx_gallery_show = "strip_kernel, by_strips"
 if ON_GPU:
     rows += rows_of((M, N), {"by_strips": partial(by_strips, x, out)}, "GB/s", MUST, 30)
     write_rows("profiling-steps.csv", ["M", "N"], rows)

@@ -343,13 +343,13 @@ for option in ({}, {"enable_fp_fusion": True}, {"enable_fp_fusion": False}):
 # A checklist
 # -----------
 #
-# :download:`find_call_sites.py </_static/find_call_sites.py>` lists the lines of your own code that
+# `find_call_sites.py <../../_static/find_call_sites.py>`__ lists the lines of your own code that
 # this page is about. It reads the syntax tree, so comments, strings and other functions of the same
 # name do not count::
 #
 #    $ python find_call_sites.py my_project
-#    my_project/attention.py:41: make_block_ptr is gone: With descriptors
-#    my_project/attention.py:52: boundary_check is gone: With offsets
+#    my_project/attention.py:41: make_block_ptr is gone: With offsets / With descriptors
+#    my_project/attention.py:52: boundary_check is gone: With offsets / With descriptors
 #
 # 1. Is the contiguous dimension last, the address a multiple of 16 bytes, and so is each other
 #    stride? Then use descriptors. Otherwise use offsets, or choose at the call.

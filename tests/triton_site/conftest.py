@@ -18,7 +18,6 @@ from gallery_recorder.project.script import load_script
 from triton_site.pages import cells
 
 EXTENSIONS = (
-    "triton_site.numbers.ladder",
     "triton_site.kernels.kernel_diff",
     "triton_site.pages.folds",
     "triton_site.kernels.xray_pages",

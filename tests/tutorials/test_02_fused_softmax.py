@@ -54,3 +54,13 @@ def test_infinities_and_nan_as_in_pytorch(page, n):
 def test_large_scores_do_not_overflow(page):
     x = torch.tensor([[1e30, 1e30, -1e30], [3e38, -3e38, 0.0]])
     assert page["softmax"](x).tolist() == [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
+
+
+def test_a_kept_launch_is_not_used_for_another_matrix(page):
+    buffer = torch.randn(8 * 80 + 1)
+    for x in (buffer[1:].view(8, 80), buffer[1:].view(80, 8), buffer[1:].view(80, 8).T):
+        for again in (x, x.half(), x.clone()):
+            assert_softmax(page["softmax"], again)
+    for wrong in (buffer[1:].view(8, 80).double(), buffer[1:].view(1, 8, 80), buffer.to("meta")):
+        with pytest.raises((TypeError, ValueError), match="x must be"):
+            page["softmax"](wrong)

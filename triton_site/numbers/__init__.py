@@ -9,9 +9,7 @@ if TYPE_CHECKING:
 
 _EXTENSIONS = (
     "calls",
-    "claims",
     "kernel_map",
-    "ladder",
     "measured",
     "other_output",
     "performance",

@@ -38,9 +38,8 @@ from gallery_recorder.render import downloads
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import Page
 from gallery_recorder.store.format import slug
-from triton_site.numbers.claims import of_checkout
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
-from triton_site.numbers.recorded import current, release_of
+from triton_site.numbers.recorded import current, of_checkout, release_of
 from triton_site.numbers.tables import table
 from triton_site.pages.folds import add_node
 from triton_site.probes import REFERENCE
@@ -180,8 +179,7 @@ def problems(roots: Sequence[Path]) -> tuple[int, list[str]]:
         RecorderError: a script or a recording is damaged.
         QuantityError: ``numbers.toml`` cannot be read.
     """
-    count, found = 0, []
-    recordings = {}
+    count, found, recordings = 0, [], {}
     for item in of_checkout(roots):
         place = f"{slug(item.content.provenance.device)}/triton-{release_of(item.content)}"
         if place == REFERENCE:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
 
 from sphinx.environment import BuildEnvironment
 
+from gallery_recorder.project import galleries, reader
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import ListedRecording
-from gallery_recorder.store.format import Recording, slug
-from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
+from gallery_recorder.store import recording
+from gallery_recorder.store.format import Recording
+from triton_site.probes import SOFTWARE
 
 #: The file with the CPU's share of each call of a page; its sizes are the names of functions.
 CALLS = "calls.csv"
@@ -35,13 +39,25 @@ def version_key(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", release))
 
 
-def in_order(places: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Pairs of device and release: the reference device first, its newest release first."""
-    return sorted(
-        {*places},
-        key=lambda place: (
-            slug(place[0]) != REFERENCE_DEVICE,
-            place[0],
-            [-part for part in version_key(place[1])],
-        ),
-    )
+class Recorded(NamedTuple):
+    """A timed recording of today's code."""
+
+    folder: Path
+    content: Recording
+
+
+def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
+    """The timed recordings below *roots* of the current code in the working directory.
+
+    Raises:
+        RecorderError: a script or a recording is damaged.
+    """
+    scripts = [example.load() for example in reader.read(galleries.find(None, None, ())).recorded]
+    keys = {(script.gallery, script.name): script.key for script in scripts}
+    found = []
+    for root in roots:
+        for folder in recording.all_recordings(root):
+            content = recording.load(folder)
+            if content.timed and content.key == keys.get((content.gallery, content.name)):
+                found.append(Recorded(folder, content))
+    return found

@@ -4,10 +4,10 @@ Fused scale and add
 
 *Solution to the first exercise of* :doc:`../01-vector-add`.
 
-``a * x + y`` takes PyTorch two kernels: one reads ``x`` and writes ``a * x``, the other reads
-that and ``y`` and writes the sum. Five vectors travel through memory. One kernel reads ``x`` and
-``y`` and writes the result: three vectors. Both do next to no arithmetic, so the expected
-speed-up is 5 / 3.
+PyTorch computes ``a * x + y`` in two kernels. The first reads ``x`` and writes ``a * x``. The
+second reads ``a * x`` and ``y`` and writes the sum. Together they move five vectors. One fused
+kernel reads ``x`` and ``y`` and writes the result: three vectors. All of them are memory-bound, so
+the expected speed-up is 5 / 3.
 """
 
 # %%
@@ -26,8 +26,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The number ``a`` is passed by value and arrives in the kernel as a scalar. Triton stretches it to
-# the shape of the block that it meets, as PyTorch would.
+# ``a`` is passed by value, as a scalar. Triton broadcasts it to the shape of the block, as PyTorch
+# does.
 
 
 @triton.jit
@@ -54,9 +54,8 @@ def axpy(a, x, y):
 
 
 # %%
-# A product and a sum in one expression may be computed as one *fused multiply-add*, which rounds
-# once where PyTorch rounds twice. So the results are close, not equal: the difference is at most
-# the rounding of the product.
+# The compiler may turn a product and a sum into one *fused multiply-add*, which rounds once.
+# PyTorch's two kernels round twice. So the results can differ by the rounding error of the product.
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
@@ -67,8 +66,7 @@ for n in (1, 781, 1025, 98432):
 print("axpy agrees with float64")
 
 # %%
-# The expected speed-up, and the one that is reached where the vectors are large enough that the
-# launch does not count:
+# The vectors are large, so the launch hardly counts:
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
@@ -81,5 +79,5 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# (PyTorch can do this one in a single kernel, too: ``torch.add(y, x, alpha=a)``. The point is that
-# for the expression you will need tomorrow, there is no such function.)
+# PyTorch has a single kernel for this expression, ``torch.add(y, x, alpha=a)``. For most other
+# expressions it has none.

@@ -4,10 +4,9 @@ A fixed number of programs
 
 *Solution to the third exercise of* :doc:`../01-vector-add`.
 
-One program a block means very many programs for a long vector, each of which lives only for a
-moment. The alternative is the **grid-stride loop**: start a fixed number of programs, about as
-many as the GPU can hold at a time, and let each one work through every
-``tl.num_programs(0)``-th block. Does that pay?
+With one program for each block, a long vector needs many short programs. A **grid-stride loop**
+needs a fixed number of programs, about as many as the GPU can hold at a time. Each program works on
+every ``tl.num_programs(0)``-th block. Does that pay?
 """
 
 # %%
@@ -26,7 +25,7 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The body is the same; a loop goes around it.
+# The loop goes around the body of the tutorial's kernel.
 
 
 @triton.jit
@@ -57,7 +56,7 @@ def add_loop(x, y, programs):
 
 
 # %%
-# It has to be right for fewer blocks than programs, and for more:
+# The check takes fewer blocks than programs, and more:
 
 # sphinx_gallery_fold = "checks it against PyTorch"
 torch.manual_seed(0)
@@ -68,9 +67,8 @@ for n in (1, 1025, 10_000):
 print("add_loop agrees with PyTorch, bit for bit")
 
 # %%
-# With too few programs, too few loads are under way and the memory waits. With as many as there
-# are blocks, every program makes one round of its loop, and we are back at the kernel of the
-# tutorial.
+# With too few programs, too few loads are in flight to use the whole bandwidth. With one program
+# for each block, every program makes one iteration, as in the tutorial.
 
 if ON_GPU:
     n = 2**26
@@ -83,6 +81,6 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# The hardware puts a new program into a free place in next to no time, so for a kernel as simple as
-# this one there is little to gain, if anything. The loop starts to pay where a program has
-# something to set up that all of its blocks can share: a table, a weight, a partial sum.
+# The hardware starts a new program in a free place at once, so this simple kernel gains little or
+# nothing from the loop. The loop pays where all blocks of a program share something that it sets
+# up: a table, a weight, a partial sum.

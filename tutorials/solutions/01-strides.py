@@ -4,9 +4,8 @@ Vectors with a stride
 
 *Solution to the second exercise of* :doc:`../01-vector-add`.
 
-``x[::2]`` is a view: no element is copied, and the next element is two places further on. This
-distance, counted in elements, is the **stride**. A kernel that is told the stride can read the
-view as it is.
+``x[::2]`` is a view. It copies no element; its next element lies two places further on. This
+distance in elements is the **stride**. A kernel that knows the stride can read the view directly.
 """
 
 # %%
@@ -25,8 +24,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# One multiplication for each vector is all that changes. The result is a new, contiguous vector: it
-# needs no stride.
+# The kernel multiplies the offsets of each input by its stride. The result is a new contiguous
+# vector and needs no stride.
 
 
 @triton.jit
@@ -54,7 +53,8 @@ def add_strided(x, y):
 
 
 # %%
-# Columns of a matrix, a stride of 0, which repeats one element, and strides of 2 and 1:
+# The check takes columns of a matrix, a stride of 0, which repeats one element, and strides of 2
+# and 1:
 
 # sphinx_gallery_fold = "checks it against PyTorch"
 torch.manual_seed(0)
@@ -67,10 +67,10 @@ torch.testing.assert_close(add_strided(x[::2], x[:1001]), x[::2] + x[:1001], rto
 print("add_strided agrees with PyTorch, bit for bit")
 
 # %%
-# What does it cost? Memory is not fetched by the element but by the **sector** of 32 bytes or more.
-# With a stride of 2, half of what each sector brings is thrown away; with a stride of 8, fp32 uses
-# 4 of every 32 bytes. Where a larger stride costs still more, the pieces are larger than 32 bytes.
-# "Useful" counts only the elements that are added, and the result:
+# What does it cost? The GPU fetches memory in **sectors** of 32 bytes or more. With a stride of 2,
+# half of each sector is wasted; with a stride of 8, fp32 uses 4 of 32 bytes. If a larger stride
+# costs still more, the GPU fetches larger pieces. *Useful* counts the elements that are added, and
+# the result:
 
 if ON_GPU:
     n = 2**24

@@ -4,10 +4,10 @@ Softmax with a causal mask
 
 *Solution to the second exercise of* :doc:`../02-fused-softmax`.
 
-Row *i* of the attention scores may look at columns 0 … *i* only; what lies to the right counts
-as minus infinity. In PyTorch that is a multiplication, a masked fill and a softmax. In a kernel
-the mask costs next to nothing, because there is a mask already. It even saves: a masked load does
-not touch memory, so that half of a square matrix is never read.
+Row *i* of the attention scores sees columns 0 … *i*; all columns to the right count as minus
+infinity. PyTorch takes three operations: a multiplication, a masked fill and a softmax. Our kernel
+has a mask already, so a causal mask costs almost nothing. It even saves time: a masked load does
+not access memory, so half of a square matrix is never read.
 """
 
 # %%
@@ -26,8 +26,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# Two changes: ``cols <= row`` in the mask of the load, and the scale. The store keeps the old
-# mask, since the right half of the output has to be filled with zeros.
+# Two things change: the mask of the load gets ``cols <= row``, and the scores are scaled. The store
+# keeps its mask, because the right half of the output must be zero.
 
 
 @triton.jit
@@ -78,8 +78,8 @@ for shape in ((1, 1), (5, 3), (123, 123), (20, 781)):
 print("causal_softmax agrees with float64")
 
 # %%
-# For a square matrix the kernel reads half of the elements and writes all of them: 1½ transfers an
-# element, where a plain softmax has 2 and the three operations have 6, and the mask on top.
+# For a square matrix the kernel reads half of the elements and writes all of them: 1½ transfers per
+# element. A plain softmax has 2. The three operations have 6, and read the mask as well.
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:

@@ -4,15 +4,14 @@ Log-softmax
 
 *Solution to the first exercise of* :doc:`../02-fused-softmax`.
 
-The logarithm of softmax is what a loss function wants, and it is simpler than softmax itself:
+Loss functions use the logarithm of softmax, which is simpler than softmax itself:
 
 .. math::
 
     \log y_i = (x_i - m) - \log \sum_j e^{x_j - m}
 
-The exponentials are needed for the sum only; the output is made with subtractions. Computing
-``softmax(x).log()`` instead would cost a second kernel, and would turn every probability that
-underflows to 0 into minus infinity.
+Only the sum needs exponentials; the output takes subtractions. ``softmax(x).log()`` would cost a
+second kernel, and would turn every probability that underflows to 0 into minus infinity.
 """
 
 # %%
@@ -62,8 +61,8 @@ def log_softmax(x):
 
 
 # %%
-# The last row holds one number that is larger than the rest by about 200. Its log-softmax is finite
-# all the same, while the logarithm of softmax is not:
+# In the last row one number is larger than the others by about 200. Its log-softmax is finite; the
+# logarithm of its softmax is not:
 
 torch.manual_seed(0)
 for N in (1, 781, 4097):

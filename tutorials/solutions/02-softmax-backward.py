@@ -4,16 +4,16 @@ The backward pass of softmax
 
 *Solution to the third exercise of* :doc:`../02-fused-softmax`.
 
-Softmax needs only its output *y* to pass a gradient *g* on:
+The backward pass of softmax needs the output *y* and its gradient *g*:
 
 .. math::
 
     \frac{\partial L}{\partial x_i} = y_i \left( g_i - \sum_j g_j y_j \right)
 
-The rows of *y* and of *g* are both loaded once and kept. That is :math:`2MN` elements read and
-:math:`MN` written. In PyTorch operations, the product ``g * y`` moves :math:`3MN`, its sum
-:math:`MN + M`, the difference :math:`2MN + M` and the last product :math:`3MN`: three times as
-much.
+The kernel loads a row of *y* and a row of *g* once, and keeps both in registers. It reads
+:math:`2MN` elements and writes :math:`MN`. In PyTorch operations, the product ``g * y`` moves
+:math:`3MN`, its sum :math:`MN + M`, the difference :math:`2MN + M` and the last product
+:math:`3MN`: three times as many.
 """
 
 # %%
@@ -74,8 +74,7 @@ def unfused(y, g):
 
 
 # %%
-# The padding is 0 this time, the neutral element of the only reduction. The reference is PyTorch's
-# own gradient, in float64:
+# The padding is 0, the neutral element of the sum. The reference is PyTorch's gradient in float64:
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)

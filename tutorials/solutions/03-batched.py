@@ -4,9 +4,9 @@ Many small products in one launch
 
 *Solution to the second exercise of* :doc:`../03-matrix-multiplication`.
 
-A batched matmul: a product of 128 × 128 matrices is four tiles of 64 × 64: most of a GPU stands
-idle, and the launch costs more than the product. But if there are hundreds of such products, all
-their tiles can be computed at the same time. The batch becomes the second axis of the grid.
+The product of two 128 × 128 matrices has four tiles of 64 × 64. Most of a GPU is idle, and the
+launch takes longer than the product. A batched matmul computes the tiles of hundreds of such
+products at the same time. The batch becomes the second axis of the grid.
 """
 
 # %%
@@ -25,9 +25,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# A program needs one thing more than before: where *its* matrices begin. That is the number of the
-# batch times one more stride. From there on, nothing is new. (The offset can be large, so it has 64
-# bits.)
+# A program also needs the place where its matrices begin: the batch number times one more stride.
+# This offset can be large, so it has 64 bits. The rest is the kernel of the tutorial.
 
 
 @triton.jit
@@ -80,8 +79,8 @@ def bmm(a, b):
 
 
 # %%
-# The strides pay off at once: a batch of transposed matrices, or *one* matrix for the whole batch
-# (a stride of zero, from ``expand``), needs no copy.
+# Strides avoid copies: the kernel takes a batch of transposed matrices, or one matrix for the whole
+# batch (a stride of zero, from ``expand``).
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
@@ -96,9 +95,8 @@ for batch, M, N, K in [(1, 1, 1, 1), (3, 5, 7, 3), (4, 65, 33, 70)]:
 print("bmm agrees with float64, for transposed and for shared matrices, too")
 
 # %%
-# What is gained? Here are 512 products of 128 × 128 matrices: in one launch, in 512 launches of the
-# same kernel, and by the vendor's library, in one call. A long series of launches is as slow as
-# Python can make them.
+# Timed are 512 products of 128 × 128 matrices: in one launch, in 512 launches of the same kernel,
+# and in one call of the vendor's library. A long series of small launches is launch-bound.
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
@@ -118,5 +116,5 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# Small products do only a few dozen operations for each byte, so the best that can be reached here
-# is set by the memory and not by the tensor cores: count the bytes, as in :doc:`../01-vector-add`.
+# Small products compute only a few dozen operations per byte, so the memory limits them, not the
+# tensor cores. Count the bytes, as in :doc:`../01-vector-add`.

@@ -4,9 +4,9 @@ A linear layer in one kernel
 
 *Solution to the first exercise of* :doc:`../03-matrix-multiplication`.
 
-A linear layer computes ``activation(x @ weight.T + bias)``. The bias is one number for each column
-of the result, so a program needs ``BLOCK_N`` of them: one small load for a whole tile. Bias and
-activation are applied to the accumulator, while it is in registers and in fp32.
+A linear layer computes ``activation(x @ weight.T + bias)``. The bias has one number for each column
+of the result, so a program loads ``BLOCK_N`` of them for a whole tile. Bias and activation are
+applied to the accumulator in fp32, while it is in registers.
 """
 
 # %%
@@ -25,8 +25,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The activations. GELU is the exact one, as PyTorch computes it unless told otherwise; the error
-# function is part of ``tl.math``.
+# The activation is ReLU, GELU or none. GELU is the exact one, PyTorch's default; its error function
+# is ``tl.math.erf``.
 
 ACTIVATIONS = {
     "": lambda x: x,
@@ -46,8 +46,8 @@ def activate(x, ACTIVATION: tl.constexpr):
 
 
 # %%
-# The kernel is that of the page, with two lines more. ``weight`` has shape (N, K), as in
-# ``torch.nn.Linear``. To read it as a K × N matrix, it is enough to exchange its strides.
+# The kernel is the tutorial's plain loop with a bias and an activation. ``weight`` has shape (N,
+# K), as in ``torch.nn.Linear``. With its strides exchanged, the kernel reads it as a K × N matrix.
 
 
 @triton.jit
@@ -100,7 +100,7 @@ def linear(x, weight, bias, activation=""):
 
 
 # %%
-# The check, with tolerances as on the page: one rounding to fp16, and a sum in fp32.
+# The tolerance allows for one rounding to fp16 and for a sum in fp32.
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
@@ -116,7 +116,7 @@ print("linear agrees with float64, for every activation")
 
 # %%
 # What does each activation cost, in our kernel and in PyTorch, where it is a kernel of its own? K
-# is small here on purpose: the shorter the product, the more the rest weighs.
+# is small here, so that the activation is a large part of the time.
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
@@ -139,7 +139,7 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# Compare the rows, not the columns: the kernel is the plain one of the page, without any of its
-# plans. In it, ReLU is one more operation on what is in registers anyway. GELU takes some
-# arithmetic, for every element of the result, which the tensor cores cannot do. In PyTorch, every
-# activation costs a trip of the whole result from memory and back, however little it computes.
+# Compare the rows, not the columns: our kernel is a plain loop that is not tuned. In it, ReLU is
+# one more operation on values in registers. GELU takes more arithmetic for each element, which
+# tensor cores cannot do. In PyTorch, every activation reads the whole result from memory and writes
+# it back.

@@ -4,12 +4,11 @@ Sharing a long K
 
 *Solution to the first exercise of* :doc:`../03b-full-waves`.
 
-A 64 × K by K × 64 product has one tile of 64 × 64, and one SM has to go all the way along K
-alone. So cut K in S parts, give each part to a program of its own, and add up the S partial sums.
-The question is how. If all programs added to the same result with atomic operations, the order
-would be another one each time, and so would be the rounding: the same inputs would give different
-results. Instead, each program writes its partial sum down, and a second kernel adds them up, always
-in the same order.
+A 64 × K by K × 64 product has one tile of 64 × 64, so a single SM computes the whole sum over K. To
+use more SMs, cut K in S parts, give each part to a program, and add up the S partial sums. Atomic
+additions would come in a different order each time, with different rounding errors: the same inputs
+would give different results. Instead, each program writes its partial sum to memory, and a second
+kernel adds them up, always in the same order.
 """
 
 # %%
@@ -29,8 +28,7 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The first kernel: the part of K is the second axis of the grid. A partial sum stays in fp32, since
-# more is to be added to it.
+# In the first kernel, the part of K is the second axis of the grid. Partial sums stay in fp32.
 
 
 @triton.jit
@@ -60,8 +58,8 @@ def partial_kernel(
 
 
 # %%
-# The second kernel: every element of C is the sum of S numbers that lie M · N elements apart. The
-# loop adds them in order, so the result depends on S but on nothing else.
+# In the second kernel, every element of C is the sum of S numbers that lie M · N elements apart.
+# The loop adds them in order, so the result depends only on the inputs and on S.
 
 
 @triton.jit
@@ -105,8 +103,8 @@ def split_k_matmul(a, b, parts):
 
 
 # %%
-# The check: right for any number of parts, also where some of them are empty, and the same, bit for
-# bit, when it is done again.
+# The check takes several numbers of parts, also with empty parts, and demands the same bits from a
+# second call.
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
@@ -121,9 +119,8 @@ for M, N, K in [(1, 1, 1), (5, 7, 300), (64, 64, 1024), (65, 33, 777)]:
 print("split_k_matmul agrees with float64, and with itself")
 
 # %%
-# How many parts are best? ``triton.testing.do_bench`` will not do here: Python needs longer for two
-# launches than the GPU for the product. So the GPU gets something to read before each call, which
-# keeps it busy until everything is in its queue, as on the page.
+# How many parts are best? Python may need longer for two launches than the GPU for the product. So
+# ``time_on_gpu`` keeps the GPU busy until both launches are in its queue.
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 import sys  # for shared/
@@ -145,10 +142,10 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# At first, twice the parts take about half the time. Once every SM has something to do, more parts
-# can only bring more loads under way at the same time. And the partial sums have to be written and
-# read again: they are S · M · N numbers of 4 bytes, beside the (M + N) · K numbers of 2 bytes that
-# the product itself has to read. Where the two become alike, splitting has gone too far.
+# At first, twice as many parts take about half the time. Once every SM is busy, more parts only add
+# loads in flight. The partial sums cost memory traffic: S · M · N numbers of 4 bytes are written
+# and read again, while the product reads (M + N) · K numbers of 2 bytes. When both are of the same
+# size, K is split too far.
 #
-# (The vendor's library, behind ``torch.matmul``, can split K as well. Where it is faster, it brings
-# in the data faster than our plain kernel does: there is hardly anything else to do here.)
+# The vendor's library, behind ``torch.matmul``, can split K as well. If it is faster, then its
+# loads are: this product does little else.

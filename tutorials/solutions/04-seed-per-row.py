@@ -4,10 +4,9 @@ A seed for each row
 
 *Solution to the first exercise of* :doc:`/getting-started/tutorials/04-low-memory-dropout`.
 
-A batch is a matrix with one sample a row. With one seed for the whole matrix, a sample's mask
-depends on the row in which it happens to be: shuffle the batch, split it over two GPUs, or leave
-out a sample, and the masks of others change too. With a seed for each row, a sample keeps its mask
-wherever it goes.
+A batch is a matrix with one sample per row. With one seed for the matrix, the mask of a sample
+depends on its row: if you shuffle the batch, split it over two GPUs or leave out a sample, other
+masks change. With a seed for each row, a sample keeps its mask in any batch.
 """
 
 # %%
@@ -60,7 +59,7 @@ def launch_seeded_rows(x, p, seeds):
 
 
 # %%
-# For the backward pass, the seeds are kept: 8 bytes a row, however long the row is.
+# The backward pass needs the seeds: 8 bytes per row of any length.
 
 
 class SeededRowsDropout(torch.autograd.Function):
@@ -117,8 +116,8 @@ def seeded_dropout_rows(x, p, seeds):
 
 
 # %%
-# A batch of four samples, all ones, and the same batch in another order. Each sample has brought
-# its mask along:
+# Here is a batch of four samples, all ones, and the same batch in another order. Each sample keeps
+# its mask:
 
 seeds = torch.tensor([11, 12, 13, 14], device=DEVICE)
 order = torch.tensor([2, 0, 3, 1], device=DEVICE)
@@ -132,8 +131,8 @@ for which in (seeds, seeds[order]):
     ), end="\n\n")  # fmt: skip
 
 # %%
-# Is it right? In another order, the rows must be the same. And a row with its seed must be what the
-# kernel *of the tutorial* makes of this row and this seed.
+# In another order, the rows must be the same. And each row must equal the result of the tutorial's
+# kernel for this row and seed.
 
 # sphinx_gallery_fold = "checks the masks against those of the tutorial"
 
@@ -186,8 +185,8 @@ assert not seeded_dropout_rows(x, 1.0, seeds).any()
 print("The gradient is right")
 
 # %%
-# And what does it cost? A program loads one more number. Rows that do not fill a block leave
-# threads idle, so very short rows would be worth a kernel that takes several of them at once, as in
+# What does it cost? A program loads one more number. Rows shorter than a block leave threads idle,
+# so a kernel for very short rows should take several at once, as in
 # :doc:`/getting-started/tutorials/02-fused-softmax`.
 
 # sphinx_gallery_fold = "times it beside PyTorch"

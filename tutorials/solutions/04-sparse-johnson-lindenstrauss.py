@@ -4,13 +4,13 @@ A random projection that is never stored
 
 *Solution to the third exercise of* :doc:`/getting-started/tutorials/04-low-memory-dropout`.
 
-Multiply vectors of :math:`d` dimensions by a random matrix, and you get vectors of :math:`k`
-dimensions whose distances are almost those of the originals, even if :math:`k` is far smaller than
-:math:`d`: the lemma of Johnson and Lindenstrauss. The matrix need not even be dense. Achlioptas
-showed that two thirds of it may be zeros, and Li, Hastie and Church made it sparser still.
+A random matrix maps vectors of :math:`d` dimensions to vectors of :math:`k` dimensions. By the
+lemma of Johnson and Lindenstrauss, their distances hardly change, even if :math:`k` is far smaller
+than :math:`d`. The matrix can be sparse: Achlioptas showed that two thirds of it may be zeros, and
+Li, Hastie and Church made it sparser still.
 
-If the vectors are long, that matrix is large. But it is random: a kernel can make each piece of it
-at the moment it is needed, and forget it.
+For long vectors this matrix is large. Because it is random, a kernel can generate each tile when it
+needs it, and never store it.
 """
 
 # %%
@@ -40,16 +40,16 @@ DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU
 #    +1 & \text{with probability } \frac{1}{2s} \end{cases}
 #
 # Every element has the variance :math:`1/k`, so the square of a vector's length is preserved on
-# average. Achlioptas' choices are :math:`s = 1` (no zeros) and :math:`s = 3`; Li, Hastie and Church
-# go up to :math:`s = \sqrt{d}`.
+# average. Achlioptas chose :math:`s = 1` (no zeros) and :math:`s = 3`; Li, Hastie and Church go up
+# to :math:`s = \sqrt{d}`.
 #
-# Dropout asks of a word: is it below a threshold? Here there are two thresholds. A word below
-# :math:`t = 2^{32} / (2s)` gives −1, a word that is at least :math:`2^{32} - t` gives +1, and all
-# in between give 0. Four neighbours in a row of :math:`R` share a counter, as in the tutorial.
+# Dropout compares a word with one threshold. Here are two: a word below :math:`t = 2^{32} / (2s)`
+# gives −1, a word of at least :math:`2^{32} - t` gives +1, and all others give 0. Four neighbors in
+# a row of :math:`R` share a counter, as in the tutorial.
 #
 # The kernel is a matrix multiplication as in
-# :doc:`/getting-started/tutorials/03-matrix-multiplication`, except that one of the tiles is not
-# loaded. The factor :math:`\sqrt{s/k}` is applied once, at the end.
+# :doc:`/getting-started/tutorials/03-matrix-multiplication`, but it generates one of its tiles
+# instead of loading it. The factor :math:`\sqrt{s/k}` is applied once, at the end.
 
 
 @triton.jit(do_not_specialize=["seed", "threshold"])
@@ -120,8 +120,8 @@ def project(x, k, s, seed):
 
 
 # %%
-# Is it right? Philox in PyTorch, from the tutorial, gives the whole matrix. The product with it is
-# computed in fp64.
+# For the check, the tutorial's ``philox`` generates the whole matrix in PyTorch, and the product is
+# computed in float64.
 
 # sphinx_gallery_fold = "checks it against a stored matrix"
 WORD = 0xFFFFFFFF
@@ -165,19 +165,18 @@ for n, d, k, s in ((1, 1, 1, 1), (5, 123, 7, 3), (70, 130, 66, 3), (33, 781, 40,
 print("The projection agrees with a stored matrix, to rounding")
 
 # %%
-# Now the point of it: distances. By Achlioptas' theorem, if
+# Do the distances survive? By Achlioptas' theorem, if
 #
 # .. math:: k \ge \frac{6 \ln n}{\varepsilon^2 / 2 - \varepsilon^3 / 3}
 #
 # then with a probability of at least :math:`1 - 1/n` the squared distances between *all* pairs of
-# :math:`n` points change by a factor between :math:`1 - \varepsilon` and :math:`1 + \varepsilon`.
-# It does not matter how many dimensions the points have. We find the :math:`\varepsilon` that our
-# :math:`k` can promise, and look at all pairs.
+# :math:`n` points change by a factor between :math:`1 - \varepsilon` and :math:`1 + \varepsilon`,
+# whatever their number of dimensions. We compute the :math:`\varepsilon` that our :math:`k`
+# guarantees, and look at all pairs.
 #
-# The theorem is for :math:`s = 1` and :math:`s = 3`. With sparser matrices it depends on the data
-# as well: of a vector with its whole weight in one dimension, the projection sees one row of
-# :math:`R`, with hardly anything in it but zeros. The points here have theirs spread over all
-# dimensions.
+# The theorem holds for :math:`s = 1` and :math:`s = 3`. With sparser matrices the result depends on
+# the data: if a vector has its whole weight in one dimension, its projection is one row of
+# :math:`R`, which is almost all zeros. The points here spread their weight over all dimensions.
 
 
 def guaranteed_epsilon(n, k):
@@ -228,10 +227,9 @@ def plot_ratios(ratios, epsilon):
 plot_ratios(ratios, epsilon)
 
 # %%
-# What does it cost? In fp32 the matrix would take 4·d·k bytes, and the kernel needs none of them.
-# The price is arithmetic, since it makes the matrix anew for every 64 rows of ``x``. This is a
-# kernel for a matrix that there is no room for; if there is room and ``x`` has many rows, weigh the
-# two times against each other:
+# In fp32 the matrix would take 4·d·k bytes, which the kernel saves. The price is arithmetic: it
+# generates the matrix again for every 64 rows of ``x``. So the kernel is for matrices that do not
+# fit in memory. For others, compare the two times:
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 print(f"R would take {4 * d * k / 2**20:.0f} MiB")

@@ -4,8 +4,9 @@ Dropout of strided input
 
 *Solution to the second exercise of* :doc:`/getting-started/tutorials/04-low-memory-dropout`.
 
-``x.T``, ``x[:, :100]`` and ``x[::2]`` are views: matrices that are not stored row after row without
-gaps. The kernel of this page reads any of them without a copy, and writes a contiguous result.
+``x.T``, ``x[:, :100]`` and ``x[::2]`` are views: their rows do not follow each other in memory
+without gaps. The kernel of this page reads any of them without a copy, and writes a contiguous
+result.
 """
 
 # %%
@@ -25,17 +26,17 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# What should decide whether an element is dropped? Not its place in memory: ``x.T`` and
-# ``x.T.contiguous()`` are equal matrices, and equal matrices with equal seeds should give equal
-# results. So it is row and column, and the strides only say where to find the element.
+# ``x.T`` and ``x.T.contiguous()`` are equal matrices, and with equal seeds they should give equal
+# results. So row and column decide whether an element is dropped, not its place in memory. The
+# strides only say where to find the element.
 #
-# Four neighbours *in a row* share a counter, as in the tutorial, and each row begins with a new
-# counter. Element (m, n) of a matrix with N columns therefore gets word n % 4 of counter
-# m · ⌈N/4⌉ + n // 4. If N is divisible by four, this is exactly the numbering of the tutorial.
+# Four neighbors *in a row* share a counter, as in the tutorial, and each row begins with a new
+# counter. Element (m, n) of a matrix with N columns gets word n % 4 of counter m · ⌈N/4⌉ + n // 4.
+# If N is divisible by four, this is the numbering of the tutorial.
 #
-# A program takes a tile of rows and columns, not a block of one row. That matters for a transposed
-# matrix: its neighbours in memory are the elements of a *column*. A tile has enough of both, so
-# that threads can read along columns and write along rows, in pieces that memory likes.
+# A program takes a tile of rows and columns, not a block of one row. In a transposed matrix,
+# neighbors in memory are elements of a *column*. In a tile, threads can read along columns and
+# write along rows, both in contiguous pieces.
 
 
 @triton.jit(do_not_specialize=["seed", "threshold"])
@@ -61,7 +62,7 @@ def strided_dropout_kernel(
 
 
 # %%
-# ``tl.interleave`` works along the last axis, which is the one we want.
+# ``tl.interleave`` works along the last axis, so it joins the words of a row.
 
 
 def strided_dropout(x, p, seed):
@@ -103,8 +104,8 @@ def strided_dropout(x, p, seed):
 
 
 # %%
-# Is it right? The reference is the kernel of the tutorial, on a contiguous copy in which each row
-# is filled up to a multiple of four, so that it begins with a new counter there, too.
+# The reference is the tutorial's kernel on a contiguous copy. Each row of the copy is padded to a
+# multiple of four, so that it begins with a new counter there, too.
 
 # sphinx_gallery_fold = "checks it against the kernel of the tutorial"
 
@@ -153,13 +154,12 @@ print(tabulate(rows, ["view", "shape", "strides", "kept"], disable_numparse=True
 print("Equal matrices have equal results, whatever their strides")
 
 # %%
-# In an autograd function like the one of the tutorial, this kernel would do for the backward pass
-# as well, and ``grad.contiguous()`` would not be needed any more.
+# In an autograd function like the tutorial's, this kernel also serves the backward pass, without
+# ``grad.contiguous()``.
 #
-# What does it cost? ``x.T`` on a GPU, in one kernel, and with a copy first. The copy reads and
-# writes everything once more. It can cost even more than that: a plain copying kernel goes through
-# input and output in the same order, and in one of them the neighbours are far apart. Rates count
-# 8 bytes an element:
+# What does it cost? The table has ``x.T`` in one kernel, and with a copy first. The copy reads and
+# writes every element once more. It can cost even more: a plain copy goes through input and output
+# in the same order, and in one of them neighbors are far apart. Rates count 8 bytes per element:
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:

@@ -4,16 +4,16 @@ Layer norm with dropout fused in
 
 *Solution to the third exercise of* :doc:`../05-layer-norm`.
 
-Dropout of the norm's output, as a kernel of its own, reads the output and writes it once more.
-Fused, it costs no byte: the kernel that is about to store *y* draws its random numbers and stores
-zeros in some places. And the backward pass has the seed, so it draws the same numbers: the gradient
-of a dropped element is zero, that of the others is scaled, and from there on all is as before.
-**Kept** is what layer norm keeps, and a seed.
+Dropout as a kernel of its own reads the norm's output and writes it once more. Fused, it moves no
+byte: the kernel that stores *y* draws random numbers and stores zeros in some places. The backward
+pass has the seed and draws the same numbers. The gradient of a dropped element is zero, and the
+others are scaled; the rest is layer norm's backward pass. It needs the tensors that layer norm
+saves, and a seed.
 
-The rule that gives each element its random number must be the same in both directions, whatever
-their blocks are: element *col* of row *row* gets word ``col % 4`` of counter ``row * quarters + col
-// 4``, where *quarters* is *N* / 4, rounded up. (Counting through the whole matrix, as the tutorial
-on dropout does, would let the four words of a counter straddle two rows.)
+Both passes must give each element the same random number, whatever their blocks are. Element *col*
+of row *row* gets word ``col % 4`` of counter ``row * quarters + col // 4``, where *quarters* is *N*
+/ 4, rounded up. (The tutorial on dropout counts through the whole matrix; then the four words of a
+counter could belong to two rows.)
 """
 
 # %%
@@ -33,8 +33,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# What both directions share is a function of its own. Triton inlines a ``triton.jit`` function that
-# is called by another one.
+# Both kernels call this function. Triton inlines a ``triton.jit`` function into the kernel that
+# calls it.
 
 
 @triton.jit
@@ -184,8 +184,8 @@ def dropped_layer_norm(x, weight, bias, p, seed, eps=1e-5):
 
 
 # %%
-# The check finds out which elements were kept from the output, for a bias far from zero, and then
-# demands of the gradients that they fit that very mask.
+# The bias is far from zero, so the output shows which elements were kept. The gradients must fit
+# this mask.
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)

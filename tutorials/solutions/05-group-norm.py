@@ -4,15 +4,15 @@ Group norm
 
 *Solution to the second exercise of* :doc:`../05-layer-norm`.
 
-Group norm is for images: a tensor of batch, channels, height and width. The channels of one image
-are cut into groups, and mean and deviation are those of a group, over all its channels **and** all
-its pixels. In memory, the pixels of a channel follow one another, and so do the channels of a
-group: a group is one long contiguous row. So this is layer norm for rows that may not fit, the
-kernel of step 8, with two differences:
+Group norm is for images: tensors of batch, channels, height and width. The channels of an image
+form groups, and each group has a mean and a deviation, over all its channels **and** pixels. The
+pixels of a channel are contiguous in memory, and so are the channels of a group. So a group is one
+long contiguous row, and this is layer norm of rows that may be too long for the registers. It
+differs in two points:
 
-* weight and bias belong to a channel, so that element *j* of a row takes those of channel
-  :math:`\lfloor j / \text{pixels} \rfloor` of its group;
-* one group has other channels than the next, so that the row number matters for them, too.
+* Weight and bias belong to a channel: element *j* of a row takes those of channel :math:`\lfloor j
+  / \text{pixels} \rfloor` of its group.
+* Each group has other channels, so the weights depend on the row.
 """
 
 # %%
@@ -69,9 +69,9 @@ def group_norm_kernel(
 
 
 # %%
-# The gradients of weight and bias are sums over the images *and* the pixels of a channel: after a
-# kernel like ``long_backward_kernel``, the partial sums of *N* columns have to be added up once
-# more, each channel's pixels together. The gradient of *x* stays as it was.
+# The gradients of weight and bias are sums over the images *and* the pixels of a channel. After a
+# kernel like layer norm's ``backward_kernel``, the partial sums of all pixels of a channel must be
+# added up. The gradient of *x* has layer norm's formula.
 
 # sphinx_gallery_fold = "checks the arguments"
 
@@ -121,7 +121,8 @@ def group_norm(x, groups, weight, bias, eps=1e-5):
 
 
 # %%
-# Against PyTorch in float64, with groups of one channel and of all, and with images far from zero:
+# The check compares with PyTorch in float64, with groups of one channel and of all channels, and
+# with images far from zero:
 
 torch.manual_seed(0)
 for shape, groups in (((2, 6, 5, 7), 3), ((1, 4, 70, 70), 1), ((3, 8, 33), 8), ((2, 6), 2)):

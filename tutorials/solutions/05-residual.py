@@ -4,22 +4,20 @@ Layer norm of a sum
 
 *Solution to the first exercise of* :doc:`../05-layer-norm`.
 
-In a transformer, layer norm seldom comes alone: it normalizes the sum of the stream of activations,
-the *residual*, and of what the last layer made of it. The sum :math:`s = x + r` goes on to the next
-residual.
+In a transformer, layer norm usually normalizes a sum :math:`s = x + r` of the last layer's output
+and the *residual*, and *s* becomes the next residual.
 
-Apart, that is an addition (read *x* and *r*, write *s*) and a norm (read *s*, write *y*): five
-transfers. Together, *s* is never read: **four**. Backward, there are two gradients that come in,
-one for *y* and one for *s*, and since :math:`s` is a plain sum, one that goes out, the same for *x*
-and for *r*:
+Separate kernels need five transfers: the addition reads *x* and *r* and writes *s*, and the norm
+reads *s* and writes *y*. One kernel never reads *s*: **four** transfers. The backward pass gets two
+gradients, of *y* and of *s*. Since *s* is a plain sum, *x* and *r* have the same gradient:
 
 .. math::
 
     \frac{\partial L}{\partial x} = \frac{\partial L}{\partial r} =
     \text{layer norm's gradient for } s + \frac{\partial L}{\partial s}
 
-That reads *s* and both gradients and writes one: four instead of three for the norm and three for
-the addition.
+One kernel reads *s* and both gradients and writes one tensor: four transfers. Separate kernels need
+three for the norm and three for the addition.
 """
 
 # %%
@@ -39,8 +37,9 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The forward kernel is that of step 1 with one load and one store more. The sum is rounded to the
-# dtype of *x*, since that is what the next layer sees, and the norm is taken of the rounded sum.
+# The forward kernel is the tutorial's first kernel with one more load and one more store. The next
+# layer sees the sum in the dtype of *x*, so the kernel rounds the sum and normalizes the rounded
+# sum.
 
 
 @triton.jit
@@ -67,8 +66,8 @@ def add_norm_kernel(
 
 
 # %%
-# The backward kernel is that of step 5, with whole rows for its pieces, and one load and one
-# addition more.
+# The backward kernel takes whole rows, with partial sums for the gradients of weight and bias as in
+# the tutorial. It has one more load and one more addition.
 
 
 @triton.jit
@@ -181,8 +180,8 @@ def add_norm(x, residual, weight, bias, eps=1e-5):
 
 
 # %%
-# Against PyTorch in float64. Both results are used, so that both gradients come in. (Sums over rows
-# and columns are off by some units of 2⁻²⁴ of the largest terms.)
+# The check uses both results, so both gradients come in. Sums over rows and columns are off by a
+# few units of 2⁻²⁴ of the largest terms.
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)

@@ -5,8 +5,8 @@ ALiBi: a penalty for distance
 *Solution to the second exercise of* :doc:`../06-fused-attention`.
 
 ALiBi adds :math:`-\mathrm{slope} \cdot (i - j)` to the score of query *i* and key *j* before the
-softmax. As a tensor that would be the N × N matrix again. In the kernel it is two numbers that each
-thread knows already, its row and its column.
+softmax. As a tensor the penalties would be an N × N matrix. The kernel computes them from row and
+column numbers.
 """
 
 # %%
@@ -26,15 +26,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The trick is to add less. A softmax does not change when the same number is added to a whole row,
-# and :math:`-\mathrm{slope} \cdot i` is the same for the whole row *i*. So only
-# :math:`\mathrm{slope} \cdot j` needs to be added: a row of numbers for each tile, not a tile. And
-# that it costs next to nothing is seen in the line of ``s``: scaling was a multiplication, and now
-# it is one with an addition, in the same instruction. (The maximum has to be taken after it, since
-# the penalty decides which score is the largest.)
+# A softmax does not change when the same number is added to a whole row, and :math:`-\mathrm{slope}
+# \cdot i` is the same for the whole row *i*. So the kernel adds only :math:`\mathrm{slope} \cdot
+# j`: a row of numbers for each tile, not a tile. This costs almost nothing: a fused multiply-add
+# scales the score and adds the penalty in one instruction. The maximum is taken after it, because
+# the penalty decides which score is the largest.
 #
-# Numbers that grow with *j* would lose digits for long sequences. Relative to the first row of the
-# block, they stay as small as the distance is.
+# In long sequences, numbers that grow with *j* would lose digits. Relative to the first row of the
+# block, they are as small as the distance.
 
 # sphinx_gallery_fold = "launches it"
 # sphinx_gallery_show = "alibi_kernel, alibi_slopes"

@@ -4,14 +4,13 @@ Decoding with split keys
 
 *Solution to the last exercise of* :doc:`../06-fused-attention`.
 
-When a model writes text, each new token has **one query**, and as many keys as there are tokens
-before it: those in the **KV cache**. There is nothing to share between queries, so each key and
-each value is used once for each head of its group: a few operations for each byte. Decoding is
-**memory-bound**, and the ceiling is a copy.
+When a model generates text, each new token has **one query**. Its keys and values are those of all
+tokens before it, in the **KV cache**. Each key and each value is used once for each head of its
+group, a few operations per byte. So decoding is **memory-bound**, and a copy is the ceiling.
 
-With a program for each head of keys, most of the GPU would stand idle when the batch is small. So
-the **keys are split** between programs. Each computes the attention over its own part, as if there
-were no other, and keeps the log-sum-exp of its scores. A second kernel combines the parts.
+With one program for each head of keys, a small batch leaves most of the GPU idle. So the **keys are
+split** between programs. Each program computes the attention over its part alone and stores the
+log-sum-exp of its scores. A second kernel combines the parts.
 """
 
 # %%
@@ -35,10 +34,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The first kernel is that of the page, with three differences: its tile of queries holds the heads
-# of a group, padded to 16 rows, the least that tensor cores take; it begins and ends with its part
-# of the keys; and what it stores is in fp32, since it will be added up. (``EARLY`` is explained
-# below.)
+# The first kernel differs from the tutorial's in three points. Its tile of queries holds the heads
+# of a group, padded to the 16 rows that ``tl.dot`` needs. It takes only its part of the keys. And
+# it stores fp32, because the parts are added up. (``EARLY`` is explained below.)
 
 
 @triton.jit
@@ -79,16 +77,14 @@ def part_kernel(
 
 
 # %%
-# How do parts combine? Each is a weighted mean of its values. The weight of a part in the whole is
-# its share of the sum of all exponentials, and the log-sum-exp says how large that is:
-# :math:`2^{\mathrm{lse}}`, for all parts relative to the largest. It is a softmax once more, over
-# the parts.
+# Each part is a weighted mean of its values. The weight of a part is its share of the sum of all
+# exponentials, :math:`2^{\mathrm{lse}}`, relative to the largest part. So the second kernel
+# computes a softmax over the parts.
 #
-# It is a small kernel, and most of its time is its launch. So on GPUs that can do it (NVIDIA's,
-# from Hopper on) it is launched *early*: as soon as all programs of the first kernel have said
-# ``gdc_launch_dependents``, which is their first instruction, programs of the second may start
-# beside them. ``gdc_wait`` lets these wait until the first kernel has ended and its results are in
-# memory. That is called *programmatic dependent launch*.
+# This kernel is small, and its launch takes most of its time. On NVIDIA GPUs from Hopper on it is
+# launched *early*: its programs may start when all programs of the first kernel have executed
+# ``gdc_launch_dependents``, their first instruction. ``gdc_wait`` makes them wait until the first
+# kernel has ended and its results are in memory. This is *programmatic dependent launch*.
 
 
 @triton.jit
@@ -110,11 +106,10 @@ def combine_kernel(
 
 
 # %%
-# How many parts? As many as fill the GPU once, with one program on each multiprocessor: more would
-# only mean more to combine. A single program can keep its multiprocessor's share of the memory busy
-# if enough is under way at once, and three stages of 128 keys and values are. Where batch and heads
-# fill the GPU already, there is one part and nothing to combine, so the first kernel writes the
-# output.
+# The number of parts gives each multiprocessor one program; more parts would only cost more to
+# combine. One program uses its multiprocessor's share of the bandwidth if it has enough loads in
+# flight, and three stages of 128 keys and values are enough. If batch and heads fill the GPU
+# already, one part is left, and the first kernel writes the output.
 
 GPU = torch.get_device_module().get_device_properties(DEVICE) if ON_GPU else None
 SMS = getattr(GPU, "multi_processor_count", 64)
@@ -168,7 +163,7 @@ def decode_attention(q, k, v, scale=None):
 
 
 # %%
-# Against float64, with lengths that no tile divides:
+# The check compares with float64, with lengths that no tile divides:
 
 
 def check(batch, heads, key_heads, keys, d, dtype):
@@ -200,11 +195,9 @@ print("decode_attention agrees with float64")
 
 # %%
 # Timed are three batches of a model with 64 heads of queries and 8 of keys, in bf16. The rate
-# counts the bytes of the keys and values, which have to be read. The peer is cuDNN, through
-# ``scaled_dot_product_attention`` with ``enable_gqa=True``, the backend chosen by name. The ceiling
-# is a copy of the keys and values; it reads and writes them, and both count. Beside it stands the
-# largest of the same numbers, ``amax``, which like decoding reads them once and writes next to
-# nothing.
+# counts the bytes of keys and values. The peer is cuDNN, through ``scaled_dot_product_attention``
+# with ``enable_gqa=True``. The ceiling is a copy of keys and values, whose rate counts reads and
+# writes. ``amax`` of the same numbers reads them once and writes almost nothing, as decoding does.
 
 # sphinx_gallery_fold = "measures decoding against cuDNN and a copy"
 import sys  # for shared/
@@ -259,6 +252,6 @@ else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
 # %%
-# Where the bytes are few, a launch, the way to the first bytes, and that from one kernel to the
-# other are a part of the time that no bandwidth can shorten. A copy has twice the bytes for it, so
-# compare with ``amax`` there.
+# With few bytes, the launch, the latency of the first loads and the step from one kernel to the
+# next are a large part of the time. A copy moves twice the bytes in one launch, so compare with
+# ``amax`` there.

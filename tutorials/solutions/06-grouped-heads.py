@@ -5,10 +5,11 @@ Grouped heads in one tile
 *Solution to the third exercise of* :doc:`../06-fused-attention`.
 
 With grouped heads (*grouped-query attention*, GQA), several heads of queries read the same keys and
-values. ``attention`` gives each head of queries programs of its own, so with few queries, each of
-them fills a few rows of its tile, and all of them fetch the same keys. But the rows of a tile need
-not belong to one head! A program can take the queries of the **whole group**: rows are the pairs
-(query, head of the group). The tile gets full, and the keys are fetched once for the group.
+values. ``attention`` starts programs for each head of queries. With few queries, each program fills
+only a few rows of its tile, and all programs of a group fetch the same keys. But the rows of a tile
+may belong to several heads: a program can take the queries of the **whole group**, with a row for
+each pair (query, head of the group). Then the tile is full, and the keys are fetched once per
+group.
 """
 
 # %%
@@ -29,9 +30,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The loop does not change at all. What changes is how a row of the tile finds its query, and the
-# mask: row *r* of the tile is query ``r // GROUP``, in head ``r % GROUP`` of the group. Queries and
-# outputs are not a rectangle of the tensor any more, so they are loaded and stored with pointers.
+# The loop stays the same. Row *r* of the tile is query ``r // GROUP`` in head ``r % GROUP`` of the
+# group, which changes the mask. Queries and outputs no longer form a rectangle of the tensor, so
+# the kernel loads and stores them with pointers.
 
 # sphinx_gallery_fold = "launches it"
 # sphinx_gallery_show = "grouped_kernel"
@@ -107,7 +108,7 @@ def grouped_attention(q, k, v, causal=False, scale=None):
 
 
 # %%
-# Against float64, also where a tile ends in the midst of a group:
+# The check compares with float64, also where a tile ends within a group:
 
 # sphinx_gallery_fold = "checks it against float64"
 
@@ -133,8 +134,8 @@ for heads, key_heads, queries, keys in ((8, 1, 3, 150), (6, 2, 50, 130), (4, 4, 
 print("grouped_attention agrees with float64")
 
 # %%
-# What is gained is counted, not timed: for a group of eight heads, the tiles of 64 rows that are
-# multiplied with each tile of keys, by the number of queries.
+# The gain can be counted. For a group of eight heads, the table has the number of tiles of 64 rows
+# that are multiplied with each tile of keys:
 
 # sphinx_gallery_fold = "counts the programs"
 table = [(n, 8 * -(-n // 64), -(-8 * n // 64)) for n in (1, 4, 8, 64, 1024)]
@@ -142,5 +143,5 @@ headers = ["queries", "tiles,\na head each", "tiles,\na group each"]
 print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 
 # %%
-# For a few queries it is an eighth. For many, the tiles are full anyway, and both ways do the same:
-# then one head after the other, with descriptors, is simpler.
+# With few queries, one tile per group is an eighth of the work. With many queries, the tiles are
+# full in both ways, and one head after the other, with descriptors, is simpler.

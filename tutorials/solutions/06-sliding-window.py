@@ -4,9 +4,9 @@ A sliding window
 
 *Solution to the first exercise of* :doc:`../06-fused-attention`.
 
-With a window of *W*, query *i* sees keys :math:`i - W + 1 \ldots i`. That is a causal mask with a
-second edge. A program skips the tiles on both sides, masks those on either edge, and takes those
-between them whole, if the window is wide enough for any.
+With a window of *W*, query *i* sees keys :math:`i - W + 1 \ldots i`. This is a causal mask with a
+second edge. A program skips the tiles outside, masks those on either edge, and takes the tiles
+between them whole.
 """
 
 # %%
@@ -27,9 +27,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# Three borders now, again in plain Python: where the tiles begin, and between which two they are
-# whole. Rows from ``row`` to ``row + BLOCK_M - 1`` all see the keys from ``row + BLOCK_M - window``
-# to ``row``; none of them sees a key before ``row - window + 1``.
+# Four numbers, computed in plain Python, say where the tiles start, between which columns they are
+# whole, and where they stop. All rows from ``row`` to ``row + BLOCK_M - 1`` see the keys from ``row
+# + BLOCK_M - window`` to ``row``; none of them sees a key before ``row - window + 1``.
 
 
 def borders(row, keys, window, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
@@ -76,11 +76,10 @@ def window_kernel(
 
 
 # %%
-# One line is not as before: hidden scores are :math:`-10^{30}`, not minus infinity. A row at the
-# end of the block may see *nothing* of the first tile. Its maximum would be minus infinity, and
-# minus infinity minus itself is not a number. With a large finite number the row takes all weights
-# as 1 for a while; as soon as it meets a key that it does see, which is at the latest its own, the
-# correction is 0 and wipes that out.
+# Hidden scores are :math:`-10^{30}` here, not minus infinity. A row at the end of the block may see
+# *no key* of the first tile. Its maximum would be minus infinity, and minus infinity minus itself
+# is not a number. With a large finite number, the row first takes all weights as 1. At the first
+# key that it sees, at the latest its own, the correction is 0 and removes them.
 
 # sphinx_gallery_fold = "launches it"
 
@@ -138,8 +137,8 @@ for n, window in ((200, 1), (200, 50), (130, 64), (200, 65), (300, 200), (100, 1
 print("window_attention agrees with float64")
 
 # %%
-# **How do the operations grow?** Each block of queries walks over about *W* + ``BLOCK_M`` keys, so
-# they grow with N · W, and no longer with the square of N. Tiles of 64 by 64, counted:
+# Each block of queries takes about *W* + ``BLOCK_M`` keys, so the number of operations grows with N
+# · W, not with the square of N. The table counts tiles of 64 × 64:
 
 # sphinx_gallery_fold = "counts the tiles"
 

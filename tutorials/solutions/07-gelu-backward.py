@@ -12,16 +12,16 @@ distributed number is less than *x*. Its derivative is the density :math:`\varph
     \mathrm{gelu}'(x) = \Phi(x) + x \, \varphi(x)
     \qquad \text{with} \quad \varphi(x) = \frac{1}{\sqrt{2 \pi}} e^{-x^2 / 2}
 
-The approximate one is :math:`x \, \sigma(v)`, with :math:`v = 2u`. The sigmoid is its own
-derivative, nearly: :math:`\sigma' = \sigma (1 - \sigma)`. So
+The approximation is :math:`x \, \sigma(v)`, with :math:`v = 2u`. The derivative of the sigmoid is
+:math:`\sigma' = \sigma (1 - \sigma)`, so
 
 .. math::
 
     \mathrm{gelu}'(x) \approx \sigma + x \, \sigma (1 - \sigma) \, v'
     \qquad \text{with} \quad v' = 2 \sqrt{2 / \pi} \, (1 + 3 \cdot 0.044715 \, x^2)
 
-Besides the sigmoid, which is computed again, it needs nothing but *x*. So *x* is what is kept for
-the backward pass, and it is there anyway: the layer before has made it.
+The backward pass computes the sigmoid again, so it needs only *x*, which the layer before has
+stored already.
 """
 
 # %%
@@ -78,8 +78,8 @@ def backward_kernel(x_ptr, grad_ptr, out_ptr, n, BOTH: tl.constexpr, BLOCK: tl.c
 
 
 # %%
-# A function that returns both serves both kernels. What one of them does not use, the compiler
-# leaves out.
+# One function returns both values for both kernels. The compiler removes the value that a kernel
+# does not use.
 
 
 class Gelu(torch.autograd.Function):
@@ -119,7 +119,8 @@ def gelu(x, approximation="none"):
 
 
 # %%
-# The reference is PyTorch's own derivative in float64, with a gradient from behind that is not 1.
+# The reference is PyTorch's derivative in float64. The gradient of the output is random, so that a
+# missing factor shows.
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
@@ -136,7 +137,7 @@ for approximation in ("none", "tanh"):
 print("gelu and its derivative agree with float64")
 
 # %%
-# What would PyTorch operations have kept? The hook of tutorial 04 counts: bytes an element.
+# PyTorch operations save more for the backward pass. A hook counts the bytes per element:
 
 # sphinx_gallery_fold = "compares what is kept"
 

@@ -4,14 +4,14 @@ How many terms?
 
 *Solution to the first exercise of* :doc:`../07-math-functions`.
 
-The exponential of the tutorial approximates :math:`e^r`, for :math:`|r| \le \frac12 \log 2`, by the
-first seven terms of Taylor's series. The first term that is left out tells the error: after degree
-*d* it is about :math:`|r|^{d+1} / (d+1)!` of the result. bf16 keeps eight bits, so its own rounding
-is up to 2⁻⁹. An error far below that cannot be seen.
+The exponential of the tutorial approximates :math:`e^r`, for :math:`|r| \le \frac12 \log 2`, by a
+polynomial of degree six. Here the coefficients are those of Taylor's series. The first omitted term
+gives the error: after degree *d* it is about :math:`|r|^{d+1} / (d+1)!` of the result. bf16 keeps
+eight bits, so it rounds by up to 2⁻⁹, which hides errors far below that.
 
-Taylor's series is exact at zero and worst at the ends. A polynomial that spreads the error evenly
-is better with as many terms. One that is nearly the best goes through the *Chebyshev points* of the
-interval, which crowd at its ends.
+Taylor's series is exact at zero and worst at the ends. A polynomial of the same degree that spreads
+the error evenly is better. The polynomial through the *Chebyshev points*, which are denser at the
+ends of the interval, is nearly the best.
 """
 
 # %%
@@ -31,8 +31,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The coefficients are an argument of the kernel, in memory, from the highest power down. Their
-# number is a ``tl.constexpr``, so that the loop over them is unrolled.
+# The kernel loads the coefficients from memory, the highest power first. Their number is a
+# ``tl.constexpr``, so the loop over them is unrolled.
 
 
 @triton.jit
@@ -93,16 +93,15 @@ table = [(d, *(f"2^{math.log2(error):.1f}" for error in errors[d])) for d in err
 print(tabulate(table, ["degree", "Taylor", "Chebyshev"], disable_numparse=True, stralign="right"))
 
 # %%
-# Each degree brings about four bits, until the rounding of fp32 itself is reached. Chebyshev's
-# points are worth most of a degree. To stay below a quarter of bf16's rounding, 2⁻¹¹, it takes
+# Each degree brings about four bits, down to the rounding error of fp32. Chebyshev's points are
+# worth most of a degree. An error below a quarter of bf16's rounding error, 2⁻¹¹, takes
 
 needed = [min(d for d in errors if errors[d][which] < 2**-11) for which in (0, 1)]
 print(f"degree {needed[0]} with Taylor's coefficients, degree {needed[1]} with Chebyshev's")
 
 # %%
-# The estimates of the text, checked: a Taylor polynomial is off by what its first missing term
-# says, the other is off by about half of that at most, and the best of both is as good as fp32
-# allows.
+# The check: the error of a Taylor polynomial is its first omitted term, the error of the other is
+# at most 0.6 of that, and the best of both reaches the rounding error of fp32.
 
 for degree in range(1, 6):
     missing = (math.log(2) / 2) ** (degree + 1) / math.factorial(degree + 1)

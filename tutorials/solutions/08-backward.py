@@ -4,11 +4,10 @@ The backward product of experts
 
 *Solution to the first exercise of* :doc:`../08-grouped-gemm`.
 
-Training needs two more products. With the gradient ``g`` of the output, tokens × N, the gradient of
-``x`` is ``g[rows of e] @ w[e].T``: that is ``grouped_mm(g, w.mT, offsets)``, nothing new. The
-gradient of ``w[e]`` is ``x[rows of e].T @ g[rows of e]``, and here the rows of the expert are what
-is *summed over*. All results have the same shape, *K* × *N*, and it is the length of the sum that
-differs: the K of the product is ragged.
+Training needs two more products. ``g`` is the gradient of the output, tokens × N. The gradient of
+``x`` is ``g[rows of e] @ w[e].T``, which ``grouped_mm(g, w.mT, offsets)`` computes. The gradient of
+``w[e]`` is ``x[rows of e].T @ g[rows of e]``, a sum over the rows of the expert. All results have
+the same shape, *K* × *N*, but the length of the sum differs from expert to expert.
 """
 
 # %%
@@ -27,15 +26,13 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# A program computes one tile of one expert's gradient. It needs no search: the number of tiles is
-# the same for all experts, so the expert is an axis of the grid. What it takes from ``offsets`` is
-# where its sum begins and ends. Rows beyond the end belong to the next expert, and *these must be
-# masked when they are loaded*: in the forward product a strange row of ``x`` spoilt a row that
-# nobody stored, here it would be added to every element. (Zeros in one of the two factors are
-# enough, as long as the other one has no infinity there. So both are masked.)
+# A program computes one tile of one expert's gradient. All experts have the same number of tiles,
+# so the expert is an axis of the grid, and ``offsets`` gives the start and the end of the sum. Rows
+# beyond the end belong to the next expert, *and the loads must mask them*. In the forward product
+# such a row changed only a row that was not stored; here it would be added to every element. Zeros
+# in one factor are enough unless the other has an infinity there, so both are masked.
 #
-# An expert without tokens has a sum over nothing, and its gradient is zero. The loop does not
-# run, and the zeros are stored: no special case.
+# An expert without tokens has an empty sum: the loop does not run, and the program stores zeros.
 
 
 @triton.jit
@@ -92,7 +89,7 @@ def grouped_gradient(x, g, offsets):
 
 
 # %%
-# Is it right? PyTorch differentiates a loop of products in float64:
+# The reference is PyTorch's gradient of a loop of products in float64:
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
@@ -111,7 +108,7 @@ for sizes, K, N in [([5, 0, 70, 1, 0, 33], 45, 77), ([0, 130], 64, 32), ([0, 0],
 print("the gradients agree with float64, those of experts without tokens are zero")
 
 # %%
-# Which one is faster? PyTorch has this product, too, as ``torch._grouped_mm`` of two matrices.
+# PyTorch computes this product by ``torch._grouped_mm`` of two matrices.
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
@@ -135,6 +132,6 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# This is the simplest kernel of its kind. What made the forward product fast helps here as well:
-# descriptors (with masks for the last rows of an expert only), persistent programs, and a list of
-# tiles that starts with the longest sums, so that no SM gets one of them at the very end.
+# This kernel is simple. The tutorial's remedies would help here, too: descriptors, with masks for
+# the last rows of an expert only, and persistent programs. A list of tiles that starts with the
+# longest sums keeps an SM from getting one of them last.

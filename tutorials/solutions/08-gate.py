@@ -5,10 +5,10 @@ An expert with a gate
 *Solution to the second exercise of* :doc:`../08-grouped-gemm`.
 
 In most mixtures of experts the first layer of an expert is *gated*: two products of the same
-tokens, ``silu(x @ w_gate[e]) * (x @ w_up[e])``, where silu(z) is z / (1 + exp(-z)). As separate
-operations, both products are written to memory, read again, and a third matrix is written. But a
-program that has both tiles in registers can finish the job: it needs two accumulators, and loads
-each tile of ``x`` once for both.
+tokens, ``silu(x @ w_gate[e]) * (x @ w_up[e])``, where silu(z) is z / (1 + exp(-z)). Separate
+operations write both products to memory, read them again, and write a third matrix. One program can
+keep both tiles in registers and apply the gate there. It needs two accumulators, and loads each
+tile of ``x`` once for both.
 """
 
 # %%
@@ -27,8 +27,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The kernel is that of step 1, with a second stack of weights. The gate is applied to the sums in
-# fp32, before anything is rounded.
+# The kernel is the tutorial's ``one_launch_kernel`` with a second stack of weights. It applies the
+# gate to the sums in fp32 and rounds once.
 
 
 @triton.jit
@@ -101,8 +101,8 @@ def gated_experts(x, w_gate, w_up, offsets):
 
 
 # %%
-# Two accumulators of 128 × 128 are as many registers as one of 128 × 256: the price of fusing is
-# that each of the two tiles is smaller than it could be alone.
+# Two accumulators of 128 × 128 take as many registers as one of 128 × 256. So a fused tile must be
+# smaller than the tile of a single product.
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)
@@ -122,7 +122,7 @@ for sizes, K, N in [([5, 0, 70, 1, 0, 33], 45, 77), ([0, 130], 64, 32)]:
 print("gated_experts agrees with float64")
 
 # %%
-# What is saved? The two products that are never written, and read by nobody.
+# The fused kernel neither writes nor reads the two products:
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:

@@ -4,10 +4,10 @@ Normalize and quantize in one kernel
 
 *Solution to the first exercise of* :doc:`../09-fp8-matmul`.
 
-In a language model, a product is usually preceded by a normalization: each row is divided by its
-root mean square and multiplied by a vector of weights (RMS norm). Its result is read by the product
-and by nobody else. If the product wants it in fp8, the kernel that normalizes can round as well: it
-has the whole row in registers.
+In a language model, a normalization usually precedes a product: it divides each row by its root
+mean square and multiplies it by a vector of weights (RMS norm). Only the product reads the result.
+If the product takes fp8, the kernel that normalizes can round as well, since it has the whole row
+in registers.
 """
 
 # %%
@@ -31,10 +31,9 @@ E4M3 = torch.float8_e4m3fn
 NO_FP8 = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) < (8, 9)
 
 # %%
-# Count bytes for M rows of N numbers in bf16. Separate kernels read 2 MN and write 2 MN to
-# normalize, read 2 MN and write MN to round: 7 MN. One kernel reads 2 MN and writes MN: 3 MN. There
-# is nothing else to be gained, and nothing else to be done. (The rounding by hand is for the
-# interpreter, which loses a carry there; tutorial 09 explains it.)
+# Count the bytes for M rows of N numbers in bf16. Separate kernels read 2 MN and write 2 MN to
+# normalize, then read 2 MN and write MN to round: 7 MN. One kernel reads 2 MN and writes MN: 3 MN.
+# (``EMULATE`` rounds by hand in the interpreter, whose conversion to fp8 loses a carry.)
 
 
 @triton.jit
@@ -91,8 +90,8 @@ def normalize_and_quantize(x, weight, eps=1e-6):
 
 
 # %%
-# Against float64: the result may be off by half of the last of its three bits, and by a little more
-# where fp32 decides differently which of two neighbours is nearer.
+# The check compares with float64. The error may be half of the last of three bits, and slightly
+# more near a tie, which fp32 may round the other way.
 
 # sphinx_gallery_fold = "checks it against float64"
 if NO_FP8:
@@ -111,7 +110,7 @@ else:
     print("normalize_and_quantize agrees with float64 up to three bits")
 
 # %%
-# And how fast? The rate counts the 3 MN bytes that must be moved, for all alike.
+# All rates count the 3 MN bytes that one kernel must move.
 
 # sphinx_gallery_fold = "times it beside the two in turn"
 

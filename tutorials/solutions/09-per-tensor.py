@@ -4,12 +4,11 @@ One scale for the whole matrix
 
 *Solution to the second exercise of* :doc:`../09-fp8-matmul`.
 
-With one scale for each matrix, the epilogue of the product multiplies by one number. The work is in
-finding that number: the largest of *all* numbers must be known before the first one can be rounded.
-So the matrix is read twice. The programs of the first pass each find the maximum of their part, and
-agree on the largest with an **atomic** maximum: read, compare and write in one step that nobody can
-interrupt. Sums that are made with atomics depend on who comes first; a maximum does not, so the
-result is the same every time.
+With one scale per matrix, the epilogue of the product multiplies by one number. But the largest of
+*all* numbers must be known before the first can be rounded, so the matrix is read twice. In the
+first pass, each program finds the maximum of its part. An **atomic** maximum combines them: it
+reads, compares and writes in one step that no other program can interrupt. A sum by atomics depends
+on the order of the programs; a maximum does not, so the result is the same every time.
 """
 
 # %%
@@ -33,9 +32,9 @@ E4M3 = torch.float8_e4m3fn
 NO_FP8 = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) < (8, 9)
 
 # %%
-# Numbers that are not negative are in the same order as their bits, read as integers. That allows
-# the atomic maximum of integers, which all GPUs have. The second pass reads the largest number from
-# memory: the CPU never learns it, and need not wait for it.
+# Nonnegative floating-point numbers have the same order as their bits read as integers. So an
+# atomic maximum of integers, which all GPUs have, is enough. The second pass reads the largest
+# number from memory, and the CPU does not wait for it.
 
 
 @triton.jit
@@ -89,7 +88,7 @@ def quantize_tensor(x):
 
 
 # %%
-# Against PyTorch, step by step:
+# The check compares each step with PyTorch:
 
 # sphinx_gallery_fold = "checks it against PyTorch"
 if NO_FP8:
@@ -107,9 +106,9 @@ else:
     print("quantize_tensor gives what PyTorch gives, twice")
 
 # %%
-# In practice the first pass is often left out: the scale of the *last* step of training serves for
-# this one, with some room above it, and the largest number is noted for the next one (*delayed
-# scaling*). How much does the first pass cost?
+# In practice the first pass is often left out (*delayed scaling*): a training step takes its scale
+# from the step before, with some room above it, and keeps its largest number for the next step. How
+# much does the first pass cost?
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU and not NO_FP8:

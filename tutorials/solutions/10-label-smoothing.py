@@ -17,8 +17,8 @@ and its gradient
 
     p_j - (1 - \varepsilon)\,[j = t] - \frac{\varepsilon}{V}
 
-So the first loop needs one more sum, of the logits themselves, and the second one more subtraction.
-Not a byte more is moved.
+So the first loop needs one more sum, of the logits, and the second loop one more subtraction. The
+kernel moves the same number of bytes.
 """
 
 # %%
@@ -100,8 +100,8 @@ def smoothed_cross_entropy(logits, targets, smoothing, ignore_index=-100):
 
 
 # %%
-# PyTorch has the same under the name ``label_smoothing``. With 0 it must be the plain loss, with 1
-# the target must not matter at all.
+# PyTorch has an argument ``label_smoothing``. With 0 the loss is the plain one; with 1 it does not
+# depend on the target.
 
 # sphinx_gallery_fold = "checks it against float64"
 torch.manual_seed(0)

@@ -4,17 +4,16 @@ A maximum for each place
 
 *Solution to the third exercise of* :doc:`../10-cross-entropy`.
 
-Nobody needs the maximum of a whole block in every round. Let each *place* in the block keep a
-maximum *m* and a sum *s* of its own, over the elements that it has met, and reduce both once,
-behind the loop.
+The loop does not need the maximum of a whole block in every iteration. Let each *place* in the
+block keep a maximum *m* and a sum *s* over its own elements, and reduce both once, after the loop.
 
-That seems to need two exponentials for every element, one for the element and one to correct the
-sum. But look at the two cases, with :math:`d = x - m`:
+This seems to take two exponentials per element, one for the element and one to correct the sum.
+There are two cases, with :math:`d = x - m`:
 
-* the element is not larger: the sum grows by :math:`e^{d}`, and nothing is corrected;
-* it is larger: the sum is multiplied by :math:`e^{-d}`, and grows by :math:`e^0 = 1`.
+* The element is not larger: the sum grows by :math:`e^{d}` and needs no correction.
+* The element is larger: the sum is multiplied by :math:`e^{-d}` and grows by :math:`e^0 = 1`.
 
-In both cases the one exponential needed is :math:`e^{-|d|}`.
+Both cases need a single exponential, :math:`e^{-|d|}`.
 """
 
 # %%
@@ -108,9 +107,9 @@ for M, V in ((1, 1), (5, 781), (3, 20001)):
 print("Both ways agree with float64")
 
 # %%
-# Is it faster? A block of maxima and a block of sums take registers: two for each element of the
-# block that a thread has, so fewer programs fit on a multiprocessor, or the block must be smaller
-# and has fewer loads under way. Both ways at several shapes of a program, reading the logits once:
+# Is it faster? A block of maxima and a block of sums take two registers for each element that a
+# thread has. So fewer programs fit on a multiprocessor, or the block must be smaller, with fewer
+# loads in flight. The table has both ways with several blocks; each reads the logits once:
 
 import sys  # for shared/
 from pathlib import Path  # for shared/
@@ -137,7 +136,6 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# Compare the best of each column, not the columns line by line. The lesson is an old one: waiting
-# at a reduction is hidden by other programs, if there are enough of them, and registers decide how
-# many there are. A trick that saves waiting and costs registers may win or lose, and only measuring
-# tells.
+# Compare the best of each column. Other programs hide the synchronization of a reduction if enough
+# of them are resident, and registers decide how many are. A change that saves synchronization and
+# costs registers can win or lose: measure it.

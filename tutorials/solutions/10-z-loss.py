@@ -4,22 +4,21 @@ A penalty on the log-sum-exp
 
 *Solution to the second exercise of* :doc:`../10-cross-entropy`.
 
-Nothing in the loss holds the logits in place: add 100 to all of a row, and its loss is the same. In
-long training with few digits they can drift away. The remedy is called **z-loss**: a small multiple
-of the square of the log-sum-exp is added to the loss, so that it is pulled towards zero:
+The loss of a row does not change when 100 is added to all of its logits. So in long training in low
+precision, logits can drift. **z-loss** adds a small multiple of the square of the log-sum-exp to
+the loss, which pulls it towards zero:
 
 .. math::
 
     \ell = z - x_t + \alpha z^2 \qquad \text{with} \quad z = \mathrm{lse}(x)
 
-The derivative of :math:`z` with respect to :math:`x_j` is :math:`p_j`, so by the chain rule the
-gradient is
+The derivative of :math:`z` with respect to :math:`x_j` is :math:`p_j`, so the gradient is
 
 .. math::
 
     (1 + 2 \alpha z)\, p_j - [j = t]
 
-The kernel has :math:`z` in a register anyway. This is one multiplication more.
+The kernel has :math:`z` in a register already, so this costs one more multiplication.
 """
 
 # %%
@@ -112,8 +111,8 @@ for M, V in ((1, 1), (5, 781), (3, 10001)):
 print("cross_entropy_with_z_loss agrees with float64")
 
 # %%
-# And it does what it is for. A row that has drifted is pulled back, without its probabilities being
-# asked for anything: a few steps down the gradient, and the log-sum-exp has come closer to zero.
+# Here are rows that have drifted. A few steps of gradient descent bring their log-sum-exp closer to
+# zero:
 
 # sphinx_gallery_fold = "shows what it is for"
 logits = 50 + torch.randn(4, 500, device=DEVICE)
