@@ -88,9 +88,9 @@ def push(place: str, root: Path, repository: Path, replace: bool = False) -> Cha
         return _put(found, target, replace)
     with tempfile.TemporaryDirectory() as scratch:
         merged = Path(scratch, "merged")
-        if target.exists() and not replace:
-            _put(_recordings_in(_opened(target, Path(scratch))), merged)
-        changes = _put(found, merged)
+        if target.exists():
+            merged = _opened(target, Path(scratch))
+        changes = _put(found, merged, replace)
         made = shutil.make_archive(f"{scratch}/archive", kind, merged)
         new = target.with_name(f".{target.name}.new")
         shutil.copyfile(made, new)
@@ -124,7 +124,8 @@ def _put(found: _Found, root: Path, replace: bool = False) -> Changes:
     """Put *found* into the folder *root* in one step; a newer recording there stays."""
     root = root.resolve()
     if any(root.rglob(".workspace-*")):
-        raise TransportError(f"{root}: a recorder is at work there; wait for its end")
+        remedy = "wait for its end; after a crash, `record` removes what it left"
+        raise TransportError(f"{root}: a recorder is at work there; {remedy}")
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as scratch:
         new, counts = Path(scratch, "new"), {"added": 0, "replaced": 0}
@@ -239,9 +240,9 @@ def _push_to_branch(place: str, found: _Found, repository: Path, replace: bool) 
             raise TransportError(f"{place}: holds commits that `push` did not make; name another")
         with tempfile.TemporaryDirectory() as scratch:
             merged = Path(scratch, "merged")
-            if old and not replace:
-                _put(_recordings_in(_unpacked(repository, old, Path(scratch))), merged)
-            changes = _put(found, merged)
+            if old:
+                merged = _unpacked(repository, old, Path(scratch))
+            changes = _put(found, merged, replace)
             tree = _tree_of(merged, repository, Path(scratch))
         if old and git(repository, "rev-parse", f"{old}^{{tree}}") == tree:
             return changes
