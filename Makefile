@@ -131,7 +131,7 @@ lint: $(LINT) ## run the linters
 	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs gallery_recorder guide tests triton_site tutorials
 	@$(TOOLS) zizmor --offline --no-progress --quiet .github/workflows action.yml
 	@mkdir -p build && $(PY) -m tests.fixtures.action >build/action.yml
-	@if [ -e $(ACTIONLINT) ]; then $(ACTIONLINT) '.github/workflows/*.yml' build/action.yml; \
+	@if [ -e $(ACTIONLINT) ]; then $(ACTIONLINT) '.github/workflows/*.yml' && $(ACTIONLINT) build/action.yml; \
 	  else echo "actionlint is not installed; only zizmor has checked the workflows"; fi
 
 linkcheck: $(RENDER) ## try every link to another site
