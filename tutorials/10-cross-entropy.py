@@ -245,9 +245,8 @@ kept = partial(in_one_launch, FIRST="evict_last", SECOND="evict_first", BACKWARD
 compare(kept, logits, targets)
 
 # %%
-# These are the rates for 8192 tokens and *V* = 32 768 in bf16, with three transfers counted. The
-# ceiling is one read and one write at the speed of a copy. Two kernels, which read twice, could
-# reach two thirds of it at best.
+# The rates for 8192 tokens and *V* = 32 768 in bf16, with three transfers counted. The ceiling is
+# one read and one write at the speed of a copy:
 #
 # .. steps:: ceiling
 #    :unit: GB/s
@@ -617,9 +616,9 @@ else:
 
 # %%
 # For *V* = 131 072 our function reaches :measured:`largest` GB/s on the GPU and :measured:`called`
-# GB/s as called. PyTorch reaches :measured:`torch` GB/s. Its log-softmax writes as many numbers as
-# it reads, and its backward pass makes two more tensors of that size. ``torch.compile`` makes one
-# kernel for each pass. It takes at least :measured:`compiled` times as long as our function.
+# GB/s as called. PyTorch reaches :measured:`torch` GB/s, and its backward pass makes two more
+# tensors as large as the logits. ``torch.compile`` makes one kernel for each pass. It takes at least
+# :measured:`compiled` times as long as our function.
 #
 # **The ceiling** is one read and one write. Our function reaches :measured:`share` % of it at
 # *V* = 32 768 and :measured:`share_large` % at *V* = 131 072. The rest is lost to second reads that

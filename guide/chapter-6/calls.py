@@ -351,8 +351,7 @@ if ON_GPU:
 # tensors a kernel writes. It then assumes that the kernel writes all of them, and the result is
 # right. The script silences the warning, which is long.
 #
-# Outside of ``torch.compile`` the operation is slower than the plain function, because PyTorch's
-# dispatcher stands in between. Declare an operation for programs that are compiled.
+# Outside of ``torch.compile`` the operation is slower, because PyTorch's dispatcher stands between.
 #
 # Which remedy pays
 # -----------------
@@ -416,12 +415,10 @@ if ON_GPU:
 #
 # .. calls::
 #
-# A benchmark can hide the CPU's share. ``triton.testing.do_bench`` clears the cache before each
-# call, which keeps the GPU busy for some time. A CPU's share shorter than that time does not show.
-# :doc:`/programming-guide/chapter-4/measuring` explains what each kind of timing includes.
+# ``triton.testing.do_bench`` hides a share that is shorter than its flush of the cache:
+# :doc:`/programming-guide/chapter-4/measuring`.
 #
-# References
-# ----------
+# .. rubric:: References
 #
 # * PyTorch: `Using user-defined Triton kernels with torch.compile
 #   <https://docs.pytorch.org/tutorials/recipes/torch_compile_user_defined_triton_kernel_tutorial.html>`_
