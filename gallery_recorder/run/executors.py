@@ -46,7 +46,7 @@ class LocalEngine:
         self.gpu = found[0] if found else None
         # A folder of recordings belongs to one model, so GPUs of other models stay idle.
         places: list[Place] = [gpu for gpu in found if gpu.name == found[0].name]
-        self.places = places or [None] * (jobs or _cores())
+        self.places = places or [None] * _cores()
         self.jobs = min(jobs or len(self.places), len(self.places))
         self.together = len(self.places) if found else 1
 
