@@ -6,7 +6,9 @@ import argparse
 import dataclasses
 import gc
 import importlib.util
+import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
+from gallery_recorder.store import transport
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,8 +77,39 @@ def _compare(options: argparse.Namespace) -> int:
     return 1 if lost else 0
 
 
+def _transport(options: argparse.Namespace) -> int:
+    root, repository = options.recordings, Path.cwd()
+    if root is None:
+        from gallery_recorder.project import reader
+
+        plan = reader.read(_where(options))
+        root, repository = Path(plan.settings.recordings[0]), plan.top
+    try:
+        made = options.transport(options.place, root, repository, options.replace)
+    except transport.AbsentError as error:
+        if not getattr(options, "if_exists", False):
+            raise
+        print(f"{error}, so nothing was pulled")
+        return 0
+    print(f"{root if options.transport is transport.pull else options.place}: {made}")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from gallery_recorder.render import single
+
+    with tempfile.TemporaryDirectory() as scratch:
+        project = single.Single(_where(options), Path(scratch), options.recordings)
+        for page in project.pages(options.names, options.place):
+            if options.to:
+                print(project.export(page, options.output))
+            else:
+                single.show(page)
+    return 0
+
+
 def _where(options: argparse.Namespace) -> Where:
-    return galleries.find(options.conf, options.source, options.tutorials or ())
+    return galleries.find(options.conf, options.source, getattr(options, "tutorials", None) or ())
 
 
 def _told(plan: Project) -> Project:
@@ -100,6 +134,13 @@ def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
         return value
 
     return number
+
+
+def _share(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise argparse.ArgumentTypeError("must be K/N, such as 1/4, with K from 1 to N")
+    return int(match[1]), int(match[2])
 
 
 #: Options with a value: name, placeholder, type, help.
@@ -137,6 +178,9 @@ def parser() -> argparse.ArgumentParser:
     engines, where = ("local", "ray"), "execute scripts on this machine, or on a Ray cluster"
     add("--engine", choices=engines, default="local", help=where)
     _add(record, *_PROJECT, *_RECORD)
+    add("--shard", metavar="K/N", type=_share, help="only the share K of N, of equal seconds")
+    text = "only scripts whose code, neighbours or data changed since this commit"
+    add("--changed-since", metavar="REF", help=text)
     add = record.add_mutually_exclusive_group().add_argument
     add("--force", action="store_true", help="record current scripts, too")
     add("--missing", action="store_true", help="only scripts that are current on no device")
@@ -158,8 +202,41 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("new", type=Path, metavar="NEW", help="another one to compare with it")
     compare.set_defaults(command=_compare)
 
+    show = verbs.add_parser("show", help="print a recording: where it was made, and its outputs")
+    export = verbs.add_parser("export", help="write a recording as a notebook with its outputs")
+    for verb in (show, export):
+        verb.add_argument("names", nargs="+", metavar="NAME", help="a script's name or number")
+        text = "the folder of its device and variant, such as nvidia-h200; default: as on its page"
+        verb.add_argument("--place", metavar="PLACE", help=text)
+        _add(verb, *_PROJECT)
+        verb.set_defaults(command=_show, to=None)
+    export.add_argument("--to", choices=("notebook",), default="notebook", help="the format")
+    text = "the folder to write NAME.ipynb to; default: this folder"
+    export.add_argument("--output", metavar="DIR", type=Path, default=Path(), help=text)
+
+    places = "branch:NAME of this repository (of its remote origin, if it has one), a folder, or a "
+    places += ".zip or .tar.gz archive"
+    for name, what, word, help in (
+        ("pull", transport.pull, "FROM", "take recordings from a branch, folder or archive"),
+        ("push", transport.push, "TO", "put recordings to a branch, folder or archive"),
+    ):
+        verb = verbs.add_parser(
+            name,
+            help=help,
+            description=f"{help.capitalize()}. Of two recordings of the same script, device and "
+            "variant the newer one stays. All are checked before anything changes.",
+        )
+        verb.set_defaults(command=_transport, transport=what)
+        verb.add_argument("place", metavar=word, help=places)
+        _add(verb, *_PROJECT)
+        text = f"remove recordings there that {word if name == 'pull' else 'this folder'} lacks"
+        verb.add_argument("--replace", action="store_true", help=text)
+        if name == "pull":
+            text = "succeed if FROM does not exist, as before the first push"
+            verb.add_argument("--if-exists", action="store_true", help=text)
+
     text = "a folder of scripts instead of conf.py's galleries; conf.py is read only with --conf"
-    for verb in (record, status):
+    for verb in (record, status, show, export):
         verb.add_argument("--tutorials", type=Path, action="append", metavar="DIR", help=text)
     publish.add_commands(verbs)
     return parser

@@ -11,6 +11,7 @@ import functools
 import gc
 import inspect
 import itertools
+import logging
 import os
 import posixpath
 from collections.abc import Callable, Iterator
@@ -322,6 +323,19 @@ def scale_image(image: Path, thumbnail: Path, size: tuple[int, int]) -> None:
 
 
 # --- making the pages -----------------------------------------------------------------------------
+
+
+def summarize(text: str) -> None:
+    """Have sphinx-gallery's next summary of executed scripts say *text*."""
+    log = logging.getLogger("sphinx.sphinx-gallery")
+
+    def instead(record: logging.LogRecord) -> bool:
+        if "successfully executed" in str(record.msg):
+            record.msg, record.args = f"Sphinx-Gallery: {text}", ()
+            log.removeFilter(instead)
+        return True
+
+    log.addFilter(instead)
 
 
 def app_of(env: BuildEnvironment) -> Sphinx:

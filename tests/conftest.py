@@ -27,6 +27,7 @@ _MARKS = {
     "render/test_adoption": "record",
     "render/test_incremental": "record",
     "render/test_replay": "record",
+    "render/test_single": "record",
     "run/test_conf": "record",
     "run/test_disturbed": "record",
     "run/test_faults": "record",
@@ -34,6 +35,7 @@ _MARKS = {
     "run/test_process": "record",
     "run/test_recorder": "record",
     "run/test_worker": "record",
+    "test_action": "record",
     "triton_site/test_reference": "record",
 }
 

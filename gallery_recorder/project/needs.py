@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 from packaging.version import Version
 
 from gallery_recorder.project.script import Script, ScriptError
 
-_NEED = re.compile(r"compute_capability\s*>=\s*(\d+\.\d+)|memory\s*>=\s*(\d+)\s*GB")
+_NEED = re.compile(
+    r"compute_capability\s*>=\s*(\d+\.\d+)|memory\s*>=\s*(\d+)\s*GB"
+    r"|gpus\s*>=\s*([1-9]\d{0,3})"
+)
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -40,27 +44,56 @@ def timeout_of(script: Script, default: float) -> float:
 
 
 def needs_of(script: Script) -> list[str]:
-    """The GPU that *script* needs; empty if it can be executed anywhere. ScriptError if unclear."""
+    """What *script* needs of a machine; empty if it can be executed anywhere.
+
+    ScriptError if unclear.
+    """
     parts = str(script.settings.get("needs", "")).split(",")
     found = [part.strip() for part in parts if part.strip()]
     for need in found:
         if not _NEED.fullmatch(need):
             raise ScriptError(
-                f"{script.source}: {need!r} is not a need of a GPU. Write for "
-                'example: # sphinx_gallery_needs = "compute_capability>=9.0, memory>=40GB"'
+                f"{script.source}: {need!r} is not a need of a GPU. Write for example: "
+                '# sphinx_gallery_needs = "gpus>=2, compute_capability>=9.0, memory>=40GB"'
             )
     return found
 
 
-def unmet_need(script: Script, gpu: Gpu | None) -> str | None:
-    """The need of *script* that *gpu* does not meet; None if it can be executed there."""
-    for need in needs_of(script):
-        if gpu is None:
-            return f"a GPU with {need}"
-        capability, memory = _NEED.fullmatch(need).groups()  # type: ignore[union-attr]
+def gpus_of(script: Script) -> int:
+    """The number of GPUs that *script* gets on a machine with GPUs."""
+    return max([int(count) for *_, count in _parts(script) if count], default=1)
+
+
+def told(script: Script) -> str:
+    """The GPUs that *script* needs, in words; empty if it can be executed anywhere."""
+    found, count = needs_of(script), gpus_of(script)
+    others = " and ".join(need for need in found if not need.startswith("gpus"))
+    gpus = f"{count} GPUs" if count > 1 else "a GPU"
+    return f"{gpus} with {others}" if others else gpus if found else ""
+
+
+def unmet_need(script: Script, gpu: Gpu | None, count: int) -> str | None:
+    """The need of *script* that *count* GPUs like *gpu* do not meet; None without one."""
+    if needs_of(script) and (gpu is None or count < gpus_of(script)):
+        return told(script) + (f", and {count} can be used here" if gpu else "")
+    for need, (capability, memory, _) in zip(needs_of(script), _parts(script), strict=True):
+        assert gpu is not None
         if memory and gpu.memory < int(memory) * 10**9:
             return f"{need}, and {gpu.name} has {gpu.memory / 10**9:.0f} GB"
         has = gpu.compute_capability
         if capability and (has is None or Version(has) < Version(capability)):
             return f"{need}, and {gpu.name} has {has or 'none'}"
     return None
+
+
+def _parts(script: Script) -> list[tuple[str | None, ...]]:
+    """Compute capability, memory and number of GPUs in each of the needs."""
+    return [_NEED.fullmatch(need).groups() for need in needs_of(script)]  # type: ignore[union-attr]
+
+
+def visible(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """The variables with which a process sees these *gpus* alone."""
+    return {
+        name: ",".join(dict.fromkeys(gpu.visible[name] for gpu in gpus if name in gpu.visible))
+        for name in {name: None for gpu in gpus for name in gpu.visible}
+    }

@@ -53,6 +53,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", partial(_configure, reading), priority=5)
     # sphinx-gallery reads its settings at 10.
     app.connect("config-inited", lambda *_: reading.close(), priority=11)
+    app.connect("build-finished", _summarize, priority=10)  # before sphinx-gallery
     app.connect("build-finished", _finish, priority=990)
     incremental.setup(app)
     variants.setup(app)
@@ -148,6 +149,14 @@ def _generate(app: Sphinx, said: str) -> None:
     now.selection.archives = {path: archive for path, archive in made.items() if path.is_file()}
     state.write_marks(app, now.selection)
     pages.write_sources(app, now.selection)
+
+
+def _summarize(app: Sphinx, _: Exception | None) -> None:
+    """Have sphinx-gallery say what the pages show, since it executed none of their scripts."""
+    pages = domain_of(app.env).now.selection.main
+    shown = sum(page.recorded is not None for page in pages)
+    without = f", {len(pages) - shown} show no outputs" if shown < len(pages) else ""
+    seam.summarize(f"{shown} of {len(pages)} examples show recordings{without}; none was executed.")
 
 
 def _finish(app: Sphinx, error: Exception | None) -> None:

@@ -38,7 +38,7 @@ def marked(script_blocks: list[Any], gallery_conf: Any, target_dir: Any) -> dict
         return seam.ORIGINAL["jupyter_notebook"](script_blocks, gallery_conf, target_dir)
 
 
-def with_outputs(content: bytes, page: Page, app: Sphinx) -> bytes:
+def with_outputs(content: bytes, page: Page, app: Sphinx | None = None) -> bytes:
     """The notebook *content* with the outputs of the recording in its code cells."""
     notebook = msgspec.json.decode(content)
     # A cell of nothing but settings is empty.
@@ -59,7 +59,8 @@ def with_outputs(content: bytes, page: Page, app: Sphinx) -> bytes:
             cell["execution_count"] = count
             cell["outputs"] = _outputs(block, page.folder, count)
     notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
-    app.emit("gallery-notebook", page.docname, notebook)
+    if app:
+        app.emit("gallery-notebook", page.docname, notebook)
     return msgspec.json.format(msgspec.json.encode(notebook), indent=1) + b"\n"
 
 

@@ -52,8 +52,8 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
 def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     if page.recorded is None:
         text = "No recording belongs to the current code. The page has no outputs."
-        if needed := " and ".join(needs.needs_of(page.script)):
-            text = f"This script needs a GPU with {needed}. {text}"
+        if needed := needs.told(page.script):
+            text = f"This script needs {needed}. {text}"
         yield _banner(text)
         return
     made = page.recording

@@ -235,23 +235,26 @@ def _recordings(
                 found[folder] = known
                 continue
             try:
-                made = recording.load(folder, checks)
-                at = recording.location_of(folder, root, made)
+                found[folder] = checked(folder, root, checks, signature)
             except RecordingError as error:
                 damaged.append(str(error))
-                continue
-            found[folder] = ListedRecording(
-                signature=signature,
-                location=at,
-                digest=hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest(),
-                # A recording whose blocks are of other code than it says belongs to no script.
-                key=made.key if made.key == key_of(block.key for block in made.blocks) else "",
-                device=made.provenance.device,
-                recorded=made.run.recorded,
-                timed=made.timed,
-                failed=made.run.status == "failed",
-            )
     return found, damaged
+
+
+def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") -> ListedRecording:
+    """The recording in *folder* below *root*; RecordingError if it is damaged."""
+    made = recording.load(folder, checks)
+    return ListedRecording(
+        signature=signature,
+        location=recording.location_of(folder, root, made),
+        digest=hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest(),
+        # A recording whose blocks are of other code than it says belongs to no script.
+        key=made.key if made.key == key_of(block.key for block in made.blocks) else "",
+        device=made.provenance.device,
+        recorded=made.run.recorded,
+        timed=made.timed,
+        failed=made.run.status == "failed",
+    )
 
 
 def _page(example: Example, known: Page | None) -> Page:

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gallery_recorder.project import needs
 from gallery_recorder.project.galleries import decode, encode
 from gallery_recorder.project.git import git
 from gallery_recorder.run import gpus, process, workspace
@@ -98,8 +99,11 @@ class RayEngine:
         options: dict[str, Any] = {"max_calls": 1, "max_retries": 0, "num_cpus": 1}
         if count:
             options |= {"num_gpus": 1, "accelerator_type": accelerator}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        self.together = int(max((node.get("GPU", 1) for node in nodes), default=1))
         # Ray leases a GPU to one task at a time; surplus jobs wait in Ray's queue.
-        self.places: list[Place] = [None] * (jobs or count or int(found.get("CPU", 1)))
+        self.jobs = jobs or count or int(found.get("CPU", 1))
+        self.places: list[Place] = [None] * max(self.jobs, count)
         try:
             self.gpu = ray.get(ray.remote(**options)(gpus.leased_gpu).remote()) if count else None
         except ray.exceptions.RayError as error:
@@ -121,7 +125,8 @@ class RayEngine:
                 self._archives[folder] = ray.put(_pack(run.top, folder, run.settings.roots))
         for left in reversed(range(_ATTEMPTS)):
             try:
-                task = self._execute.remote(encode(run), self._archives[folder])
+                execute = self._execute.options(num_gpus=run.gpus)
+                task = execute.remote(encode(run), self._archives[folder])
                 while not ray.wait([task], timeout=0.2)[0]:
                     if stop.is_set():
                         ray.cancel(task)  # KeyboardInterrupt in the worker, which cleans up
@@ -190,18 +195,18 @@ def execute_on_node(order: bytes, archive: bytes) -> bytes:
     # A shell that starts Ray in the background lets it ignore SIGINT, with which Ray cancels tasks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run, never = decode(order, Run), threading.Event()
-    gpu = gpus.leased_gpu() if run.kind == "gpu" else None
+    leased = gpus.find_gpus() if run.kind == "gpu" else []
     folder = Path(tempfile.gettempdir(), f"gallery-recorder-{os.getuid()}")
     name = f"{run.example.label}-{secrets.token_hex(4)}"  # another recorder may execute it here too
     try:
-        if gpu and gpu.name != run.device:
-            cause = f"was given a {gpu.name}, and these are recordings of a {run.device}"
+        if others := {gpu.name for gpu in leased} - {run.device}:
+            cause = f"was given a {min(others)}, and these are recordings of a {run.device}"
             raise ScriptFailedError(cause, "Choose one type of GPU with --accelerator TYPE.")
         folder.mkdir(mode=0o700, exist_ok=True)
         workspace.remove_leftovers(folder, print)
         with (
             locked(workspace.lock_path(folder, name), never, print),
-            lease(gpu, never, print),
+            lease(leased, never, print),
             workspace.made(folder, name) as at,
         ):
             top = at.project / run.top.name
@@ -211,7 +216,7 @@ def execute_on_node(order: bytes, archive: bytes) -> bytes:
                 order, type=Run, dec_hook=lambda _, path: _moved(Path(path), run.top, top)
             )
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the number of leased cores
-            there = msgspec.structs.replace(there, visible=gpu.visible if gpu else {})
+            there = msgspec.structs.replace(there, visible=needs.visible(leased))
             made = process.execute(there, at, never)
             files = {name: (at.recording / name).read_bytes() for name in made.files}
             answer: _Answer = (made, files)

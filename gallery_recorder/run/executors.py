@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.run import gpus, process
@@ -24,7 +24,10 @@ Told = Callable[[BlockStarted | str], None]
 
 
 class LocalEngine:
-    """The GPUs of this machine, or its cores if it has none."""
+    """The GPUs of this machine, or its cores if it has none.
+
+    ``jobs`` examples are executed at a time; each gets at most ``together`` GPUs.
+    """
 
     def __init__(self, device: str, jobs: int | None, server: Server) -> None:
         """Find the GPUs; *server* forks for each example.
@@ -43,7 +46,9 @@ class LocalEngine:
         self.gpu = found[0] if found else None
         # A folder of recordings belongs to one model, so GPUs of other models stay idle.
         places: list[Place] = [gpu for gpu in found if gpu.name == found[0].name]
-        self.places = (places or [None] * _cores())[:jobs]
+        self.places = places or [None] * _cores()
+        self.jobs = min(jobs or len(self.places), len(self.places))
+        self.together = len(self.places) if found else 1
 
     def execute(self, run: Run, at: Workspace, stop: threading.Event, told: Told) -> Recording:
         """Execute *run* in a process of its own."""
@@ -56,13 +61,43 @@ def _cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def lease(
-    place: Place, stop: threading.Event, waiting: Callable[[str], None]
-) -> AbstractContextManager[bool]:
-    """Hold the GPU of *place* against other recorders on this machine, so no benchmark shares it.
+class Places:
+    """The places of an engine: an example takes as many as it needs at once.
 
-    The value is False if *stop* is set before the GPU is free; *waiting* is told who holds it.
+    Examples take them in turn, so that one that needs several is not overtaken for ever.
     """
-    if place is None:
-        return nullcontext(True)
-    return locked(machine_folder() / f"gallery-gpu-{slug(place.identity)}.lock", stop, waiting)
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._all, self._free = [*places], [*places]
+        self._turn, self._changed = threading.Lock(), threading.Condition()
+
+    @contextmanager
+    def taken(self, count: int) -> Iterator[list[Gpu]]:
+        """Hold *count* places when so many are free; the value is their GPUs."""
+        with self._turn, self._changed:
+            self._changed.wait_for(lambda: len(self._free) >= count)
+            mine, self._free = self._free[:count], self._free[count:]
+        try:
+            yield sorted(filter(None, mine), key=self._all.index)
+        finally:
+            with self._changed:
+                self._free = mine + self._free
+                self._changed.notify_all()
+
+
+@contextmanager
+def lease(
+    gpus: Sequence[Gpu], stop: threading.Event, waiting: Callable[[str], None]
+) -> Iterator[bool]:
+    """Hold *gpus* against other recorders on this machine, so no benchmark shares them.
+
+    The value is False if *stop* is set before they are free; *waiting* is told who holds one.
+    """
+    with ExitStack() as held:
+        yield all(
+            held.enter_context(
+                locked(machine_folder() / f"gallery-gpu-{slug(gpu.identity)}.lock", stop, waiting)
+            )
+            # In the order of all recorders, so none waits for another in a circle.
+            for gpu in sorted(gpus, key=lambda gpu: gpu.identity)
+        )

@@ -27,7 +27,8 @@ class Run(msgspec.Struct, frozen=True):
     kind: Literal["gpu", "cpu"]
     device: str
     timeout: float  # seconds
-    visible: dict[str, str] = {}  # variables that show the worker its GPU and no other
+    gpus: int = 0  # that it gets
+    visible: dict[str, str] = {}  # variables that show the worker its GPUs and no other
 
     def limit(self, name: Literal["output", "file", "files"]) -> int:
         """The limit *name* in conf.py."""

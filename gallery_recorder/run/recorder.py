@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,10 +24,11 @@ import msgspec
 from gallery_recorder.project import galleries, needs
 from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.galleries import Example, Project
+from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
-from gallery_recorder.run import failure, provenance, workspace
-from gallery_recorder.run.executors import LocalEngine, Place, lease
+from gallery_recorder.run import failure, provenance, subset, workspace
+from gallery_recorder.run.executors import LocalEngine, Places, lease
 from gallery_recorder.run.process import Server
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
@@ -54,6 +55,8 @@ class Options:
     jobs: int | None = None
     force: bool = False
     missing: bool = False
+    shard: tuple[int, int] | None = None
+    changed_since: str | None = None
     commit: str | None = None
     engine: str = "local"
     address: str | None = None
@@ -70,18 +73,37 @@ def record(
 
     Raises:
         ScriptError: a name means no example.
+        SubsetError: the commit of ``changed_since`` is not there.
         DeviceError: the device or the cluster cannot be used.
     """
     examples = galleries.select(plan, options.names)
+    used: dict[Path, str] = {}
+    if ref := options.changed_since:
+        used, count = subset.changed_since(ref, plan, examples), len(examples)
+        examples = [example for example in examples if example.path in used]
+        progress.note(f"{len(examples)} of {count} scripts changed since {ref}.")
+    if options.shard:
+        count, seconds = len(examples), partial(_recorded_seconds, plan, options)
+        examples = subset.share(examples, *options.shard, seconds)
+        number, of = options.shard
+        progress.note(f"Share {number} of {of}: {len(examples)} of {count} scripts.")
     if options.engine == "local":
         with server or Server(plan.where) as found:
             engine = LocalEngine(options.device, options.jobs, found)
-            return _Recorder(plan, options, progress, engine).record(examples)
+            return _Recorder(plan, options, progress, engine, used).record(examples)
     from gallery_recorder.run import cluster
 
     with cluster.connected(options.address):
         nodes = cluster.RayEngine(options.device, options.jobs, options.accelerator)
-        return _Recorder(plan, options, progress, nodes).record(examples)
+        return _Recorder(plan, options, progress, nodes, used).record(examples)
+
+
+def _recorded_seconds(plan: Project, options: Options, example: Example) -> float | None:
+    """The most seconds of a timed recording of *example*, the same on every machine."""
+    roots = [options.recordings] if options.recordings else plan.settings.roots
+    found = [at for root in roots for at in recording.find(root, example.gallery, example.name)]
+    known = [recording.seconds_at(at) for at in found]
+    return max([run[0] for run in known if run and run[1]], default=None)
 
 
 def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
@@ -108,14 +130,24 @@ def _signals_set(stop: threading.Event) -> Iterator[list[int]]:
 
 
 class _Recorder:
-    """One call of :func:`record`."""
+    """One call of :func:`record`; *used* has the changed file that each changed example uses."""
 
-    def __init__(self, plan: Project, options: Options, progress: Progress, engine: Engine) -> None:
+    def __init__(
+        self,
+        plan: Project,
+        options: Options,
+        progress: Progress,
+        engine: Engine,
+        used: dict[Path, str],
+    ) -> None:
         self.plan = plan
         self.settings = plan.settings
         self.options = options
         self.progress = progress
         self.engine = engine
+        self.places = Places(engine.places)
+        # Their recordings are of this code, but perhaps not of the other file.
+        self.doubtful = {path for path, file in used.items() if file != str(path)}
         self.kind: Kind = "gpu" if engine.gpu else "cpu"
         self.device = engine.gpu.name if engine.gpu else self.settings.untimed.get("cpu", "cpu")
         self.root = options.recordings or self.settings.root_for(self.kind)
@@ -137,17 +169,27 @@ class _Recorder:
                 waiting.append((example, decided))
             else:
                 self._finished(example, decided)
-        # The longest first; an example that was never recorded may be the longest.
-        waiting.sort(key=lambda item: -self._last_seconds(item[0]))
-        places, items = self.engine.places, iter(waiting)
+        last = {example.path: self._last_seconds(example) for example, _ in waiting}
+        expected = {self.plan.label(example): last[example.path] for example, _ in waiting}
+        # First those that need several GPUs, while all are free; then the longest. An example that
+        # was never recorded may be the longest.
+        waiting.sort(key=lambda item: -(last[item[0].path] or float("inf")))
+        waiting.sort(key=lambda item: -needs.gpus_of(item[1]))
+        items = iter(waiting)
 
-        def record_at(place: Place) -> None:
+        def record_next(_: int) -> None:
             for example, script in items:  # shared: each thread takes the next one
-                self.progress.started(self.plan.label(example))
-                self._finished(example, self._record_one(example, script, place))
+                with self.places.taken(self._gpus(script) or 1) as gpus:
+                    self.progress.started(self.plan.label(example))
+                    self._finished(example, self._record_one(example, script, gpus))
 
-        with _signals_set(self.stop) as signals, ThreadPoolExecutor(len(places)) as pool:
-            list(pool.map(record_at, places))  # raises what a thread raised
+        jobs = self.engine.jobs
+        with (
+            self.progress.of(expected, jobs),
+            _signals_set(self.stop) as signals,
+            ThreadPoolExecutor(jobs) as pool,
+        ):
+            list(pool.map(record_next, range(jobs)))  # raises what a thread raised
         outcomes = [self.outcomes[example.path] for example in examples]
         return outcomes, signals[-1] if signals else None
 
@@ -168,7 +210,7 @@ class _Recorder:
         try:
             script = example.load()
             needs.timeout_of(script, self.settings.limits["seconds"])
-            unmet = needs.unmet_need(script, self.engine.gpu)
+            unmet = needs.unmet_need(script, self.engine.gpu, self.engine.together)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
         if not script.code:
@@ -185,7 +227,7 @@ class _Recorder:
         found = [at for r in roots for at in recording.find(r, example.gallery, example.name)]
         if self.options.missing and any(_is_of(script, at, example) for at in found):
             return Outcome(name, "current", "a recording of this code exists")
-        if not self.options.force and _is_of(script, self._location(example), example):
+        if not self._forced(example) and _is_of(script, self._location(example), example):
             return Outcome(name, "current", "the recording is of this code")
         return script
 
@@ -196,16 +238,20 @@ class _Recorder:
         except RecordingError:
             return False
 
-    def _last_seconds(self, example: Example) -> float:
-        try:
-            return recording.load(self._location(example).folder).run.seconds
-        except RecordingError:  # there is none, or it is damaged
-            return float("inf")
+    def _last_seconds(self, example: Example) -> float | None:
+        last = recording.seconds_at(self._location(example))
+        return last[0] if last else None
+
+    def _forced(self, example: Example) -> bool:
+        return self.options.force or example.path in self.doubtful
+
+    def _gpus(self, script: Script) -> int:
+        return needs.gpus_of(script) if self.engine.gpu else 0
 
     # --- one example ------------------------------------------------------------------------------
 
-    def _record_one(self, example: Example, script: Script, place: Place) -> Outcome:
-        """Record *example* at *place*; return the outcome, whatever happens."""
+    def _record_one(self, example: Example, script: Script, gpus: Sequence[Gpu]) -> Outcome:
+        """Record *example* on *gpus*; return the outcome, whatever happens."""
         name = self.plan.label(example)
 
         def waiting(whom: str, does: str) -> None:
@@ -215,13 +261,13 @@ class _Recorder:
         try:
             with (
                 locked(lock, self.stop, partial(waiting, does="is recording it")) as mine,
-                lease(place, self.stop, partial(waiting, does="uses the GPU")) as leased,
+                lease(gpus, self.stop, partial(waiting, does="uses the GPU")) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not begun")
-                if not self.options.force and _is_of(script, self._location(example), example):
+                if not self._forced(example) and _is_of(script, self._location(example), example):
                     return Outcome(name, "current", "another recorder has recorded it")
-                return self._execute(example, script, place)
+                return self._execute(example, script, gpus)
         except StoppedError as error:
             return Outcome(name, "interrupted", str(error) or "was ended")
         except ScriptFailedError as error:
@@ -237,7 +283,7 @@ class _Recorder:
             why = Failure(cause, "")
         return Outcome(name, "failed", why.told(example.source))
 
-    def _execute(self, example: Example, script: Script, place: Place) -> Outcome:
+    def _execute(self, example: Example, script: Script, gpus: Sequence[Gpu]) -> Outcome:
         name, location = self.plan.label(example), self._location(example)
         limit = needs.timeout_of(script, self.settings.limits["seconds"])
         run = Run(
@@ -250,7 +296,8 @@ class _Recorder:
             kind=self.kind,
             device=self.device,
             timeout=self.options.timeout or limit,
-            visible=place.visible if place else {},
+            gpus=self._gpus(script),
+            visible=needs.visible(gpus),
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:

@@ -86,6 +86,16 @@ def find(root: Path, gallery: str, name: str) -> list[Location]:
     return [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
 
 
+def seconds_at(at: Location) -> tuple[float, bool] | None:
+    """The seconds of the recording there and whether they are the device's; None without one."""
+    try:
+        content = reading.read_file(at.folder / FILE_NAME)
+        made = reading.decode(content, DECODER, SCHEMA)
+    except ReadingError:
+        return None
+    return made.run.seconds, made.timed
+
+
 def all_recordings(root: Path) -> Iterator[Path]:
     """The folder of every recording at or below *root*, without following links."""
     for place, folders, files in os.walk(root):

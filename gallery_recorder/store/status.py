@@ -43,6 +43,7 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
         try:
             script = example.load()
             needed = tuple(needs.needs_of(script))
+            needed_text = f"it needs {needs.told(script)}" if needed else ""
         except ScriptError as error:
             result.append(Row(name, "-", "unreadable", text=str(error)))
             continue
@@ -53,6 +54,10 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
             own = [replace(row, state="failed") if _has_failed(row) else row for row in own]
         if not any(_is_at(row, preferred) for row in own):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
+        own = [
+            replace(row, text=needed_text) if row.state in ("missing", "stale") else row
+            for row in own
+        ]
         result += own
     for root in roots:
         for folder in recording.all_recordings(root):

@@ -164,11 +164,14 @@ AMD = Gpu("AMD", "GPU-3", {}, 192_000_000_000, None)
         ("memory>=40GB", SMALL, "memory>=40GB, and NVIDIA T4 has 16 GB"),
         ("compute_capability>=7.0", AMD, "compute_capability>=7.0, and AMD has none"),
         ("memory>=1GB", None, "a GPU with memory>=1GB"),
+        ("gpus>=2", H200, None),
+        ("gpus>=3, memory>=1GB", H200, "3 GPUs with memory>=1GB, and 2 can be used here"),
+        ("gpus>=2", None, "2 GPUs"),
     ],
 )
 def test_a_script_is_recorded_only_on_a_gpu_that_it_can_use(load, said, gpu, unmet):
     script = load(f'"""A."""\nx = 1\n# sphinx_gallery_needs = {said!r}\n')
-    assert needs.unmet_need(script, gpu) == unmet
+    assert needs.unmet_need(script, gpu, 2) == unmet
 
 
 def test_a_need_that_is_unknown_is_an_error(load):

@@ -192,12 +192,25 @@ def test_every_gpu_of_a_model_has_one_example_at_a_time(room, used, jobs, number
         assert all(before[1] <= after[0] for before, after in pairwise(own))
 
 
+def test_an_example_gets_the_gpus_that_it_needs_and_others_wait_for_them(room, used):
+    for number, needed in enumerate([1, 1, 2, 1, 2, 3]):
+        code = f'x = 1\n# sphinx_gallery_needs = "gpus>={needed}"'
+        room.write(f"{number:02}-a", code if needed > 1 else "x = 1")
+    outcomes = room.record(device="auto")
+    both = [span[1:] for span in used if span[0] == "0,1"]
+    assert len(both) == 2
+    for begun, ended in both:
+        others = [span[1:] for span in used if span[1:] != (begun, ended)]
+        assert all(to <= begun or since >= ended for since, to in others)
+    assert outcomes["05-a"].text == "needs 3 GPUs, and 2 can be used here"
+
+
 def test_a_gpu_is_not_shared_between_recorders(room, used):
     room.write("01-a", "x = 1")
     out, plan, free_since = io.StringIO(), room.project(), []
 
     def other_recorder():
-        with executors.lease(gpus.find_gpus()[0], threading.Event(), print):
+        with executors.lease(gpus.find_gpus()[:1], threading.Event(), print):
             holds.set()
             wait_for(lambda: "01-a: waits: another recorder uses the GPU" in out.getvalue())
             free_since.append(time.monotonic())

@@ -1,0 +1,135 @@
+"""One recording without a build: printed to a terminal, or written as a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from gallery_recorder import console, seam
+from gallery_recorder.project import galleries, reader, settings
+from gallery_recorder.project.commands import record, record_again
+from gallery_recorder.project.galleries import Example, Where
+from gallery_recorder.render import labels, notebook, selection
+from gallery_recorder.render.selection import ListedRecording, Page
+from gallery_recorder.store import recording
+from gallery_recorder.store.format import Block
+from gallery_recorder.store.recording import RecordingError
+
+
+class Single:
+    """A project whose recordings are looked at one by one; *root* overrides its folders."""
+
+    def __init__(self, where: Where, scratch: Path, root: Path | None = None) -> None:
+        self._app, self.project = reader.load(where, scratch)
+        said = self.project.settings
+        self._roots, self._checks = [root] if root else said.roots, settings.checks(said)
+
+    def pages(self, names: Sequence[str], place: str | None) -> list[Page]:
+        """The scripts with these *names*, each with its recording at *place*, or its page's."""
+        return [self._page(one, place) for one in galleries.select(self.project, names)]
+
+    def _page(self, example: Example, place: str | None) -> Page:
+        name = self.project.label(example)
+        found = [
+            selection.checked(at.folder, root, self._checks)
+            for root in self._roots
+            for at in recording.find(root, example.gallery, example.name)
+            if place in (None, at.device, at.place)
+        ]
+        if not found:
+            where = f" at {place}" if place else ""
+            raise RecordingError(
+                f"{name}: has no recording{where}; record it with: {record([name])}"
+            )
+        script, devices = example.load(), self.project.settings.devices
+        # A page shows none of older code; here the newest of them is better than nothing.
+        shown = selection.best(script.key, found, devices) or max(found, key=_date)
+        others = tuple(item for item in found if item is not shown)
+        state = "current" if shown.key == script.key else "of older code"
+        docname = f"{example.pages}/{example.path.stem}"
+        return Page(docname, example, script, "", replace(shown, state=state), others)
+
+    def export(self, page: Page, folder: Path) -> Path:
+        """Write the notebook of *page* with its outputs to *folder*; return its path."""
+        assert page.recorded
+        if page.recorded.state != "current":
+            name = self.project.label(page.example)
+            raise RecordingError(f"{name}: the recording is of older code; {record_again(name)}")
+        conf = self._app.config.sphinx_gallery_conf
+        blocks = list(page.script.blocks)
+        if conf["remove_config_comments"]:
+            shown = [seam.without_settings(block.content) for block in blocks]
+            blocks = [b._replace(content=s) for b, s in zip(blocks, shown, strict=True)]
+        made = notebook.marked(blocks, conf, str(folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{page.example.path.stem}.ipynb"
+        path.write_bytes(notebook.with_outputs(msgspec.json.encode(made), page))
+        return path
+
+
+def _date(item: ListedRecording) -> str:
+    return item.recorded
+
+
+def show(page: Page) -> None:
+    """Print the recording of *page*."""
+    assert page.recorded
+    out = Console(highlight=False, soft_wrap=True)
+    made, run, where = page.recording, page.recording.run, page.recording.provenance
+    _heading(out, f"{made.gallery}/{made.name}: {made.title}")
+    facts: dict[str, Any] = {
+        "recorded": f"{labels.readable_date(run.recorded)}, {run.seconds:.1f} s, {run.status}",
+        "device": page.recorded.place + ("" if run.timed else ", without times"),
+        "code": f"{page.recorded.state}; commit {where.commit or 'unknown'}",
+        "machine": f"{where.os}; Python {where.python}",
+        "driver": where.gpu and where.gpu.driver,
+        "versions": ", ".join(f"{name} {of}" for name, of in where.versions.items()),
+        "variables": " ".join(f"{name}={value}" for name, value in where.environment.items()),
+        "folder": page.folder,
+        "others": "; ".join(f"{item.place}, {item.recorded}" for item in page.others),
+    }
+    for name, fact in facts.items():
+        if fact:
+            out.print(_text(f"{name + ':':<11}{fact}"))
+    for number, block in enumerate(made.blocks, 1):
+        _heading(
+            out, f"block {number} of {len(made.blocks)}, line {block.line}, {block.seconds:.3g} s"
+        )
+        for title, text in _outputs(block):
+            out.print(_text(f"{title}:", "dim"))
+            out.print(_text(text.rstrip("\n")))
+    if made.files:
+        _heading(out, "files")
+    for name in made.files:
+        assert page.folder
+        out.print(_text(f"{(page.folder / name).stat().st_size:>11,}  {name}"))
+
+
+def _outputs(block: Block) -> Iterator[tuple[str, str]]:
+    """The titles and texts of what a block printed, returned and wrote."""
+    value = block.value
+    shown = value.text if value and value.kind == "text" else ""
+    if value and not shown:
+        shown = f"HTML of {len(value.text):,} characters"
+    texts = {
+        "stdout": block.stdout,
+        "stderr": block.stderr,
+        "value": shown,
+        "exception": block.exception or "",
+        "files": "\n".join([*block.images, *block.data]),
+    }
+    yield from ((title, text) for title, text in texts.items() if text)
+
+
+def _heading(out: Console, text: str) -> None:
+    out.print(_text(f"\n{text}", "bold"))
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(console.visible(text.replace("\t", "    ")), style)

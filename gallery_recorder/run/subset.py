@@ -1,0 +1,158 @@
+"""A part of the examples: those that changed since a commit, or one machine's share."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+from gallery_recorder.errors import RecorderError
+from gallery_recorder.project.galleries import Example, Project
+from gallery_recorder.project.git import GitError, call, git, is_shallow
+from gallery_recorder.project.script import ScriptError, load_script
+
+#: Files that no example reads: headers of galleries, and what Python compiles.
+_NOT_READ = re.compile(
+    r"(^|/)(GALLERY_HEADER|README|index)\.(rst|md|txt)$|\.pyc$|^$", re.IGNORECASE
+)
+
+#: The modules that a script imports, and the text it contains.
+_Uses = tuple[set[str], str]
+
+
+class SubsetError(RecorderError):
+    """A commit that cannot be compared with the files here."""
+
+    status = 2
+
+
+def share(
+    examples: Sequence[Example], number: int, of: int, seconds: Callable[[Example], float | None]
+) -> list[Example]:
+    """The share *number* (from 1) of *of* shares of about the same recorded *seconds*.
+
+    An example without recorded seconds counts as the median. Where the same recordings are, the
+    shares are the same.
+    """
+    known = {example.path: seconds(example) for example in examples}
+    usual = median([value for value in known.values() if value is not None] or [1.0])
+    # A second for the start, so that examples that take no time are shared, too.
+    cost = {path: 1.0 + (usual if value is None else value) for path, value in known.items()}
+    loads, mine = [0.0] * of, set()
+    for example in sorted(examples, key=lambda example: (-cost[example.path], example.label)):
+        lightest = loads.index(min(loads))
+        loads[lightest] += cost[example.path]
+        if lightest == number - 1:
+            mine.add(example.path)
+    return [example for example in examples if example.path in mine]
+
+
+def changed_since(ref: str, project: Project, examples: Sequence[Example]) -> dict[Path, str]:
+    """The paths of *examples* that changed since *ref*, each with the changed file that it uses.
+
+    The file is the script itself if its code changed, or one beside it, or one that it names.
+    Since *ref* means since the commit where this branch left *ref*.
+
+    Raises:
+        SubsetError: the files are in no git repository, or it lacks *ref* or its history.
+    """
+    try:
+        root = Path(os.path.realpath(call(project.top, "rev-parse", "--show-toplevel")))
+    except GitError as error:
+        raise SubsetError(f"--changed-since needs the project's git repository: {error}") from error
+    more = "Fetch it: `git fetch origin REF`"
+    if is_shallow(root):
+        more = "This clone is shallow: `git fetch --unshallow`, or fetch-depth: 0 in a workflow"
+    commit = git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+    if commit is None:
+        raise SubsetError(f"--changed-since {ref}: {root} has no such commit. {more}.")
+    base = git(root, "merge-base", commit, "HEAD")
+    if base is None and is_shallow(root):
+        raise SubsetError(f"--changed-since {ref}: no commit before it and HEAD is here. {more}.")
+    base = base or commit
+    # Without renames: the recording of a renamed script has another place.
+    listed = call(root, "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", base, "--")
+    new = call(root, "ls-files", "-oz", "--exclude-standard")
+    paths = [root / name for name in f"{listed}\0{new}".split("\0") if not _NOT_READ.search(name)]
+    changed = [p for p in sorted(paths) if not {*p.parents} & {*project.settings.roots}]
+    scripts = {_real(example): _uses(_real(example)) for example in project.examples}
+    named = {file for file in changed for _, texts in scripts.values() if file.name in texts}
+    reasons = {}
+    for example in examples:
+        path = _real(example)
+        if path in changed and _code_changed(example, path.relative_to(root), root, base):
+            reasons[example.path] = str(example.path)
+            continue
+        gallery = path.parents[example.name.count("/")]
+        for file in changed:
+            if file != path and _is_used(file, path, gallery, scripts, file in named):
+                reasons[example.path] = str(file)
+    return reasons
+
+
+def _is_used(
+    file: Path, path: Path, gallery: Path, scripts: dict[Path, _Uses], is_named: bool
+) -> bool:
+    """Whether the script *path* of the folder *gallery* may use *file*, as far as its text tells.
+
+    A file that no script names may be used by each beside it.
+    """
+    imported, texts = scripts[path]
+    if file in scripts:
+        return file.parent == path.parent and file.stem in imported
+    if file.suffix == ".py":
+        below = gallery in file.parents
+        return below and not imported.isdisjoint(file.relative_to(gallery).with_suffix("").parts)
+    if is_named:
+        return file.name in texts
+    others = {script.parent for script in scripts} - {path.parent}
+    return path.parent in file.parents and not any(
+        path.parent in other.parents and other in file.parents for other in others
+    )
+
+
+def _real(example: Example) -> Path:
+    return Path(os.path.realpath(example.path))
+
+
+def _code_changed(example: Example, name: Path, root: Path, base: str) -> bool:
+    """Whether the code of *example*, called *name* in the repository, is not that of *base*."""
+    before = git(root, "cat-file", "blob", f"{base}:{name.as_posix()}")
+    if before is None:
+        return True
+    with tempfile.TemporaryDirectory() as scratch:
+        old = Path(scratch, name.name)
+        old.write_text(before, encoding="utf-8", errors="surrogateescape")
+        try:
+            return load_script(old).key != example.load().key
+        except ScriptError:
+            return True
+
+
+@cache
+def _uses(path: Path) -> _Uses:
+    """What a script and the modules beside it that it imports use."""
+    imported: set[str] = set()
+    texts, waiting = [], {path.stem}
+    while waiting:
+        try:
+            tree = ast.parse(path.with_name(f"{waiting.pop()}.py").read_bytes())
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            continue  # a module from elsewhere
+        found: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                module = (node.module or "").partition(".")[0]
+                found.update([module] if module else [alias.name for alias in node.names])
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+        waiting |= found - imported
+        imported |= found
+    return imported, "\n".join(texts)

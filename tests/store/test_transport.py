@@ -1,0 +1,122 @@
+"""Recordings outside the main history: folders, archives, a branch of the repository."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+
+import msgspec
+import pytest
+
+from gallery_recorder.store import recording, transport
+from gallery_recorder.store.recording import RecordingError
+from gallery_recorder.store.transport import AbsentError, TransportError
+from tests.fixtures.room import Room
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "a")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "a@b")
+
+
+def git(folder, *arguments):
+    made = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def repository(folder, *names, origin=None):
+    """A room in a git repository with made-up recordings of *names*."""
+    room = Room(folder)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "one")
+    if origin:
+        git(folder, "remote", "add", "origin", str(origin))
+    for name in names:
+        room.put_recording(name)
+    return room
+
+
+def dated(room, name, date):
+    """Record *name* again at another *date*."""
+    folder, staging = room.gallery / name, room.folder / "again"
+    made = recording.load(folder)
+    run = msgspec.structs.replace(made.run, recorded=date)
+    staging.mkdir()
+    (staging / "data.csv").write_bytes((folder / "data.csv").read_bytes())
+    recording.save(msgspec.structs.replace(made, run=run), staging, folder)
+
+
+def contents(folder):
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("place", ["folder", "all.tar.gz", "all.zip", "branch:recordings"])
+def test_what_is_pushed_can_be_pulled_and_the_newer_recording_stays(tmp_path, place):
+    room = repository(tmp_path / "here", "01-a", "02-b")
+    there = place if place.startswith("branch:") else str(tmp_path / place)
+    assert transport.push(there, room.recordings, room.folder).added == 2
+    pulled = tmp_path / "pulled"
+    transport.pull(there, pulled, room.folder)
+    assert contents(pulled) == contents(room.recordings)
+    dated(room, "01-a", "2027-01-02T03:04:05Z")
+    transport.pull(there, room.recordings, room.folder)
+    assert recording.load(room.gallery / "01-a").run.recorded.startswith("2027")
+    changes = transport.push(there, room.recordings, room.folder)
+    assert (changes.added, changes.replaced, changes.of) == (0, 1, 2)
+    (tmp_path / "pulled" / "notes.txt").write_text("mine")
+    changes = transport.pull(there, pulled, room.folder, replace=True)
+    assert (pulled / "notes.txt").exists()
+    assert contents(pulled / "interpreter") == contents(room.device)
+
+
+def test_what_others_recorded_stays_and_the_branch_has_one_commit(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q", "--bare", str(origin := tmp_path / "origin"))
+    one = repository(tmp_path / "one", "01-a", origin=origin)
+    two = repository(tmp_path / "two", "02-b", origin=origin)
+    fetched, late = transport._fetched, []
+
+    def pushed_meanwhile(folder, place):
+        found = fetched(folder, place)
+        if not late:
+            late.append(True)
+            transport.push("branch:r", two.recordings, two.folder)
+        return found
+
+    monkeypatch.setattr(transport, "_fetched", pushed_meanwhile)
+    transport.push("branch:r", one.recordings, one.folder)
+    names = git(origin, "ls-tree", "-r", "--name-only", "r").splitlines()
+    assert [name.split("/")[2] for name in names[::2]] == ["01-a", "02-b"]
+    assert git(origin, "rev-list", "--count", "r") == "1"
+
+
+def test_a_branch_that_push_did_not_make_stays(tmp_path):
+    room = repository(tmp_path, "01-a")
+    before = git(tmp_path, "rev-parse", "main")
+    for place, said in (("branch:main", "did not make"), ("branch:a b", "not the name")):
+        with pytest.raises(TransportError, match=said):
+            transport.push(place, room.recordings, tmp_path)
+    assert git(tmp_path, "rev-parse", "main") == before
+    with pytest.raises(AbsentError):
+        transport.pull("branch:none", room.recordings, tmp_path)
+
+
+def test_a_pull_that_fails_leaves_everything_as_it_was(tmp_path):
+    room = repository(tmp_path / "here", "01-a")
+    before = contents(room.recordings)
+    there = repository(tmp_path / "there", "01-a", "02-b")
+    dated(there, "01-a", "2027-01-02T03:04:05Z")
+    (there.gallery / "02-b" / "data.csv").write_text("changed")
+    with pytest.raises(RecordingError, match="not the file that was recorded"):
+        transport.pull(str(there.recordings), room.recordings, room.folder)
+    with tarfile.open(evil := tmp_path / "evil.tar.gz", "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
+    (tmp_path / "text.zip").write_text("no archive")
+    for place in (evil, tmp_path / "text.zip"):
+        with pytest.raises(TransportError, match="cannot be unpacked"):
+            transport.pull(str(place), room.recordings, room.folder)
+    assert contents(room.recordings) == before
+    assert not (tmp_path / "outside").exists()
+    assert [path.name for path in room.folder.glob(".recordings*")] == []
