@@ -285,7 +285,7 @@ def ahead_kernel(
 # --------------
 #
 # At *d* = 128 tiles are larger, so fewer programs fit on an SM. Each has its own copy of the same
-# keys and values, and first waits for them. A large program whose warps have **roles** does not:
+# keys and values, and first waits for them. One large program with **roles** solves both:
 #
 # * **One warp fetches**, as far ahead as there are buffers. It needs few registers.
 # * **Two groups of four warps compute**, 64 queries each, with the same keys and values. They never
@@ -362,7 +362,7 @@ def computing_group(
 
 # %%
 # ``warp_specialize`` starts the first group in the four warps of the launch, the second in four
-# more, and the fetching warp in one. Their threads get 240 and 24 registers, in this order.
+# more, and the fetching warp in one. The last two get 240 and 24 registers a thread.
 
 
 @gluon.jit(do_not_specialize=COUNTS)
