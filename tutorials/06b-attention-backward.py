@@ -2,10 +2,10 @@
 Attention: the backward pass
 ============================
 
-You give the ``attention`` of :doc:`06-fused-attention` its gradients. The forward pass keeps one
-number for each query. The backward pass computes the weights again, and gives the same bits every
-time. From 1024 tokens on it reaches :measured:`share64` % of cuDNN's speed with heads of 64
-numbers, and :measured:`share128` % with heads of 128.
+You give the ``attention`` of :doc:`06-fused-attention` its gradients. The forward pass stores one
+number for each query. The backward pass recomputes the weights, and gives the same bits
+every time. From 1024 tokens on it reaches :measured:`share64` % of cuDNN's speed with a head
+dimension of 64, and :measured:`share128` % with 128.
 """
 
 # %%
@@ -100,18 +100,17 @@ def query_gradient_kernel(
 #
 # with :math:`\delta_i = \sum_j P_{ij}\, dP_{ij}`.
 #
-# **The weights.** Kept from the forward pass, they would be the N × N matrix again. So they are
-# computed a second time, from *Q* and *K*. The forward pass keeps one number for each query, the
-# **log-sum-exp** of its scores, ``lse``. With it, :math:`P = 2^{S - \mathrm{lse}}` needs no maximum
-# and no sum.
+# **The weights.** Storing them would bring back the N × N matrix. So they are recomputed from *Q*
+# and *K*. The forward pass stores one number for each query, the **log-sum-exp** of its scores,
+# ``lse``. With it, :math:`P = 2^{S - \mathrm{lse}}` needs no maximum and no sum.
 #
-# **Delta.** It is a sum over all keys, but :math:`\sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`
-# is the dot product of two rows that exist already. This kernel stores it for the next one.
+# **Delta.** This sum over all keys is :math:`\sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`, the
+# dot product of two rows that exist already. This kernel stores delta for the next one.
 #
-# **The work.** Five products: the scores, :math:`dV`, :math:`dP`, :math:`dQ` and :math:`dK`. The
-# forward pass has two, so the backward pass has 2.5 times the operations.
+# **The work.** The backward pass has five products: the scores, :math:`dV`, :math:`dP`, :math:`dQ`
+# and :math:`dK`. The forward pass has two, so the backward pass has 2.5 times as many operations.
 #
-# A small example in float64 shows both tricks:
+# A small example in float64 confirms the formulas:
 
 # sphinx_gallery_fold = "compares the formulas with autograd"
 torch.manual_seed(0)
@@ -133,9 +132,9 @@ for name, ours, right in zip(("dQ", "dK", "dV"), gradients, expected, strict=Tru
 # The gradients of keys and values
 # --------------------------------
 #
-# :math:`dK` and :math:`dV` are sums over queries. So another kernel owns a block of *keys* and
-# walks over the queries. If heads of queries share a head of keys, it walks over all of them. In a
-# causal kernel the first queries do not see these keys, so the loop begins at the diagonal.
+# :math:`dK` and :math:`dV` are sums over queries. So in another kernel, a program owns a block of
+# *keys* and walks over the queries of all heads that share these keys. In causal attention the
+# first queries do not see these keys, so the loop begins at the diagonal.
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -198,9 +197,9 @@ def key_gradient_kernel(
 # ----------------------
 #
 # Both kernels compute the scores and :math:`dP`: together, seven products instead of five. With
-# ``ATOMIC`` the second kernel computes :math:`dQ`, too, and five are enough. But then many programs
-# add to the same rows of :math:`dQ` in memory. Their order changes from call to call, and with it
-# the last bits. This way also needs zeros at the start, fp32, and more registers.
+# ``ATOMIC`` the second kernel also computes :math:`dQ`, and five products are enough. But then many
+# programs add to the same rows of :math:`dQ` in memory. Their order changes from call to call, and
+# with it the last bits. Atomics also need fp32, a buffer of zeros, and more registers.
 #
 # For N = 8192, *d* = 128, causal, the first kernel takes :measured:`dq` ms and the second
 # :measured:`key` ms. The one with atomics takes :measured:`atomics` ms, :measured:`more` times as
@@ -255,8 +254,8 @@ def attention_kernel(
 # Calling them
 # ------------
 #
-# Registers decide about the tiles. In the second kernel with *d* = 128 and 64 keys, the two sums
-# take 128 registers of each thread, and the tiles of :math:`P` and :math:`dP` 32 each. A thread can
+# Registers limit the tiles. In the second kernel with *d* = 128 and 64 keys, the two sums take 128
+# registers of each thread, and the tiles of :math:`P` and :math:`dP` take 32 each. A thread can
 # have 255, so larger tiles would spill.
 
 # sphinx_gallery_fold = "chooses tiles, warps and stages"
@@ -633,8 +632,8 @@ else:
 # TFLOPS as called. cuDNN reaches :measured:`cudnn_long` TFLOPS, and FlashAttention-2
 # :measured:`flash_long`.
 #
-# **Seven products are credited with five.** The two kernels multiply at 7/5 of the rate in the
-# picture, :measured:`multiplied` TFLOPS at N = 16384. What is left to gain is fewer products.
+# **The rate counts five of seven products.** The two kernels multiply at 7/5 of the rate in the
+# picture, :measured:`multiplied` TFLOPS at N = 16384. The remaining gain is in fewer products.
 #
 # **Short sequences are slower**, as in the forward pass: a program loads its block first and stores
 # its results last, and a causal kernel computes half of the tiles on the diagonal for nothing.

@@ -26,7 +26,7 @@ of 64 :measured:`share64` %. You need :doc:`06-fused-attention`. No later page n
 # compiler decides otherwise:
 #
 # * A **layout** says which thread holds which element of a tile.
-# * Shared memory is allocated by name. A copy into it is started, and done later.
+# * Shared memory is allocated by name, and filled by asynchronous copies.
 # * A **barrier** counts arrivals, or bytes. When all have arrived, a *phase* ends. A wait for 0
 #   ends with phase 1, 3, …, and a wait for 1 with phase 0, 2, …. Phase 0 has ended from the start.
 #
@@ -97,10 +97,10 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 # One product ahead
 # -----------------
 #
-# The loop starts the first product of tile *j* and the second of tile *j − 1*. Then it waits until
-# *one* is left: ``warpgroup_mma_wait(1, …)``. Products end in the order of their start, so now the
-# scores are there. The softmax runs beside the second product. Tiles are taken **from the last to
-# the first**: the tile on the diagonal is masked before the loop, which then needs no mask.
+# The loop starts the first product of tile *j* and the second of tile *j − 1*. Then
+# ``warpgroup_mma_wait(1, …)`` waits until only *one* is in flight. Products end in the order in
+# which they start, so the scores are ready. The softmax runs during the second product. Tiles are
+# taken **from the last to the first**: only the first one, on the diagonal, needs a mask.
 
 
 @gluon.jit
@@ -221,15 +221,15 @@ def ahead_kernel(
 # Roles of warps
 # --------------
 #
-# At *d* = 128 tiles are larger, so fewer programs fit. Each has its own copy of the same keys and
-# values, and first waits for them. One large program solves both, if its warps have **roles**:
+# At *d* = 128 tiles are larger, so fewer programs fit on an SM. Each has its own copy of the same
+# keys and values, and first waits for them. One large program with **roles** solves both:
 #
 # * **One warp fetches**, as far ahead as there are buffers. It needs few registers.
 # * **Two groups of four warps compute**, 64 queries each, with the same keys and values. They never
-#   wait for each other: one multiplies while the other is in its softmax.
+#   wait for each other: one multiplies while the other computes its softmax.
 #
-# When the groups store a result, the tiles of the next block are already there. Each buffer has two
-# barriers. The groups wait for ``arrived``, the fetching warp for ``read``.
+# While the groups store a result, the fetching warp already fetches tiles of the next block. Each
+# buffer has two barriers. The groups wait for ``arrived``, the fetching warp for ``read``.
 
 
 @gluon.jit
@@ -301,7 +301,7 @@ def computing_group(
 
 # %%
 # ``warp_specialize`` starts the first group in the four warps of the launch, the second in four
-# more, and the fetching warp in one. A thread of these two gets 240 and 24 registers.
+# more, and the fetching warp in one. The last two get 240 and 24 registers a thread.
 
 
 @gluon.jit(do_not_specialize=COUNTS)
@@ -343,7 +343,7 @@ def roles_kernel(
 #    ahead: the softmax beside a product
 #    roles: one warp fetches, two groups compute
 #
-# At *d* = 64 roles do not pay: they reach :measured:`roles_64` % of the kernel without.
+# At *d* = 64 ``roles_kernel`` reaches only :measured:`roles_64` % of the rate of ``ahead_kernel``.
 #
 # Calling it
 # ----------

@@ -2,9 +2,9 @@ r"""
 Math functions
 ==============
 
-A call such as ``tl.exp(x)`` may be one instruction or many, and right to the last digit or not. You
-measure the error of eight functions on every float, and their speed. Then you build ``gelu(x)``, an
-activation: exact, and in bf16 :measured:`faster` times as fast as PyTorch's. You need
+A call such as ``tl.exp(x)`` may compile to one instruction or many, and its last digits may be
+wrong. You measure the error of eight functions on every float, and their speed. Then you build the
+activation ``gelu(x)``: exact, and in bf16 :measured:`faster` times as fast as PyTorch's. You need
 :doc:`01-vector-add`.
 """
 
@@ -64,9 +64,9 @@ torch.testing.assert_close(elementwise(gelu_exact, x).double(), exact, rtol=0, a
 # Four ways to a function
 # -----------------------
 #
-# A function such as ``gelu_exact`` is compiled into the kernel. PyTorch is one way to compute one,
-# Triton's language another; it lacks tanh and powers. The third is a library: **libdevice** on
-# NVIDIA's GPUs, OCML on AMD's. Triton copies a function from there if the hardware has none.
+# A kernel can take a function from Triton's language, which lacks tanh and powers, or from a
+# library: **libdevice** on NVIDIA's GPUs, OCML on AMD's. Triton's language itself takes some
+# functions from the library. PyTorch is a third way, and your own code a fourth.
 
 
 @triton.jit
@@ -93,10 +93,10 @@ def by_library(NAME: tl.constexpr, x, y):
 #
 # For the exponential, split the number: :math:`x \log_2 e = k + f` with an integer *k*, so that
 # :math:`e^x = 2^k e^r` with a small *r*. A polynomial of degree six approximates :math:`e^r`.
-# :math:`2^k` needs no arithmetic: a float keeps its exponent in bits 23 to 30.
+# A float stores its exponent in bits 23 to 30, so a shift gives :math:`2^k`.
 #
 # ``tl.inline_asm_elementwise`` calls an instruction that Triton has no name for, here in NVIDIA's
-# PTX. ``$0`` is the result, ``$1`` the argument, and ``=f,f`` makes both floats.
+# PTX. ``$0`` is the result, ``$1`` the argument, and ``=f,f`` declares both as floats.
 
 
 @triton.jit
@@ -155,10 +155,10 @@ def by_hand(NAME: tl.constexpr, x, y):
 # Every float
 # -----------
 #
-# Above 1 the next float is 2⁻²³ away, above 1000 it is 2⁻¹⁴ away. This distance at the exact result
-# is a **unit in the last place** (**ulp**). A result that is rounded once is off by half an ulp.
-# There are 2³² floats, few enough to try **every one**. Functions of two arguments get a random
-# second one. PyTorch in float64 is the reference.
+# The next float above 1 is 2⁻²³ away, and the next one above 1000 is 2⁻¹⁴ away. This distance at
+# the exact result is a **unit in the last place** (**ulp**). A result that is rounded once is off
+# by at most half an ulp. There are 2³² floats, few enough to try **every one**. A second argument
+# is random. PyTorch in float64 is the reference.
 
 # sphinx_gallery_fold = "computes and judges any way to any function"
 warnings.filterwarnings("ignore", category=RuntimeWarning)  # the interpreter's, of infinities
@@ -237,9 +237,9 @@ for name, way in ("exp", "by hand"), ("rsqrt", "by hand"), ("log", "triton"), ("
     torch.testing.assert_close(ACCURACY[name][way][0], 0.0, rtol=0, atol=4.0)
 
 # %%
-# Speed has two meanings. **Through memory**, a kernel reads numbers, applies the function once and
-# writes the results. **In registers**, it computes 256 results for each number. *Special* are
-# instructions that compute a function in the multiprocessor's **special function units**.
+# We measure speed in two ways. **Through memory**, a kernel reads numbers, applies the function
+# once and writes the results. **In registers**, it computes 256 results for each number. The column
+# *special* lists instructions that use the multiprocessor's **special function units**.
 
 # sphinx_gallery_fold = "measures the rates of all ways, prints and keeps the table"
 import re
@@ -285,12 +285,12 @@ if ON_GPU:
     write_table("math-accuracy.csv", headers, [row[:-1] for row in table])
 
 # %%
-# * ``tl.exp`` is one instruction for base 2, and a multiplication that is rounded. It is off by up
-#   to :measured:`exp_ulp` ulps, and the library by :measured:`exp_library`.
-# * **Millions of ulps** belong to tiny results beside a zero of the function: ``lg2`` near 1, and
-#   ``sin`` near multiples of π. So Triton takes both functions from the library. ``tl.sin`` is off
-#   by at most :measured:`sin_ulp` ulps.
-# * **tanh through the sigmoid**, and erf by hand, lose their digits in a subtraction near zero.
+# * ``tl.exp`` is a multiplication, which rounds, and one instruction for base 2. Its error is up to
+#   :measured:`exp_ulp` ulps, and that of the library :measured:`exp_library`.
+# * **Errors of millions of ulps** occur at tiny results near a zero of the function: ``lg2`` near
+#   1, and ``sin`` near multiples of π. So Triton takes log and sin from the library. ``tl.sin`` is
+#   off by at most :measured:`sin_ulp` ulps.
+# * **tanh through the sigmoid** and erf by hand lose their digits near zero, in a subtraction.
 # * **Subnormal** numbers, below 2⁻¹²⁶, count as zero in instructions with ``ftz``.
 # * **Through memory** the accurate exponential has :measured:`exp_alike` times the rate of
 #   ``tl.exp``: it costs nothing. **In registers** it has :measured:`exp_share` times the rate.
@@ -298,8 +298,8 @@ if ON_GPU:
 # A faster GELU
 # -------------
 #
-# In bf16 there are half the bytes for as many instructions, and the exact GELU reaches only
-# :measured:`step_1` % of the rate of a copy. Four cheaper functions follow:
+# bf16 halves the bytes but not the instructions, and the exact GELU (step 1) reaches only
+# :measured:`step_1` % of the rate of a copy. Steps 2 to 5 are cheaper:
 #
 # 2. :math:`\frac{x}{2} (1 + \tanh u)` with :math:`u = \sqrt{2 / \pi} \, (x + 0.044715 \, x^3)`, the
 #    approximation that PyTorch has as ``approximate="tanh"``.
@@ -345,7 +345,7 @@ def gelu_by_hand(x):
 # Calling it
 # ----------
 #
-# Step 5 is exact and short, so ``gelu`` takes it, and the sigmoid for the approximation.
+# ``gelu`` uses step 5, which is exact and short, and step 3 for the approximation.
 
 
 def gelu(x, approximate="none"):
@@ -383,7 +383,7 @@ print("gelu agrees with float64")
 # The benchmark
 # -------------
 #
-# GELU in fp32 and in bf16, beside PyTorch's and a copy, which reads and writes as many bytes.
+# We time ``gelu`` in fp32 and bf16, PyTorch's GELU, and a copy, which moves as many bytes.
 
 # sphinx_gallery_fold = "times GELU, PyTorch's and a copy, draws the rates, and keeps the rows"
 
@@ -421,10 +421,10 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# **In fp32** ``gelu`` reaches :measured:`fp32_copy` % of a copy: its instructions are done while
-# bytes are in flight. **In bf16** a curve that ends below the copy is limited by instructions. At
-# 2²⁸ elements ``gelu`` reaches :measured:`bf16` GB/s on the GPU and :measured:`bf16_called` as
-# called, with :measured:`cpu` µs of the CPU for a call (PyTorch: :measured:`cpu_torch`). The steps:
+# **In fp32** ``gelu`` reaches :measured:`fp32_copy` % of a copy: its instructions run while bytes
+# are in flight. **In bf16** a curve that ends below the copy is limited by instructions. At 2²⁸
+# elements ``gelu`` reaches :measured:`bf16` GB/s on the GPU and :measured:`bf16_called` as called.
+# A call takes :measured:`cpu` µs of the CPU (PyTorch: :measured:`cpu_torch`). The steps:
 #
 # .. steps:: copy
 #    :unit: GB/s
@@ -438,8 +438,8 @@ else:
 # Exercises
 # ---------
 #
-# 1. **How many terms?** bf16 keeps eight bits. How many terms of the polynomial does the
-#    exponential need there? :doc:`Solution <solutions/07-polynomial>`.
+# 1. **How many terms?** bf16 has eight significant bits. How many terms of the polynomial does its
+#    exponential need? :doc:`Solution <solutions/07-polynomial>`.
 # 2. **Backward.** Give both versions of ``gelu`` a derivative in a ``torch.autograd.Function``.
 #    :doc:`Solution <solutions/07-gelu-backward>`.
 #

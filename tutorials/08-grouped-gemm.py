@@ -2,8 +2,8 @@
 Grouped matrix multiplication
 =============================
 
-In a **mixture of experts** each token is multiplied by a few of many matrices, the *experts*. That
-makes a batch of products of different heights, and only the GPU knows the heights. You build
+In a **mixture of experts** each token is multiplied by a few of many matrices, the *experts*. The
+result is a batch of products with different numbers of rows, which only the GPU knows. You build
 ``grouped_mm(x, w, offsets)``, which computes all products in one launch. On average over ten cases
 it is :measured:`library` times as fast as PyTorch's ``torch._grouped_mm``. You need
 :doc:`03-matrix-multiplication` and :doc:`03b-full-waves`.
@@ -70,14 +70,14 @@ def one_launch_kernel(
 # How it works
 # ------------
 #
-# The tiles of all products form one list: first all tiles of expert 0, then those of expert 1. Each
-# program computes the tile with its own number. It walks along the experts and counts their tiles
-# until it reaches the expert that owns this number. It reads ``offsets`` on the GPU, so the CPU
-# need not know them. The mask of the store protects the rows of the next expert, and ``tl.minimum``
-# and ``tl.maximum`` keep wrong offsets from making a program write outside of ``out``.
+# The tiles of all products form one list: all tiles of expert 0, then those of expert 1, and so on.
+# Program *t* computes tile *t*. It counts the tiles of one expert after another until it reaches
+# the owner of tile *t*. It reads ``offsets`` on the GPU, so the CPU need not know them. The mask of
+# the store protects the rows of the next expert. With wrong offsets, ``tl.minimum`` and
+# ``tl.maximum`` prevent writes outside of ``out``.
 #
-# The grid is large enough for the worst case: one more row of tiles for each expert than one
-# product has. Programs without a tile end at once.
+# The grid covers the worst case: one row of tiles more for each expert than a single product of all
+# tokens has. Programs without a tile exit at once.
 
 facts = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 SHARED_BYTES = getattr(facts, "shared_memory_per_block_optin", 65536)  # of an SM
@@ -215,9 +215,9 @@ def prepare(tiling, x, w):
 # A tile that fits the experts
 # ----------------------------
 #
-# A dense product is fastest with a large tile. Experts prefer lower tiles: the last row of tiles of
-# each expert is partly full, and the tensor cores multiply all of it. A low tile should be wide, so
-# that each number of ``x`` takes part in more products. There are three tilings:
+# A dense product is fastest with a large tile. Experts need tiles with fewer rows: the last row of
+# tiles of each expert is only partly full, but the tensor cores multiply all of it. Such a tile
+# should be wide, to use each number of ``x`` in more products. There are three tilings:
 
 FEW = 64, 128, 4, 4, 2  # up to 64 tokens an expert: memory-bound, so many loads are in flight
 PAIR = 128, 128, 4, 3, 2  # one program multiplies while the other one stores
@@ -331,7 +331,7 @@ grouped_mm_op = torch.library.custom_op("gallery::grouped_mm", mutates_args=(), 
 grouped_mm_op.register_fake(lambda x, w, offsets: x.new_empty(x.shape[0], w.shape[2]))
 
 # %%
-# The check has sizes next to a tile's, and tensors that need the first kernel, each of them twice.
+# The check covers sizes around those of a tile, and tensors that need the first kernel, all twice.
 
 problems = [draw_problem(sizes, 64, 96) for sizes in ([0, 0, 3], [0, 200, 0, 0], [5] * 31, [0, 0])]
 problems += [draw_problem(sizes, 45, 77) for sizes in ([1], [127, 128, 129, 0, 1])]
@@ -346,9 +346,9 @@ print(f"grouped_mm is right on {len(problems)} problems")
 # The benchmark
 # -------------
 #
-# Five layers, each with random and with skewed numbers of tokens. The *dense* product of the same
-# work is the ceiling: it reads one matrix instead of one for each expert. The *loop* gets its
-# offsets on the CPU for free. A program would have to wait for the GPU to fetch them.
+# We time five layers, each with random and with skewed numbers of tokens. The *dense* product of
+# the same work is the ceiling: it reads one matrix instead of one for each expert. The *loop* has
+# its offsets on the CPU already. A real program would wait for the GPU to fetch them.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 from functools import partial
@@ -418,7 +418,7 @@ else:
 # * **Few experts, many tokens** (the first two layers). Each product of the loop fills the GPU by
 #   itself. ``grouped_mm`` reaches :measured:`large_loop` times the rate of the loop, and
 #   :measured:`large_dense` % of the dense product.
-# * **Many experts, few tokens** (the third layer and the last). Each product of the loop is over
+# * **Many experts, few tokens** (the third layer and the last). Each product of the loop ends
 #   before the next launch arrives: ``grouped_mm`` is at least :measured:`few_loop` times as fast.
 # * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS on
 #   the GPU and :measured:`called` as called. The CPU's share of a call is :measured:`cpu` µs, and
