@@ -86,7 +86,7 @@ def query_gradient_kernel(
 # This kernel computes the gradient of the queries. A program owns ``BLOCK_M`` queries of one head
 # and walks over the keys, as in the forward pass. A key that is not seen has the weight
 # :math:`2^{-\infty} = 0`, so it adds nothing. Only the tiles of the loop have descriptors. The CPU
-# encodes them anew in each launch, and an address takes it less time.
+# encodes a descriptor anew in each launch; passing an address is cheaper.
 #
 # What the backward pass needs
 # ----------------------------

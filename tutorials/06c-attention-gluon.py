@@ -21,7 +21,7 @@ of 64 :measured:`share64` %. You need :doc:`06-fused-attention`. No later page n
 #     tensor cores   q·k₁            q·k₂ p₁·v₁       q·k₃ p₂·v₂       q·k₄ p₃·v₃
 #     other units        softmax₁         softmax₂         softmax₃         softmax₄
 #
-# Plain Triton cannot say that: its compiler waits for each product of that loop where it stands.
+# Plain Triton cannot express that: its compiler waits for each product before it goes on.
 # Gluon comes with Triton, and has the same ``@jit`` and the same Python. You decide what Triton's
 # compiler decides otherwise:
 #
@@ -566,5 +566,7 @@ else:
 # ----------
 #
 # * Jay Shah and others: *FlashAttention-3*, NeurIPS 2024, https://arxiv.org/abs/2407.08608
-# * NVIDIA: *PTX ISA* (``wgmma``, ``mbarrier``), https://docs.nvidia.com/cuda/parallel-thread-execution
-# * Triton's tutorials on Gluon, https://github.com/triton-lang/triton/tree/main/python/tutorials/gluon
+# * NVIDIA: *PTX ISA* (``wgmma``, ``mbarrier``),
+#   https://docs.nvidia.com/cuda/parallel-thread-execution
+# * Triton's tutorials on Gluon,
+#   https://github.com/triton-lang/triton/tree/main/python/tutorials/gluon
