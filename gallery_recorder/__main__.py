@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +14,14 @@ from typing import Any
 from gallery_recorder import console
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries
-from gallery_recorder.project.galleries import Project
+from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 done, 1 a script or a check failed, 2 wrong usage."""
     console.make_lasting()
+    gc.disable()  # imports leave much to look through, and a command little to collect
     options = parser().parse_args(arguments)
     try:
         return options.command(options)
@@ -32,25 +35,30 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("fcntl") is None:
+        return _complain("recording needs Linux or macOS; status, compare and builds do not", 1)
     from gallery_recorder.run import recorder
+    from gallery_recorder.run.process import Server
     from gallery_recorder.run.progress import Progress, report
 
     if options.engine == "local" and (options.address or options.accelerator):
         return _complain("--address and --accelerator require --engine ray", 2)
-    plan = _project(options)
-    if plan.missing:
-        print(f"Extensions in conf.py that are not installed here: {', '.join(plan.missing)}")
     names = [field.name for field in dataclasses.fields(recorder.Options)]
     chosen = recorder.Options(**{name: getattr(options, name) for name in names})
-    outcomes, stopped_by = recorder.record(plan, chosen, Progress())
+    with Server(_where(options)) as server:
+        plan = _told(server.project)
+        if plan.missing:
+            print(f"Extensions in conf.py that are not installed here: {', '.join(plan.missing)}")
+        outcomes, stopped_by = recorder.record(plan, chosen, Progress(), server)
     print(report(outcomes))
     return recorder.exit_status(outcomes, stopped_by)
 
 
 def _status(options: argparse.Namespace) -> int:
+    from gallery_recorder.project import reader
     from gallery_recorder.store import status
 
-    plan = _project(options)
+    plan = _told(reader.read(_where(options)))
     rows = status.rows(plan, options.recordings)
     status.show(rows)
     preferred = plan.settings.reference if options.check == "reference" else None
@@ -66,8 +74,11 @@ def _compare(options: argparse.Namespace) -> int:
     return 1 if lost else 0
 
 
-def _project(options: argparse.Namespace) -> Project:
-    plan = galleries.read(galleries.find(options.conf, options.source, options.tutorials or ()))
+def _where(options: argparse.Namespace) -> Where:
+    return galleries.find(options.conf, options.source, options.tutorials or ())
+
+
+def _told(plan: Project) -> Project:
     if not plan.recorded:
         print(f"No script of the galleries is executed: {galleries.EXECUTED}.")
     return plan

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import itertools
 import os
@@ -15,6 +16,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
+from types import FunctionType
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -56,8 +58,9 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (py_source_parser, "remove_config_comments", "code_block", "read"),
     (py_source_parser, "extract_file_config", "content", "read"),
     (utils, "_collect_gallery_files", "examples_dirs gallery_conf", "read"),
-    (gen_rst, "generate_file_rst", "fname target_dir src_dir gallery_conf", "run"),
+    (gen_rst, "generate_file_rst", "fname target_dir src_dir gallery_conf", "replace"),
     (gen_rst, "execute_script", "script_blocks script_vars gallery_conf file_conf", "replace"),
+    (gen_rst, "handle_exception", "exc_info src_file script_vars gallery_conf", "replace"),
     (gen_rst, "execute_code_block", "compiler block example_globals script_vars", "replace"),
     (gen_rst, "save_figures", "block block_vars gallery_conf", "replace"),
     (gen_rst, "_get_last_repr", "capture_repr ___", "replace"),
@@ -87,6 +90,8 @@ def check() -> None:
     changed = []
     for module, name, needed, why in _NAMES:
         function = getattr(module, name, None)
+        if name in _WRAPPED:
+            function = _unwrapped(name)
         found = [*inspect.signature(function).parameters] if function and needed else []
         if function is None or found[: len(needed.split())] != needed.split():
             has = f"takes ({', '.join(found)})" if function else "does not exist"
@@ -99,20 +104,42 @@ def check() -> None:
         )
 
 
+#: The functions that conf.py may wrap: the engine works inside.
+_WRAPPED = ("generate_file_rst", "execute_script")
+
+
+def _unwrapped(name: str) -> Any:
+    """The function *name* of ``sphinx_gallery.gen_rst``; where it is wrapped, what that calls."""
+    found, own = getattr(gen_rst, name, None), vars(gen_rst)
+    if found is None or getattr(found, "__globals__", None) is own:
+        return found
+    alive = (thing for thing in gc.get_objects() if isinstance(thing, FunctionType))
+    return next((f for f in alive if f.__globals__ is own and f.__name__ == name), found)
+
+
 #: The modules that call replaced functions.
 _CALLERS = (gen_rst, gen_gallery, notebook, downloads, py_source_parser, sorting)
 
 #: Their functions before anything is replaced.
 ORIGINAL: dict[str, Any] = {n: getattr(m, n, None) for m, n, *_ in _NAMES if m in _CALLERS}
+ORIGINAL |= {name: _unwrapped(name) for name in _WRAPPED}
 
 
 @contextlib.contextmanager
 def replaced(**functions: Any) -> Iterator[None]:
-    """Replace sphinx-gallery's *functions* in all modules that call them; put them back after."""
+    """Replace sphinx-gallery's *functions* in all modules that call them; put them back after.
+
+    What conf.py puts in their place meanwhile stays.
+    """
+
+    def put_back(module: Any, name: str, before: Any) -> None:
+        if vars(module)[name] is functions[name]:
+            setattr(module, name, before)
+
     with contextlib.ExitStack() as back:
         for name, function in functions.items():
             for module in (module for module in _CALLERS if name in vars(module)):
-                back.callback(setattr, module, name, vars(module)[name])
+                back.callback(put_back, module, name, vars(module)[name])
                 setattr(module, name, function)
         yield
 
@@ -187,60 +214,82 @@ def only_reading(pandoc: Any = None) -> contextlib.AbstractContextManager[None]:
     return replaced(_import_matplotlib=lambda: (None, None), _has_pypandoc=found)
 
 
+def import_matplotlib() -> None:
+    """Import matplotlib as sphinx-gallery does when it has read conf.py."""
+    with contextlib.suppress(ImportError, ValueError):
+        gen_gallery._import_matplotlib()
+
+
 # --- executing a script ---------------------------------------------------------------------------
 
 
 class _Executed(BaseException):
-    """Leaves ``generate_file_rst`` after execution with outputs, seconds and variables."""
+    """Leaves ``generate_file_rst`` after execution."""
 
 
 def execute(
-    path: Path,
-    pages: Path,
-    gallery_conf: dict[str, Any],
-    around_block: Callable[[int, dict[str, Any], Callable[[], str]], str],
-    around_figures: Callable[[], contextlib.AbstractContextManager[None]],
-    tee: Callable[[str], Any],
-    value: Callable[[str, str], str],
-) -> tuple[list[str], float, dict[str, Any], dict[str, Any]]:
+    path: Path, pages: Path, gallery_conf: dict[str, Any], hooks: Any, tee: Callable[[str], Any]
+) -> None:
     """Execute the script *path* as sphinx-gallery does for a page in the folder *pages*.
 
-    *around_block* gets the index of each block, the script's variables and a function that executes
-    the block, and returns the block's reStructuredText. Figures are drawn in *around_figures*.
-    *tee* makes the object that collects printed text. *value* gets the text of a last expression
-    and the method that made it, and returns the text to show.
-
-    Returns the reStructuredText of each block, the seconds, the variables, the file's settings.
+    Where conf.py has wrapped ``generate_file_rst`` or ``execute_script``, this happens inside of
+    its function. The methods of *hooks*: ``begin``; ``block`` gets the index of each block, the
+    script's variables and a function that executes it; ``raised`` an exception of a block;
+    ``value`` the text of a last expression; ``figures`` is the context for drawing them; ``end``;
+    ``fail`` gets what ends the script early. *tee* makes the object that collects printed text.
     """
-    settings: dict[str, Any] = {}
-    numbers = itertools.count()
+    numbers, inner = itertools.count(), gen_rst.execute_script
+    is_wrapped = gen_rst.generate_file_rst is not ORIGINAL["generate_file_rst"]
 
     def script(blocks: Any, script_vars: dict[str, Any], conf: Any, file_conf: Any) -> Any:
-        settings.update(file_conf)
-        outputs, seconds = ORIGINAL["execute_script"](blocks, script_vars, conf, file_conf)
-        settings.update(file_conf)  # a scraper may have chosen the thumbnail
-        raise _Executed(outputs, seconds, script_vars)
+        try:
+            hooks.begin()
+            outputs, seconds = inner(blocks, script_vars, conf, file_conf)
+            hooks.end(seconds, script_vars, file_conf)
+        except BaseException as error:
+            hooks.fail(error)
+            raise
+        if not is_wrapped:
+            raise _Executed
+        return outputs, seconds
 
     def block(*arguments: Any) -> str:
         one = functools.partial(ORIGINAL["execute_code_block"], *arguments)
-        return around_block(next(numbers), arguments[3], one)
+        return hooks.block(next(numbers), arguments[3], one)
+
+    def exception(exc_info: Any, *rest: Any) -> str:
+        hooks.raised(exc_info[1])
+        return ORIGINAL["handle_exception"](exc_info, *rest)
 
     def _sg_call_memory(*arguments: Any) -> str:  # a name that sphinx-gallery cuts from tracebacks
-        with around_figures():
+        with hooks.figures():
             return ORIGINAL["save_figures"](*arguments)
 
     def last_repr(capture_repr: Any, last: Any) -> Any:
         text, method = ORIGINAL["_get_last_repr"](capture_repr, last)
-        return (value(text, method), method) if text and method else (text, method)
+        return (hooks.value(text, method), method) if text and method else (text, method)
 
     own: dict[str, Any] = {"execute_script": script, "execute_code_block": block}
     own |= {"save_figures": _sg_call_memory, "_get_last_repr": last_repr}
-    with replaced(_LoggingTee=tee, time=perf_counter, **own):  # that clock never jumps
-        try:
-            gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)
-        except _Executed as done:
-            return (*done.args, settings)
-    raise ExtensionError(f"{path}: sphinx-gallery {version} did not execute it")
+    own |= {"handle_exception": exception, "_LoggingTee": tee}
+    # That clock never jumps.
+    with replaced(time=perf_counter, **own), contextlib.suppress(_Executed):
+        gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)
+
+
+def current(name: str) -> Any:
+    """The function *name* of ``sphinx_gallery.gen_rst``, which conf.py may have wrapped."""
+    return getattr(gen_rst, name)
+
+
+def wrapper(name: str) -> str:
+    """Who wraps the function *name* of ``sphinx_gallery.gen_rst``; empty if nobody does."""
+    found = current(name)
+    if found is ORIGINAL[name]:
+        return ""
+    code = getattr(found, "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return f"{getattr(found, '__qualname__', found)}{where}"
 
 
 def code_objects(path: Path, gallery_conf: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from gallery_recorder.project.galleries import Project, decode, encode, find, read
+from gallery_recorder.project.galleries import Project, decode, encode, find
+from gallery_recorder.project.reader import read
 
 ROOT = Path(__file__).resolve().parents[1]
 

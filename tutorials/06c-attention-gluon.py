@@ -40,12 +40,10 @@ from functools import partial
 
 import matplotlib.pyplot as plt
 import torch
-from tabulate import tabulate
 from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
 ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
-import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -247,10 +245,11 @@ def work(program, sizes, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
 
 @gluon.jit
 def fetching_warp(
-    descs, buffers, arrived, read, sizes, GROUP: gl.constexpr, BLOCK_N: gl.constexpr,
-    CAUSAL: gl.constexpr, STAGES: gl.constexpr,
+    descs, buffers, bars, sizes, GROUP: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
+    STAGES: gl.constexpr,
 ):  # fmt: skip
     """Fetch queries, keys and values for one block of 128 queries after the other."""
+    arrived, read = bars
     queries, keys, _, total, _ = sizes
     count = 0
     for program in range(gl.program_id(0), total * (queries // 128), gl.num_programs(0)):
@@ -271,10 +270,11 @@ def fetching_warp(
 
 @gluon.jit
 def computing_group(
-    HALF: gl.constexpr, descs, buffers, arrived, read, sizes, D: gl.constexpr,
-    BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr, STAGES: gl.constexpr,
+    HALF: gl.constexpr, descs, buffers, bars, sizes, D: gl.constexpr, BLOCK_N: gl.constexpr,
+    CAUSAL: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """Compute attention for one half of each block of 128 queries."""
+    arrived, read = bars
     queries, _, scale, total, _ = sizes
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     o_tile = buffers[3].index(HALF)
@@ -321,11 +321,12 @@ def roles_kernel(
     read = barriers(2, 1), barriers(STAGES, 2), barriers(STAGES, 2)
     sizes = queries, keys, scale, total, together
     fence_async_shared()
+    bars = arrived, read
     gl.warp_specialize(
         [
-            (computing_group, (0, descs, buffers, arrived, read, sizes, D, BLOCK_N, CAUSAL, STAGES)),
-            (computing_group, (1, descs, buffers, arrived, read, sizes, D, BLOCK_N, CAUSAL, STAGES)),
-            (fetching_warp, (descs, buffers, arrived, read, sizes, GROUP, BLOCK_N, CAUSAL, STAGES)),
+            (computing_group, (0, descs, buffers, bars, sizes, D, BLOCK_N, CAUSAL, STAGES)),
+            (computing_group, (1, descs, buffers, bars, sizes, D, BLOCK_N, CAUSAL, STAGES)),
+            (fetching_warp, (descs, buffers, bars, sizes, GROUP, BLOCK_N, CAUSAL, STAGES)),
         ],
         [4, 1],  # warps of the second group and of the fetching warp
         [240, 24],  # registers of their threads
@@ -338,7 +339,7 @@ def roles_kernel(
 # .. steps:: cudnn
 #    :unit: TFLOPS
 #
-#    plain: plain Triton, which waits for each product
+#    older: FlashAttention-2, for the GPUs before Hopper
 #    ahead: the softmax beside a product
 #    roles: one warp fetches, two groups compute
 #
@@ -547,8 +548,8 @@ if HOPPER:
         del calls["torch"]
         called = [name for name in calls if name != "flash"]
         rows += rows_of((n, d, c), calls, "TFLOPS", 4 * 16384 * n * 2048 // (1 + c), 20, called)
-    steps = {"plain": step(plain_kernel, 128), "ahead": step(ahead_kernel, 128)}
-    steps |= {"ahead 64": step(ahead_kernel, 64), "roles 64": step(roles_kernel, 64)}
+    steps = {f"ahead {d}": step(ahead_kernel, d) for d in (64, 128)}
+    steps["roles 64"] = step(roles_kernel, 64)
     values = [row[:3] for row in rows_of((), steps, "TFLOPS", 2 * 16384 * 4096 * 2048)]
     write_rows("attention-forward.csv", ["N", "head_dim", "causal"], rows)
     write_table("06c-attention-gluon-values.csv", ["name", "unit", "value"], values)

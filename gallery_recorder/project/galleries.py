@@ -1,12 +1,9 @@
-"""A project as its conf.py describes it, read in a process of its own by ``reader``."""
+"""A project as its conf.py describes it; ``reader`` reads it."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -173,35 +170,3 @@ def _source_of(conf: Path) -> Path:
         if any((conf / place).glob("index.*")):
             return conf / place
     return conf
-
-
-# --- reading it ---------------------------------------------------------------------------------
-
-
-def read(where: Where) -> Project:
-    """Read the project in a process of its own; ProjectError if it cannot be read or is empty."""
-    command = [sys.executable, "-P", "-m", "gallery_recorder.project.reader"]
-    with tempfile.TemporaryDirectory() as scratch:
-        answer = Path(scratch, "project.json")
-        made = subprocess.run(
-            [*command, encode(where).decode(), answer],
-            env=os.environ | {"PYTHONPATH": python_path(), "PYTHONINSPECT": ""},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        if made.returncode or not answer.exists():  # conf.py may end the process
-            place = where.conf or ", ".join(map(str, where.folders))
-            raise ProjectError(f"{place}: cannot be read:\n{made.stdout.strip()}")
-        return decode(answer.read_bytes(), Project)
-
-
-def python_path() -> str:
-    """``PYTHONPATH`` for a process that imports the same packages as this one."""
-    own = str(Path(__file__).resolve().parents[2])
-    there = [str(Path(p or ".").resolve()) for p in sys.path if p in ("", os.getcwd())]
-    there += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    return os.pathsep.join(dict.fromkeys([*there, own]))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError, SphinxError
 
 from gallery_recorder import seam
 from gallery_recorder.project import settings
-from gallery_recorder.project.galleries import Example, Project, Where, decode, encode
-from gallery_recorder.project.settings import SettingsError
+from gallery_recorder.project.galleries import Example, Project, ProjectError, Where
 
 _EXTENSION = "sphinx_gallery.gen_gallery"
 
@@ -33,13 +34,11 @@ class _Reader(Sphinx):
         if not hasattr(self, "missing"):
             self.missing: list[str] = []
             settings.register(self)
-            # sphinx-gallery completes its settings at priority 10 and generates at 500; listeners
-            # of conf.py between them are called, too.
-            self.connect("builder-inited", _leave, priority=499)
         if extname.split(".")[0] == (__package__ or "").split(".")[0]:
             extname = _EXTENSION  # the engine loads it if conf.py does not
         try:
             super().setup_extension(extname)
+            seam.generate_with(self, _leave)  # after the listeners that a build calls before it
         except ExtensionError as error:
             if not isinstance(error.__cause__ or error.orig_exc, ModuleNotFoundError):
                 raise
@@ -50,11 +49,8 @@ def _leave(app: Sphinx) -> None:
     raise _Read
 
 
-def read_app(where: Where, scratch: Path, warnings: IO[str] | None = None) -> Sphinx:
-    """The application of a build before it generates galleries; SphinxError for a wrong conf.py.
-
-    Sphinx and its extensions write warnings to *warnings*.
-    """
+def _read_app(where: Where, scratch: Path) -> Sphinx:
+    """The application of a build before it generates galleries; SphinxError for a wrong conf.py."""
     seam.check()
     conf: dict[str, Any] = {}
     if where.folders:
@@ -84,7 +80,7 @@ def read_app(where: Where, scratch: Path, warnings: IO[str] | None = None) -> Sp
             buildername="dummy",
             confoverrides=overrides,
             status=None,
-            warning=warnings,
+            warning=None,
         )
     except _Read:
         if "sphinx_gallery_conf" in app.config:
@@ -136,20 +132,43 @@ def _name(path: Path, root: Path) -> str:
     return (below if path.with_suffix("").is_dir() else below.with_suffix("")).as_posix()
 
 
-def _main() -> int:
-    where = decode(sys.argv[1].encode(), Where)
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            with seam.only_reading():
-                app: Any = read_app(where, Path(scratch))
-                said = settings.read(app.config, where.conf or Path.cwd())
-                project = Project(where, tuple(examples_of(app)), said, tuple(app.missing))
-        except (SphinxError, SettingsError, OSError) as error:
-            print(error)
-            return 1
-    Path(sys.argv[2]).write_bytes(encode(project))
-    return 0
+# --- reading it -----------------------------------------------------------------------------------
 
 
-if __name__ == "__main__":
-    sys.exit(_main())
+def load(where: Where, scratch: Path) -> tuple[Any, Project]:
+    """The application before it generates galleries, and the project; ProjectError without them."""
+    try:
+        with seam.only_reading():
+            app: Any = _read_app(where, scratch)
+            said = settings.read(app.config, where.conf or Path.cwd())
+            return app, Project(where, tuple(examples_of(app)), said, tuple(app.missing))
+    except (Exception, SystemExit) as error:
+        raise ProjectError(_reason(error, where)) from error
+
+
+def read(where: Where) -> Project:
+    """Read the project in this process; what conf.py prints goes to standard error."""
+    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(sys.stderr):
+        return load(where, Path(scratch))[1]
+
+
+def _reason(error: BaseException, where: Where) -> str:
+    """The message about *error*, with the line of conf.py that raised it if it did."""
+    conf = f"{where.conf}/conf.py"
+    raised = error.__cause__ if isinstance(error, SphinxError) and error.__cause__ else error
+    trace = raised.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename != conf:
+        trace = trace.tb_next
+    lines = [f.lineno for f in traceback.extract_tb(trace) if f.filename == conf]
+    if isinstance(raised, SyntaxError) and raised.filename == conf:
+        lines = [raised.lineno]
+    if not lines:
+        place = where.conf or ", ".join(map(str, where.folders))
+        return f"{place}: cannot be read: {error}"
+    text = "".join(traceback.format_exception(type(raised), raised, trace))
+    cause = f"{conf}:{lines[-1]}: raised {type(raised).__name__}: {raised}\n{text}"
+    if isinstance(raised, OSError):
+        cause += (
+            f"setup() is called in {os.getcwd()}: call the recorder where you call sphinx-build."
+        )
+    return cause

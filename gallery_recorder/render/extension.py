@@ -13,21 +13,24 @@ writes them.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+from sphinx.util import logging
 
 from gallery_recorder import seam
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import reader, settings
-from gallery_recorder.project.settings import SettingsError
 from gallery_recorder.render import files, incremental, pages, replay, selection, state, variants
 from gallery_recorder.render.domain import GalleryDomain, domain_of
 from gallery_recorder.render.selection import Page
+
+logger = logging.getLogger(__name__)
 
 #: Without execution, sphinx-gallery need not import matplotlib to scrape figures and reset its
 #: state, inspect variables, or start processes.
@@ -58,10 +61,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _configure(reading: ExitStack, app: Sphinx, config: Any) -> None:
-    try:
+    with _ending():
         roots = settings.read(config, Path(app.confdir)).roots
-    except SettingsError as error:
-        raise ExtensionError(str(error)) from error
     # Files of recordings are no pages, whatever their names.
     inside = [f"{os.path.relpath(root, app.srcdir)}/*/**" for root in roots]
     config.exclude_patterns = [*config.exclude_patterns, *inside]
@@ -73,6 +74,16 @@ def _configure(reading: ExitStack, app: Sphinx, config: Any) -> None:
     # The project's own styles come after the engine's and override them.
     config.html_static_path = [str(Path(__file__).parent / "static"), *config.html_static_path]
     config.html_css_files = ["gallery_recorder.css", *config.html_css_files]
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """End the build with the message of an error, without the traceback of a fault of Sphinx."""
+    try:
+        yield
+    except RecorderError as error:
+        logger.error("%s", error)
+        raise SystemExit(2) from error
 
 
 def _unmeasured(function: Any) -> tuple[float, Any]:
@@ -90,7 +101,9 @@ def _begin(app: Sphinx) -> None:
         inputs == before.inputs
         and before.generated == state.generated(app)
         and not conf["run_stale_examples"]
-        and not conf["expected_failing_examples"]  # sphinx-gallery counts them in each build
+        # sphinx-gallery counts them in each build.
+        and not conf["expected_failing_examples"]
+        and not any(page.recorded and page.recorded.failed for page in before.selection.main)
     )
     domain.now = replace(before, inputs=inputs)
     if not domain.kept:
@@ -104,7 +117,8 @@ def _generate(app: Sphinx, said: str) -> None:
     current: dict[str, Page] = {}
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
         examples = list(reader.examples_of(app))
-        now.selection = selection.choose(app, before.selection, examples)
+        with _ending():
+            now.selection = selection.choose(app, before.selection, examples)
         main = now.selection.main
         now.stamps = {page.docname: f"{page.stamp} {said}" for page in main}
         unchanged = {

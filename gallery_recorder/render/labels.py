@@ -5,7 +5,7 @@ The event ``gallery-facts`` passes the recording; handlers return lists of :clas
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import NamedTuple
 
 from sphinx.application import Sphinx
@@ -51,5 +51,5 @@ def readable_seconds(seconds: float) -> str:
 
 def readable_date(recorded: str) -> str:
     """``2026-11-20T17:00:00Z`` as ``20 November 2026``."""
-    date = datetime.strptime(recorded, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    date = datetime.strptime(recorded, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
     return f"{date.day} {date:%B %Y}"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import commands, needs, script, settings
 from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import NO_CODE, Script, ScriptError, key_of
@@ -40,6 +40,7 @@ class ListedRecording:
         digest: SHA-256 of its ``recording.json``.
         page: the main page of its script.
         state: whether this page shows it: ``shown``, ``current`` or ``of older code``.
+        failed: whether the script failed.
     """
 
     signature: str
@@ -49,6 +50,7 @@ class ListedRecording:
     device: str
     recorded: str
     timed: bool
+    failed: bool = False
     page: str = ""
     state: str = ""
 
@@ -159,9 +161,8 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     """Choose the recording of each of the *examples*; nothing unchanged since *before* is read.
 
     Raises:
-        ExtensionError: scripts are damaged, or recordings are missing or damaged and
+        RecorderError: scripts are damaged or have failed, or recordings are missing, and
             ``gallery_unrecorded`` makes this an error; the message lists all of them.
-        SettingsError: a setting is invalid.
     """
     said = settings.read(app.config, Path(app.confdir))
     chosen = Selection(archives=before.archives)
@@ -172,6 +173,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     problems: list[str] = []
     known = {page.example: page for page in before.main}
     without: list[str] = []
+    failed: list[str] = []
     for example in examples:
         if not example.recorded:
             continue  # sphinx-gallery shows it without outputs
@@ -190,6 +192,8 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
         if not (shown or needed):
             without.append(example.name)
+        elif shown and shown.failed and not example.may_fail:
+            failed.append(example.name)
     for text in damaged:
         logger.warning("%s", text, type="gallery", subtype="recording")
     if without and said.unrecorded != "no-output":
@@ -197,12 +201,18 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
             f"No recording belongs to the code of: {', '.join(without)}.\n"
             f"Record what is missing with: {commands.record(without)}"
         )
-        if said.unrecorded == "error":
-            problems.append(text)
-        else:
-            logger.warning("%s", text, type="gallery", subtype="unrecorded")
-    if problems:
-        raise ExtensionError("\n\n".join(problems))
+        problems.append(text)
+    if failed and said.unrecorded == "error":
+        problems.append(
+            f"These scripts failed when they were recorded: {', '.join(failed)}.\n"
+            f"Correct them, then record them with: {commands.record(failed)}"
+        )
+    elif failed:
+        app.config.sphinx_gallery_conf["only_warn_on_example_error"] = True
+    if problems and said.unrecorded == "error":
+        raise RecorderError("\n\n".join(problems))
+    for text in problems:
+        logger.warning("%s", text, type="gallery", subtype="unrecorded")
     chosen.recordings = _listed(found, chosen.main)
     return chosen
 
@@ -239,6 +249,7 @@ def _recordings(
                 device=made.provenance.device,
                 recorded=made.run.recorded,
                 timed=made.timed,
+                failed=made.run.status == "failed",
             )
     return found, damaged
 
@@ -255,9 +266,9 @@ def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> List
     """The recording to show, of those of the code with this *key*."""
     order = {name: number for number, name in enumerate(devices)}
 
-    def rank(item: ListedRecording) -> tuple[bool, int]:
+    def rank(item: ListedRecording) -> tuple[bool, bool, int]:
         at = item.location
-        return not item.timed, order.get(at.place, order.get(at.device, len(order)))
+        return item.failed, not item.timed, order.get(at.place, order.get(at.device, len(order)))
 
     def age(item: ListedRecording) -> tuple[list[tuple[int, int | str]], str]:
         return order_of(item.location.variant or ""), item.recorded

@@ -180,6 +180,11 @@ def _unpack(sent: bytes, run: Run, at: Workspace) -> Recording:
     return made
 
 
+def _moved(path: Path, top: Path, there: Path) -> Path:
+    """*path* below *there* in place of *top*; the recorder may have been called elsewhere."""
+    return there / path.relative_to(top) if path.is_relative_to(top) else there
+
+
 def execute_on_node(order: bytes, archive: bytes) -> bytes:
     """Execute the run *order* in the project in *archive*; return an encoded answer."""
     # A shell that starts Ray in the background lets it ignore SIGINT, with which Ray cancels tasks.
@@ -203,7 +208,7 @@ def execute_on_node(order: bytes, archive: bytes) -> bytes:
             with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
                 packed.extractall(top, filter="data")
             there = msgspec.json.decode(
-                order, type=Run, dec_hook=lambda _, path: top / Path(path).relative_to(run.top)
+                order, type=Run, dec_hook=lambda _, path: _moved(Path(path), run.top, top)
             )
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the number of leased cores
             there = msgspec.structs.replace(there, visible=gpu.visible if gpu else {})

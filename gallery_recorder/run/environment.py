@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 
-from gallery_recorder.project.galleries import python_path
 from gallery_recorder.run.gpus import VISIBLE_VARIABLES
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
@@ -63,22 +65,46 @@ def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[s
     }
 
 
-def made_for(run: Run, workspace: Workspace) -> dict[str, str]:
-    """The environment of the worker."""
+#: Set for every example, and for conf.py.
+_FIXED = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUTF8": "1",
+    "PYTHONUNBUFFERED": "1",  # also for C code: its output comes in order, crash or not
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "COLUMNS": "80",
+    "NO_COLOR": "1",
+}
+
+
+def of_conf() -> dict[str, str]:
+    """The environment of the process that reads conf.py, which may need a secret."""
+    kept = {n: v for n, v in os.environ.items() if not _REMOVED.fullmatch(n)}
+    return kept | _FIXED | {"PYTHONPATH": _python_path()}
+
+
+def enter(
+    run: Run, workspace: Workspace, given: Mapping[str, str], changed: Mapping[str, str | None]
+) -> None:
+    """Replace this process's environment by that of the worker.
+
+    conf.py was read with the environment *given*, and *changed* these variables.
+    """
     chosen = run.settings.environment
     removed = {name for variables in chosen.values() for name in variables}
-    environment = {n: v for n, v in inherited(os.environ).items() if n not in removed}
-    environment |= {
-        "PYTHONPATH": python_path(),
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUTF8": "1",
-        "PYTHONUNBUFFERED": "1",  # also for C code: its output comes in order, crash or not
-        "LC_ALL": "C.UTF-8",
-        "TZ": "UTC",
-        "COLUMNS": "80",
-        "NO_COLOR": "1",
-        "TMPDIR": str(workspace.tmp),
-    }
-    environment |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
-    return environment | chosen.get(run.kind, {})
+    made = {n: v for n, v in inherited(given).items() if n not in removed}
+    made |= _FIXED | {"PYTHONPATH": given["PYTHONPATH"], "TMPDIR": str(workspace.tmp)}
+    made |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
+    made |= chosen.get(run.kind, {})
+    os.environ.clear()
+    os.environ.update({n: v for n, v in {**made, **changed}.items() if v is not None})
+    tempfile.tempdir = None  # where it was asked for, it is that of conf.py
+
+
+def _python_path() -> str:
+    """``PYTHONPATH`` for a process that imports the same packages as this one."""
+    own = str(Path(__file__).resolve().parents[2])
+    there = [str(Path(p or ".").resolve()) for p in sys.path if p in ("", os.getcwd())]
+    there += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    return os.pathsep.join(dict.fromkeys([*there, own]))

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.run import gpus, process
 from gallery_recorder.run.gpus import DeviceError
+from gallery_recorder.run.process import Server
 from gallery_recorder.run.protocol import BlockStarted, Run
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording, slug
@@ -25,8 +26,8 @@ Told = Callable[[BlockStarted | str], None]
 class LocalEngine:
     """The GPUs of this machine, or its cores if it has none."""
 
-    def __init__(self, device: str, jobs: int | None) -> None:
-        """Find the GPUs.
+    def __init__(self, device: str, jobs: int | None, server: Server) -> None:
+        """Find the GPUs; *server* forks for each example.
 
         Raises:
             DeviceError: *device* is ``cuda`` and there is no GPU.
@@ -38,14 +39,21 @@ class LocalEngine:
                 "it and that nvidia-ml-py is installed (pip install 'gallery-recorder[gpu]'), or "
                 "record without a GPU: --device cpu."
             )
+        self._server = server
         self.gpu = found[0] if found else None
         # A folder of recordings belongs to one model, so GPUs of other models stay idle.
         places: list[Place] = [gpu for gpu in found if gpu.name == found[0].name]
-        self.places = (places or [None] * len(os.sched_getaffinity(0)))[:jobs]
+        self.places = (places or [None] * _cores())[:jobs]
 
     def execute(self, run: Run, at: Workspace, stop: threading.Event, told: Told) -> Recording:
         """Execute *run* in a process of its own."""
-        return process.execute(run, at, stop, told)
+        return process.execute(run, at, stop, told, self._server)
+
+
+def _cores() -> int:
+    """The cores that this process may use; macOS does not limit them."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def lease(

@@ -7,10 +7,16 @@ import traceback
 from collections.abc import Callable
 from textwrap import indent
 
+from msgspec.structs import replace
+
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.script import CodeBlock, Script
-from gallery_recorder.project.settings import SettingsError
-from gallery_recorder.run.protocol import Failure, Refusal
-from gallery_recorder.run.text import clean, shorten
+from gallery_recorder.run import provenance
+from gallery_recorder.run.output import shown_rst
+from gallery_recorder.run.protocol import Failure, Refusal, Run
+from gallery_recorder.run.text import Paths, clean, shorten
+from gallery_recorder.run.workspace import Workspace
+from gallery_recorder.store.format import SCHEMA, Block, Recording, RunFacts
 
 
 def failure_of(
@@ -36,7 +42,7 @@ def failure_of(
     elif isinstance(error, SystemExit):
         cause = f"ended itself with sys.exit({shorten(repr(error.code)).strip()})"
         remedy = "Remove the call of sys.exit; raise an exception where something is wrong."
-    elif isinstance(error, SettingsError):
+    elif isinstance(error, RecorderError):
         cause, remedy = f"was not executed: {error}", "Correct conf.py."
     else:
         trace = trace or error.__traceback__
@@ -51,6 +57,29 @@ def failure_of(
         block=script.code.index(current) + 1 if current else None,
         of=len(script.code),
         line=line,
+    )
+
+
+def recorded(run: Run, script: Script, at: Workspace, failure: Failure) -> Recording:
+    """The recording of a *failure* that ended the process: all that was printed, and the reason."""
+    copied = at.copied(run.example.path, run.top)
+    paths = Paths({copied: run.example.source, at.tmp: "<tmp>", at.folder: "<workspace>"})
+    written = at.stdout.read_bytes()[-20_000:] + at.stderr.read_bytes()[-20_000:]
+    printed = paths.name(clean(written))
+    text, number = failure.told(run.example.source), failure.block or 1
+    rst = shown_rst(printed) + shown_rst(text, language="pytb")
+    blocks = [Block(line=code.line, key=code.key, seconds=0.0) for code in script.code]
+    last = replace(blocks[number - 1], passed=False, exception=text, rst=rst, stdout=printed)
+    return Recording(
+        schema=SCHEMA,
+        gallery=run.example.gallery,
+        name=run.example.name,
+        title=script.title,
+        key=script.key,
+        variant=run.settings.variant,
+        run=RunFacts(provenance.now(), 0.0, status="failed", timed=False),
+        provenance=provenance.of_this_process(run.device, run.kind),
+        blocks=(*blocks[: number - 1], last, *blocks[number:]),
     )
 
 

@@ -73,7 +73,7 @@ def state() -> GpuState | None:
 
             power, processes = ask("PowerUsage"), ask("ComputeRunningProcesses")
             reasons = ask("CurrentClocksThrottleReasons") or 0
-            others = None if processes is None else max(0, len(processes) - _uses_gpu())
+            others = None if processes is None else max(0, len(processes) - uses_gpu())
             held = [n for n, r in _THROTTLING.items() if reasons & getattr(nvml, _REASON + r)]
             return GpuState(
                 sm_clock=ask("ClockInfo", nvml.NVML_CLOCK_SM),
@@ -87,9 +87,10 @@ def state() -> GpuState | None:
         return None
 
 
-def _uses_gpu() -> bool:
+def uses_gpu() -> bool:
     """Whether the driver counts this process; in a container its process ids are different."""
-    opened = map(os.path.realpath, Path("/proc/self/fd").iterdir())
+    folder = Path("/proc/self/fd")
+    opened = map(os.path.realpath, folder.iterdir() if folder.is_dir() else ())
     return any(path.startswith(("/dev/nvidia-uvm", "/dev/kfd")) for path in opened)
 
 

@@ -67,14 +67,13 @@ class Output:
             return file.read(self._limit + 1)
 
 
-def stderr_rst(text: str) -> str:
-    """The box of standard error on a page."""
+def shown_rst(text: str, classes: str = "", language: str = "none") -> str:
+    """The box of a *text* on a page, as sphinx-gallery makes it for output."""
     if not text.strip():
         return ""
     shown = "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
-    return (
-        f"\n.. rst-class:: sphx-glr-script-out gallery-stderr\n\n .. code-block:: none\n\n{shown}\n"
-    )
+    head = f"\n.. rst-class:: sphx-glr-script-out{classes}\n\n .. code-block:: {language}\n\n"
+    return f"{head}{shown}\n"
 
 
 class _Stream(io.TextIOWrapper):

@@ -1,28 +1,33 @@
 """Execute one example in a process of its own, and end that process whatever it does.
 
-The recorder starts a supervisor, which starts the worker; both report through a pipe. The worker
-has no input and an environment made for it. The time limits of a run are checked here.
+A process that has read conf.py forks a supervisor, which forks the worker; both report through a
+pipe. The worker has no input and an environment made for it. Time limits are checked here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
 from textwrap import indent
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 import psutil
 
-from gallery_recorder.project.galleries import decode, encode
+from gallery_recorder.project.galleries import Project, ProjectError, Where, decode, encode
 from gallery_recorder.run import environment, protocol
 from gallery_recorder.run.protocol import BlockStarted, Failure, Run
 from gallery_recorder.run.text import clean, shorten
@@ -30,7 +35,8 @@ from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
 
 _EVENTS = msgspec.json.Decoder(protocol.Event)  # created once, before several threads use it
-_START = 300.0  # seconds until the first block, where the example's time limit begins
+# Without this folder: an import does not find an example that is called random.py.
+_SERVE = "import sys; sys.path.remove(''); from gallery_recorder.run import server; server.main()"
 _FAREWELL = 60.0  # seconds from the last block to the end of the worker
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 _POLL = 0.05
@@ -43,14 +49,90 @@ _SIGNALS: dict[int, str] = {
 }
 
 
+class Server:
+    """A process that reads conf.py when it is first needed, and forks for each example.
+
+    With *alone* the process of each example reads conf.py.
+    """
+
+    def __init__(self, where: Where, folder: Path | None = None, alone: bool = False) -> None:
+        """conf.py is read in *folder*, or here."""
+        self.where, self._folder, self._alone = where, folder, alone
+        self._lock = threading.Lock()
+        self._reason: str | None = None  # why each example needs a process that reads conf.py
+
+    @cached_property
+    def _process(self) -> subprocess.Popen[bytes]:
+        self._control, its = socket.socketpair()
+        self._answers = self._control.makefile("rb")
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._scratch = tempfile.TemporaryDirectory(prefix="gallery-recorder-")
+        words = [str(its.fileno()), encode(self.where).decode()]
+        words += [] if self._alone else [self._scratch.name]
+        with its:
+            return subprocess.Popen(
+                [sys.executable, "-c", _SERVE, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                cwd=self._folder,
+                env=environment.of_conf(),
+                pass_fds=[its.fileno()],
+                start_new_session=True,  # Ctrl-C is the recorder's
+            )
+
+    @cached_property
+    def project(self) -> Project:
+        """The project; ProjectError if conf.py is wrong."""
+        process = self._process
+        found = decode(self._answers.readline() or b'""', Project | str)  # type: ignore[arg-type]
+        if isinstance(found, Project):
+            return found
+        cause = found or f"{self.where.conf}/conf.py: ended its process, status {process.wait()}"
+        self._printed.seek(0)
+        last = clean(self._printed.read()).splitlines()[-15:]
+        raise ProjectError("\n".join([cause, *["It printed before:"] * bool(last), *last]))
+
+    def fork(self, workspace: Workspace, descriptors: list[int]) -> str | None:
+        """Start a supervisor with these *descriptors*; return why this cannot be, told once."""
+        request = json.dumps([str(workspace.folder), str(workspace.tmp)]).encode()
+        with self._lock:
+            if self._reason:
+                return ""
+            _ = self._process if self._alone else self.project
+            try:
+                socket.send_fds(self._control, [request], descriptors)
+                answer = self._answers.readline().decode().strip()
+            except OSError:
+                answer = ""
+            self._reason = None if answer.isdecimal() else answer or "ended its process"
+            return self._reason
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """End the process; examples that are executed go on."""
+        if process := vars(self).get("_process"):
+            if not self._alone and "project" not in vars(self):
+                process.kill()  # it reads conf.py
+            self._answers.close()
+            self._control.close()
+            process.wait()
+            self._printed.close()
+            self._scratch.cleanup()
+
+
 def execute(
     run: Run,
     workspace: Workspace,
     stop: threading.Event,
-    listen: Callable[[BlockStarted], None] = lambda event: None,
+    listen: Callable[[BlockStarted | str], None] = lambda event: None,
+    server: Server | None = None,
 ) -> Recording:
     """Execute *run* in *workspace*, an empty one; *listen* gets each block as it begins.
 
+    A fork of *server* executes it; without one, a process that reads conf.py.
     ``workspace.recording`` then holds the files of the result. No process of the run is left, also
     where this function raises or this process is killed.
 
@@ -61,32 +143,35 @@ def execute(
     workspace.overlay(run.example.path, run.top)
     workspace.order.write_bytes(encode(run))
     reading, writing = os.pipe()
+    life, its = socket.socketpair()
     with (
+        Server(run.where, run.folder, alone=True) as alone,  # starts where it is needed
+        life,
         open(reading, "rb", buffering=0) as events,
         open(workspace.stdout, "ab") as stdout,
         open(workspace.stderr, "ab") as stderr,
     ):
-        # -P: an import does not find an example that is called random.py
-        command = [sys.executable, "-P", "-m", "gallery_recorder.run.supervisor", str(writing)]
-        try:
-            supervisor = subprocess.Popen(
-                [*command, str(_GRACE), str(workspace.folder), str(workspace.tmp)],
-                stdin=subprocess.PIPE,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=workspace.tree / run.top.name,
-                env=environment.made_for(run, workspace),
-                pass_fds=[writing],
-                start_new_session=True,
-            )
-        finally:
-            os.close(writing)
-        watched = _Watched(run, workspace, supervisor)
+        with its, open(writing, "wb"):
+            given = [its.fileno(), writing, stdout.fileno(), stderr.fileno()]
+            reason = server.fork(workspace, given) if server else ""
+            if reason:
+                listen(f"conf.py {reason}: each example reads it again")
+            if reason is not None:
+                alone.fork(workspace, given)
+        watched = _Watched(run, workspace, life)
         try:
             watched.follow(events, stop, listen)
+            watched.check()
+        except protocol.ScriptFailedError as error:
+            if workspace.result.exists():
+                error.made = _result(run, workspace)
+            raise
         finally:
-            supervisor.communicate()  # it ends all processes of the run that are left
-        watched.check()
+            watched.end()  # all processes of the run that are left
+    return _result(run, workspace)
+
+
+def _result(run: Run, workspace: Workspace) -> Recording:
     made = decode(workspace.result.read_bytes(), Recording)
     run.check(made)
     return made
@@ -95,14 +180,16 @@ def execute(
 class _Watched:
     """A run in progress, and what its supervisor and worker have reported."""
 
-    def __init__(self, run: Run, workspace: Workspace, supervisor: subprocess.Popen[bytes]) -> None:
-        self.run, self.workspace, self.supervisor = run, workspace, supervisor
+    def __init__(self, run: Run, workspace: Workspace, life: socket.socket) -> None:
+        self.run, self.workspace, self.life = run, workspace, life
+        self.began: protocol.Begun | None = None
         self.at: BlockStarted | None = None
-        self.failure: Failure | None = None
         self.ended: protocol.Ended | None = None
         self.unread = b""
-        remedy = "The machine is too busy, or an import of conf.py hangs."
-        self._limit(_START, f"did not begin within {_START:g} s", remedy)
+        limit = run.timeout
+        cause = f"ran longer than its time limit of {limit:g} s"
+        remedy = "Raise the limit with --timeout, or in the example with "
+        self._limit(limit, cause, f"{remedy}# sphinx_gallery_timeout = {2 * limit:g}")
 
     def _limit(self, seconds: float, cause: str, remedy: str) -> None:
         """Let the run fail with *cause* if it does not get further within *seconds*."""
@@ -111,19 +198,24 @@ class _Watched:
     def follow(
         self, events: BinaryIO, stop: threading.Event, listen: Callable[[BlockStarted], None]
     ) -> None:
-        """Wait until the worker has ended; raise if it has to be ended."""
+        """Wait until the worker has ended; raise if it has failed or has to be ended."""
         flood = _FLOOD * self.run.limit("output")
         outputs = (self.workspace.stdout, self.workspace.stderr)
         while self.ended is None:
             if stop.is_set():
                 raise protocol.StoppedError
-            was_killed = self.supervisor.poll() is not None  # or has ended, and said so
-            if select.select([events], [], [], _POLL)[0] and (told := events.read(9999)):
+            watched: list[Any] = [events, self.life]
+            ready = select.select(watched, [], [], _POLL)[0]
+            if events in ready and (told := events.read(9999)):
                 *lines, self.unread = (self.unread + told).split(b"\n")
                 for line in lines:
                     self._hear(line, listen)
-            elif was_killed:  # and the worker with it
+            elif self.life in ready:  # the supervisor was killed, and the worker with it
                 self.ended = protocol.Ended(-signal.SIGKILL)
+            elif self._is_gone() and not select.select([events], [], [], 0)[0]:
+                assert self.began is not None
+                whose = f"{self.began.wrapper}, with which conf.py wraps generate_file_rst"
+                self._fail(f"ended the process of {whose}", "It crashed, or calls os._exit.")
             if time.monotonic() > self.deadline:
                 self._fail(*self.late)
             if max(path.stat().st_size for path in outputs) > flood:
@@ -132,27 +224,37 @@ class _Watched:
 
     def _hear(self, line: bytes, listen: Callable[[BlockStarted], None]) -> None:
         match event := _EVENTS.decode(line):
+            case protocol.Begun():
+                self.began = event
             case BlockStarted():
-                if self.at is None:
-                    limit = self.run.timeout
-                    cause = f"ran longer than its time limit of {limit:g} s"
-                    remedy = "Raise the limit with --timeout, or in the example with "
-                    self._limit(limit, cause, f"{remedy}# sphinx_gallery_timeout = {2 * limit:g}")
                 self.at = event
                 listen(event)
             case protocol.Done():
+                self.began = None
                 cause = f"did not end within {_FAREWELL:g} s of its last block"
                 remedy = "A thread or an exit handler is still running. End it in the example."
                 self._limit(_FAREWELL, cause, remedy)
             case Failure():
-                self.failure = event
+                raise protocol.ScriptFailedError(event)
             case protocol.Ended():
                 self.ended = event
 
+    def _is_gone(self) -> bool:
+        """Whether the example's process, which a wrapper forked, has ended without a word."""
+        if self.began is None or not self.began.wrapper:
+            return False
+        return not psutil.pid_exists(self.began.process)
+
+    def end(self) -> None:
+        """Have the supervisor end all processes that are left, and wait for it."""
+        with contextlib.suppress(OSError):  # it was killed
+            self.life.sendall(str(_GRACE).encode())
+            self.life.shutdown(socket.SHUT_WR)
+            while self.life.recv(1):
+                pass
+
     def check(self) -> None:
         """Raise why there is no result, if there is none."""
-        if self.failure is not None:
-            raise protocol.ScriptFailedError(self.failure)
         assert self.ended is not None
         status, left = self.ended.status, self.ended.left
         if status < 0:
@@ -185,9 +287,9 @@ class _Watched:
     def _line(self, copied: str) -> int | None:
         """The line of the copy that is being executed, or was; faulthandler tells."""
         file = self.workspace.stack
-        if self.ended is None:
-            with contextlib.suppress(psutil.Error, IndexError):  # it has just ended
-                psutil.Process(self.supervisor.pid).children()[0].send_signal(signal.SIGUSR1)
+        if self.ended is None and self.began is not None:
+            with contextlib.suppress(OSError):  # it has just ended
+                os.kill(self.began.process, signal.SIGUSR1)
             until = time.monotonic() + _GRACE
             while not file.stat().st_size and time.monotonic() < until:
                 time.sleep(_POLL)

@@ -22,6 +22,7 @@ class Run(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]  # of its code blocks
     where: Where
     top: Path  # the folder that contains the whole project
+    folder: Path  # where conf.py is read
     settings: Settings
     kind: Literal["gpu", "cpu"]
     device: str
@@ -61,6 +62,13 @@ class Failure(msgspec.Struct, frozen=True, tag="failed"):
         return "\n".join(part for part in parts if part)
 
 
+class Begun(msgspec.Struct, frozen=True, tag="begun"):
+    """The example begins in this process; ``wrapper`` is the function of conf.py that forked it."""
+
+    process: int
+    wrapper: str = ""
+
+
 class BlockStarted(msgspec.Struct, frozen=True, tag="block"):
     """The worker executes code block ``block`` (from 1) of ``of``, which begins at ``line``."""
 
@@ -80,11 +88,13 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     left: tuple[str, ...] = ()  # the commands of processes that it left running
 
 
-Event = BlockStarted | Failure | Done | Ended
+Event = Begun | BlockStarted | Failure | Done | Ended
 
 
 class ScriptFailedError(Exception):
-    """An example was not recorded: a failure, or its cause and remedy."""
+    """An example has failed: a failure, or its cause and remedy; ``made`` is what it did before."""
+
+    made: Recording | None = None
 
     def __init__(self, failure: Failure | str, remedy: str = "") -> None:
         self.failure = Failure(failure, remedy) if isinstance(failure, str) else failure

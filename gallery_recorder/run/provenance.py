@@ -5,13 +5,27 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
 from gallery_recorder.project.git import git
+from gallery_recorder.project.settings import Kind
+from gallery_recorder.store.format import Provenance
 
 
-def versions() -> dict[str, str]:
+def now() -> str:
+    """The date and time of a recording."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def of_this_process(device: str, kind: Kind) -> Provenance:
+    """What this process knows of itself, and of the *device* of this *kind*."""
+    python = platform.python_version()
+    return Provenance(device, kind, _operating_system(), python, _versions())
+
+
+def _versions() -> dict[str, str]:
     """The versions of the packages that execute scripts."""
     found = {}
     for name in ("gallery-recorder", "sphinx", "sphinx-gallery"):
@@ -20,7 +34,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def operating_system() -> str:
+def _operating_system() -> str:
     """``Ubuntu 24.04.3 LTS, Linux 6.8.0, x86_64``."""
     try:
         name = platform.freedesktop_os_release()["PRETTY_NAME"]

@@ -26,8 +26,9 @@ from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
-from gallery_recorder.run import provenance, workspace
+from gallery_recorder.run import failure, provenance, workspace
 from gallery_recorder.run.executors import LocalEngine, Place, lease
+from gallery_recorder.run.process import Server
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
 from gallery_recorder.store import recording
@@ -59,10 +60,13 @@ class Options:
     accelerator: str | None = None
 
 
-def record(plan: Project, options: Options, progress: Progress) -> tuple[list[Outcome], int | None]:
+def record(
+    plan: Project, options: Options, progress: Progress, server: Server | None = None
+) -> tuple[list[Outcome], int | None]:
     """Record the examples of *plan* that *options* name; return their outcomes, in order.
 
-    The second value is the signal that stopped the recorder, if one did.
+    The second value is the signal that stopped the recorder, if one did. *server* is a process that
+    has read conf.py; without one, another is started.
 
     Raises:
         ScriptError: a name means no example.
@@ -70,8 +74,9 @@ def record(plan: Project, options: Options, progress: Progress) -> tuple[list[Ou
     """
     examples = galleries.select(plan, options.names)
     if options.engine == "local":
-        engine = LocalEngine(options.device, options.jobs)
-        return _Recorder(plan, options, progress, engine).record(examples)
+        with server or Server(plan.where) as found:
+            engine = LocalEngine(options.device, options.jobs, found)
+            return _Recorder(plan, options, progress, engine).record(examples)
     from gallery_recorder.run import cluster
 
     with cluster.connected(options.address):
@@ -178,11 +183,18 @@ class _Recorder:
         given = self.options.recordings
         roots = [given] if given else self.settings.roots
         found = [at for r in roots for at in recording.find(r, example.gallery, example.name)]
-        if self.options.missing and any(_is_of(script, at) for at in found):
+        if self.options.missing and any(_is_of(script, at, example) for at in found):
             return Outcome(name, "current", "a recording of this code exists")
-        if not self.options.force and _is_of(script, self._location(example)):
+        if not self.options.force and _is_of(script, self._location(example), example):
             return Outcome(name, "current", "the recording is of this code")
         return script
+
+    def _has_good(self, location: Location) -> bool:
+        """Whether there is a recording that a failure does not replace."""
+        try:
+            return recording.load(location.folder).run.status == "passed"
+        except RecordingError:
+            return False
 
     def _last_seconds(self, example: Example) -> float:
         try:
@@ -207,23 +219,23 @@ class _Recorder:
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not begun")
-                if not self.options.force and _is_of(script, self._location(example)):
+                if not self.options.force and _is_of(script, self._location(example), example):
                     return Outcome(name, "current", "another recorder has recorded it")
                 return self._execute(example, script, place)
         except StoppedError as error:
             return Outcome(name, "interrupted", str(error) or "was ended")
         except ScriptFailedError as error:
-            failure = error.failure
+            why = error.failure
         except RecordingError as error:
             remedy = "Correct the file that the example draws or writes, then record it again."
-            failure = Failure(f"cannot be kept as a recording: {error.__cause__ or error}", remedy)
+            why = Failure(f"cannot be kept as a recording: {error.__cause__ or error}", remedy)
         except OSError as error:
             remedy = "Make room or set the permissions, then record it again."
-            failure = Failure(f"cannot be written: {error}", remedy)
+            why = Failure(f"cannot be written: {error}", remedy)
         except Exception:  # a fault of the recorder must not keep it from other examples
             cause = f"the recorder itself failed; please report this:\n{traceback.format_exc()}"
-            failure = Failure(cause, "")
-        return Outcome(name, "failed", failure.told(example.source))
+            why = Failure(cause, "")
+        return Outcome(name, "failed", why.told(example.source))
 
     def _execute(self, example: Example, script: Script, place: Place) -> Outcome:
         name, location = self.plan.label(example), self._location(example)
@@ -233,6 +245,7 @@ class _Recorder:
             keys=tuple(block.key for block in script.code),
             where=self.plan.where,
             top=self.plan.top,
+            folder=Path.cwd(),
             settings=self.settings,
             kind=self.kind,
             device=self.device,
@@ -241,11 +254,18 @@ class _Recorder:
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:
-            told = partial(self.progress.told, name)
-            made = self.engine.execute(run, at, self.stop, told)
+            told, failed = partial(self.progress.told, name), None
+            try:
+                made = self.engine.execute(run, at, self.stop, told)
+            except ScriptFailedError as error:
+                if self._has_good(location):
+                    raise
+                failed, made = error, error.made or failure.recorded(run, script, at, error.failure)
             where = msgspec.structs.replace(made.provenance, commit=self.commit)
             made = msgspec.structs.replace(made, provenance=where)
             recording.save(made, at.recording, location.folder)
+        if failed:
+            raise failed
         seconds, warnings = time.monotonic() - started, tuple(_warnings(made, example))
         return Outcome(name, "recorded", str(location.folder), seconds, warnings)
 
@@ -261,8 +281,10 @@ def _warnings(made: Recording, example: Example) -> Iterator[str]:
         yield f"it failed, as conf.py allows; {record_again(example.name)}"
 
 
-def _is_of(script: Script, at: Location) -> bool:
+def _is_of(script: Script, at: Location, example: Example) -> bool:
+    """Whether the recording is of this code, and not of its unexpected failure."""
     try:
-        return at.load([block.key for block in script.code]).key == script.key
+        made = at.load([block.key for block in script.code])
+        return made.key == script.key and (example.may_fail or made.run.status == "passed")
     except RecordingError:  # there is none, or it is damaged
         return False

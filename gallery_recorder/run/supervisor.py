@@ -1,10 +1,8 @@
 """Supervise the worker of one example, so that no process of it outlives the run.
 
-``python -m gallery_recorder.run.supervisor EVENTS GRACE FOLDER TMP`` forks the worker and waits
-until it ends or standard input closes: the recorder stops the run, or was killed. Then it ends all
-processes of the example. It is a subreaper: daemons and other sessions stay below it.
-
-EVENTS is the descriptor of the progress pipe; GRACE the seconds from SIGTERM to SIGKILL.
+The supervisor forks the worker and waits until it ends or the recorder closes its end of a socket:
+it stops the run, or was killed. Then the supervisor ends all processes of the example. On Linux it
+is a subreaper: daemons and other sessions stay below it.
 """
 
 from __future__ import annotations
@@ -14,9 +12,12 @@ import ctypes
 import os
 import select
 import signal
+import socket
 import sys
 import time
-from pathlib import Path
+import traceback
+from collections.abc import Callable
+from typing import Any
 
 import psutil
 
@@ -29,38 +30,52 @@ _LINGER = 1.0  # seconds in which helper processes may notice that the worker ha
 _POLL = 0.05
 
 
-def main(arguments: list[str]) -> int:
-    """Run the worker, report its end, and end the processes that are left."""
-    events, grace = int(arguments[0]), float(arguments[1])
-    recorder = os.getppid()
-    libc = ctypes.CDLL(None)
-    libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+def main(life: socket.socket, events: int, work: Callable[[], int]) -> int:
+    """Fork a process that does *work*; report its end to *events*; end what is left of it.
+
+    Through *life* the recorder sends the seconds from SIGTERM to SIGKILL before it closes its end.
+    """
+    os.setsid()
+    _control_process(_SET_SUBREAPER, 1)
     worker = os.fork()
     if worker == 0:
-        libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        return _work(events, *map(Path, arguments[2:]))
+        life.close()
+        die_with_parent(signal.SIGKILL)
+        os.setsid()  # a signal to the example's process group does not reach the supervisor
+        status = 1
+        try:
+            status = work()
+        except BaseException:  # the recorder shows the end of standard error
+            traceback.print_exc()
+        finally:
+            os._exit(status)
 
-    ended = os.pidfd_open(worker)
-    if select.select([0, ended], [], [])[0] == [ended]:
-        status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+    watched: list[Any] = [life, *([os.pidfd_open(worker)] if sys.platform == "linux" else [])]
+    while not (done := os.waitpid(worker, os.WNOHANG))[0]:
+        if life in select.select(watched, [], [], None if watched[1:] else _POLL)[0]:
+            break
+    if done[0]:
         until = time.monotonic() + _LINGER
         while (left := _descendants()) and time.monotonic() < until:
             time.sleep(_POLL)
         with contextlib.suppress(OSError):  # the recorder was killed
+            status = os.waitstatus_to_exitcode(done[1])
             os.write(events, encode(Ended(status, tuple(left.values()))) + b"\n")
-    _end_descendants(grace if os.getppid() == recorder else 0.0)
+    grace = b""  # where the recorder was killed
+    with contextlib.suppress(OSError):
+        grace = life.recv(99)
+    _end_descendants(float(grace or 0))
     return 0
 
 
-def _work(events: int, folder: Path, tmp: Path) -> int:
-    """Be the worker: its imports are not the supervisor's."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.setsid()  # a signal to the example's process group does not reach the supervisor
-    with contextlib.suppress(OSError):  # where memory runs out, the system ends this process first
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    from gallery_recorder.run import worker
+def die_with_parent(number: int) -> None:
+    """Have the kernel send this process the signal *number* when its parent ends; 0 for none."""
+    _control_process(_SET_PARENT_DEATH_SIGNAL, number)
 
-    return worker.main(folder, tmp, events)
+
+def _control_process(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _descendants() -> dict[psutil.Process, str]:
@@ -83,7 +98,3 @@ def _end_descendants(grace: float) -> None:
                     process.send_signal(number)
             signalled |= left.keys()
             time.sleep(_POLL)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

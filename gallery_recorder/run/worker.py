@@ -8,63 +8,65 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import io
 import os
-import platform
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import msgspec
 from msgspec.structs import replace
 
 from gallery_recorder import seam
 from gallery_recorder.project import settings
-from gallery_recorder.project.galleries import decode, encode
-from gallery_recorder.project.reader import read_app
+from gallery_recorder.project.galleries import encode
+from gallery_recorder.project.reader import load
 from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.failure import failure_of
-from gallery_recorder.run.output import Output, Tee, stderr_rst
+from gallery_recorder.run.output import Output, Tee, shown_rst
 from gallery_recorder.run.outputs import Outputs, data_rst
-from gallery_recorder.run.protocol import BlockStarted, Done, Event, Refusal, Run
+from gallery_recorder.run.protocol import Begun, BlockStarted, Done, Event, Failure, Refusal, Run
 from gallery_recorder.run.text import Paths, clean, encodable
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import format
-from gallery_recorder.store.format import Block, GpuState, Provenance, Recording, RunFacts, Value
+from gallery_recorder.store.format import Block, GpuState, Recording, RunFacts, Value
 
 
-def main(folder: Path, tmp: Path, events: int) -> int:
-    """Execute the example in the workspace *folder*; send events to the descriptor *events*."""
-    workspace = Workspace(folder, tmp)
+def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
+    """Execute the example in *workspace*; send events to the descriptor *events*.
+
+    *app* is what conf.py says; None if this process has to read it.
+    """
     os.set_inheritable(events, False)
     stack = open(workspace.stack, "w")  # noqa: SIM115 - as long as the process
     faulthandler.enable(stack)
     faulthandler.register(signal.SIGUSR1, stack)  # the recorder asks where the example hangs
-    worker = Worker(decode(workspace.order.read_bytes(), Run), workspace, events)
+    below = run.folder if run.folder.is_relative_to(run.top) else run.top
+    folder = workspace.copied(below, run.top)
+    os.chdir(folder if folder.is_dir() else workspace.tree / run.top.name)
+    worker = Worker(run, workspace, events)
     try:
-        workspace.result.write_bytes(encode(worker.execute()))
+        if app is None:
+            app = load(run.where, workspace.scratch)[0]
+            seam.import_matplotlib()
+        worker.execute(app)
     except BaseException as error:  # SystemExit, too, is a failure to report
-        printed = worker.output.take(limited=False)
-        where = worker.script, worker.current
-        worker.tell(failure_of(error, *where, printed, worker.shown))
-        return 1
-    worker.tell(Done())
-    return 0
+        worker.fail(error)
+    return 0 if workspace.result.exists() else 1
 
 
 class Worker:
-    """One example, executed block by block."""
+    """One example, executed block by block; its methods are the hooks of :func:`seam.execute`."""
 
     def __init__(self, run: Run, workspace: Workspace, events: int) -> None:
         self.run = run
         self.workspace = workspace
         self._events = events
-        self._process = os.getpid()
+        self._started = self._process = os.getpid()
         self.current: CodeBlock | None = None
         path = workspace.copied(run.example.path, run.top)
         self.script = load_script(path, run.example.source)
@@ -78,6 +80,9 @@ class Worker:
         self._probes: dict[str, Any] = {}
         apart = run.settings.stderr == "apart"
         self.output = Output(workspace.stdout, workspace.stderr, run.limit("output"), apart)
+        self._printed: list[bytes] = [b"", b""]  # by the last block
+        self._error: BaseException | None = None  # that a block raised
+        self._conf: dict[str, Any] = {}
         self._outputs = Outputs(workspace.docs, self._pages, path, run)
         self._blocks: list[Block] = []
         self._throttling: set[str] = set()
@@ -85,50 +90,80 @@ class Worker:
         self._value: Value | None = None
         self._drawing = 0.0
 
-    def execute(self) -> Recording:
-        """Execute all blocks and return what they did."""
-        app = read_app(self.run.where, self.workspace.scratch, io.StringIO())
-        conf = app.config.sphinx_gallery_conf
+    def execute(self, app: Any) -> None:
+        """Execute all blocks; the result is in the workspace."""
+        conf = self._conf = app.config.sphinx_gallery_conf
         conf.update(
             src_dir=str(self.workspace.docs),
             builder_name="html",
             plot_gallery=True,
             filename_pattern="",
             parallel=False,
-            abort_on_example_error=not self.run.example.may_fail,
+            abort_on_example_error=False,
         )
         self._filters = [*settings.objects(app.config.gallery_filters, "gallery_filters").values()]
         self._probes = settings.objects(app.config.gallery_probes, "gallery_probes")
-        variant = settings.read(app.config, self.run.where.conf or Path.cwd()).variant
+        self._variant = settings.read(app.config, self.run.where.conf or Path.cwd()).variant
         self.output.take(limited=False)  # what conf.py printed belongs to no block
-        variables = environment.kept(os.environ, self.run.settings.variables)
-        before = self._gpu_state()
-        script, pages = self.script.path, self._pages
-        hooks = (self._block, self._figures, Tee, self._keep_value)
-        _, seconds, script_vars, file_settings = seam.execute(script, pages, conf, *hooks)
-        self.current = None
+        self._variables = environment.kept(os.environ, self.run.settings.variables)
+        self._before, self._wrapper = self._gpu_state(), seam.wrapper("execute_script")
+        seam.execute(self.script.path, self._pages, conf, self, Tee)
+
+    def begin(self) -> None:
+        """This process, which conf.py may have started, executes the example."""
+        self._process = os.getpid()
+        apart = self._process != self._started
+        self.tell(Begun(self._process, seam.wrapper("generate_file_rst") if apart else ""))
+
+    def end(
+        self, seconds: float, script_vars: dict[str, Any], file_settings: dict[str, Any]
+    ) -> None:
+        """Write the result, and tell the recorder."""
+        if self._error is None:
+            self.current = None
+        made = self._recording(seconds, script_vars, file_settings)
+        self.workspace.result.write_bytes(encode(made))
+        if self._error is None or self.run.example.may_fail:
+            self.tell(Done())
+        else:
+            self.tell(self._failure(self._error, self._printed))
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the recorder that *error* has ended the execution."""
+        if not self.workspace.result.exists():  # what follows it does not matter
+            self.tell(self._failure(error, self.output.take(limited=False)))
+
+    def _failure(self, error: BaseException, printed: list[bytes]) -> Failure:
+        return failure_of(error, self.script, self.current, printed, self.shown)
+
+    def raised(self, error: BaseException) -> None:
+        """The current block has raised *error*."""
+        self._error = error
+
+    def _recording(
+        self, seconds: float, script_vars: dict[str, Any], file_settings: dict[str, Any]
+    ) -> Recording:
+        """What all blocks did."""
+        conf = self._conf
         thumbnail = self._chosen_thumbnail(file_settings)
         if after := self._gpu_state():
             after = replace(after, throttling=tuple(sorted(self._throttling)))
         base = seam.memory_base(conf)
         # If a role that links objects is the default one, they are all links in the prose, too.
-        objects = seam.code_objects(script, conf, script_vars["example_globals"])
-        where = Provenance(
-            device=self.run.device,
-            kind=self.run.kind,
-            os=provenance.operating_system(),
-            python=platform.python_version(),
-            versions=provenance.versions(),
-            environment={name: self.shown(value) for name, value in variables.items()},
+        objects = seam.code_objects(self.script.path, conf, script_vars["example_globals"])
+        where = replace(
+            provenance.of_this_process(self.run.device, self.run.kind),
+            environment={name: self.shown(value) for name, value in self._variables.items()},
             gpu=gpus.facts() if self.run.kind == "gpu" else None,
-            before=before,
+            before=self._before,
             after=after,
         )
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts bytes
         run = RunFacts(
-            recorded=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            recorded=provenance.now(),
             seconds=round(seconds, 3),
             memory=None if base is None else round(base + script_vars["memory_delta"], 3),
-            peak_host_memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            peak_host_memory=peak * 1024 if sys.platform == "linux" else peak,
             status="failed" if "formatted_exception" in script_vars else "passed",
             timed=self.run.kind not in self.run.settings.untimed,
         )
@@ -138,7 +173,7 @@ class Worker:
             name=self.run.example.name,
             title=self.script.title,
             key=self.script.key,
-            variant=variant,
+            variant=self._variant,
             run=run,
             provenance=where,
             blocks=self._with_files(thumbnail),
@@ -165,9 +200,11 @@ class Worker:
 
     # --- one block --------------------------------------------------------------------------------
 
-    def _block(self, index: int, script_vars: dict[str, Any], one: Callable[[], str]) -> str:
+    def block(self, index: int, script_vars: dict[str, Any], one: Callable[[], str]) -> str:
         """Execute block *index* of the example, text or code; return its reStructuredText."""
         code = self._code.get(index)
+        if os.getpid() != self._process:
+            self._refuse_wrapper()
         if not script_vars["execute_script"] or self.script.blocks[index].type == "text":
             if code:  # after a failure
                 self._blocks.append(Block(line=code.line, key=code.key, seconds=0.0))
@@ -185,7 +222,7 @@ class Worker:
         self._end_copies()
         found = self._ask("after_block")
         seconds = time.perf_counter() - started - self._drawing
-        stdout, stderr = self.output.take()
+        stdout, stderr = self._printed = self.output.take()
         self._gpu_state()
         self._outputs.look(max(number, 1))
         if code is None:
@@ -195,7 +232,7 @@ class Worker:
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
         errors = self.shown(clean(stderr))
         if self.run.settings.stderr == "apart":
-            rst += stderr_rst(errors)
+            rst += shown_rst(errors, " gallery-stderr")
         self._blocks.append(
             Block(
                 line=code.line,
@@ -213,6 +250,15 @@ class Worker:
         )
         return rst
 
+    def _refuse_wrapper(self) -> NoReturn:
+        """End the process of a wrapper that forks where this process cannot follow."""
+        self._process = os.getpid()
+        whose = f"{self._wrapper}, with which conf.py wraps execute_script"
+        cause = f"is executed in a process of {whose}"
+        remedy = "Have conf.py wrap generate_file_rst, or nothing where gallery_recorder records."
+        self.fail(Refusal(cause, remedy))
+        os._exit(1)
+
     def _keep_deferred(self, rst: str) -> None:
         """Add what a block of comments shows to the block before it, or to the next one."""
         if self._blocks:
@@ -222,7 +268,7 @@ class Worker:
             self._deferred += rst
 
     @contextlib.contextmanager
-    def _figures(self) -> Iterator[None]:
+    def figures(self) -> Iterator[None]:
         """Drawing the figures is no time of the block's."""
         started = time.perf_counter()
         try:
@@ -230,7 +276,7 @@ class Worker:
         finally:
             self._drawing += time.perf_counter() - started
 
-    def _keep_value(self, text: str, method: str) -> str:
+    def value(self, text: str, method: str) -> str:
         """Keep the value of a block's last expression; return it as the page shows it."""
         kind: Literal["html", "text"] = "html" if method == "_repr_html_" else "text"
         text = text if kind == "html" else clean(text).rstrip("\n")
@@ -246,8 +292,12 @@ class Worker:
         """The answers of the probes that have *hook*, by name; it runs in the example's folder."""
         found = {}
         for name, probe in self._probes.items():
-            with contextlib.chdir(self.script.path.parent):
+            before = os.getcwd()
+            os.chdir(self.script.path.parent)
+            try:
                 answer = getattr(probe, hook, lambda: None)()
+            finally:
+                os.chdir(before)
             if answer is not None:
                 found[name] = msgspec.json.decode(msgspec.json.encode(answer), type=dict)
         return found

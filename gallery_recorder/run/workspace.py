@@ -48,7 +48,8 @@ class Workspace:
         for path in (self.folder, self.tree, self.docs, self.scratch, self.recording):
             path.mkdir(mode=0o755)
         self.tmp.mkdir(mode=0o700)
-        self.stack.touch()
+        for path in (self.stack, self.stdout, self.stderr):
+            path.touch()
 
     def copied(self, script: Path, top: Path) -> Path:
         """The path of the copy of *script* that :meth:`overlay` makes."""

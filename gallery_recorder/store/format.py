@@ -113,7 +113,7 @@ class Provenance(_Struct, frozen=True):
 class RunFacts(_Struct, frozen=True):
     """The run: its date (UTC), duration, memory in MB (``show_memory``) and peak memory in bytes.
 
-    ``status`` is *failed* where conf.py permits it; ``timed`` if times are the device's.
+    ``status`` is *failed* if a block has; ``timed`` if times are the device's.
     """
 
     recorded: _Date

@@ -62,8 +62,8 @@ def read_file(path: Path, limit: int = MAX_READ) -> bytes:
     """The content of the plain file *path* of at most *limit* bytes; ReadingError otherwise."""
 
     def opened(name: str, flags: int) -> int:
-        # To open a pipe without O_NONBLOCK is to wait for its writer.
-        return os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+        # To open a pipe without O_NONBLOCK is to wait for its writer. Windows has neither.
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
 
     try:
         with open(path, "rb", opener=opened) as file:

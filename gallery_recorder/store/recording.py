@@ -81,7 +81,8 @@ def find(root: Path, gallery: str, name: str) -> list[Location]:
     """The locations of recordings of the script *name* of *gallery* below *root*."""
     end = f"{gallery}/{name}/{FILE_NAME}"
     found = [p for at in ("*/", "*/*/") for p in glob.glob(at + glob.escape(end), root_dir=root)]
-    places = [path.removesuffix(f"/{end}").split("/") for path in sorted(found)]
+    paths = (Path(path).as_posix() for path in sorted(found))
+    places = [path.removesuffix(f"/{end}").split("/") for path in paths]
     return [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
 
 

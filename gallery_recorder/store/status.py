@@ -18,8 +18,8 @@ from gallery_recorder.store.recording import Check, Location, RecordingError
 class Row:
     """A script on a device and variant.
 
-    ``state`` is *current*, *stale*, *damaged* or *missing*; *unreadable* for an invalid script,
-    *orphan* for a recording without a script. ``text`` says what is wrong.
+    ``state`` is *current*, *stale*, *failed*, *damaged* or *missing*; *unreadable* for an invalid
+    script, *orphan* for a recording without a script. ``text`` says what is wrong.
     """
 
     name: str
@@ -49,6 +49,8 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
         if not script.code:
             continue
         own = [replace(_row(name, at, script, checks), needs=needed) for at in found]
+        if not example.may_fail:
+            own = [replace(row, state="failed") if _has_failed(row) else row for row in own]
         if not any(_is_at(row, preferred) for row in own):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
         result += own
@@ -98,6 +100,10 @@ def show(rows: list[Row]) -> None:
 
 def _is_at(row: Row, preferred: str | None) -> bool:
     return not preferred or row.place == preferred or row.place.startswith(f"{preferred}/")
+
+
+def _has_failed(row: Row) -> bool:
+    return row.state == "current" and row.made is not None and row.made.run.status == "failed"
 
 
 def _row(name: str, at: Location, script: Script, checks: list[Check]) -> Row:

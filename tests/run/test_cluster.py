@@ -225,8 +225,7 @@ RUN = Run(
     (KEY,),
     Where(None, None),
     Path("."),
-    Settings(limits={"file": 1000, "files": 100}),
-    *("cpu", "interpreter", 60.0),
+    *(Path("."), Settings(limits={"file": 1000, "files": 100}), "cpu", "interpreter", 60.0),
 )
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -34,6 +32,7 @@ def make_run(room, code, **changes):
         keys=tuple(block.key for block in example.load().code),
         where=plan.where,
         top=plan.top,
+        folder=room.folder,
         settings=plan.settings,
         kind="cpu",
         device="cpu",
@@ -90,18 +89,14 @@ def test_stopping_is_polite_first(room):
     assert room.processes() == []
 
 
-def test_a_killed_supervisor_takes_the_worker_with_it(room, monkeypatch):
-    run, workspace = make_run(room, "import time\ntime.sleep(1000)")
-    supervisors = []
-
-    def start(*arguments, **options):
-        supervisors.append(subprocess.Popen(*arguments, **options))
-        return supervisors[0]
-
-    monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
+def test_a_killed_supervisor_takes_the_worker_with_it(room):
+    code = "import os, time\nos.write(1, b'parent %d' % os.getppid())\ntime.sleep(1000)"
+    run, workspace = make_run(room, code)
 
     def kill(event):
-        os.kill(supervisors[0].pid, signal.SIGKILL)
+        if event.block == 2:
+            number = wait_for(lambda: workspace.stdout.read_text().partition("parent ")[2])
+            os.kill(int(number), signal.SIGKILL)
 
     with pytest.raises(ScriptFailedError, match=r"was ended by signal 9 \(Killed\)"):
         process.execute(run, workspace, threading.Event(), kill)

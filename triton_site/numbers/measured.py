@@ -16,14 +16,12 @@
 All quantities of all current recordings are in the site's ``_static/numbers.json``. ::
 
     python -m triton_site.numbers.measured  # `make check`: do the limits hold on the reference?
-
-The check also refuses rates above the ceilings of a device.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,9 +38,8 @@ from gallery_recorder.render import downloads
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import Page
 from gallery_recorder.store.format import slug
-from triton_site.numbers import ceilings
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
-from triton_site.numbers.recorded import Recorded, current, of_checkout, release_of
+from triton_site.numbers.recorded import current, of_checkout, release_of
 from triton_site.numbers.tables import table
 from triton_site.pages.folds import add_node
 from triton_site.probes import REFERENCE
@@ -175,35 +172,15 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
 # --- make check -----------------------------------------------------------------------------------
 
 
-def above_ceilings(items: Iterable[Recorded]) -> list[str]:
-    """The rates of the tutorials in *items* that their device cannot reach, a sentence each.
-
-    The guide makes such mistakes on purpose.
-
-    Raises:
-        BenchmarkError: a benchmark is damaged.
-    """
-    return [
-        problem
-        for folder, content in items
-        if content.gallery == "tutorials"
-        for name in content.data
-        if name.endswith(".csv")
-        for problem in ceilings.impossible(folder / name, content.provenance.device)
-    ]
-
-
 def problems(roots: Sequence[Path]) -> tuple[int, list[str]]:
-    """How many quantities the reference's recordings have, and what is wrong with any recording.
+    """How many quantities the reference's recordings have, and what is wrong with them.
 
     Raises:
-        RecorderError: a script, a recording or a benchmark is damaged.
+        RecorderError: a script or a recording is damaged.
         QuantityError: ``numbers.toml`` cannot be read.
     """
-    count, recordings = 0, {}
-    items = of_checkout(roots)
-    found = above_ceilings(items)
-    for item in items:
+    count, found, recordings = 0, [], {}
+    for item in of_checkout(roots):
         place = f"{slug(item.content.provenance.device)}/triton-{release_of(item.content)}"
         if place == REFERENCE:
             recordings[item.content.name] = item

@@ -1,0 +1,139 @@
+"""Read conf.py once, then fork for each example.
+
+The process with the arguments CONTROL WHERE SCRATCH reads the project WHERE, with Sphinx's files in
+SCRATCH, and sends it through the socket CONTROL as one line of JSON. Then each request, the paths
+of a workspace with four descriptors, forks a supervisor, and the answer is a line with its process
+id. Without SCRATCH the process that executes an example reads conf.py itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gallery_recorder import seam
+from gallery_recorder.project import reader
+from gallery_recorder.project.galleries import ProjectError, Where, decode, encode
+from gallery_recorder.run import environment, gpus, supervisor, worker
+from gallery_recorder.run.protocol import Run
+from gallery_recorder.run.workspace import Workspace
+
+
+def main() -> None:
+    """Serve until the recorder closes its end of CONTROL."""
+    control, where = socket.socket(fileno=int(sys.argv[1])), decode(sys.argv[2].encode(), Where)
+    given = dict(os.environ)
+    gc.disable()  # imports leave much to look through
+    app: Any = None
+    if sys.argv[3:]:
+        supervisor.die_with_parent(signal.SIGKILL)  # conf.py may take long
+        if select.select([control], [], [], 0)[0]:
+            return  # the recorder has ended before
+        try:
+            app, project = reader.load(where, Path(sys.argv[3]))
+        except ProjectError as error:
+            control.sendall(encode(str(error)) + b"\n")
+            return
+        supervisor.die_with_parent(0)  # from now on the end of CONTROL ends it
+        control.sendall(encode(project) + b"\n")
+    server = _Server(control, app, given)
+    while server.serve():
+        pass
+    if app:
+        shutil.rmtree(sys.argv[3], ignore_errors=True)  # the recorder may have been killed
+
+
+class _Server:
+    """A process that has read conf.py, if *app* is what it says."""
+
+    def __init__(self, control: socket.socket, app: Any, given: dict[str, str]) -> None:
+        self._control, self._app, self._given = control, app, given
+        now = dict(os.environ)
+        # The variables that conf.py has set or, with None, removed.
+        self._changed = {n: now.get(n) for n in {*now, *given} if now.get(n) != given.get(n)}
+        self._children: set[int] = set()
+        self._prepared = app is None
+
+    def serve(self) -> bool:
+        """Start one example; False if the recorder has ended."""
+        request, descriptors, _, _ = socket.recv_fds(self._control, 65_536, 4)
+        if not request:
+            return False
+        workspace = Workspace(*map(Path, json.loads(request)))
+        self._children -= {child for child in self._children if os.waitpid(child, os.WNOHANG)[0]}
+        answer = self._unfit(workspace) or ""
+        if not answer:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Python 3.12 warns of the threads of libraries
+                child = os.fork()
+            if child == 0:
+                self._supervise(workspace, *descriptors)
+            self._children.add(child)
+            answer = str(child)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._control.sendall(f"{answer}\n".encode())
+        return True
+
+    def _unfit(self, workspace: Workspace) -> str | None:
+        """Why a fork of this process cannot execute an example; None if it can."""
+        if not self._prepared:
+            self._prepared = True
+            run = decode(workspace.order.read_bytes(), Run)
+            # Libraries read them when they are loaded.
+            os.environ.update(run.settings.environment.get(run.kind, {}))
+            seam.import_matplotlib()
+            gc.freeze()
+        if self._app is None:
+            return None
+        if gpus.uses_gpu():
+            return "uses the GPU, for example with torch.cuda.is_available()"
+        threads = [thread.name for thread in threading.enumerate() if thread.is_alive()][1:]
+        return f"has started a thread, {threads[0]}" if threads else None
+
+    def _supervise(self, workspace: Workspace, life: int, *descriptors: int) -> NoReturn:
+        """Be the supervisor of an example, and in a fork its worker."""
+        status = 1
+        try:
+            self._control.close()
+            work = partial(self._work, workspace, *descriptors)
+            status = supervisor.main(socket.socket(fileno=life), descriptors[0], work)
+        finally:
+            os._exit(status)
+
+    def _work(self, workspace: Workspace, events: int, stdout: int, stderr: int) -> int:
+        """Execute the example in this process, and end it as Python would."""
+        gc.enable()
+        atexit._clear()  # what was registered so far belongs to the process that read conf.py
+        if util := sys.modules.get("multiprocessing.util"):
+            util._finalizer_registry.clear()
+            atexit.register(util._exit_function)
+        for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), stdout, stderr)):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        with contextlib.suppress(OSError):  # where memory runs out, this process is ended first
+            Path("/proc/self/oom_score_adj").write_text("1000")
+        run = decode(workspace.order.read_bytes(), Run)
+        environment.enter(run, workspace, self._given, self._changed)
+        status = worker.main(run, workspace, events, self._app)
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        ctypes.CDLL(None).fflush(None)
+        return status
