@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gallery_recorder.project import galleries as engine_galleries
+from gallery_recorder.project import reader
 from tests import galleries
 from triton_site.numbers import measured
 
@@ -21,7 +21,7 @@ def test_a_number_that_breaks_its_limit_stops_the_check(
     monkeypatch.chdir(ROOT)
     only = galleries.FILES["01-vector-add"]  # to check all takes seconds
     plan = msgspec.structs.replace(galleries.PROJECT, examples=(only,))
-    monkeypatch.setattr(engine_galleries, "read", lambda where: plan)
+    monkeypatch.setattr(reader, "read", lambda where: plan)
     value = f'{{ value = "max(vector-add-performance: triton)", at_most = {limit} }}'
     (tmp_path / "numbers.toml").write_text(f"[01-vector-add]\nrate = {value}\n")
     monkeypatch.setattr(measured, "FILE", tmp_path / "numbers.toml")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sphinx.environment import BuildEnvironment
 
-from gallery_recorder.project import galleries
+from gallery_recorder.project import galleries, reader
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import ListedRecording
 from gallery_recorder.store import recording
@@ -52,9 +52,7 @@ def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
     Raises:
         RecorderError: a script or a recording is damaged.
     """
-    scripts = [
-        example.load() for example in galleries.read(galleries.find(None, None, ())).recorded
-    ]
+    scripts = [example.load() for example in reader.read(galleries.find(None, None, ())).recorded]
     keys = {(script.gallery, script.name): script.key for script in scripts}
     found = []
     for root in roots:
