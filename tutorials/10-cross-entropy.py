@@ -480,16 +480,10 @@ PLANS = {}
 def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
     """Return the mean cross-entropy of the rows of *logits*, as a float32 scalar.
 
-    Args:
-        logits: float16, bfloat16 or float32 of shape [M, V], its rows contiguous.
-        targets: int64 or int32 of shape [M], from 0 to V - 1.
-        ignore_index: The target of rows that do not count. If none counts, the mean is NaN.
-        inplace: Write the gradient over the logits, which are of no use afterwards.
-
-    Raises:
-        TypeError: An argument is no tensor of such a dtype.
-        ValueError: Shapes, strides or devices do not fit; or, on a CPU, a target is out of range
-            (on a GPU an assertion stops the kernel).
+    *logits* [M, V] are fp16, bf16 or fp32, their rows contiguous. *targets* [M] are int64 or int32,
+    from 0 to V - 1, or *ignore_index* for rows that do not count; if none counts, the mean is NaN.
+    *inplace* writes the gradient over the logits, which are of no use afterwards. TypeError and
+    ValueError name a wrong argument. On a GPU, an assertion stops a kernel at a wrong target.
     """
     plan = None
     compiling = torch.compiler.is_compiling()  # the compiler sees launches that it knows
@@ -634,16 +628,15 @@ else:
 # ---------
 #
 # 1. **Label smoothing.** Give the target the probability :math:`1 - \varepsilon` and spread
-#    :math:`\varepsilon` over all words. Which sum do you need in addition? Return the mean loss and
-#    the gradient from ``smoothed_cross_entropy(logits, targets, smoothing)``.
-#    :doc:`Solution <solutions/10-label-smoothing>`.
-# 2. **A penalty on the log-sum-exp.** Add :math:`\alpha \, (\log \sum_j e^{x_j})^2` to the loss,
-#    which keeps logits from drifting. Return the loss and the gradient from
-#    ``cross_entropy_with_z_loss(logits, targets, alpha)``. :doc:`Solution <solutions/10-z-loss>`.
+#    :math:`\varepsilon` over all words. ``smoothed_cross_entropy(logits, targets, smoothing)``
+#    returns the mean loss and the gradient. :doc:`Solution <solutions/10-label-smoothing>`.
+# 2. **A penalty on the log-sum-exp.** Add :math:`\alpha \, (\log \sum_j e^{x_j})^2` to the loss.
+#    ``cross_entropy_with_z_loss(logits, targets, alpha)`` returns the loss and the gradient.
+#    :doc:`Solution <solutions/10-z-loss>`.
 # 3. **A maximum for each place.** In each iteration all threads wait for the maximum of a block.
-#    Let each place of the block keep a maximum and a sum of its own, and reduce them once behind
-#    the loop. ``losses_of(logits, targets, own)`` returns the loss of each row in the new way, or
-#    with ``own=False`` in the old one. :doc:`Solution <solutions/10-own-maxima>`.
+#    Let each place of the block keep its own maximum and sum, and reduce them after the loop.
+#    ``losses_of(logits, targets, own)`` returns the loss of each row, with ``own=False`` in the old
+#    way. :doc:`Solution <solutions/10-own-maxima>`.
 #
 # References
 # ----------
