@@ -90,11 +90,10 @@ for mean in (1, 10, 100, 1000):
 # A row in pieces
 # ---------------
 #
-# ``BLOCK`` is a power of two, so a row of 4608 is padded to 8192. The padding costs registers and
-# instructions. The next kernel cuts a row into **pieces** of equal length and leaves out those that
-# hold only padding. It keeps the pieces in the dtype of *x*, which halves the registers in fp16.
-# Triton has no arrays of blocks, but it has Python's tuples: ``xs = xs + (x,)`` appends a block.
-# ``tl.static_range`` is unrolled at compile time, because an index into a tuple must be a constant.
+# ``BLOCK`` is a power of two, so a row of 4608 is padded to 8192. The next kernel cuts a row into
+# **pieces** of equal length and leaves out those that hold only padding. It keeps the pieces in the
+# dtype of *x*, which halves the registers in fp16. Triton has no arrays of blocks, but tuples:
+# ``xs = xs + (x,)`` appends a block. An index must be a constant, so ``tl.static_range`` unrolls.
 
 # sphinx_gallery_difference = "row_kernel"
 
@@ -136,13 +135,12 @@ def forward_kernel(
 
 
 # %%
-# * Pieces are added elementwise, so there is still one reduction for each sum.
+# * Pieces are added elementwise, so there is still one reduction for each sum. At 4096 rows of 2560
+#   elements, pieces are :measured:`pieces` times as fast as one padded block.
 # * Without ``CENTER``, a constant, the lines below ``if CENTER`` are not compiled.
-# * The backward pass needs ``rstd`` and mean, so they are stored, in fp32.
+# * The backward pass needs ``rstd`` and the mean, so they are stored, in fp32.
 # * Short rows share a program until it has 2048 elements.
 # * ``evict_last`` asks the cache to keep the parameters, which the next program reads again.
-#
-# At 4096 rows of 2560 elements, pieces are :measured:`pieces` times as fast as one padded block.
 #
 # The gradients
 # -------------
@@ -212,8 +210,7 @@ def gradients(x, g, weight, stats, programs, atomic):
 #
 # **Partial sums**, with a few programs, such as one for each multiprocessor. A program that stays
 # and works on many rows is called **persistent**. PyTorch adds up the *P* rows of partial sums, so
-# *M* and *P* fix the order of all additions. Both ways now compute one gradient 20 times. (The
-# interpreter runs one program after the other.)
+# *M* and *P* fix the order of all additions. On a GPU, both ways now compute one gradient 20 times.
 
 PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a program
 if ON_GPU:
@@ -364,8 +361,8 @@ EARLY = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DE
 
 def readable(t):
     """Return *t*, or a contiguous copy unless it is a matrix whose rows are contiguous."""
-    rows = t.ndim == 2 and t.stride(1) == 1 and t.stride(0) >= t.shape[1]
-    return t if rows else t.contiguous()
+    is_matrix = t.ndim == 2 and t.stride(1) == 1 and t.stride(0) >= t.shape[1]
+    return t if is_matrix else t.contiguous()
 
 
 def check_arguments(eps, *tensors):
@@ -393,9 +390,7 @@ def forward_plan(eps, x, weight, *bias):
     """Return the launch, and the shape of the statistics."""
     M, N = x.shape[:-1].numel(), x.shape[-1]
     block = max(128, triton.next_power_of_2(N))
-    piece = block // 2
-    if block > 2048:
-        piece = max(1024, block // 8 if 0.875 * block >= N else block // 4)
+    piece = block // 2 if block <= 2048 else max(1024, block // (8 if 0.875 * block >= N else 4))
     rows, pieces = max(1, 2048 // block), triton.cdiv(N, piece)
     full = rows > 1 or (piece, pieces) in ((2048, 5), (2048, 7), (4096, 4))  # more programs fit
     constants = {"CENTER": bool(bias), "ROWS": rows, "PIECE": piece, "PIECES": pieces}
@@ -445,9 +440,8 @@ def made(make, more, *tensors):
     return PLANS.setdefault((make, more, key_of(*tensors)), make(more, *tensors))
 
 
-def forward(plan, x, weight, *bias):
+def forward(launch, shape, x, weight, *bias):
     """Return y, and the statistics of each row: ``rstd`` and, for layer norm, the mean."""
-    launch, shape = plan
     y, stats = torch.empty_like(x), x.new_empty(shape, dtype=torch.float32)
     launch(x, weight, *(bias or (None,)), y, stats)
     return y, stats
@@ -459,7 +453,7 @@ class Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan, x, weight, *bias):
         """Normalize each row, and keep the statistics."""
-        y, stats = forward(plan, x, weight, *bias)
+        y, stats = forward(*plan, x, weight, *bias)
         ctx.save_for_backward(x, weight, stats)
         ctx.bias = bias[0].dtype if bias else None
         return y
@@ -505,7 +499,7 @@ def normalize(eps, *tensors):
         plan = made(forward_plan, (eps, type(eps)), *tensors)
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return Norm.apply(plan, *tensors)
-    return forward(plan, *tensors)[0]
+    return forward(*plan, *tensors)[0]
 
 
 not_compiled = torch.compiler.disable(normalize)  # torch.compile calls it between its graphs
@@ -621,9 +615,6 @@ if ON_GPU:
                 _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
                 plot_rates(ax, [r[1:] for r in found], names, f"Layer norm, {way}, fp16", "N")
         shares |= {f"{norm}_norm": calls[0], f"{norm}_norm backward": calls[1]}
-    leaf = torch.ones(64, 1024, device=DEVICE, requires_grad=True)
-    product = partial(torch.autograd.grad, 2 * leaf, leaf, leaf.detach(), retain_graph=True)
-    shares["layer_norm backward"]["multiplication"] = product
     write_calls(shares)
     values = [(way, "different results", count) for way, count in ANSWERS.items()]
     values += zip(("one pass", "two passes"), ["relative error"] * 2, ERRORS[1000], strict=True)
@@ -636,11 +627,11 @@ else:
 # :measured:`called` times as called; backward :measured:`backward` and :measured:`backward_called`.
 # ``layer_norm`` without gradients takes :measured:`cpu` µs of the CPU, PyTorch's function
 # :measured:`cpu_torch`. Backward takes :measured:`cpu_backward` µs and PyTorch's
-# :measured:`cpu_backward_torch`. Of both, autograd takes :measured:`autograd` µs: so long is the
-# backward pass of a multiplication.
+# :measured:`cpu_backward_torch`. Of both, autograd takes some
+# :measured:`06b-attention-backward:autograd` µs: so long is the backward pass of a multiplication.
 #
-# * **The teeth are the pieces.** A slightly longer row needs one more piece, mostly padding.
-# * **PyTorch's backward** reads *x* and *g* a second time, for the gradients of the parameters.
+# **The teeth** are the pieces: a slightly longer row needs one more, mostly padding. **PyTorch's
+# backward** reads *x* and *g* a second time, for the gradients of the parameters.
 #
 # Exercises
 # ---------

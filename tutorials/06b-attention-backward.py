@@ -85,7 +85,8 @@ def query_gradient_kernel(
 # %%
 # This kernel computes the gradient of the queries. A program owns ``BLOCK_M`` queries of one head
 # and walks over the keys, as in the forward pass. A key that is not seen has the weight
-# :math:`2^{-\infty} = 0`, so it adds nothing.
+# :math:`2^{-\infty} = 0`, so it adds nothing. Only the tiles of the loop have descriptors. The CPU
+# encodes them anew in each launch, and an address takes it less time.
 #
 # What the backward pass needs
 # ----------------------------
@@ -298,8 +299,7 @@ def settings(kernel, q, k, causal, scale):
 
 
 # %%
-# As in :doc:`06-fused-attention`, a plan is kept for arguments that are alike: a launch, and the
-# fields of its descriptors.
+# As in :doc:`06-fused-attention`, a plan is kept for arguments that are alike.
 
 # sphinx_gallery_fold = "brings the plan of a launch"
 import sys  # for shared/
@@ -359,9 +359,9 @@ def gradient_plans(q, k, v, o, do, *more):
 
 
 # %%
-# The gradients belong to the forward pass by ``torch.autograd.Function``. Kept are the inputs, the
-# output and ``lse``. Autograd runs the backward pass in a thread of its own, which needs the GPU's
-# context before it can make a descriptor. A first operation of PyTorch brings it.
+# ``torch.autograd.Function`` keeps the inputs, the output and ``lse`` for the backward pass. That
+# runs in a thread of its own, which needs the GPU's context before it can make a descriptor. A
+# first operation of PyTorch brings it.
 
 PLANS, thread = {}, threading.local()
 
@@ -397,11 +397,6 @@ def backward(q, k, v, o, lse, do, causal, scale):
     return dq, dk, dv
 
 
-def gradients_of(ctx, do):
-    """Return the gradients of the tensors that *ctx* has saved."""
-    return None, *backward(*ctx.saved_tensors, do, *ctx.more), None
-
-
 class Attention(torch.autograd.Function):
     """Attention with its gradients, for tensors that descriptors can describe."""
 
@@ -415,15 +410,16 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, do):
-        """Return the gradients of q, k and v; a second derivative is refused."""
-        if torch.is_grad_enabled():  # only with create_graph=True; the check takes its time
-            return torch.autograd.function.once_differentiable(gradients_of)(ctx, do)
-        return gradients_of(ctx, do)
+        """Return the gradients of q, k and v."""
+        if torch.is_grad_enabled():  # create_graph=True, but there is no second derivative
+            return torch.autograd.function.once_differentiable(Attention.backward)(ctx, do)
+        return None, *backward(*ctx.saved_tensors, do, *ctx.more), None
 
 
 # %%
 
 # sphinx_gallery_fold = "checks the arguments"
+# sphinx_gallery_show = "attention"
 
 
 def check_arguments(q, k, v, scale):
@@ -450,9 +446,6 @@ def check_arguments(q, k, v, scale):
         raise ValueError(f"scale must be positive and finite, but is {scale!r}")
 
 
-# %%
-
-
 def attention(q, k, v, causal=False, scale=None):
     """Return softmax(scale · q @ kᵀ) @ v for each head; q, k and v get gradients.
 
@@ -460,13 +453,8 @@ def attention(q, k, v, causal=False, scale=None):
         q: [batch, heads, queries, head_dim], fp16, bf16 or fp32; head_dim 16, 32, 64 or 128.
         k: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
         v: As k.
-        causal: Whether query *i* sees only the keys up to *i*, also where there are more or fewer
-            keys than queries.
+        causal: Whether query *i* sees only the keys up to *i*.
         scale: What scores are multiplied by, positive; head_dim ** -0.5 if None.
-
-    Raises:
-        TypeError: An argument is no tensor, or of another dtype.
-        ValueError: Shapes do not fit, are not supported, or a tensor is on another device.
     """
     if torch.compiler.is_compiling():
         return not_compiled(q, k, v, causal, scale)
@@ -533,8 +521,7 @@ check(*(x.transpose(1, 2) for x in random_inputs(1, 40, 40, 2, 2, 16, torch.floa
 print("attention and its gradients agree with float64")
 
 # %%
-# The gradients are the same, bit for bit, when they are computed again. With atomics they agree up
-# to rounding.
+# Computed again, the gradients are the same, bit for bit. With atomics they agree up to rounding.
 
 # sphinx_gallery_fold = "computes the gradients twice, and once with atomics"
 
@@ -569,9 +556,8 @@ print("the same bits twice; with atomics the same up to rounding")
 # The benchmark
 # -------------
 #
-# The sizes and peers are those of :doc:`06-fused-attention`: 16384 tokens in all, 2048 numbers a
-# token, bf16. Each call computes the three gradients through autograd. The rate counts five
-# products. The picture shows causal attention with *d* = 128.
+# Sizes and peers are those of :doc:`06-fused-attention`. Each call computes three gradients through
+# autograd. The rate counts five products. The picture shows causal attention with *d* = 128.
 
 # sphinx_gallery_fold = "times the backward passes, keeps the rows, and draws the rates"
 import matplotlib.pyplot as plt
@@ -629,6 +615,9 @@ if ON_GPU:
     calls, gradient_calls = calls_of(256, 64, False, 256)
     empty = empty_kernel[(1,)]
     gradient_calls["launch"] = lambda: (empty(), empty())
+    x = torch.ones(64, 1024, device=DEVICE, requires_grad=True)
+    product = partial(torch.autograd.grad, 2 * x, x, x.detach(), retain_graph=True)
+    gradient_calls["multiplication"] = product
     write_calls({"attention": calls | {"launch": empty}, "attention backward": gradient_calls})
     COLORS |= {"cudnn": COLORS["torch"], "flash": COLORS["compile"]}
     names = {"triton": "attention", "triton, as called": "attention, as called", **PEERS}
@@ -651,12 +640,11 @@ else:
 # its results last, and a causal kernel computes half of the tiles on the diagonal for nothing.
 #
 # **As called**, a backward pass keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for
-# :measured:`cpu_torch` µs. Autograd takes much of both: it runs the backward pass in a thread.
+# :measured:`cpu_torch`. Of both, autograd takes :measured:`autograd` µs: so long is the backward
+# pass of a multiplication. Our two launches take :measured:`launches` µs.
 #
 # References
 # ----------
 #
-# * Tri Dao: *FlashAttention-2: faster attention with better parallelism and work partitioning*,
-#   ICLR 2024, https://arxiv.org/abs/2307.08691
-# * Markus N. Rabe and Charles Staats: *Self-attention does not need O(n²) memory*, 2021,
-#   https://arxiv.org/abs/2112.05682
+# * Tri Dao: *FlashAttention-2*, ICLR 2024, https://arxiv.org/abs/2307.08691
+# * M. N. Rabe, C. Staats: *Self-attention does not need O(n²) memory*, arXiv 2112.05682, 2021
