@@ -110,7 +110,7 @@ _PROJECT: tuple[_Option, ...] = (
     ("--recordings", "DIR", Path, "the folder of recordings; default: gallery_recordings"),
 )
 _RECORD: tuple[_Option, ...] = (
-    ("--timeout", "SECONDS", _positive(float), "the time limit of each script"),
+    ("--timeout", "SECONDS", _positive(float), "the time limit of each script's process"),
     ("--jobs", "N", _positive(int), "scripts in parallel; default: one per GPU, or per core"),
     ("--address", "ADDRESS", str, "the Ray cluster, HOST:6379; default: $RAY_ADDRESS or local"),
     ("--accelerator", "TYPE", str, "the type of GPU, such as H200, if the cluster has several"),

@@ -27,6 +27,7 @@ _MARKS = {
     "render/test_adoption": "record",
     "render/test_incremental": "record",
     "render/test_replay": "record",
+    "run/test_conf": "record",
     "run/test_disturbed": "record",
     "run/test_faults": "record",
     "run/test_fidelity": "record",

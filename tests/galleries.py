@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-from gallery_recorder.project.galleries import Project, decode, encode, find
-from gallery_recorder.project.reader import read
+from gallery_recorder.project.galleries import Project, decode
 
 ROOT = Path(__file__).resolve().parents[1]
+READ = """
+from gallery_recorder.project.galleries import encode, find
+from gallery_recorder.project.reader import read
+
+print(encode(read(find(None, None, ()))).decode())
+"""
 
 
 def _read() -> Project:
@@ -21,7 +28,14 @@ def _read() -> Project:
         kept.seek(0)
         of, _, text = kept.read().partition("\n")
         if not session or of != session:
-            text = encode(read(find(ROOT, None, ()))).decode()
+            # In a process of its own, because Sphinx leaves directives in the process that reads.
+            text = subprocess.run(
+                [sys.executable, "-c", READ],
+                cwd=ROOT,
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
+            ).stdout
             kept.truncate(0)
             kept.write(f"{session}\n{text}")
     return decode(text.encode(), Project)

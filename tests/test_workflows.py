@@ -19,6 +19,7 @@ RIGHTS = {
     "propose": {"contents", "pull-requests"},
     "publish": {"contents"},
     "deploy": {"pages", "id-token"},
+    "pypi": {"id-token"},
 }
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 

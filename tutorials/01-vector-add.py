@@ -48,8 +48,8 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 # ``tl.program_id(0)``
 #     The number of this program: 0, 1, 2, … It tells the program which block to add.
 # ``tl.arange(0, BLOCK)``
-#     The numbers 0 to ``BLOCK - 1``, all at once. A variable in a kernel holds a whole block of
-#     numbers, and each line works on all of them.
+#     The numbers 0 to ``BLOCK - 1`` as one block. An operation on a block works on all of its
+#     numbers.
 # ``offsets``
 #     The positions of this program's elements, counted from the start of the vectors. They have 64
 #     bits, because 32 bits overflow at 2³¹ elements.
@@ -59,10 +59,10 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 # ``tl.load`` and ``tl.store``
 #     Read from all these addresses, and write to them.
 # ``mask``
-#     Marks the offsets that exist. The last block is usually only partly full.
+#     Marks the offsets that lie inside the vectors. The last block is usually only partly full.
 #
-# This kernel writes down its offsets and its mask. The vector has 21 elements, and a block has 8,
-# so three programs are needed and the last one is not full.
+# The next kernel stores its offsets and its mask. The vector has 21 elements and a block has 8, so
+# it takes three programs, and the last block is only partly full.
 
 
 @triton.jit
@@ -82,7 +82,7 @@ print(seen_offsets.cpu())
 print(seen_mask.cpu())
 
 # %%
-# The same as a picture. Hatched cells are masked.
+# The same as a picture, with masked cells hatched:
 
 # sphinx_gallery_fold = "draws the offsets of each program"
 import matplotlib.pyplot as plt
@@ -113,7 +113,7 @@ draw_blocks(seen_offsets.tolist(), seen_mask.tolist())
 # Calling it
 # ----------
 #
-# ``add_kernel[grid](…)`` starts the grid. The grid is a tuple, here with the number of blocks.
+# ``add_kernel[grid](…)`` starts the programs. The grid, a tuple, has one for each block.
 
 
 def check_arguments(x, y):
@@ -157,21 +157,21 @@ def add(x, y):
 
 
 # %%
-# * A kernel believes its arguments. A wrong dtype or a shorter vector gives a wrong answer or a
+# * A kernel trusts its arguments. A wrong dtype or a shorter vector gives a wrong answer or a
 #   crash, so the function checks them first.
 # * ``BLOCK`` is a ``tl.constexpr``: its value is compiled into the kernel. Another ``BLOCK`` is
 #   another kernel, compiled at its first launch and kept for later ones. ``n`` is an ordinary
-#   argument, so one compiled kernel adds vectors of all lengths.
-# * A block has a power of two of elements. The compiler divides it evenly among the threads of the
-#   program, and thread counts are powers of two.
-# * The call returns before the GPU is done. It puts the kernel into a queue, and Python waits only
+#   argument: one compiled kernel serves many lengths. (Only 1 and multiples of 16 have their own.)
+# * The size of a block is a power of two. The compiler divides the block evenly among the threads
+#   of the program, and their number is a power of two as well.
+# * The call puts the kernel into a queue and returns before the GPU has finished. Python waits only
 #   when it needs the values. An error in a kernel therefore appears at a later line.
 #
 # Checking it
 # -----------
 #
-# An addition rounds once, in the kernel and in PyTorch. So both results must be equal, bit for bit,
-# also for sizes that leave the last block nearly empty or nearly full.
+# An addition rounds once, in the kernel as in PyTorch. So the results must be equal, bit for bit.
+# Some of the sizes leave the last block nearly empty, others nearly full.
 
 torch.manual_seed(0)
 shapes = [(0,), (1,), (5,), (1023,), (1024,), (1025,), (123, 5), (98432,)]
@@ -183,8 +183,8 @@ for dtype in (torch.float32, torch.float16, torch.int32):
 print(f"add agrees with PyTorch, bit for bit, on {len(shapes)} shapes and 3 dtypes")
 
 # %%
-# A masked load reads nothing, and a masked store writes nothing. Without the mask, the last program
-# overwrites whatever follows ``out`` in memory. Here that is the rest of a buffer of 24 elements:
+# Masked elements are neither read nor written. Without the mask, the last program overwrites
+# whatever follows ``out`` in memory. Here that is the rest of a buffer of 24 elements:
 
 
 @triton.jit
@@ -204,8 +204,8 @@ add_kernel[(3,)](ones[:21], ones[:21], buffer[:21], 21, BLOCK=8)
 print("with a mask,    past the end:", buffer[21:].tolist())
 
 # %%
-# Python would raise an ``IndexError``, but a pointer has no length to compare with. Such a bug can
-# stay hidden until other data lies behind the vector.
+# A Python list would raise an ``IndexError``, but a pointer has no length. Such a bug can stay
+# hidden until other data follows the vector in memory.
 # :doc:`/programming-guide/chapter-3/debugging` shows how to find it.
 #
 # Timing it
@@ -223,11 +223,11 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# The benchmark adds vectors of 2¹² to 2²⁷ elements with our function and with PyTorch. A copy of as
-# many bytes is the **ceiling**, the hardware limit to compare with. (Reads cost a little less than
-# writes, and an addition reads two vectors and writes one. So it may pass a copy by a few percent.)
-# Each function is timed twice. *On the GPU* leaves out what Python does around the kernel; *as
-# called* is what a program sees that calls the function once.
+# The benchmark adds vectors of 2¹² to 2²⁷ elements with our function and with PyTorch. A copy that
+# moves as many bytes is the **ceiling**, the hardware limit to compare with. (An addition may
+# exceed it by a few percent: two thirds of its bytes are read, and reads cost a little less than
+# writes.) Each function is timed twice. *On the GPU* leaves out Python's work around the kernel.
+# *As called* is the time that a program sees for a single call.
 # :doc:`/programming-guide/chapter-4/measuring` explains both.
 
 # sphinx_gallery_fold = "times the additions, draws the rates, and keeps the rows"
@@ -281,16 +281,16 @@ else:
 # Reading the curve
 # -----------------
 #
-# **The left end rises steadily.** Twice the elements take no more time, because launching the
-# kernel takes longer than running it. An empty kernel takes :measured:`empty` µs on the GPU. Here
-# the addition is **launch-bound**, and only fewer launches help.
+# **The left end rises steadily.** Twice the elements take hardly more time, because starting the
+# kernel takes longer than its work. An empty kernel takes :measured:`empty` µs on the GPU. Here the
+# addition is **launch-bound**, and only fewer launches help.
 #
 # **The right end is flat.** The time grows with the bytes, so the addition is **memory-bound**. A
 # GPU can add dozens of numbers in the time that it takes to move twelve bytes. No change to the
 # arithmetic makes this kernel faster, and PyTorch's kernel has the same limit.
 #
-# **The bend** is where both times are equal. In :measured:`empty` µs the copy moves the bytes of
-# :measured:`balance` elements.
+# **The bend** is where starting the kernel takes as long as moving the bytes. In :measured:`empty`
+# µs the copy moves the bytes of :measured:`balance` elements.
 #
 # **As called**, the addition is slower in the middle. ``do_bench`` empties the cache by writing to
 # it, and the GPU writes these values back to memory while our kernel runs. The CPU's share is
@@ -330,9 +330,9 @@ else:
     print("Without a GPU there is nothing to compare.")
 
 # %%
-# Blocks of 64 elements reach :measured:`small` % of the best rate, because a program's 128 threads
-# have less than one element each. Very large blocks need more registers than a thread has. Between
-# them the choice matters little.
+# Blocks of 64 elements reach :measured:`small` % of the rate of 1024, because a program then has
+# more threads than elements. Very large blocks need more registers than a thread has. In between,
+# the choice matters little.
 #
 # Exercises
 # ---------

@@ -3,7 +3,7 @@ Fused softmax
 =============
 
 Softmax turns each row of a matrix into probabilities. Its formula takes five PyTorch operations.
-You build ``softmax(x)``, one kernel that does the same :measured:`faster` times as fast, and you
+You build ``softmax(x)``, one kernel that computes it :measured:`faster` times as fast, and you
 predict most of this gain by counting bytes. You need :doc:`01-vector-add`.
 """
 
@@ -62,13 +62,13 @@ print("softmax_by_rows agrees with PyTorch")
 #     Element (*i*, *j*) of a matrix lies ``i * stride + j`` elements behind the first one. The row
 #     stride may be larger than *N*: a slice of a matrix keeps the row stride of the matrix.
 # **Padding**
-#     ``tl.arange`` needs a power of two, so ``BLOCK`` is *N* rounded up. The extra places must not
-#     change the result. So they hold minus infinity: the maximum ignores it, and its exponential
+#     ``tl.arange`` needs a power of two, so ``BLOCK`` is *N* rounded up. The extra elements hold
+#     minus infinity, which leaves the result unchanged: the maximum ignores it, and its exponential
 #     adds 0 to the sum.
 # **Reductions**
-#     ``tl.max`` and ``tl.sum`` turn a block into one number. Each thread combines its own elements,
-#     then the threads of a **warp** (32 threads on NVIDIA GPUs) combine theirs. Then the warps do
-#     so through **shared memory**, a small fast memory for all warps of a program.
+#     ``tl.max`` and ``tl.sum`` turn a block into one number. Each thread combines its own elements.
+#     Then the threads of a **warp** (32 threads on NVIDIA GPUs) combine their results, and the
+#     warps theirs, through **shared memory**, a small fast memory for all warps of a program.
 #
 # `You cannot index into a block <https://github.com/triton-lang/triton/issues/656>`_: ``x[3]`` and
 # ``x[:4]`` are errors, because the elements lie in the registers of many threads.
@@ -116,8 +116,8 @@ print("without the maximum:", (x.exp() / x.exp().sum(dim=1, keepdim=True))[1].to
 #
 # The five lines read :math:`5MN + 2M` elements and write :math:`3MN + 2M`. Our kernel reads
 # :math:`MN` and writes :math:`MN`. A GPU computes an exponential faster than it moves eight bytes,
-# so softmax is **memory-bound**: its time is bytes divided by bandwidth, and the quotient of the
-# bytes predicts the speed-up. The quotient is :math:`4 + 2/N`, so expect a factor of 4, on any GPU.
+# so softmax is **memory-bound**: its time is bytes divided by bandwidth, and the ratio of the bytes
+# predicts the speed-up. This ratio is :math:`4 + 2/N`, so expect a factor of 4, on any GPU.
 #
 # **Fusion** saves the trips to memory between the operations. Each line of ``naive_softmax`` is a
 # kernel of its own, and one kernel can hand data to the next only through memory (or through the L2
@@ -130,15 +130,15 @@ print("without the maximum:", (x.exp() / x.exp().sum(dim=1, keepdim=True))[1].to
 # Warps and registers
 # -------------------
 #
-# A program runs on one multiprocessor, on ``num_warps`` warps, 4 by default. Their number leaves
-# the result the same, except for rounding, but changes the speed:
+# A program runs on one multiprocessor, on ``num_warps`` warps, 4 by default. Their number changes
+# the speed, and the result only by rounding:
 #
 # * **Too many warps**: each thread has little to do, and the warps wait for each other at each
 #   reduction.
 # * **Too few warps**: each thread holds many elements, so it needs many registers. A multiprocessor
-#   has a fixed number of registers, so fewer warps fit. The share of its warps that a kernel can
-#   keep there is the **occupancy**. A thread that needs more registers than it can get **spills**:
-#   it writes values to memory and reads them back.
+#   has a fixed number of registers, so fewer warps fit. The **occupancy** is the share of a
+#   multiprocessor's warps that a kernel can keep there. A thread that needs more registers than it
+#   can get **spills**: it writes values to memory and reads them back.
 #
 # Occupancy matters because a load takes hundreds of cycles. Meanwhile the multiprocessor executes
 # other warps. To use the whole bandwidth, *bandwidth × latency* bytes must be in flight at any
@@ -146,7 +146,7 @@ print("without the maximum:", (x.exp() / x.exp().sum(dim=1, keepdim=True))[1].to
 # :doc:`/programming-guide/chapter-5/profiling` counts how long warps wait.
 #
 # Our rule is **one warp for 512 elements**, and at most 16 warps. With 32 threads in a warp, each
-# thread then holds 16 elements of fp32, as four loads of 16 bytes. A row of 256 elements is too
+# thread then holds 16 elements of fp32, from four loads of 16 bytes. A row of 256 elements is too
 # short for one warp, so a program takes several rows, and its block is a two-dimensional **tile**:
 
 # sphinx_gallery_difference = "row_kernel"
@@ -185,9 +185,9 @@ for N in (2, 200, 781, 2048, 4224, 12672):
 
 # %%
 # The reductions run along the second axis, so each row has its own maximum and sum. The arithmetic
-# is in fp32 also for fp16 input, which costs no bytes. Compared with the first kernel, tiles are
-# :measured:`short` times as fast on rows of 256 elements, and 16 warps are :measured:`warps` times
-# as fast as 4 warps on rows of 8320 elements.
+# is in fp32 for fp16 input, too, and moves no extra bytes. Compared with the first kernel, tiles
+# are :measured:`short` times as fast on rows of 256 elements, and 16 warps are :measured:`warps`
+# times as fast as 4 warps on rows of 8320 elements.
 #
 # Rows of awkward length
 # ----------------------
@@ -219,10 +219,10 @@ def head_tail_kernel(x_ptr, out_ptr, stride, M, N, HEAD: tl.constexpr, TAIL: tl.
 # %%
 # On rows of 8320 elements, two pieces are :measured:`pieces` times as fast as one padded block.
 #
-# **Too long for the registers.** A row of a million elements must be read in blocks, and it must be
-# read twice, because each output needs the maximum and the sum of the whole row. One pass is enough
-# for both. Keep the maximum *m* and the sum *s* of the blocks so far. When a block raises the
-# maximum to *m'*, the old sum is too large by a known factor:
+# **Too long for the registers.** A row of a million elements must be read in blocks, and twice,
+# because each output needs the maximum and the sum of the whole row. The first pass computes both.
+# It keeps the maximum *m* and the sum *s* of the blocks so far. When a block raises the maximum to
+# *m'*, the old sum is too large by a known factor:
 #
 # .. math:: s' = s \cdot e^{m - m'} + \sum_{j \in \text{block}} e^{x_j - m'}
 #
@@ -250,8 +250,8 @@ def long_softmax_kernel(x_ptr, out_ptr, stride, M, N, BLOCK: tl.constexpr):
 
 
 # %%
-# The kernel transfers a row three times, unless the L2 cache still holds it, and a copy twice. So
-# expect two thirds of a copy's rate. On 512 rows of 2¹⁸ elements it is :measured:`long` %.
+# The kernel moves a row three times, unless the L2 cache still holds it, and a copy twice. So
+# expect 67 % of a copy's rate. On 512 rows of 2¹⁸ elements, the kernel reaches :measured:`long` %.
 #
 # The function and its check
 # --------------------------
@@ -318,7 +318,7 @@ def softmax(x):
 # %%
 # The reference is PyTorch's softmax in float64. In fp32, ``x - m`` is up to 40 here and rounds by
 # 40 · 2⁻²⁴. The exponential turns this absolute error into a relative error of 2·10⁻⁶, and 10⁻⁵
-# leaves room for the sum. fp16 and bf16 round the result to 11 and 8 bits.
+# leaves room for the sum. Results in fp16 and bf16 have 11 and 8 significant bits.
 
 # sphinx_gallery_fold = "checks shapes, dtypes, views and infinities"
 TOLERANCE = {torch.float32: (1e-5, 0), torch.float16: (2**-10, 2**-24), torch.bfloat16: (2**-7, 0)}
@@ -357,7 +357,7 @@ print(f"softmax agrees with float64 on {len(shapes)} shapes in {len(dtypes)} dty
 # ---------
 #
 # The benchmark has 4096 rows of 256 to 12672 elements in fp32. All rates count the bytes that a
-# fused softmax must move, ``2 * M * N * 4``. A copy of the matrix moves as many and is the ceiling.
+# fused softmax must move, ``2 * M * N * 4``. A copy of the matrix moves as much and is the ceiling.
 
 # sphinx_gallery_fold = "times the softmaxes, draws the rates, and keeps the rows"
 from shared.bench import plot_rates, rows_of, write_calls, write_rows, write_table
@@ -405,11 +405,11 @@ else:
 # **The prediction.** At N = 12672 the bytes predict a factor of 4, and ``softmax`` is
 # :measured:`faster` times as fast as the five operations. It moves :measured:`ours` GB/s, and the
 # copy moves :measured:`copy` GB/s. The five operations move four times the bytes that the plot
-# counts, so :measured:`naive_moves` GB/s. Where this is less than the copy's rate, their kernels do
-# not use the whole bandwidth, and fusion gains more than the bytes predict.
+# counts, so they reach :measured:`naive_moves` GB/s. A rate below the copy's means that they leave
+# bandwidth unused. Then fusion gains more than the bytes predict.
 #
-# **The left end** rises for all, because a short row has few bytes and each kernel takes some time
-# to start. From 2048 columns on, ``softmax`` reaches at least :measured:`copy_share` % of the copy.
+# **The left end** rises for all functions: short rows have few bytes, and a kernel takes time to
+# start. From 2048 columns on, ``softmax`` reaches at least :measured:`copy_share` % of the copy.
 #
 # **PyTorch's softmax** chooses one of several kernels by the length of the row. On average over all
 # lengths, ours is :measured:`torch` times as fast on the GPU and :measured:`called` times as fast

@@ -3,8 +3,8 @@ Matrix multiplication
 =====================
 
 You build ``matmul(a, b, activation="")`` here, starting from a loop of five lines. Over 31 sizes it
-reaches :measured:`share` % of the speed of cuBLAS, NVIDIA's library for matrix products. The second
-part, :doc:`03b-full-waves`, has :measured:`03b-full-waves:share` %. You need :doc:`01-vector-add`.
+reaches :measured:`share` % of the speed of cuBLAS, NVIDIA's library for matrix products. Part two,
+:doc:`03b-full-waves`, reaches :measured:`03b-full-waves:share` %. You need :doc:`01-vector-add`.
 """
 
 # %%
@@ -104,13 +104,13 @@ plt.show()
 #     ``i * K + j``. A column of numbers plus a row of numbers broadcasts to a tile, as in PyTorch.
 # ``tl.dot``
 #     Multiplies two tiles on the **tensor cores**, the units of a GPU that multiply small matrices
-#     in hardware, and adds the result to ``acc``. Tiles that are too small are refused: *Input
+#     in hardware, and adds the result to ``acc``. It refuses tiles that are too small: *Input
 #     shapes should have M >= 1, N >= 1 and K >= 16*.
 # ``acc``
-#     The sum is kept in fp32, and rounded once at the end. In fp16, 2048 + 1 is 2048.
+#     The sum is in fp32 and is rounded once, at the end. An fp16 sum loses terms: 2048 + 1 is 2048.
 # the loop
-#     The compiler makes a **pipeline** of it: it loads the tiles of coming steps while the tensor
-#     cores multiply. They wait in **shared memory**, the fast memory inside each multiprocessor.
+#     The compiler turns it into a **pipeline**: it loads later tiles while the tensor cores
+#     multiply. Loaded tiles wait in **shared memory**, the fast memory inside each multiprocessor.
 #
 # A product of N × N matrices has 2N³ operations and moves at least 6N² bytes in fp16. At N = 4096
 # that is more than a thousand operations for each byte. Large products are **compute-bound**: the
@@ -127,15 +127,15 @@ plt.show()
 #     tl.store(…, mask=(rows[:, None] < M) & (columns[None, :] < N))
 #
 # Along K the masked elements must be zero, because they are added to every sum. Along M and N they
-# only reach elements of C that are never stored.
+# only affect elements of C that are never stored.
 #
 # Sharing what was loaded
 # -----------------------
 #
 # Programs that run at the same time share the L2 cache. If several of them need the same tile of A
 # or B, it is loaded from memory once. So the order of the tiles decides how much memory is read.
-# This order takes ``group`` rows of tiles together, and goes through them column by column. With
-# ``group = 1`` it is row by row. The function is plain Python, which a kernel can use as well.
+# The order below takes ``group`` rows of tiles together, and goes through them column by column.
+# With ``group = 1`` it goes row by row. The function is plain Python, and a kernel can call it.
 
 
 def tile_position(tile, tiles_m, tiles_n, group):
@@ -147,17 +147,17 @@ def tile_position(tile, tiles_m, tiles_n, group):
 
 
 # %%
-# There are nine by nine tiles here, and nine programs run at the same time, one **wave** after the
-# other. Row by row, a wave needs one row of A and all of B: 9 + 81 = 90 tiles. In groups of three
-# rows it needs three rows of A and three columns of B: 27 + 27 = 54.
+# Here C has nine by nine tiles, and nine programs run at the same time. Together they are a
+# **wave**. Row by row, a wave needs one row of A and all of B: 9 + 81 = 90 tiles. In groups of
+# three rows it needs three rows of A and three columns of B: 27 + 27 = 54.
 #
 # .. tile-order::
 #    :size: 9
 #    :group: 3
 #    :processors: 9
 #
-# Here is the kernel with masks and groups. The grid has one axis now, and the first two lines turn
-# the number of the program into the position of its tile.
+# This is the kernel with masks and groups. Its grid has one axis, and the first two lines turn the
+# number of the program into the position of its tile.
 
 # sphinx_gallery_difference = "tile_kernel"
 tile_position_in_kernel = triton.jit(tile_position)
@@ -199,18 +199,18 @@ def matmul_kernel(
 # %%
 # The kernel also takes **strides**, the distances between neighbors in a column and in a row of a
 # tensor, so a transposed or sliced matrix needs no copy. Its offsets have 64 bits, because large
-# matrices overflow 32. ``EVEN`` is a version without masks, for matrices that the tile divides.
+# matrices overflow 32. ``EVEN`` omits the masks where the tile sizes divide the matrices.
 # ``input_precision="ieee"`` is for fp32 matrices, which ``tl.dot`` otherwise rounds to tf32.
 #
-# The gain of groups grows with the matrices, because a cache that holds A and B hides the order. At
-# M = N = K = 8192, groups of eight rows are :measured:`groups` times as fast as row by row.
+# Groups pay for large matrices: while the cache holds A and B, the order hardly matters. At M = N =
+# K = 8192, groups of eight rows are :measured:`groups` times as fast as row by row.
 #
 # Choosing the tile
 # -----------------
 #
 # A larger tile reuses its numbers more often. But the sum occupies registers, the pipeline occupies
 # shared memory, and a small matrix has too few large tiles to give every multiprocessor one.
-# ``triton.autotune`` finds the best tile by trying. When the arguments in ``key`` have new values,
+# ``triton.autotune`` finds the best tile by trial. When the arguments in ``key`` have new values,
 # it compiles and times every configuration, and keeps the fastest.
 
 import time
@@ -250,7 +250,7 @@ for n in (512, 1024, 4096) if ON_GPU else ():
     print(f"{n}: {values[-2][2]:.0f} ms, then {values[-1][2]:.2f} ms;", tuned_kernel.best_config)
 
 # %%
-# The first call of all compiles every configuration, and takes :measured:`tuning` times as long as
+# The very first call compiles every configuration, and takes :measured:`tuning` times as long as
 # the second. Each new key is timed again, and so is each new process, unless ``cache_results=True``
 # keeps the results. The trials run on your tensors, many times: a kernel that works in place needs
 # ``restore_value=["x_ptr"]``, or the result of its first call is wrong.
@@ -273,7 +273,7 @@ def choose_tile(M, N, dtype):
 # ---------------------
 #
 # In a network an activation follows the product. *LeakyReLU* multiplies negative numbers by 0.01.
-# As an operation of its own it reads C from memory and writes it again. ``ACTIVATION`` applies it
+# As a separate operation, it reads C from memory and writes it again. ``ACTIVATION`` applies it
 # inside the kernel, where the sum is still in registers and not yet rounded.
 #
 # ``matmul`` keeps the compiled kernel and its arguments for the next call with matrices of the same
@@ -362,8 +362,8 @@ print("matmul is right on 6 shapes, on views, with LeakyReLU and without")
 # The benchmark
 # -------------
 #
-# Square fp16 matrices from 256 to 4096, in steps of 128: our product and the library's, without
-# and with LeakyReLU, which PyTorch computes by a second kernel.
+# Square fp16 matrices from 256 to 4096, in steps of 128: our product and the library's, without and
+# with LeakyReLU, which PyTorch computes in a second kernel.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 from functools import partial
@@ -420,12 +420,12 @@ if ON_GPU:
 #    rows: large tiles, row by row
 #    grouped: large tiles in groups, the kernel of ``matmul``
 #
-# **The left end** is launch-bound: such products are over after a few steps along K. **The teeth**
-# are waves. The rate drops where the tiles need one wave more, and recovers as that wave fills up.
-# The library has other tiles, so its teeth are at other sizes. **The right end** is compute-bound:
-# at 4096 our kernel reaches :measured:`large` % of the library.
-# **The activation** costs a launch and a trip of C through memory as a second operation. The fused
-# product is :measured:`fused` times as fast as the library's product with PyTorch's activation.
+# **The left end** is launch-bound: small products end after a few steps along K. **The teeth** are
+# waves. The rate drops where the tiles need one more wave, and recovers as that wave fills up. The
+# library uses other tiles, so its teeth are at other sizes. **The right end** is compute-bound: at
+# 4096 our kernel reaches :measured:`large` % of the library. **The activation**, as a second
+# operation, costs a launch and a trip of C through memory. The fused product is :measured:`fused`
+# times as fast as the library's product with PyTorch's activation.
 #
 # **As called**, ``matmul`` reaches :measured:`called` % of the library. A call keeps the CPU busy
 # for :measured:`cpu` µs, and one of PyTorch's for :measured:`cpu_torch` µs.

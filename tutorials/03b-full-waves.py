@@ -11,11 +11,11 @@ cut into small tiles. Over 29 sizes it reaches :measured:`share` % of the speed 
 # The kernel
 # ----------
 #
-# So far a program computes a pointer and a mask for each element. NVIDIA GPUs from Hopper on have
-# hardware for it, the *tensor memory accelerator*. It gets a **tensor descriptor**: address, shape
-# and strides of a matrix, and the shape of a tile. Then a position is enough, and a whole tile
-# arrives in shared memory. Outside of the matrix a load gives zeros, a store writes nothing. The
-# rows must be contiguous and start at multiples of 16 bytes. (Other GPUs use pointers and masks.)
+# So far, a program computes a pointer and a mask for each element. NVIDIA GPUs since Hopper have
+# hardware for this, the *tensor memory accelerator*. It gets a **tensor descriptor**: address,
+# shape and strides of a matrix, and the shape of a tile. Then a position is enough to load a tile
+# into shared memory. Outside the matrix, loads give zeros and stores write nothing. The rows must
+# be contiguous and start at multiples of 16 bytes. (Other GPUs use pointers and masks.)
 
 # sphinx_gallery_thumbnail_number = 2
 # sphinx_gallery_level = "beyond"
@@ -81,7 +81,7 @@ print("48 × 96 by 96 × 56: right, by one tile of 64 × 64 without a mask")
 #         i, j = tile_position(tile, tiles_m, tiles_n)
 #         compute_tile(…)
 #
-# From three waves on, that is :measured:`persistent` times as fast. With one it changes nothing.
+# From three waves on, that is :measured:`persistent` times as fast. One wave has no pause to avoid.
 #
 # Counting waves
 # --------------
@@ -115,9 +115,9 @@ plt.show()
 
 # %%
 # So the tile that fills its waves is often better than the largest one, and an estimate chooses it.
-# For each column of A, an m × n tile needs m · n products and loads m + n numbers. Let loading
-# one number take as long as 24 products. Then a product costs K columns, times the waves, times the
-# cost of the tile. Pieces of the last wave cost their own waves, and 2²⁴ products for their start.
+# For each column of A, an m × n tile needs m · n products and loads m + n numbers. Assume that
+# loading one number takes as long as 24 products. Then the whole product costs K times the waves
+# times m · n + 24 (m + n). Pieces cost their own waves, plus 2²⁴ products to start.
 
 # sphinx_gallery_fold = "asks the GPU for its SMs, and estimates the time of a plan"
 # sphinx_gallery_show = "Plan, tile_cost, plan_cost"
@@ -368,8 +368,8 @@ print("matmul is right on five shapes and on views; every plan is right by itsel
 # The benchmark
 # -------------
 #
-# Square fp16 matrices from 512 to 4096. Step 1 is the large tile in waves, step 2 the same
-# persistent, step 3 the better one of two tiles, and step 4 is ``matmul``.
+# Square fp16 matrices from 512 to 4096. Step 1 is the large tile in waves, step 2 the same tile in
+# persistent programs, step 3 the better of two tiles, and step 4 ``matmul``.
 
 # sphinx_gallery_fold = "times the steps, draws the rates, and keeps the rows"
 from functools import partial
@@ -428,12 +428,12 @@ if ON_GPU:
 #    four: the last wave cut
 #
 # **The teeth** of the large tile are its waves. Persistent programs save the pause between tiles,
-# but keep the teeth. **Cutting** fills the valleys, as far as small tiles are efficient. Choosing
+# but the teeth stay. **Cutting** fills the valleys, as far as small tiles are efficient. Choosing
 # between two tiles brings a factor of :measured:`better` on average, and cutting :measured:`cut`.
 # **The rule** reaches at least :measured:`rank` % of the fastest plan's speed.
 #
 # **As called**, ``matmul`` reaches :measured:`called` % of the library. A call takes the CPU
-# :measured:`cpu` µs, since each descriptor is encoded anew, and PyTorch's :measured:`cpu_torch` µs.
+# :measured:`cpu` µs (PyTorch: :measured:`cpu_torch` µs): it encodes descriptors anew.
 #
 # Exercises
 # ---------
@@ -441,7 +441,7 @@ if ON_GPU:
 # 1. **A long K.** A single SM computes a product of 64 × K by K × 64 matrices. Share K between
 #    programs, with the same result every time. :doc:`Solution <solutions/03-split-k>`.
 # 2. **A GPU with other numbers.** Write ``filled(tiles, processors)``, the share of the places in
-#    all waves that have a tile. Set ``SMS`` to 84 or to 304: which plan does the rule choose?
+#    all waves that hold a tile. Set ``SMS`` to 84 or to 304: which plan does the rule choose?
 #
 # References
 # ----------

@@ -440,15 +440,7 @@ def prepare(kernel, q, k, v, o, causal, scale):
 
 
 def attention(q, k, v, causal=False, scale=None):
-    """Return softmax(scale · q @ kᵀ) @ v for each head, without gradients.
-
-    Args:
-        q: [batch, heads, queries, head_dim], fp16, bf16 or fp32; head_dim 16, 32, 64 or 128.
-        k: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
-        v: As k.
-        causal: Whether query *i* sees only the keys up to *i*.
-        scale: What scores are multiplied by, positive; head_dim ** -0.5 if None.
-    """
+    """Return softmax(scale · q @ kᵀ) @ v for each head; arguments and errors are those of 06."""
     plan, compiling = None, torch.compiler.is_compiling()
     try:
         if not (compiling or q.requires_grad or k.requires_grad or v.requires_grad):

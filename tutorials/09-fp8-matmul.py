@@ -4,8 +4,8 @@ Matrix multiplication in fp8
 
 You write ``scaled_mm(a, b, scale_a, scale_b)``, which multiplies matrices of eight-bit numbers.
 Tensor cores multiply them twice as fast as sixteen-bit numbers. The price is a narrow format, so
-the matrices need scales. From 2048 on, products are :measured:`faster` times as fast as in bf16,
-and reach :measured:`share` % of the speed of cuBLAS. You need :doc:`03b-full-waves`.
+the matrices need scales. From 2048 × 2048 on, products are :measured:`faster` times as fast as in
+bf16, and reach :measured:`share` % of the speed of cuBLAS. You need :doc:`03b-full-waves`.
 """
 
 # %%
@@ -61,15 +61,15 @@ def rows_kernel(
 # %%
 # This is the persistent product of :doc:`03b-full-waves`, plus scales. A **scale** is the number by
 # which a row was divided before it was rounded to fp8. Row *m* of A has the scale :math:`s_m`, and
-# column *n* of B has :math:`t_n`. Both are constant along K, so they can leave the sum:
+# column *n* of B has :math:`t_n`. Both are constant along K, so they factor out of the sum:
 #
 # .. math::
 #
 #     c_{mn} = \sum_k (s_m a_{mk}) (b_{kn} t_n) = s_m t_n \sum_k a_{mk} b_{kn}
 #
-# The tensor cores multiply the eight-bit numbers, and the finished sum is multiplied by its scales.
-# They read eight-bit tiles from shared memory only if K is the contiguous direction, in A *and in
-# B*. So B is stored by columns, and its descriptor shows the transpose.
+# The kernel multiplies the finished sum of eight-bit products by its scales. Hopper's tensor cores
+# read eight-bit tiles from shared memory only if K is contiguous, in A *and in B*. So B is stored
+# by columns, and ``b_desc`` describes the transpose.
 #
 # Formats and scales
 # ------------------
@@ -84,9 +84,9 @@ def rows_kernel(
 # e5m2   5 bits   2 bits   57344   :math:`2^{-14}`            :math:`2^{-3}`
 # ====== ======== ======== ======= ========================== ==============
 #
-# The largest error is relative, and half the distance of two numbers. Scales take care of the
-# range: they bring the largest number to 448. So e4m3 is the format of weights and activations.
-# Gradients vary more in size, and e5m2 is meant for them. ``scaled_mm`` takes both.
+# The largest error is relative: half the distance between two neighboring numbers. Scales take care
+# of the range: they bring the largest number to 448. So weights and activations are usually kept in
+# e4m3. Gradients vary more in size, and e5m2 is meant for them. ``scaled_mm`` takes both.
 #
 # Which numbers share a scale? A single large number, an **outlier**, pushes all others with the
 # same scale toward zero, where they lose bits. The table multiplies matrices with outliers.
@@ -136,16 +136,16 @@ print(tabulate(table, ["outliers", "larger by\na factor of", *kinds], disable_nu
 # * Small outliers do no harm. The error is that of three bits of mantissa.
 # * Larger outliers ruin a matrix that has one scale. With scales of rows, they ruin their own rows.
 # * In large language models outliers come as **features**: one column is large in every row, and
-#   the weights that it meets are small. Then every row has one, and only blocks limit the harm.
+#   the weights that it meets are small. Then every row has an outlier; only blocks limit the harm.
 #
 # Scales by blocks
 # ----------------
 #
-# The usual blocks have 128 numbers of a row of A, and 128 × 128 numbers of B. Their scales change
-# along K, so they can leave only sums of 128 products. Each step of the loop multiplies such a sum
-# by the scales while it adds it to the accumulator. Meanwhile the tensor cores have nothing to do.
-# So several programs share a multiprocessor (SM): while one adds, another one multiplies. They need
-# small tiles for that, because they share its registers and its shared memory, too.
+# The usual blocks have 128 numbers of a row of A, and 128 × 128 numbers of B. These scales change
+# along K, so they factor only out of sums of 128 products. Each iteration multiplies such a sum by
+# its scales and adds it to the accumulator. Meanwhile the tensor cores are idle. So several
+# programs run on a multiprocessor (SM): while one adds, another multiplies. Their tiles are small,
+# because the programs share the registers and the shared memory of the SM.
 
 
 @triton.jit(do_not_specialize=["M", "N", "K", "stride_sak", "stride_sbk", "stride_sbn"])
@@ -174,8 +174,8 @@ def blocks_kernel(
 # ----------
 #
 # The function tells the kinds of scales apart by their shapes. With scales by rows, it chooses the
-# tile by an estimate: waves, times the products and the loads of a tile. What it has chosen and
-# checked it keeps as a plan, as in :doc:`/programming-guide/chapter-6/calls`.
+# tile by an estimate: waves, times the products and the loads of a tile. It keeps the choice as a
+# plan for later calls, as in :doc:`/programming-guide/chapter-6/calls`.
 
 import sys  # for shared/
 from pathlib import Path  # for shared/
@@ -308,7 +308,7 @@ scaled_mm_op = torch.library.custom_op("gallery::fp8", scaled_mm, mutates_args=(
 scaled_mm_op.register_fake(lambda a, b, *_: a.new_empty(len(a), b.shape[1], dtype=torch.bfloat16))
 
 # %%
-# The reference is in float64. Each call is made twice, because the second one follows a plan.
+# The reference is in float64. Each call is made twice, because the second call uses the plan.
 
 
 # sphinx_gallery_fold = "checks scaled_mm against float64"
@@ -349,9 +349,9 @@ if CAN_RUN:
 # ----------------------------
 #
 # The accumulator is in fp32. Hopper's tensor cores keep fewer bits while they add products of
-# eight-bit numbers: they align all addends to the largest one, and cut off the rest. With scales by
-# blocks, each ``tl.dot`` starts from zero, and the ordinary units of the SM add its 128 products to
-# the accumulator. This is called **promotion**. Here one product is large, all others are small:
+# eight-bit numbers: they align all addends to the largest one, and cut off the low bits. With
+# scales by blocks, each ``tl.dot`` starts from zero, and the fp32 units of the SM add its result to
+# the accumulator. This is called **promotion**. Here one product is large, and the others small:
 
 # sphinx_gallery_fold = "adds many small products to a large one"
 table = []
@@ -369,15 +369,15 @@ names = "lost", "lost, promoted"
 values = [(n, "%", 100 * abs(1 - c / sums[0])) for n, c in zip(names, sums[1:], strict=False)]
 
 # %%
-# The longest sum is wrong by :measured:`lost` % as it comes, and :measured:`kept` % if promoted.
-# In most layers of a network products of both signs cancel, and errors grow slowly. So inference
-# leaves the sums as they come; in ``torch._scaled_mm`` the switch is ``use_fast_accum``.
+# The longest sum is wrong by :measured:`lost` % as it comes, and by :measured:`kept` % if promoted.
+# In most layers of a network, products of both signs cancel, and errors grow slowly. So inference
+# usually does without promotion, as ``torch._scaled_mm`` does with ``use_fast_accum=True``.
 #
 # The benchmark
 # -------------
 #
-# Squares, and four products of a language model with 70 billion parameters for 4096 tokens. The
-# ceiling is ``torch._scaled_mm``, which calls cuBLAS. All rates count 2 MNK operations.
+# The shapes are squares, and four layers of a language model of 70 billion parameters at 4096
+# tokens. The ceiling is ``torch._scaled_mm``, which calls cuBLAS. All rates count 2 MNK operations.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 import matplotlib.pyplot as plt
@@ -423,12 +423,12 @@ else:
     print("There is nothing to time: the benchmark needs a GPU with fp8.")
 
 # %%
-# * **Small products** gain little: launching, the first loads and the last stores take as long as
+# * **Small products** gain little: the launch, the first loads and the last stores take as long as
 #   in bf16. At 1024, fp8 is :measured:`small` times as fast as bf16.
-# * **Large products** are limited by loads and by power, too. From 2048 on, fp8 is at least
+# * **Large products** are also limited by loads and by power. From 2048 on, fp8 is at least
 #   :measured:`least` times as fast as bf16. The layers reach :measured:`layers` % of cuBLAS.
-# * **Scales by blocks** cost promotion. From 2048 on they leave :measured:`blocks` % of the rate.
-#   In :doc:`09b-fp8-gluon` warps have roles, and that leaves more.
+# * **Scales by blocks** need promotion. From 2048 on, they reach :measured:`blocks` % of the rate
+#   with scales by rows. :doc:`09b-fp8-gluon` reaches more on Hopper.
 # * **As called**, ``scaled_mm`` reaches :measured:`called` % of cuBLAS. A call keeps the CPU busy
 #   for :measured:`cpu` µs, and a call of PyTorch's function for :measured:`cpu_torch` µs.
 #
@@ -439,8 +439,8 @@ else:
 #    its result: ``normalize_and_quantize(x, weight)`` returns the numbers in e4m3 and the scales of
 #    the rows, M × 1. How many bytes does it save? :doc:`Solution <solutions/09-fused-quantize>`.
 # 2. **One scale for all.** ``quantize_tensor(x)`` returns the numbers and a scale of one element.
-#    Find the largest number of the matrix without asking the CPU, and the same every time.
-#    :doc:`Solution <solutions/09-per-tensor>`.
+#    Find the largest number of the matrix without waiting for the GPU. Every call must return the
+#    same bits. :doc:`Solution <solutions/09-per-tensor>`.
 #
 # References
 # ----------

@@ -2,7 +2,7 @@
 Warp roles: an fp8 product in Gluon
 ===================================
 
-You write ``scaled_mm_by_blocks(a, b, scale_a, scale_b)``, a product in which warps have roles: one
+You write ``scaled_mm_by_blocks(a, b, scale_a, scale_b)``, a product whose warps have roles: one
 loads, the others multiply and add in turn. On Hopper it is :measured:`gain` times as fast as the
 kernel without roles, and reaches :measured:`share` % of cuBLAS. You need :doc:`09-fp8-matmul`.
 """
@@ -53,16 +53,16 @@ def plain_kernel(
 
 # %%
 # This is the kernel of :doc:`09-fp8-matmul`: 128 numbers of a row of A share a scale, and so do
-# 128 × 128 numbers of B. While a product ``p`` is added to the sum, the tensor cores have no work
-# from this program, and while they multiply, the other units have none.
+# 128 × 128 numbers of B. While the program adds ``p`` to ``acc``, it gives the tensor cores no
+# work. While they multiply, it gives the other units none.
 #
 # Roles
 # -----
 #
-# So let *different warps do different things*. A **warpgroup**, four warps, issues a product. A
-# program gets two warpgroups that multiply, the **consumers**, each with 64 rows of the tile, and
-# one warp that only starts loads, the **producer**. While one consumer adds its ``p``, the tensor
-# cores work for the other one. The picture is a sketch, not a measurement.
+# The remedy is *different roles for different warps*. A **warpgroup**, four warps, issues a
+# product. A program gets two warpgroups that multiply, the **consumers**, each with 64 rows of the
+# tile, and one warp that only starts loads, the **producer**. While one consumer adds its ``p``,
+# the tensor cores work for the other one. The picture is a sketch, not a measurement.
 
 # sphinx_gallery_fold = "draws who works when"
 import matplotlib.pyplot as plt
@@ -81,8 +81,8 @@ ax.set(xticks=[], xlabel="time", title="The tensor cores work in blue bars")
 plt.show()
 
 # %%
-# In Triton, a program is one sequence of steps. **Gluon**, which comes with Triton, is the language
-# below: you allocate shared memory, say which thread holds which element (a *layout*), start loads
+# In Triton, a program is one sequence of steps. **Gluon** is a lower-level language that comes with
+# Triton: you allocate shared memory, say which thread holds which element (a *layout*), start loads
 # and products, and wait for them.
 #
 # ``mbarrier``
@@ -99,7 +99,7 @@ plt.show()
 # The producer
 # ------------
 #
-# It walks over the same tiles as the consumers, and loads as early as a stage is empty.
+# The producer visits the consumers' tiles, and loads as soon as a stage is empty.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -150,8 +150,8 @@ def producer(descriptors, buffers, barriers, scales, sizes, strides):
 # -------------
 #
 # Each consumer has *two* products in flight, ``p`` and ``q``: while it adds one, the tensor cores
-# have the other one. Both are finished at the end of an iteration, so the assembler can see that
-# nobody touches the registers of a product in flight.
+# compute the other. Both are finished at the end of an iteration, so the assembler can see that no
+# instruction touches the registers of a product in flight.
 
 
 @gluon.jit
@@ -213,7 +213,7 @@ def consumer(WHICH: gl.constexpr, descriptors, buffers, barriers, scales, sizes,
 # Starting all three
 # ------------------
 #
-# The producer needs hardly any registers, so the consumers can have more.
+# The producer needs few registers, so the consumers get more.
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K", "stride_sak", "stride_sbk", "stride_sbn"])
@@ -249,7 +249,7 @@ def roles_kernel(
 # ----------
 #
 # The function keeps a plan for calls that are alike (:doc:`/programming-guide/chapter-6/calls`). On
-# other GPUs than Hopper, and in the interpreter, it uses the kernel without roles.
+# GPUs other than Hopper, and in the interpreter, it uses the kernel without roles.
 
 import sys  # for shared/
 from pathlib import Path  # for shared/
@@ -360,7 +360,7 @@ scaled_mm_op = torch.library.custom_op(name, scaled_mm_by_blocks, mutates_args=(
 scaled_mm_op.register_fake(lambda a, b, *_: a.new_empty(len(a), b.shape[1], dtype=torch.bfloat16))
 
 # %%
-# The reference is in float64. Each call is made twice, because the second one follows a plan.
+# The reference is in float64. Each call is made twice, because the second call uses the plan.
 
 
 # sphinx_gallery_fold = "checks both kernels against float64"

@@ -78,8 +78,8 @@ print(losses.cpu())
 
 # %%
 # The loop is the **online softmax**: a larger maximum corrects the sum by :math:`e^{m - m'}`. ``m``
-# starts at the least finite number. Words that must not come are often masked with minus infinity,
-# and in a block of nothing else minus infinity less minus infinity would be NaN.
+# starts at the least finite number. Words that must not come are often masked with minus infinity.
+# In a block of such words only, ``x - m`` would be NaN if ``m`` were minus infinity, too.
 #
 # The gradient before it is asked for
 # -----------------------------------
@@ -97,7 +97,7 @@ print(losses.cpu())
 # But a loss is the last layer. Its caller asks for the gradient next, and the gradient that arrives
 # from behind is one number, nearly always 1. So **the forward pass can write the gradient**. Each
 # program reads its row again at once. A row is small compared with the L2 cache, so the second read
-# can end there. Then **two transfers** remain: one read and one write.
+# can hit there. Then **two transfers** remain: one read and one write.
 
 
 @triton.jit
@@ -245,9 +245,8 @@ kept = partial(in_one_launch, FIRST="evict_last", SECOND="evict_first", BACKWARD
 compare(kept, logits, targets)
 
 # %%
-# These are the rates for 8192 tokens and *V* = 32 768 in bf16, with three transfers counted. The
-# ceiling is one read and one write at the speed of a copy. Two kernels, which read twice, could
-# reach two thirds of it at best.
+# The rates for 8192 tokens and *V* = 32 768 in bf16, with three transfers counted. The ceiling is
+# one read and one write at the speed of a copy:
 #
 # .. steps:: ceiling
 #    :unit: GB/s
@@ -272,9 +271,8 @@ for row in range(4):  # 29 elements in groups of 8; a dot is an element on an ed
     print(f"row {row}: {lead * '.'}{groups * '[======]'}{rest * '.'}")
 
 # %%
-# The compiler has to *see* it. ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``, and
-# Triton follows such facts through the arithmetic. Both edges together are a block of 16 elements.
-# It is loaded once, element by element.
+# The compiler *sees* this: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``, and
+# Triton derives that. Both edges together are a block of 16 elements, loaded element by element.
 
 
 @triton.jit
@@ -333,14 +331,14 @@ def cross_entropy_kernel(
 #    odd_cut: the row cut into groups of 16 bytes
 #
 # The kernel also loads the logit of the target first, because ``grad_ptr`` may be ``x_ptr``. A
-# program that overwrites its own row must have read everything before. In the second loop each
-# thread stores only what it has loaded itself.
+# program that overwrites its own row must read that logit before. In the second loop each thread
+# stores only elements that it has loaded itself.
 #
 # Calling it
 # ----------
 #
 # The gradient that arrives from behind is 1 for ``loss.backward()``, and another number after
-# ``loss / 4``. Python would have to wait to see it. So a kernel looks, and ends at once if it is 1.
+# ``loss / 4``. Python would have to wait for it. So a kernel reads it, and ends at once if it is 1.
 
 # sphinx_gallery_fold = "multiplies the gradient where the factor is not 1"
 
@@ -359,13 +357,12 @@ def scale_kernel(grad_ptr, factor_ptr, n, BLOCK: tl.constexpr):
 
 # %%
 # * **fp16.** The smallest fp16 number above zero is 2⁻²⁴. A probability divided by thousands of
-#   rows is often less and would become zero, and no loss scaler brings it back. So in fp16 the
-#   kernel leaves the share out (``SHARED``), and the backward pass multiplies by it. That costs two
-#   more transfers.
+#   rows is often less. It would become zero, and no loss scaler restores it. So in fp16 the
+#   backward pass multiplies by the share, not the kernel (``SHARED``): two more transfers.
 # * **In place.** With ``inplace=True`` the gradient overwrites the logits. ``increment_version``
 #   tells PyTorch. A layer that needs the old logits for its own backward pass then raises an error.
-# * **Twice.** The gradient is given away, and its new owner may change it. So a second backward
-#   pass is refused, and so is a second derivative.
+# * **Twice.** The function hands over its only copy of the gradient, and the caller may change it.
+#   So a second backward pass is refused, and so is a second derivative.
 #
 # A **plan** makes the three launches cheaper: see :doc:`/programming-guide/chapter-6/calls`.
 
@@ -480,10 +477,16 @@ PLANS = {}
 def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
     """Return the mean cross-entropy of the rows of *logits*, as a float32 scalar.
 
-    *logits* [M, V] are fp16, bf16 or fp32, their rows contiguous. *targets* [M] are int64 or int32,
-    from 0 to V - 1, or *ignore_index* for rows that do not count; if none counts, the mean is NaN.
-    *inplace* writes the gradient over the logits, which are of no use afterwards. TypeError and
-    ValueError name a wrong argument. On a GPU, an assertion stops a kernel at a wrong target.
+    Args:
+        logits: float16, bfloat16 or float32 of shape [M, V], its rows contiguous.
+        targets: int64 or int32 of shape [M], from 0 to V - 1.
+        ignore_index: The target of rows that do not count. If none counts, the mean is NaN.
+        inplace: Write the gradient over the logits, which are of no use afterwards.
+
+    Raises:
+        TypeError: An argument is no tensor of such a dtype.
+        ValueError: Shapes, strides or devices do not fit; or, on a CPU, a target is out of range
+            (on a GPU an assertion stops the kernel).
     """
     plan = None
     compiling = torch.compiler.is_compiling()  # the compiler sees launches that it knows
@@ -510,8 +513,8 @@ def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
 
 
 # %%
-# The check takes awkward shapes: a vocabulary of one word, odd ones, rows shorter than a group,
-# views, no rows, and none that count. Its second call of a shape uses the plan.
+# The check takes awkward shapes: a vocabulary of one word, odd vocabularies, rows shorter than a
+# group, views, no rows, and no row that counts. The second call of a shape uses the plan.
 
 
 # sphinx_gallery_fold = "compares shapes, dtypes, views, a multiple, and in place"
@@ -613,9 +616,9 @@ else:
 
 # %%
 # For *V* = 131 072 our function reaches :measured:`largest` GB/s on the GPU and :measured:`called`
-# GB/s as called. PyTorch reaches :measured:`torch` GB/s. Its log-softmax writes as many numbers as
-# it reads, and its backward pass makes two more tensors of that size. ``torch.compile`` makes one
-# kernel for each pass. Our function is at least :measured:`compiled` times as fast.
+# GB/s as called. PyTorch reaches :measured:`torch` GB/s, and its backward pass makes two more
+# tensors as large as the logits. ``torch.compile`` makes one kernel for each pass. It takes at least
+# :measured:`compiled` times as long as our function.
 #
 # **The ceiling** is one read and one write. Our function reaches :measured:`share` % of it at
 # *V* = 32 768 and :measured:`share_large` % at *V* = 131 072. The rest is lost to second reads that
@@ -628,15 +631,16 @@ else:
 # ---------
 #
 # 1. **Label smoothing.** Give the target the probability :math:`1 - \varepsilon` and spread
-#    :math:`\varepsilon` over all words. ``smoothed_cross_entropy(logits, targets, smoothing)``
-#    returns the mean loss and the gradient. :doc:`Solution <solutions/10-label-smoothing>`.
-# 2. **A penalty on the log-sum-exp.** Add :math:`\alpha \, (\log \sum_j e^{x_j})^2` to the loss.
-#    ``cross_entropy_with_z_loss(logits, targets, alpha)`` returns the loss and the gradient.
-#    :doc:`Solution <solutions/10-z-loss>`.
+#    :math:`\varepsilon` over all words. Which sum do you need in addition? Return the mean loss and
+#    the gradient from ``smoothed_cross_entropy(logits, targets, smoothing)``.
+#    :doc:`Solution <solutions/10-label-smoothing>`.
+# 2. **A penalty on the log-sum-exp.** Add :math:`\alpha \, (\log \sum_j e^{x_j})^2` to the loss,
+#    which keeps logits from drifting. Return the loss and the gradient from
+#    ``cross_entropy_with_z_loss(logits, targets, alpha)``. :doc:`Solution <solutions/10-z-loss>`.
 # 3. **A maximum for each place.** In each iteration all threads wait for the maximum of a block.
-#    Let each place of the block keep its own maximum and sum, and reduce them after the loop.
-#    ``losses_of(logits, targets, own)`` returns the loss of each row, with ``own=False`` in the old
-#    way. :doc:`Solution <solutions/10-own-maxima>`.
+#    Let each place of the block keep a maximum and a sum of its own, and reduce them once after the
+#    loop. ``losses_of(logits, targets, own)`` returns the loss of each row in the new way, or with
+#    ``own=False`` in the old one. :doc:`Solution <solutions/10-own-maxima>`.
 #
 # References
 # ----------

@@ -3,18 +3,18 @@ The last layer and its loss
 ===========================
 
 You write ``linear_cross_entropy(x, weight, targets)`` here: the last layer of a language model and
-its cross-entropy, with both gradients. It never holds all logits, so its peak of memory is
-:measured:`peak` % of PyTorch's, in :measured:`time` times the time. Read :doc:`10-cross-entropy`.
+its cross-entropy, with both gradients. It never holds all logits. Its peak memory is
+:measured:`peak` % of PyTorch's, and its time :measured:`time` times. Read :doc:`10-cross-entropy`.
 """
 
 # %%
 # The kernel
 # ----------
 #
-# This kernel computes the loss of a row of logits, and overwrites the row with its gradient. It is
-# the kernel of :doc:`10-cross-entropy`, except for one thing. The rows lie in memory of our own, so
-# we choose where they begin: ``stride`` is *V* rounded up to a multiple of 16. Each row begins at
-# an address divisible by 16, and loads read 16 bytes. Columns past *V* count as minus infinity.
+# This kernel computes the loss of a row of logits, and overwrites the row with its gradient. It
+# is simpler than that of :doc:`10-cross-entropy`, because the function allocates the logits itself
+# and chooses where rows begin: ``stride`` is *V* rounded up to a multiple of 16. So each row begins
+# at an address divisible by 16, and loads read 16 bytes. Columns past *V* count as minus infinity.
 
 # sphinx_gallery_level = "beyond"
 import os
@@ -71,11 +71,11 @@ def overwriting_kernel(
 
 
 # %%
-# The logit of the target is loaded first. The second loop overwrites it, and a quick warp could do
-# so before a slow one has read it. In the loop each thread stores only what it has loaded itself.
+# The kernel loads the logit of the target first, because a fast warp in the second loop could
+# overwrite it before a slow warp reads it. There each thread stores only what it has loaded itself.
 #
-# The share of a row in the mean is 1/*n*, where *n* rows count. As in tutorial 10 a kernel of one
-# program computes it, so that Python need not wait for the GPU.
+# The share of a row in the mean is 1/*n*, where *n* rows count. As in tutorial 10, a kernel of one
+# program computes it, so Python does not wait for the GPU.
 
 # sphinx_gallery_fold = "counts the rows, and scales a gradient"
 
@@ -118,9 +118,9 @@ def scale_kernel(grad_ptr, factor_ptr, n, BLOCK: tl.constexpr):
 #
 #     G_x = G \cdot \mathrm{weight} \qquad G_\mathrm{weight} = G^T \cdot x
 #
-# One product makes the logits, our kernel turns them into *G*, and two products use *G* up. Nobody
-# else needs either. A row of logits needs only itself to become its gradient. So take **a piece of
-# the tokens**, compute all of it, and then take the next piece in the same memory:
+# One product computes the logits, our kernel turns them into *G*, and two products read *G*.
+# Nothing else reads the logits or *G*, and each row of *G* depends on one row of logits. So take
+# **a piece of the tokens**, compute all of it, and then compute the next piece in the same memory:
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -182,9 +182,9 @@ class LinearCrossEntropy(torch.autograd.Function):
 # *all* of :math:`G_\mathrm{weight}`. That has two prices:
 #
 # * **Time.** Each piece reads and writes :math:`G_\mathrm{weight}` once more. In a large piece the
-#   product takes longer to compute than to move, and hides it.
+#   product takes longer than this transfer, and hides it.
 # * **Digits.** A product adds up in fp32, but between two pieces the sum is rounded to bf16, which
-#   has eight bits.
+#   keeps eight bits.
 #
 # Calling it
 # ----------
@@ -313,8 +313,8 @@ print("linear_cross_entropy agrees with float64")
 # What the pieces cost in digits
 # ------------------------------
 #
-# This is the error of the weight's gradient against float64, in a layer of 8192 tokens that is
-# small enough for float64, in one piece and in more.
+# The table shows the error of the weight's gradient against float64, in one piece and in several.
+# The layer has 8192 tokens and is small enough for float64.
 
 # sphinx_gallery_fold = "prints the errors for several numbers of pieces"
 from tabulate import tabulate
@@ -348,8 +348,8 @@ else:
 # ---------------
 #
 # The benchmark has 8192 tokens, 4096 wide, and 131 072 words, forward and backward. The **peak** is
-# the most memory that was allocated beyond the inputs, by PyTorch's own count. The gradients belong
-# to it for everybody. The rest is **working memory**.
+# the most memory that was allocated beyond the inputs, by PyTorch's own count. Every peak includes
+# the gradients. The rest is **working memory**.
 
 # sphinx_gallery_fold = "times the layer, measures its memory, draws it, and keeps the rows"
 import sys  # for shared/
@@ -434,10 +434,10 @@ else:
 
 # %%
 # Our function takes :measured:`ours` ms on the GPU and :measured:`called` ms as called. PyTorch
-# takes :measured:`torch` ms. The products take nearly all of this time, and they are the same.
+# takes :measured:`torch` ms. Both spend nearly all of this time on the same products.
 #
 # PyTorch's working memory is :measured:`working_torch` GB, which holds several tensors of the size
-# of the logits. Ours is :measured:`working` GB, the memory of one piece. It stays the same for more
+# of the logits. Ours is :measured:`working` GB, the memory of one piece, and does not grow with the
 # tokens.
 #
 # References

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from textwrap import indent
 from typing import Any, BinaryIO, NoReturn
 
@@ -37,6 +36,7 @@ from gallery_recorder.store.format import Recording
 _EVENTS = msgspec.json.Decoder(protocol.Event)  # created once, before several threads use it
 # Without this folder: an import does not find an example that is called random.py.
 _SERVE = "import sys; sys.path.remove(''); from gallery_recorder.run import server; server.main()"
+_QUIET = 10.0  # seconds that conf.py may take before a line says so
 _FAREWELL = 60.0  # seconds from the last block to the end of the worker
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 _POLL = 0.05
@@ -52,12 +52,12 @@ _SIGNALS: dict[int, str] = {
 class Server:
     """A process that reads conf.py when it is first needed, and forks for each example.
 
-    With *alone* the process of each example reads conf.py.
+    With *alone* the process of the example reads conf.py.
     """
 
-    def __init__(self, where: Where, folder: Path | None = None, alone: bool = False) -> None:
-        """conf.py is read in *folder*, or here."""
-        self.where, self._folder, self._alone = where, folder, alone
+    def __init__(self, where: Where, alone: Run | None = None) -> None:
+        """conf.py is read here, or for the run *alone* in its folder."""
+        self.where, self._alone = where, alone
         self._lock = threading.Lock()
         self._reason: str | None = None  # why each example needs a process that reads conf.py
 
@@ -69,14 +69,16 @@ class Server:
         self._scratch = tempfile.TemporaryDirectory(prefix="gallery-recorder-")
         words = [str(its.fileno()), encode(self.where).decode()]
         words += [] if self._alone else [self._scratch.name]
+        environ, run = environment.of_conf(), self._alone
+        environ |= run.settings.environment.get(run.kind, {}) if run else {}
         with its:
             return subprocess.Popen(
                 [sys.executable, "-c", _SERVE, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
-                cwd=self._folder,
-                env=environment.of_conf(),
+                cwd=run.folder if run else None,
+                env=environ,
                 pass_fds=[its.fileno()],
                 start_new_session=True,  # Ctrl-C is the recorder's
             )
@@ -85,6 +87,8 @@ class Server:
     def project(self) -> Project:
         """The project; ProjectError if conf.py is wrong."""
         process = self._process
+        if not select.select([self._control], [], [], _QUIET)[0]:
+            print(f"{self.where.conf}/conf.py is being read …", flush=True)
         found = decode(self._answers.readline() or b'""', Project | str)  # type: ignore[arg-type]
         if isinstance(found, Project):
             return found
@@ -145,7 +149,7 @@ def execute(
     reading, writing = os.pipe()
     life, its = socket.socketpair()
     with (
-        Server(run.where, run.folder, alone=True) as alone,  # starts where it is needed
+        Server(run.where, run) as alone,  # starts where it is needed
         life,
         open(reading, "rb", buffering=0) as events,
         open(workspace.stdout, "ab") as stdout,

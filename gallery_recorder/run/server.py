@@ -32,6 +32,9 @@ from gallery_recorder.run import environment, gpus, supervisor, worker
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
 
+#: The beginnings of variables that the C library and Python read when a process starts.
+_EARLY = ("LD_", "MALLOC_", "GLIBC_", "PYTHON")
+
 
 def main() -> None:
     """Serve until the recorder closes its end of CONTROL."""
@@ -53,6 +56,8 @@ def main() -> None:
     server = _Server(control, app, given)
     while server.serve():
         pass
+    for child in server.children:
+        os.waitpid(child, 0)
     if app:
         shutil.rmtree(sys.argv[3], ignore_errors=True)  # the recorder may have been killed
 
@@ -65,8 +70,8 @@ class _Server:
         now = dict(os.environ)
         # The variables that conf.py has set or, with None, removed.
         self._changed = {n: now.get(n) for n in {*now, *given} if now.get(n) != given.get(n)}
-        self._children: set[int] = set()
-        self._prepared = app is None
+        self.children: set[int] = set()
+        self._prepared = False
 
     def serve(self) -> bool:
         """Start one example; False if the recorder has ended."""
@@ -74,7 +79,7 @@ class _Server:
         if not request:
             return False
         workspace = Workspace(*map(Path, json.loads(request)))
-        self._children -= {child for child in self._children if os.waitpid(child, os.WNOHANG)[0]}
+        self.children -= {child for child in self.children if os.waitpid(child, os.WNOHANG)[0]}
         answer = self._unfit(workspace) or ""
         if not answer:
             with warnings.catch_warnings():
@@ -82,7 +87,7 @@ class _Server:
                 child = os.fork()
             if child == 0:
                 self._supervise(workspace, *descriptors)
-            self._children.add(child)
+            self.children.add(child)
             answer = str(child)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -91,15 +96,19 @@ class _Server:
 
     def _unfit(self, workspace: Workspace) -> str | None:
         """Why a fork of this process cannot execute an example; None if it can."""
+        if self._app is None:
+            return None
         if not self._prepared:
             self._prepared = True
             run = decode(workspace.order.read_bytes(), Run)
-            # Libraries read them when they are loaded.
-            os.environ.update(run.settings.environment.get(run.kind, {}))
+            chosen = run.settings.environment.get(run.kind, {})
+            if early := [name for name in chosen if name.startswith(_EARLY)]:
+                return (
+                    f"sets {early[0]} in gallery_environment, which is read when a process starts"
+                )
+            os.environ.update(chosen)  # libraries read them when they are loaded
             seam.import_matplotlib()
             gc.freeze()
-        if self._app is None:
-            return None
         if gpus.uses_gpu():
             return "uses the GPU, for example with torch.cuda.is_available()"
         threads = [thread.name for thread in threading.enumerate() if thread.is_alive()][1:]

@@ -346,8 +346,8 @@ else:
 #
 # Kernels hang when one program waits for another: for a lock that is never released, or for the
 # result of a program that cannot start because the waiting programs occupy the GPU. That is a
-# **deadlock**. Python does not even answer to Ctrl-C. ``faulthandler`` of the standard library
-# prints where it is, upon a signal:
+# **deadlock**; an infinite loop looks the same. Python does not even answer to Ctrl-C.
+# ``faulthandler`` of the standard library prints where it is, upon a signal:
 
 
 @triton.jit

@@ -23,7 +23,7 @@ right here, wrong elsewhere     :doc:`compute-sanitizer: initcheck, padding <cra
 wrong from 2³¹ elements on      :doc:`TRITON_DEBUG=1 checks offsets <crash>`
 it does not end                 :doc:`faulthandler: where Python waits <crash>`
 slow                            :doc:`narrow loads, missing matrix instructions, spills <slow>`
-slow, and the code looks well   :doc:`profilers <../chapter-5/profiling>`
+slow, and the code looks fine   :doc:`profilers <../chapter-5/profiling>`
 slow at first, or now and then  :doc:`a compilation listener <slow>`
 =============================== ==========================================================
 
@@ -203,7 +203,7 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 # ----------------
 #
 # * Make it small, make it exact, fill the output with NaN, and draw where it is wrong.
-# * Begin in the interpreter. Believe what it finds, not what it does not find: :doc:`wrong`.
+# * Begin in the interpreter. A bug that it shows is real; a clean run proves nothing: :doc:`wrong`.
 # * An error from the GPU is late until launches wait, and the process is lost after it:
 #   :doc:`crash`.
 # * A slow kernel can be read: its loads, its matrix instructions, its spills: :doc:`slow`.

@@ -2,9 +2,9 @@
 The roofline
 ============
 
-A number needs a yardstick. Is 600 TFLOPS much? The best yardstick is what *this* GPU does *now*
-with the simplest work. Here you measure what your GPU can do at most, and draw it as a
-**roofline**: its memory and its tensor cores meet at :measured:`ridge` operations per byte. You
+A number needs a yardstick. Is a rate of some hundred TFLOPS much? The best yardstick is what *this*
+GPU does *now* with the simplest work. Here you measure what your GPU can do at most, and draw it as
+a **roofline**: its memory and its tensor cores meet at :measured:`ridge` operations per byte. You
 need :doc:`measuring`.
 """
 

@@ -2,9 +2,9 @@
 What a call costs
 =================
 
-A table of kernels says how long the GPU works. A program also waits for Python, which checks the
-arguments, asks for memory and starts the kernel. On small tensors that takes longer than the kernel
-itself, so a function that is fast on large tensors is slow on small tensors. This chapter takes one
+A kernel's benchmark says how long the GPU works. A program also waits for Python, which checks the
+arguments, allocates memory and launches the kernel. On small tensors Python takes longer than the
+kernel, so a function that is fast on large tensors is slow on small tensors. This chapter takes one
 function apart, measures each part, and removes what it can: first with a plan that is kept between
 calls, then with a CUDA graph, then with ``torch.compile``.
 
@@ -119,11 +119,11 @@ print("rms_norm agrees with PyTorch in float64")
 #
 # A launch is asynchronous: Python puts it into a queue and goes on, and the GPU works through the
 # queue. So each call has two times. The **GPU's time** is how long the kernel runs. The **CPU's
-# share** is how long Python is busy until the launch is in the queue. While the GPU's time is the
-# longer one, the queue stays full and the CPU's share costs nothing. When the CPU's share is the
-# longer one, the GPU waits: the program is **launch-bound**.
+# share** is how long Python is busy until the launch is in the queue. If the GPU's time is longer,
+# the queue stays full and the CPU's share costs nothing. If the CPU's share is longer, the GPU
+# waits: the program is **launch-bound**.
 #
-# To measure the CPU's share, make many calls without waiting for the GPU, and divide.
+# To measure the CPU's share, time many calls without waiting for the GPU, and divide.
 
 # sphinx_gallery_fold = "measures the CPU's share"
 
@@ -190,11 +190,11 @@ else:
 #
 # * What are the types of the arguments? Which integers are 1, or divisible by 16? Which addresses
 #   are divisible by 16? (Triton **specializes** a kernel on these facts.)
-# * Which options were given, and which compiled version belongs to all of this?
-# * Has a global variable changed that the kernel was compiled with? Does a profiler listen?
+# * Which options were given, and which compiled version matches all of these facts?
+# * Has a global variable changed since the kernel was compiled? Is a profiler attached?
 #
-# The checks ask about the same tensors again. For a second call with tensors of the same shape the
-# answers are the same.
+# The checks ask about the same tensors again. A second call with tensors of the same shape gets the
+# same answers.
 #
 # A plan for calls that are alike
 # -------------------------------
@@ -202,7 +202,7 @@ else:
 # So keep the answers. The key holds everything that the checks and the launch depend on: shape,
 # strides, dtype and device of each tensor, and whether its address is divisible by 16. The plan
 # holds the compiled kernel and the arguments that follow from the key. It holds no tensor, so it is
-# as right for tomorrow's tensors as for today's.
+# valid for every call with the same key.
 
 import sys  # for shared/
 from pathlib import Path  # for shared/
@@ -211,8 +211,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # fo
 from shared.launch import Launch, key_of
 
 # %%
-# The function looks for its plan first. Arguments without a plan are checked, as before: wrong ones
-# never get a plan, so they raise the same errors before and after a right call.
+# The function looks for its plan first. Arguments without a plan are checked, as before. Wrong
+# arguments never get a plan, so they raise the same error in every call.
 
 PLANS = {}
 
@@ -320,8 +320,8 @@ if ON_GPU:
 #
 # ``torch.compile`` generates the code around the kernels. It has to know what a kernel reads and
 # writes: ``torch.library.triton_op`` declares the function as an operation, and ``wrap_triton``
-# shows the launch to the compiler. The compiled code checks once that all shapes are those it was
-# compiled for, and then launches all kernels in a row.
+# shows the launch to the compiler. The compiled code checks once that all shapes are the expected
+# ones, and then launches all kernels in a row.
 
 
 @torch.library.triton_op("gallery::rms_norm", mutates_args={})
@@ -351,14 +351,13 @@ if ON_GPU:
 # tensors a kernel writes. It then assumes that the kernel writes all of them, and the result is
 # right. The script silences the warning, which is long.
 #
-# Outside of ``torch.compile`` the operation is slower than the plain function, because PyTorch's
-# dispatcher stands in between. Declare an operation for programs that are compiled.
+# Outside of ``torch.compile`` the operation is slower, because PyTorch's dispatcher stands between.
 #
 # Which remedy pays
 # -----------------
 #
 # The picture shows the CPU's share of one call in each way, and the GPU's time of the kernel on the
-# same matrix. A bar longer than the line is a program that waits for Python.
+# same matrix. Where a bar is longer than the line, the GPU waits for Python.
 
 # sphinx_gallery_fold = "draws the CPU's share of each way, and keeps the rows"
 
@@ -416,12 +415,10 @@ if ON_GPU:
 #
 # .. calls::
 #
-# A benchmark can hide all of this. ``triton.testing.do_bench`` clears the cache before each call,
-# which keeps the GPU busy for some time, and a CPU's share up to that time does not show.
-# :doc:`/programming-guide/chapter-4/measuring` explains what each kind of timing includes.
+# ``triton.testing.do_bench`` hides a share that is shorter than its flush of the cache:
+# :doc:`/programming-guide/chapter-4/measuring`.
 #
-# References
-# ----------
+# .. rubric:: References
 #
 # * PyTorch: `Using user-defined Triton kernels with torch.compile
 #   <https://docs.pytorch.org/tutorials/recipes/torch_compile_user_defined_triton_kernel_tutorial.html>`_

@@ -343,7 +343,7 @@ for option in ({}, {"enable_fp_fusion": True}, {"enable_fp_fusion": False}):
 # A checklist
 # -----------
 #
-# :download:`find_call_sites.py </_static/find_call_sites.py>` lists the lines of your own code that
+# `find_call_sites.py <../../_static/find_call_sites.py>`__ lists the lines of your own code that
 # this page is about. It reads the syntax tree, so comments, strings and other functions of the same
 # name do not count::
 #

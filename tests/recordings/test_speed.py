@@ -63,7 +63,7 @@ def test_recording_is_whole_and_says_where_it_was_made(folder):
     assert where.gpu is not None
     assert where.gpu.driver
     assert where.gpu.compute_capability
-    assert content.probe(SOFTWARE)["toolkit"]
+    assert content.probe(SOFTWARE)["torch"]
     assert where.before is not None
     assert where.after is not None
     # Tensor cores at full speed take all the power that the board may draw; heat is another matter.

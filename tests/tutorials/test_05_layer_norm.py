@@ -119,3 +119,23 @@ def test_gradients_only_where_a_tensor_needs_them(page, norm):
     assert page[norm](x, *parameters.requires_grad_()).requires_grad
     with torch.no_grad():
         assert page[norm](x, *parameters).grad_fn is None
+
+
+@both_norms
+def test_saved_tensors_that_come_back_with_other_strides(page, norm):
+    """A hook may keep a slice as a contiguous copy; the plan of the slice does not fit it."""
+    x, weights = torch.randn(5, 48)[:, :40], torch.randn(2, 40)
+    assert_norm(page, norm, x, *weights)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.contiguous(), lambda t: t):
+        assert_norm(page, norm, x, *weights)
+
+
+@both_norms
+def test_parameters_of_other_dtypes_and_the_same_bits_without_gradients(page, norm):
+    x, weight, bias = torch.randn(6, 300), torch.randn(300).half(), torch.randn(300)
+    tensors = (x, weight, bias)[: 3 if norm == "layer_norm" else 2]
+    leaves = [t.clone().requires_grad_() for t in tensors]
+    y = page[norm](*leaves)
+    assert torch.equal(y, page[norm](*tensors))
+    for gradient, t in zip(torch.autograd.grad(y.sum(), leaves), tensors, strict=True):
+        assert (gradient.dtype, gradient.shape) == (t.dtype, t.shape)

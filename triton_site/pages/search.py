@@ -23,8 +23,8 @@ from gallery_recorder.render import downloads
 
 #: Pages that repeat others, and pages for maintainers.
 _LISTS = ("recordings", "performance", "releases", "engine")
-#: The class of the line below an API entry's name: it holds the titles of other pages.
-_FACTS = "api-facts"
+#: The classes of the lines under a title, and of the downloads at the end of a page.
+_LEFT_OUT = {"api-facts", "sphx-glr-footer"}
 
 
 class Section(NamedTuple):
@@ -116,7 +116,7 @@ def _text(children: list[nodes.Node]) -> tuple[str, str, str]:
         node = waiting.pop()
         if isinstance(node, nodes.section | addnodes.desc | addnodes.glossary | nodes.raw):
             continue
-        if isinstance(node, nodes.Element) and _FACTS in node.get("classes", ()):
+        if isinstance(node, nodes.Element) and not _LEFT_OUT.isdisjoint(node.get("classes", ())):
             continue
         if isinstance(node, nodes.literal_block):
             code.append(node.astext())
