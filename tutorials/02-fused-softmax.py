@@ -72,8 +72,8 @@ print("softmax_by_rows agrees with PyTorch")
 #
 # `You cannot index into a block <https://github.com/triton-lang/triton/issues/656>`_: ``x[3]`` and
 # ``x[:4]`` are errors, because the elements lie in the registers of many threads.
-# ``tl.sum(tl.where(cols == 3, x, 0.0), axis=0)`` gives one element, and ``tl.gather(x, index,
-# axis=0)`` gives several.
+# ``tl.sum(tl.where(cols == 3, x, 0.0), axis=0)`` gives one element, and
+# ``tl.gather(x, index, axis=0)`` gives several.
 #
 # Three rows of five elements, cut out of a matrix with six columns, have these offsets:
 
@@ -251,7 +251,8 @@ def long_softmax_kernel(x_ptr, out_ptr, stride, M, N, BLOCK: tl.constexpr):
 
 # %%
 # The kernel moves a row three times, unless the L2 cache still holds it, and a copy twice. So
-# expect 67 % of a copy's rate. On 512 rows of 2¹⁸ elements, the kernel reaches :measured:`long` %.
+# expect two thirds of a copy's rate. On 512 rows of 2¹⁸ elements, the kernel reaches
+# :measured:`long` %.
 #
 # The function and its check
 # --------------------------

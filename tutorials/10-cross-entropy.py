@@ -617,8 +617,8 @@ else:
 # %%
 # For *V* = 131 072 our function reaches :measured:`largest` GB/s on the GPU and :measured:`called`
 # GB/s as called. PyTorch reaches :measured:`torch` GB/s, and its backward pass makes two more
-# tensors as large as the logits. ``torch.compile`` makes one kernel for each pass. It takes at least
-# :measured:`compiled` times as long as our function.
+# tensors as large as the logits. ``torch.compile`` makes one kernel for each pass. It takes at
+# least :measured:`compiled` times as long as our function.
 #
 # **The ceiling** is one read and one write. Our function reaches :measured:`share` % of it at
 # *V* = 32 768 and :measured:`share_large` % at *V* = 131 072. The rest is lost to second reads that

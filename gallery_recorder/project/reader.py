@@ -14,6 +14,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError, SphinxError
+from sphinx.util.docutils import docutils_namespace
 
 from gallery_recorder import seam
 from gallery_recorder.project import settings
@@ -148,7 +149,12 @@ def load(where: Where, scratch: Path) -> tuple[Any, Project]:
 
 def read(where: Where) -> Project:
     """Read the project in this process; what conf.py prints goes to standard error."""
-    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(sys.stderr):
+    # Sphinx leaves its directives in the process, unless it is told to take them back.
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        contextlib.redirect_stdout(sys.stderr),
+        docutils_namespace(),
+    ):
         return load(where, Path(scratch))[1]
 
 

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -143,28 +143,35 @@ def _canonical(tree: ast.AST, keep_docstrings: bool) -> str:
     Without recursion: a sum of some hundred terms is nested as deep.
     """
     written: list[str] = []
-    waiting: list[tuple[bool, Any]] = [(False, tree)]  # (whether this is text, text or node)
+    waiting: list[Any] = [tree]  # nodes, lists of them, and text
     while waiting:
-        is_text, node = waiting.pop()
-        if is_text:
+        node = waiting.pop()
+        if isinstance(node, str):
             written.append(node)
-        elif isinstance(node, ast.AST):
-            fields = dict(ast.iter_fields(node))
-            fields.pop("kind", None)  # u"" and "" are the same program
-            fields.pop("type_comment", None)
-            documented = isinstance(node, _SCOPES) and ast.get_docstring(node, False) is not None
-            if documented and not keep_docstrings:
-                fields["body"] = fields["body"][1:]
-            shown = [(n, value) for n, value in sorted(fields.items()) if value not in (None, [])]
-            waiting.append((True, ")"))
-            for number, (name, value) in reversed([*enumerate(shown)]):
-                waiting += [(False, value), (True, f"{',' * bool(number)}{name}=")]
-            waiting.append((True, f"{type(node).__name__}("))
-        elif isinstance(node, list):
-            waiting.append((True, "]"))
-            for number, item in reversed([*enumerate(node)]):
-                waiting += [(False, item), (True, "," * bool(number))]
-            waiting.append((True, "["))
+            continue
+        parts: list[Any] = []
+        if isinstance(node, list):
+            for item in node:
+                parts += ["," if parts else "[", item if isinstance(item, _NESTED) else repr(item)]
+            parts.append("]" if parts else "[]")
         else:
-            written.append(repr(node))
+            documented = isinstance(node, _SCOPES) and ast.get_docstring(node, False) is not None
+            beginning = f"{type(node).__name__}("
+            for name in _fields(node.__class__):
+                value: Any = getattr(node, name, None)
+                if name == "body" and documented and not keep_docstrings:
+                    value = value[1:]
+                if value is not None and value != []:
+                    shown = value if isinstance(value, _NESTED) else repr(value)
+                    parts += [f"{',' if parts else beginning}{name}=", shown]
+            parts.append(")" if parts else f"{beginning})")
+        waiting += reversed(parts)
     return "".join(written)
+
+
+_NESTED = (ast.AST, list)
+
+
+@cache
+def _fields(kind: Any) -> list[str]:
+    return sorted({*kind._fields} - {"kind", "type_comment"})  # u"" and "" are the same program

@@ -43,7 +43,7 @@ class SearchDomain(Domain):
 
     name = "sections"
     label = "Search by section"
-    data_version = 3
+    data_version = 4
     initial_data: ClassVar[dict[str, dict[str, list[Section]]]] = {"pages": {}}
 
     def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
