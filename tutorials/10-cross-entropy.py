@@ -477,16 +477,10 @@ PLANS = {}
 def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
     """Return the mean cross-entropy of the rows of *logits*, as a float32 scalar.
 
-    Args:
-        logits: float16, bfloat16 or float32 of shape [M, V], its rows contiguous.
-        targets: int64 or int32 of shape [M], from 0 to V - 1.
-        ignore_index: The target of rows that do not count. If none counts, the mean is NaN.
-        inplace: Write the gradient over the logits, which are of no use afterwards.
-
-    Raises:
-        TypeError: An argument is no tensor of such a dtype.
-        ValueError: Shapes, strides or devices do not fit; or, on a CPU, a target is out of range
-            (on a GPU an assertion stops the kernel).
+    *logits* [M, V] are fp16, bf16 or fp32, their rows contiguous. *targets* [M] are int64 or int32,
+    from 0 to V - 1, or *ignore_index* for rows that do not count; if none counts, the mean is NaN.
+    *inplace* writes the gradient over the logits, which are of no use afterwards. TypeError and
+    ValueError name a wrong argument. On a GPU, an assertion stops a kernel at a wrong target.
     """
     plan = None
     compiling = torch.compiler.is_compiling()  # the compiler sees launches that it knows

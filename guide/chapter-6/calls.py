@@ -335,7 +335,7 @@ def rms_norm_op(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tor
 
 
 check(rms_norm_op)
-# With a newer Triton than PyTorch requires, this logger prints a page for each compiled call.
+# With a newer Triton than PyTorch requires, some releases of PyTorch warn here for each call.
 logging.getLogger("torch._higher_order_ops.triton_kernel_wrap").setLevel(logging.ERROR)
 if ON_GPU:
     compiled_layers = torch.compile(partial(layers, rms_norm_op))
@@ -349,7 +349,7 @@ if ON_GPU:
 # %%
 # Where Triton is newer than the release that PyTorch requires, PyTorch may be unable to tell which
 # tensors a kernel writes. It then assumes that the kernel writes all of them, and the result is
-# right. The script silences the warning, which is long.
+# right. Its warning is long, and harmless here.
 #
 # Outside of ``torch.compile`` the operation is slower, because PyTorch's dispatcher stands between.
 #

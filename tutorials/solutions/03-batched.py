@@ -68,7 +68,7 @@ def bmm(a, b):
     if b.shape[:2] != (a.shape[0], a.shape[2]):
         raise ValueError(f"a and b do not fit: {tuple(a.shape)} × {tuple(b.shape)}")
     (batch, M, K), N = a.shape, b.shape[2]
-    if batch > 65535:  # a grid has no more places along its second axis
+    if batch > 65535:  # the limit of the second axis of a grid
         raise ValueError(f"a must have up to 65535 matrices, but has {batch}")
     c = torch.empty((batch, M, N), dtype=a.dtype, device=a.device)
     bmm_kernel[triton.cdiv(M, 64) * triton.cdiv(N, 64), batch](

@@ -159,7 +159,7 @@ torch.manual_seed(0)
 for n, d, k, s in ((1, 1, 1, 1), (5, 123, 7, 3), (70, 130, 66, 3), (33, 781, 40, math.sqrt(781))):
     x = torch.randn(n, d, device=DEVICE)
     expected = x.double() @ stored_projection(d, k, s, seed=2**35 + 9)
-    # A sum of d products in fp32: an error of d roundings at the very most, sqrt(d) in practice.
+    # A sum of d products in fp32: at most d rounding errors, in practice about sqrt(d) of them.
     y = project(x, k, s, seed=2**35 + 9)
     torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5 * math.sqrt(d))
 print("The projection agrees with a stored matrix, to rounding")

@@ -129,7 +129,7 @@ for shape, groups in (((2, 6, 5, 7), 3), ((1, 4, 70, 70), 1), ((3, 8, 33), 8), (
     x = 3 * torch.randn(shape, device=DEVICE) + 100
     weight, bias = torch.randn(2, shape[1], device=DEVICE)
     expected = functional.group_norm(x.double(), groups, weight.double(), bias.double())
-    # fp32 knows a mean of 100 to some 1e-5; two numbers a group may lie close together.
+    # fp32 rounds a mean of 100 by some 1e-5, and both numbers of a group may lie close together.
     torch.testing.assert_close(
         group_norm(x, groups, weight, bias).double(), expected, rtol=1e-3, atol=1e-3
     )

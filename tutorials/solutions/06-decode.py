@@ -170,7 +170,7 @@ def check(batch, heads, key_heads, keys, d, dtype):
     """Raise AssertionError where ``decode_attention`` is not what float64 gives."""
     q = torch.randn(batch, heads, 1, d, device=DEVICE, dtype=dtype)
     k, v = torch.randn(2, batch, key_heads, keys, d, device=DEVICE, dtype=dtype)
-    got, some = decode_attention(q, k, v), slice(0, 2)  # of the batch; float64 takes room
+    got, some = decode_attention(q, k, v), slice(0, 2)  # of the batch: float64 needs memory
     k, v = (x[some].double().repeat_interleave(heads // key_heads, 1) for x in (k, v))
     expected = (q[some].double() @ k.mT * d**-0.5).softmax(-1) @ v
     error = (got[some].double() - expected).norm() / expected.norm()

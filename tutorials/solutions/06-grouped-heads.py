@@ -57,7 +57,7 @@ def grouped_kernel(
     z = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, D), tl.float32)
     stop = keys
-    if CAUSAL:  # the last row of the tile is the last query of it
+    if CAUSAL:  # the last row of the tile belongs to its last query
         stop = min(keys, (tl.program_id(0) * BLOCK_M + BLOCK_M - 1) // GROUP + 1)
     for col in range(0, stop, BLOCK_N):
         k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)

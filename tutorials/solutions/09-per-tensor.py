@@ -100,7 +100,7 @@ else:
         q, scale = quantize_tensor(x)
         torch.testing.assert_close(scale, x.abs().amax() / 448, rtol=1e-6, atol=0)
         wrong = q.float() != (x / scale).to(E4M3).float()
-        # Division on a GPU may be off by one bit, which decides only where two numbers are as near.
+        # Division on a GPU may be off by one bit, which matters only near a tie.
         assert wrong.float().mean() < 1e-4
         assert torch.equal(q.float(), quantize_tensor(x)[0].float())
     print("quantize_tensor gives what PyTorch gives, twice")
