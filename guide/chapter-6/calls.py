@@ -335,8 +335,9 @@ def rms_norm_op(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tor
 
 
 check(rms_norm_op)
-# With a newer Triton than PyTorch requires, some releases of PyTorch warn here for each call.
-logging.getLogger("torch._higher_order_ops.triton_kernel_wrap").setLevel(logging.ERROR)
+# With a newer Triton than PyTorch requires, these print a page for each compiled call.
+for name in ("torch._dynamo", "torch._higher_order_ops.triton_kernel_wrap"):
+    logging.getLogger(name).setLevel(logging.ERROR)
 if ON_GPU:
     compiled_layers = torch.compile(partial(layers, rms_norm_op))
     torch.testing.assert_close(compiled_layers(x, weight), layers(rms_norm, x, weight))
@@ -349,7 +350,7 @@ if ON_GPU:
 # %%
 # Where Triton is newer than the release that PyTorch requires, PyTorch may be unable to tell which
 # tensors a kernel writes. It then assumes that the kernel writes all of them, and the result is
-# right. Its warning is long, and harmless here.
+# right. The script silences its warning, which is long.
 #
 # Outside of ``torch.compile`` the operation is slower, because PyTorch's dispatcher stands between.
 #
