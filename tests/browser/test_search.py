@@ -35,7 +35,7 @@ SEARCHES = {
     "why is my kernel slow": f"{G}5/profiling.html",
     "type promotion": "python-api/semantics.html#type-promotion",
     # As strangers type them.
-    "out of shared memory": "getting-started/installation.html#if-something-goes-wrong",
+    "out of shared memory": "glossary.html#term-shared-memory",
     "triton on amd": "getting-started/installation.html#amd-gpu",
     "race condition": f"{G}3/wrong.html#races",
     "TRITON_INTERPRET": f"{G}3/wrong.html#the-interpreter",
