@@ -56,6 +56,9 @@ def rms_norm_kernel(x_ptr, weight_ptr, out_ptr, N, stride, eps, BLOCK: tl.conste
 # %%
 # The function around it checks its arguments, allocates the result and launches the kernel.
 
+# sphinx_gallery_fold = "checks the arguments and the result"
+# sphinx_gallery_show = "settings, rms_norm"
+
 
 def check_arguments(x, weight, eps):
     """Raise TypeError or ValueError, naming the argument, where the kernel cannot be right."""
@@ -335,9 +338,8 @@ def rms_norm_op(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tor
 
 
 check(rms_norm_op)
-# With a newer Triton than PyTorch requires, these print a page for each compiled call.
-for name in ("torch._dynamo", "torch._higher_order_ops.triton_kernel_wrap"):
-    logging.getLogger(name).setLevel(logging.ERROR)
+# With a newer Triton than PyTorch requires, some releases of PyTorch warn here for each call.
+logging.getLogger("torch._higher_order_ops.triton_kernel_wrap").setLevel(logging.ERROR)
 if ON_GPU:
     compiled_layers = torch.compile(partial(layers, rms_norm_op))
     torch.testing.assert_close(compiled_layers(x, weight), layers(rms_norm, x, weight))
@@ -350,7 +352,7 @@ if ON_GPU:
 # %%
 # Where Triton is newer than the release that PyTorch requires, PyTorch may be unable to tell which
 # tensors a kernel writes. It then assumes that the kernel writes all of them, and the result is
-# right. The script silences its warning, which is long.
+# right. Its warning is long, and harmless here.
 #
 # Outside of ``torch.compile`` the operation is slower, because PyTorch's dispatcher stands between.
 #
