@@ -129,6 +129,10 @@ def messages(call, scope):
     keywords = [keyword.arg for keyword in call.keywords]
     if "can_reorder" in keywords and (method or lead.startswith(LANGUAGE)):
         yield call.lineno, "can_reorder goes with 3.10: What else changed"
+    spaces = [*arguments[1:2], *(k.value for k in call.keywords if k.arg == "address_space")]
+    numbers = [one for one in spaces if isinstance(getattr(one, "value", None), int)]
+    if lead == LANGUAGE + "pointer_type" and numbers:
+        yield call.lineno, "address_space is a text: What else changed"
     if lead == LANGUAGE + name and name in ("make_block_ptr", "advance"):
         yield call.lineno, f"{name} is gone: {POINTERS}"
     if lead == LANGUAGE + name and name in BY_PLACE:

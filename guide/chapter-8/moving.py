@@ -298,6 +298,7 @@ def multiply_add_kernel(x_ptr, y_ptr, z_ptr, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + i, product + tl.load(z_ptr + i))
 
 
+# sphinx_gallery_name = "fusion"
 x, y = torch.rand(2, 256, device=DEVICE)
 out = torch.empty_like(x)
 os.environ.pop("TRITON_DEFAULT_FP_FUSION", None)
@@ -310,6 +311,9 @@ for option in ({}, {"enable_fp_fusion": True}, {"enable_fp_fusion": False}):
         print(f"  {warning.category.__name__}: {warning.message}")
 
 # %%
+# .. output-of:: fusion
+#    :release: 3.6.0
+#
 # With two roundings the difference is zero, and with one it is the rounding error of the product.
 # Neither is wrong, but a test that compares bits sees it, and code that relies on cancellation may
 # need one of them. Say it where it matters: ``kernel[grid](…, enable_fp_fusion=True)``. For a whole
@@ -336,6 +340,10 @@ for option in ({}, {"enable_fp_fusion": True}, {"enable_fp_fusion": False}):
 #      - deprecated; 3.10 removes ``can_reorder``
 #    * - ``allow_tf32`` of ``tl.dot``
 #      - deprecated as before; use ``input_precision``
+#    * - ``tl.pointer_type(type, address_space=1)``
+#      - ``address_space`` is a text, ``"global"`` by default
+#    * - ``triton.FutureKernel(finalize_compile, future)``
+#      - takes ``cleanup_compile`` before ``future``
 #
 # :doc:`/python-api/index` shows for each name which release has which arguments, and
 # :doc:`/releases` what a release changed in the speed of the tutorials.
@@ -350,6 +358,9 @@ for option in ({}, {"enable_fp_fusion": True}, {"enable_fp_fusion": False}):
 #    $ python find_call_sites.py my_project
 #    my_project/attention.py:41: make_block_ptr is gone: With offsets / With descriptors
 #    my_project/attention.py:52: boundary_check is gone: With offsets / With descriptors
+#
+# Without Python, ``grep -rnE "make_block_ptr|boundary_check|advance\(" my_project`` finds most of
+# them, and lines that are none. Then, for each call site:
 #
 # 1. Is the contiguous dimension last, the address a multiple of 16 bytes, and so is each other
 #    stride? Then use descriptors. Otherwise use offsets, or choose at the call.

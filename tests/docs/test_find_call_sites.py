@@ -37,6 +37,7 @@ def run(*places):
         (TL + "from functools import partial\npartial(tl.load, boundary_check=(0,))",
          {3: "boundary_check"}),
         (TL + "x.reshape([1], can_reorder=True)", {2: "can_reorder"}),
+        (TL + "tl.pointer_type(tl.int8, 1)\ntl.pointer_type(tl.int8)", {2: "address_space"}),
         ("import triton\n@triton.autotune([], key=['n', 'N'])\n@triton.jit\ndef k(N): pass",
          {2: "'n', which is no argument of k"}),
         (TL + "# tl.advance(p)\n'tl.advance(p)'\ntl.load(p, m, 0.0)\nparser.advance(1)", {}),
