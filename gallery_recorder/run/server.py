@@ -47,7 +47,8 @@ def main() -> None:
         if select.select([control], [], [], 0)[0]:
             return  # the recorder has ended before
         try:
-            app, project = reader.load(where, Path(sys.argv[3]))
+            with contextlib.redirect_stdout(sys.stderr):  # which keeps no line back
+                app, project = reader.load(where, Path(sys.argv[3]))
         except ProjectError as error:
             control.sendall(encode(str(error)) + b"\n")
             return

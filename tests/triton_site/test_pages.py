@@ -76,7 +76,8 @@ def test_every_setting_and_every_option_of_a_command_is_in_the_reference():
     assert re.findall(r"^ {4}(\w+)", settings.help_of(), re.M) == listed
     shown = settings.help_of("record")
     assert shown.startswith("usage: gallery-recorder record [-h]")
-    assert all(f"--{option.name}" in shown for option in fields(Options) if option.name != "names")
+    names = (option.name.replace("_", "-") for option in fields(Options))
+    assert all(f"--{name}" in shown for name in names if name != "names")
 
 
 @pytest.mark.parametrize(("size", "group"), [(9, 1), (9, 4), (5, 7), (1, 1)])

@@ -40,7 +40,7 @@ from gallery_recorder.render.selection import Page
 from gallery_recorder.store.format import slug
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
 from triton_site.numbers.recorded import current, of_checkout, release_of
-from triton_site.numbers.tables import table
+from triton_site.numbers.tables import link, table
 from triton_site.pages.folds import add_node
 from triton_site.probes import REFERENCE
 
@@ -89,9 +89,29 @@ class StepsDirective(SphinxDirective):
         return [table(head, body, classes=["gallery-steps"])]
 
 
+class LimitsDirective(SphinxDirective):
+    """``.. limits::``: every number of the shown recordings that has a limit."""
+
+    def run(self) -> list[nodes.Node]:
+        """A table with a row for each limit."""
+        domain_of(self.env).depends("recordings")
+        pages = (p for p in domain_of(self.env).selection.main if p.recorded and p.recorded.timed)
+        rows = []
+        for page in pages:
+            to = link("doc", page.docname, page.recording.title, self.env.docname)
+            for name in definitions(page.example.name):
+                q = _numbers(self.env, page)[name]
+                if q.limit_text:
+                    rows.append(
+                        [nodes.paragraph("", "", to.deepcopy()), name, q.text, q.limit_text]
+                    )
+        return [table(["Page", "Number", "Value", "Expected"], rows)] if rows else []
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the role and the directive."""
+    """Register the role and the directives."""
     app.add_role("measured", MeasuredRole())
+    app.add_directive("limits", LimitsDirective)
     app.add_directive("steps", StepsDirective)
     add_node(app, Bar, _visit_bar, lambda translator, node: translator.body.append("</span>"))
     app.connect("build-finished", _publish)
