@@ -13,6 +13,8 @@ from tests.fixtures.reach import reaches
 from tests.galleries import FILES
 
 MAIN = [name for name, file in FILES.items() if file.path.parent.name == "tutorials"]
+#: Gluon's kernels run on a GPU only.
+KERNELS = [name for name in MAIN if "@triton.jit" in FILES[name].path.read_text()]
 SOLUTIONS = [name for name in FILES if name.startswith("solutions/")]
 
 #: What a downloaded script may import besides the standard library.
@@ -57,7 +59,7 @@ class WrongStores(ast.NodeTransformer):
         return node
 
 
-@some(MAIN, always=MAIN[:1])
+@some(KERNELS, always=KERNELS[:1])
 def test_a_script_with_a_wrong_kernel_stops(name, tmp_path):
     """The script's own check fails; `test_checks_before_it_times` says that nothing is timed."""
     tree = WrongStores().visit(ast.parse(FILES[name].path.read_text()))

@@ -99,12 +99,11 @@ class LimitsDirective(SphinxDirective):
         rows = []
         for page in pages:
             to = link("doc", page.docname, page.recording.title, self.env.docname)
+            numbers = _numbers(self.env, page)
             for name in definitions(page.example.name):
-                q = _numbers(self.env, page)[name]
-                if q.limit_text:
-                    rows.append(
-                        [nodes.paragraph("", "", to.deepcopy()), name, q.text, q.limit_text]
-                    )
+                if limit := numbers[name].limit_text:
+                    cell = nodes.paragraph("", "", to.deepcopy())
+                    rows.append([cell, name, numbers[name].text, limit])
         return [table(["Page", "Number", "Value", "Expected"], rows)] if rows else []
 
 

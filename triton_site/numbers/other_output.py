@@ -35,13 +35,11 @@ class OutputOfDirective(SphinxDirective):
         page, release = domain.pages.get(self.env.docname), self.options.get("release", "")
         if page is None or not release:
             raise self.error("output-of stands on the page of a script and needs :release:")
-        code = [code.block.content for code in page.script.code]
-        names = [str(seam.settings_in(text).get("name", "")) for text in code]
+        settings = [seam.settings_in(code.block.content) for code in page.script.code]
+        names = [str(setting.get("name", "")) for setting in settings]
         if names.count(self.arguments[0]) != 1:
-            raise self.error(
-                f"{names.count(self.arguments[0])} cells of this script have the comment "
-                f'# sphinx_gallery_name = "{self.arguments[0]}", where one must have it'
-            )
+            comment = f'# sphinx_gallery_name = "{self.arguments[0]}"'
+            raise self.error(f"one cell of this script must have the comment {comment}")
         block = names.index(self.arguments[0])
         for item in current(self.env, page.main):
             if release_of(item.content) == release and slug(item.device) == REFERENCE_DEVICE:
