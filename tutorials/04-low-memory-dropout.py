@@ -143,7 +143,7 @@ for seed in (1, 2):
 # The obvious rule is a trap. Cut the block into quarters and give ``w0`` to the first quarter,
 # ``w1`` to the second, and so on. All tests of randomness pass, but the mask depends on ``BLOCK``.
 # If the forward and the backward pass use different block sizes, the gradients are wrong, without
-# any error. So the rule must not know the block: **element i gets word i % 4 of counter i // 4**.
+# any error. The rule must not depend on the block: **element i gets word i % 4 of counter i // 4**.
 # These are *counter.word* of 16 elements by both rules, in blocks of 8 and of 16::
 #
 #     element          0   1   2   3   4   5   6   7   8   9  10  11  12  13  14  15
@@ -202,7 +202,7 @@ def launch_seeded_dropout(x, p, seed, block=1024):
 # ---------------------------------
 #
 # The gradient of dropout is the same dropout of the gradient. In a ``torch.autograd.Function``,
-# ``forward`` keeps in ``ctx`` what ``backward`` needs: the mask if there is one, else two numbers.
+# ``forward`` keeps in ``ctx`` what ``backward`` needs: the mask, or else *p* and the seed.
 
 
 class Dropout(torch.autograd.Function):
@@ -351,7 +351,7 @@ for p in (0.01, 0.5, 0.9):
 # ---------
 #
 # All rates count the 8 bytes that dropout in fp32 must move for each element. A copy moves as many
-# and is the ceiling. *mask* is ``dropout`` with a mask that is there already.
+# and is the ceiling. *mask* is ``dropout`` with a mask drawn beforehand.
 
 # sphinx_gallery_fold = "times the dropouts, draws the rates, and keeps the rows"
 import sys  # for shared/
@@ -415,14 +415,14 @@ else:
 # .. steps:: copy
 #    :unit: GB/s
 #
-#    step_mask: a mask that is there already
+#    step_mask: a mask drawn beforehand
 #    step_one: no mask, one random number a call
 #    step_four: all four numbers of a call
 #
 # **With a mask**, the bytes predict 8/9 of the copy, and it reaches :measured:`mask_share` %. **One
 # number a call** saves the ninth byte, but takes ten rounds of Philox for each element. **All four
 # numbers** take a quarter of them, and the kernel is :measured:`four` times as fast. A GPU computes
-# while it waits for memory, so a number can be cheaper to make again than to keep.
+# while it waits for memory, so computing a number again can be cheaper than keeping it.
 #
 # **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
 # until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, it is at least

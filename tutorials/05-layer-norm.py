@@ -12,15 +12,15 @@ have to add up numbers together. You need :doc:`02-fused-softmax` and :doc:`04-l
 # The kernel
 # ----------
 #
-# Layer norm subtracts from each row :math:`x` its mean :math:`\mu` and divides by the root of its
-# variance :math:`\sigma^2`. Then it scales and shifts each column by learned parameters:
+# Layer norm subtracts from each row :math:`x` its mean :math:`\mu` and divides by the square root
+# of its variance :math:`\sigma^2`. Then it scales and shifts each column by learned parameters:
 #
 # .. math::
 #
 #     \hat{x}_j = \frac{x_j - \mu}{\sqrt{\sigma^2 + \varepsilon}}, \qquad
 #     y_j = w_j \hat{x}_j + b_j
 #
-# **RMS norm** only divides by the root of the mean square. One program normalizes one row:
+# **RMS norm** only divides by the root mean square. One program normalizes one row:
 
 # sphinx_gallery_level = "transformer"
 import os
@@ -63,7 +63,7 @@ torch.testing.assert_close(y, functional.layer_norm(x, (5,), weight, bias))
 # * The row is read once and stays in registers, where both sums are computed.
 # * ``other=0.0`` fills the padding with zeros for the first sum. Subtracting the mean turns them
 #   into :math:`-\mu`, and ``tl.where`` sets them back for the second sum.
-# * ``rstd`` is the reciprocal standard deviation: one root for a row, then multiplications.
+# * ``rstd`` is the reciprocal standard deviation: one root per row, then multiplications.
 # * Forward reads *x* and writes *y*. A copy moves the same bytes, so its speed is the ceiling.
 #
 # Why the variance takes two passes
@@ -71,8 +71,8 @@ torch.testing.assert_close(y, functional.layer_norm(x, (5,), weight, bias))
 #
 # The formula :math:`\sigma^2 = \overline{x^2} - \mu^2` needs one pass over the row. Do not use it.
 # If the mean is much larger than the deviation, it subtracts two large numbers that agree in most
-# digits, and rounding errors are left: *catastrophic cancellation*. Here both ways compute the
-# variance of rows of 8192 numbers in fp32, with a deviation of 1:
+# digits, which leaves mostly rounding errors: *catastrophic cancellation*. Here both ways compute
+# the variance of rows of 8192 numbers in fp32, with a deviation of 1:
 
 noise = torch.randn(64, 8192, generator=torch.Generator().manual_seed(0)).to(DEVICE)
 ERRORS = {}  # {mean: the largest relative error of one pass and of two}
@@ -85,15 +85,15 @@ for mean in (1, 10, 100, 1000):
 
 # %%
 # The error of one pass grows with the square of the mean. At a mean of 1000 it is
-# :measured:`cancellation` times that of two passes. The second pass reads registers: no more bytes.
+# :measured:`cancellation` times that of two passes. The second pass reads only registers.
 #
 # A row in pieces
 # ---------------
 #
 # ``BLOCK`` is a power of two, so a row of 4608 is padded to 8192. The next kernel cuts a row into
 # **pieces** of equal length and leaves out those that hold only padding. It keeps the pieces in the
-# dtype of *x*, which halves the registers in fp16. Triton has no arrays of blocks, but tuples:
-# ``xs = xs + (x,)`` appends a block. An index must be a constant, so ``tl.static_range`` unrolls.
+# dtype of *x*, which halves the registers in fp16. Triton has no arrays of blocks, but it has
+# tuples: ``xs + (x,)`` appends. An index must be a constant, so ``tl.static_range`` unrolls loops.
 
 # sphinx_gallery_difference = "row_kernel"
 
@@ -137,7 +137,7 @@ def forward_kernel(
 # %%
 # * Pieces are added elementwise, so there is still one reduction for each sum. At 4096 rows of 2560
 #   elements, pieces are :measured:`pieces` times as fast as one padded block.
-# * Without ``CENTER``, a constant, the lines below ``if CENTER`` are not compiled.
+# * ``CENTER`` is a constant. If it is false, the lines below ``if CENTER`` are not compiled.
 # * The backward pass needs ``rstd`` and the mean, so they are stored, in fp32.
 # * Short rows share a program until it has 2048 elements.
 # * ``evict_last`` asks the cache to keep the parameters, which the next program reads again.
@@ -210,7 +210,7 @@ def gradients(x, g, weight, stats, programs, atomic):
 #
 # **Partial sums**, with a few programs, such as one for each multiprocessor. A program that stays
 # and works on many rows is called **persistent**. PyTorch adds up the *P* rows of partial sums, so
-# *M* and *P* fix the order of all additions. On a GPU, both ways now compute one gradient 20 times.
+# *M* and *P* fix the order of all additions. On a GPU, both ways now compute a gradient 20 times.
 
 PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a program
 if ON_GPU:
@@ -332,7 +332,7 @@ def sums_kernel(
 
 
 # %%
-# The steps of the backward pass, for 4096 rows of 2560 elements; a rate counts three transfers:
+# The steps of the backward pass, for 4096 rows of 2560 elements; rates count three transfers:
 #
 # .. steps:: copied
 #    :unit: GB/s
@@ -344,9 +344,9 @@ def sums_kernel(
 # Calling it
 # ----------
 #
-# On short rows a call takes the CPU longer than the GPU. So launches are kept for calls that are
-# alike, as :doc:`/programming-guide/chapter-6/calls` explains. Autograd keeps *x*, the weight and
-# the statistics. Views are copied, but not ``x[:, :n]``. Rows above 16384 go to PyTorch.
+# On short rows a call takes the CPU longer than the GPU. So launches are kept for similar calls
+# (:doc:`/programming-guide/chapter-6/calls`). Autograd keeps *x*, the weight and the statistics.
+# Strided tensors are copied, but not matrices like ``x[:, :n]``. PyTorch takes rows above 16384.
 
 # sphinx_gallery_fold = "checks the arguments, and chooses pieces, rows and warps"
 # sphinx_gallery_show = "Norm, layer_norm, rms_norm"
@@ -554,7 +554,7 @@ print("Both norms and all gradients agree with float64")
 # Timing it
 # ---------
 #
-# 4096 rows of fp16. A copy of as many bytes is the ceiling. ``torch.compile`` takes part at four N.
+# 4096 rows of fp16. A copy of as many bytes is the ceiling. ``torch.compile`` is timed at four N.
 
 # sphinx_gallery_fold = "times both norms in both directions, draws the rates, and keeps the rows"
 import matplotlib.pyplot as plt
@@ -627,8 +627,8 @@ else:
 # :measured:`called` times as called; backward :measured:`backward` and :measured:`backward_called`.
 # ``layer_norm`` without gradients takes :measured:`cpu` µs of the CPU, PyTorch's function
 # :measured:`cpu_torch`. Backward takes :measured:`cpu_backward` µs and PyTorch's
-# :measured:`cpu_backward_torch`. Of both, autograd takes some
-# :measured:`06b-attention-backward:autograd` µs: so long is the backward pass of a multiplication.
+# :measured:`cpu_backward_torch`. Of both, autograd itself takes about
+# :measured:`06b-attention-backward:autograd` µs, the time of the backward pass of a multiplication.
 #
 # **The teeth** are the pieces: a slightly longer row needs one more, mostly padding. **PyTorch's
 # backward** reads *x* and *g* a second time, for the gradients of the parameters.

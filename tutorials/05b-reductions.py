@@ -64,8 +64,8 @@ def whole_kernel(
 
 
 # %%
-# The second kernel has little to do, so it should be done soon. Its tiles are narrow and high, and
-# many programs share the columns.
+# The second kernel has little to do, so it should finish quickly. Its tiles are narrow and high,
+# and many programs share the columns.
 
 # sphinx_gallery_fold = "adds up the partial sums, and launches both kernels"
 # sphinx_gallery_show = "sums_kernel"
@@ -164,7 +164,7 @@ def whole(x, *others, stages=3):
 # the next kernel cuts the row into pieces, keeps them in fp16, and converts each piece where it is
 # used. Then an element takes three and a half registers: two sums, and half a register for each of
 # *x*, *g* and the weight. ``RELOAD`` saves another half: the weight is loaded again in each
-# iteration, from the cache. The second load has another hint than the first one, because the
+# iteration, from the cache. The second load has a different hint from the first, because the
 # compiler would merge two equal loads and keep the result in registers.
 
 # sphinx_gallery_difference = "whole_kernel"
@@ -317,8 +317,8 @@ def shared(x, *others):
 # Checking it
 # -----------
 #
-# All five ways must agree with float64, also for rows that leave a piece nearly empty. And each of
-# them must give the same bits in every call.
+# All five ways must agree with float64, even for rows that leave a piece nearly empty. Each of them
+# must give the same bits in every call.
 
 # sphinx_gallery_fold = "compares all ways with float64"
 
@@ -379,7 +379,7 @@ print(f"{len(WAYS)} ways agree with float64 on {len(shapes)} shapes")
 #     \mu' = \mu + \delta \, \frac{p}{n + p}, \qquad
 #     S' = S + S_p + \delta^2 \, \frac{n p}{n + p}
 #
-# This loses no digits, because nothing large is subtracted.
+# This avoids the cancellation of the one-pass formula, because squares are only added.
 
 
 @triton.jit
@@ -414,8 +414,8 @@ def long_forward_kernel(
 
 
 # %%
-# **Backward**, a first kernel reads the rows and leaves the two means of each. After that an
-# element needs nothing of the rest of its row. So the second kernel cuts the matrix into columns. A
+# **Backward**, a first kernel reads the rows and stores the two means of each. After that an
+# element needs no other element of its row. So the second kernel cuts the matrix into columns. A
 # program has one block of them and works down the rows, and its sums fit into registers however
 # long the rows are. These are five transfers, not three.
 
@@ -469,7 +469,7 @@ def columns_kernel(
 
 
 # %%
-# The functions check that the tensors fit, since a kernel believes its arguments.
+# The functions check that the tensors fit, since a kernel does not check its arguments.
 
 # sphinx_gallery_fold = "checks the arguments, and compares both functions with float64"
 # sphinx_gallery_show = "long_layer_norm, long_layer_norm_backward"
@@ -627,16 +627,16 @@ else:
 #    in_pieces: a row in pieces
 #
 # These are the steps at 8192 columns. At 16384 columns the registers decide. A row in pieces
-# reaches :measured:`long_pieces` GB/s, and each thread spills :measured:`spilled` registers. With
-# weights that are loaded again these are :measured:`long_reloaded` and
-# :measured:`spilled_reloaded`, and with two programs for a row :measured:`long_shared` and
+# reaches :measured:`long_pieces` GB/s, and each thread spills :measured:`spilled` registers.
+# Loading the weights again gives :measured:`long_reloaded` GB/s and :measured:`spilled_reloaded`
+# spilled registers; two programs for a row, :measured:`long_shared` GB/s and
 # :measured:`spilled_shared`.
 #
 # On rows of 65536 elements, the kernels for long rows are :measured:`long_forward` times as fast as
 # PyTorch forward, and :measured:`long_backward` times backward.
 #
-# Hold the row in pieces as long as the sums fit into registers. Then load the weights again, then
-# share the row. Read the row twice only when it fits nowhere.
+# Hold the row in pieces as long as the sums fit into registers. For longer rows, load the weights
+# again, then share the row. Read the row twice only if all of this is not enough.
 #
 # References
 # ----------

@@ -98,7 +98,7 @@ compare(online_attention(q, k, v), q, k, v)
 # Each of *N* tokens has a query, a key and a value, rows of *d* numbers. The score of a query and a
 # key is their dot product, and the softmax of a row of scores gives the weights of the values: the
 # output is softmax(scale · Q Kᵀ) V. Computed as written, the formula reads and writes N × N scores
-# several times. For 32 heads with *d* = 64 and *N* = 16384 in bf16, inputs and output have 0.27 GB,
+# several times. For 32 heads with *d* = 64 and *N* = 16384 in bf16, inputs and output take 0.27 GB,
 # and the scores 17 GB. Without the scores, attention is **compute-bound**: a byte that moves serves
 # hundreds of operations. Both products take 4·N²·d operations a head, so speed is in TFLOPS.
 #
@@ -126,8 +126,8 @@ print(f"acc / z = {acc / z:.4f}; whole row: {scores.flatten().softmax(0) @ value
 # ----------------
 #
 # **Causal** attention hides the future: query *i* sees the keys up to *i*. For a block of queries
-# there are three kinds of tiles. Those behind the last query are **skipped**. Those up to the first
-# query are **whole** and need no mask. Those on the diagonal are **masked**, and so is a last tile
+# there are three kinds of tiles. Tiles after the last query are **skipped**. Tiles up to the first
+# query are **whole** and need no mask. Tiles on the diagonal are **masked**, and so is a last tile
 # that is not full. The kernel and the picture use the same function for the borders.
 
 
@@ -170,8 +170,8 @@ print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"])
 # %%
 # At *d* = 64 the exponentials take as long as both products. The final kernel has two remedies:
 #
-# * **Fewer instructions.** A GPU computes :math:`e^x` as :math:`2^{x \log_2 e}`. Here ``scale`` has
-#   that factor already. Scaling after the maximum and subtracting are one instruction, ``tl.fma``.
+# * **Fewer instructions.** A GPU computes :math:`e^x` as :math:`2^{x \log_2 e}`. Here ``scale``
+#   contains that factor. After the maximum, one instruction scales and subtracts: ``tl.fma``.
 # * **Several small programs on each multiprocessor.** While one waits for its exponentials, another
 #   can use the tensor cores. Two or three programs of four warps fit if their tiles are small. The
 #   programs with the most keys start first, or the GPU would wait for them at the end.
@@ -218,7 +218,7 @@ def attention_kernel(
 #    :unit: TFLOPS
 #
 #    formula: the formula in PyTorch, all scores in memory, no mask
-#    first: the first kernel, which computes the future, too
+#    first: the first kernel, which also computes the scores of the future
 #    large: the final kernel with the tile of the first: 128 × 128, eight warps
 #    small: smaller tiles, four warps, several programs on a multiprocessor
 #
@@ -284,8 +284,8 @@ def check_arguments(q, k, v, scale):
 
 # %%
 # A descriptor needs an aligned address, a last stride of 1, and multiples of 16 bytes as other
-# strides. Other tensors are copied. Checking that takes time, and so does a launch. ``attention``
-# keeps a plan: a launch, as in :doc:`/programming-guide/chapter-6/calls`, and descriptors' fields.
+# strides. Other tensors are copied. Checking this and launching take time. So ``attention`` keeps a
+# plan: a launch, as in :doc:`/programming-guide/chapter-6/calls`, and the fields of descriptors.
 
 # sphinx_gallery_fold = "brings the plan of a launch"
 import sys  # for shared/
@@ -435,8 +435,8 @@ else:
 #
 # 1. **A sliding window.** Each query sees only the last *W* keys up to its own. Which tiles are
 #    skipped, which are masked? :doc:`Solution <solutions/06-sliding-window>`.
-# 2. **ALiBi.** Add ``-slope * (i - j)`` to the score of query *i* and key *j*; heads have slopes.
-#    What does it cost? :doc:`Solution <solutions/06-alibi>`.
+# 2. **ALiBi.** Add ``-slope * (i - j)`` to the score of query *i* and key *j*. Each head has
+#    its slope. What does it cost? :doc:`Solution <solutions/06-alibi>`.
 # 3. **Grouped heads.** Eight heads of queries share a head of keys, and there are few queries. Fill
 #    a tile with the queries of all eight. :doc:`Solution <solutions/06-grouped-heads>`.
 # 4. **Decoding.** With one query and many keys, most of the GPU is idle. Split the keys.

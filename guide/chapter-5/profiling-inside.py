@@ -224,7 +224,7 @@ if ON_GPU:
 
 # %%
 # The instructions prove it: loads have become asynchronous copies, and shared memory holds the
-# tiles in flight. No copies, no pipeline. Here is the view from inside of both (without Proton
+# tiles in flight. No copies, no pipeline. Proton's view of one warp shows both (without Proton
 # there is no picture; the page of Triton 3.6.0 has it):
 
 

@@ -371,24 +371,24 @@ SCRATCH.cleanup()
 #      - what to try
 #    * - Proton: kernels take much less than the program
 #      - the GPU waits for Python
-#      - fewer launches, a graph, fusion: :doc:`/programming-guide/chapter-4/measuring`
+#      - fewer launches, a graph, fusion: :doc:`/programming-guide/chapter-6/calls`
 #    * - bytes from memory far above those that must move
 #      - data is fetched again: it did not stay in a cache, or goes through memory between kernels
 #      - fusion: :doc:`/getting-started/tutorials/02-fused-softmax`; another order of tiles:
 #        :doc:`/getting-started/tutorials/03-matrix-multiplication`
 #    * - sectors a request near 32
-#      - threads of a warp read far apart: uncoalesced access, without :term:`coalescing`
+#      - threads of a warp read far apart, without :term:`coalescing`
 #      - let the last dimension of a block run along memory; another layout of the data
-#    * - X-ray: loads of 4 bytes (``ld.global.b32``) where neighbours are adjacent
+#    * - X-ray: loads of 4 bytes (``ld.global.b32``) where neighbors are adjacent
 #      - the compiler does not know that addresses are multiples of 16 bytes
 #      - sizes and strides that are; :py:func:`triton.language.multiple_of`;
-#        :doc:`/programming-guide/chapter-3/debugging`
+#        :doc:`/programming-guide/chapter-3/slow`
 #    * - ``n_spills`` above 0, sectors of local memory
 #      - a thread holds more than it has registers
 #      - smaller blocks, more warps, load later; ``num_warps`` in
 #        :doc:`/getting-started/tutorials/02-fused-softmax`
 #    * - warps wait for memory (long scoreboard), the memory is not busy
-#      - too few bytes are under way
+#      - too few bytes are in flight
 #      - ``num_stages``, larger blocks, more warps, more programs
 #    * - X-ray: no ``cp.async``, no TMA in a loop that loads
 #      - it is not pipelined
@@ -396,7 +396,7 @@ SCRATCH.cleanup()
 #        comes from the load before
 #    * - fewer waves than one; some multiprocessors never active
 #      - too few programs
-#      - smaller tiles; split the sum, as in step 4
+#      - smaller tiles; split the sum: :doc:`profiling-inside`
 #    * - a little more than a whole number of waves
 #      - the last wave is nearly empty
 #      - a :term:`persistent kernel`: :doc:`/getting-started/tutorials/03b-full-waves`
@@ -414,7 +414,7 @@ SCRATCH.cleanup()
 #        :doc:`/getting-started/tutorials/07-math-functions`
 #    * - slow the first time only
 #      - it is being compiled
-#      - :doc:`/programming-guide/chapter-3/debugging`
+#      - :doc:`/programming-guide/chapter-3/slow`
 #
 # On AMD GPUs Proton works in the same way; ``rocprofv3`` and ``rocprof-compute`` count, and
 # ``asm["amdgcn"]`` ends with registers and spills.
