@@ -5,8 +5,11 @@ The delta rule without a gate
 *Solution to the first exercise of* :doc:`../14-gated-delta-rule`.
 
 Without a gate the state never decays: *g* = 0, and every *γ* is 1. The decays disappear from both
-kernels, and with them all exponentials. *A* is :math:`\beta_i (k_i \cdot k_j)` for *j* < *i*, and *P*
-is :math:`\text{scale}\, (q_i \cdot k_j)` for *j* ≤ *i*.
+kernels, and with them all exponentials:
+
+.. math::
+   A_{ij} = \beta_i (k_i \cdot k_j) \text{ for } j < i, \qquad
+   P_{ij} = \text{scale}\, (q_i \cdot k_j) \text{ for } j \le i
 """
 
 # %%

@@ -26,8 +26,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# Each program loads its columns of the state, walks over the tokens, and stores the columns. The new
-# state is another tensor, so the old one can serve several continuations of one prefix.
+# Each program loads its columns of the state, walks over the tokens, and stores the columns. The
+# new state is another tensor, so the old one can serve several continuations of one prefix.
 
 
 @triton.jit
@@ -98,5 +98,5 @@ torch.testing.assert_close(state, last)
 print("a text in pieces gives the output of the whole")
 
 # %%
-# The state takes as many bytes as the keys and values of *d* tokens in fp32. From then on the
-# layer reads less for each token than attention does, and the difference grows with the text.
+# The state in fp32 takes as many bytes as the keys and values of *d* tokens in 16 bits. From then
+# on the layer reads less for each token than attention does, and the longer the text, the less.
