@@ -13,6 +13,7 @@ ROWS, EXPERTS = torch.ones(8, 16).half(), torch.ones(2, 16, 24).half()
 FP8, SCALES = torch.ones(4, 256).to(torch.float8_e4m3fn), torch.ones(4, 1)
 LOGITS, TARGETS = torch.randn(4, 6), torch.tensor([0, 1, 2, -100])
 LAYER = torch.randn(9, 6)
+TEXT, GATES = torch.ones(1, 5, 2, 16), torch.zeros(1, 5, 2)
 
 
 def ends(*offsets):
@@ -95,6 +96,25 @@ CASES = {
         ((LOGITS, LAYER.bfloat16(), TARGETS), TypeError, "weight must be torch.float32 as x is"),
         ((LOGITS, LAYER[:, :5], TARGETS), ValueError, "weight must have as many columns as x, 6"),
         ((LOGITS, LAYER, TARGETS, -100, 0), ValueError, "piece must be 1 or more, but is 0"),
+    ],
+    ("14-gated-delta-rule", "gated_delta_rule"): [
+        ((TEXT, TEXT, TEXT, 0.0, GATES), TypeError, "g must be a torch.Tensor, but is a float"),
+        ((TEXT, TEXT.half(), TEXT, GATES, GATES), TypeError, "k must be as q, but its dtype"),
+        ((TEXT, TEXT, TEXT[0], GATES, GATES), ValueError, r"v must be \[batch, tokens, heads, d\]"),
+        ((TEXT, TEXT[:, 1:], TEXT, GATES, GATES), ValueError, r"k must have shape \(1, 5, 2, 16\)"),
+        (
+            (TEXT, TEXT, TEXT, GATES, GATES[:, :, :1]),
+            ValueError,
+            r"beta must have shape \(1, 5, 2\)",
+        ),
+        (
+            (TEXT, TEXT, TEXT, GATES.to("meta"), GATES),
+            ValueError,
+            "g must be on cpu, but is on meta",
+        ),
+        ((TEXT, TEXT, TEXT[:, :, :1], GATES[:, :, :1], GATES[:, :, :1]), ValueError, "multiple"),
+        ((*3 * [TEXT[..., :8]], GATES, GATES), ValueError, "d must be 16, 32, 64 or 128"),
+        ((TEXT, TEXT, TEXT, GATES, GATES, "1/8"), ValueError, "could not convert string to float"),
     ],
 }
 

@@ -588,6 +588,55 @@ def as_number(result):
     return torch.tensor(result, dtype=torch.float64)
 
 
+def delta_cases(device, *sizes):
+    """q, k, v, g, beta of texts that no usual chunk divides; the keys have length 1."""
+    for tokens, k_heads, v_heads, d in sizes:
+        q, k = torch.randn(2, 2, tokens, k_heads, d, device=device)
+        k, v = k / k.norm(dim=-1, keepdim=True), torch.randn(2, tokens, v_heads, d, device=device)
+        g, beta = torch.rand(2, 2, tokens, v_heads, device=device)
+        yield q, k, v, -0.3 * g, beta
+
+
+def prefix_cases(device):
+    """Texts, and single tokens, that continue from a state of zeros and from another."""
+    for arguments in delta_cases(device, (1, 1, 2, 16), (70, 2, 4, 32)):
+        v = arguments[2]
+        state = torch.randn(2, v.shape[2], v.shape[3], v.shape[3], device=device)
+        yield *arguments, state
+        yield *arguments, 0 * state
+
+
+def by_recurrence(q, k, v, g, beta, state):
+    """The gated delta rule from *state*, token by token in fp64, and the state after it."""
+    q, k = (x.double().repeat_interleave(v.shape[2] // k.shape[2], dim=2) for x in (q, k))
+    state, outputs = state.double(), []
+    for t in range(v.shape[1]):
+        state = state * g[:, t, :, None, None].double().exp()
+        error = v[:, t].double() - torch.einsum("bhkv,bhk->bhv", state, k[:, t])
+        write = beta[:, t, :, None].double() * error
+        state = state + k[:, t, :, :, None] * write[:, :, None, :]
+        outputs.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t]) * q.shape[3] ** -0.5)
+    return torch.stack(outputs, dim=1).to(v.dtype), state.to(v.dtype)
+
+
+def texts_without_gate(device):
+    """q, k, v and beta of texts, with as many heads of keys as of values."""
+    for q, k, v, _, beta in delta_cases(device, (1, 1, 1, 16), (31, 3, 3, 32), (130, 2, 2, 64)):
+        yield q, k, v, beta
+
+
+def without_gate(q, k, v, beta):
+    """The delta rule from a state of zeros, in fp64."""
+    state = v.new_zeros(2, v.shape[2], v.shape[3], v.shape[3])
+    return by_recurrence(q, k, v, 0 * beta, beta, state)[0]
+
+
+def which_tokens(arguments, wrong):
+    """The first token that is wrong, in its chunk."""
+    first = wrong.flatten(2).any(dim=2).any(dim=0).nonzero()[0].item()
+    return f"The first token that is wrong is number {first} of {wrong.shape[1]}."
+
+
 EXERCISES = {
     "01-axpy": Exercise(
         "axpy(a, x, y)",
@@ -813,6 +862,20 @@ EXERCISES = {
             logits, targets, reduction="none"
         ),
         {"rtol": 1e-5, "atol": 2e-6},
+    ),
+    "14-delta-rule": Exercise(
+        "delta_rule(q, k, v, beta)",
+        texts_without_gate,
+        without_gate,
+        {"rtol": 1e-4, "atol": 1e-4},
+        hint=which_tokens,
+    ),
+    "14-prefix": Exercise(
+        "continue_rule(q, k, v, g, beta, state)",
+        prefix_cases,
+        by_recurrence,
+        {"rtol": 1e-4, "atol": 1e-4},
+        names=("the output", "the new state"),
     ),
 }  # fmt: skip
 
