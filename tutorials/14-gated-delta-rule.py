@@ -3,7 +3,7 @@ The gated delta rule
 ====================
 
 You write ``gated_delta_rule(q, k, v, g, beta)``, the layer that replaces attention in models for
-long texts, such as Qwen3-Next. Its memory is one matrix a head, however long the text is. At 32 768
+long texts, such as Qwen3-Next. Its memory is one matrix a head, however long the text is. At 32768
 tokens and 64 heads it takes :measured:`triton` ms, :measured:`faster` times less than the same rule
 token by token. You need :doc:`03-matrix-multiplication` and :doc:`06-fused-attention`.
 """
@@ -86,8 +86,8 @@ def draw(tokens, k_heads, v_heads, d, dtype=torch.float16, batch=1):
 
 
 # %%
-# This kernel is slow for two reasons. Each token waits for the one before it, so a text of 32 768
-# tokens is a chain of 32 768 steps, :measured:`step` µs each. And a step multiplies a matrix by a
+# This kernel is slow for two reasons. Each token waits for the one before it, so a text of 32768
+# tokens is a chain of 32768 steps, :measured:`step` µs each. And a step multiplies a matrix by a
 # vector, for which **tensor cores** are useless.
 #
 # From tokens to chunks
@@ -109,7 +109,7 @@ def draw(tokens, k_heads, v_heads, d, dtype=torch.float16, batch=1):
 # .. math::
 #    A_{ij} = \beta_i \tfrac{\gamma_i}{\gamma_j} (k_i \cdot k_j) \text{ for } j < i, \quad
 #    T = (1 + A)^{-1} \mathrm{diag}(\beta), \quad
-#    P_{ij} = \text{scale} \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i \\
+#    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i \\
 #    U = T (V - \gamma K S), \qquad O = \text{scale}\, \gamma Q S + P U, \qquad
 #    S \leftarrow \gamma_C S + \bigl(\tfrac{\gamma_C}{\gamma} K\bigr)^\top U
 
@@ -149,7 +149,7 @@ def compare(o, arguments, scale, tolerance):
 
 torch.manual_seed(0)
 arguments = draw(192, 1, 2, 32, torch.float32)
-compare(token_by_token(*arguments, 0.2), arguments, 0.2, tolerance=1e-6)
+error = compare(token_by_token(*arguments, 0.2), arguments, 0.2, tolerance=1e-6)
 
 # %%
 # What must stay in fp32? The state is a sum over the whole text. Here tokens correct it a little
@@ -428,7 +428,7 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# All curves rise like lines of slope 1: twice the text takes twice the time. At 32 768 tokens
+# All curves rise like lines of slope 1: twice the text takes twice the time. At 32768 tokens
 # ``gated_delta_rule`` takes :measured:`triton` ms on the GPU, the form in PyTorch
 # :measured:`torch` ms, and token by token :measured:`token` ms. Of our time, :measured:`chunks` %
 # passes before the chain begins. The copy takes only :measured:`copy` ms, so the chain is
