@@ -193,8 +193,8 @@ def inverse(a, C: tl.constexpr, KIND: tl.constexpr):
         x -= column[:, :, None] * upper[:, None, :]
     x = tl.reshape(tl.where(same, x[:, :, None, :], 0.0), (C, C))
     for level in tl.static_range(3):  # pairs of blocks of 8, then of 16, then of 32
-        size: tl.constexpr = B * 2**level
-        neighbors = (row[:, None] // size) ^ (row[None, :] // size) == 1
+        block = row // (B * 2**level)
+        neighbors = (block[:, None] ^ block[None, :]) == 1
         b, rounded = tl.where(neighbors, a, 0.0).to(KIND), x.to(KIND)  # the blocks B
         right = tl.dot(b, rounded, input_precision="ieee").to(KIND)
         x -= tl.dot(rounded, right, input_precision="ieee")
@@ -221,13 +221,13 @@ def chunk_kernel(
         log = tl.cumsum(tl.maximum(g, -40.0), axis=0)  # e⁻⁴⁰ is nothing, and -inf - -inf is nan
         between = tl.where(i[:, None] >= i[None, :], log[:, None] - log[None, :], -float("inf"))
         decay = tl.exp(between)
-        a = tl.where(i[:, None] > i[None, :], beta[:, None] * kk * decay, 0.0)
-        t = inverse(a, C, KIND) * beta[None, :]
         at = (batch * v_heads + head) * tl.num_programs(0) + chunk
         tl.store(log_ptr + at * C + i, log)
         tp_ptrs = tp_ptr + at * (2 * C * C) + i[:, None] * C + i[None, :]
-        tl.store(tp_ptrs, t.to(tp_ptr.dtype.element_ty))
         tl.store(tp_ptrs + C * C, (scale * qk * decay).to(tp_ptr.dtype.element_ty))
+        a = tl.where(i[:, None] > i[None, :], beta[:, None] * kk * decay, 0.0)
+        t = inverse(a, C, KIND) * beta[None, :]
+        tl.store(tp_ptrs, t.to(tp_ptr.dtype.element_ty))
 
 
 # %%
@@ -252,10 +252,8 @@ def scan_kernel(
     state = tl.zeros((BLOCK_V, D), tl.float32)  # transposed
     for chunk in range(tl.cdiv(tokens, C)):
         k = k_tile.load([batch, chunk * C, head // SHARE, 0]).reshape(C, D)
-        q = q_tile.load([batch, chunk * C, head // SHARE, 0]).reshape(C, D)
         v = v_tile.load([batch, chunk * C, head, column]).reshape(C, BLOCK_V)
         t = tp_tile.load([2 * C * (first + chunk), 0])
-        p = tp_tile.load([2 * C * (first + chunk) + C, 0])
         logs = log_ptr + (first + chunk).to(tl.int64) * C
         log, last = tl.load(logs + tl.arange(0, C))[None, :], tl.load(logs + C - 1)
         rounded = state.to(v.dtype)
@@ -264,6 +262,8 @@ def scan_kernel(
         u = tl.dot(missing, tl.trans(t), input_precision="ieee")
         left = (u * tl.exp(last - log)).to(v.dtype)
         state = tl.dot(left, k, tl.exp(last) * state, input_precision="ieee")
+        q = q_tile.load([batch, chunk * C, head // SHARE, 0]).reshape(C, D)
+        p = tp_tile.load([2 * C * (first + chunk) + C, 0])
         o = scale * tl.exp(log) * tl.dot(rounded, tl.trans(q), input_precision="ieee")
         o = tl.trans(tl.dot(u.to(v.dtype), tl.trans(p), o, input_precision="ieee"))
         o_tile.store([batch, chunk * C, head, column], o.to(v.dtype).reshape(1, C, 1, BLOCK_V))
@@ -317,13 +317,13 @@ def plan_of(q, v, scale):
     (batch, tokens, k_heads, d), v_heads, chunks = q.shape, v.shape[2], triton.cdiv(q.shape[1], 64)
     shape, exact = (batch, v_heads, chunks, 2, 64, 64), q.dtype == torch.float32
     scale = d**-0.5 if scale is None else float(scale)
-    sizes = {"C": 64, "D": d, "SHARE": v_heads // k_heads, "num_warps": 4}
+    sizes = {"C": 64, "D": d, "SHARE": v_heads // k_heads, "num_warps": 8 if exact else 4}
     numbers, kind = (tokens, k_heads, v_heads, scale), tl.float32 if exact else tl.float16
     first = Launch(chunk_kernel, (chunks, k_heads, batch), numbers, sizes | {"KIND": kind})
-    sizes |= {"BLOCK_V": min(d, 64), "num_stages": 1 if exact else 3}
-    grid = triton.cdiv(d, 64), v_heads, batch
-    second = Launch(scan_kernel, grid, (tokens, v_heads, scale), sizes)
-    tp, rows, columns = v.new_empty(shape).view(-1, 64), [1, 64, 1, d], [1, 64, 1, min(d, 64)]
+    width = 16 if exact else min(d, 64)  # products of fp32 need many registers
+    sizes |= {"BLOCK_V": width, "num_stages": 1 if exact else 3}
+    second = Launch(scan_kernel, (d // width, v_heads, batch), (tokens, v_heads, scale), sizes)
+    tp, rows, columns = v.new_empty(shape).view(-1, 64), [1, 64, 1, d], [1, 64, 1, width]
     pairs = (q, rows), (q, rows), (v, columns), (tp, [64, 64]), (v, columns)
     tiles = [TensorDescriptor(x, x.shape, x.stride(), block) for x, block in pairs]
     return shape, first, second, [vars(tile) | {"base": None} for tile in tiles]

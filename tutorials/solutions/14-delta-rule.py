@@ -62,7 +62,7 @@ def scan_kernel(
     C: tl.constexpr, D: tl.constexpr, BLOCK_V: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Walk over the chunks of one head, with BLOCK_V columns of its state."""
-    head, batch, dtype = tl.program_id(1), tl.program_id(2).to(tl.int64), v_ptr.dtype.element_ty
+    head, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     i, d = tl.arange(0, C), tl.arange(0, D)
     columns = tl.program_id(0) * BLOCK_V + tl.arange(0, BLOCK_V)
     start = (batch * tokens * heads + head) * D
@@ -76,15 +76,17 @@ def scan_kernel(
         q = tl.load(q_ptr + at_k, mask=real, other=0.0)
         v = tl.load(v_ptr + at_v, mask=real, other=0.0)
         t = tl.load(t_ptr + i[:, None] * C + i[None, :])
-        rounded = state.to(dtype)
+        rounded = state.to(v_ptr.dtype.element_ty)
         missing = tl.trans(v) - tl.dot(rounded, tl.trans(k), input_precision=PRECISION)
-        u = tl.dot(missing.to(dtype), tl.trans(t), input_precision=PRECISION).to(dtype)
+        u = tl.dot(missing.to(v_ptr.dtype.element_ty), tl.trans(t), input_precision=PRECISION).to(
+            v_ptr.dtype.element_ty
+        )
         state = tl.dot(u, k, state, input_precision=PRECISION)
         p = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-        p = tl.where(i[:, None] >= i[None, :], p, 0.0).to(dtype)
+        p = tl.where(i[:, None] >= i[None, :], p, 0.0).to(v_ptr.dtype.element_ty)
         o = tl.dot(rounded, tl.trans(q), input_precision=PRECISION)
         o = tl.dot(u, tl.trans(p), o, input_precision=PRECISION)
-        tl.store(o_ptr + at_v, tl.trans(scale * o).to(dtype), mask=real)
+        tl.store(o_ptr + at_v, tl.trans(scale * o).to(v_ptr.dtype.element_ty), mask=real)
         at_k, at_v, t_ptr = at_k + C * heads * D, at_v + C * heads * D, t_ptr + C * C
 
 
