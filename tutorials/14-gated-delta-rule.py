@@ -280,7 +280,7 @@ def scan_kernel(
 # ----------
 #
 # A call launches both kernels, with a plan: see :doc:`/programming-guide/chapter-6/calls`. *T* and
-# *P* pass through memory. For *d* = 128 they take as much of it as ``v`` and ``o``.
+# *P* pass through memory. Triton asks ``set_allocator`` for the memory of the descriptors.
 
 # sphinx_gallery_fold = "checks the arguments, and plans both launches"
 # sphinx_gallery_show = "gated_delta_rule"
@@ -366,7 +366,6 @@ def gated_delta_rule(q, k, v, g, beta, scale=None):
         plan = PLANS.setdefault((key_of(q, k, v, g, beta), scale), plan_of(q, v, scale))
     shape, logs, first, second = plan
     tp, log, o = v.new_empty(shape), torch.empty(logs, device=v.device), torch.empty_like(v)
-    # The second kernel makes its descriptors in memory that Triton asks for.
     triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=DEVICE))
     first(q, k, g, beta, tp, log)
     second(q, k, v, tp, log, o)
