@@ -202,7 +202,7 @@ def inverse(a, C: tl.constexpr, KIND: tl.constexpr):
 
 @triton.jit
 def chunk_kernel(
-    q_ptr, k_ptr, g_ptr, beta_ptr, tp_ptr, log_ptr, tokens, k_heads, v_heads, scale,
+    q_ptr, k_ptr, g_ptr, beta_ptr, tp_ptr, tokens, k_heads, v_heads, scale,
     C: tl.constexpr, D: tl.constexpr, SHARE: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
     """Compute T, P and the logarithm of γ of a chunk, for the SHARE heads that have its keys."""
@@ -221,8 +221,9 @@ def chunk_kernel(
         between = tl.where(i[:, None] >= i[None, :], log[:, None] - log[None, :], -float("inf"))
         decay = tl.exp(between)
         at = (batch * v_heads + head) * tl.num_programs(0) + chunk
-        tl.store(log_ptr + at * C + i, log)
-        tp_ptrs = tp_ptr + at * (2 * C * C) + i[:, None] * C + i[None, :]
+        rows = tp_ptr + at * (2 * C + 2) * C  # of T, of P, and two for the logarithms in fp32
+        tl.store((rows + 2 * C * C).to(tl.pointer_type(tl.float32)) + i, log)
+        tp_ptrs = rows + i[:, None] * C + i[None, :]
         tl.store(tp_ptrs + C * C, (scale * qk * decay).to(tp_ptr.dtype.element_ty))
         a = tl.where(i[:, None] > i[None, :], beta[:, None] * kk * decay, 0.0)
         t = inverse(a, C, KIND) * beta[None, :]
@@ -242,7 +243,7 @@ def chunk_kernel(
 
 @triton.jit
 def scan_kernel(
-    q_ptr, k_ptr, v_ptr, tp_ptr, log_ptr, o_ptr, tokens, k_heads, v_heads, scale,
+    q_ptr, k_ptr, v_ptr, tp_ptr, o_ptr, tokens, k_heads, v_heads, scale,
     C: tl.constexpr, D: tl.constexpr, BLOCK_V: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
     """Walk over the chunks of one head, with BLOCK_V columns of its state."""
@@ -255,24 +256,25 @@ def scan_kernel(
     k_tiles = tl.make_tensor_descriptor(k_ptr, [tokens, k_row], [k_row, 1], [C, D])
     v_tiles = tl.make_tensor_descriptor(v_ptr, [tokens, v_row], [v_row, 1], [C, BLOCK_V])
     o_tiles = tl.make_tensor_descriptor(o_ptr, [tokens, v_row], [v_row, 1], [C, BLOCK_V])
-    tp_ptr += first * (2 * C * C)
-    tp_tiles = tl.make_tensor_descriptor(tp_ptr, [2 * C * chunks, C], [C, 1], [C, C])
-    log_ptr += first * C
+    tp_ptr += first * (2 * C + 2) * C
+    tp_tiles = tl.make_tensor_descriptor(tp_ptr, [(2 * C + 2) * chunks, C], [C, 1], [C, C])
     state = tl.zeros((BLOCK_V, D), tl.float32)  # transposed
     for chunk in range(chunks):
         k, v = k_tiles.load([chunk * C, at_k]), v_tiles.load([chunk * C, at_v])
-        t = tp_tiles.load([2 * chunk * C, 0])
-        log = tl.load(log_ptr + chunk * C + tl.arange(0, C))[None, :]
-        last, rounded = tl.load(log_ptr + chunk * C + C - 1), state.to(v.dtype)
+        row, rounded = chunk * (2 * C + 2), state.to(v.dtype)
+        t = tp_tiles.load([row, 0])
+        logs = (tp_ptr + 2 * C * C).to(tl.pointer_type(tl.float32))
+        log, last = tl.load(logs + tl.arange(0, C))[None, :], tl.load(logs + C - 1)
         read = tl.exp(log) * tl.dot(rounded, tl.trans(k), input_precision="ieee")
         missing = (tl.trans(v) - read).to(v.dtype)
         u = tl.dot(missing, tl.trans(t), input_precision="ieee")
         left = (u * tl.exp(last - log)).to(v.dtype)
         state = tl.dot(left, k, tl.exp(last) * state, input_precision="ieee")
-        q, p = q_tiles.load([chunk * C, at_k]), tp_tiles.load([2 * chunk * C + C, 0])
+        q, p = q_tiles.load([chunk * C, at_k]), tp_tiles.load([row + C, 0])
         o = scale * tl.exp(log) * tl.dot(rounded, tl.trans(q), input_precision="ieee")
         o = tl.trans(tl.dot(u.to(v.dtype), tl.trans(p), o, input_precision="ieee"))
         o_tiles.store([chunk * C, at_v], o.to(v.dtype))
+        tp_ptr += (2 * C + 2) * C
 
 
 # %%
@@ -319,7 +321,7 @@ def check_arguments(q, k, v, g, beta, scale):
 
 
 def plan_of(q, v, scale):
-    """Return the shape of *T* and *P*, that of the logarithms, and both launches."""
+    """Return the shape of *T* and *P* with the logarithms, and both launches."""
     (batch, tokens, k_heads, d), v_heads, chunks = q.shape, v.shape[2], triton.cdiv(q.shape[1], 64)
     exact, scale = q.dtype == torch.float32, d**-0.5 if scale is None else float(scale)
     sizes = {"C": 64, "D": d, "SHARE": v_heads // k_heads, "num_warps": 8 if exact else 4}
@@ -328,8 +330,7 @@ def plan_of(q, v, scale):
     width = 16 if exact else min(d, 64)  # products of fp32 need many registers
     sizes |= {"BLOCK_V": width, "num_stages": 1 if exact else 3}
     second = Launch(scan_kernel, (d // width, v_heads, batch), numbers, sizes)
-    shape = batch, v_heads, chunks, 2, 64, 64
-    return shape, (*shape[:3], 64), first, second
+    return (batch, v_heads, chunks, 130, 64), first, second
 
 
 PLANS = {}
@@ -364,11 +365,11 @@ def gated_delta_rule(q, k, v, g, beta, scale=None):
         if len(PLANS) == 1000:  # a program whose shapes never repeat
             PLANS.clear()
         plan = PLANS.setdefault((key_of(q, k, v, g, beta), scale), plan_of(q, v, scale))
-    shape, logs, first, second = plan
-    tp, log, o = v.new_empty(shape), torch.empty(logs, device=v.device), torch.empty_like(v)
+    shape, first, second = plan
+    tp, o = v.new_empty(shape), torch.empty_like(v)
     triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=DEVICE))
-    first(q, k, g, beta, tp, log)
-    second(q, k, v, tp, log, o)
+    first(q, k, g, beta, tp)
+    second(q, k, v, tp, o)
     return o
 
 
@@ -400,9 +401,9 @@ def benchmark(tokens):
     """Return rows (tokens, heads, provider, unit, median, p20, p80)."""
     q, k, v, g, beta = arguments = draw(tokens, 16, 64, 128, torch.bfloat16)
     source = torch.empty(k.nbytes + v.nbytes + g.nbytes, dtype=torch.uint8, device=DEVICE)
-    tp, log, scale = torch.empty(2, *v.shape[:3], 64, device=DEVICE).bfloat16(), g.mT.clone(), 0.1
+    scale, (shape, first, _) = 0.1, plan_of(q, v, 0.1)
     calls = {"triton": partial(gated_delta_rule, *arguments, scale), "bound": source.clone}
-    calls |= {"chunks": partial(plan_of(q, v, scale)[2], q, k, g, beta, tp, log)}
+    calls |= {"chunks": partial(first, q, k, g, beta, v.new_empty(shape))}
     calls |= {"token by token": partial(token_by_token, *arguments, scale)}
     calls |= {"torch": partial(in_chunks, *arguments, scale)}
     return rows_of((tokens, 64), calls, "ms", rounds=8, as_called=["triton"])
@@ -416,10 +417,9 @@ if ON_GPU:
     short = partial(gated_delta_rule, *draw(64, 1, 1, 128, torch.bfloat16))
     write_calls({"gated_delta_rule": {"triton": short}})
     _, ax = plt.subplots(layout="constrained")
-    names = {"token by token": "token by token", "torch": "chunks in PyTorch"}
-    for name, label in (names | {"triton": "gated_delta_rule", "bound": "bound"}).items():
+    for name in ("token by token", "torch", "triton", "bound"):
         times = [(row[0], row[4]) for row in rows if row[2] == name]
-        ax.loglog(*zip(*times, strict=True), label=label, marker=".")
+        ax.loglog(*zip(*times, strict=True), label=name, marker=".")
     title = f"Gated delta rule, 64 heads\non {torch.get_device_module().get_device_name()}"
     ax.set(title=title, xlabel="tokens", ylabel="ms, lower is better")
     ax.legend()
