@@ -2,11 +2,11 @@
 Paged attention
 ===============
 
-A model that writes text computes one token at a time. Each token looks at the keys and values of
+A model that writes text computes one token at a time. Each token attends to the keys and values of
 all tokens before it, and a serving system keeps these in **pages**. You write
-``paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None)``, which reads the pages
-where they are. From 16 sequences on it is at least :measured:`gather` times as fast as collecting
-the pages for cuDNN. You need :doc:`06-fused-attention`.
+``paged_attention(q, k_pages, v_pages, page_table, lengths)``, which reads the pages where they are.
+From 16 sequences on it is at least :measured:`gather` times as fast as collecting the pages for
+cuDNN. You need :doc:`06-fused-attention`.
 """
 
 # %%
@@ -33,24 +33,12 @@ DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU
 
 
 @triton.jit
-def attend(m, z, acc, q, k, v, bias, scale):
-    """Add keys and values to an online softmax; *bias* is 0 for a key that counts, or -inf."""
-    s = tl.fma(tl.dot(q, k.T, input_precision="ieee"), scale, bias[None, :])  # [ROWS, BLOCK_N]
-    m_new = tl.maximum(m, tl.max(s, axis=1))
-    p = tl.exp2(s - m_new[:, None])
-    correction = tl.exp2(m - m_new)
-    z = z * correction + tl.sum(p, axis=1)
-    acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None], input_precision="ieee")
-    return m_new, z, acc
-
-
-@triton.jit
 def simple_kernel(
     q_ptr, k_ptr, v_ptr, table_ptr, lengths_ptr, o_ptr, heads, scale,
     stride_page, stride_token, stride_head, stride_row,
     PAGE: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Compute one sequence and one head of keys for the GROUP heads of queries that share it."""
+    """Compute one sequence and one head of keys, for the GROUP heads of queries that share it."""
     sequence, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
     rows, dims = tl.arange(0, 16), tl.arange(0, D)  # tl.dot needs 16 rows, so GROUP <= 16
     at = (sequence * heads + kv * GROUP + rows)[:, None] * D + dims[None, :]
@@ -63,19 +51,19 @@ def simple_kernel(
         keys = start + tl.arange(0, BLOCK_N)
         seen = keys < length
         page = tl.load(table_ptr + sequence * stride_row + keys // PAGE, mask=seen, other=0)
-        row = page.to(tl.int64) * stride_page + keys % PAGE * stride_token + kv * stride_head
-        k = tl.load(k_ptr + row[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
-        v = tl.load(v_ptr + row[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
-        bias = tl.where(seen, 0.0, -float("inf"))
-        m, z, acc = attend(m, z, acc, q, k, v, bias, scale)
+        at_key = page.to(tl.int64) * stride_page + keys % PAGE * stride_token + kv * stride_head
+        k = tl.load(k_ptr + at_key[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
+        v = tl.load(v_ptr + at_key[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
+        s = tl.dot(q, k.T, input_precision="ieee") * scale  # [16, BLOCK_N]
+        s = tl.where(seen[None, :], s, -float("inf"))
+        m_new = tl.maximum(m, tl.max(s, axis=1))
+        p = tl.exp2(s - m_new[:, None])
+        correction = tl.exp2(m - m_new)
+        z = z * correction + tl.sum(p, axis=1)
+        acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None], input_precision="ieee")
+        m = m_new
     o = acc / tl.where(z > 0, z, 1.0)[:, None]  # zeros for a length of 0
     tl.store(o_ptr + at, o.to(o_ptr.dtype.element_ty), mask=rows[:, None] < GROUP)
-
-
-# %%
-# ``attend`` is the online softmax of :doc:`06-fused-attention`. ``row`` is new: it is the offset of
-# each key's row, computed from the page that the table names. Rows behind the length are not
-# loaded, so their contents do not matter, even if they are NaN.
 
 
 def simple(q, k_pages, v_pages, page_table, lengths, block_n=16, **options):
@@ -91,42 +79,38 @@ def simple(q, k_pages, v_pages, page_table, lengths, block_n=16, **options):
 
 
 # %%
+# The loop is the online softmax of :doc:`06-fused-attention`. ``at_key`` is new: the offset of each
+# key's row, computed from the page that the table names. Rows behind the length are not loaded, so
+# their contents do not matter, even if they are NaN.
 
 # sphinx_gallery_fold = "draws problems, and compares with float64"
 
 
-def draw_problem(lengths, heads, kv_heads, d, page=16, spare=3):
-    """Return arguments for sequences whose pages lie in random order, *spare* pages unused."""
+def draw_problem(lengths, heads, kv_heads, d, page=16):
+    """Return arguments for sequences whose pages lie in random order; three pages are unused."""
     counts = [-(-n // page) for n in lengths]
-    dtype, size = torch.bfloat16 if ON_GPU else torch.float16, sum(counts) + spare
-    page_table = torch.full((len(lengths), max(counts)), -(2**31), dtype=torch.int32)
-    for row, own in zip(page_table, torch.randperm(size)[: sum(counts)].split(counts), strict=True):
-        row[: len(own)] = own
+    order = torch.randperm(sum(counts) + 3).int()
+    page_table = torch.full((len(lengths), max(1, *counts)), -(2**31), dtype=torch.int32)
+    dtype, shape = torch.bfloat16 if ON_GPU else torch.float16, (len(order), page, kv_heads, d)
     q = torch.randn(len(lengths), heads, d, device=DEVICE).to(dtype)
-    shape = size, page, kv_heads, d
     k_pages, v_pages = (torch.randn(shape, device=DEVICE, dtype=dtype) for _ in range(2))
-    for n, row in zip(lengths, page_table, strict=True):
-        for pages in (k_pages, v_pages) if n % page else ():
-            pages[row[n // page], n % page :] = math.nan  # behind the length: must not matter
+    for n, row, own in zip(lengths, page_table, order[:-3].split(counts), strict=True):
+        row[: len(own)] = own
+        if n % page:  # behind the length
+            k_pages[own[-1], n % page :] = v_pages[own[-1], n % page :] = math.nan
     return q, k_pages, v_pages, page_table.to(DEVICE), torch.tensor(lengths).int().to(DEVICE)
 
 
-def reference(q, k_pages, v_pages, page_table, lengths, scale=None):
-    """Return the attention of each sequence in float64."""
-    out, groups = torch.zeros_like(q, dtype=torch.float64), k_pages.shape[2]
+def assert_right(out, q, k_pages, v_pages, page_table, lengths, scale=None):
+    """Stop unless *out* agrees with the formula in float64, up to the rounding of its dtype."""
+    unit, kv_heads = torch.finfo(out.dtype).eps, k_pages.shape[2]
     for i, n in enumerate(lengths.tolist()):
-        used = page_table[i, : -(-n // k_pages.shape[1])].long()
-        k, v = (x[used].flatten(0, 1)[:n].double().transpose(0, 1) for x in (k_pages, v_pages))
-        s = q[i].double().unflatten(0, (groups, -1)) @ k.mT  # [kv heads, group, keys]
+        own = page_table[i, : -(-n // k_pages.shape[1])].long()
+        k, v = (x[own].flatten(0, 1)[:n].double().transpose(0, 1) for x in (k_pages, v_pages))
+        s = q[i].double().unflatten(0, (kv_heads, -1)) @ k.mT  # [kv heads, group, keys]
         p = (s * (q.shape[2] ** -0.5 if scale is None else scale)).softmax(-1)
-        out[i] = (p @ v).flatten(0, 1) if n else 0
-    return out
-
-
-def assert_right(out, *problem, scale=None):
-    """Stop unless *out* agrees with float64, up to the rounding of its dtype."""
-    unit = torch.finfo(problem[1].dtype).eps
-    torch.testing.assert_close(out.double(), reference(*problem, scale), rtol=unit, atol=unit)
+        expected = (p @ v).flatten(0, 1)
+        torch.testing.assert_close(out[i].double(), expected, rtol=unit, atol=unit)
 
 
 # %%
@@ -134,183 +118,146 @@ def assert_right(out, *problem, scale=None):
 torch.manual_seed(0)
 problem = draw_problem([0, 1, 15, 16, 17, 100], heads=8, kv_heads=2, d=64)
 assert_right(simple(*problem), *problem)
-print("right, for sequences of 0 to 100 tokens; page_table begins with\n", problem[3][3:, :3].cpu())
+print(
+    "right, for sequences of 0 to 100 tokens; the last one has the pages", *problem[3][5].tolist()
+)
 
 # %%
 # What decoding reads
 # -------------------
 #
-# A token of one sequence has one query for each head, but reads all keys and values before it. With
-# 8 heads of keys and values, *d* = 128 and bf16, a token of the past has 4096 bytes in each layer.
-# Each byte is used in a few operations, so decoding is **memory-bound**, and its speed is in GB/s
-# of keys and values. Three things follow:
+# A token has one query for each head, but reads all keys and values before it. With 8 heads of keys
+# and values, *d* = 128 and bf16, each token of the past has 4096 bytes in each layer. Each byte is
+# used in a few operations, so decoding is **memory-bound**. Three things follow:
 #
-# * **Grouped heads share a read.** Here eight heads of queries use the same head of keys. They are
-#   the rows of one tile of ``q``. ``tl.dot`` needs 16 rows, so half of them are empty. The tensor
-#   cores have nothing else to do.
-# * **Pages save memory, not time.** A cache with a contiguous row for each sequence must reserve
-#   the longest possible row. Pages are given out as a sequence grows, and two sequences with the
-#   same beginning share its pages. The price is one more load before the loads of keys and values.
+# * **Grouped heads share a read.** Eight heads of queries use the same head of keys here. They are
+#   the rows of one tile ``q``. Half of its 16 rows are empty, but the tensor cores have nothing
+#   else to do.
+# * **Pages save memory, not time.** A contiguous cache must reserve the longest possible row for
+#   each sequence. Pages are given out while a sequence grows, and sequences with the same beginning
+#   share its pages. The price is one more load before the loads of keys and values.
 # * **Collecting the pages first does not pay.** It reads all bytes, writes them, and reads them
 #   again: three transfers in place of one.
 #
 # Loads in flight
 # ---------------
 #
-# The simple kernel loads one page, waits, computes, and loads the next one. A multiprocessor (SM)
-# of an H200 reads 32 bytes in each nanosecond, and a load takes most of a microsecond: tens of
-# kilobytes must be **in flight** at any time. Larger blocks help, and so does
-# :term:`pipelining`: ``num_stages`` loads the keys of later iterations early. But the compiler must
-# know their pages. The final kernel loads the *page numbers* of the next block in each iteration,
-# so that the loads of keys depend on no other load.
+# With blocks of 16 keys, a program waits for a page number, then for a page, and computes only a
+# little. A load takes most of a microsecond. In this time a multiprocessor (SM) of an H200 can
+# receive more than twenty kilobytes, so as much must be **in flight** at any time. Two numbers of
+# the launch do this: ``BLOCK_N = 64`` and ``num_stages = 5`` (:term:`pipelining`). The compiler sees
+# that the loads of keys depend on a load of page numbers. It starts the former two iterations
+# early and the latter four, so no iteration waits for either.
 #
-# Equal shares
-# ------------
+# Split keys
+# ----------
 #
-# One sequence has eight programs now, for 132 SMs. And in a batch, the longest sequence decides
-# when all are done. The remedy for both is to split the keys. Write the keys of all sequences into
-# one list, cut into units of 16. Part *p* of *P* takes the units from ``p * total // P`` to
-# ``(p + 1) * total // P``, wherever sequences begin and end:
+# One sequence has only eight programs, on eight SMs. And with mixed lengths, the longest sequence
+# decides when all programs are done. One remedy solves both: cut the keys of each sequence into
+# **chunks**, and let a program take one chunk. When a program ends, its SM starts another one, so
+# all SMs stay busy until little is left.
+#
+# The lengths are on the GPU, and the CPU must not wait for them. So the grid has programs for all
+# chunks that the page table has room for. A program behind the end of its sequence exits at once.
 
-lengths, parts = [400, 0, 50, 700], 4
-starts = [0]
-for n in lengths:
-    starts.append(starts[-1] + -(-n // 16))
-for part in range(parts):
-    low, high = (p * starts[-1] // parts for p in (part, part + 1))
-    pieces = [(i, max(low, a) - a, min(high, b) - a) for i, (a, b) in enumerate(zip(starts, starts[1:]))]
-    text = [f"units {a} to {b - 1} of sequence {i}" for i, a, b in pieces if a < b]
-    print(f"part {part}:", ", ".join(text))
+# sphinx_gallery_difference = "simple_kernel"
 
 
-# %%
-# The lengths are on the GPU, and the CPU must not wait for them. So each program computes this
-# list itself, with a running sum of all lengths.
-
-
-@triton.jit
-def share_of(part, parts, lengths_ptr, batch, most, BATCH: tl.constexpr):
-    """Return the first unit of a part, the unit behind its last, and each sequence's end."""
-    every = tl.arange(0, BATCH)  # BATCH is a power of two
-    lengths = tl.load(lengths_ptr + every, mask=every < batch, other=0)
-    units = tl.cdiv(tl.minimum(tl.maximum(lengths, 0), most), 16)
-    ends = tl.cumsum(units, axis=0)
-    total = tl.max(ends, axis=0).to(tl.int64)
-    return (part * total // parts).to(tl.int32), ((part + 1) * total // parts).to(tl.int32), ends
-
-
-@triton.jit
-def sequence_at(unit, ends):
-    """Return the sequence that a unit belongs to, its first unit, and the unit behind it."""
-    before = ends <= unit
-    first = tl.max(tl.where(before, ends, 0), axis=0)
-    end = tl.min(tl.where(before, 2147483647, ends), axis=0)
-    return tl.sum(before.to(tl.int32), axis=0).to(tl.int64), first, end
-
-
-@triton.jit(do_not_specialize=["batch", "most", "pages"])
+@triton.jit(do_not_specialize=["most", "pages", "chunk"])
 def part_kernel(
     q_ptr, k_ptr, v_ptr, table_ptr, lengths_ptr, o_ptr, part_ptr,
-    batch, most, pages, heads, parts, scale,
+    most, pages, chunk, heads, scale,
     stride_k, stride_k_token, stride_k_head, stride_v, stride_v_token, stride_v_head, stride_row,
     PAGE: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr,
-    BATCH: tl.constexpr, BLOCK_N: tl.constexpr, EARLY: tl.constexpr,
+    BLOCK_N: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Compute one part of all keys, for one head of keys. *scale* contains log2(e)."""
+    """Compute one chunk of one sequence, for one head of keys. *scale* contains log2(e)."""
     if EARLY:
         gdc_launch_dependents()
-    kv, part = tl.program_id(0), tl.program_id(1)  # all heads of a page are read at the same time
-    unit, stop, ends = share_of(part, parts, lengths_ptr, batch, most, BATCH)
-    rows, dims, cols = tl.arange(0, ROWS), tl.arange(0, D), tl.arange(0, BLOCK_N)
-    head, inside = kv * GROUP + rows, rows < GROUP
-    k_ptr += kv * stride_k_head
-    v_ptr += kv * stride_v_head
-    while unit < stop:  # one sequence in each iteration
-        sequence, first, end = sequence_at(unit, ends)
-        q_at = (sequence * heads + head)[:, None] * D + dims[None, :]
-        q = tl.load(q_ptr + q_at, mask=inside[:, None], other=0.0)
-        m = tl.full((ROWS,), -float("inf"), tl.float32)
-        z = tl.zeros((ROWS,), tl.float32)
-        acc = tl.zeros((ROWS, D), tl.float32)
-        row_ptr = table_ptr + sequence * stride_row
-        start = (unit - first) * 16
-        last = tl.minimum(tl.minimum(tl.load(lengths_ptr + sequence), most), (stop - first) * 16)
-        page = tl.load(row_ptr + (start + cols) // PAGE, mask=start + cols < last, other=0)
-        for i in range(start, last, BLOCK_N):
-            keys = i + cols
-            valid = (page >= 0) & (page < pages)  # other entries of the table give NaN
-            loaded = (keys < last) & valid
-            token = keys % PAGE
-            k_row = page.to(tl.int64) * stride_k + token * stride_k_token
-            v_row = page.to(tl.int64) * stride_v + token * stride_v_token
-            k = tl.load(k_ptr + k_row[:, None] + dims[None, :], mask=loaded[:, None], other=0.0)
-            v = tl.load(v_ptr + v_row[:, None] + dims[None, :], mask=loaded[:, None], other=0.0)
-            keys += BLOCK_N
-            page = tl.load(row_ptr + keys // PAGE, mask=keys < last, other=0)
-            bias = tl.where(loaded, 0.0, tl.where(valid, -float("inf"), float("nan")))
-            m, z, acc = attend(m, z, acc, q, k, v, bias, scale)
-        o = acc / z[:, None]
-        if (unit == first) & (end <= stop):  # the whole sequence
-            tl.store(o_ptr + q_at, o.to(o_ptr.dtype.element_ty), mask=inside[:, None])
-        else:  # a part that another one continues has the second half of the slots
-            slot = tl.where(unit == first, parts + part, part) * heads + head
-            tl.store(part_ptr + slot[:, None] * D + dims[None, :], o, mask=inside[:, None])
-            tl.store(part_ptr + 2 * parts * heads * D + slot, m + tl.log2(z), mask=inside)
-        unit = end
+    kv_heads, part = heads // GROUP, tl.program_id(1)
+    sequence, kv = (tl.program_id(0) // kv_heads).to(tl.int64), tl.program_id(0) % kv_heads
+    length = tl.minimum(tl.load(lengths_ptr + sequence), most)  # most: room in the table
+    first = part * chunk
+    if (first >= length) & (part > 0):
+        return
+    rows, dims = tl.arange(0, ROWS), tl.arange(0, D)
+    head, mask = kv * GROUP + rows, rows[:, None] < GROUP
+    at = (sequence * heads + head)[:, None] * D + dims[None, :]
+    q = tl.load(q_ptr + at, mask=mask, other=0.0)
+    m = tl.full((ROWS,), -float("inf"), tl.float32)
+    z = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, D), tl.float32)
+    wrong = tl.zeros((BLOCK_N,), tl.int1)
+    stop = tl.minimum(length, first + chunk)
+    for start in range(first, stop, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        seen = keys < stop
+        page = tl.load(table_ptr + sequence * stride_row + keys // PAGE, mask=seen, other=0)
+        real = (page >= 0) & (page < pages)  # nothing is read of another page
+        wrong = wrong | ~real
+        k_at = page.to(tl.int64) * stride_k + keys % PAGE * stride_k_token + kv * stride_k_head
+        v_at = page.to(tl.int64) * stride_v + keys % PAGE * stride_v_token + kv * stride_v_head
+        loaded = (seen & real)[:, None]
+        k = tl.load(k_ptr + k_at[:, None] + dims[None, :], mask=loaded, other=0.0)
+        v = tl.load(v_ptr + v_at[:, None] + dims[None, :], mask=loaded, other=0.0)
+        s = tl.dot(q, k.T, input_precision="ieee")
+        s = tl.where(seen[None, :], s, -float("inf"))
+        m_new = tl.maximum(m, tl.max(s, axis=1) * scale)
+        p = tl.exp2(tl.fma(s, scale, -m_new[:, None]))
+        correction = tl.exp2(m - m_new)
+        z = z * correction + tl.sum(p, axis=1)
+        acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None], input_precision="ieee")
+        m = m_new
+    z = tl.where(tl.max(wrong.to(tl.int32), axis=0) > 0, float("nan"), z)
+    o = acc / tl.where(z == 0, 1.0, z)[:, None]  # zeros for a length of 0
+    if length <= chunk:
+        tl.store(o_ptr + at, o.to(o_ptr.dtype.element_ty), mask=mask)
+    else:
+        part_ptr += (sequence * tl.num_programs(1) + part) * heads * (D + 1)
+        tl.store(part_ptr + head[:, None] * D + dims[None, :], o, mask=mask)
+        tl.store(part_ptr + heads * D + head, m + tl.log2(z), mask=rows < GROUP)
 
 
 # %%
-# Each part of a sequence is a weighted mean of its values, and its weight is the sum of the
-# exponentials of its scores. Their logarithm, the **log-sum-exp**, is stored beside the mean.
-# A second kernel combines the parts of a sequence: a softmax over log-sum-exps gives the weights.
-# The kernel is started early, by *programmatic dependent launch*: its programs compute their
-# shares while the first kernel runs, and wait for its results at ``gdc_wait``.
+# The result of a chunk is a weighted mean of its values. Its weight is the sum of the exponentials
+# of its scores. The logarithm of this sum, the :term:`log-sum-exp`, is stored behind the means. A
+# second kernel combines the chunks: a softmax over their log-sum-exps gives the weights.
+#
+# The second kernel is small, so its launch would take most of its time. From Hopper on it is
+# launched early, by *programmatic dependent launch*: its programs start while the last ones of the
+# first kernel run, and ``gdc_wait`` makes them wait until the results are in memory.
 
 
-@triton.jit(do_not_specialize=["batch", "most"])
+@triton.jit(do_not_specialize=["most", "chunk", "parts"])
 def combine_kernel(
-    lengths_ptr, o_ptr, part_ptr, batch, most, heads, parts,
-    D: tl.constexpr, BATCH: tl.constexpr, EARLY: tl.constexpr,
+    lengths_ptr, o_ptr, part_ptr, most, chunk, parts, heads,
+    PARTS: tl.constexpr, D: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Combine the sequence that begins in one part and ends in another, for one head."""
-    head, part = tl.program_id(0), tl.program_id(1)
-    low, high, ends = share_of(part, parts, lengths_ptr, batch, most, BATCH)
-    sequence, first, end = sequence_at(high - 1, ends)
-    dims, step = tl.arange(0, D), tl.arange(0, 16)
-    for empty in range(part, batch, parts):
-        if tl.load(lengths_ptr + empty) <= 0:
-            o_at = (tl.full((), empty, tl.int64) * heads + head) * D + dims
-            tl.store(o_ptr + o_at, tl.zeros((D,), o_ptr.dtype.element_ty))
+    """Combine the chunks of one sequence, for one head."""
+    sequence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    length = tl.minimum(tl.load(lengths_ptr + sequence), most)
+    if length <= chunk:
+        return
     if EARLY:
         gdc_wait()
-    if (low < high) & (first >= low) & (end > high):
-        total = tl.max(ends, axis=0).to(tl.int64)
-        last = ((end.to(tl.int64) * parts - 1) // total).to(tl.int32)  # the part of its last unit
-        m = -float("inf")
-        z = 0.0
-        acc = tl.zeros((D,), tl.float32)
-        for start in range(part, last + 1, 16):
-            some = start + step
-            slot = tl.where(some == part, parts + part, some) * heads + head
-            at, inside = slot[:, None] * D + dims[None, :], some <= last
-            inside &= some * total // parts < (some + 1) * total // parts  # the others are empty
-            o = tl.load(part_ptr + at, mask=inside[:, None], other=0.0)
-            lse_at = 2 * parts * heads * D + slot
-            lse = tl.load(part_ptr + lse_at, mask=inside, other=-float("inf"))
-            m_new = tl.maximum(m, tl.max(lse, axis=0))
-            weight = tl.exp2(lse - m_new)
-            z = z * tl.exp2(m - m_new) + tl.sum(weight, axis=0)
-            acc = acc * tl.exp2(m - m_new) + tl.sum(o * weight[:, None], axis=0)
-            m = m_new
-        tl.store(o_ptr + (sequence * heads + head) * D + dims, (acc / z).to(o_ptr.dtype.element_ty))
+    dims, part = tl.arange(0, D), tl.arange(0, PARTS)  # PARTS is a power of two
+    part_ptr += (sequence * parts + part) * heads * (D + 1)
+    mask = part * chunk < length
+    lse = tl.load(part_ptr + heads * D + head, mask=mask, other=-float("inf"))
+    o = tl.load((part_ptr + head * D)[:, None] + dims[None, :], mask=mask[:, None], other=0.0)
+    weight = tl.exp2(lse - tl.max(lse, axis=0))
+    o = tl.sum(o * weight[:, None], axis=0) / tl.sum(weight, axis=0)
+    o_at = (sequence * heads + head) * D + dims
+    tl.store(o_ptr + o_at, o.to(o_ptr.dtype.element_ty))
 
 
 # %%
 # Calling it
 # ----------
 #
-# ``parts`` is chosen so that all programs run at the same time, two on each SM. ``paged_attention``
-# keeps a plan for each kind of arguments, as in :doc:`/programming-guide/chapter-6/calls`.
+# Short chunks keep all SMs busy, and long ones write fewer parts. ``plan_of`` takes the longest
+# chunks that give each SM several programs. ``paged_attention`` keeps a plan for each kind of
+# arguments, as in :doc:`/programming-guide/chapter-6/calls`.
 
 # sphinx_gallery_fold = "checks the arguments, and plans both launches"
 import sys  # for shared/
@@ -323,71 +270,77 @@ GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU el
 SMS = getattr(GPU, "multi_processor_count", 5)  # the interpreter needs only a few programs
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)  # of an SM
 EARLY = ON_GPU and not torch.version.hip and GPU.major >= 9  # from Hopper on
+FLOATS = torch.float16, torch.bfloat16, torch.float32
 
 
 def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
-    """Raise TypeError or ValueError, naming the argument, where ``paged_attention`` cannot go on."""
-    given = {"q": q, "k_pages": k_pages, "v_pages": v_pages}
-    given |= {"page_table": page_table, "lengths": lengths}
-    dims = {"q": 3, "k_pages": 4, "v_pages": 4, "page_table": 2, "lengths": 1}
-    for name, x in given.items():
+    """Raise TypeError or ValueError where ``paged_attention`` cannot work on its arguments."""
+    tensors = {"q": q, "k_pages": k_pages, "v_pages": v_pages, "page_table": page_table}
+    for (name, x), dims in zip(
+        (tensors | {"lengths": lengths}).items(), (3, 4, 4, 2, 1), strict=True
+    ):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
-        if x.dim() != dims[name] or x.device != DEVICE:
-            found = f"but is on {x.device} and has shape {tuple(x.shape)}"
-            raise ValueError(f"{name} must be on {DEVICE} and have {dims[name]} dimensions, {found}")
-        if name in ("page_table", "lengths"):
-            if x.dtype != torch.int32:
-                raise TypeError(f"{name} must be int32, but is {x.dtype}")
-        elif x.dtype != q.dtype or q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            allowed = "float16, bfloat16 or float32" if x is q else f"{q.dtype} as q"
+        dtypes = (torch.int32,) if dims < 3 else FLOATS if x is q else (q.dtype,)
+        if x.dtype not in dtypes:
+            allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
             raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
-        elif torch.is_grad_enabled() and x.requires_grad:
+        if x.dim() != dims or x.device != DEVICE:
+            found = f"but is on {x.device} and has shape {tuple(x.shape)}"
+            raise ValueError(f"{name} must be on {DEVICE} and have {dims} dimensions, {found}")
+        if x.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name} requires a gradient; use torch.no_grad(): there is none")
-        if x.stride(-1) != 1 and x.shape[-1] > 1 and name != "q":
-            raise ValueError(f"{name} must have a last stride of 1, but its strides are {x.stride()}")
-    (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
-    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in given.items())
-    if k_pages.shape != v_pages.shape or k_pages.shape[3] != d or d not in (16, 32, 64, 128, 256):
-        message = "k_pages and v_pages must have one shape and q's head_dim, 16, 32, 64, 128 or 256"
-        raise ValueError(f"{message}: {shapes}")
-    if 0 in (heads, page, kv_heads) or heads % kv_heads:
-        raise ValueError(f"the heads of q must be a multiple of those of the pages: {shapes}")
-    if len(page_table) != batch or len(lengths) != batch:
-        raise ValueError(f"q, page_table and lengths must have one batch: {shapes}")
+        if x is not q and x.stride(-1) != 1 and x.shape[-1] > 1:
+            found = f"are {x.stride()}; pass {name}.contiguous()"
+            raise ValueError(f"the last stride of {name} must be 1, but its strides {found}")
+    (batch, heads, d), (pages, page, kv_heads, _) = q.shape, k_pages.shape
+    one, most = k_pages.shape == v_pages.shape, page_table.shape[1] * page
+    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in tensors.items())
+    for right, rule in (
+        (one, "k_pages and v_pages must have one shape"),
+        (k_pages.shape[3] == d, "q and k_pages must have one head_dim"),
+        (d in (16, 32, 64, 128, 256), "the head_dim must be 16, 32, 64, 128 or 256"),
+        (page and kv_heads, "k_pages must have tokens and heads"),
+        (heads and not heads % max(1, kv_heads), "q must have a multiple of k_pages' heads"),
+        (len(page_table) == batch, "page_table must have a row for each sequence of q"),
+        (len(lengths) == batch, f"lengths must have {batch} elements, but has {len(lengths)}"),
+    ):
+        if not right:
+            raise ValueError(f"{rule}; the shapes are {shapes}")
     if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
         raise ValueError(f"scale must be positive and finite, but is {scale!r}")
-    if ON_GPU or torch.compiler.is_compiling():
+    if ON_GPU or not batch or torch.compiler.is_compiling():
         return  # the next checks would wait for the GPU
-    if batch and not 0 <= lengths.min() <= lengths.max() <= page_table.shape[1] * page:
-        most = f"{page_table.shape[1]} pages of {page}"
-        raise ValueError(f"lengths must be from 0 to {most}, but are {lengths.tolist()}")
-    used = page_table[torch.arange(page_table.shape[1]) < (lengths[:, None] + page - 1) // page]
-    if len(used) and not 0 <= used.min() <= used.max() < len(k_pages):
-        found = f"from {used.min()} to {used.max()}"
-        raise ValueError(f"page_table must be from 0 to {len(k_pages) - 1}, but is {found}")
+    if not 0 <= lengths.min() <= lengths.max() <= most:
+        raise ValueError(f"lengths must be from 0 to {most}, as page_table has room for, but are "
+                         f"{lengths.tolist()}")  # fmt: skip
+    used = page_table[torch.arange(page_table.shape[1]) * page < lengths[:, None]]
+    if used.numel() and not 0 <= used.min() <= used.max() < pages:
+        raise ValueError(f"page_table must have pages from 0 to {pages - 1}, but has pages from "
+                         f"{used.min()} to {used.max()}")  # fmt: skip
 
 
 def plan_of(q, k_pages, v_pages, page_table, scale):
-    """Return the launches of both kernels, and the elements that they need for parts."""
+    """Return the launches of both kernels, and how many numbers they need for parts."""
     (batch, heads, d), (pages, page, kv_heads, _) = q.shape, k_pages.shape
-    most = page_table.shape[1] * page
-    parts = max(1, min(2 * SMS // kv_heads, batch * triton.cdiv(most, 16)))
-    block_n, stages = 64, 4
-    while block_n > 16 and 2 * stages * block_n * d * q.element_size() > SHARED_BYTES // 2 - 8192:
-        stages, block_n = (stages - 1, block_n) if stages > 2 else (4, block_n // 2)
-    constants = {"D": d, "BATCH": max(16, triton.next_power_of_2(batch)), "EARLY": EARLY}
-    group = heads // kv_heads
-    rows = max(16, triton.next_power_of_2(group))
-    both = {"PAGE": page, "GROUP": group, "ROWS": rows, "BLOCK_N": block_n, **constants}
-    strides = *k_pages.stride()[:3], *v_pages.stride()[:3], page_table.stride(0)
+    most, group, chunk = page_table.shape[1] * page, heads // kv_heads, 1024 if ON_GPU else 64
+    while chunk > 256 and batch * kv_heads * triton.cdiv(most, chunk) < SMS:
+        chunk //= 2
+    while triton.cdiv(most, chunk) > 128:  # the second kernel loads all parts at once
+        chunk *= 2
+    parts, block_n = triton.cdiv(most, chunk), 64
+    while block_n > 16 and 4 * block_n * d * q.element_size() > SHARED_BYTES // 3:
+        block_n //= 2
     scale = (d**-0.5 if scale is None else scale) * math.log2(math.e)
-    numbers = batch, most, pages, heads, parts, scale, *strides
-    options = {"num_warps": 4, "num_stages": stages}
-    first = Launch(part_kernel, (kv_heads, parts), numbers, both | options)
-    options = {"num_warps": 4} | ({"launch_pdl": True} if EARLY else {})
-    second = Launch(combine_kernel, (heads, parts), (batch, most, heads, parts), constants | options)
-    return first, second, 2 * parts * heads * (d + 1)
+    strides = *k_pages.stride()[:3], *v_pages.stride()[:3], page_table.stride(0)
+    options = {"PAGE": page, "GROUP": group, "ROWS": max(16, triton.next_power_of_2(group))}
+    options |= {"D": d, "BLOCK_N": block_n, "EARLY": EARLY, "num_warps": 4, "num_stages": 5}
+    numbers, grid = (most, pages, chunk, heads, scale, *strides), (batch * kv_heads, parts)
+    first = Launch(part_kernel, grid, numbers, options)
+    options = {"PARTS": triton.next_power_of_2(parts), "D": d, "EARLY": EARLY}
+    options |= {"launch_pdl": True} if EARLY else {}
+    second = Launch(combine_kernel, (batch * heads,), (most, chunk, parts, heads), options)
+    return first, second if parts > 1 else None, batch * parts * heads * (d + 1)
 
 
 # %%
@@ -400,59 +353,195 @@ def paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None):
 
     Args:
         q: [batch, heads, d], fp16, bf16 or fp32; d is 16, 32, 64, 128 or 256.
-        k_pages: [pages, page, kv heads, d], as q; the rows are contiguous. heads is a multiple of
-            kv heads.
+        k_pages: [pages, page, kv heads, d], as q; heads is a multiple of kv heads.
         v_pages: As k_pages.
         page_table: [batch, most pages], int32; row *i* begins with the pages of sequence *i*.
         lengths: [batch], int32, the tokens of each sequence; 0 gives zeros.
         scale: What scores are multiplied by, positive; d ** -0.5 if None.
 
     Values of page_table and lengths are checked on the CPU only: on a GPU that would wait. There, a
-    page that does not exist makes the result of its sequence NaN, and no other memory is read.
+    page that does not exist is not read and makes its sequence's result NaN.
     """
     plan, compiling = None, torch.compiler.is_compiling()
+    tensors = q, k_pages, v_pages, page_table, lengths
     try:
-        if ON_GPU and not (compiling or q.requires_grad or k_pages.requires_grad):
-            plan = PLANS.get((key_of(q, k_pages, v_pages, page_table, lengths), scale))
+        gradient = q.requires_grad or k_pages.requires_grad or v_pages.requires_grad
+        if ON_GPU and not compiling and not gradient:
+            plan = PLANS.get((key_of(*tensors), scale))
     except (AttributeError, RuntimeError, TypeError):  # no tensors, or a scale that is not a number
         pass
     if plan is None:
-        check_arguments(q, k_pages, v_pages, page_table, lengths, scale)
+        check_arguments(*tensors, scale)
         if compiling:
-            return paged_attention_op(q, k_pages, v_pages, page_table, lengths, scale)
-        if not q.numel() or not page_table.numel():
+            return paged_attention_op(*tensors, scale)
+        if not all(x.numel() for x in tensors):
             return q.new_zeros(q.shape)
         if not ON_GPU and q.dtype == torch.bfloat16:  # the interpreter computes bf16 wrongly
-            q, k_pages, v_pages = q.float(), k_pages.float(), v_pages.float()
-            return paged_attention(q, k_pages, v_pages, page_table, lengths, scale).bfloat16()
-        q = q.contiguous()
+            floats = (x.float() for x in tensors[:3])
+            return paged_attention(*floats, page_table, lengths, scale).bfloat16()
+        tensors = q.contiguous(), *tensors[1:]
         if len(PLANS) == 1000:  # a program whose shapes never repeat
             PLANS.clear()
-        key = key_of(q, k_pages, v_pages, page_table, lengths), scale
-        plan = PLANS[key] = plan_of(q, k_pages, v_pages, page_table, scale)
+        plan = PLANS[key_of(*tensors), scale] = plan_of(*tensors[:4], scale)
     first, second, size = plan
-    o, parts = torch.empty_like(q), q.new_empty(size, dtype=torch.float32)
-    first(q, k_pages, v_pages, page_table, lengths, o, parts)
-    second(lengths, o, parts)
+    o, parts = torch.empty_like(tensors[0]), q.new_empty(size, dtype=torch.float32)
+    first(*tensors, o, parts)
+    if second is not None:
+        second(lengths, o, parts)
     return o
 
 
 # For torch.compile, the function is one operation, which the compiler does not look into.
 schema = "(Tensor q, Tensor k, Tensor v, Tensor table, Tensor lengths, float? scale) -> Tensor"
-paged_attention_op = torch.library.custom_op(
-    "gallery::paged_attention", mutates_args=(), schema=schema
-)(lambda *arguments: paged_attention(*arguments).contiguous())
+operation = torch.library.custom_op("gallery::paged_attention", mutates_args=(), schema=schema)
+paged_attention_op = operation(paged_attention)
 paged_attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
 
 # %%
-# The check covers lengths around a page, pages of other sizes, shared pages, and one head of keys.
+# The check covers lengths around a page, pages of other sizes, and pages that sequences share.
 
-for page, heads, kv_heads, d in ((16, 8, 2, 64), (1, 4, 4, 16), (24, 6, 1, 32), (64, 16, 8, 128)):
-    for lengths in ([0, 1, page - 1, page, page + 1], [1000], [3, 500, 0, 64, 16, 7], [0, 0]):
-        problem = draw_problem(lengths, heads, kv_heads, d, page)
-        for scale in (None, 0.3):
-            assert_right(paged_attention(*problem, scale), *problem, scale=scale)
-q, k_pages, v_pages, page_table, lengths = draw_problem([60, 50, 77], 8, 2, 64)
-page_table[1:, :3] = page_table[0, :3]  # the sequences share their first 48 tokens
-assert_right(paged_attention(q, k_pages, v_pages, page_table, lengths), q, k_pages, v_pages, page_table, lengths)
-print("paged_attention agrees with float64")
+# sphinx_gallery_fold = "compares with float64"
+MODELS = (16, 8, 2, 64), (1, 4, 4, 16), (24, 6, 1, 32), (64, 16, 8, 128)
+problems = [
+    draw_problem(lengths, heads, kv_heads, d, page)
+    for page, heads, kv_heads, d in MODELS
+    for lengths in ([0, 1, page - 1, page, page + 1], [600], [3, 300, 0, 64, 16], [0, 0])
+]
+problems.append(draw_problem([60, 50, 77], 8, 2, 64))
+problems[-1][3][1:, :3] = problems[-1][3][0, :3]  # the sequences share their first 48 tokens
+for problem in problems:
+    for scale in (None, 0.3):
+        assert_right(paged_attention(*problem, scale), *problem, scale)
+print(f"paged_attention agrees with float64 on {len(problems)} problems")
+
+# %%
+# Timing it
+# ---------
+#
+# The benchmark has 64 heads of queries, 8 of keys, *d* = 128, bf16, and pages of 16 tokens in
+# random order. In the last case, 64 sequences have 100 to 8000 tokens. Rates count the bytes of
+# keys and values once. The peers:
+#
+# * **cuDNN** gets contiguous keys and values. Mixed lengths are padded, and a mask hides the rest.
+# * **Gathering** collects the pages into such tensors first, then calls cuDNN.
+# * **A read** of as many bytes, by PyTorch's ``amax``.
+
+# sphinx_gallery_fold = "times five batches, draws the rates, and keeps the rows"
+import matplotlib.pyplot as plt
+from shared.bench import rows_of, write_calls, write_rows
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+BATCHES = {"1 × 32 768": [32768], "16 × 8192": [8192] * 16, "64 × 4096": [4096] * 64}
+draw = torch.Generator().manual_seed(1)
+BATCHES |= {
+    "256 × 1024": [1024] * 256,
+    "64, mixed": torch.randint(100, 8001, (64,), generator=draw).tolist(),
+}
+
+
+@triton.jit
+def empty_kernel():
+    """Do nothing."""
+
+
+def cudnn(q, k, v, mask=None):
+    """Return cuDNN's attention with keys and values [batch, kv heads, keys, d]."""
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        o = scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=mask, enable_gqa=True)
+    return o[:, :, 0]
+
+
+def gather(pages, page_table):
+    """Return the pages of all sequences as [batch, kv heads, keys, d]."""
+    return pages[page_table].flatten(1, 2).transpose(1, 2)
+
+
+def benchmark(lengths):
+    """Return rows (batch, keys, page, provider, unit, median, p20, p80)."""
+    problem = q, k_pages, v_pages, page_table, n = draw_problem(lengths, 64, 8, 128)
+    page_table.clamp_(min=0)  # PyTorch refuses other entries, and a mask does not hide NaN
+    pages = k_pages.nan_to_num_(), v_pages.nan_to_num_()
+    mixed, mask = min(lengths) < max(lengths), None
+    if mixed:
+        mask = (torch.arange(16 * page_table.shape[1], device=DEVICE) < n[:, None])[:, None, None]
+    amount = 2 * sum(lengths) * k_pages[0, 0].nbytes
+    calls = {
+        "triton": partial(paged_attention, *problem),
+        "1 pages one by one": partial(simple, *problem),
+        "2 loads in flight": partial(simple, *problem, block_n=64, num_stages=5),
+    }
+    if not torch.version.hip:
+        contiguous = [gather(x, page_table).contiguous() for x in pages]
+        calls["cudnn"] = partial(cudnn, q, *contiguous, mask)
+        calls["gather"] = lambda: cudnn(q, *(gather(x, page_table) for x in pages), mask)
+    for call in calls.values():
+        assert_right(call(), *problem)
+    calls["read"] = torch.zeros(amount // 4, dtype=torch.int32, device=DEVICE).amax
+    size = len(lengths), 0 if mixed else lengths[0], 16
+    return rows_of(size, calls, "GB/s", amount, 30, {"triton", "cudnn"} & set(calls))
+
+
+if ON_GPU:
+    rows = [row for lengths in BATCHES.values() for row in benchmark(lengths)]
+    write_rows("paged-attention.csv", ["batch", "keys", "page"], rows)
+    problem = draw_problem([512] * 4, 64, 8, 128)
+    keys, values = (gather(x, problem[3]) for x in problem[1:3])
+    torch_call = partial(scaled_dot_product_attention, problem[0][:, :, None], keys, values)
+    calls = {
+        "triton": partial(paged_attention, *problem),
+        "torch": partial(torch_call, enable_gqa=True),
+    }
+    calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(2)]
+    write_calls({"paged_attention": calls})
+    bars = {"read": ("a read (ceiling)", "#444444"), "cudnn": ("cuDNN, contiguous", "#d1495b")}
+    bars |= {"triton": ("paged_attention", "#1b6ca8"), "gather": ("gather, then cuDNN", "#2e8b57")}
+    _, ax = plt.subplots(figsize=(7, 5.5), layout="constrained")
+    for i, (name, (label, color)) in enumerate(bars.items()):
+        rates = [row[5] for row in rows if row[3] == name]
+        ax.barh([5 * j + i for j in range(len(rates))], rates, color=color, label=label)
+    ax.set_yticks([5 * j + 1.5 for j in range(len(BATCHES))], BATCHES)
+    ax.invert_yaxis()
+    gpu = torch.get_device_module().get_device_name()
+    ax.set(xlabel="GB/s of keys and values, higher is better", ylabel="sequences × keys")
+    ax.set_title(f"Attention of one token, bf16, on {gpu}")
+    ax.legend()
+    plt.show()
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# * **One sequence.** Its 32 768 keys are split among all SMs: :measured:`split` times the rate of
+#   one program for each head.
+# * **Large batches.** ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on
+#   contiguous keys, so pages in random order cost little.
+# * **Mixed lengths.** It reaches :measured:`mixed` % of a read. cuDNN reads the padding, too.
+# * **As called**, it reaches :measured:`called` GB/s with 64 sequences of 4096 tokens. The CPU's
+#   share of a call is :measured:`cpu` µs, and that of PyTorch's attention :measured:`cpu_torch` µs.
+#
+# The steps of this page, for mixed lengths:
+#
+# .. steps:: read
+#    :unit: GB/s
+#
+#    pages: pages one by one
+#    flight: loads in flight
+#    triton: split keys
+#
+# Exercises
+# ---------
+#
+# 1. **A window.** Each token sees only the last *W* keys. Where does the loop start, and which
+#    pages could be given to another sequence? Write ``window_attention(q, k_pages, v_pages,
+#    page_table, lengths, window)``. :doc:`Solution <solutions/11-window>`.
+# 2. **Pages of int8**, with a scale for each row in ``k_scales`` and ``v_scales``, [pages, page, kv
+#    heads]. Where do the scales enter with the fewest products? Write ``int8_attention(q, k_pages,
+#    v_pages, k_scales, v_scales, page_table, lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
+#
+# References
+# ----------
+#
+# * Woosuk Kwon et al.: *Efficient memory management for large language model serving with
+#   PagedAttention*, SOSP 2023, https://arxiv.org/abs/2309.06180
+# * Tri Dao, Daniel Haziza, Francisco Massa and Grigory Sizov: *Flash-Decoding for long-context
+#   inference*, 2023, https://crfm.stanford.edu/2023/10/12/flashdecoding.html: split keys.
