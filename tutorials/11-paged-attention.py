@@ -14,7 +14,8 @@ cuDNN. You need :doc:`06-fused-attention`.
 # ----------
 #
 # A page holds the keys or values of 16 tokens. ``page_table[i]`` lists the pages of sequence *i*,
-# and ``lengths[i]`` is its number of tokens. A program takes one sequence and one head of keys.
+# and ``lengths[i]`` is its number of tokens. A program takes one sequence, one head of keys, and a
+# **chunk** of the sequence. At first, a chunk is a whole sequence.
 
 # sphinx_gallery_level = "transformer"
 import math
@@ -32,56 +33,86 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 
-@triton.jit
-def simple_kernel(
-    q_ptr, k_ptr, v_ptr, table_ptr, lengths_ptr, o_ptr, heads, scale,
-    stride_page, stride_token, stride_head, stride_row,
-    PAGE: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, BLOCK_N: tl.constexpr,
+GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
+EARLY = ON_GPU and not torch.version.hip and GPU.major >= 9  # from Hopper on; explained below
+
+
+@triton.jit(do_not_specialize=["most", "pages", "chunk"])
+def attention_kernel(
+    q_ptr, k_ptr, v_ptr, table_ptr, lengths_ptr, o_ptr, part_ptr, most, pages, chunk, heads, scale,
+    stride_k, stride_k_token, stride_k_head, stride_v, stride_v_token, stride_v_head, stride_row,
+    PAGE: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr,
+    BLOCK_N: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Compute one sequence and one head of keys, for the GROUP heads of queries that share it."""
-    sequence, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    rows, dims = tl.arange(0, 16), tl.arange(0, D)  # tl.dot needs 16 rows, so GROUP <= 16
-    at = (sequence * heads + kv * GROUP + rows)[:, None] * D + dims[None, :]
-    q = tl.load(q_ptr + at, mask=rows[:, None] < GROUP, other=0.0)
-    m = tl.full((16,), -float("inf"), tl.float32)
-    z = tl.zeros((16,), tl.float32)
-    acc = tl.zeros((16, D), tl.float32)
-    length = tl.load(lengths_ptr + sequence)
-    for start in range(0, length, BLOCK_N):
+    """Compute a chunk of a sequence, for the GROUP heads of queries that share a head of keys."""
+    if EARLY:
+        gdc_launch_dependents()
+    kv_heads, part = heads // GROUP, tl.program_id(1)
+    sequence, kv = (tl.program_id(0) // kv_heads).to(tl.int64), tl.program_id(0) % kv_heads
+    length = tl.minimum(tl.load(lengths_ptr + sequence), most)  # most: room in the table
+    first = part * chunk
+    if (first >= length) & (part > 0):
+        return
+    rows, dims = tl.arange(0, ROWS), tl.arange(0, D)  # ROWS >= GROUP, as tl.dot needs 16 rows
+    head, mask = kv * GROUP + rows, rows[:, None] < GROUP
+    q_at = (sequence * heads + head)[:, None] * D + dims[None, :]
+    q = tl.load(q_ptr + q_at, mask=mask, other=0.0)
+    m = tl.full((ROWS,), -float("inf"), tl.float32)
+    z = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, D), tl.float32)
+    stop = tl.minimum(length, first + chunk)
+    for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        seen = keys < length
+        seen = keys < stop
         page = tl.load(table_ptr + sequence * stride_row + keys // PAGE, mask=seen, other=0)
-        at_key = page.to(tl.int64) * stride_page + keys % PAGE * stride_token + kv * stride_head
-        k = tl.load(k_ptr + at_key[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
-        v = tl.load(v_ptr + at_key[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
-        s = tl.dot(q, k.T, input_precision="ieee") * scale  # [16, BLOCK_N]
+        page = tl.minimum(tl.maximum(page, 0), pages - 1).to(tl.int64)  # never another address
+        k_at = page * stride_k + keys % PAGE * stride_k_token + kv * stride_k_head
+        v_at = page * stride_v + keys % PAGE * stride_v_token + kv * stride_v_head
+        k = tl.load(k_ptr + k_at[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
+        v = tl.load(v_ptr + v_at[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
+        s = tl.dot(q, k.T, input_precision="ieee")  # [ROWS, BLOCK_N]
         s = tl.where(seen[None, :], s, -float("inf"))
-        m_new = tl.maximum(m, tl.max(s, axis=1))
-        p = tl.exp2(s - m_new[:, None])
+        m_new = tl.maximum(m, tl.max(s, axis=1) * scale)  # scale contains log2(e)
+        p = tl.exp2(tl.fma(s, scale, -m_new[:, None]))
         correction = tl.exp2(m - m_new)
         z = z * correction + tl.sum(p, axis=1)
         acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None], input_precision="ieee")
         m = m_new
-    o = acc / tl.where(z > 0, z, 1.0)[:, None]  # zeros for a length of 0
-    tl.store(o_ptr + at, o.to(o_ptr.dtype.element_ty), mask=rows[:, None] < GROUP)
+    o = acc / tl.where(z == 0, 1.0, z)[:, None]  # zeros for a length of 0
+    if length <= chunk:
+        tl.store(o_ptr + q_at, o.to(o_ptr.dtype.element_ty), mask=mask)
+    else:  # one of several chunks
+        part_ptr += (sequence * tl.num_programs(1) + part) * heads * (D + 1)
+        tl.store(part_ptr + head[:, None] * D + dims[None, :], o, mask=mask)
+        tl.store(part_ptr + heads * D + head, m + tl.log2(z), mask=rows < GROUP)
 
 
-def simple(q, k_pages, v_pages, page_table, lengths, block_n=16, **options):
+def arguments_of(q, k_pages, v_pages, page_table, scale=None, chunk=None, block_n=16, stages=3):
+    """Return the grid, the numbers and the constants of a launch."""
+    (batch, heads, d), (pages, page, kv_heads, _) = q.shape, k_pages.shape
+    most, group = page_table.shape[1] * page, heads // kv_heads
+    chunk = chunk or most
+    scale = (d**-0.5 if scale is None else scale) * math.log2(math.e)
+    strides = *k_pages.stride()[:3], *v_pages.stride()[:3], page_table.stride(0)
+    constants = {"PAGE": page, "GROUP": group, "ROWS": max(16, triton.next_power_of_2(group))}
+    constants |= {"D": d, "BLOCK_N": block_n, "EARLY": EARLY, "num_stages": stages}
+    grid = batch * kv_heads, triton.cdiv(most, chunk)
+    return grid, (most, pages, chunk, heads, scale, *strides), constants
+
+
+def simple(q, k_pages, v_pages, page_table, lengths, **options):
     """Return the attention of each sequence's query, with a program for each head of keys."""
-    (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
+    grid, numbers, constants = arguments_of(q, k_pages, v_pages, page_table, **options)
     o = torch.empty_like(q)
-    simple_kernel[batch, kv_heads](
-        q, k_pages, v_pages, page_table, lengths, o, heads, d**-0.5 * math.log2(math.e),
-        *k_pages.stride()[:3], page_table.stride(0),
-        PAGE=page, GROUP=heads // kv_heads, D=d, BLOCK_N=block_n, **options,
-    )  # fmt: skip
+    tensors = q, k_pages, v_pages, page_table, lengths, o, o  # the last one is not used
+    attention_kernel[grid](*tensors, *numbers, **constants)
     return o
 
 
 # %%
-# The loop is the online softmax of :doc:`06-fused-attention`. ``at_key`` is new: the offset of each
-# key's row, computed from the page that the table names. Rows behind the length are not loaded, so
-# their contents do not matter, even if they are NaN.
+# The loop is the online softmax of :doc:`06-fused-attention`. ``k_at`` and ``v_at`` are new: the
+# offset of each key's row, computed from the page that the table names. Rows behind the length are
+# not loaded, so their contents do not matter, even if they are NaN.
 
 # sphinx_gallery_fold = "draws problems, and compares with float64"
 
@@ -126,106 +157,40 @@ print(
 # What decoding reads
 # -------------------
 #
-# A token has one query for each head, but reads all keys and values before it. With 8 heads of keys
-# and values, *d* = 128 and bf16, each token of the past has 4096 bytes in each layer. Each byte is
-# used in a few operations, so decoding is **memory-bound**. Three things follow:
+# A token has one query for each head, but reads all keys and values before it: 4096 bytes of each
+# token of the past, in each layer, with 8 heads of keys and values, *d* = 128, and bf16. Each byte
+# is used in a few operations, so decoding is **memory-bound**.
 #
 # * **Grouped heads share a read.** Eight heads of queries use the same head of keys here. They are
-#   the rows of one tile ``q``. Half of its 16 rows are empty, but the tensor cores have nothing
-#   else to do.
+#   the rows of one tile ``q``. Half of its 16 rows are empty, but the tensor cores have time.
 # * **Pages save memory, not time.** A contiguous cache must reserve the longest possible row for
 #   each sequence. Pages are given out while a sequence grows, and sequences with the same beginning
 #   share its pages. The price is one more load before the loads of keys and values.
-# * **Collecting the pages first does not pay.** It reads all bytes, writes them, and reads them
-#   again: three transfers in place of one.
+# * **Collecting the pages first** reads all bytes, writes them, and reads them again.
 #
 # Loads in flight
 # ---------------
 #
-# With blocks of 16 keys, a program waits for a page number, then for a page, and computes only a
-# little. A load takes most of a microsecond. In this time a multiprocessor (SM) of an H200 can
-# receive more than twenty kilobytes, so as much must be **in flight** at any time. Two numbers of
-# the launch do this: ``BLOCK_N = 64`` and ``num_stages = 5`` (:term:`pipelining`). The compiler sees
-# that the loads of keys depend on a load of page numbers. It starts the former two iterations
-# early and the latter four, so no iteration waits for either.
+# A load takes most of a microsecond. In this time a multiprocessor (SM) of an H200 can receive more
+# than twenty kilobytes, so as much must be **in flight** at any time. Blocks of 16 keys have too
+# little. Two numbers of the launch change this: ``BLOCK_N = 64`` and ``num_stages = 5``. The
+# compiler sees that loads of keys depend on a load of page numbers. It starts the former two
+# iterations early, and the latter four: :term:`pipelining`.
 #
 # Split keys
 # ----------
 #
 # One sequence has only eight programs, on eight SMs. And with mixed lengths, the longest sequence
 # decides when all programs are done. One remedy solves both: cut the keys of each sequence into
-# **chunks**, and let a program take one chunk. When a program ends, its SM starts another one, so
-# all SMs stay busy until little is left.
+# **chunks**, with a program for each. The lengths are on the GPU, and the CPU must not wait for
+# them. So the grid has programs for all chunks that the page table has room for. A program behind
+# the end of its sequence exits at once.
 #
-# The lengths are on the GPU, and the CPU must not wait for them. So the grid has programs for all
-# chunks that the page table has room for. A program behind the end of its sequence exits at once.
-
-# sphinx_gallery_difference = "simple_kernel"
-
-
-@triton.jit(do_not_specialize=["most", "pages", "chunk"])
-def part_kernel(
-    q_ptr, k_ptr, v_ptr, table_ptr, lengths_ptr, o_ptr, part_ptr,
-    most, pages, chunk, heads, scale,
-    stride_k, stride_k_token, stride_k_head, stride_v, stride_v_token, stride_v_head, stride_row,
-    PAGE: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr,
-    BLOCK_N: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Compute one chunk of one sequence, for one head of keys. *scale* contains log2(e)."""
-    if EARLY:
-        gdc_launch_dependents()
-    kv_heads, part = heads // GROUP, tl.program_id(1)
-    sequence, kv = (tl.program_id(0) // kv_heads).to(tl.int64), tl.program_id(0) % kv_heads
-    length = tl.minimum(tl.load(lengths_ptr + sequence), most)  # most: room in the table
-    first = part * chunk
-    if (first >= length) & (part > 0):
-        return
-    rows, dims = tl.arange(0, ROWS), tl.arange(0, D)
-    head, mask = kv * GROUP + rows, rows[:, None] < GROUP
-    at = (sequence * heads + head)[:, None] * D + dims[None, :]
-    q = tl.load(q_ptr + at, mask=mask, other=0.0)
-    m = tl.full((ROWS,), -float("inf"), tl.float32)
-    z = tl.zeros((ROWS,), tl.float32)
-    acc = tl.zeros((ROWS, D), tl.float32)
-    wrong = tl.zeros((BLOCK_N,), tl.int1)
-    stop = tl.minimum(length, first + chunk)
-    for start in range(first, stop, BLOCK_N):
-        keys = start + tl.arange(0, BLOCK_N)
-        seen = keys < stop
-        page = tl.load(table_ptr + sequence * stride_row + keys // PAGE, mask=seen, other=0)
-        real = (page >= 0) & (page < pages)  # nothing is read of another page
-        wrong = wrong | ~real
-        k_at = page.to(tl.int64) * stride_k + keys % PAGE * stride_k_token + kv * stride_k_head
-        v_at = page.to(tl.int64) * stride_v + keys % PAGE * stride_v_token + kv * stride_v_head
-        loaded = (seen & real)[:, None]
-        k = tl.load(k_ptr + k_at[:, None] + dims[None, :], mask=loaded, other=0.0)
-        v = tl.load(v_ptr + v_at[:, None] + dims[None, :], mask=loaded, other=0.0)
-        s = tl.dot(q, k.T, input_precision="ieee")
-        s = tl.where(seen[None, :], s, -float("inf"))
-        m_new = tl.maximum(m, tl.max(s, axis=1) * scale)
-        p = tl.exp2(tl.fma(s, scale, -m_new[:, None]))
-        correction = tl.exp2(m - m_new)
-        z = z * correction + tl.sum(p, axis=1)
-        acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None], input_precision="ieee")
-        m = m_new
-    z = tl.where(tl.max(wrong.to(tl.int32), axis=0) > 0, float("nan"), z)
-    o = acc / tl.where(z == 0, 1.0, z)[:, None]  # zeros for a length of 0
-    if length <= chunk:
-        tl.store(o_ptr + at, o.to(o_ptr.dtype.element_ty), mask=mask)
-    else:
-        part_ptr += (sequence * tl.num_programs(1) + part) * heads * (D + 1)
-        tl.store(part_ptr + head[:, None] * D + dims[None, :], o, mask=mask)
-        tl.store(part_ptr + heads * D + head, m + tl.log2(z), mask=rows < GROUP)
-
-
-# %%
 # The result of a chunk is a weighted mean of its values. Its weight is the sum of the exponentials
 # of its scores. The logarithm of this sum, the :term:`log-sum-exp`, is stored behind the means. A
-# second kernel combines the chunks: a softmax over their log-sum-exps gives the weights.
-#
-# The second kernel is small, so its launch would take most of its time. From Hopper on it is
-# launched early, by *programmatic dependent launch*: its programs start while the last ones of the
-# first kernel run, and ``gdc_wait`` makes them wait until the results are in memory.
+# second kernel combines the chunks: a softmax over their log-sum-exps gives the weights. From
+# Hopper on it is launched early, by *programmatic dependent launch*: its programs start while the
+# last ones of the first kernel run. ``gdc_wait`` makes them wait for the results.
 
 
 @triton.jit(do_not_specialize=["most", "chunk", "parts"])
@@ -236,10 +201,10 @@ def combine_kernel(
     """Combine the chunks of one sequence, for one head."""
     sequence, head = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
     length = tl.minimum(tl.load(lengths_ptr + sequence), most)
-    if length <= chunk:
-        return
     if EARLY:
         gdc_wait()
+    if length <= chunk:
+        return
     dims, part = tl.arange(0, D), tl.arange(0, PARTS)  # PARTS is a power of two
     part_ptr += (sequence * parts + part) * heads * (D + 1)
     mask = part * chunk < length
@@ -255,9 +220,8 @@ def combine_kernel(
 # Calling it
 # ----------
 #
-# Short chunks keep all SMs busy, and long ones write fewer parts. ``plan_of`` takes the longest
-# chunks that give each SM several programs. ``paged_attention`` keeps a plan for each kind of
-# arguments, as in :doc:`/programming-guide/chapter-6/calls`.
+# Short chunks keep all SMs busy, and long ones write fewer parts. ``paged_attention`` keeps a plan
+# for each kind of arguments, as in :doc:`/programming-guide/chapter-6/calls`.
 
 # sphinx_gallery_fold = "checks the arguments, and plans both launches"
 import sys  # for shared/
@@ -266,25 +230,22 @@ from pathlib import Path  # for shared/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.launch import Launch, key_of
 
-GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 SMS = getattr(GPU, "multi_processor_count", 5)  # the interpreter needs only a few programs
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)  # of an SM
-EARLY = ON_GPU and not torch.version.hip and GPU.major >= 9  # from Hopper on
-FLOATS = torch.float16, torch.bfloat16, torch.float32
 
 
 def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
     """Raise TypeError or ValueError where ``paged_attention`` cannot work on its arguments."""
-    tensors = {"q": q, "k_pages": k_pages, "v_pages": v_pages, "page_table": page_table}
-    for (name, x), dims in zip(
-        (tensors | {"lengths": lengths}).items(), (3, 4, 4, 2, 1), strict=True
-    ):
+    names = "q", "k_pages", "v_pages", "page_table", "lengths"
+    tensors = q, k_pages, v_pages, page_table, lengths
+    for name, x, dims in zip(names, tensors, (3, 4, 4, 2, 1), strict=True):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
-        dtypes = (torch.int32,) if dims < 3 else FLOATS if x is q else (q.dtype,)
-        if x.dtype not in dtypes:
-            allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-            raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
+        allowed = ["int32"] if dims < 3 else ["float16", "bfloat16", "float32"]
+        dtype = str(x.dtype).removeprefix("torch.")
+        if dtype not in allowed or (dims == 4 and x.dtype != q.dtype):
+            rule = f"{' or '.join(allowed)}{', as q' * (dims == 4)}"
+            raise TypeError(f"{name} must be {rule}, but its dtype is {x.dtype}")
         if x.dim() != dims or x.device != DEVICE:
             found = f"but is on {x.device} and has shape {tuple(x.shape)}"
             raise ValueError(f"{name} must be on {DEVICE} and have {dims} dimensions, {found}")
@@ -293,50 +254,43 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
         if x is not q and x.stride(-1) != 1 and x.shape[-1] > 1:
             found = f"are {x.stride()}; pass {name}.contiguous()"
             raise ValueError(f"the last stride of {name} must be 1, but its strides {found}")
-    (batch, heads, d), (pages, page, kv_heads, _) = q.shape, k_pages.shape
-    one, most = k_pages.shape == v_pages.shape, page_table.shape[1] * page
-    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in tensors.items())
+    (batch, heads, d), (pages, page, kv_heads, last) = q.shape, k_pages.shape
+    shapes = ", ".join(f"{n} {tuple(x.shape)}" for n, x in zip(names, tensors, strict=True))
     for right, rule in (
-        (one, "k_pages and v_pages must have one shape"),
-        (k_pages.shape[3] == d, "q and k_pages must have one head_dim"),
-        (d in (16, 32, 64, 128, 256), "the head_dim must be 16, 32, 64, 128 or 256"),
-        (page and kv_heads, "k_pages must have tokens and heads"),
-        (heads and not heads % max(1, kv_heads), "q must have a multiple of k_pages' heads"),
-        (len(page_table) == batch, "page_table must have a row for each sequence of q"),
-        (len(lengths) == batch, f"lengths must have {batch} elements, but has {len(lengths)}"),
+        (k_pages.shape == v_pages.shape, "k_pages and v_pages must have one shape"),
+        (d == last and d in (16, 32, 64, 128, 256), "d must be 16, 32, 64, 128 or 256, as in q"),
+        (page and heads and kv_heads, "q and k_pages must have heads, and a page tokens"),
+        (heads % max(1, kv_heads) == 0, "q must have a multiple of the heads of k_pages"),
+        (len(page_table) == len(lengths) == batch, "q, page_table, lengths must have one batch"),
     ):
         if not right:
-            raise ValueError(f"{rule}; the shapes are {shapes}")
+            raise ValueError(f"{rule}, but the shapes are {shapes}")
     if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
         raise ValueError(f"scale must be positive and finite, but is {scale!r}")
     if ON_GPU or not batch or torch.compiler.is_compiling():
         return  # the next checks would wait for the GPU
+    most = page_table.shape[1] * page
     if not 0 <= lengths.min() <= lengths.max() <= most:
-        raise ValueError(f"lengths must be from 0 to {most}, as page_table has room for, but are "
-                         f"{lengths.tolist()}")  # fmt: skip
+        raise ValueError(f"lengths must be from 0 to {most}, but are {lengths.tolist()}")
     used = page_table[torch.arange(page_table.shape[1]) * page < lengths[:, None]]
-    if used.numel() and not 0 <= used.min() <= used.max() < pages:
-        raise ValueError(f"page_table must have pages from 0 to {pages - 1}, but has pages from "
-                         f"{used.min()} to {used.max()}")  # fmt: skip
+    if len(used) and not 0 <= used.min() <= used.max() < pages:
+        found = f"but has entries from {used.min()} to {used.max()}"
+        raise ValueError(f"page_table must have pages from 0 to {pages - 1}, {found}")
 
 
 def plan_of(q, k_pages, v_pages, page_table, scale):
     """Return the launches of both kernels, and how many numbers they need for parts."""
-    (batch, heads, d), (pages, page, kv_heads, _) = q.shape, k_pages.shape
-    most, group, chunk = page_table.shape[1] * page, heads // kv_heads, 1024 if ON_GPU else 64
+    (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
+    most, chunk, block_n = page_table.shape[1] * page, 1024 if ON_GPU else 64, 64
     while chunk > 256 and batch * kv_heads * triton.cdiv(most, chunk) < SMS:
         chunk //= 2
     while triton.cdiv(most, chunk) > 128:  # the second kernel loads all parts at once
         chunk *= 2
-    parts, block_n = triton.cdiv(most, chunk), 64
     while block_n > 16 and 4 * block_n * d * q.element_size() > SHARED_BYTES // 3:
         block_n //= 2
-    scale = (d**-0.5 if scale is None else scale) * math.log2(math.e)
-    strides = *k_pages.stride()[:3], *v_pages.stride()[:3], page_table.stride(0)
-    options = {"PAGE": page, "GROUP": group, "ROWS": max(16, triton.next_power_of_2(group))}
-    options |= {"D": d, "BLOCK_N": block_n, "EARLY": EARLY, "num_warps": 4, "num_stages": 5}
-    numbers, grid = (most, pages, chunk, heads, scale, *strides), (batch * kv_heads, parts)
-    first = Launch(part_kernel, grid, numbers, options)
+    tensors = q, k_pages, v_pages, page_table
+    grid, numbers, constants = arguments_of(*tensors, scale, chunk, block_n, stages=5)
+    first, parts = Launch(attention_kernel, grid, numbers, constants), grid[1]
     options = {"PARTS": triton.next_power_of_2(parts), "D": d, "EARLY": EARLY}
     options |= {"launch_pdl": True} if EARLY else {}
     second = Launch(combine_kernel, (batch * heads,), (most, chunk, parts, heads), options)
@@ -359,8 +313,8 @@ def paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None):
         lengths: [batch], int32, the tokens of each sequence; 0 gives zeros.
         scale: What scores are multiplied by, positive; d ** -0.5 if None.
 
-    Values of page_table and lengths are checked on the CPU only: on a GPU that would wait. There, a
-    page that does not exist is not read and makes its sequence's result NaN.
+    Values of page_table and lengths are checked on the CPU only: on a GPU that would wait. There,
+    another page is read in place of one that does not exist.
     """
     plan, compiling = None, torch.compiler.is_compiling()
     tensors = q, k_pages, v_pages, page_table, lengths
@@ -401,18 +355,13 @@ paged_attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
 # The check covers lengths around a page, pages of other sizes, and pages that sequences share.
 
 # sphinx_gallery_fold = "compares with float64"
-MODELS = (16, 8, 2, 64), (1, 4, 4, 16), (24, 6, 1, 32), (64, 16, 8, 128)
-problems = [
-    draw_problem(lengths, heads, kv_heads, d, page)
-    for page, heads, kv_heads, d in MODELS
-    for lengths in ([0, 1, page - 1, page, page + 1], [600], [3, 300, 0, 64, 16], [0, 0])
-]
-problems.append(draw_problem([60, 50, 77], 8, 2, 64))
-problems[-1][3][1:, :3] = problems[-1][3][0, :3]  # the sequences share their first 48 tokens
-for problem in problems:
-    for scale in (None, 0.3):
-        assert_right(paged_attention(*problem, scale), *problem, scale)
-print(f"paged_attention agrees with float64 on {len(problems)} problems")
+for page, heads, kv_heads, d in ((16, 8, 2, 64), (1, 4, 4, 16), (24, 6, 1, 32), (64, 16, 8, 128)):
+    for lengths in ([0, 1, page - 1, page, page + 1], [600], [3, 300, 0, 64, 16], [0, 0]):
+        problem = draw_problem(lengths, heads, kv_heads, d, page)
+        if lengths[0] == 3:
+            problem[3][3, :] = problem[3][1, : problem[3].shape[1]]  # the beginning of another one
+        assert_right(paged_attention(*problem, 0.3), *problem, 0.3)
+print("paged_attention agrees with float64")
 
 # %%
 # Timing it
@@ -432,12 +381,9 @@ from shared.bench import rows_of, write_calls, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-BATCHES = {"1 × 32 768": [32768], "16 × 8192": [8192] * 16, "64 × 4096": [4096] * 64}
 draw = torch.Generator().manual_seed(1)
-BATCHES |= {
-    "256 × 1024": [1024] * 256,
-    "64, mixed": torch.randint(100, 8001, (64,), generator=draw).tolist(),
-}
+CASES = [[32768], [8192] * 16, [4096] * 64, [1024] * 256]
+CASES.append(torch.randint(100, 8001, (64,), generator=draw).tolist())
 
 
 @triton.jit
@@ -462,14 +408,13 @@ def benchmark(lengths):
     problem = q, k_pages, v_pages, page_table, n = draw_problem(lengths, 64, 8, 128)
     page_table.clamp_(min=0)  # PyTorch refuses other entries, and a mask does not hide NaN
     pages = k_pages.nan_to_num_(), v_pages.nan_to_num_()
-    mixed, mask = min(lengths) < max(lengths), None
-    if mixed:
-        mask = (torch.arange(16 * page_table.shape[1], device=DEVICE) < n[:, None])[:, None, None]
+    mixed, places = min(lengths) < max(lengths), torch.arange(16 * page_table.shape[1])
+    mask = (places.to(DEVICE) < n[:, None])[:, None, None] if mixed else None
     amount = 2 * sum(lengths) * k_pages[0, 0].nbytes
     calls = {
         "triton": partial(paged_attention, *problem),
         "1 pages one by one": partial(simple, *problem),
-        "2 loads in flight": partial(simple, *problem, block_n=64, num_stages=5),
+        "2 loads in flight": partial(simple, *problem, block_n=64, stages=5),
     }
     if not torch.version.hip:
         contiguous = [gather(x, page_table).contiguous() for x in pages]
@@ -483,24 +428,21 @@ def benchmark(lengths):
 
 
 if ON_GPU:
-    rows = [row for lengths in BATCHES.values() for row in benchmark(lengths)]
+    rows = [row for lengths in CASES for row in benchmark(lengths)]
     write_rows("paged-attention.csv", ["batch", "keys", "page"], rows)
     problem = draw_problem([512] * 4, 64, 8, 128)
-    keys, values = (gather(x, problem[3]) for x in problem[1:3])
-    torch_call = partial(scaled_dot_product_attention, problem[0][:, :, None], keys, values)
-    calls = {
-        "triton": partial(paged_attention, *problem),
-        "torch": partial(torch_call, enable_gqa=True),
-    }
+    one = problem[0][:, :, None], *(gather(x, problem[3]) for x in problem[1:3])
+    calls = {"triton": partial(paged_attention, *problem)}
+    calls["torch"] = partial(scaled_dot_product_attention, *one, enable_gqa=True)
     calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(2)]
     write_calls({"paged_attention": calls})
-    bars = {"read": ("a read (ceiling)", "#444444"), "cudnn": ("cuDNN, contiguous", "#d1495b")}
-    bars |= {"triton": ("paged_attention", "#1b6ca8"), "gather": ("gather, then cuDNN", "#2e8b57")}
+    colors = {"read": "#444444", "cudnn": "#d1495b", "triton": "#1b6ca8", "gather": "#2e8b57"}
     _, ax = plt.subplots(figsize=(7, 5.5), layout="constrained")
-    for i, (name, (label, color)) in enumerate(bars.items()):
+    for i, (name, color) in enumerate(colors.items()):
         rates = [row[5] for row in rows if row[3] == name]
-        ax.barh([5 * j + i for j in range(len(rates))], rates, color=color, label=label)
-    ax.set_yticks([5 * j + 1.5 for j in range(len(BATCHES))], BATCHES)
+        ax.barh([5 * j + i for j in range(len(rates))], rates, color=color, label=name)
+    labels = [f"{row[0]} × {row[1] or 'mixed'}" for row in rows if row[3] == "triton"]
+    ax.set_yticks([5 * j + 1.5 for j in range(len(labels))], labels)
     ax.invert_yaxis()
     gpu = torch.get_device_module().get_device_name()
     ax.set(xlabel="GB/s of keys and values, higher is better", ylabel="sequences × keys")
