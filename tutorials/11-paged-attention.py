@@ -104,8 +104,7 @@ def simple(q, k_pages, v_pages, page_table, lengths, **options):
     """Return the attention of each sequence's query, with a program for each head of keys."""
     grid, numbers, constants = arguments_of(q, k_pages, v_pages, page_table, **options)
     o = torch.empty_like(q)
-    tensors = q, k_pages, v_pages, page_table, lengths, o, o  # the last one is not used
-    attention_kernel[grid](*tensors, *numbers, **constants)
+    attention_kernel[grid](q, k_pages, v_pages, page_table, lengths, o, o, *numbers, **constants)
     return o
 
 
@@ -134,14 +133,13 @@ def draw_problem(lengths, heads, kv_heads, d, page=16):
 
 def assert_right(out, q, k_pages, v_pages, page_table, lengths, scale=None):
     """Stop unless *out* agrees with the formula in float64, up to the rounding of its dtype."""
-    unit, kv_heads = torch.finfo(out.dtype).eps, k_pages.shape[2]
+    eps, scale = torch.finfo(out.dtype).eps, q.shape[2] ** -0.5 if scale is None else scale
     for i, n in enumerate(lengths.tolist()):
         own = page_table[i, : -(-n // k_pages.shape[1])].long()
         k, v = (x[own].flatten(0, 1)[:n].double().transpose(0, 1) for x in (k_pages, v_pages))
-        s = q[i].double().unflatten(0, (kv_heads, -1)) @ k.mT  # [kv heads, group, keys]
-        p = (s * (q.shape[2] ** -0.5 if scale is None else scale)).softmax(-1)
-        expected = (p @ v).flatten(0, 1)
-        torch.testing.assert_close(out[i].double(), expected, rtol=unit, atol=unit)
+        scores = scale * q[i].double().unflatten(0, (len(k), -1)) @ k.mT  # [kv heads, group, n]
+        expected = (scores.softmax(-1) @ v).flatten(0, 1)
+        torch.testing.assert_close(out[i].double(), expected, rtol=eps, atol=eps)
 
 
 # %%
@@ -149,9 +147,7 @@ def assert_right(out, q, k_pages, v_pages, page_table, lengths, scale=None):
 torch.manual_seed(0)
 problem = draw_problem([0, 1, 15, 16, 17, 100], heads=8, kv_heads=2, d=64)
 assert_right(simple(*problem), *problem)
-print(
-    "right, for sequences of 0 to 100 tokens; the last one has the pages", *problem[3][5].tolist()
-)
+print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist())
 
 # %%
 # What decoding reads
@@ -167,9 +163,6 @@ print(
 #   each sequence. Pages are given out while a sequence grows, and sequences with the same beginning
 #   share its pages. The price is one more load before the loads of keys and values.
 # * **Collecting the pages first** reads all bytes, writes them, and reads them again.
-#
-# Loads in flight
-# ---------------
 #
 # A load takes most of a microsecond. In this time a multiprocessor (SM) of an H200 can receive more
 # than twenty kilobytes, so as much must be **in flight** at any time. Blocks of 16 keys have too
@@ -232,6 +225,7 @@ from shared.launch import Launch, key_of
 
 SMS = getattr(GPU, "multi_processor_count", 5)  # the interpreter needs only a few programs
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)  # of an SM
+FLOATS = torch.float16, torch.bfloat16, torch.float32
 
 
 def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
@@ -241,10 +235,8 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
     for name, x, dims in zip(names, tensors, (3, 4, 4, 2, 1), strict=True):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
-        allowed = ["int32"] if dims < 3 else ["float16", "bfloat16", "float32"]
-        dtype = str(x.dtype).removeprefix("torch.")
-        if dtype not in allowed or (dims == 4 and x.dtype != q.dtype):
-            rule = f"{' or '.join(allowed)}{', as q' * (dims == 4)}"
+        if x.dtype not in ((torch.int32,) if dims < 3 else FLOATS if x is q else (q.dtype,)):
+            rule = "int32" if dims < 3 else "float16, bfloat16 or float32, as q"
             raise TypeError(f"{name} must be {rule}, but its dtype is {x.dtype}")
         if x.dim() != dims or x.device != DEVICE:
             found = f"but is on {x.device} and has shape {tuple(x.shape)}"
@@ -252,14 +244,13 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
         if x.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name} requires a gradient; use torch.no_grad(): there is none")
         if x is not q and x.stride(-1) != 1 and x.shape[-1] > 1:
-            found = f"are {x.stride()}; pass {name}.contiguous()"
-            raise ValueError(f"the last stride of {name} must be 1, but its strides {found}")
+            raise ValueError(f"{name} must have a last stride of 1, but has strides {x.stride()}")
     (batch, heads, d), (pages, page, kv_heads, last) = q.shape, k_pages.shape
     shapes = ", ".join(f"{n} {tuple(x.shape)}" for n, x in zip(names, tensors, strict=True))
     for right, rule in (
         (k_pages.shape == v_pages.shape, "k_pages and v_pages must have one shape"),
         (d == last and d in (16, 32, 64, 128, 256), "d must be 16, 32, 64, 128 or 256, as in q"),
-        (page and heads and kv_heads, "q and k_pages must have heads, and a page tokens"),
+        (page and kv_heads, "k_pages must have heads, and a page tokens"),
         (heads % max(1, kv_heads) == 0, "q must have a multiple of the heads of k_pages"),
         (len(page_table) == len(lengths) == batch, "q, page_table, lengths must have one batch"),
     ):
@@ -281,10 +272,9 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
 def plan_of(q, k_pages, v_pages, page_table, scale):
     """Return the launches of both kernels, and how many numbers they need for parts."""
     (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
-    most, chunk, block_n = page_table.shape[1] * page, 1024 if ON_GPU else 64, 64
-    while chunk > 256 and batch * kv_heads * triton.cdiv(most, chunk) < SMS:
-        chunk //= 2
-    while triton.cdiv(most, chunk) > 128:  # the second kernel loads all parts at once
+    most, chunk, longest, block_n = page_table.shape[1] * page, 16, 1024 if ON_GPU else 64, 64
+    enough = SMS // (batch * kv_heads)  # at most 128 parts: the second kernel loads all at once
+    while most > 128 * chunk or (chunk < longest and most > 2 * chunk * enough):
         chunk *= 2
     while block_n > 16 and 4 * block_n * d * q.element_size() > SHARED_BYTES // 3:
         block_n //= 2
@@ -369,11 +359,9 @@ print("paged_attention agrees with float64")
 #
 # The benchmark has 64 heads of queries, 8 of keys, *d* = 128, bf16, and pages of 16 tokens in
 # random order. In the last case, 64 sequences have 100 to 8000 tokens. Rates count the bytes of
-# keys and values once. The peers:
-#
-# * **cuDNN** gets contiguous keys and values. Mixed lengths are padded, and a mask hides the rest.
-# * **Gathering** collects the pages into such tensors first, then calls cuDNN.
-# * **A read** of as many bytes, by PyTorch's ``amax``.
+# keys and values once. **cuDNN** gets contiguous keys and values. Mixed lengths are padded, and a
+# mask hides the rest. **gather** collects the pages into such tensors first, then calls cuDNN. The
+# ceiling is a **read** of as many bytes, by PyTorch's ``amax``.
 
 # sphinx_gallery_fold = "times five batches, draws the rates, and keeps the rows"
 import matplotlib.pyplot as plt
@@ -391,37 +379,31 @@ def empty_kernel():
     """Do nothing."""
 
 
-def cudnn(q, k, v, mask=None):
-    """Return cuDNN's attention with keys and values [batch, kv heads, keys, d]."""
+def cudnn(q, k, v, mask, page_table=None):
+    """Return cuDNN's attention. With a page_table, k and v are pages, which are collected first."""
+    if page_table is not None:
+        k, v = (pages[page_table].flatten(1, 2).transpose(1, 2) for pages in (k, v))
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         o = scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=mask, enable_gqa=True)
     return o[:, :, 0]
-
-
-def gather(pages, page_table):
-    """Return the pages of all sequences as [batch, kv heads, keys, d]."""
-    return pages[page_table].flatten(1, 2).transpose(1, 2)
 
 
 def benchmark(lengths):
     """Return rows (batch, keys, page, provider, unit, median, p20, p80)."""
     problem = q, k_pages, v_pages, page_table, n = draw_problem(lengths, 64, 8, 128)
     page_table.clamp_(min=0)  # PyTorch refuses other entries, and a mask does not hide NaN
-    pages = k_pages.nan_to_num_(), v_pages.nan_to_num_()
-    mixed, places = min(lengths) < max(lengths), torch.arange(16 * page_table.shape[1])
-    mask = (places.to(DEVICE) < n[:, None])[:, None, None] if mixed else None
-    amount = 2 * sum(lengths) * k_pages[0, 0].nbytes
-    calls = {
-        "triton": partial(paged_attention, *problem),
-        "1 pages one by one": partial(simple, *problem),
-        "2 loads in flight": partial(simple, *problem, block_n=64, stages=5),
-    }
+    pages, mixed = (k_pages.nan_to_num_(), v_pages.nan_to_num_()), len(set(lengths)) > 1
+    mask = torch.arange(16 * page_table.shape[1], device=DEVICE) < n[:, None]
+    mask = mask[:, None, None] if mixed else None
+    calls = {"triton": partial(paged_attention, *problem), "1 pages": partial(simple, *problem)}
+    calls["2 in flight"] = partial(simple, *problem, block_n=64, stages=5)
     if not torch.version.hip:
-        contiguous = [gather(x, page_table).contiguous() for x in pages]
+        contiguous = [x[page_table].flatten(1, 2).transpose(1, 2).contiguous() for x in pages]
         calls["cudnn"] = partial(cudnn, q, *contiguous, mask)
-        calls["gather"] = lambda: cudnn(q, *(gather(x, page_table) for x in pages), mask)
+        calls["gather"] = partial(cudnn, q, *pages, mask, page_table)
     for call in calls.values():
         assert_right(call(), *problem)
+    amount = 2 * sum(lengths) * k_pages[0, 0].nbytes
     calls["read"] = torch.zeros(amount // 4, dtype=torch.int32, device=DEVICE).amax
     size = len(lengths), 0 if mixed else lengths[0], 16
     return rows_of(size, calls, "GB/s", amount, 30, {"triton", "cudnn"} & set(calls))
@@ -430,10 +412,10 @@ def benchmark(lengths):
 if ON_GPU:
     rows = [row for lengths in CASES for row in benchmark(lengths)]
     write_rows("paged-attention.csv", ["batch", "keys", "page"], rows)
-    problem = draw_problem([512] * 4, 64, 8, 128)
-    one = problem[0][:, :, None], *(gather(x, problem[3]) for x in problem[1:3])
-    calls = {"triton": partial(paged_attention, *problem)}
-    calls["torch"] = partial(scaled_dot_product_attention, *one, enable_gqa=True)
+    q, k, v = (torch.randn(4, 8, n, 128, device=DEVICE).bfloat16() for n in (1, 512, 512))
+    calls = {"triton": partial(paged_attention, *draw_problem([512] * 4, 64, 8, 128))}
+    one = partial(scaled_dot_product_attention, q.repeat(1, 8, 1, 1), k, v, enable_gqa=True)
+    calls["torch"] = one
     calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(2)]
     write_calls({"paged_attention": calls})
     colors = {"read": "#444444", "cudnn": "#d1495b", "triton": "#1b6ca8", "gather": "#2e8b57"}
@@ -473,9 +455,9 @@ else:
 # Exercises
 # ---------
 #
-# 1. **A window.** Each token sees only the last *W* keys. Where does the loop start, and which
-#    pages could be given to another sequence? Write ``window_attention(q, k_pages, v_pages,
-#    page_table, lengths, window)``. :doc:`Solution <solutions/11-window>`.
+# 1. **A window.** Each token sees only the last *W* keys. Where does the loop start, and which pages
+#    can be given away? Write ``window_attention(q, k_pages, v_pages, page_table, lengths, window)``.
+#    :doc:`Solution <solutions/11-window>`.
 # 2. **Pages of int8**, with a scale for each row in ``k_scales`` and ``v_scales``, [pages, page, kv
 #    heads]. Where do the scales enter with the fewest products? Write ``int8_attention(q, k_pages,
 #    v_pages, k_scales, v_scales, page_table, lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
