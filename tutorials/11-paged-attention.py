@@ -3,9 +3,9 @@ Paged attention
 ===============
 
 A model that writes text computes one token at a time. Each token attends to the keys and values of
-all tokens before it, and a serving system keeps these in **pages**. You write
-``paged_attention(q, k_pages, v_pages, page_table, lengths)``, which reads the pages where they are.
-From 16 sequences on it is at least :measured:`gather` times as fast as collecting the pages for
+all tokens before it, which a serving system keeps in **pages**. You write
+``paged_attention(q, k_pages, v_pages, page_table, lengths)``. It reads the pages where they are,
+and from 16 sequences on it is at least :measured:`gather` times as fast as collecting the pages for
 cuDNN. You need :doc:`06-fused-attention`.
 """
 
@@ -87,11 +87,10 @@ def attention_kernel(
         tl.store(part_ptr + heads * D + head, m + tl.log2(z), mask=rows < GROUP)
 
 
-def arguments_of(q, k_pages, v_pages, page_table, scale=None, chunk=None, block_n=16, stages=3):
+def arguments_of(q, k_pages, v_pages, page_table, scale=None, chunk=2**30, block_n=16, stages=3):
     """Return the grid, the numbers and the constants of a launch."""
     (batch, heads, d), (pages, page, kv_heads, _) = q.shape, k_pages.shape
     most, group = page_table.shape[1] * page, heads // kv_heads
-    chunk = chunk or most
     scale = (d**-0.5 if scale is None else scale) * math.log2(math.e)
     strides = *k_pages.stride()[:3], *v_pages.stride()[:3], page_table.stride(0)
     constants = {"PAGE": page, "GROUP": group, "ROWS": max(16, triton.next_power_of_2(group))}
@@ -153,31 +152,28 @@ print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist()
 # What decoding reads
 # -------------------
 #
-# A token has one query for each head, but reads all keys and values before it: 4096 bytes of each
-# token of the past, in each layer, with 8 heads of keys and values, *d* = 128, and bf16. Each byte
-# is used in a few operations, so decoding is **memory-bound**.
+# A token has one query for each head, but reads all keys and values before it: 4096 bytes for each
+# token and layer, with 8 heads of keys and values, *d* = 128, and bf16. Each byte is used in a few
+# operations, so decoding is **memory-bound**.
 #
 # * **Grouped heads share a read.** Eight heads of queries use the same head of keys here. They are
 #   the rows of one tile ``q``. Half of its 16 rows are empty, but the tensor cores have time.
 # * **Pages save memory, not time.** A contiguous cache must reserve the longest possible row for
 #   each sequence. Pages are given out while a sequence grows, and sequences with the same beginning
 #   share its pages. The price is one more load before the loads of keys and values.
-# * **Collecting the pages first** reads all bytes, writes them, and reads them again.
 #
 # A load takes most of a microsecond. In this time a multiprocessor (SM) of an H200 can receive more
-# than twenty kilobytes, so as much must be **in flight** at any time. Blocks of 16 keys have too
-# little. Two numbers of the launch change this: ``BLOCK_N = 64`` and ``num_stages = 5``. The
-# compiler sees that loads of keys depend on a load of page numbers. It starts the former two
-# iterations early, and the latter four: :term:`pipelining`.
+# than twenty kilobytes, so as much must be **in flight** at any time. Two numbers of the launch do
+# this: ``BLOCK_N = 64`` and ``num_stages = 5``. The compiler sees that loads of keys depend on page
+# numbers. It starts the former two iterations early, and the latter four: :term:`pipelining`.
 #
 # Split keys
 # ----------
 #
 # One sequence has only eight programs, on eight SMs. And with mixed lengths, the longest sequence
-# decides when all programs are done. One remedy solves both: cut the keys of each sequence into
-# **chunks**, with a program for each. The lengths are on the GPU, and the CPU must not wait for
-# them. So the grid has programs for all chunks that the page table has room for. A program behind
-# the end of its sequence exits at once.
+# decides when all are done. One remedy solves both: several chunks for each sequence. The lengths
+# are on the GPU, and the CPU must not wait for them. So the grid has programs for all chunks that
+# the page table has room for. A program behind the end of its sequence exits at once.
 #
 # The result of a chunk is a weighted mean of its values. Its weight is the sum of the exponentials
 # of its scores. The logarithm of this sum, the :term:`log-sum-exp`, is stored behind the means. A
@@ -205,8 +201,7 @@ def combine_kernel(
     o = tl.load((part_ptr + head * D)[:, None] + dims[None, :], mask=mask[:, None], other=0.0)
     weight = tl.exp2(lse - tl.max(lse, axis=0))
     o = tl.sum(o * weight[:, None], axis=0) / tl.sum(weight, axis=0)
-    o_at = (sequence * heads + head) * D + dims
-    tl.store(o_ptr + o_at, o.to(o_ptr.dtype.element_ty))
+    tl.store(o_ptr + (sequence * heads + head) * D + dims, o.to(o_ptr.dtype.element_ty))
 
 
 # %%
@@ -265,22 +260,19 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
         raise ValueError(f"lengths must be from 0 to {most}, but are {lengths.tolist()}")
     used = page_table[torch.arange(page_table.shape[1]) * page < lengths[:, None]]
     if len(used) and not 0 <= used.min() <= used.max() < pages:
-        found = f"but has entries from {used.min()} to {used.max()}"
-        raise ValueError(f"page_table must have pages from 0 to {pages - 1}, {found}")
+        raise ValueError(f"page_table must be from 0 to {pages - 1}, but is {used.tolist()}")
 
 
 def plan_of(q, k_pages, v_pages, page_table, scale):
     """Return the launches of both kernels, and how many numbers they need for parts."""
     (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
-    most, chunk, longest, block_n = page_table.shape[1] * page, 16, 1024 if ON_GPU else 64, 64
-    enough = SMS // (batch * kv_heads)  # at most 128 parts: the second kernel loads all at once
-    while most > 128 * chunk or (chunk < longest and most > 2 * chunk * enough):
+    most, chunk, longest = page_table.shape[1] * page, 16, 1024 if ON_GPU else 64
+    few, many = SMS // (batch * kv_heads), max(1, min(128, 64 * SMS // (batch * kv_heads)))  # parts
+    while most > chunk * many or (chunk < longest and most > 2 * chunk * few):
         chunk *= 2
-    while block_n > 16 and 4 * block_n * d * q.element_size() > SHARED_BYTES // 3:
-        block_n //= 2
-    tensors = q, k_pages, v_pages, page_table
-    grid, numbers, constants = arguments_of(*tensors, scale, chunk, block_n, stages=5)
-    first, parts = Launch(attention_kernel, grid, numbers, constants), grid[1]
+    block_n = 64 if 512 * d * q.element_size() <= SHARED_BYTES else 16
+    arguments = arguments_of(q, k_pages, v_pages, page_table, scale, chunk, block_n, stages=5)
+    first, parts = Launch(attention_kernel, *arguments), triton.cdiv(most, chunk)
     options = {"PARTS": triton.next_power_of_2(parts), "D": d, "EARLY": EARLY}
     options |= {"launch_pdl": True} if EARLY else {}
     second = Launch(combine_kernel, (batch * heads,), (most, chunk, parts, heads), options)
@@ -342,14 +334,12 @@ paged_attention_op = operation(paged_attention)
 paged_attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
 
 # %%
-# The check covers lengths around a page, pages of other sizes, and pages that sequences share.
+# The check covers lengths around a page, pages of other sizes, and sequences without tokens.
 
 # sphinx_gallery_fold = "compares with float64"
 for page, heads, kv_heads, d in ((16, 8, 2, 64), (1, 4, 4, 16), (24, 6, 1, 32), (64, 16, 8, 128)):
     for lengths in ([0, 1, page - 1, page, page + 1], [600], [3, 300, 0, 64, 16], [0, 0]):
         problem = draw_problem(lengths, heads, kv_heads, d, page)
-        if lengths[0] == 3:
-            problem[3][3, :] = problem[3][1, : problem[3].shape[1]]  # the beginning of another one
         assert_right(paged_attention(*problem, 0.3), *problem, 0.3)
 print("paged_attention agrees with float64")
 
@@ -367,11 +357,10 @@ print("paged_attention agrees with float64")
 import matplotlib.pyplot as plt
 from shared.bench import rows_of, write_calls, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
-draw = torch.Generator().manual_seed(1)
-CASES = [[32768], [8192] * 16, [4096] * 64, [1024] * 256]
-CASES.append(torch.randint(100, 8001, (64,), generator=draw).tolist())
+mixed = torch.randint(100, 8001, (64,), generator=torch.Generator().manual_seed(1)).tolist()
+CASES = [32768], [8192] * 16, [4096] * 64, [1024] * 256, mixed
 
 
 @triton.jit
@@ -384,8 +373,7 @@ def cudnn(q, k, v, mask, page_table=None):
     if page_table is not None:
         k, v = (pages[page_table].flatten(1, 2).transpose(1, 2) for pages in (k, v))
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        o = scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=mask, enable_gqa=True)
-    return o[:, :, 0]
+        return torch_attention(q[:, :, None], k, v, attn_mask=mask, enable_gqa=True)[:, :, 0]
 
 
 def benchmark(lengths):
@@ -414,8 +402,7 @@ if ON_GPU:
     write_rows("paged-attention.csv", ["batch", "keys", "page"], rows)
     q, k, v = (torch.randn(4, 8, n, 128, device=DEVICE).bfloat16() for n in (1, 512, 512))
     calls = {"triton": partial(paged_attention, *draw_problem([512] * 4, 64, 8, 128))}
-    one = partial(scaled_dot_product_attention, q.repeat(1, 8, 1, 1), k, v, enable_gqa=True)
-    calls["torch"] = one
+    calls["torch"] = partial(torch_attention, q.repeat(1, 8, 1, 1), k, v, enable_gqa=True)
     calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(2)]
     write_calls({"paged_attention": calls})
     colors = {"read": "#444444", "cudnn": "#d1495b", "triton": "#1b6ca8", "gather": "#2e8b57"}
@@ -424,24 +411,21 @@ if ON_GPU:
         rates = [row[5] for row in rows if row[3] == name]
         ax.barh([5 * j + i for j in range(len(rates))], rates, color=color, label=name)
     labels = [f"{row[0]} × {row[1] or 'mixed'}" for row in rows if row[3] == "triton"]
-    ax.set_yticks([5 * j + 1.5 for j in range(len(labels))], labels)
+    ax.set_yticks(range(1, 5 * len(labels), 5), labels)
     ax.invert_yaxis()
-    gpu = torch.get_device_module().get_device_name()
     ax.set(xlabel="GB/s of keys and values, higher is better", ylabel="sequences × keys")
-    ax.set_title(f"Attention of one token, bf16, on {gpu}")
+    ax.set_title(f"Attention of one token, bf16, on {GPU.name}")
     ax.legend()
     plt.show()
 else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# * **One sequence.** Its 32 768 keys are split among all SMs: :measured:`split` times the rate of
-#   one program for each head.
-# * **Large batches.** ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on
-#   contiguous keys, so pages in random order cost little.
-# * **Mixed lengths.** It reaches :measured:`mixed` % of a read. cuDNN reads the padding, too.
-# * **As called**, it reaches :measured:`called` GB/s with 64 sequences of 4096 tokens. The CPU's
-#   share of a call is :measured:`cpu` µs, and that of PyTorch's attention :measured:`cpu_torch` µs.
+# With one sequence, chunks bring :measured:`split` times the rate of one program for each head.
+# ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, so pages
+# cost little. With mixed lengths it reaches :measured:`mixed` % of a read. With 64 sequences of 4096
+# tokens it reaches :measured:`called` GB/s as called. The CPU's share of a call is :measured:`cpu`
+# µs, and that of PyTorch's attention :measured:`cpu_torch` µs.
 #
 # The steps of this page, for mixed lengths:
 #
@@ -455,12 +439,11 @@ else:
 # Exercises
 # ---------
 #
-# 1. **A window.** Each token sees only the last *W* keys. Where does the loop start, and which pages
-#    can be given away? Write ``window_attention(q, k_pages, v_pages, page_table, lengths, window)``.
-#    :doc:`Solution <solutions/11-window>`.
-# 2. **Pages of int8**, with a scale for each row in ``k_scales`` and ``v_scales``, [pages, page, kv
-#    heads]. Where do the scales enter with the fewest products? Write ``int8_attention(q, k_pages,
-#    v_pages, k_scales, v_scales, page_table, lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
+# 1. **A window.** Let each token see the last *W* keys only, in ``window_attention(q, k_pages,
+#    v_pages, page_table, lengths, window)``. :doc:`Solution <solutions/11-window>`.
+# 2. **Pages of int8**, with a scale for each row, [pages, page, kv heads]. Where do the scales need
+#    the fewest products? ``int8_attention(q, k_pages, v_pages, k_scales, v_scales, page_table,
+#    lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
 #
 # References
 # ----------
