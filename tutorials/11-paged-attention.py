@@ -178,8 +178,8 @@ print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist()
 # The result of a chunk is a weighted mean of its values. Its weight is the sum of the exponentials
 # of its scores. The logarithm of this sum, the :term:`log-sum-exp`, is stored behind the means. A
 # second kernel combines the chunks: a softmax over their log-sum-exps gives the weights. From
-# Hopper on it is launched early, by *programmatic dependent launch*: its programs start while the
-# last ones of the first kernel run. ``gdc_wait`` makes them wait for the results.
+# Hopper on it is launched before the first one has ended (*programmatic dependent launch*), and
+# ``gdc_wait`` makes it wait for the results.
 
 
 @triton.jit(do_not_specialize=["most", "chunk", "parts"])
@@ -348,10 +348,9 @@ print("paged_attention agrees with float64")
 # ---------
 #
 # The benchmark has 64 heads of queries, 8 of keys, *d* = 128, bf16, and pages of 16 tokens in
-# random order. In the last case, 64 sequences have 100 to 8000 tokens. Rates count the bytes of
-# keys and values once. **cuDNN** gets contiguous keys and values. Mixed lengths are padded, and a
-# mask hides the rest. **gather** collects the pages into such tensors first, then calls cuDNN. The
-# ceiling is a **read** of as many bytes, by PyTorch's ``amax``.
+# random order. In the last case, 64 sequences have 100 to 8000 tokens. Rates count keys and values
+# once. **cuDNN** gets contiguous keys; mixed lengths are padded and masked. **gather** collects the
+# pages into such tensors first. The ceiling is a **read** of as many bytes, by ``amax``.
 
 # sphinx_gallery_fold = "times five batches, draws the rates, and keeps the rows"
 import matplotlib.pyplot as plt
@@ -422,10 +421,10 @@ else:
 
 # %%
 # With one sequence, chunks bring :measured:`split` times the rate of one program for each head.
-# ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, so pages
-# cost little. With mixed lengths it reaches :measured:`mixed` % of a read. With 64 sequences of 4096
-# tokens it reaches :measured:`called` GB/s as called. The CPU's share of a call is :measured:`cpu`
-# µs, and that of PyTorch's attention :measured:`cpu_torch` µs.
+# ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, and with
+# mixed lengths :measured:`mixed` % of a read. As called, it reaches :measured:`called` GB/s with 64
+# sequences of 4096 tokens. The CPU's share of a call is :measured:`cpu` µs, and that of PyTorch's
+# attention :measured:`cpu_torch` µs.
 #
 # The steps of this page, for mixed lengths:
 #
@@ -441,9 +440,8 @@ else:
 #
 # 1. **A window.** Let each token see the last *W* keys only, in ``window_attention(q, k_pages,
 #    v_pages, page_table, lengths, window)``. :doc:`Solution <solutions/11-window>`.
-# 2. **Pages of int8**, with a scale for each row, [pages, page, kv heads]. Where do the scales need
-#    the fewest products? ``int8_attention(q, k_pages, v_pages, k_scales, v_scales, page_table,
-#    lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
+# 2. **Pages of int8**, with a scale for each row: ``int8_attention(q, k_pages, v_pages, k_scales,
+#    v_scales, page_table, lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
 #
 # References
 # ----------
