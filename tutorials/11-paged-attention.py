@@ -208,8 +208,9 @@ def combine_kernel(
 # Calling it
 # ----------
 #
-# Short chunks keep all SMs busy, and long ones write fewer parts. ``paged_attention`` keeps a plan
-# for each kind of arguments, as in :doc:`/programming-guide/chapter-6/calls`.
+# Short chunks keep all SMs busy, and long ones write fewer parts. ``plan_of`` takes the number of
+# parts whose :term:`waves <wave>` end first. ``paged_attention`` keeps a plan for each kind of
+# arguments, as in :doc:`/programming-guide/chapter-6/calls`.
 
 # sphinx_gallery_fold = "checks the arguments, and plans both launches"
 import sys  # for shared/
@@ -220,6 +221,7 @@ from shared.launch import Launch, key_of
 
 SMS = getattr(GPU, "multi_processor_count", 5)  # the interpreter needs only a few programs
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)  # of an SM
+START = 128 if ON_GPU else 0  # the start of a program takes as long as so many keys
 FLOATS = torch.float16, torch.bfloat16, torch.float32
 
 
@@ -266,17 +268,18 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
 def plan_of(q, k_pages, v_pages, page_table, scale):
     """Return the launches of both kernels, and how many numbers they need for parts."""
     (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
-    most, chunk, longest = page_table.shape[1] * page, 16, 1024 if ON_GPU else 64
-    few, many = SMS // (batch * kv_heads), max(1, min(128, 64 * SMS // (batch * kv_heads)))  # parts
-    while most > chunk * many or (chunk < longest and most > 2 * chunk * few):
-        chunk *= 2
-    block_n = 64 if 512 * d * q.element_size() <= SHARED_BYTES else 16
+    most, bytes_of_64 = page_table.shape[1] * page, 64 * d * q.element_size()
+    resident = SMS * max(1, min(3, SHARED_BYTES // (5 * bytes_of_64)))  # programs at the same time
+    waves = [triton.cdiv(batch * kv_heads * parts, resident) for parts in range(1, 129)]
+    times = [n * (most / parts + START) for parts, n in enumerate(waves, 1)]  # in keys
+    chunk = triton.cdiv(most, 64 * (times.index(min(times)) + 1)) * 64
+    block_n, parts = 64 if 8 * bytes_of_64 <= SHARED_BYTES else 16, triton.cdiv(most, chunk)
     arguments = arguments_of(q, k_pages, v_pages, page_table, scale, chunk, block_n, stages=5)
-    first, parts = Launch(attention_kernel, *arguments), triton.cdiv(most, chunk)
     options = {"PARTS": triton.next_power_of_2(parts), "D": d, "EARLY": EARLY}
-    options |= {"launch_pdl": True} if EARLY else {}
+    options |= {"num_warps": 4 if parts > 16 else 1} | ({"launch_pdl": True} if EARLY else {})
     second = Launch(combine_kernel, (batch * heads,), (most, chunk, parts, heads), options)
-    return first, second if parts > 1 else None, batch * parts * heads * (d + 1)
+    first, size = Launch(attention_kernel, *arguments), batch * parts * heads * (d + 1)
+    return first, second if parts > 1 else None, size
 
 
 # %%
@@ -388,8 +391,9 @@ def benchmark(lengths):
         contiguous = [x[page_table].flatten(1, 2).transpose(1, 2).contiguous() for x in pages]
         calls["cudnn"] = partial(cudnn, q, *contiguous, mask)
         calls["gather"] = partial(cudnn, q, *pages, mask, page_table)
+    assert_right(right := calls["triton"](), *problem)
     for call in calls.values():
-        assert_right(call(), *problem)
+        torch.testing.assert_close(call(), right, rtol=2**-6, atol=2**-6)
     amount = 2 * sum(lengths) * k_pages[0, 0].nbytes
     calls["read"] = torch.zeros(amount // 4, dtype=torch.int32, device=DEVICE).amax
     size = len(lengths), 0 if mixed else lengths[0], 16
