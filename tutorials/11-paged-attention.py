@@ -108,9 +108,8 @@ def simple(q, k_pages, v_pages, page_table, lengths, **options):
 
 
 # %%
-# The loop is the online softmax of :doc:`06-fused-attention`. ``k_at`` and ``v_at`` are new: the
-# offset of each key's row, computed from the page that the table names. Rows behind the length are
-# not loaded, so their contents do not matter, even if they are NaN.
+# The loop is the online softmax of :doc:`06-fused-attention`. ``k_at`` and ``v_at`` are new: offsets
+# of rows in the pages that the table names. Rows behind the length are not loaded and may be NaN.
 
 # sphinx_gallery_fold = "draws problems, and compares with float64"
 
@@ -208,9 +207,8 @@ def combine_kernel(
 # Calling it
 # ----------
 #
-# Short chunks keep all SMs busy, and long ones write fewer parts. ``plan_of`` takes the number of
-# parts whose :term:`waves <wave>` end first. ``paged_attention`` keeps a plan for each kind of
-# arguments, as in :doc:`/programming-guide/chapter-6/calls`.
+# ``plan_of`` takes the number of parts whose :term:`waves <wave>` end first. The function keeps a
+# plan for each kind of arguments, as in :doc:`/programming-guide/chapter-6/calls`.
 
 # sphinx_gallery_fold = "checks the arguments, and plans both launches"
 import sys  # for shared/
@@ -221,7 +219,6 @@ from shared.launch import Launch, key_of
 
 SMS = getattr(GPU, "multi_processor_count", 5)  # the interpreter needs only a few programs
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)  # of an SM
-START = 128 if ON_GPU else 0  # the start of a program takes as long as so many keys
 FLOATS = torch.float16, torch.bfloat16, torch.float32
 
 
@@ -268,12 +265,12 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
 def plan_of(q, k_pages, v_pages, page_table, scale):
     """Return the launches of both kernels, and how many numbers they need for parts."""
     (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
-    most, bytes_of_64 = page_table.shape[1] * page, 64 * d * q.element_size()
-    resident = SMS * max(1, min(3, SHARED_BYTES // (5 * bytes_of_64)))  # programs at the same time
-    waves = [triton.cdiv(batch * kv_heads * parts, resident) for parts in range(1, 129)]
-    times = [n * (most / parts + START) for parts, n in enumerate(waves, 1)]  # in keys
+    most = page_table.shape[1] * page  # three programs fit on an SM
+    waves = [triton.cdiv(batch * kv_heads * parts, 3 * SMS) for parts in range(1, 129)]
+    times = [n * (most / parts + 128 * ON_GPU) for parts, n in enumerate(waves, 1)]  # in keys
     chunk = triton.cdiv(most, 64 * (times.index(min(times)) + 1)) * 64
-    block_n, parts = 64 if 8 * bytes_of_64 <= SHARED_BYTES else 16, triton.cdiv(most, chunk)
+    parts, large = triton.cdiv(most, chunk), 512 * d * q.element_size() > SHARED_BYTES
+    block_n = 16 if large else 64
     arguments = arguments_of(q, k_pages, v_pages, page_table, scale, chunk, block_n, stages=5)
     options = {"PARTS": triton.next_power_of_2(parts), "D": d, "EARLY": EARLY}
     options |= {"num_warps": 4 if parts > 16 else 1} | ({"launch_pdl": True} if EARLY else {})
@@ -383,14 +380,13 @@ def benchmark(lengths):
     problem = q, k_pages, v_pages, page_table, n = draw_problem(lengths, 64, 8, 128)
     page_table.clamp_(min=0)  # PyTorch refuses other entries, and a mask does not hide NaN
     pages, mixed = (k_pages.nan_to_num_(), v_pages.nan_to_num_()), len(set(lengths)) > 1
-    mask = torch.arange(16 * page_table.shape[1], device=DEVICE) < n[:, None]
-    mask = mask[:, None, None] if mixed else None
+    mask = (torch.arange(16 * page_table.shape[1], device=DEVICE) < n[:, None])[:, None, None]
     calls = {"triton": partial(paged_attention, *problem), "1 pages": partial(simple, *problem)}
     calls["2 in flight"] = partial(simple, *problem, block_n=64, stages=5)
     if not torch.version.hip:
         contiguous = [x[page_table].flatten(1, 2).transpose(1, 2).contiguous() for x in pages]
-        calls["cudnn"] = partial(cudnn, q, *contiguous, mask)
-        calls["gather"] = partial(cudnn, q, *pages, mask, page_table)
+        calls["cudnn"] = partial(cudnn, q, *contiguous, mask if mixed else None)
+        calls["gather"] = partial(cudnn, q, *pages, mask if mixed else None, page_table)
     assert_right(right := calls["triton"](), *problem)
     for call in calls.values():
         torch.testing.assert_close(call(), right, rtol=2**-6, atol=2**-6)
@@ -428,9 +424,7 @@ else:
 # ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, and with
 # mixed lengths :measured:`mixed` % of a read. As called, it reaches :measured:`called` GB/s with 64
 # sequences of 4096 tokens. The CPU's share of a call is :measured:`cpu` µs, and that of PyTorch's
-# attention :measured:`cpu_torch` µs.
-#
-# The steps of this page, for mixed lengths:
+# attention :measured:`cpu_torch` µs. The steps of this page, for mixed lengths:
 #
 # .. steps:: read
 #    :unit: GB/s
