@@ -108,8 +108,8 @@ def simple(q, k_pages, v_pages, page_table, lengths, **options):
 
 
 # %%
-# The loop is the online softmax of :doc:`06-fused-attention`. New are ``k_at`` and ``v_at``, offsets
-# in the pages that the table names. Rows behind the length are not loaded, so they may be NaN.
+# The loop is the online softmax of :doc:`06-fused-attention`. New are the offsets ``k_at`` and
+# ``v_at`` in pages that the table names. Rows behind the length are not loaded and may be NaN.
 
 # sphinx_gallery_fold = "draws problems, and compares with float64"
 
