@@ -31,8 +31,6 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
-
-
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 EARLY = ON_GPU and not torch.version.hip and GPU.major >= 9  # from Hopper on; explained below
 
@@ -155,7 +153,7 @@ print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist()
 # token and layer, with 8 heads of keys and values, *d* = 128, and bf16. Each byte is used in a few
 # operations, so decoding is **memory-bound**.
 #
-# * **Grouped heads share a read.** Eight heads of queries use the same head of keys here. They are
+# * **Grouped heads share a read.** Often eight heads of queries use the same head of keys. They are
 #   the rows of one tile ``q``. Half of its 16 rows are empty, but the tensor cores have time.
 # * **Pages save memory, not time.** A contiguous cache must reserve the longest possible row for
 #   each sequence. Pages are given out while a sequence grows, and sequences with the same beginning
@@ -331,7 +329,7 @@ def paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None):
 schema = "(Tensor q, Tensor k, Tensor v, Tensor table, Tensor lengths, float? scale) -> Tensor"
 operation = torch.library.custom_op("gallery::paged_attention", mutates_args=(), schema=schema)
 paged_attention_op = operation(paged_attention)
-paged_attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
+fake = paged_attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
 
 # %%
 # The check covers lengths around a page, pages of other sizes, and sequences without tokens.
@@ -438,8 +436,9 @@ else:
 #
 # 1. **A window.** Let each token see the last *W* keys only, in ``window_attention(q, k_pages,
 #    v_pages, page_table, lengths, window)``. :doc:`Solution <solutions/11-window>`.
-# 2. **Pages of int8**, with a scale for each row: ``int8_attention(q, k_pages, v_pages, k_scales,
-#    v_scales, page_table, lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
+# 2. **Pages of int8**, with a scale for each row: ``k_scales`` and ``v_scales`` are [pages, page, kv
+#    heads]. Multiply scores and weights, not keys and values, in ``int8_attention(q, k_pages,
+#    v_pages, k_scales, v_scales, page_table, lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
 #
 # References
 # ----------
