@@ -436,7 +436,7 @@ else:
 #
 # 1. **A window.** Let each token see the last *W* keys only, in ``window_attention(q, k_pages,
 #    v_pages, page_table, lengths, window)``. :doc:`Solution <solutions/11-window>`.
-# 2. **Pages of int8**, with a scale for each row: ``k_scales`` and ``v_scales`` are [pages, page, kv
+# 2. **Pages of int8.** Each row has a scale, in ``k_scales`` and ``v_scales``, [pages, page, kv
 #    heads]. Multiply scores and weights, not keys and values, in ``int8_attention(q, k_pages,
 #    v_pages, k_scales, v_scales, page_table, lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
 #
