@@ -263,10 +263,11 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
 def plan_of(q, k_pages, v_pages, page_table, scale):
     """Return the launches of both kernels, and how many numbers they need for parts."""
     (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
-    most = page_table.shape[1] * page  # three programs fit on an SM
-    waves = [triton.cdiv(batch * kv_heads * parts, 3 * SMS) for parts in range(1, 129)]
-    times = [n * (most / parts + 128 * ON_GPU) for parts, n in enumerate(waves, 1)]  # in keys
-    chunk = triton.cdiv(most, 64 * (times.index(min(times)) + 1)) * 64
+    pairs, most = batch * kv_heads, page_table.shape[1] * page
+    at_once, least = (3 * SMS, min(8, triton.cdiv(most, 2048))) if pairs > SMS else (2 * SMS, 1)
+    tried = range(least, 129)  # three programs fit on an SM, and two have enough loads in flight
+    times = [triton.cdiv(pairs * n, at_once) * (most / n + 128 * ON_GPU) for n in tried]  # in keys
+    chunk = triton.cdiv(most, 64 * tried[times.index(min(times))]) * 64
     parts, large = triton.cdiv(most, chunk), 512 * d * q.element_size() > SHARED_BYTES
     block_n = 16 if large else 64
     arguments = arguments_of(q, k_pages, v_pages, page_table, scale, chunk, block_n, stages=5)
@@ -418,11 +419,11 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# With one sequence, chunks bring :measured:`split` times the rate of one program for each head.
-# ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, and with
-# mixed lengths :measured:`mixed` % of a read. As called, it reaches :measured:`called` GB/s with 64
-# sequences of 4096 tokens. The CPU's share of a call is :measured:`cpu` µs, and that of PyTorch's
-# attention :measured:`cpu_torch` µs. The steps of this page, for mixed lengths:
+# With one sequence, chunks bring :measured:`split` times the rate of a program for each head of
+# keys. ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys. With
+# mixed lengths it has :measured:`mixed` % of the rate of a read. As called, it reaches
+# :measured:`called` GB/s with 64 sequences of 4096 tokens. The CPU's share of a call is
+# :measured:`cpu` µs, in PyTorch's attention :measured:`cpu_torch` µs. The steps, with mixed lengths:
 #
 # .. steps:: read
 #    :unit: GB/s
