@@ -420,10 +420,10 @@ else:
 
 # %%
 # With one sequence, chunks bring :measured:`split` times the rate of a program for each head of
-# keys. ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys. With
-# mixed lengths it has :measured:`mixed` % of the rate of a read. As called, it reaches
-# :measured:`called` GB/s with 64 sequences of 4096 tokens. The CPU's share of a call is
-# :measured:`cpu` µs, in PyTorch's attention :measured:`cpu_torch` µs. The steps, with mixed lengths:
+# keys. ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, and
+# with mixed lengths :measured:`mixed` % of the rate of a read. As called, it reaches
+# :measured:`called` GB/s with 64 sequences of 4096 tokens. The CPU's share is :measured:`cpu` µs,
+# and for PyTorch's attention :measured:`cpu_torch` µs. The steps, with mixed lengths:
 #
 # .. steps:: read
 #    :unit: GB/s
