@@ -228,7 +228,7 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
         if x.dtype not in ((torch.int32,) if dims < 3 else FLOATS if x is q else (q.dtype,)):
-            rule = "int32" if dims < 3 else "float16, bfloat16 or float32, as q"
+            rule = "int32" if dims < 3 else "fp16, bf16 or fp32" if x is q else f"as q, {q.dtype}"
             raise TypeError(f"{name} must be {rule}, but its dtype is {x.dtype}")
         if x.dim() != dims or x.device != DEVICE:
             found = f"but is on {x.device} and has shape {tuple(x.shape)}"
@@ -346,10 +346,10 @@ print("paged_attention agrees with float64")
 # Timing it
 # ---------
 #
-# The benchmark has 64 heads of queries, 8 of keys, *d* = 128, bf16, and pages of 16 tokens in
-# random order. In the last case, 64 sequences have 100 to 8000 tokens. Rates count keys and values
-# once. **cuDNN** gets contiguous keys; mixed lengths are padded and masked. **gather** collects the
-# pages into such tensors first. The ceiling is a **read** of as many bytes, by ``amax``.
+# The benchmark has 64 heads of queries, 8 of keys, *d* = 128, bf16, and pages of 16 in any order.
+# In the last case, 64 sequences have 100 to 8000 tokens. Rates count keys and values once.
+# **cuDNN** gets contiguous keys; mixed lengths are padded and masked. **gather** collects pages
+# into such keys first. ``amax`` **reads** all bytes; a better read may be a little faster.
 
 # sphinx_gallery_fold = "times five batches, draws the rates, and keeps the rows"
 import matplotlib.pyplot as plt
@@ -409,7 +409,7 @@ if ON_GPU:
         rates = [row[5] for row in rows if row[3] == name]
         ax.barh([5 * j + i for j in range(len(rates))], rates, color=color, label=name)
     labels = [f"{row[0]} × {row[1] or 'mixed'}" for row in rows if row[3] == "triton"]
-    ax.set_yticks(range(1, 5 * len(labels), 5), labels)
+    ax.set_yticks([5 * j + 1.5 for j in range(len(labels))], labels)
     ax.invert_yaxis()
     ax.set(xlabel="GB/s of keys and values, higher is better", ylabel="sequences × keys")
     ax.set_title(f"Attention of one token, bf16, on {GPU.name}")
