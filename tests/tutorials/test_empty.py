@@ -16,8 +16,16 @@ def detached(tensors):
     return [x.detach() for x in tensors]
 
 
+def ints(*shape):
+    return torch.zeros(shape, dtype=torch.int32)
+
+
 ATTENTION = [
     [randn(*q), *[randn(q[0], 2, 7, 16)] * 2] for q in ((0, 2, 5, 16), (2, 2, 0, 16), (2, 0, 5, 16))
+]
+PAGED = [  # no sequence, and no page
+    [torch.ones(n, 8, 16), *torch.ones(2, pages, 4, 2, 16), ints(n, pages), ints(n)]
+    for n, pages in ((0, 3), (2, 0))
 ]
 CASES = [
     ("01-vector-add", "add", (randn(3, 0, 2), randn(3, 0, 2)), (3, 0, 2)),
@@ -35,6 +43,7 @@ CASES = [
     ("07-math-functions", "gelu", (randn(3, 0, 2),), (3, 0, 2)),
     ("08-grouped-gemm", "grouped_mm", EXPERTS, (3, 8)),
     ("09-fp8-matmul", "scaled_mm", SCALED, (3, 8)),
+    *[("11-paged-attention", "paged_attention", paged, None) for paged in PAGED],
 ]
 
 

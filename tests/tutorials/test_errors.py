@@ -13,6 +13,8 @@ ROWS, EXPERTS = torch.ones(8, 16).half(), torch.ones(2, 16, 24).half()
 FP8, SCALES = torch.ones(4, 256).to(torch.float8_e4m3fn), torch.ones(4, 1)
 LOGITS, TARGETS = torch.randn(4, 6), torch.tensor([0, 1, 2, -100])
 LAYER = torch.randn(9, 6)
+PAGED = [torch.ones(2, 8, 16), *torch.ones(2, 3, 4, 2, 16)]  # q, k_pages, v_pages
+TABLE, LENGTHS = torch.zeros(2, 3, dtype=torch.int32), torch.tensor([0, 12], dtype=torch.int32)
 TEXT, GATES = torch.ones(1, 5, 2, 16), torch.zeros(1, 5, 2)
 
 
@@ -91,6 +93,19 @@ CASES = {
         ((LOGITS.to("meta"), TARGETS), ValueError, "logits must be on cpu, but is on meta"),
         ((LOGITS, TARGETS + 4), ValueError, r"from 0 to 5, .* but targets\[2\] is 6"),
         ((LOGITS.clone().requires_grad_(), TARGETS, -100, True), ValueError, "result of a layer"),
+    ],
+    ("11-paged-attention", "paged_attention"): [
+        (([1.0], *PAGED[1:], TABLE, LENGTHS), TypeError, "q must be a torch.Tensor, but is a list"),
+        ((*PAGED[:2], PAGED[2].half(), TABLE, LENGTHS), TypeError, "v_pages must be as q, torch"),
+        ((*PAGED, TABLE.long(), LENGTHS), TypeError, "page_table must be int32"),
+        ((*PAGED, TABLE, LENGTHS.to("meta")), ValueError, "lengths must be .* is on meta"),
+        ((*PAGED, TABLE.T.contiguous().T, LENGTHS), ValueError, "page_table must have a last"),
+        ((*PAGED[:2], PAGED[2][1:], TABLE, LENGTHS), ValueError, "v_pages must have one shape"),
+        ((PAGED[0][:, 1:], *PAGED[1:], TABLE, LENGTHS), ValueError, "a multiple of the heads"),
+        ((*PAGED, TABLE, LENGTHS[1:]), ValueError, "lengths must have one batch"),
+        ((*PAGED, TABLE, LENGTHS + 1), ValueError, r"from 0 to 12, but are \[1, 13\]"),
+        ((*PAGED, TABLE - 1, LENGTHS), ValueError, "page_table must be from 0 to 2"),
+        ((*PAGED, TABLE, LENGTHS, 0.0), ValueError, "scale must be positive"),
     ],
     ("10b-linear-cross-entropy", "linear_cross_entropy"): [
         ((LOGITS, LAYER.bfloat16(), TARGETS), TypeError, "weight must be torch.float32 as x is"),

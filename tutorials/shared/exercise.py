@@ -588,6 +588,61 @@ def as_number(result):
     return torch.tensor(result, dtype=torch.float64)
 
 
+def paged(device, *settings):
+    """Queries, pages in random order, page table and lengths; a page has 16 tokens."""
+    for lengths in ([0, 1, 15, 16, 17], [300], [70, 0, 133]):
+        counts = [-(-n // 16) for n in lengths]
+        order = torch.randperm(sum(counts) + 2).int()
+        table = torch.zeros(len(lengths), max(counts), dtype=torch.int32)
+        for row, own in zip(table, order[: sum(counts)].split(counts), strict=True):
+            row[: len(own)] = own
+        q = torch.randn(len(lengths), 8, 32, device=device).half()
+        k, v = torch.randn(2, len(order), 16, 2, 32, device=device).half()
+        for setting in settings or [None]:
+            yield q, k, v, table.to(device), torch.tensor(lengths).int().to(device), setting
+
+
+def paged_attention(q, k_pages, v_pages, page_table, lengths, window=None):
+    """Attention of one query for each sequence, to its last keys, in fp64."""
+    out = torch.zeros_like(q)
+    for i, n in enumerate(lengths.tolist()):
+        own = page_table[i, : -(-n // k_pages.shape[1])].long()
+        first = 0 if window is None else max(0, n - window)
+        k, v = (x[own].flatten(0, 1)[first:n].transpose(0, 1) for x in (k_pages, v_pages))
+        out[i] = masked_attention(q[i, None, :, None], k[None], v[None])[0, :, 0] if n else 0
+    return out
+
+
+def int8_cases(device):
+    """The same with pages of int8, and a scale for each row."""
+    for q, k, v, table, lengths, _ in paged(device):
+        scales = [x.float().abs().amax(-1) / 127 for x in (k, v)]
+        k, v = ((x / s[..., None]).round().char() for x, s in zip((k, v), scales, strict=True))
+        yield q, k, v, *scales, table, lengths
+
+
+def int8_attention(q, k_pages, v_pages, k_scales, v_scales, page_table, lengths):
+    """Attention to keys and values that are products of an int8 number and a scale."""
+    k, v = k_pages.double() * k_scales[..., None], v_pages.double() * v_scales[..., None]
+    return paged_attention(q, k, v, page_table, lengths)
+
+
+def which_sequences(arguments, wrong):
+    """The lengths of the sequences that are wrong."""
+    lengths = next(x for x in arguments if isinstance(x, torch.Tensor) and x.ndim == 1)
+    return f"The sequences have the lengths {lengths[wrong.flatten(1).any(dim=1)].tolist()}."
+
+
+def paged_least(arguments, out):
+    """The bytes of queries, keys, values, their scales, and the result."""
+    q, k, *more = arguments
+    lengths = next(x for x in more if isinstance(x, torch.Tensor) and x.ndim == 1)
+    window = more[-1] if isinstance(more[-1], int) else lengths.max().item()
+    scales = [x for x in more if isinstance(x, torch.Tensor) and x.ndim == 3]
+    tokens = lengths.clamp(max=window).sum().item()
+    return size_of(q, out) + tokens * 2 * size_of(k[0, 0], *(x[0, 0] for x in scales[:1]))
+
+
 def delta_cases(device, *sizes):
     """q, k, v, g, beta of texts that no usual chunk divides; the keys have length 1."""
     for tokens, k_heads, v_heads, d in sizes:
@@ -862,6 +917,22 @@ EXERCISES = {
             logits, targets, reduction="none"
         ),
         {"rtol": 1e-5, "atol": 2e-6},
+    ),
+    "11-window": Exercise(
+        "window_attention(q, k_pages, v_pages, page_table, lengths, window)",
+        lambda device: paged(device, 1, 16, 50, 1000),
+        paged_attention,
+        ATTENTION,
+        least=paged_least,
+        hint=which_sequences,
+    ),
+    "11-int8-pages": Exercise(
+        "int8_attention(q, k_pages, v_pages, k_scales, v_scales, page_table, lengths)",
+        int8_cases,
+        int8_attention,
+        ATTENTION,
+        least=paged_least,
+        hint=which_sequences,
     ),
     "14-delta-rule": Exercise(
         "delta_rule(q, k, v, beta)",
