@@ -90,9 +90,12 @@ def load_script(path: Path, source: str | None = None) -> Script:
     source = source or str(path)
     broken = None
     try:
-        if not ast.get_docstring(ast.parse(read(path, source).decode())):
-            remedy = "Begin the file with a docstring whose first line is the title"
-            raise ScriptError(f"{source}: has no title. {remedy}.")
+        settings, blocks, tree = seam.split(path)
+        title = seam.title(path, blocks[0].content)
+        if tree is None:
+            ast.parse(path.read_bytes())  # says what is wrong
+    except OSError as error:
+        raise ScriptError(f"{source}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
         raise ScriptError(f"{source}: is not UTF-8 ({error}). Save the file as UTF-8.") from error
     except SyntaxError as error:
@@ -100,20 +103,10 @@ def load_script(path: Path, source: str | None = None) -> Script:
         broken = f"{source}:{error.lineno}: is not valid Python: {error.msg}.{line}\nCorrect it."
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte, or nested too deep
         raise ScriptError(f"{source}: Python cannot parse it ({error}).") from error
-    try:
-        settings, blocks, _ = seam.split(path)
-        title = seam.title(path, blocks[0].content)
-    except ExtensionError as error:
-        raise ScriptError(f"{source}: {error}") from error
+    except (ExtensionError, AssertionError) as error:  # sphinx-gallery has found no docstring
+        remedy = "Begin the file with a docstring whose first line is the title"
+        raise ScriptError(f"{source}: has no title. {remedy}.") from error
     return Script(path, source, tuple(blocks), settings, title, broken)
-
-
-def read(path: Path, source: str) -> bytes:
-    """The content of the script at *path*; ScriptError if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ScriptError(f"{source}: cannot be read ({error.strerror}).") from error
 
 
 def key_of(keys: Iterable[str]) -> str:
@@ -152,7 +145,7 @@ def _canonical(tree: ast.AST, keep_docstrings: bool) -> str:
         parts: list[Any] = []
         if isinstance(node, list):
             for item in node:
-                parts += ["," if parts else "[", item if isinstance(item, _NESTED) else repr(item)]
+                parts += ["," if parts else "[", _shown(item)]
             parts.append("]" if parts else "[]")
         else:
             documented = isinstance(node, _SCOPES) and ast.get_docstring(node, False) is not None
@@ -162,14 +155,17 @@ def _canonical(tree: ast.AST, keep_docstrings: bool) -> str:
                 if name == "body" and documented and not keep_docstrings:
                     value = value[1:]
                 if value is not None and value != []:
-                    shown = value if isinstance(value, _NESTED) else repr(value)
-                    parts += [f"{',' if parts else beginning}{name}=", shown]
+                    parts += [f"{',' if parts else beginning}{name}=", _shown(value)]
             parts.append(")" if parts else f"{beginning})")
         waiting += reversed(parts)
     return "".join(written)
 
 
-_NESTED = (ast.AST, list)
+def _shown(value: Any) -> Any:
+    """What has parts of its own as it is, all else as text."""
+    if isinstance(value, ast.AST):
+        return value if value._fields else f"{type(value).__name__}()"
+    return value if isinstance(value, list) else repr(value)
 
 
 @cache

@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.project import commands, needs, script, settings
+from gallery_recorder.project import commands, needs, settings
 from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import NO_CODE, Script, ScriptError, key_of
 from gallery_recorder.project.settings import Settings
@@ -259,7 +259,7 @@ def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") ->
 
 def _page(example: Example, known: Page | None) -> Page:
     """The page of a script; the *known* one's script is not split again if it is the same."""
-    digest = hashlib.sha256(script.read(example.path, example.source)).hexdigest()
+    digest = hashlib.sha256(example.path.read_bytes()).hexdigest()
     if known and known.digest == digest:
         return known
     return Page(f"{example.pages}/{example.path.stem}", example, example.load(), digest)
