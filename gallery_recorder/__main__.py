@@ -45,8 +45,8 @@ def _record(options: argparse.Namespace) -> int:
     from gallery_recorder.run.process import Server
     from gallery_recorder.run.progress import Progress, report
 
-    if options.engine == "local" and (options.address or options.accelerator):
-        return _complain("--address and --accelerator require --engine ray", 2)
+    if options.engine == "local" and options.address:
+        return _complain("--address requires --engine ray", 2)
     names = [field.name for field in dataclasses.fields(recorder.Options)]
     chosen = recorder.Options(**{name: getattr(options, name) for name in names})
     with Server(_where(options)) as server:
@@ -157,7 +157,6 @@ _RECORD: tuple[_Option, ...] = (
     ("--timeout", "SECONDS", _positive(float), "the time limit of each script's process"),
     ("--jobs", "N", _positive(int), "scripts in parallel; default: one per GPU, or per core"),
     ("--address", "ADDRESS", str, "the Ray cluster, HOST:6379; default: $RAY_ADDRESS or local"),
-    ("--accelerator", "TYPE", str, "the type of GPU, such as H200, if the cluster has several"),
     ("--commit", "SHA", str, "the scripts' commit, without git; default: $GALLERY_COMMIT"),
 )
 

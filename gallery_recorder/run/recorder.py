@@ -60,7 +60,6 @@ class Options:
     commit: str | None = None
     engine: str = "local"
     address: str | None = None
-    accelerator: str | None = None
 
 
 def record(
@@ -93,8 +92,8 @@ def record(
             return _Recorder(plan, options, progress, engine, used).record(examples)
     from gallery_recorder.run import cluster
 
-    with cluster.connected(options.address):
-        nodes = cluster.RayEngine(options.device, options.jobs, options.accelerator)
+    with cluster.connected(options.address, plan):
+        nodes = cluster.RayEngine(options.device, options.jobs)
         return _Recorder(plan, options, progress, nodes, used).record(examples)
 
 

@@ -36,7 +36,6 @@ class Workspace:
         self.tmp = tmp or Path(os.path.realpath(tempfile.gettempdir()), f"gallery-{token}")
         self.scratch = folder / "scratch"  # files of Sphinx while it reads conf.py
         self.recording = folder / "recording"
-        self.project = folder / "project"  # the project, if it was sent to this machine
         self.order = folder / "order.json"
         self.result = folder / "result.json"
         self.stdout = folder / "stdout"

@@ -16,10 +16,10 @@ from pathlib import Path
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.script import key_of
-from gallery_recorder.store import atomic, benchmarks, format, images, reading
+from gallery_recorder.store import atomic, benchmarks, format, reading
 from gallery_recorder.store.benchmarks import BenchmarkError
 from gallery_recorder.store.format import DECODER, FILE_NAME, SCHEMA, Recording, slug
-from gallery_recorder.store.reading import MAX_JSON, NewerError, ReadingError
+from gallery_recorder.store.reading import NewerError, ReadingError
 
 _DEEPEST = 20  # folders within each other, far more than a recording's path has
 
@@ -136,18 +136,13 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
 
 def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
     """What is wrong with the files of *recording* in *folder*."""
-    shown = {recording.thumbnail, *(name for block in recording.blocks for name in block.images)}
     for name, sha256 in recording.files.items():
         try:
             content = reading.read_file(folder / name)
             if hashlib.sha256(content).hexdigest() != sha256:
                 yield f"`files`: {name} is not the file that was recorded"
-            elif name in shown and not images.is_whole(name, content):
-                yield f"`files`: {name} is not a whole image"
             elif name.lower().endswith(".csv"):
                 benchmarks.parse(content)
-            elif name.endswith(".json.gz"):
-                reading.unpack(content, MAX_JSON)
         except (ReadingError, BenchmarkError) as error:
             yield f"`files`: {name} {error}"
 
