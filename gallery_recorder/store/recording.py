@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
-from gallery_recorder.project.script import key_of
+from gallery_recorder.project.script import Script, key_of
 from gallery_recorder.store import atomic, benchmarks, format, reading
 from gallery_recorder.store.benchmarks import BenchmarkError
 from gallery_recorder.store.format import DECODER, FILE_NAME, SCHEMA, Recording, slug
@@ -86,14 +86,34 @@ def find(root: Path, gallery: str, name: str) -> list[Location]:
     return [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
 
 
-def seconds_at(at: Location) -> tuple[float, bool] | None:
-    """The seconds of the recording there and whether they are the device's; None without one."""
-    try:
-        content = reading.read_file(at.folder / FILE_NAME)
-        made = reading.decode(content, DECODER, SCHEMA)
-    except ReadingError:
-        return None
-    return made.run.seconds, made.timed
+@dataclass(frozen=True)
+class Found:
+    """A recording of a script, or the *error* of one that cannot be used.
+
+    ``state`` is *current*, *stale*, *failed* (of this code, but the script failed) or *damaged*.
+    """
+
+    at: Location
+    state: str
+    made: Recording | None = None
+    error: RecordingError | None = None
+
+
+def of_script(
+    script: Script, may_fail: bool, roots: Iterable[Path], checks: Sequence[Check] = ()
+) -> list[Found]:
+    """The recordings of *script* below *roots*; one that *may_fail* has no failed ones."""
+    found = []
+    for at in (at for root in roots for at in find(root, script.gallery, script.name)):
+        try:
+            made = at.load([block.key for block in script.code], checks)
+        except RecordingError as error:
+            found.append(Found(at, "damaged", error=error))
+            continue
+        state = "current" if made.key == script.key else "stale"
+        failed = state == "current" and made.run.status == "failed" and not may_fail
+        found.append(Found(at, "failed" if failed else state, made))
+    return found
 
 
 def all_recordings(root: Path) -> Iterator[Path]:

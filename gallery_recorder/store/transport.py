@@ -146,7 +146,10 @@ def _opened(path: Path, scratch: Path) -> Path:
     kind, at = _kind(path), scratch / "unpacked"
     try:
         # A zip file has no links, and names that lead out of the folder are skipped.
-        shutil.unpack_archive(path, at, kind, **{"filter": "data"} if kind == "gztar" else {})
+        if kind == "zip":
+            shutil.unpack_archive(path, at, kind)
+        else:
+            shutil.unpack_archive(path, at, kind, filter="data")
     except (shutil.ReadError, tarfile.TarError, OSError, EOFError, ValueError) as error:
         raise TransportError(f"{path}: cannot be unpacked ({error})") from error
     return at
