@@ -11,6 +11,7 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -58,15 +59,14 @@ class Script:
         keep_docstrings = any(_reads_docstrings(block.content) for _, block in blocks)
         found = []
         for index, block in blocks:
-            try:
+            line, key = block.lineno, _digest(block.content)
+            with suppress(SyntaxError, RecursionError):
                 tree = ast.parse(block.content)
-            except SyntaxError:
-                found.append(CodeBlock(index, block, block.lineno, _digest(block.content)))
-                continue
-            if tree.body:
-                line = block.lineno + tree.body[0].lineno - 1
+                if not tree.body:
+                    continue
+                line += tree.body[0].lineno - 1
                 key = _digest(_canonical(tree, keep_docstrings))
-                found.append(CodeBlock(index, block, line, key))
+            found.append(CodeBlock(index, block, line, key))
         return tuple(found)
 
     @cached_property
@@ -130,42 +130,26 @@ def _reads_docstrings(code: str) -> bool:
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def _canonical(tree: ast.AST, keep_docstrings: bool) -> str:
-    """A syntax tree as text, the same on every Python version, unlike that of ``ast.dump``.
-
-    Without recursion: a sum of some hundred terms is nested as deep.
-    """
-    written: list[str] = []
-    waiting: list[Any] = [tree]  # nodes, lists of them, and text
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, str):
-            written.append(node)
-            continue
-        parts: list[Any] = []
-        if isinstance(node, list):
-            for item in node:
-                parts += ["," if parts else "[", _shown(item)]
-            parts.append("]" if parts else "[]")
-        else:
-            documented = isinstance(node, _SCOPES) and ast.get_docstring(node, False) is not None
-            beginning = f"{type(node).__name__}("
-            for name in _fields(node.__class__):
-                value: Any = getattr(node, name, None)
-                if name == "body" and documented and not keep_docstrings:
-                    value = value[1:]
-                if value is not None and value != []:
-                    parts += [f"{',' if parts else beginning}{name}=", _shown(value)]
-            parts.append(")" if parts else f"{beginning})")
-        waiting += reversed(parts)
-    return "".join(written)
+#: Levels of a syntax tree, such as the terms of a sum; the key of deeper code is that of its text.
+_DEEPEST = 300
 
 
-def _shown(value: Any) -> Any:
-    """What has parts of its own as it is, all else as text."""
-    if isinstance(value, ast.AST):
-        return value if value._fields else f"{type(value).__name__}()"
-    return value if isinstance(value, list) else repr(value)
+def _canonical(node: Any, keep_docstrings: bool, deep: int = 0) -> str:
+    """A syntax tree as text, the same on every Python version, unlike that of ``ast.dump``."""
+    if isinstance(node, list):
+        return f"[{','.join([_canonical(item, keep_docstrings, deep) for item in node])}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if deep > _DEEPEST:
+        raise RecursionError
+    parts = []
+    for name in _fields(node.__class__):
+        value = getattr(node, name, None)
+        if name == "body" and isinstance(node, _SCOPES) and not keep_docstrings:
+            value = value[ast.get_docstring(node, False) is not None :]
+        if value is not None and value != []:
+            parts.append(f"{name}={_canonical(value, keep_docstrings, deep + 1)}")
+    return f"{type(node).__name__}({','.join(parts)})"
 
 
 @cache

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from filelock import FileLock, Timeout
-
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import versions
 from gallery_recorder.publish.versions import Versions
@@ -75,6 +73,8 @@ def _unpublished(folder: str, names: list[str]) -> list[str]:
 @contextlib.contextmanager
 def _changing(site: Path, name: str) -> Iterator[dict[str, Versions]]:
     """Hold the lock of *site* and finish what a killed process began; give its versions' lists."""
+    from filelock import FileLock, Timeout  # here, so other commands start faster
+
     staging, lock = site / _STAGING, site / f"{_STAGING}.lock"
     try:
         with FileLock(lock, blocking=False):
