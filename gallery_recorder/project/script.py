@@ -143,13 +143,14 @@ def _canonical(node: Any, keep_docstrings: bool, deep: int = 0) -> str:
     if deep > _DEEPEST:
         raise RecursionError
     parts = []
-    for name in _fields(node.__class__):
-        value = getattr(node, name, None)
+    kind: Any = type(node)
+    for name in _fields(kind):
+        value: Any = getattr(node, name, None)
         if name == "body" and isinstance(node, _SCOPES) and not keep_docstrings:
             value = value[ast.get_docstring(node, False) is not None :]
         if value is not None and value != []:
             parts.append(f"{name}={_canonical(value, keep_docstrings, deep + 1)}")
-    return f"{type(node).__name__}({','.join(parts)})"
+    return f"{kind.__name__}({','.join(parts)})"
 
 
 @cache

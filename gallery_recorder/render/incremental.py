@@ -20,8 +20,7 @@ from sphinx.environment import BuildEnvironment
 
 from gallery_recorder import seam
 from gallery_recorder.render import downloads, files
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.state import Site
+from gallery_recorder.render.domain import Site, domain_of
 
 #: Targets of references in Sphinx's domains that ``get_objects`` leaves out.
 _REFERENCES = (("math", "objects"), ("citation", "citations"))
