@@ -1,7 +1,5 @@
 """``gallery-recorder``: record scripts, list recordings, compare and publish them."""
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import dataclasses

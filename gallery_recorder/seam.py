@@ -4,8 +4,6 @@ sphinx-gallery has no interface for recording, so only this module imports from 
 replaced for the duration of a call (:func:`replaced`) and then put back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Ask git about a folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ a recording still belongs to a script: a change of code changes it; a change of 
 docstrings or layout does not. It is the same on every machine and Python version.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re
@@ -28,6 +26,16 @@ class ScriptError(RecorderError):
     """A file that cannot be recorded."""
 
     status = 2
+
+
+@dataclass(frozen=True)
+class CodeBlock:
+    """A code block: its index among all blocks, the line of its first statement, its key."""
+
+    index: int
+    block: Block
+    line: int
+    key: str
 
 
 @dataclass(frozen=True)
@@ -73,16 +81,6 @@ class Script:
     def key(self) -> str:
         """SHA-256 over the keys of the code blocks, in order."""
         return key_of(block.key for block in self.code)
-
-
-@dataclass(frozen=True)
-class CodeBlock:
-    """A code block: its index among all blocks, the line of its first statement, its key."""
-
-    index: int
-    block: Block
-    line: int
-    key: str
 
 
 def load_script(path: Path, source: str | None = None) -> Script:

@@ -5,8 +5,6 @@ replaced nor deleted. A build is copied beside the versions and put in place by 
 version is whole, old or new, whenever the process dies. The next call removes what it left.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
@@ -135,7 +133,7 @@ def _write_root(site: Path, trees: dict[str, Versions]) -> Versions:
     return listed
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add ``publish`` and ``unpublish`` to the command line."""
     adding = commands.add_parser("publish", help="put a finished build into a site of versions")
     adding.add_argument("build", type=Path, metavar="BUILD", help="the folder that Sphinx wrote")

@@ -6,8 +6,6 @@ after reading in parallel. A build that succeeds leaves a :class:`State` for the
 beside Sphinx's doctrees. Without it, or without the doctrees, the next build is cold.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 import sys

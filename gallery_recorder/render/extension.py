@@ -9,8 +9,6 @@ sphinx-gallery makes the pages, with :mod:`~gallery_recorder.render.replay` in p
 Sphinx reads and writes them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Files by name, size and modification time, as git and Sphinx tell what has changed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ where one of these changed, all pages are written. Files of pages that are gone 
 Everything here is done by events.
 """
 
-from __future__ import annotations
-
 import glob
 import shutil
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 The event ``gallery-facts`` passes the recording; handlers return lists of :class:`Fact`.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Each gallery has a page of recordings for each device and variant, beside its ow
 ``.. gallery-recordings::`` lists these pages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

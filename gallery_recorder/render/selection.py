@@ -6,8 +6,6 @@ without times is shown only if there is no other. ``gallery_unrecorded`` says wh
 script without a recording.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -119,7 +117,7 @@ class Page:
         return " ".join([self.digest, *(f"{at.location.place} {at.digest}" for at in shown)])
 
     @property
-    def views(self) -> list[Page]:
+    def views(self) -> "list[Page]":
         """The pages of the script's other recordings."""
         found = []
         for item in self.others:

@@ -1,7 +1,5 @@
 """One recording without a build: printed to a terminal, or written as a notebook."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

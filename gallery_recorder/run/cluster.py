@@ -4,8 +4,6 @@ Ray takes the engine and the project to the nodes and brings the recorded files 
 disk. A node needs Ray and the packages that the examples need.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

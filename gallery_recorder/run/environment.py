@@ -4,8 +4,6 @@ A variable that can change results is set everywhere alike, removed, or recorded
 like a secret is neither passed on nor recorded: recordings are published.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -4,8 +4,6 @@ A process that has read conf.py forks a supervisor, which forks the worker; both
 pipe. The worker has no input and an environment made for it. Time limits are checked here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -112,7 +110,7 @@ class Server:
             self._reason = None if answer.isdecimal() else answer or "ended its process"
             return self._reason
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> "Server":
         return self
 
     def __exit__(self, *_error: object) -> None:

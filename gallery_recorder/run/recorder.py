@@ -4,8 +4,6 @@ Whatever one example does, the others are recorded. An existing recording stays 
 new one takes its place in one step.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -17,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,7 +24,7 @@ from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
-from gallery_recorder.run import failure, provenance, subset, workspace
+from gallery_recorder.run import cluster, failure, provenance, subset, workspace
 from gallery_recorder.run.executors import LocalEngine, Places, lease
 from gallery_recorder.run.process import Server
 from gallery_recorder.run.progress import Outcome, Progress
@@ -37,11 +34,6 @@ from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.lock import locked
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Found, Location, RecordingError
-
-if TYPE_CHECKING:
-    from gallery_recorder.run.cluster import RayEngine
-
-    Engine = LocalEngine | RayEngine
 
 
 @dataclass(frozen=True)
@@ -91,8 +83,6 @@ def record(
         with server or Server(plan.where) as found:
             engine = LocalEngine(options.device, options.jobs, found)
             return _Recorder(plan, options, progress, engine, used).record(examples)
-    from gallery_recorder.run import cluster
-
     with cluster.connected(options.address, plan):
         nodes = cluster.RayEngine(options.device, options.jobs)
         return _Recorder(plan, options, progress, nodes, used).record(examples)
@@ -139,7 +129,7 @@ class _Recorder:
         plan: Project,
         options: Options,
         progress: Progress,
-        engine: Engine,
+        engine: LocalEngine | cluster.RayEngine,
         used: dict[Path, str],
     ) -> None:
         self.plan = plan

@@ -6,8 +6,6 @@ of a workspace with four descriptors, forks a supervisor, and the answer is a li
 id. Without SCRATCH the process that executes an example reads conf.py itself.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

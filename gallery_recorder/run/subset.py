@@ -1,7 +1,5 @@
 """A part of the examples: those that changed since a commit, or one machine's share."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -4,8 +4,6 @@ sphinx-gallery executes the blocks as conf.py says. Around each block the worker
 sphinx-gallery does not: output of C code and of kernels, data files, and the findings of probes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

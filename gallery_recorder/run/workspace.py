@@ -4,8 +4,6 @@ An example is executed in a copy of its folder; links beside it lead to the rest
 A run holds a lock beside its workspace. If it is free, the next recorder removes the workspace.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

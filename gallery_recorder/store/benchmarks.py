@@ -4,8 +4,6 @@ Columns of sizes come first; then ``provider, unit, median, p20, p80``. A size i
 word where the rows are functions or formats.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

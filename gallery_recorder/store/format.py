@@ -1,7 +1,5 @@
 """The structure of ``recording.json``, and contradictions within one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime

@@ -3,8 +3,6 @@
 Reading ends in bounded time and memory, whatever the file is, and raises only ReadingError.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import stat

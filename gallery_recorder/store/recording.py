@@ -4,8 +4,6 @@ A recording is a folder ``<recordings>/<device>[/<variant>]/<gallery>/<name>/`` 
 ``recording.json`` and the files that it lists. It is replaced in one step.
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import os

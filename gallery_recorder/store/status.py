@@ -1,7 +1,5 @@
 """Which recordings are current, stale, damaged or missing, on which device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -5,8 +5,6 @@ A place is a folder, an archive (``.zip``, ``.tar.gz``) or a branch of the proje
 recordings of the same place, the newer one stays. Everything is checked before anything changes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tarfile
