@@ -1,7 +1,5 @@
 """The project's files are of a size that can be read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

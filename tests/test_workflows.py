@@ -1,7 +1,5 @@
 """The workflows: no more rights than they need, no foreign code on a GPU (zizmor: pinned)."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Every page once in a browser: no complaint, no other host, nothing wider than a phone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The built site as a reader gets it: addresses, links, downloads, nothing from another host."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import re

@@ -1,7 +1,5 @@
 """Rendering recordings: pages, provenance, downloads, refusals."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """One recording, in a terminal and as a notebook."""
 
-from __future__ import annotations
-
 import nbformat
 
 from tests.fixtures.room import Room

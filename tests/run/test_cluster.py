@@ -1,7 +1,5 @@
 """Recording on a Ray cluster: a head and two nodes on this machine, one with two made-up GPUs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """conf.py is read once, where the recorder is called; its failures are its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 python -m pytest -m gpu tests/run/test_gpu.py
 """
 
-from __future__ import annotations
-
 import re
 from textwrap import dedent
 

@@ -1,7 +1,5 @@
 """Which examples are recorded, in which order and where."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """A part of the examples: what changed since a commit, and one machine's share."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

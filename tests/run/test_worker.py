@@ -1,7 +1,5 @@
 """What is recorded of a script that does what scripts do, as a conf.py chooses."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is read from a recording ends in one error that names the file, whatever the file holds."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """A recording on the disk: round trip, each kind of damage, replacement in one step."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Recordings outside the main history: folders, archives, a branch of the repository."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import tarfile
