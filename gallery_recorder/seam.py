@@ -75,7 +75,6 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "_replace_md5", "fname_new fname_old", "replace"),
     (gen_rst, "identify_names", "script_blocks ref_regex global_variables node", "replace"),
     (backreferences, "_make_ref_regex", "default_role", "link"),
-    (utils, "_read_json", "json_fname", "render"),
     (gen_rst, "jupyter_notebook", "script_blocks gallery_conf target_dir", "replace"),
     (notebook, "add_code_cell", "work_notebook code", "replace"),
     (gen_rst, "rst_blocks", "script_blocks output_blocks file_conf gallery_conf", "replace"),
@@ -354,14 +353,5 @@ def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
 
 
 def generate(app: Sphinx) -> None:
-    """Have sphinx-gallery make the pages, and remove its lists of examples for unused names."""
+    """Have sphinx-gallery make the pages."""
     gen_gallery.generate_gallery_rst(app)
-    folder = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")
-    file_of = getattr(backreferences, "_sanitize_backref", str)  # before 0.22 the object's name
-    try:
-        names = {file_of(name) for name in utils._read_json(folder / "backreferences_all.json")}
-    except (OSError, ValueError):
-        return
-    for path in folder.glob("*.examples"):
-        if path.name.removesuffix(".examples") not in names and path.stat().st_size:
-            path.unlink()
