@@ -195,23 +195,6 @@ def test_what_needs_a_particular_gpu_has_a_page_without_a_recording(tmp_path):
     assert "of older code" in page(root, "tutorials/recordings-nvidia-h200")
 
 
-def test_the_preferred_device_comes_first_and_stale_recordings_never(tmp_path):
-    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
-    conf = root / "conf.py"
-    conf.write_text(conf.read_text() + 'gallery_devices = ["nvidia-h200"]\n')
-
-    def shown() -> str:
-        assert build(root).returncode == 0
-        html = page(root, "tutorials/01-first")
-        return html[html.index("3.14159 on ") :].split("\n")[0].removeprefix("3.14159 on ")
-
-    for device in ("interpreter", "amd-instinct-mi300x", "nvidia-h200"):
-        folder = fixture_gallery.make_recording(root, "01-first", device)
-        assert shown() == device
-    fixture_gallery.change(folder, key="0" * 64)
-    assert shown() == "amd-instinct-mi300x"
-
-
 def test_a_damaged_recording_stops_the_build(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     folder = fixture_gallery.make_recording(root, "01-first")

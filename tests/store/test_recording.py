@@ -23,7 +23,6 @@ from gallery_recorder.store.format import (
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Location, RecordingError
 from tests.fixtures.fixture_gallery import PNG
-from tests.fixtures.room import PROJECT
 
 KEY = hashlib.sha256(b"code").hexdigest()
 FIGURE = "images/sphx_glr_01-a_001.svg"
@@ -236,11 +235,3 @@ def test_a_recording_in_the_place_of_another_is_an_error(tmp_path, folder, step)
     shutil.copytree(folder, wrong.folder)
     with pytest.raises(RecordingError, match="move it to"):
         wrong.load()
-
-
-def test_all_recordings_of_this_project_load():
-    root = PROJECT / "recordings"
-    folders = list(recording.all_recordings(root))
-    assert len(folders) > 50
-    for folder in folders:
-        recording.location_of(folder, root, recording.load(folder))
