@@ -155,7 +155,6 @@ _RECORD: tuple[_Option, ...] = (
     ("--timeout", "SECONDS", _positive(float), "the time limit of each script's process"),
     ("--jobs", "N", _positive(int), "scripts in parallel; default: one per GPU, or per core"),
     ("--address", "ADDRESS", str, "the Ray cluster, HOST:6379; default: $RAY_ADDRESS or local"),
-    ("--commit", "SHA", str, "the scripts' commit, without git; default: $GALLERY_COMMIT"),
 )
 
 

@@ -49,7 +49,6 @@ class Options:
     missing: bool = False
     shard: tuple[int, int] | None = None
     changed_since: str | None = None
-    commit: str | None = None
     engine: str = "local"
     address: str | None = None
 
@@ -147,8 +146,8 @@ class _Recorder:
         # The folder of this device and variant.
         self.folder = Path(self.root, slug(self.device), self.settings.variant or "")
         recorded = {*self.settings.roots, Path(os.path.realpath(self.root))}
-        self.commit = options.commit or os.environ.get("GALLERY_COMMIT")
-        self.commit = self.commit or provenance.commit_of(plan.top, recorded)
+        given = os.environ.get("GALLERY_COMMIT")  # where the project is without git
+        self.commit = given or provenance.commit_of(plan.top, recorded)
         self.stop = threading.Event()
         self.last: dict[Path, float | None] = {}  # seconds of the recording to replace
         self.outcomes: dict[Path, Outcome] = {}

@@ -52,7 +52,6 @@ INSIDE = "import sphinx_gallery.gen_rst as g\nf = g.NAME\ng.NAME = lambda *a: f(
 THREAD = (
     "import threading, time\nthreading.Thread(target=time.sleep, args=[9], daemon=True).start()"
 )
-EARLY = "gallery_environment = {'cpu': {'MALLOC_ARENA_MAX': '1'}}"
 
 
 def test_conf_py_runs_once_where_the_recorder_is_called(tmp_path, monkeypatch):
@@ -94,9 +93,8 @@ def test_a_failure_of_conf_py_is_blamed_on_its_line(tmp_path, more, message):
         INSIDE.replace("NAME", "generate_file_rst"),
         INSIDE.replace("NAME", "execute_script"),
         THREAD,
-        EARLY,
     ],
-    ids=["forks", "wraps", "wraps-execution", "thread", "early"],
+    ids=["forks", "wraps", "wraps-execution", "thread"],
 )
 def test_examples_are_executed_inside_of_wrappers(tmp_path, more):
     gallery = Gallery(tmp_path, more=more)
