@@ -1,9 +1,7 @@
 """The state of a build: which page shows which recording, and what the previous build left.
 
-``env.get_domain("gallery")`` holds it. What a build decides anew is an attribute; what pages tell
-while they are read is in the domain's data, which Sphinx keeps with the environment and merges
-after reading in parallel. A build that succeeds leaves a :class:`State` for the next one, in a file
-beside Sphinx's doctrees. Without it, or without the doctrees, the next build is cold.
+``env.get_domain("gallery")`` holds it. A build that succeeds leaves a :class:`State` for the next
+one, in a file beside Sphinx's doctrees. Without both, the next build is cold.
 """
 
 import pickle
@@ -12,7 +10,7 @@ import sys
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from sphinx import __version__ as sphinx_version
 from sphinx.application import Sphinx
@@ -53,10 +51,6 @@ class GalleryDomain(Domain):
 
     name = "gallery"
     label = "Gallery"
-    data_version = 2
-    initial_data: ClassVar[dict[str, dict[str, str]]] = {
-        "contents": {},  # docname -> digest of its title and sections
-    }
 
     def __init__(self, env: BuildEnvironment) -> None:
         """Begin a build."""
@@ -84,14 +78,8 @@ class GalleryDomain(Domain):
         """Read the current page again when the *recordings* or *introductions* change."""
         self.env.note_dependency(str(_mark(seam.app_of(self.env), on)))
 
-    def clear_doc(self, docname: str) -> None:
-        """Forget a page that is read again or gone."""
-        self.data["contents"].pop(docname, None)
-
     def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
-        """Take what another process has read."""
-        found = otherdata["contents"]
-        self.data["contents"] |= {name: found[name] for name in docnames if name in found}
+        """Take nothing of another process that has read pages."""
 
 
 def domain_of(env: BuildEnvironment) -> GalleryDomain:

@@ -169,18 +169,14 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     """Make the files in *staging* and *recording* the recording in *folder*, in one step.
 
     *staging*, on the same file system, is gone afterwards. A power cut leaves the old recording or
-    the new one. RecordingError if *staging* does not hold exactly the files of *recording*.
+    the new one. RecordingError if *staging* lacks a file of the *recording*.
     """
-    own = {staging / name for name in (*recording.files, FILE_NAME)}
     for path in staging.rglob("*"):
-        is_folder = path.is_dir() and not path.is_symlink()
-        if not is_folder and (path.is_symlink() or path not in own):
-            raise RecordingError(f"{path.relative_to(staging)}: is not a file of the recording")
-        path.chmod(0o755 if is_folder else 0o644)  # readable by web servers, whatever the umask
+        path.chmod(0o755 if path.is_dir() else 0o644)  # for web servers, whatever the umask
     (staging / FILE_NAME).write_bytes(format.encode(recording))
     load(staging)
-    for path in own:
-        with open(path, "rb") as file:
+    for name in (*recording.files, FILE_NAME):
+        with open(staging / name, "rb") as file:
             os.fsync(file.fileno())
     folder.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace_folder(staging, folder)

@@ -61,7 +61,7 @@ def test_provenance_line_leads_to_the_full_record(gallery):
     for part in ("NVIDIA H200", "Triton 3.6.0", "PyTorch 2.11.0", "CUDA 13.0", "20 November 2026"):
         assert part in line
     assert "12 s" in line
-    assert "3.0 GiB" in line
+    assert "3.2 GB" in line
     label = "recording-nvidia-h200-tutorials-01-first"
     assert f'href="recordings-nvidia-h200.html#{label}"' in line
     assert f'id="{label}"' in page(gallery, "tutorials/recordings-nvidia-h200")

@@ -78,6 +78,7 @@ def test_conf_py_runs_once_where_the_recorder_is_called(tmp_path, monkeypatch):
         ),
         ("x = (", r"conf\.py:11: raised SyntaxError"),
         ("import sys; sys.exit(3)", r"conf\.py:11: raised SystemExit: 3"),
+        ("from gallery_recorder.run import gpus; gpus.uses_gpu = lambda: True", "uses the GPU"),
         ("print('why'); import os; os._exit(3)", r"ended its process, status 3\n(.|\n)*why"),
     ],
 )
