@@ -23,7 +23,7 @@ from sphinx.util import logging
 from gallery_recorder import seam
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import reader, settings
-from gallery_recorder.render import files, incremental, pages, replay, selection, variants
+from gallery_recorder.render import incremental, pages, replay, selection, variants
 from gallery_recorder.render.domain import (
     GalleryDomain,
     domain_of,
@@ -126,9 +126,7 @@ def _begin(app: Sphinx) -> None:
             root = source / gallery
             incremental.remove(replay.left_over(root, kept), root)
         stand_in = replay.Replay(source, now.selection.pages, {*unchanged})
-        # Each page that shows a card would be read again for a thumbnail that is only newer.
-        thumbnails = [t for _, g in seam.galleries(app) for t in (source / g).rglob("thumb/*.*")]
-        with seam.replaced(**stand_in.functions()), files.old_times(thumbnails):
+        with seam.replaced(**stand_in.functions()):
             seam.generate(app)
     for name in stand_in.failed:  # sphinx-gallery counts them in each build
         del now.stamps[name]
