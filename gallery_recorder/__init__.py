@@ -15,15 +15,10 @@ The rooms, in the order of the data flow:
 ``publish``  versions of a site
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
+from typing import Any
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
     from gallery_recorder.render import extension
 

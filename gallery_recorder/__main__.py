@@ -1,8 +1,7 @@
 """``gallery-recorder``: record scripts, list recordings, compare and publish them."""
 
-from __future__ import annotations
-
 import argparse
+import atexit
 import dataclasses
 import gc
 import importlib.util
@@ -18,13 +17,13 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
-from gallery_recorder.store import transport
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 0 done, 1 a script or a check failed, 2 wrong usage."""
     console.make_lasting()
     gc.disable()  # imports leave much to look through, and a command little to collect
+    atexit.register(gc.freeze)  # nor does its end look through it
     options = parser().parse_args(arguments)
     try:
         return options.command(options)
@@ -44,8 +43,8 @@ def _record(options: argparse.Namespace) -> int:
     from gallery_recorder.run.process import Server
     from gallery_recorder.run.progress import Progress, report
 
-    if options.engine == "local" and (options.address or options.accelerator):
-        return _complain("--address and --accelerator require --engine ray", 2)
+    if options.engine == "local" and options.address:
+        return _complain("--address requires --engine ray", 2)
     names = [field.name for field in dataclasses.fields(recorder.Options)]
     chosen = recorder.Options(**{name: getattr(options, name) for name in names})
     with Server(_where(options)) as server:
@@ -78,6 +77,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _transport(options: argparse.Namespace) -> int:
+    from gallery_recorder.store import transport
+
     root, repository = options.recordings, Path.cwd()
     if root is None:
         from gallery_recorder.project import reader
@@ -85,13 +86,13 @@ def _transport(options: argparse.Namespace) -> int:
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
     try:
-        made = options.transport(options.place, root, repository, options.replace)
+        changes = getattr(transport, options.verb)(options.place, root, repository)
     except transport.AbsentError as error:
-        if not getattr(options, "if_exists", False):
+        if not options.if_exists:
             raise
         print(f"{error}, so nothing was pulled")
         return 0
-    print(f"{root if options.transport is transport.pull else options.place}: {made}")
+    print(f"{root if options.verb == 'pull' else options.place}: {changes}")
     return 0
 
 
@@ -154,8 +155,6 @@ _RECORD: tuple[_Option, ...] = (
     ("--timeout", "SECONDS", _positive(float), "the time limit of each script's process"),
     ("--jobs", "N", _positive(int), "scripts in parallel; default: one per GPU, or per core"),
     ("--address", "ADDRESS", str, "the Ray cluster, HOST:6379; default: $RAY_ADDRESS or local"),
-    ("--accelerator", "TYPE", str, "the type of GPU, such as H200, if the cluster has several"),
-    ("--commit", "SHA", str, "the scripts' commit, without git; default: $GALLERY_COMMIT"),
 )
 
 
@@ -216,9 +215,9 @@ def parser() -> argparse.ArgumentParser:
 
     places = "branch:NAME of this repository (of its remote origin, if it has one), a folder, or a "
     places += ".zip or .tar.gz archive"
-    for name, what, word, help in (
-        ("pull", transport.pull, "FROM", "take recordings from a branch, folder or archive"),
-        ("push", transport.push, "TO", "put recordings to a branch, folder or archive"),
+    for name, word, help in (
+        ("pull", "FROM", "take recordings from a branch, folder or archive"),
+        ("push", "TO", "put recordings to a branch, folder or archive"),
     ):
         verb = verbs.add_parser(
             name,
@@ -226,11 +225,9 @@ def parser() -> argparse.ArgumentParser:
             description=f"{help.capitalize()}. Of two recordings of the same script, device and "
             "variant the newer one stays. All are checked before anything changes.",
         )
-        verb.set_defaults(command=_transport, transport=what)
+        verb.set_defaults(command=_transport, verb=name, if_exists=False)
         verb.add_argument("place", metavar=word, help=places)
         _add(verb, *_PROJECT)
-        text = f"remove recordings there that {word if name == 'pull' else 'this folder'} lacks"
-        verb.add_argument("--replace", action="store_true", help=text)
         if name == "pull":
             text = "succeed if FROM does not exist, as before the first push"
             verb.add_argument("--if-exists", action="store_true", help=text)

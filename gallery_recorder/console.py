@@ -4,8 +4,6 @@ With a closed pipe (``| head``), a lost terminal or a locale without the charact
 on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

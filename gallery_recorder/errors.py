@@ -1,7 +1,5 @@
 """The base class of the engine's errors, which the command line shows."""
 
-from __future__ import annotations
-
 
 class RecorderError(Exception):
     """An error that its reader can correct: the message says what is wrong, where, and the remedy.

@@ -4,8 +4,6 @@ sphinx-gallery has no interface for recording, so only this module imports from 
 replaced for the duration of a call (:func:`replaced`) and then put back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
@@ -39,7 +37,6 @@ from sphinx_gallery.py_source_parser import Block
 
 __all__ = ["Block", "LoggingTee", "check", "version"]
 
-FOLDER = str(Path(gen_rst.__file__).parent)
 #: The base class of the object that replaces ``sys.stdout`` while sphinx-gallery executes code.
 LoggingTee: Any = getattr(gen_rst, "_LoggingTee", object)
 
@@ -63,7 +60,6 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "execute_script", "script_blocks script_vars gallery_conf file_conf", "replace"),
     (gen_rst, "handle_exception", "exc_info src_file script_vars gallery_conf", "replace"),
     (gen_rst, "execute_code_block", "compiler block example_globals script_vars", "replace"),
-    (gen_rst, "save_figures", "block block_vars gallery_conf", "replace"),
     (gen_rst, "_get_last_repr", "capture_repr ___", "replace"),
     (gen_rst, "time", "", "replace"),
     (gen_rst, "_get_call_memory_and_base", "gallery_conf", "run"),
@@ -77,7 +73,6 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "_replace_md5", "fname_new fname_old", "replace"),
     (gen_rst, "identify_names", "script_blocks ref_regex global_variables node", "replace"),
     (backreferences, "_make_ref_regex", "default_role", "link"),
-    (utils, "_read_json", "json_fname", "render"),
     (gen_rst, "jupyter_notebook", "script_blocks gallery_conf target_dir", "replace"),
     (notebook, "add_code_cell", "work_notebook code", "replace"),
     (gen_rst, "rst_blocks", "script_blocks output_blocks file_conf gallery_conf", "replace"),
@@ -236,8 +231,8 @@ def execute(
     Where conf.py has wrapped ``generate_file_rst`` or ``execute_script``, this happens inside of
     its function. The methods of *hooks*: ``begin``; ``block`` gets the index of each block, the
     script's variables and a function that executes it; ``raised`` an exception of a block;
-    ``value`` the text of a last expression; ``figures`` is the context for drawing them; ``end``;
-    ``fail`` gets what ends the script early. *tee* makes the object that collects printed text.
+    ``value`` the text of a last expression; ``end``; ``fail`` gets what ends the script early.
+    *tee* makes the object that collects printed text.
     """
     numbers, inner = itertools.count(), gen_rst.execute_script
     is_wrapped = gen_rst.generate_file_rst is not ORIGINAL["generate_file_rst"]
@@ -262,17 +257,12 @@ def execute(
         hooks.raised(exc_info[1])
         return ORIGINAL["handle_exception"](exc_info, *rest)
 
-    def _sg_call_memory(*arguments: Any) -> str:  # a name that sphinx-gallery cuts from tracebacks
-        with hooks.figures():
-            return ORIGINAL["save_figures"](*arguments)
-
     def last_repr(capture_repr: Any, last: Any) -> Any:
         text, method = ORIGINAL["_get_last_repr"](capture_repr, last)
         return (hooks.value(text, method), method) if text and method else (text, method)
 
     own: dict[str, Any] = {"execute_script": script, "execute_code_block": block}
-    own |= {"save_figures": _sg_call_memory, "_get_last_repr": last_repr}
-    own |= {"handle_exception": exception, "_LoggingTee": tee}
+    own |= {"_get_last_repr": last_repr, "handle_exception": exception, "_LoggingTee": tee}
     # That clock never jumps.
     with replaced(time=perf_counter, **own), contextlib.suppress(_Executed):
         gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)
@@ -356,14 +346,5 @@ def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
 
 
 def generate(app: Sphinx) -> None:
-    """Have sphinx-gallery make the pages, and remove its lists of examples for unused names."""
+    """Have sphinx-gallery make the pages."""
     gen_gallery.generate_gallery_rst(app)
-    folder = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")
-    file_of = getattr(backreferences, "_sanitize_backref", str)  # before 0.22 the object's name
-    try:
-        names = {file_of(name) for name in utils._read_json(folder / "backreferences_all.json")}
-    except (OSError, ValueError):
-        return
-    for path in folder.glob("*.examples"):
-        if path.name.removesuffix(".examples") not in names and path.stat().st_size:
-            path.unlink()

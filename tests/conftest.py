@@ -1,7 +1,5 @@
 """What all tests share: Triton's interpreter, marks, the built site, groups for pytest-xdist."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

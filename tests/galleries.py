@@ -1,7 +1,5 @@
 """The scripts of the site's galleries, as conf.py describes them."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

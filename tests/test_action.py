@@ -1,7 +1,5 @@
 """action.yml, executed step by step as a runner would."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

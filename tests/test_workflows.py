@@ -1,27 +1,15 @@
-"""The workflows: no more rights than they need, no foreign code on a GPU (zizmor: pinned)."""
-
-from __future__ import annotations
+"""The workflows: no foreign code on a GPU; zizmor checks rights, pins and injections."""
 
 import os
 import re
 import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 VERBS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-
-#: The rights to write that each job needs.
-RIGHTS = {
-    "propose": {"contents", "pull-requests"},
-    "publish": {"contents"},
-    "deploy": {"pages", "id-token"},
-    "upload": {"id-token"},
-}
-each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 
 
 def read(name):
@@ -33,27 +21,9 @@ def commands(job):
     return [step["run"] for step in job["steps"] if "run" in step]
 
 
-@each_workflow
-def test_each_job_has_the_rights_that_it_needs_and_an_end(path):
-    workflow, events = read(path.stem)
-    assert "pull_request_target" not in events
-    assert workflow["permissions"] == {}
-    assert workflow["concurrency"]["group"]
-    for name, job in workflow["jobs"].items():
-        given = {right for right, kind in job["permissions"].items() if kind == "write"}
-        assert given == RIGHTS.get(name, set())
-        assert job["timeout-minutes"] <= 60
-        for step in job["steps"]:
-            if "checkout" in step.get("uses", ""):
-                assert step["with"]["persist-credentials"] is False
-
-
-@each_workflow
-def test_no_value_from_outside_is_part_of_a_command(path):
-    for job in read(path.stem)[0]["jobs"].values():
-        for command in commands(job):
-            assert "${{" not in command
-            assert set(re.findall(r"\bmake ([a-z-]+)", command)) <= VERBS
+def test_each_verb_that_a_workflow_calls_exists():
+    text = "".join(path.read_text() for path in WORKFLOWS)
+    assert set(re.findall(r"\bmake ([a-z-]+)", text)) <= VERBS
 
 
 def test_the_gpu_machine_executes_main_alone_and_only_by_hand():

@@ -1,7 +1,5 @@
 """The commands in messages, as they can be called here."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections.abc import Sequence

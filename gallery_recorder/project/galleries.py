@@ -1,7 +1,5 @@
 """A project as its conf.py describes it; ``reader`` reads it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

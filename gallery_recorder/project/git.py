@@ -1,7 +1,5 @@
 """Ask git about a folder."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping
@@ -38,8 +36,3 @@ def call(folder: Path, *arguments: str, variables: Mapping[str, str] | None = No
     except subprocess.CalledProcessError as error:
         raise GitError(f"git {' '.join(arguments)} failed:\n{error.stderr.strip()}") from error
     return made.stdout.rstrip()
-
-
-def is_shallow(folder: Path) -> bool:
-    """Whether the clone at *folder* lacks older commits."""
-    return git(folder, "rev-parse", "--is-shallow-repository") == "true"

@@ -1,7 +1,5 @@
 """A script's own settings: ``# sphinx_gallery_timeout = …`` and ``# sphinx_gallery_needs = …``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Read a project: Sphinx and sphinx-gallery read conf.py, up to the generation of galleries."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

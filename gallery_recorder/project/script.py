@@ -5,12 +5,11 @@ a recording still belongs to a script: a change of code changes it; a change of 
 docstrings or layout does not. It is the same on every machine and Python version.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,6 +26,16 @@ class ScriptError(RecorderError):
     """A file that cannot be recorded."""
 
     status = 2
+
+
+@dataclass(frozen=True)
+class CodeBlock:
+    """A code block: its index among all blocks, the line of its first statement, its key."""
+
+    index: int
+    block: Block
+    line: int
+    key: str
 
 
 @dataclass(frozen=True)
@@ -58,15 +67,14 @@ class Script:
         keep_docstrings = any(_reads_docstrings(block.content) for _, block in blocks)
         found = []
         for index, block in blocks:
-            try:
+            line, key = block.lineno, _digest(block.content)
+            with suppress(SyntaxError, RecursionError):
                 tree = ast.parse(block.content)
-            except SyntaxError:
-                found.append(CodeBlock(index, block, block.lineno, _digest(block.content)))
-                continue
-            if tree.body:
-                line = block.lineno + tree.body[0].lineno - 1
+                if not tree.body:
+                    continue
+                line += tree.body[0].lineno - 1
                 key = _digest(_canonical(tree, keep_docstrings))
-                found.append(CodeBlock(index, block, line, key))
+            found.append(CodeBlock(index, block, line, key))
         return tuple(found)
 
     @cached_property
@@ -75,24 +83,17 @@ class Script:
         return key_of(block.key for block in self.code)
 
 
-@dataclass(frozen=True)
-class CodeBlock:
-    """A code block: its index among all blocks, the line of its first statement, its key."""
-
-    index: int
-    block: Block
-    line: int
-    key: str
-
-
 def load_script(path: Path, source: str | None = None) -> Script:
     """Split the script at *path*, called *source* in messages; ScriptError if it is no script."""
     source = source or str(path)
     broken = None
     try:
-        if not ast.get_docstring(ast.parse(read(path, source).decode())):
-            remedy = "Begin the file with a docstring whose first line is the title"
-            raise ScriptError(f"{source}: has no title. {remedy}.")
+        settings, blocks, tree = seam.split(path)
+        title = seam.title(path, blocks[0].content)
+        if tree is None:
+            ast.parse(path.read_bytes())  # says what is wrong
+    except OSError as error:
+        raise ScriptError(f"{source}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
         raise ScriptError(f"{source}: is not UTF-8 ({error}). Save the file as UTF-8.") from error
     except SyntaxError as error:
@@ -100,20 +101,10 @@ def load_script(path: Path, source: str | None = None) -> Script:
         broken = f"{source}:{error.lineno}: is not valid Python: {error.msg}.{line}\nCorrect it."
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte, or nested too deep
         raise ScriptError(f"{source}: Python cannot parse it ({error}).") from error
-    try:
-        settings, blocks, _ = seam.split(path)
-        title = seam.title(path, blocks[0].content)
-    except ExtensionError as error:
-        raise ScriptError(f"{source}: {error}") from error
+    except (ExtensionError, AssertionError) as error:  # sphinx-gallery has found no docstring
+        remedy = "Begin the file with a docstring whose first line is the title"
+        raise ScriptError(f"{source}: has no title. {remedy}.") from error
     return Script(path, source, tuple(blocks), settings, title, broken)
-
-
-def read(path: Path, source: str) -> bytes:
-    """The content of the script at *path*; ScriptError if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ScriptError(f"{source}: cannot be read ({error.strerror}).") from error
 
 
 def key_of(keys: Iterable[str]) -> str:
@@ -137,39 +128,27 @@ def _reads_docstrings(code: str) -> bool:
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def _canonical(tree: ast.AST, keep_docstrings: bool) -> str:
-    """A syntax tree as text, the same on every Python version, unlike that of ``ast.dump``.
-
-    Without recursion: a sum of some hundred terms is nested as deep.
-    """
-    written: list[str] = []
-    waiting: list[Any] = [tree]  # nodes, lists of them, and text
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, str):
-            written.append(node)
-            continue
-        parts: list[Any] = []
-        if isinstance(node, list):
-            for item in node:
-                parts += ["," if parts else "[", item if isinstance(item, _NESTED) else repr(item)]
-            parts.append("]" if parts else "[]")
-        else:
-            documented = isinstance(node, _SCOPES) and ast.get_docstring(node, False) is not None
-            beginning = f"{type(node).__name__}("
-            for name in _fields(node.__class__):
-                value: Any = getattr(node, name, None)
-                if name == "body" and documented and not keep_docstrings:
-                    value = value[1:]
-                if value is not None and value != []:
-                    shown = value if isinstance(value, _NESTED) else repr(value)
-                    parts += [f"{',' if parts else beginning}{name}=", shown]
-            parts.append(")" if parts else f"{beginning})")
-        waiting += reversed(parts)
-    return "".join(written)
+#: Levels of a syntax tree, such as the terms of a sum; the key of deeper code is that of its text.
+_DEEPEST = 300
 
 
-_NESTED = (ast.AST, list)
+def _canonical(node: Any, keep_docstrings: bool, deep: int = 0) -> str:
+    """A syntax tree as text, the same on every Python version, unlike that of ``ast.dump``."""
+    if isinstance(node, list):
+        return f"[{','.join([_canonical(item, keep_docstrings, deep) for item in node])}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if deep > _DEEPEST:
+        raise RecursionError
+    parts = []
+    kind: Any = type(node)
+    for name in _fields(kind):
+        value: Any = getattr(node, name, None)
+        if name == "body" and isinstance(node, _SCOPES) and not keep_docstrings:
+            value = value[ast.get_docstring(node, False) is not None :]
+        if value is not None and value != []:
+            parts.append(f"{name}={_canonical(value, keep_docstrings, deep + 1)}")
+    return f"{kind.__name__}({','.join(parts)})"
 
 
 @cache

@@ -1,23 +1,19 @@
 """The engine's settings in conf.py: the values ``gallery_…``, their types and defaults."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import os
 import pkgutil
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
+from sphinx.application import Sphinx
+from sphinx.config import Config
 
 from gallery_recorder.errors import RecorderError
-
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
-    from sphinx.config import Config
 
 #: The kinds of device that a script can be executed on.
 Kind = Literal["gpu", "cpu"]

@@ -5,8 +5,6 @@ replaced nor deleted. A build is copied beside the versions and put in place by 
 version is whole, old or new, whenever the process dies. The next call removes what it left.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
@@ -15,8 +13,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
-
-from filelock import FileLock, Timeout
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import versions
@@ -75,6 +71,8 @@ def _unpublished(folder: str, names: list[str]) -> list[str]:
 @contextlib.contextmanager
 def _changing(site: Path, name: str) -> Iterator[dict[str, Versions]]:
     """Hold the lock of *site* and finish what a killed process began; give its versions' lists."""
+    from filelock import FileLock, Timeout  # here, so other commands start faster
+
     staging, lock = site / _STAGING, site / f"{_STAGING}.lock"
     try:
         with FileLock(lock, blocking=False):
@@ -135,7 +133,7 @@ def _write_root(site: Path, trees: dict[str, Versions]) -> Versions:
     return listed
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add ``publish`` and ``unpublish`` to the command line."""
     adding = commands.add_parser("publish", help="put a finished build into a site of versions")
     adding.add_argument("build", type=Path, metavar="BUILD", help="the folder that Sphinx wrote")

@@ -4,8 +4,6 @@ Its name is the commit's tag if that is a number, such as ``v1.0.0``, or else th
 ``GALLERY_VERSION`` names it. Templates get ``version_name``, ``version_release``, ``versions_url``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

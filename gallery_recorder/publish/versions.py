@@ -3,8 +3,6 @@
 The version menu of every page reads the site's list, so an old page knows newer versions.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@ sphinx-gallery's own notebooks and archives stay as they are beside the sources.
 are made in the folder of the doctrees, and Sphinx copies those into the site.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,13 +4,10 @@ In ``conf.py``, besides what sphinx-gallery needs::
 
     extensions = ["sphinx_gallery.gen_gallery", "gallery_recorder"]
 
-In a build, :mod:`~gallery_recorder.render.state` tells what changed since the previous build,
-:mod:`~gallery_recorder.render.selection` selects the recording of each page, and sphinx-gallery
-makes the pages, with :mod:`~gallery_recorder.render.replay` in place of execution. Sphinx reads and
-writes them.
+In a build, :mod:`~gallery_recorder.render.selection` selects the recording of each page, and
+sphinx-gallery makes the pages, with :mod:`~gallery_recorder.render.replay` in place of execution.
+Sphinx reads and writes them.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Iterator
@@ -26,8 +23,15 @@ from sphinx.util import logging
 from gallery_recorder import seam
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import reader, settings
-from gallery_recorder.render import files, incremental, pages, replay, selection, state, variants
-from gallery_recorder.render.domain import GalleryDomain, domain_of
+from gallery_recorder.render import incremental, pages, replay, selection, variants
+from gallery_recorder.render.domain import (
+    GalleryDomain,
+    domain_of,
+    load,
+    save,
+    settings_of,
+    write_marks,
+)
 from gallery_recorder.render.selection import Page
 
 logger = logging.getLogger(__name__)
@@ -93,28 +97,11 @@ def _unmeasured(function: Any) -> tuple[float, Any]:
 
 
 def _begin(app: Sphinx) -> None:
-    """Make the pages of all galleries if anything changed."""
-    domain = domain_of(app.env)
-    domain.before = before = state.load(app)
-    inputs, said = state.inputs(app)
-    conf = app.config.sphinx_gallery_conf
-    domain.kept = (
-        inputs == before.inputs
-        and before.generated == state.generated(app)
-        and not conf["run_stale_examples"]
-        # sphinx-gallery counts them in each build.
-        and not conf["expected_failing_examples"]
-        and not any(page.recorded and page.recorded.failed for page in before.selection.main)
-    )
-    domain.now = replace(before, inputs=inputs)
-    if not domain.kept:
-        _generate(app, said)
-
-
-def _generate(app: Sphinx, said: str) -> None:
-    """Have sphinx-gallery make the pages whose script, recording or settings (*said*) changed."""
+    """Have sphinx-gallery make the pages whose script, recording or settings changed."""
     domain, source = domain_of(app.env), Path(app.srcdir)
-    before, now, conf = domain.before, domain.now, app.config.sphinx_gallery_conf
+    domain.before = before = load(app)
+    domain.now = now = replace(before)
+    conf, said = app.config.sphinx_gallery_conf, settings_of(app)
     current: dict[str, Page] = {}
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
         examples = list(reader.examples_of(app))
@@ -132,22 +119,20 @@ def _generate(app: Sphinx, said: str) -> None:
         changed = {page.script.path for page in main if page.docname not in unchanged}
         current |= {str(page.script.path): page for page in main if page.script.path not in changed}
         # If this build is interrupted, the next one knows which pages are as they were.
-        state.save(app, now, inputs="", stamps=unchanged)
+        save(app, now, stamps=unchanged)
         kept = {source / e.pages / e.path.stem for e in examples}
         kept |= {source / docname for docname in now.selection.pages}
         for _, gallery in seam.galleries(app):
             root = source / gallery
             incremental.remove(replay.left_over(root, kept), root)
         stand_in = replay.Replay(source, now.selection.pages, {*unchanged})
-        # Each page that shows a card would be read again for a thumbnail that is only newer.
-        thumbnails = [t for _, g in seam.galleries(app) for t in (source / g).rglob("thumb/*.*")]
-        with seam.replaced(**stand_in.functions()), files.old_times(thumbnails):
+        with seam.replaced(**stand_in.functions()):
             seam.generate(app)
     for name in stand_in.failed:  # sphinx-gallery counts them in each build
         del now.stamps[name]
     made = now.selection.archives | stand_in.archives
     now.selection.archives = {path: archive for path, archive in made.items() if path.is_file()}
-    state.write_marks(app, now.selection)
+    write_marks(app, now.selection)
     pages.write_sources(app, now.selection)
 
 
@@ -166,7 +151,4 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
         return
     if domain.site:
         domain.now.sites = domain.now.sites | {incremental.output(app.builder): domain.site}
-    if not domain.kept:
-        domain.now.generated = state.generated(app)
-    if not domain.kept or domain.now.sites != domain.before.sites:
-        state.save(app, domain.now)
+    save(app, domain.now)

@@ -1,11 +1,8 @@
 """Files by name, size and modification time, as git and Sphinx tell what has changed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -33,13 +30,3 @@ def digest(parts: Iterable[str]) -> str:
     for part in parts:
         made.update(part.encode(errors="surrogateescape") + b"\0")
     return made.hexdigest()
-
-
-@contextmanager
-def old_times(paths: Iterable[Path]) -> Iterator[None]:
-    """Let files that are written again with the same content keep their times."""
-    before = [(path, path.read_bytes(), path.stat()) for path in paths]
-    yield
-    for path, content, status in before:
-        if path.is_file() and path.read_bytes() == content:
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))

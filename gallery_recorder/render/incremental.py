@@ -5,8 +5,6 @@ where one of these changed, all pages are written. Files of pages that are gone 
 Everything here is done by events.
 """
 
-from __future__ import annotations
-
 import glob
 import shutil
 from collections.abc import Iterable, Iterator
@@ -20,8 +18,7 @@ from sphinx.environment import BuildEnvironment
 
 from gallery_recorder import seam
 from gallery_recorder.render import downloads, files
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.state import Site
+from gallery_recorder.render.domain import Site, domain_of
 
 #: Targets of references in Sphinx's domains that ``get_objects`` leaves out.
 _REFERENCES = (("math", "objects"), ("citation", "citations"))
@@ -30,7 +27,7 @@ _REFERENCES = (("math", "objects"), ("citation", "citations"))
 def setup(app: Sphinx) -> None:
     """Register the events."""
     app.connect("source-read", _note_minigallery)
-    app.connect("doctree-read", _note_contents, priority=900)  # after the table of contents
+    app.connect("doctree-read", _forget_archives)
     app.connect("env-before-read-docs", _note_read)
     app.connect("env-get-updated", _sort, priority=100)
     app.connect("env-get-updated", _write_all, priority=900)
@@ -48,15 +45,10 @@ def _note_minigallery(app: Sphinx, docname: str, content: list[str]) -> None:
         domain_of(app.env).depends("introductions")
 
 
-def _note_contents(app: Sphinx, doctree: nodes.document) -> None:
-    """Remember what menus show of a page: its title and sections."""
+def _forget_archives(app: Sphinx, doctree: nodes.document) -> None:
+    """A page offers archives but does not show what is in them."""
     del doctree
-    env, docname = app.env, app.env.docname
-    title, toc = env.longtitles.get(docname), env.tocs.get(docname)
-    parts = (title.astext() if title else "", toc.pformat() if toc else "")
-    domain_of(env).data["contents"][docname] = files.digest(parts)
-    # A page offers archives but does not show what is in them.
-    depends = env.dependencies[docname]
+    depends = app.env.dependencies[app.env.docname]
     depends -= {name for name in depends if str(name).endswith(".zip")}
 
 
@@ -90,7 +82,8 @@ def _write_all(app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 def _shown(env: BuildEnvironment) -> Iterator[str]:
     """Titles, sections, the order of pages, and targets of references."""
-    yield repr(sorted(domain_of(env).data["contents"].items()))
+    for docname, toc in sorted(env.tocs.items()):
+        yield f"{docname} {env.longtitles[docname].astext()} {toc.pformat()}"
     yield repr(sorted(env.toctree_includes.items()))
     for name in sorted(seam.app_of(env).registry.domains):
         yield from sorted(map(repr, env.get_domain(name).get_objects()))

@@ -3,11 +3,10 @@
 The event ``gallery-facts`` passes the recording; handlers return lists of :class:`Fact`.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+from rich import filesize
 from sphinx.application import Sphinx
 
 from gallery_recorder.store.format import Recording
@@ -31,14 +30,8 @@ def facts_of(app: Sphinx, made: Recording) -> list[Fact]:
     return [fact for facts in app.emit("gallery-facts", made) for fact in facts or ()]
 
 
-def readable_bytes(count: int) -> str:
-    """``3456789`` as ``3.3 MiB``."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
+#: ``3456789`` as ``3.5 MB``.
+readable_bytes = filesize.decimal
 
 
 def readable_seconds(seconds: float) -> str:

@@ -5,8 +5,6 @@ block, so that outputs find their cells whatever other cells there are. The even
 ``gallery-notebook`` passes the document and the notebook to extensions, which change it in place.
 """
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Each gallery has a page of recordings for each device and variant, beside its ow
 ``.. gallery-recordings::`` lists these pages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,7 +163,8 @@ class RecordingsDirective(SphinxDirective):
         """The full record of *item*."""
         made, fields = item.content, nodes.field_list()
         page = _reference(self.env.docname, "doc", f"/{item.page}", item.page)
-        values = _fields(made, labels.facts_of(seam.app_of(self.env), made)) | {"State": item.state}
+        values = record_of(made, labels.facts_of(seam.app_of(self.env), made))
+        values["State"] = item.state
         texts = [(name, nodes.Text(plain(value))) for name, value in values.items() if value]
         for name, content in (("Page", page), *texts):
             body = nodes.field_body("", nodes.paragraph("", "", content))
@@ -183,7 +182,7 @@ def plain(value: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
-def _fields(made: Recording, facts: list[labels.Fact]) -> dict[str, str]:
+def record_of(made: Recording, facts: list[labels.Fact]) -> dict[str, str]:
     """The provenance and the run, with the project's facts in place of equal names."""
     where = msgspec.to_builtins(made.provenance)
     fields = {_NAMES.get(name, name.capitalize()): _told(value) for name, value in where.items()}

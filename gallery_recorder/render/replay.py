@@ -6,8 +6,6 @@ and notebook stay sphinx-gallery's own. Nothing is executed, and a script whose 
 not touched.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re

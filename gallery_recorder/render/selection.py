@@ -6,8 +6,6 @@ without times is shown only if there is no other. ``gallery_unrecorded`` says wh
 script without a recording.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.project import commands, needs, script, settings
+from gallery_recorder.project import commands, needs, settings
 from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import NO_CODE, Script, ScriptError, key_of
 from gallery_recorder.project.settings import Settings
@@ -119,7 +117,7 @@ class Page:
         return " ".join([self.digest, *(f"{at.location.place} {at.digest}" for at in shown)])
 
     @property
-    def views(self) -> list[Page]:
+    def views(self) -> "list[Page]":
         """The pages of the script's other recordings."""
         found = []
         for item in self.others:
@@ -259,7 +257,7 @@ def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") ->
 
 def _page(example: Example, known: Page | None) -> Page:
     """The page of a script; the *known* one's script is not split again if it is the same."""
-    digest = hashlib.sha256(script.read(example.path, example.source)).hexdigest()
+    digest = hashlib.sha256(example.path.read_bytes()).hexdigest()
     if known and known.digest == digest:
         return known
     return Page(f"{example.pages}/{example.path.stem}", example, example.load(), digest)

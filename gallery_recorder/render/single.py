@@ -1,11 +1,8 @@
 """One recording without a build: printed to a terminal, or written as a notebook."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -15,7 +12,7 @@ from gallery_recorder import console, seam
 from gallery_recorder.project import galleries, reader, settings
 from gallery_recorder.project.commands import record, record_again
 from gallery_recorder.project.galleries import Example, Where
-from gallery_recorder.render import labels, notebook, selection
+from gallery_recorder.render import notebook, pages, selection
 from gallery_recorder.render.selection import ListedRecording, Page
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import Block
@@ -81,22 +78,14 @@ def show(page: Page) -> None:
     """Print the recording of *page*."""
     assert page.recorded
     out = Console(highlight=False, soft_wrap=True)
-    made, run, where = page.recording, page.recording.run, page.recording.provenance
+    made = page.recording
     _heading(out, f"{made.gallery}/{made.name}: {made.title}")
-    facts: dict[str, Any] = {
-        "recorded": f"{labels.readable_date(run.recorded)}, {run.seconds:.1f} s, {run.status}",
-        "device": page.recorded.place + ("" if run.timed else ", without times"),
-        "code": f"{page.recorded.state}; commit {where.commit or 'unknown'}",
-        "machine": f"{where.os}; Python {where.python}",
-        "driver": where.gpu and where.gpu.driver,
-        "versions": ", ".join(f"{name} {of}" for name, of in where.versions.items()),
-        "variables": " ".join(f"{name}={value}" for name, value in where.environment.items()),
-        "folder": page.folder,
-        "others": "; ".join(f"{item.place}, {item.recorded}" for item in page.others),
-    }
+    facts = {"Code": page.recorded.state, "Status": made.run.status, **pages.record_of(made, [])}
+    facts["Folder"] = str(page.folder)
+    facts["Others"] = "; ".join(f"{item.place}, {item.recorded}" for item in page.others)
     for name, fact in facts.items():
         if fact:
-            out.print(_text(f"{name + ':':<11}{fact}"))
+            out.print(_text(f"{name + ':':<18}{fact}"))
     for number, block in enumerate(made.blocks, 1):
         _heading(
             out, f"block {number} of {len(made.blocks)}, line {block.line}, {block.seconds:.3g} s"
@@ -104,11 +93,6 @@ def show(page: Page) -> None:
         for title, text in _outputs(block):
             out.print(_text(f"{title}:", "dim"))
             out.print(_text(text.rstrip("\n")))
-    if made.files:
-        _heading(out, "files")
-    for name in made.files:
-        assert page.folder
-        out.print(_text(f"{(page.folder / name).stat().st_size:>11,}  {name}"))
 
 
 def _outputs(block: Block) -> Iterator[tuple[str, str]]:

@@ -4,8 +4,6 @@ The page ``02-softmax.release-9`` shows the script ``02-softmax`` as it was reco
 variant ``release-9``. It is in no menu and no search, and cross references lead to the main page.
 """
 
-from __future__ import annotations
-
 import re
 
 from docutils import nodes

@@ -1,50 +1,41 @@
 """Execute examples on the nodes of a Ray cluster, one GPU or one core for each.
 
-The engine, the project and the recorded files travel through Ray: nodes share no disk. A node needs
-Ray and the packages that the examples need.
+Ray takes the engine and the project to the nodes and brings the recorded files back: nodes share no
+disk. A node needs Ray and the packages that the examples need.
 """
 
-from __future__ import annotations
-
 import contextlib
-import io
 import logging
 import os
-import secrets
 import signal
 import socket
-import tarfile
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from gallery_recorder.project import needs
-from gallery_recorder.project.galleries import decode, encode
-from gallery_recorder.project.git import git
+from gallery_recorder.project.galleries import Project, ProjectError, encode
 from gallery_recorder.run import gpus, process, workspace
 from gallery_recorder.run.executors import Place, Told, lease
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
-from gallery_recorder.store.lock import locked
 
 _ATTEMPTS = 3  # to execute one example whose worker or node is lost
 _PATIENCE = 20.0  # s, for the head to answer, and for a node to end an example
 
-#: What a node sends back: the recording and the content of its files, or why there is none.
-_Answer = tuple[Recording, dict[str, bytes]] | Failure
-
 
 @contextlib.contextmanager
-def connected(address: str | None) -> Iterator[None]:
+def connected(address: str | None, plan: Project) -> Iterator[None]:
     """Hold a connection to the cluster at *address*; None means $RAY_ADDRESS or this machine's.
+
+    The nodes get the files of *plan*, except recordings and what git ignores.
 
     Raises:
         DeviceError: Ray is not installed, or no cluster of the same versions answers there.
@@ -54,19 +45,24 @@ def connected(address: str | None) -> Iterator[None]:
     except ImportError as error:
         raise DeviceError("--engine ray needs: pip install 'gallery-recorder[ray]'") from error
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
-    # Ray would kill the supervisor of an example together with its worker.
-    variables = {"RAY_kill_child_processes_on_worker_exit": "0"}
-    engine = {"py_modules": [str(Path(__file__).parents[1])], "env_vars": variables}
+    roots = [root for root in plan.settings.roots if root.is_relative_to(plan.top)]
+    sent = {
+        "py_modules": [str(Path(__file__).parents[1])],
+        "working_dir": str(plan.top),
+        "excludes": [f"/{root.relative_to(plan.top).as_posix()}" for root in roots],
+        # Ray would kill the supervisor of an example together with its worker.
+        "env_vars": {"RAY_kill_child_processes_on_worker_exit": "0"},
+    }
     try:
         at = urlsplit(where if "://" in where else f"//{where}")
         if at.port:  # Ray would retry a closed port for minutes
             socket.create_connection((at.hostname, at.port), timeout=_PATIENCE).close()
-        ray.init(where, runtime_env=engine, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(where, runtime_env=sent, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray's errors have no common base class
         raise DeviceError(
-            f"no Ray cluster can be used at {where}: {_words(error)}\nStart one with `ray start "
-            "--head` on one machine and `ray start --address=HOST:6379` on the others, all with "
-            "the same versions of Python and Ray, and give --address HOST:6379."
+            f"no Ray cluster can be used at {where}: {shorten(str(error), 300)}\n"
+            "Start one with `ray start --head` on one machine and `ray start --address=HOST:6379` "
+            "on the others, all with the same versions of Python and Ray, and give --address."
         ) from error
     try:
         yield
@@ -77,7 +73,7 @@ def connected(address: str | None) -> Iterator[None]:
 class RayEngine:
     """The GPUs of a cluster, or its cores if it has none."""
 
-    def __init__(self, device: str, jobs: int | None, accelerator: str | None) -> None:
+    def __init__(self, device: str, jobs: int | None) -> None:
         """Count the GPUs and cores of the cluster.
 
         Raises:
@@ -87,18 +83,15 @@ class RayEngine:
 
         found = ray.cluster_resources()
         count = int(found.get("GPU", 0)) if device != "cpu" else 0
+        if device == "cuda" and not count:
+            raise DeviceError("no node of the cluster has a GPU; see `ray status`")
         types = sorted(n.partition(":")[2] for n in found if n.startswith("accelerator_type:"))
-        if (device == "cuda" and not count) or (accelerator and accelerator not in types):
-            wanted = f"a GPU of type {accelerator}" if accelerator else "a GPU"
-            raise DeviceError(f"no node of the cluster has {wanted}; see `ray status`")
-        if count and len(types) > 1 and not accelerator:
+        if count and len(types) > 1:
             several = f"the cluster has GPUs of several types: {', '.join(types)}"
-            raise DeviceError(f"{several}. Choose one with --accelerator TYPE.")
+            raise DeviceError(f"{several}. Start it on machines with the same GPUs.")
         # One example per worker: a poisoned GPU context ends with it. Ray repeats nothing, since it
         # cannot tell a lost node from an example that takes all memory.
-        options: dict[str, Any] = {"max_calls": 1, "max_retries": 0, "num_cpus": 1}
-        if count:
-            options |= {"num_gpus": 1, "accelerator_type": accelerator}
+        options = {"max_calls": 1, "max_retries": 0, "num_cpus": 1, "num_gpus": int(count > 0)}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         self.together = int(max((node.get("GPU", 1) for node in nodes), default=1))
         # Ray leases a GPU to one task at a time; surplus jobs wait in Ray's queue.
@@ -111,30 +104,23 @@ class RayEngine:
         if count and self.gpu is None:
             raise DeviceError("a node cannot describe its GPU; install gallery-recorder[gpu] there")
         self._execute = ray.remote(**options)(execute_on_node)
-        self._archives: dict[Path, Any] = {}
-        self._packing = threading.Lock()
 
     def execute(self, run: Run, at: Workspace, stop: threading.Event, told: Told) -> Recording:
         """Execute *run* on a node, and again if its worker or node is lost."""
         import ray
         from ray.exceptions import NodeDiedError, ObjectLostError, RayError, WorkerCrashedError
 
-        folder = run.example.path.parent
-        with self._packing:
-            if folder not in self._archives:
-                self._archives[folder] = ray.put(_pack(run.top, folder, run.settings.roots))
         for left in reversed(range(_ATTEMPTS)):
             try:
-                execute = self._execute.options(num_gpus=run.gpus)
-                task = execute.remote(encode(run), self._archives[folder])
+                task = self._execute.options(num_gpus=run.gpus).remote(run)
                 while not ray.wait([task], timeout=0.2)[0]:
                     if stop.is_set():
                         ray.cancel(task)  # KeyboardInterrupt in the worker, which cleans up
                         ended = ray.wait([task], timeout=_PATIENCE)[0]
                         raise StoppedError("" if ended else "its node did not confirm the end")
-                return _unpack(ray.get(task), run, at)
+                return _kept(ray.get(task), run, at)
             except RayError as error:
-                cause = _words(error)
+                cause = shorten(str(error), 300)
                 if not isinstance(error, WorkerCrashedError | NodeDiedError | ObjectLostError):
                     break
             if left:
@@ -146,42 +132,19 @@ class RayEngine:
         )
 
 
-def _words(error: Exception) -> str:
-    return shorten(str(error) or type(error).__name__, 300)
+#: What a node sends back: the recording and the content of its files, or why there is none.
+_Answer = tuple[Recording, dict[str, bytes]] | Failure
 
 
-def _pack(top: Path, examples: Path, recordings: list[Path]) -> bytes:
-    """The project at *top*: what git keeps or else all files, and the folder *examples*."""
-    listed = git(top, "ls-files", "-coz", "--exclude-standard")
-    walked = (examples if listed else top).rglob("*")
-    paths = {path for path in walked if "/." not in f"/{path.relative_to(top)}"}
-    paths |= {top / name for name in (listed or "").split("\0") if name}
-    kept = [p for p in sorted(paths) if p.is_file() and not {*recordings} & {*p.parents}]
-    buffer = io.BytesIO()
-    # A link may lead to a file that the node does not have.
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive:
-        for path in kept:
-            archive.add(path, path.relative_to(top).as_posix(), recursive=False)
-    return buffer.getvalue()
-
-
-def _unpack(sent: bytes, run: Run, at: Workspace) -> Recording:
-    """The recording that a node *sent* for *run*, checked; its files are put into *at*."""
-    try:
-        answer = msgspec.msgpack.decode(sent, type=_Answer)
-    except (msgspec.DecodeError, RecursionError) as error:
-        remedy = "Compare the versions of gallery-recorder and Python on that node with these here."
-        raise ScriptFailedError(f"its node sent an unreadable answer: {error}", remedy) from error
+def _kept(answer: _Answer, run: Run, at: Workspace) -> Recording:
+    """The recording in the *answer* for *run*; its files are put into *at*."""
     if isinstance(answer, Failure):
         raise ScriptFailedError(answer)
     made, files = answer
     run.check(made)
-    if missing := sorted({*made.files} - {*files}):
-        remedy = "Compare the versions of gallery-recorder on that node and here."
-        raise ScriptFailedError(f"its node did not send the file {missing[0]}", remedy)
-    for name in made.files:  # its type allows no path out of the folder
+    for name, content in files.items():
         (at.recording / name).parent.mkdir(parents=True, exist_ok=True)
-        (at.recording / name).write_bytes(files[name])
+        (at.recording / name).write_bytes(content)
     return made
 
 
@@ -190,36 +153,31 @@ def _moved(path: Path, top: Path, there: Path) -> Path:
     return there / path.relative_to(top) if path.is_relative_to(top) else there
 
 
-def execute_on_node(order: bytes, archive: bytes) -> bytes:
-    """Execute the run *order* in the project in *archive*; return an encoded answer."""
+def execute_on_node(run: Run) -> _Answer:
+    """Execute *run* in the project in this folder."""
     # A shell that starts Ray in the background lets it ignore SIGINT, with which Ray cancels tasks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    run, never = decode(order, Run), threading.Event()
+    never = threading.Event()
     leased = gpus.find_gpus() if run.kind == "gpu" else []
-    folder = Path(tempfile.gettempdir(), f"gallery-recorder-{os.getuid()}")
-    name = f"{run.example.label}-{secrets.token_hex(4)}"  # another recorder may execute it here too
     try:
         if others := {gpu.name for gpu in leased} - {run.device}:
             cause = f"was given a {min(others)}, and these are recordings of a {run.device}"
-            raise ScriptFailedError(cause, "Choose one type of GPU with --accelerator TYPE.")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        workspace.remove_leftovers(folder, print)
+            raise ScriptFailedError(cause, "Start the cluster on machines with the same GPUs.")
         with (
-            locked(workspace.lock_path(folder, name), never, print),
             lease(leased, never, print),
-            workspace.made(folder, name) as at,
+            tempfile.TemporaryDirectory(prefix="gallery-recorder-") as folder,
+            workspace.made(Path(folder), run.example.label) as at,
         ):
-            top = at.project / run.top.name
-            with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-                packed.extractall(top, filter="data")
             there = msgspec.json.decode(
-                order, type=Run, dec_hook=lambda _, path: _moved(Path(path), run.top, top)
+                encode(run),
+                type=Run,
+                dec_hook=lambda _, path: _moved(Path(path), run.top, Path.cwd()),
             )
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the number of leased cores
             there = msgspec.structs.replace(there, visible=needs.visible(leased))
             made = process.execute(there, at, never)
-            files = {name: (at.recording / name).read_bytes() for name in made.files}
-            answer: _Answer = (made, files)
+            return made, {name: (at.recording / name).read_bytes() for name in made.files}
     except ScriptFailedError as error:
-        answer = error.failure
-    return msgspec.msgpack.encode(answer)
+        return error.failure
+    except ProjectError as error:
+        return Failure(f"was not executed: {error}", "Correct conf.py.")

@@ -1,7 +1,5 @@
 """Where examples are executed: the GPUs of this machine or its cores, or a cluster's."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The message about an example that failed: cause, place, and what to do next."""
 
-from __future__ import annotations
-
 import errno
 import traceback
 from collections.abc import Callable

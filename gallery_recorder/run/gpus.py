@@ -3,8 +3,6 @@
 nvidia-ml-py describes NVIDIA's GPUs. Linux describes AMD's; amdsmi, part of ROCm, names them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

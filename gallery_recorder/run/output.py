@@ -4,8 +4,6 @@ sphinx-gallery shows what goes through Python's ``sys.stdout`` and ``sys.stderr`
 is also written to its file descriptor, where all other output lands in the same order.
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import os
@@ -107,7 +105,7 @@ class Tee(seam.LoggingTee):
         """All printed text of the block: sphinx-gallery asks its ``output``."""
         return self.output_of_example.shown()
 
-    def set_std_and_reset_position(self) -> Tee:
+    def set_std_and_reset_position(self) -> "Tee":
         """Begin to catch output."""
         sys.stdout, sys.stderr = self.output_of_example.streams
         return self

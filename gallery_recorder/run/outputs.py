@@ -3,8 +3,6 @@
 Each belongs to the block that wrote it last.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import shutil
 import stat

@@ -4,8 +4,6 @@ A process that has read conf.py forks a supervisor, which forks the worker; both
 pipe. The worker has no input and an environment made for it. Time limits are checked here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -20,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from textwrap import indent
 from typing import Any, BinaryIO, NoReturn
 
@@ -50,16 +49,12 @@ _SIGNALS: dict[int, str] = {
 
 
 class Server:
-    """A process that reads conf.py when it is first needed, and forks for each example.
+    """A process that reads conf.py when it is first needed, and forks for each example."""
 
-    With *alone* the process of the example reads conf.py.
-    """
-
-    def __init__(self, where: Where, alone: Run | None = None) -> None:
-        """conf.py is read here, or for the run *alone* in its folder."""
-        self.where, self._alone = where, alone
+    def __init__(self, where: Where, folder: Path | None = None) -> None:
+        """conf.py is read in *folder*, by default in this one."""
+        self.where, self._folder = where, folder
         self._lock = threading.Lock()
-        self._reason: str | None = None  # why each example needs a process that reads conf.py
 
     @cached_property
     def _process(self) -> subprocess.Popen[bytes]:
@@ -67,18 +62,15 @@ class Server:
         self._answers = self._control.makefile("rb")
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._scratch = tempfile.TemporaryDirectory(prefix="gallery-recorder-")
-        words = [str(its.fileno()), encode(self.where).decode()]
-        words += [] if self._alone else [self._scratch.name]
-        environ, run = environment.of_conf(), self._alone
-        environ |= run.settings.environment.get(run.kind, {}) if run else {}
+        words = [str(its.fileno()), encode(self.where).decode(), self._scratch.name]
         with its:
             return subprocess.Popen(
                 [sys.executable, "-c", _SERVE, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
-                cwd=run.folder if run else None,
-                env=environ,
+                cwd=self._folder,
+                env=environment.of_conf(),
                 pass_fds=[its.fileno()],
                 start_new_session=True,  # Ctrl-C is the recorder's
             )
@@ -97,28 +89,27 @@ class Server:
         last = clean(self._printed.read()).splitlines()[-15:]
         raise ProjectError("\n".join([cause, *["It printed before:"] * bool(last), *last]))
 
-    def fork(self, workspace: Workspace, descriptors: list[int]) -> str | None:
-        """Start a supervisor with these *descriptors*; return why this cannot be, told once."""
+    def fork(self, workspace: Workspace, descriptors: list[int]) -> None:
+        """Start a supervisor with these *descriptors*; ProjectError if conf.py is wrong."""
         request = json.dumps([str(workspace.folder), str(workspace.tmp)]).encode()
         with self._lock:
-            if self._reason:
-                return ""
-            _ = self._process if self._alone else self.project
+            _ = self.project
             try:
                 socket.send_fds(self._control, [request], descriptors)
-                answer = self._answers.readline().decode().strip()
+                answer = self._answers.readline()
             except OSError:
-                answer = ""
-            self._reason = None if answer.isdecimal() else answer or "ended its process"
-            return self._reason
+                answer = b""
+        if not answer:
+            cause = "could not be begun: the process that has read conf.py was ended"
+            raise protocol.ScriptFailedError(cause, "Find out what ended it, then record it again.")
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> "Server":
         return self
 
     def __exit__(self, *_error: object) -> None:
         """End the process; examples that are executed go on."""
         if process := vars(self).get("_process"):
-            if not self._alone and "project" not in vars(self):
+            if "project" not in vars(self):
                 process.kill()  # it reads conf.py
             self._answers.close()
             self._control.close()
@@ -136,7 +127,7 @@ def execute(
 ) -> Recording:
     """Execute *run* in *workspace*, an empty one; *listen* gets each block as it begins.
 
-    A fork of *server* executes it; without one, a process that reads conf.py.
+    A fork of *server* executes it; without one, another is started.
     ``workspace.recording`` then holds the files of the result. No process of the run is left, also
     where this function raises or this process is killed.
 
@@ -149,7 +140,7 @@ def execute(
     reading, writing = os.pipe()
     life, its = socket.socketpair()
     with (
-        Server(run.where, run) as alone,  # starts where it is needed
+        contextlib.nullcontext(server) if server else Server(run.where, run.folder) as forking,
         life,
         open(reading, "rb", buffering=0) as events,
         open(workspace.stdout, "ab") as stdout,
@@ -157,11 +148,7 @@ def execute(
     ):
         with its, open(writing, "wb"):
             given = [its.fileno(), writing, stdout.fileno(), stderr.fileno()]
-            reason = server.fork(workspace, given) if server else ""
-            if reason:
-                listen(f"conf.py {reason}: each example reads it again")
-            if reason is not None:
-                alone.fork(workspace, given)
+            forking.fork(workspace, given)
         watched = _Watched(run, workspace, life)
         try:
             watched.follow(events, stop, listen)

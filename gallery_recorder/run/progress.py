@@ -1,7 +1,5 @@
 """Print how recording goes, and how it went."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import Counter

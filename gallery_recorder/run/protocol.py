@@ -3,8 +3,6 @@
 The worker and its supervisor send events through the recorder's progress pipe, one JSON line each.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The machine and the software that a recording was made with, as far as no probe is needed."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterable
 from contextlib import suppress

@@ -4,8 +4,6 @@ Whatever one example does, the others are recorded. An existing recording stays 
 new one takes its place in one step.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -17,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,7 +24,7 @@ from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
-from gallery_recorder.run import failure, provenance, subset, workspace
+from gallery_recorder.run import cluster, failure, provenance, subset, workspace
 from gallery_recorder.run.executors import LocalEngine, Places, lease
 from gallery_recorder.run.process import Server
 from gallery_recorder.run.progress import Outcome, Progress
@@ -36,12 +33,7 @@ from gallery_recorder.store import recording
 from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.lock import locked
 from gallery_recorder.store.reading import NewerError
-from gallery_recorder.store.recording import Location, RecordingError
-
-if TYPE_CHECKING:
-    from gallery_recorder.run.cluster import RayEngine
-
-    Engine = LocalEngine | RayEngine
+from gallery_recorder.store.recording import Found, Location, RecordingError
 
 
 @dataclass(frozen=True)
@@ -57,10 +49,8 @@ class Options:
     missing: bool = False
     shard: tuple[int, int] | None = None
     changed_since: str | None = None
-    commit: str | None = None
     engine: str = "local"
     address: str | None = None
-    accelerator: str | None = None
 
 
 def record(
@@ -83,7 +73,8 @@ def record(
         examples = [example for example in examples if example.path in used]
         progress.note(f"{len(examples)} of {count} scripts changed since {ref}.")
     if options.shard:
-        count, seconds = len(examples), partial(_recorded_seconds, plan, options)
+        roots = [options.recordings] if options.recordings else plan.settings.roots
+        count, seconds = len(examples), partial(_recorded_seconds, roots)
         examples = subset.share(examples, *options.shard, seconds)
         number, of = options.shard
         progress.note(f"Share {number} of {of}: {len(examples)} of {count} scripts.")
@@ -91,19 +82,19 @@ def record(
         with server or Server(plan.where) as found:
             engine = LocalEngine(options.device, options.jobs, found)
             return _Recorder(plan, options, progress, engine, used).record(examples)
-    from gallery_recorder.run import cluster
-
-    with cluster.connected(options.address):
-        nodes = cluster.RayEngine(options.device, options.jobs, options.accelerator)
+    with cluster.connected(options.address, plan):
+        nodes = cluster.RayEngine(options.device, options.jobs)
         return _Recorder(plan, options, progress, nodes, used).record(examples)
 
 
-def _recorded_seconds(plan: Project, options: Options, example: Example) -> float | None:
+def _recorded_seconds(roots: list[Path], example: Example) -> float | None:
     """The most seconds of a timed recording of *example*, the same on every machine."""
-    roots = [options.recordings] if options.recordings else plan.settings.roots
-    found = [at for root in roots for at in recording.find(root, example.gallery, example.name)]
-    known = [recording.seconds_at(at) for at in found]
-    return max([run[0] for run in known if run and run[1]], default=None)
+    known = []
+    for at in (at for root in roots for at in recording.find(root, example.gallery, example.name)):
+        with contextlib.suppress(RecordingError):
+            run = recording.load(at.folder).run
+            known += [run.seconds] if run.timed else []
+    return max(known, default=None)
 
 
 def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
@@ -137,7 +128,7 @@ class _Recorder:
         plan: Project,
         options: Options,
         progress: Progress,
-        engine: Engine,
+        engine: LocalEngine | cluster.RayEngine,
         used: dict[Path, str],
     ) -> None:
         self.plan = plan
@@ -151,12 +142,14 @@ class _Recorder:
         self.kind: Kind = "gpu" if engine.gpu else "cpu"
         self.device = engine.gpu.name if engine.gpu else self.settings.untimed.get("cpu", "cpu")
         self.root = options.recordings or self.settings.root_for(self.kind)
+        self.roots = [options.recordings] if options.recordings else self.settings.roots
         # The folder of this device and variant.
         self.folder = Path(self.root, slug(self.device), self.settings.variant or "")
         recorded = {*self.settings.roots, Path(os.path.realpath(self.root))}
-        self.commit = options.commit or os.environ.get("GALLERY_COMMIT")
-        self.commit = self.commit or provenance.commit_of(plan.top, recorded)
+        given = os.environ.get("GALLERY_COMMIT")  # where the project is without git
+        self.commit = given or provenance.commit_of(plan.top, recorded)
         self.stop = threading.Event()
+        self.last: dict[Path, float | None] = {}  # seconds of the recording to replace
         self.outcomes: dict[Path, Outcome] = {}
 
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
@@ -169,7 +162,7 @@ class _Recorder:
                 waiting.append((example, decided))
             else:
                 self._finished(example, decided)
-        last = {example.path: self._last_seconds(example) for example, _ in waiting}
+        last = self.last
         expected = {self.plan.label(example): last[example.path] for example, _ in waiting}
         # First those that need several GPUs, while all are free; then the longest. An example that
         # was never recorded may be the longest.
@@ -217,33 +210,26 @@ class _Recorder:
             return Outcome(name, "current", "has no code, so there is nothing to record")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
-        try:
-            recording.load(self._location(example).folder)
-        except RecordingError as error:
-            if isinstance(error.__cause__, NewerError):
-                return Outcome(name, "failed", str(error))
-        given = self.options.recordings
-        roots = [given] if given else self.settings.roots
-        found = [at for r in roots for at in recording.find(r, example.gallery, example.name)]
-        if self.options.missing and any(_is_of(script, at, example) for at in found):
+        found = recording.of_script(script, example.may_fail, self.roots)
+        own = self._own(example, found)
+        if own and own.error and isinstance(own.error.__cause__, NewerError):
+            return Outcome(name, "failed", str(own.error))
+        if self.options.missing and any(one.state == "current" for one in found):
             return Outcome(name, "current", "a recording of this code exists")
-        if not self._forced(example) and _is_of(script, self._location(example), example):
+        if self._is_done(example, own):
             return Outcome(name, "current", "the recording is of this code")
+        self.last[example.path] = own.made.run.seconds if own and own.made else None
         return script
 
-    def _has_good(self, location: Location) -> bool:
-        """Whether there is a recording that a failure does not replace."""
-        try:
-            return recording.load(location.folder).run.status == "passed"
-        except RecordingError:
-            return False
+    def _own(self, example: Example, found: list[Found]) -> Found | None:
+        """The one of *found* that a new recording replaces."""
+        folder = self._location(example).folder
+        return next((one for one in found if one.at.folder == folder), None)
 
-    def _last_seconds(self, example: Example) -> float | None:
-        last = recording.seconds_at(self._location(example))
-        return last[0] if last else None
-
-    def _forced(self, example: Example) -> bool:
-        return self.options.force or example.path in self.doubtful
+    def _is_done(self, example: Example, own: Found | None) -> bool:
+        """Whether the recording that exists makes a new one needless."""
+        forced = self.options.force or example.path in self.doubtful
+        return bool(own and own.state == "current" and not forced)
 
     def _gpus(self, script: Script) -> int:
         return needs.gpus_of(script) if self.engine.gpu else 0
@@ -265,9 +251,11 @@ class _Recorder:
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not begun")
-                if not self._forced(example) and _is_of(script, self._location(example), example):
+                found = recording.of_script(script, example.may_fail, [self.root])
+                own = self._own(example, found)
+                if self._is_done(example, own):
                     return Outcome(name, "current", "another recorder has recorded it")
-                return self._execute(example, script, gpus)
+                return self._execute(example, script, gpus, own)
         except StoppedError as error:
             return Outcome(name, "interrupted", str(error) or "was ended")
         except ScriptFailedError as error:
@@ -283,7 +271,9 @@ class _Recorder:
             why = Failure(cause, "")
         return Outcome(name, "failed", why.told(example.source))
 
-    def _execute(self, example: Example, script: Script, gpus: Sequence[Gpu]) -> Outcome:
+    def _execute(
+        self, example: Example, script: Script, gpus: Sequence[Gpu], own: Found | None
+    ) -> Outcome:
         name, location = self.plan.label(example), self._location(example)
         limit = needs.timeout_of(script, self.settings.limits["seconds"])
         run = Run(
@@ -305,8 +295,8 @@ class _Recorder:
             try:
                 made = self.engine.execute(run, at, self.stop, told)
             except ScriptFailedError as error:
-                if self._has_good(location):
-                    raise
+                if own and own.made and own.made.run.status == "passed":
+                    raise  # a failure replaces no good recording
                 failed, made = error, error.made or failure.recorded(run, script, at, error.failure)
             where = msgspec.structs.replace(made.provenance, commit=self.commit)
             made = msgspec.structs.replace(made, provenance=where)
@@ -326,12 +316,3 @@ def _warnings(made: Recording, example: Example) -> Iterator[str]:
         yield f"the GPU's clocks were held down: {', '.join(after.throttling)}"
     if made.run.status == "failed":
         yield f"it failed, as conf.py allows; {record_again(example.name)}"
-
-
-def _is_of(script: Script, at: Location, example: Example) -> bool:
-    """Whether the recording is of this code, and not of its unexpected failure."""
-    try:
-        made = at.load([block.key for block in script.code])
-        return made.key == script.key and (example.may_fail or made.run.status == "passed")
-    except RecordingError:  # there is none, or it is damaged
-        return False

@@ -1,7 +1,5 @@
 """A part of the examples: those that changed since a commit, or one machine's share."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -13,7 +11,7 @@ from statistics import median
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.galleries import Example, Project
-from gallery_recorder.project.git import GitError, call, git, is_shallow
+from gallery_recorder.project.git import GitError, call, git
 from gallery_recorder.project.script import ScriptError, load_script
 
 #: Files that no example reads: headers of galleries, and what Python compiles.
@@ -59,61 +57,41 @@ def changed_since(ref: str, project: Project, examples: Sequence[Example]) -> di
     Since *ref* means since the commit where this branch left *ref*.
 
     Raises:
-        SubsetError: the files are in no git repository, or it lacks *ref* or its history.
+        SubsetError: git cannot compare the files with *ref*.
     """
     try:
         root = Path(os.path.realpath(call(project.top, "rev-parse", "--show-toplevel")))
+        base = call(root, "merge-base", ref, "HEAD")
+        # Without renames: the recording of a renamed script has another place.
+        options = ("--name-only", "-z", "--no-renames", "--no-ext-diff")
+        listed = call(root, "diff", *options, base, "--")
+        new = call(root, "ls-files", "-oz", "--exclude-standard")
     except GitError as error:
-        raise SubsetError(f"--changed-since needs the project's git repository: {error}") from error
-    more = "Fetch it: `git fetch origin REF`"
-    if is_shallow(root):
-        more = "This clone is shallow: `git fetch --unshallow`, or fetch-depth: 0 in a workflow"
-    commit = git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-    if commit is None:
-        raise SubsetError(f"--changed-since {ref}: {root} has no such commit. {more}.")
-    base = git(root, "merge-base", commit, "HEAD")
-    if base is None and is_shallow(root):
-        raise SubsetError(f"--changed-since {ref}: no commit before it and HEAD is here. {more}.")
-    base = base or commit
-    # Without renames: the recording of a renamed script has another place.
-    listed = call(root, "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", base, "--")
-    new = call(root, "ls-files", "-oz", "--exclude-standard")
+        remedy = "Fetch it, and in a shallow clone the history (fetch-depth: 0 in a workflow)."
+        raise SubsetError(f"--changed-since {ref}: {error}\n{remedy}") from error
     paths = [root / name for name in f"{listed}\0{new}".split("\0") if not _NOT_READ.search(name)]
     changed = [p for p in sorted(paths) if not {*p.parents} & {*project.settings.roots}]
-    scripts = {_real(example): _uses(_real(example)) for example in project.examples}
-    named = {file for file in changed for _, texts in scripts.values() if file.name in texts}
+    uses = {example.path: _uses(_real(example)) for example in project.examples}
+    named = {file for file in changed for _, texts in uses.values() if file.name in texts}
     reasons = {}
     for example in examples:
         path = _real(example)
         if path in changed and _code_changed(example, path.relative_to(root), root, base):
             reasons[example.path] = str(example.path)
             continue
+        imported, texts = uses[example.path]
         gallery = path.parents[example.name.count("/")]
         for file in changed:
-            if file != path and _is_used(file, path, gallery, scripts, file in named):
+            if file.suffix == ".py":
+                below = file.relative_to(gallery) if gallery in file.parents else Path()
+                is_used = not imported.isdisjoint((*below.parent.parts, below.stem))
+            elif file in named:
+                is_used = file.name in texts
+            else:  # perhaps each script beside it reads it
+                is_used = path.parent in file.parents
+            if is_used:
                 reasons[example.path] = str(file)
     return reasons
-
-
-def _is_used(
-    file: Path, path: Path, gallery: Path, scripts: dict[Path, _Uses], is_named: bool
-) -> bool:
-    """Whether the script *path* of the folder *gallery* may use *file*, as far as its text tells.
-
-    A file that no script names may be used by each beside it.
-    """
-    imported, texts = scripts[path]
-    if file in scripts:
-        return file.parent == path.parent and file.stem in imported
-    if file.suffix == ".py":
-        below = gallery in file.parents
-        return below and not imported.isdisjoint(file.relative_to(gallery).with_suffix("").parts)
-    if is_named:
-        return file.name in texts
-    others = {script.parent for script in scripts} - {path.parent}
-    return path.parent in file.parents and not any(
-        path.parent in other.parents and other in file.parents for other in others
-    )
 
 
 def _real(example: Example) -> Path:

@@ -5,8 +5,6 @@ it stops the run, or was killed. Then the supervisor ends all processes of the e
 is a subreaper: daemons and other sessions stay below it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

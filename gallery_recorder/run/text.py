@@ -1,7 +1,5 @@
 """Printed text as a recording keeps it: what remains on the screen, the same on every machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

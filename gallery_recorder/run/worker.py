@@ -4,16 +4,13 @@ sphinx-gallery executes the blocks as conf.py says. Around each block the worker
 sphinx-gallery does not: output of C code and of kernels, data files, and the findings of probes.
 """
 
-from __future__ import annotations
-
-import contextlib
 import faulthandler
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -23,7 +20,6 @@ from msgspec.structs import replace
 from gallery_recorder import seam
 from gallery_recorder.project import settings
 from gallery_recorder.project.galleries import encode
-from gallery_recorder.project.reader import load
 from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.failure import failure_of
@@ -39,7 +35,7 @@ from gallery_recorder.store.format import Block, GpuState, Recording, RunFacts, 
 def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
     """Execute the example in *workspace*; send events to the descriptor *events*.
 
-    *app* is what conf.py says; None if this process has to read it.
+    *app* is what conf.py says.
     """
     os.set_inheritable(events, False)
     stack = open(workspace.stack, "w")  # noqa: SIM115 - as long as the process
@@ -50,9 +46,6 @@ def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
     os.chdir(folder if folder.is_dir() else workspace.tree / run.top.name)
     worker = Worker(run, workspace, events)
     try:
-        if app is None:
-            app = load(run.where, workspace.scratch)[0]
-            seam.import_matplotlib()
         worker.execute(app)
     except BaseException as error:  # SystemExit, too, is a failure to report
         worker.fail(error)
@@ -88,7 +81,6 @@ class Worker:
         self._throttling: set[str] = set()
         self._deferred = ""  # figures that a block of comments showed before any code
         self._value: Value | None = None
-        self._drawing = 0.0
 
     def execute(self, app: Any) -> None:
         """Execute all blocks; the result is in the workspace."""
@@ -214,14 +206,13 @@ class Worker:
             self.current = code
             self.tell(BlockStarted(number, len(self._code), code.line))
         self._value = None
-        self._drawing = 0.0
         self.output.begin()
         self._ask("before_block")
         started = time.perf_counter()
         rst = one()
         self._end_copies()
         found = self._ask("after_block")
-        seconds = time.perf_counter() - started - self._drawing
+        seconds = time.perf_counter() - started
         stdout, stderr = self._printed = self.output.take()
         self._gpu_state()
         self._outputs.look(max(number, 1))
@@ -237,7 +228,7 @@ class Worker:
             Block(
                 line=code.line,
                 key=code.key,
-                seconds=round(max(seconds, 0.0), 3),
+                seconds=round(seconds, 3),
                 memory=round(memory[-1], 3) if isinstance(memory, list) and memory[-1] else None,
                 passed=error is None,
                 exception=None if error is None else self.shown(error),
@@ -266,15 +257,6 @@ class Worker:
             self._blocks[-1] = replace(last, rst=last.rst + self._recorded(rst))
         else:
             self._deferred += rst
-
-    @contextlib.contextmanager
-    def figures(self) -> Iterator[None]:
-        """Drawing the figures is no time of the block's."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._drawing += time.perf_counter() - started
 
     def value(self, text: str, method: str) -> str:
         """Keep the value of a block's last expression; return it as the page shows it."""

@@ -4,8 +4,6 @@ An example is executed in a copy of its folder; links beside it lead to the rest
 A run holds a lock beside its workspace. If it is free, the next recorder removes the workspace.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -34,9 +32,7 @@ class Workspace:
         # links, since programs that compare paths resolve them.
         token = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
         self.tmp = tmp or Path(os.path.realpath(tempfile.gettempdir()), f"gallery-{token}")
-        self.scratch = folder / "scratch"  # files of Sphinx while it reads conf.py
         self.recording = folder / "recording"
-        self.project = folder / "project"  # the project, if it was sent to this machine
         self.order = folder / "order.json"
         self.result = folder / "result.json"
         self.stdout = folder / "stdout"
@@ -45,7 +41,7 @@ class Workspace:
 
     def create(self) -> None:
         """Create the folder and the empty folders in it."""
-        for path in (self.folder, self.tree, self.docs, self.scratch, self.recording):
+        for path in (self.folder, self.tree, self.docs, self.recording):
             path.mkdir(mode=0o755)
         self.tmp.mkdir(mode=0o700)
         for path in (self.stack, self.stdout, self.stderr):

@@ -3,8 +3,6 @@
 Linux exchanges two folders in one step. File systems that cannot, such as NFS, need two renames.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

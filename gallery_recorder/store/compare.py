@@ -13,8 +13,6 @@ Outputs are compared by line: text and CSV as they are, JSON and results of prob
 line, with its path; images and other files by their SHA-256.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import unified_diff

@@ -1,7 +1,5 @@
 """The structure of ``recording.json``, and contradictions within one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -11,8 +9,6 @@ from unicodedata import normalize
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder.store.images import is_image, is_thumbnail
-
 FILE_NAME = "recording.json"
 
 #: The version of the structures below; raise it when one of them changes.
@@ -20,6 +16,11 @@ SCHEMA = 2
 
 #: Stands in a block's reStructuredText for the folder of its page, which conf.py may rename.
 GALLERY_FOLDER = "@@gallery@@"
+
+#: Files that a build would read as pages, or execute.
+_SOURCES = (".inc", ".ipynb", ".md", ".py", ".rest", ".rst", ".txt")
+#: Images that sphinx-gallery makes thumbnails of.
+_THUMBNAILS = (".gif", ".jpeg", ".jpg", ".png", ".svg", ".webp")
 
 # Nothing hidden, no step upwards, no control character.
 _PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
@@ -202,8 +203,9 @@ def contradictions(recording: Recording) -> Iterator[str]:
         yield f"`run.recorded`: {recording.run.recorded} is not a date"
     shown = [name for block in recording.blocks for name in block.images]
     thumbnails = [] if recording.thumbnail is None else [recording.thumbnail]
-    wrong = [name for name in shown if not is_image(name)]
-    for name in (*wrong, *(name for name in thumbnails if not is_thumbnail(name))):
+    wrong = [name for name in shown if name.lower().endswith(_SOURCES)]
+    wrong += [name for name in thumbnails if not name.lower().endswith(_THUMBNAILS)]
+    for name in wrong:
         yield f"`images` or `thumbnail` names {name}, which is not an image"
     for name in {*shown, *thumbnails, *recording.data} - recording.files.keys():
         yield f"`blocks` or `thumbnail` names {name}, which `files` does not list"

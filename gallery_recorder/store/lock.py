@@ -3,8 +3,6 @@
 The kernel releases a lock when its holder ends, however that ends: a crash leaves none behind.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable, Iterator

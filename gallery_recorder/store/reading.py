@@ -3,16 +3,12 @@
 Reading ends in bounded time and memory, whatever the file is, and raises only ReadingError.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
-import os
 import stat
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -25,8 +21,6 @@ _Value = TypeVar("_Value")
 MAX_READ = 256_000_000
 #: Bytes of JSON that is read into memory, where it has thirty times that size.
 MAX_JSON = 32_000_000
-#: Levels of lists and objects in JSON.
-MAX_DEPTH = 100
 
 
 class ReadingError(RecorderError):
@@ -52,41 +46,27 @@ def load(path: Path, kind: type[_Value], limit: int = MAX_JSON) -> _Value:
     """
     try:
         content = read_file(path, limit)
-        content = unpack(content, limit) if path.suffix == ".gz" else content
+        if path.suffix == ".gz":
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(limit + 1)
+            if len(content) > limit:
+                raise ReadingError(f"unpacks to more than {limit:,} bytes")
         return decode(content, msgspec.json.Decoder(kind))
-    except ReadingError as error:
+    except (ReadingError, OSError, EOFError, zlib.error) as error:
         raise ReadingError(f"{path}: {line(error)}") from error
 
 
 def read_file(path: Path, limit: int = MAX_READ) -> bytes:
     """The content of the plain file *path* of at most *limit* bytes; ReadingError otherwise."""
-
-    def opened(name: str, flags: int) -> int:
-        # To open a pipe without O_NONBLOCK is to wait for its writer. Windows has neither.
-        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-
     try:
-        with open(path, "rb", opener=opened) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ReadingError("is not a plain file")
-            content = file.read(limit + 1)
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):  # to open a pipe is to wait for its writer
+            raise ReadingError("is not a plain file")
+        if status.st_size > limit:
+            raise ReadingError(f"has more than {limit:,} bytes")
+        return path.read_bytes()
     except (OSError, ValueError) as error:
         raise ReadingError(f"cannot be read ({getattr(error, 'strerror', error)})") from error
-    if len(content) > limit:
-        raise ReadingError(f"has more than {limit:,} bytes")
-    return content
-
-
-def unpack(content: bytes, limit: int) -> bytes:
-    """The unpacked *content* of a gzip file, at most *limit* bytes; ReadingError otherwise."""
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            unpacked = file.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ReadingError(f"is not a whole gzip file ({error})") from error
-    if len(unpacked) > limit:
-        raise ReadingError(f"unpacks to more than {limit:,} bytes")
-    return unpacked
 
 
 def decode(
@@ -100,22 +80,11 @@ def decode(
         if schema and (found := _SCHEMA.decode(content).schema) != schema:
             kind = NewerError if found > schema else ReadingError
             raise kind(f"`schema` is {found}, but this version reads schema {schema}")
-        value = decoder.decode(content)
-        level = [msgspec.to_builtins(value)]
+        return decoder.decode(content)
     except msgspec.ValidationError as error:
         raise ReadingError(line(error).replace("`$.", "`")) from error
     except (ValueError, RecursionError) as error:
         raise ReadingError(f"is not whole JSON ({line(error)})") from error
-    for _ in range(MAX_DEPTH + 1):
-        level = [inner for outer in level for inner in _inner(outer)]
-    if level:
-        raise ReadingError(f"is nested more than {MAX_DEPTH} levels deep")
-    return value
-
-
-def _inner(value: Any) -> Sequence[Any]:
-    value = [*value.values()] if isinstance(value, dict) else value
-    return value if isinstance(value, list | tuple) else []
 
 
 def line(error: Exception) -> str:

@@ -4,8 +4,6 @@ A recording is a folder ``<recordings>/<device>[/<variant>]/<gallery>/<name>/`` 
 ``recording.json`` and the files that it lists. It is replaced in one step.
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import os
@@ -15,11 +13,11 @@ from pathlib import Path
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
-from gallery_recorder.project.script import key_of
-from gallery_recorder.store import atomic, benchmarks, format, images, reading
+from gallery_recorder.project.script import Script, key_of
+from gallery_recorder.store import atomic, benchmarks, format, reading
 from gallery_recorder.store.benchmarks import BenchmarkError
 from gallery_recorder.store.format import DECODER, FILE_NAME, SCHEMA, Recording, slug
-from gallery_recorder.store.reading import MAX_JSON, NewerError, ReadingError
+from gallery_recorder.store.reading import NewerError, ReadingError
 
 _DEEPEST = 20  # folders within each other, far more than a recording's path has
 
@@ -86,14 +84,34 @@ def find(root: Path, gallery: str, name: str) -> list[Location]:
     return [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
 
 
-def seconds_at(at: Location) -> tuple[float, bool] | None:
-    """The seconds of the recording there and whether they are the device's; None without one."""
-    try:
-        content = reading.read_file(at.folder / FILE_NAME)
-        made = reading.decode(content, DECODER, SCHEMA)
-    except ReadingError:
-        return None
-    return made.run.seconds, made.timed
+@dataclass(frozen=True)
+class Found:
+    """A recording of a script, or the *error* of one that cannot be used.
+
+    ``state`` is *current*, *stale*, *failed* (of this code, but the script failed) or *damaged*.
+    """
+
+    at: Location
+    state: str
+    made: Recording | None = None
+    error: RecordingError | None = None
+
+
+def of_script(
+    script: Script, may_fail: bool, roots: Iterable[Path], checks: Sequence[Check] = ()
+) -> list[Found]:
+    """The recordings of *script* below *roots*; one that *may_fail* has no failed ones."""
+    found = []
+    for at in (at for root in roots for at in find(root, script.gallery, script.name)):
+        try:
+            made = at.load([block.key for block in script.code], checks)
+        except RecordingError as error:
+            found.append(Found(at, "damaged", error=error))
+            continue
+        state = "current" if made.key == script.key else "stale"
+        failed = state == "current" and made.run.status == "failed" and not may_fail
+        found.append(Found(at, "failed" if failed else state, made))
+    return found
 
 
 def all_recordings(root: Path) -> Iterator[Path]:
@@ -136,18 +154,13 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
 
 def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
     """What is wrong with the files of *recording* in *folder*."""
-    shown = {recording.thumbnail, *(name for block in recording.blocks for name in block.images)}
     for name, sha256 in recording.files.items():
         try:
             content = reading.read_file(folder / name)
             if hashlib.sha256(content).hexdigest() != sha256:
                 yield f"`files`: {name} is not the file that was recorded"
-            elif name in shown and not images.is_whole(name, content):
-                yield f"`files`: {name} is not a whole image"
             elif name.lower().endswith(".csv"):
                 benchmarks.parse(content)
-            elif name.endswith(".json.gz"):
-                reading.unpack(content, MAX_JSON)
         except (ReadingError, BenchmarkError) as error:
             yield f"`files`: {name} {error}"
 
@@ -156,18 +169,14 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     """Make the files in *staging* and *recording* the recording in *folder*, in one step.
 
     *staging*, on the same file system, is gone afterwards. A power cut leaves the old recording or
-    the new one. RecordingError if *staging* does not hold exactly the files of *recording*.
+    the new one. RecordingError if *staging* lacks a file of the *recording*.
     """
-    own = {staging / name for name in (*recording.files, FILE_NAME)}
     for path in staging.rglob("*"):
-        is_folder = path.is_dir() and not path.is_symlink()
-        if not is_folder and (path.is_symlink() or path not in own):
-            raise RecordingError(f"{path.relative_to(staging)}: is not a file of the recording")
-        path.chmod(0o755 if is_folder else 0o644)  # readable by web servers, whatever the umask
+        path.chmod(0o755 if path.is_dir() else 0o644)  # for web servers, whatever the umask
     (staging / FILE_NAME).write_bytes(format.encode(recording))
     load(staging)
-    for path in own:
-        with open(path, "rb") as file:
+    for name in (*recording.files, FILE_NAME):
+        with open(staging / name, "rb") as file:
             os.fsync(file.fileno())
     folder.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace_folder(staging, folder)

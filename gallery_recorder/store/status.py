@@ -1,17 +1,14 @@
 """Which recordings are current, stale, damaged or missing, on which device."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gallery_recorder.console import visible
 from gallery_recorder.project import commands, needs, settings
 from gallery_recorder.project.galleries import Project
-from gallery_recorder.project.script import Script, ScriptError
+from gallery_recorder.project.script import ScriptError
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import Recording
-from gallery_recorder.store.recording import Check, Location, RecordingError
 
 
 @dataclass(frozen=True)
@@ -27,42 +24,36 @@ class Row:
     state: str
     made: Recording | None = None
     text: str = ""
-    needs: tuple[str, ...] = ()
+    needs: str = ""
 
 
 def rows(project: Project, recordings: Path | None = None) -> list[Row]:
     """One row for each script, device and variant, the preferred device included; then orphans."""
     roots = [recordings] if recordings else project.settings.roots
     preferred, checks = project.settings.reference, settings.checks(project.settings)
-    known: set[Path] = set()
     result = []
     for example in project.recorded:
-        found = [at for root in roots for at in recording.find(root, example.gallery, example.name)]
-        known.update(at.folder for at in found)
         name = project.label(example)
         try:
             script = example.load()
-            needed = tuple(needs.needs_of(script))
-            needed_text = f"it needs {needs.told(script)}" if needed else ""
+            needed = needs.told(script)
         except ScriptError as error:
             result.append(Row(name, "-", "unreadable", text=str(error)))
             continue
         if not script.code:
             continue
-        own = [replace(_row(name, at, script, checks), needs=needed) for at in found]
-        if not example.may_fail:
-            own = [replace(row, state="failed") if _has_failed(row) else row for row in own]
+        own = [
+            Row(name, found.at.place, found.state, found.made, str(found.error or ""), needed)
+            for found in recording.of_script(script, example.may_fail, roots, checks)
+        ]
         if not any(_is_at(row, preferred) for row in own):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
-        own = [
-            replace(row, text=needed_text) if row.state in ("missing", "stale") else row
-            for row in own
-        ]
         result += own
+    labels = {example.label for example in project.recorded}
     for root in roots:
         for folder in recording.all_recordings(root):
-            if folder not in known:
-                device, *rest = folder.relative_to(root).parts
+            device, *rest = folder.relative_to(root).parts
+            if labels.isdisjoint({"/".join(rest), "/".join(rest[1:])}):  # without, with variant
                 text = f"{folder}: no gallery has this script; remove the folder"
                 result.append(Row("/".join(rest), device, "orphan", text=text))
     return result
@@ -99,21 +90,12 @@ def show(rows: list[Row]) -> None:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         print(visible("  ".join(cells).rstrip()))
     for row in rows:
-        if row.text:
-            print(visible(f"\n{row.name} is {row.state}: {row.text}"))
+        text = row.text
+        if row.needs and row.state in ("missing", "stale"):
+            text = f"it needs {row.needs}"
+        if text:
+            print(visible(f"\n{row.name} is {row.state}: {text}"))
 
 
 def _is_at(row: Row, preferred: str | None) -> bool:
     return not preferred or row.place == preferred or row.place.startswith(f"{preferred}/")
-
-
-def _has_failed(row: Row) -> bool:
-    return row.state == "current" and row.made is not None and row.made.run.status == "failed"
-
-
-def _row(name: str, at: Location, script: Script, checks: list[Check]) -> Row:
-    try:
-        made = at.load([block.key for block in script.code], checks)
-    except RecordingError as error:
-        return Row(name, at.place, "damaged", text=str(error))
-    return Row(name, at.place, "current" if made.key == script.key else "stale", made)

@@ -5,14 +5,10 @@ A place is a folder, an archive (``.zip``, ``.tar.gz``) or a branch of the proje
 recordings of the same place, the newer one stays. Everything is checked before anything changes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tarfile
 import tempfile
-import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from gallery_recorder.errors import RecorderError
@@ -27,6 +23,8 @@ _SUBJECT = "Recordings"
 _ATTEMPTS = 5  # to push, when somebody else pushes at the same time
 #: git changes no byte of a recording, whatever the user's settings.
 _EXACT = ("-c", "core.autocrlf=false", "-c", "core.attributesFile=")
+#: A machine of a workflow may have no name; who pushed is in its log.
+_AUTHOR = ("-c", "user.name=gallery-recorder", "-c", "user.email=gallery-recorder@localhost")
 
 
 class TransportError(RecorderError):
@@ -37,24 +35,8 @@ class AbsentError(TransportError):
     """A place that does not exist."""
 
 
-@dataclass(frozen=True)
-class Changes:
-    """The numbers of recordings that are new at a place, replaced there, and in all."""
-
-    added: int
-    replaced: int
-    removed: int
-    of: int
-
-    def __str__(self) -> str:
-        counts = f"{self.added} added, {self.replaced} replaced, {self.removed} removed"
-        return f"{counts}; {self.of} recordings now"
-
-
-def pull(place: str, root: Path, repository: Path, replace: bool = False) -> Changes:
-    """Put the recordings of *place* into the folder *root*.
-
-    With *replace*, recordings that *place* lacks are removed.
+def pull(place: str, root: Path, repository: Path) -> str:
+    """Put the recordings of *place* into the folder *root*; return how many changed.
 
     Raises:
         AbsentError: there is no such place.
@@ -62,35 +44,28 @@ def pull(place: str, root: Path, repository: Path, replace: bool = False) -> Cha
         RecordingError: one of its recordings is damaged.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        if _is_branch(place):
-            commit = _fetched(repository, place)
+        source = Path(place)
+        if place.startswith(_BRANCH):
+            branch = _Branch(place, repository)
+            commit = branch.fetched()
             if commit is None:
-                raise AbsentError(f"{place}: {_owner(repository)} has no such branch")
-            source = _unpacked(repository, commit, Path(scratch))
-        else:
-            source = _opened(Path(place), Path(scratch))
-        found = _recordings_in(source)
-        if not found:
-            raise TransportError(f"{place}: contains no recordings")
-        return _put(found, root, replace)
+                raise AbsentError(f"{place}: {branch.owner} has no such branch")
+            source = branch.archive(commit, Path(scratch))
+        return _put(_recordings_in(_opened(source, Path(scratch))), root)
 
 
-def push(place: str, root: Path, repository: Path, replace: bool = False) -> Changes:
+def push(place: str, root: Path, repository: Path) -> str:
     """Put the recordings in the folder *root* to *place*; raises as :func:`pull`."""
-    found = _recordings_in(root) if root.is_dir() else {}
-    if not found:
-        raise TransportError(f"{root}: contains no recordings; make them with `record`")
-    if _is_branch(place):
-        return _push_to_branch(place, found, repository, replace)
+    found = _recordings_in(root)
+    if place.startswith(_BRANCH):
+        return _push_to_branch(_Branch(place, repository), found)
     target = Path(place)
     kind = _kind(target)
     if kind is None:
-        return _put(found, target, replace)
+        return _put(found, target)
     with tempfile.TemporaryDirectory() as scratch:
-        merged = Path(scratch, "merged")
-        if target.exists():
-            merged = _opened(target, Path(scratch))
-        changes = _put(found, merged, replace)
+        merged = _opened(target, Path(scratch)) if target.exists() else Path(scratch, "merged")
+        changes = _put(found, merged)
         made = shutil.make_archive(f"{scratch}/archive", kind, merged)
         new = target.with_name(f".{target.name}.new")
         shutil.copyfile(made, new)
@@ -105,22 +80,22 @@ _Found = dict[Path, tuple[Path, Recording]]
 
 
 def _recordings_in(folder: Path) -> _Found:
-    """The newest recording of each place at or below *folder*; RecordingError if one is damaged."""
+    """The newest recording of each place at or below *folder*, which has at least one."""
     found: _Found = {}
     for at in recording.all_recordings(folder):
         made = recording.load(at)
-        place = Location(
-            Path(), slug(made.provenance.device), made.variant, made.gallery, made.name
-        )
-        if at.parts[-len(place.folder.parts) :] != place.folder.parts:
+        device = slug(made.provenance.device)
+        place = Location(Path(), device, made.variant, made.gallery, made.name).folder
+        if at.parts[-len(place.parts) :] != place.parts:
             raise RecordingError(f"{at / FILE_NAME}: is in the place of another one")
-        known = found.get(place.folder)
-        if known is None or known[1].run.recorded < made.run.recorded:
-            found[place.folder] = (at, made)
+        if place not in found or found[place][1].run.recorded < made.run.recorded:
+            found[place] = (at, made)
+    if not found:
+        raise TransportError(f"{folder}: contains no recordings")
     return found
 
 
-def _put(found: _Found, root: Path, replace: bool = False) -> Changes:
+def _put(found: _Found, root: Path) -> str:
     """Put *found* into the folder *root* in one step; a newer recording there stays."""
     root = root.resolve()
     if any(root.rglob(".workspace-*")):
@@ -128,24 +103,23 @@ def _put(found: _Found, root: Path, replace: bool = False) -> Changes:
         raise TransportError(f"{root}: a recorder is at work there; {remedy}")
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as scratch:
-        new, counts = Path(scratch, "new"), {"added": 0, "replaced": 0}
+        new, added, replaced = Path(scratch, "new"), 0, 0
         if root.exists():
-            shutil.copytree(root, new, symlinks=True, copy_function=_linked)
-        before = {at.relative_to(new) for at in recording.all_recordings(new)}
-        gone = before - found.keys() if replace else set()
-        for place in gone:
-            atomic.remove(new / place)
+            shutil.copytree(root, new, symlinks=True)
         for place, (folder, made) in found.items():
-            if not replace and _is_newer(new / place, made):
+            if _is_newer(new / place, made):
                 continue
-            counts["replaced" if place in before else "added"] += 1
+            if (new / place / FILE_NAME).exists():
+                replaced += 1
+            else:
+                added += 1
             atomic.remove(new / place)
             for name in (*made.files, FILE_NAME):
                 (new / place / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(folder / name, new / place / name)
-        if gone or any(counts.values()):
+        if added or replaced:
             atomic.replace_folder(new, root)
-    return Changes(**counts, removed=len(gone), of=len(before - gone | found.keys()))
+    return f"{added} added, {replaced} replaced, {len(found) - added - replaced} as new there"
 
 
 def _is_newer(folder: Path, made: Recording) -> bool:
@@ -154,16 +128,6 @@ def _is_newer(folder: Path, made: Recording) -> bool:
         return recording.load(folder).run.recorded >= made.run.recorded
     except RecordingError:  # there is none, or it is damaged
         return False
-
-
-def _linked(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # not on this file system
-        shutil.copy2(source, target)
-
-
-# --- archives -------------------------------------------------------------------------------------
 
 
 def _kind(path: Path) -> str | None:
@@ -177,15 +141,14 @@ def _opened(path: Path, scratch: Path) -> Path:
         raise AbsentError(f"{path}: does not exist")
     if path.is_dir():
         return path
-    at = scratch / "unpacked"
+    kind, at = _kind(path), scratch / "unpacked"
     try:
-        if _kind(path) == "zip":
-            with zipfile.ZipFile(path) as packed:
-                packed.extractall(at)  # drops roots and .. of names; links become files
+        # A zip file has no links, and names that lead out of the folder are skipped.
+        if kind == "zip":
+            shutil.unpack_archive(path, at, kind)
         else:
-            with tarfile.open(path) as packed:
-                packed.extractall(at, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
+            shutil.unpack_archive(path, at, kind, filter="data")
+    except (shutil.ReadError, tarfile.TarError, OSError, EOFError, ValueError) as error:
         raise TransportError(f"{path}: cannot be unpacked ({error})") from error
     return at
 
@@ -193,84 +156,68 @@ def _opened(path: Path, scratch: Path) -> Path:
 # --- a branch of the repository -------------------------------------------------------------------
 
 
-def _is_branch(place: str) -> bool:
-    return place.startswith(_BRANCH)
+class _Branch:
+    """The branch ``branch:NAME`` of ``origin``, or of *repository* itself if it has no origin."""
+
+    def __init__(self, place: str, repository: Path) -> None:
+        self.place, self._repository = place, repository
+        self._remote = "origin" if "origin" in call(repository, "remote").split() else "."
+        self.owner = "origin" if self._remote == "origin" else str(repository)
+        name = place.removeprefix(_BRANCH)
+        if not name or git(repository, "check-ref-format", "--branch", name) is None:
+            example = "write for example branch:recordings"
+            raise TransportError(f"{place}: is not the name of a branch; {example}")
+        self._ref = f"refs/heads/{name}"
+
+    def fetched(self) -> str | None:
+        """The branch's commit, fetched; None if there is no such branch."""
+        listed = call(self._repository, "ls-remote", self._remote, self._ref).splitlines()
+        commits = [line.split("\t")[0] for line in listed if line.endswith(f"\t{self._ref}")]
+        if commits:
+            call(self._repository, "fetch", "--quiet", "--no-tags", self._remote, self._ref)
+        return commits[0] if commits else None
+
+    def archive(self, commit: str, scratch: Path) -> Path:
+        """An archive of *commit* in *scratch*."""
+        path = scratch / f"{commit}.zip"
+        call(self._repository, *_EXACT, "archive", "--format=zip", f"--output={path}", commit)
+        return path
+
+    def is_foreign(self, commit: str) -> bool:
+        """Whether *commit* is not one of :meth:`committed`."""
+        return git(self._repository, "log", "-1", "--format=%P%s", commit) != _SUBJECT
+
+    def committed(self, folder: Path, scratch: Path) -> str:
+        """A commit of the files in *folder*, without parents."""
+        repository, own = self._repository, {"GIT_INDEX_FILE": str(scratch / "index")}
+        own |= {"GIT_DIR": call(repository, "rev-parse", "--absolute-git-dir")}
+        own |= {"GIT_WORK_TREE": str(folder)}
+        call(folder, *_EXACT, "add", "--all", "--force", ".", variables=own)
+        tree = call(folder, "write-tree", variables=own)
+        return call(repository, *_AUTHOR, "commit-tree", "-m", _SUBJECT, tree)
+
+    def replace(self, old: str | None, new: str) -> None:
+        """Put the commit *new* in the place of *old*; GitError if another one is there now."""
+        lease = f"--force-with-lease={self._ref}:{old or ''}"
+        words = ["push", "--quiet", "--no-verify", lease, self._remote, f"{new}:{self._ref}"]
+        call(self._repository, *words)
 
 
-def _owner(repository: Path) -> str:
-    """Who has the branch: the remote ``origin``, or the repository itself if it has none."""
-    remotes = call(repository, "remote").split()
-    return "origin" if "origin" in remotes else str(repository)
-
-
-def _ref(repository: Path, place: str) -> str:
-    name = place.removeprefix(_BRANCH)
-    call(repository, "rev-parse", "--git-dir")  # says what is wrong with the repository
-    if not name or git(repository, "check-ref-format", "--branch", name) is None:
-        raise TransportError(
-            f"{place}: is not the name of a branch; write for example branch:recordings"
-        )
-    return f"refs/heads/{name}"
-
-
-def _fetched(repository: Path, place: str) -> str | None:
-    """The commit of the branch, fetched; None if there is no such branch."""
-    ref, owner = _ref(repository, place), _owner(repository)
-    if owner != "origin":
-        return git(repository, "rev-parse", "--verify", "--quiet", ref)
-    lines = [line.split("\t") for line in call(repository, "ls-remote", owner, ref).splitlines()]
-    commit = next((found for found, name in lines if name == ref), None)
-    if commit:
-        call(repository, "fetch", "--quiet", "--no-tags", owner, ref)
-    return commit
-
-
-def _unpacked(repository: Path, commit: str, scratch: Path) -> Path:
-    """The files of *commit*, in a folder in *scratch*."""
-    archive = scratch / f"{commit}.zip"
-    call(repository, *_EXACT, "archive", "--format=zip", f"--output={archive}", commit)
-    return _opened(archive, scratch)
-
-
-def _push_to_branch(place: str, found: _Found, repository: Path, replace: bool) -> Changes:
-    ref, owner = _ref(repository, place), _owner(repository)
+def _push_to_branch(branch: _Branch, found: _Found) -> str:
     for left in reversed(range(_ATTEMPTS)):
-        old = _fetched(repository, place)
-        if old and git(repository, "log", "-1", "--format=%P%s", old) != _SUBJECT:
-            raise TransportError(f"{place}: holds commits that `push` did not make; name another")
-        with tempfile.TemporaryDirectory() as scratch:
-            merged = Path(scratch, "merged")
-            if old:
-                merged = _unpacked(repository, old, Path(scratch))
-            changes = _put(found, merged, replace)
-            tree = _tree_of(merged, repository, Path(scratch))
-        if old and git(repository, "rev-parse", f"{old}^{{tree}}") == tree:
-            return changes
-        commit = _committed(tree, repository)
+        old = branch.fetched()
+        if old and branch.is_foreign(old):
+            what = "holds commits that `push` did not make; name another"
+            raise TransportError(f"{branch.place}: {what}")
+        with tempfile.TemporaryDirectory() as name:
+            scratch = Path(name)
+            merged = _opened(branch.archive(old, scratch), scratch) if old else scratch / "merged"
+            changes = _put(found, merged)
+            commit = branch.committed(merged, scratch)
         try:
-            if owner == "origin":
-                lease = f"--force-with-lease={ref}:{old or ''}"
-                call(repository, "push", "--quiet", "--no-verify", lease, owner, f"{commit}:{ref}")
-            else:
-                call(repository, "update-ref", ref, commit, old or "0" * len(commit))
+            branch.replace(old, commit)
             return changes
         except GitError:
-            if not left or _fetched(repository, place) == old:
+            if not left or branch.fetched() == old:
                 raise
     raise AssertionError
-
-
-def _tree_of(folder: Path, repository: Path, scratch: Path) -> str:
-    """The git tree of the files in *folder*."""
-    own = {"GIT_INDEX_FILE": str(scratch / "index"), "GIT_WORK_TREE": str(folder)}
-    own["GIT_DIR"] = call(repository, "rev-parse", "--absolute-git-dir")
-    call(folder, *_EXACT, "add", "--all", "--force", ".", variables=own)
-    return call(folder, "write-tree", variables=own)
-
-
-def _committed(tree: str, repository: Path) -> str:
-    """A commit of *tree* without parents, by whom git knows, or else by the recorder."""
-    who: list[str] = []
-    if git(repository, "var", "GIT_COMMITTER_IDENT") is None:
-        who = ["-c", "user.name=gallery-recorder", "-c", "user.email=gallery-recorder@localhost"]
-    return call(repository, *who, "commit-tree", "-m", _SUBJECT, tree)

@@ -1,7 +1,5 @@
 """The published site on a local server, and a browser that reports what goes wrong on a page."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every page once in a browser: no complaint, no other host, nothing wider than a phone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -15,11 +13,16 @@ from tests.browser.conftest import NEW_PAGE, reader, watch
 GALLERY = "getting-started/tutorials"
 FIRST = f"{GALLERY}/01-vector-add.html"
 
-#: Pictures that are missing or have no text, and formulas without a size.
+#: Pages without title or language, pictures that are missing or have no text, and formulas without
+#: a size.
 _BROKEN = """() => {
     const found = [];
+    if (!document.title || document.documentElement.lang !== "en") found.push("no title or lang");
+    const headings = document.querySelectorAll("h1").length;
+    if (headings !== 1 && !location.pathname.endsWith("search.html")) found.push(`${headings} h1`);
     for (const image of document.images) {
-        if (!image.hasAttribute("alt")) found.push(`no alt: ${image.src}`);
+        const drawn = image.matches(".sphx-glr-single-img") && !image.alt.trim();
+        if (!image.hasAttribute("alt") || drawn) found.push(`no alt: ${image.src}`);
         if (image.loading !== "lazy" && !image.naturalWidth) found.push(`not shown: ${image.src}`);
     }
     for (const math of document.querySelectorAll("math")) {

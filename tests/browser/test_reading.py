@@ -1,7 +1,5 @@
 """What a reader presses: search, slider, folds, copy buttons."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, expect
 
 from tests.fixtures.waiting import wait_for

@@ -1,7 +1,5 @@
 """What readers search for leads them to the place, among the first three."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

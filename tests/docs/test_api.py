@@ -3,8 +3,6 @@
 ``make test-matrix`` runs this file with every release of Triton that the project supports.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """The script of chapter 8 lists Triton's call sites in a reader's code, and nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

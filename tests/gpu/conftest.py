@@ -1,7 +1,5 @@
 """What the tests on a GPU share: the definitions of a tutorial, and memory full of NaN."""
 
-from __future__ import annotations
-
 import ast
 import sys
 import types

@@ -3,8 +3,6 @@
 Each script compares its kernels with float64 at full size before it times them.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional

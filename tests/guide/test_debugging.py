@@ -1,7 +1,5 @@
 """Chapter 3, in the interpreter: the maps show the bugs, and the experiments run as scripts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -4,8 +4,6 @@
 sphinx-gallery 0.20 and runs the tests of the rooms that touch them.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

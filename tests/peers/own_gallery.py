@@ -4,8 +4,6 @@
 :mod:`tests.peers.tinybuild` left in *FOLDER*. It ends with 0 where no page differs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

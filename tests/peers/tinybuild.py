@@ -5,8 +5,6 @@ records its ``tests/tinybuild`` and runs its ``tests/test_full.py`` with the eng
 extensions. It ends with 0 where at least 54 of the tests pass that pass plainly.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

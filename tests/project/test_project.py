@@ -1,7 +1,5 @@
 """A project as its conf.py describes it: galleries, scripts and settings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

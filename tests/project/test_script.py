@@ -1,7 +1,5 @@
 """A script: its blocks, its settings, and the key that only a change of code changes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

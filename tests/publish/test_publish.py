@@ -1,7 +1,5 @@
 """Publishing two builds of a small project: whole versions beside each other, whatever happens."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

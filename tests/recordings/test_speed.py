@@ -3,8 +3,6 @@
 The numbers are ratios within one recorded run. Nothing is timed here: this reads CSV files.
 """
 
-from __future__ import annotations
-
 import csv
 import statistics
 from pathlib import Path

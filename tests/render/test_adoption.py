@@ -1,7 +1,5 @@
 """A project that nobody tuned the engine for: recorded, and built without executing anything."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """The engine changes nothing but its own: an adopter's process is as Sphinx alone leaves it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

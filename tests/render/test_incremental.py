@@ -1,7 +1,5 @@
 """A second build shows what a first one would, and does not do anything twice."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rendering recordings: pages, provenance, downloads, refusals."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess
@@ -63,7 +61,7 @@ def test_provenance_line_leads_to_the_full_record(gallery):
     for part in ("NVIDIA H200", "Triton 3.6.0", "PyTorch 2.11.0", "CUDA 13.0", "20 November 2026"):
         assert part in line
     assert "12 s" in line
-    assert "3.0 GiB" in line
+    assert "3.2 GB" in line
     label = "recording-nvidia-h200-tutorials-01-first"
     assert f'href="recordings-nvidia-h200.html#{label}"' in line
     assert f'id="{label}"' in page(gallery, "tutorials/recordings-nvidia-h200")
@@ -195,23 +193,6 @@ def test_what_needs_a_particular_gpu_has_a_page_without_a_recording(tmp_path):
     assert build(root).returncode == 0
     assert "gallery-banner" in page(root, "tutorials/02-second")
     assert "of older code" in page(root, "tutorials/recordings-nvidia-h200")
-
-
-def test_the_preferred_device_comes_first_and_stale_recordings_never(tmp_path):
-    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
-    conf = root / "conf.py"
-    conf.write_text(conf.read_text() + 'gallery_devices = ["nvidia-h200"]\n')
-
-    def shown() -> str:
-        assert build(root).returncode == 0
-        html = page(root, "tutorials/01-first")
-        return html[html.index("3.14159 on ") :].split("\n")[0].removeprefix("3.14159 on ")
-
-    for device in ("interpreter", "amd-instinct-mi300x", "nvidia-h200"):
-        folder = fixture_gallery.make_recording(root, "01-first", device)
-        assert shown() == device
-    fixture_gallery.change(folder, key="0" * 64)
-    assert shown() == "amd-instinct-mi300x"
 
 
 def test_a_damaged_recording_stops_the_build(tmp_path):

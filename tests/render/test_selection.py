@@ -1,7 +1,5 @@
 """Which of several recordings a page shows: the preferred device's, of the highest variant."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A data file is handed on as it is, whatever its name says."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """What disturbs a recorder: the old recording stays, nothing is left, and the report says why."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Each variable that can change a result is removed or recorded; a secret is neither passed on."""
 
-from __future__ import annotations
-
 import pytest
 
 from gallery_recorder.run import environment

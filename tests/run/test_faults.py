@@ -5,8 +5,6 @@ process and no temporary folder is left, and the report names example, block, li
 remedy. Each row of docs/faults.csv about an example is one of these.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

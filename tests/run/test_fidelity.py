@@ -1,7 +1,5 @@
 """What is recorded is what sphinx-gallery makes: pages of a plain build hold the recorded text."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 python -m pytest -m gpu tests/run/test_gpu.py
 """
 
-from __future__ import annotations
-
 import re
 from textwrap import dedent
 
@@ -130,22 +128,3 @@ def test_the_provenance_describes_the_gpu_and_its_peak_memory(recorded):
     if made.before is not None:
         assert made.before.sm_clock > 0
         assert made.after.other_processes == made.before.other_processes  # not the example's own
-
-
-@pytest.mark.skipif(len(GPUS) < 2, reason="needs two GPUs")
-def test_two_gpus_record_two_examples_at_once(tmp_path):
-    room = Room(tmp_path)
-    code = """
-        import time
-        print(torch.cuda.device_count(), torch.cuda.get_device_properties(0).uuid)
-        print(time.time())
-        time.sleep(5)
-        print(time.time())
-        """
-    for name in ("01-a", "02-b"):
-        write(room, name, code)
-    room.record(device="cuda")
-    told = [load(room, name).blocks[1].stdout.split() for name in ("01-a", "02-b")]
-    assert [count for count, *_ in told] == ["1", "1"]
-    assert told[0][1] != told[1][1]
-    assert max(float(t[2]) for t in told) < min(float(t[3]) for t in told)

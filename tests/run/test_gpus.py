@@ -3,8 +3,6 @@
 # ruff: noqa: N815
 # (the names are NVIDIA's)
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 

@@ -1,7 +1,5 @@
 """One process for one example: what it is given, and how it is ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What is printed while recording."""
 
-from __future__ import annotations
-
 import io
 
 from gallery_recorder.run import progress

@@ -1,7 +1,5 @@
 """A part of the examples: what changed since a commit, and one machine's share."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest
@@ -69,7 +67,7 @@ def test_a_renamed_script_has_changed_and_its_neighbours_have_not(room):
 
 def test_what_cannot_be_compared_is_an_error_with_its_remedy(room, tmp_path):
     plan = room.project()
-    with pytest.raises(SubsetError, match="no such commit"):
+    with pytest.raises(SubsetError, match="Not a valid object name"):
         subset.changed_since("nothere", plan, plan.recorded)
     (tmp_path / ".git").rename(tmp_path / "git")
     with pytest.raises(SubsetError, match="not a git repository"):

@@ -1,7 +1,5 @@
 """What is kept of printed text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Two recordings: which speed counts as lost, and which outputs differ."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Locks between recorders, also of several users."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

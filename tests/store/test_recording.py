@@ -1,8 +1,5 @@
 """A recording on the disk: round trip, each kind of damage, replacement in one step."""
 
-from __future__ import annotations
-
-import gzip
 import hashlib
 import json
 import re
@@ -26,7 +23,6 @@ from gallery_recorder.store.format import (
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Location, RecordingError
 from tests.fixtures.fixture_gallery import PNG
-from tests.fixtures.room import PROJECT
 
 KEY = hashlib.sha256(b"code").hexdigest()
 FIGURE = "images/sphx_glr_01-a_001.svg"
@@ -98,10 +94,6 @@ def put(*keys_and_value):
     return edit
 
 
-def nested(depth):
-    return json.loads("[" * depth + "]" * depth)
-
-
 REFERENCE = {
     "name": "x", "module": "y", "module_short": "y", "is_class": True, "is_explicit": False,
 }  # fmt: skip
@@ -118,7 +110,6 @@ REFERENCE = {
         (put("run", "recorded", "9999-01-02T03:04:05Z"), "matching regex .* at `run.recorded`"),
         (put("run", "recorded", "2026-02-31T03:04:05Z"), "is not a date"),
         (put("blocks", 0, "surprise", 1), "unknown field `surprise` - at `blocks"),
-        (put("blocks", 0, "probes", {"a": nested(101)}), "nested more than 100 levels deep"),
         (put("probes", 5), "Expected `object`, .* at `probes`"),
         (put("key", KEY + "\n"), "Expected `str` matching .* at `key`"),
         (put("files", "../x", KEY), "matching regex .* at `key` in `files`"),
@@ -150,15 +141,7 @@ def test_damage_is_one_line_with_file_field_and_remedy(folder, edit, message):
         ("recording.json", None, "cannot be read .No such file"),
         ("recording.json", b'{"schema": 2, "title": "\xff"}', "utf-8|required field"),
         ("speed.csv", None, "speed.csv cannot be read .No such file"),
-        (FIGURE, b"<svg>", "is not a whole image"),
-        (THUMBNAIL, PNG[:-20], "is not a whole image"),
         ("speed.csv", b"n,provider,unit,median,p20,p80\n1,a,s,nan,1,1\n", "Expected `float`"),
-        ("xray.json.gz", b"{}", "is not a whole gzip file"),
-        (
-            "xray.json.gz",
-            gzip.compress(bytes(40_000_000), mtime=0),
-            "unpacks to more than 32,000,000",
-        ),
     ],
 )
 def test_damaged_files_are_one_line_too(folder, name, content, message):
@@ -179,17 +162,11 @@ def test_a_recording_of_a_newer_version_is_told_apart(folder):
     assert isinstance(error.value.__cause__, NewerError)
 
 
-@pytest.mark.parametrize("what", ["missing file", "other file", "link"])
-def test_only_whole_recordings_are_saved(tmp_path, folder, what):
+def test_only_whole_recordings_are_saved(tmp_path, folder):
     before = (folder / "recording.json").read_bytes()
-    staging = tmp_path / "staging"
-    made = make(staging, thumbnail="gone.png" if what == "missing file" else None)
-    if what == "other file":
-        (staging / "x.csv").write_text("1")
-    elif what == "link":
-        (staging / "recording.json").symlink_to(folder / "recording.json")
+    made = make(tmp_path / "staging", thumbnail="gone.png")
     with pytest.raises(RecordingError):
-        recording.save(made, staging, folder)
+        recording.save(made, tmp_path / "staging", folder)
     assert (folder / "recording.json").read_bytes() == before
 
 
@@ -252,11 +229,3 @@ def test_a_recording_in_the_place_of_another_is_an_error(tmp_path, folder, step)
     shutil.copytree(folder, wrong.folder)
     with pytest.raises(RecordingError, match="move it to"):
         wrong.load()
-
-
-def test_all_recordings_of_this_project_load():
-    root = PROJECT / "recordings"
-    folders = list(recording.all_recordings(root))
-    assert len(folders) > 50
-    for folder in folders:
-        recording.location_of(folder, root, recording.load(folder))

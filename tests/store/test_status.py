@@ -1,7 +1,5 @@
 """The table of recordings, and the check that they are current and whole."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Recordings outside the main history: folders, archives, a branch of the repository."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import tarfile
@@ -57,7 +55,7 @@ def contents(folder):
 def test_what_is_pushed_can_be_pulled_and_the_newer_recording_stays(tmp_path, place):
     room = repository(tmp_path / "here", "01-a", "02-b")
     there = place if place.startswith("branch:") else str(tmp_path / place)
-    assert transport.push(there, room.recordings, room.folder).added == 2
+    assert transport.push(there, room.recordings, room.folder).startswith("2 added, 0 replaced")
     pulled = tmp_path / "pulled"
     transport.pull(there, pulled, room.folder)
     assert contents(pulled) == contents(room.recordings)
@@ -65,9 +63,9 @@ def test_what_is_pushed_can_be_pulled_and_the_newer_recording_stays(tmp_path, pl
     transport.pull(there, room.recordings, room.folder)
     assert recording.load(room.gallery / "01-a").run.recorded.startswith("2027")
     changes = transport.push(there, room.recordings, room.folder)
-    assert (changes.added, changes.replaced, changes.of) == (0, 1, 2)
-    (tmp_path / "pulled" / "notes.txt").write_text("mine")
-    changes = transport.pull(there, pulled, room.folder, replace=True)
+    assert changes == "0 added, 1 replaced, 1 as new there"
+    (pulled / "notes.txt").write_text("mine")
+    transport.pull(there, pulled, room.folder)
     assert (pulled / "notes.txt").exists()
     assert contents(pulled / "interpreter") == contents(room.device)
 
@@ -76,16 +74,16 @@ def test_what_others_recorded_stays_and_the_branch_has_one_commit(tmp_path, monk
     git(tmp_path, "init", "-q", "--bare", str(origin := tmp_path / "origin"))
     one = repository(tmp_path / "one", "01-a", origin=origin)
     two = repository(tmp_path / "two", "02-b", origin=origin)
-    fetched, late = transport._fetched, []
+    fetched, late = transport._Branch.fetched, []
 
-    def pushed_meanwhile(folder, place):
-        found = fetched(folder, place)
+    def pushed_meanwhile(branch):
+        found = fetched(branch)
         if not late:
             late.append(True)
             transport.push("branch:r", two.recordings, two.folder)
         return found
 
-    monkeypatch.setattr(transport, "_fetched", pushed_meanwhile)
+    monkeypatch.setattr(transport._Branch, "fetched", pushed_meanwhile)
     transport.push("branch:r", one.recordings, one.folder)
     names = git(origin, "ls-tree", "-r", "--name-only", "r").splitlines()
     assert [name.split("/")[2] for name in names[::2]] == ["01-a", "02-b"]

@@ -1,7 +1,5 @@
 """A small site of one tutorial, whose recording a test writes itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO

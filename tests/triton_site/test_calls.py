@@ -1,7 +1,5 @@
 """The table of calls has what every page of the reference recorded, as text."""
 
-from __future__ import annotations
-
 from tests.fixtures import fixture_gallery
 
 CALLS = """function,provider,unit,median,p20,p80

@@ -1,7 +1,5 @@
 """`make check`: a number that breaks its limit stops a release."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """A marked cell is folded on the page; its output and other code stay in sight."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

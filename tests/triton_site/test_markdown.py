@@ -1,7 +1,5 @@
 """Pages as Markdown: the text of reStructuredText without its markup."""
 
-from __future__ import annotations
-
 import pytest
 from docutils import nodes
 from docutils.core import publish_doctree

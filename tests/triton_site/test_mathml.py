@@ -1,7 +1,5 @@
 """Formulas are MathML, numbered if they have a label; an unknown one is a warning."""
 
-from __future__ import annotations
-
 from io import StringIO
 from pathlib import Path
 

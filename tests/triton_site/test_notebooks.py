@@ -1,7 +1,5 @@
 """Every notebook of the site: valid, folded where its page is, and free of reStructuredText."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

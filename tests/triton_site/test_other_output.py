@@ -1,7 +1,5 @@
 """The output of a named cell comes from the recording of the release that is asked for."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

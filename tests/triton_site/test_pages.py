@@ -1,7 +1,5 @@
 """The site's lists: chapters, exercises' checks, terms, Markdown twins, settings."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The performance page: its numbers come from the CSV files, and recordings are no markup."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fixtures import fixture_gallery

@@ -1,7 +1,5 @@
 """The numbers that pages state are those of the recording."""
 
-from __future__ import annotations
-
 import pytest
 
 from triton_site.numbers.quantities import Definition, Numbers, QuantityError, load

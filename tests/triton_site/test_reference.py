@@ -1,7 +1,5 @@
 """Entries of the API reference in a project of their own: no Triton, no gallery."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The newest release of Triton: what it made faster or slower is shown, and noise is not."""
 
-from __future__ import annotations
-
 import statistics
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Figures are sharp, small and repeatable; one of them is the thumbnail."""
 
-from __future__ import annotations
-
 import pytest
 from PIL import Image
 

@@ -1,7 +1,5 @@
 """X-ray: the probe reads what the compiler made of a kernel, the page shows it line by line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -1,7 +1,5 @@
 """What holds for every script of the galleries; a new file is tested without touching a list."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """The check of exercises: it accepts our solutions, and says what is wrong with other answers."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys
