@@ -44,6 +44,12 @@ CASES = [
     ("08-grouped-gemm", "grouped_mm", EXPERTS, (3, 8)),
     ("09-fp8-matmul", "scaled_mm", SCALED, (3, 8)),
     *[("11-paged-attention", "paged_attention", paged, None) for paged in PAGED],
+    (
+        "14-gated-delta-rule",
+        "gated_delta_rule",
+        (*3 * [torch.ones(1, 0, 2, 16)], *2 * [torch.ones(1, 0, 2)]),
+        None,
+    ),
 ]
 
 
