@@ -33,7 +33,7 @@ def tutorial(tmp_path_factory) -> Callable[[str], dict[str, Any]]:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             patch.setenv("MPLBACKEND", "Agg")
-            names = runpy.run_path(str(FILES[name].path))
+            names = runpy.run_path(str(FILES[name].path), run_name=name)  # one name, one module
         assert not list(folder.iterdir()), "without a GPU nothing is timed and no file is written"
         return names
 

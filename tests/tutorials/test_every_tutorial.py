@@ -74,7 +74,7 @@ def test_checks_before_it_times(name):
     statements = [s for s in tree.body if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
     checks, timings = (
         [i for i, statement in enumerate(statements) if reaches(statement, names, tree)]
-        for names in ({"assert_close"}, {"do_bench", "elapsed_time"})
+        for names in ({"assert_close", "compare"}, {"do_bench", "elapsed_time"})
     )
     assert checks[0] < timings[0]
 
