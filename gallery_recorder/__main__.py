@@ -178,7 +178,7 @@ def parser() -> argparse.ArgumentParser:
     add("--engine", choices=engines, default="local", help=where)
     _add(record, *_PROJECT, *_RECORD)
     add("--shard", metavar="K/N", type=_share, help="only the share K of N, of equal seconds")
-    text = "only scripts whose code, neighbours or data changed since this commit"
+    text = "only scripts whose code, neighbors or data changed since this commit"
     add("--changed-since", metavar="REF", help=text)
     add = record.add_mutually_exclusive_group().add_argument
     add("--force", action="store_true", help="record current scripts, too")

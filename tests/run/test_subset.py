@@ -59,7 +59,7 @@ def test_a_script_has_changed_if_its_code_or_a_file_that_it_uses_has(room, file,
     assert sorted(path.stem for path in changed) == names
 
 
-def test_a_renamed_script_has_changed_and_its_neighbours_have_not(room):
+def test_a_renamed_script_has_changed_and_its_neighbors_have_not(room):
     (room.tutorials / "01-plain.py").rename(room.tutorials / "05-plain.py")
     plan = room.project()
     assert [p.stem for p in subset.changed_since("HEAD", plan, plan.recorded)] == ["05-plain"]
