@@ -428,8 +428,8 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# All curves rise like lines of slope 1: twice the text takes twice the time. At 32768 tokens
-# ``gated_delta_rule`` takes :measured:`triton` ms on the GPU, the form in PyTorch
+# Twice the text takes both of our forms about twice the time, since it is twice as long a chain. At
+# 32768 tokens ``gated_delta_rule`` takes :measured:`triton` ms on the GPU, the form in PyTorch
 # :measured:`torch` ms, and token by token :measured:`token` ms. Of our time, :measured:`chunks` %
 # passes before the chain begins. The bound is only :measured:`bound` ms, so the chain is
 # **latency-bound**: its step of 64 tokens takes :measured:`link` µs, for three products that wait
