@@ -643,6 +643,32 @@ def paged_least(arguments, out):
     return size_of(q, out) + tokens * 2 * size_of(k[0, 0], *(x[0, 0] for x in scales[:1]))
 
 
+def int4_cases(device):
+    """Return x, packed, scales and zeros, as ``pack_int4`` of tutorial 12 lays them out."""
+    for rows, N, groups in ((1, 33, 1), (5, 64, 3), (20, 100, 4)):
+        integers = torch.randint(16, (groups, N, 4, 32), device=device, dtype=torch.int32)
+        words = sum(integers[:, :, i] << 4 * i for i in range(4))
+        packed = (words - (words >> 15 << 16)).to(torch.int16)
+        pairs = torch.randn(groups, N, 2, device=device).bfloat16()
+        x = torch.randn(rows, 128 * groups, device=device).half()
+        yield x, packed, pairs[..., 0].T, pairs[..., 1].T
+
+
+def int4_product(x, packed, scales, zeros):
+    """Return x · wᵀ in float64."""
+    codes = torch.cat([(packed.int() >> 4 * i) & 15 for i in range(4)], dim=2)
+    w = codes.double().transpose(0, 1) * scales.double()[..., None] + zeros.double()[..., None]
+    return (x.double() @ w.flatten(1).T).half()
+
+
+def fp4_product(x, packed, scales):
+    """Return x · wᵀ in float64, for numbers of four bits with a sign and an exponent."""
+    table = x.new_tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
+    codes = torch.cat([(packed.int() >> 4 * i) & 15 for i in range(4)], dim=2)
+    w = torch.cat([table, -table])[codes].transpose(0, 1) * scales.double()[..., None]
+    return (x.double() @ w.flatten(1).T).half()
+
+
 def delta_cases(device, *sizes):
     """q, k, v, g, beta of texts that no usual chunk divides; the keys have length 1."""
     for tokens, k_heads, v_heads, d in sizes:
@@ -933,6 +959,20 @@ EXERCISES = {
         ATTENTION,
         least=paged_least,
         hint=which_sequences,
+    ),
+    "12-zero-points": Exercise(
+        "folded_mm(x, packed, scales, zeros)",
+        int4_cases,
+        int4_product,
+        {"rtol": 4e-3, "atol": 0.1},
+        multiplied=lambda x, packed, *_: len(x) * 4 * packed.numel(),
+    ),
+    "12-fp4": Exercise(
+        "fp4_mm(x, packed, scales)",
+        lambda device: (arguments[:3] for arguments in int4_cases(device)),
+        fp4_product,
+        {"rtol": 4e-3, "atol": 0.1},
+        multiplied=lambda x, packed, _: len(x) * 4 * packed.numel(),
     ),
     "14-delta-rule": Exercise(
         "delta_rule(q, k, v, beta)",

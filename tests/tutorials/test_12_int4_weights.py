@@ -1,0 +1,106 @@
+"""int4 weights, in the interpreter, against float64."""
+
+import pytest
+import torch
+
+
+def unpacked(packed, scales, zeros):
+    """Word j of a group holds columns j, j + group / 4, …, the first in its lowest bits."""
+    groups, N, quarter = packed.shape
+    w = torch.empty(N, groups, 4, quarter, dtype=torch.float64)
+    for i in range(4):
+        w[:, :, i] = ((packed.int() >> 4 * i) & 15).transpose(0, 1)
+    return (w.flatten(2) * scales.double()[..., None] + zeros.double()[..., None]).flatten(1)
+
+
+def assert_right(out, x, pack):
+    """Allow a rounding of the weights and one of the output, in the mean."""
+    exact = x.double() @ unpacked(*pack).T
+    assert out.dtype == x.dtype
+    error = (out.double() - exact).norm() / exact.norm().clamp(min=1e-30)
+    assert error < 2 * torch.finfo(x.dtype).eps
+
+
+@pytest.mark.parametrize("group", [64, 128, 256])
+def test_packed_weights_are_as_close_as_a_scale_allows(page, group):
+    weight = torch.randn(37, 512)
+    packed, scales, zeros = page["pack_int4"](weight, group)
+    assert packed.shape == (512 // group, 37, group // 4)
+    assert packed.dtype == torch.int16
+    assert scales.shape == zeros.shape == (37, 512 // group)
+    error = (unpacked(packed, scales, zeros) - weight).abs()
+    half = scales.double().repeat_interleave(group, 1) / 2  # and the rounding of 15 scales to bf16
+    assert (error <= 1.2 * half).all()
+
+
+def test_integers_come_back_exactly(page):
+    """Each of the 16 integers in each of the four places of a word."""
+    weight = torch.arange(16).repeat_interleave(8).roll(5).expand(3, 128).clone()
+    weight[1] = weight[1].roll(64)
+    pack = page["pack_int4"](weight.float() * 0.25 - 1)
+    assert torch.equal(unpacked(*pack), weight.double() * 0.25 - 1)
+    assert torch.equal(page["unpack"](*pack), unpacked(*pack))
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0, 1e8, 1e-30])
+def test_weights_of_one_value(page, value):
+    """Their scale is 0, and no weight is divided by it."""
+    pack = page["pack_int4"](torch.full((5, 128), value).bfloat16())
+    assert torch.equal(unpacked(*pack), torch.full((5, 128), value).bfloat16().double())
+    x = torch.full((2, 128), 0.5).bfloat16()
+    assert_right(page["int4_mm"](x, *pack), x, pack)
+
+
+@pytest.mark.parametrize("M", [1, 7, 16, 17, 65, 257])
+@pytest.mark.parametrize(("N", "K", "group"), [(1, 128, 128), (67, 640, 128), (130, 320, 64)])
+def test_odd_sizes(page, M, N, K, group):
+    pack = page["pack_int4"](torch.randn(N, K), group)
+    x = torch.randn(M, K).half()
+    assert_right(page["int4_mm"](x, *pack, group), x, pack)
+
+
+def test_the_first_kernel(page):
+    pack = page["pack_int4"](torch.randn(19, 384))
+    x = torch.randn(18, 384).half()
+    assert_right(page["simple_mm"](x, *pack), x, pack)
+
+
+@pytest.mark.parametrize("M", [2, 20])
+def test_bf16_as_on_a_gpu(page, M):
+    pack = page["pack_int4"](torch.randn(33, 256))
+    x = torch.randn(M, 256).bfloat16() * 1e10  # beyond fp16
+    assert_right(page["int4_mm"](x, *pack), x, pack)
+
+
+def test_scales_of_another_program(page):
+    """Scales and zeros that do not lie side by side, and in another dtype, are copied."""
+    packed, scales, zeros = page["pack_int4"](torch.randn(33, 256))
+    x = torch.randn(3, 256).half()
+    expected = page["int4_mm"](x, packed, scales, zeros)
+    for kind in (torch.bfloat16, torch.float32):
+        others = scales.to(kind).contiguous(), zeros.to(kind).contiguous()
+        assert torch.equal(page["int4_mm"](x, packed, *others), expected)
+
+
+@pytest.mark.parametrize("M", [3, 30])
+def test_views_are_read_as_they_are(page, M):
+    pack = page["pack_int4"](torch.randn(256, 33).T)
+    x = torch.randn(257, 2 * M).half().T[::2, 1:]
+    assert_right(page["int4_mm"](x, *pack), x, pack)
+
+
+def test_other_weights_of_the_same_shape(page):
+    """A plan keeps shapes, and no weights."""
+    x = torch.randn(3, 128).half()
+    for _ in range(2):
+        pack = page["pack_int4"](torch.randn(33, 128))
+        assert_right(page["int4_mm"](x, *pack), x, pack)
+
+
+def test_gradients_are_refused_after_a_right_call(page):
+    x, pack = torch.randn(3, 128).half(), page["pack_int4"](torch.randn(33, 128))
+    page["int4_mm"](x, *pack)
+    with pytest.raises(ValueError, match="x requires a gradient"):
+        page["int4_mm"](x.requires_grad_(), *pack)
+    with torch.no_grad():
+        assert_right(page["int4_mm"](x, *pack), x, pack)
