@@ -319,15 +319,14 @@ def plan_of(x, packed):
     few, crowded = M <= 16, triton.cdiv(N, 64) > SMS
     most = (2**15 if MEMORY > 2**17 else 2**13) // max(4 * quarter, 128)
     rows = min(max(triton.next_power_of_2(M), 8 if few else 32), most)
-    wide = M > 256 or (rows == 64 and crowded)
+    wide = rows == 64 and crowded
     columns = 128 if wide else 32 if few and not crowded else 64
     shared = MEMORY // 2 if crowded and rows <= 32 else MEMORY  # for one program
     step = 4 * quarter * (2 * rows + columns // 2)  # bytes of a group
     s = next(s for s in (4, 2, 1) if few or s == 1 or 3 * s * step <= shared)
     stages = max(1, min(3 if wide else 4, shared // (s * step)))
-    sizes = {"GROUP": 4 * quarter, "S": s, "BLOCK_M": rows, "BLOCK_N": columns}
-    sizes |= {"TRICK": PTX and x.dtype == torch.bfloat16, "FEW": few}
-    sizes |= {"num_warps": 8 if M > 256 else 4, "num_stages": stages}
+    sizes = {"GROUP": 4 * quarter, "S": s, "BLOCK_M": rows, "BLOCK_N": columns, "FEW": few}
+    sizes |= {"TRICK": PTX and x.dtype == torch.bfloat16, "num_stages": stages}
     grid = triton.cdiv(M, rows), triton.cdiv(N, columns)
     return Launch(int4_kernel, grid, (M, N, groups), sizes)
 

@@ -6,8 +6,8 @@ import torch
 
 def unpacked(packed, scales, zeros):
     """Word j of a group holds columns j, j + group / 4, …, the first in its lowest bits."""
-    groups, N, quarter = packed.shape
-    w = torch.empty(N, groups, 4, quarter, dtype=torch.float64)
+    groups, rows, quarter = packed.shape
+    w = torch.empty(rows, groups, 4, quarter, dtype=torch.float64)
     for i in range(4):
         w[:, :, i] = ((packed.int() >> 4 * i) & 15).transpose(0, 1)
     return (w.flatten(2) * scales.double()[..., None] + zeros.double()[..., None]).flatten(1)
@@ -51,11 +51,11 @@ def test_weights_of_one_value(page, value):
     assert_right(page["int4_mm"](x, *pack), x, pack)
 
 
-@pytest.mark.parametrize("M", [1, 7, 16, 17, 65, 257])
-@pytest.mark.parametrize(("N", "K", "group"), [(1, 128, 128), (67, 640, 128), (130, 320, 64)])
-def test_odd_sizes(page, M, N, K, group):
-    pack = page["pack_int4"](torch.randn(N, K), group)
-    x = torch.randn(M, K).half()
+@pytest.mark.parametrize("rows", [1, 7, 16, 17, 65, 257])
+@pytest.mark.parametrize(("n", "k", "group"), [(1, 128, 128), (67, 640, 128), (130, 320, 64)])
+def test_odd_sizes(page, rows, n, k, group):
+    pack = page["pack_int4"](torch.randn(n, k), group)
+    x = torch.randn(rows, k).half()
     assert_right(page["int4_mm"](x, *pack, group), x, pack)
 
 
@@ -65,10 +65,10 @@ def test_the_first_kernel(page):
     assert_right(page["simple_mm"](x, *pack), x, pack)
 
 
-@pytest.mark.parametrize("M", [2, 20])
-def test_bf16_as_on_a_gpu(page, M):
+@pytest.mark.parametrize("rows", [2, 20])
+def test_bf16_as_on_a_gpu(page, rows):
     pack = page["pack_int4"](torch.randn(33, 256))
-    x = torch.randn(M, 256).bfloat16() * 1e10  # beyond fp16
+    x = torch.randn(rows, 256).bfloat16() * 1e10  # beyond fp16
     assert_right(page["int4_mm"](x, *pack), x, pack)
 
 
@@ -82,10 +82,10 @@ def test_scales_of_another_program(page):
         assert torch.equal(page["int4_mm"](x, packed, *others), expected)
 
 
-@pytest.mark.parametrize("M", [3, 30])
-def test_views_are_read_as_they_are(page, M):
+@pytest.mark.parametrize("rows", [3, 30])
+def test_views_are_read_as_they_are(page, rows):
     pack = page["pack_int4"](torch.randn(256, 33).T)
-    x = torch.randn(257, 2 * M).half().T[::2, 1:]
+    x = torch.randn(257, 2 * rows).half().T[::2, 1:]
     assert_right(page["int4_mm"](x, *pack), x, pack)
 
 

@@ -27,6 +27,13 @@ PAGED = [  # no sequence, and no page
     [torch.ones(n, 8, 16), *torch.ones(2, pages, 4, 2, 16), ints(n, pages), ints(n)]
     for n, pages in ((0, 3), (2, 0))
 ]
+INT4 = (0, 8, 128), (3, 0, 128), (3, 8, 0)
+
+
+def int4(n, k):
+    return ints(k // 128, n, 32).short(), *2 * [torch.ones(n, k // 128)]
+
+
 CASES = [
     ("01-vector-add", "add", (randn(3, 0, 2), randn(3, 0, 2)), (3, 0, 2)),
     ("02-fused-softmax", "softmax", (randn(0, 7),), (0, 7)),
@@ -44,6 +51,7 @@ CASES = [
     ("08-grouped-gemm", "grouped_mm", EXPERTS, (3, 8)),
     ("09-fp8-matmul", "scaled_mm", SCALED, (3, 8)),
     *[("11-paged-attention", "paged_attention", paged, None) for paged in PAGED],
+    *[("12-int4-weights", "int4_mm", (torch.ones(m, k), *int4(n, k)), (m, n)) for m, n, k in INT4],
     (
         "14-gated-delta-rule",
         "gated_delta_rule",

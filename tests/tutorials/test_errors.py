@@ -15,6 +15,8 @@ LOGITS, TARGETS = torch.randn(4, 6), torch.tensor([0, 1, 2, -100])
 LAYER = torch.randn(9, 6)
 PAGED = [torch.ones(2, 8, 16), *torch.ones(2, 3, 4, 2, 16)]  # q, k_pages, v_pages
 TABLE, LENGTHS = torch.zeros(2, 3, dtype=torch.int32), torch.tensor([0, 12], dtype=torch.int32)
+INT4 = [torch.ones(2, 8, 32, dtype=torch.int16), *2 * [torch.ones(8, 2).bfloat16()]]
+WIDE = torch.ones(3, 256).half()
 TEXT, GATES = torch.ones(1, 5, 2, 16), torch.zeros(1, 5, 2)
 
 
@@ -111,6 +113,22 @@ CASES = {
         ((LOGITS, LAYER.bfloat16(), TARGETS), TypeError, "weight must be torch.float32 as x is"),
         ((LOGITS, LAYER[:, :5], TARGETS), ValueError, "weight must have as many columns as x, 6"),
         ((LOGITS, LAYER, TARGETS, -100, 0), ValueError, "piece must be 1 or more, but is 0"),
+    ],
+    ("12-int4-weights", "int4_mm"): [
+        (([1.0], *INT4), TypeError, "x must be a torch.Tensor, but is a list"),
+        ((WIDE.double(), *INT4), TypeError, "x must be .* its dtype is torch.float64"),
+        ((WIDE, INT4[0].int(), *INT4[1:]), TypeError, "packed must be int16"),
+        ((WIDE, *INT4[:2], INT4[2].to("meta")), ValueError, "zeros must be on cpu, .* on meta"),
+        ((WIDE[:, 1:], *INT4), ValueError, r"x must have shape \(3, 256\), but has \(3, 255\)"),
+        ((WIDE[0], *INT4), ValueError, r"x must have shape .* but has \(256,\)"),
+        ((WIDE, *INT4[:2], INT4[2].T), ValueError, r"zeros must have shape \(8, 2\)"),
+        ((WIDE, *INT4, 64), ValueError, r"packed must be .*\(2, 8, 32\), and group is 64"),
+    ],
+    ("12-int4-weights", "pack_int4"): [
+        ((WIDE.int(),), TypeError, "weight must be a tensor of floats, but is torch.int32"),
+        ((WIDE[:, :200],), ValueError, r"\[N, a multiple of 128\], but has shape \(3, 200\)"),
+        ((WIDE, 100), ValueError, "group must be 64, 128 or 256, but is 100"),
+        ((WIDE / 0,), ValueError, "weight contains nan, inf"),
     ],
     ("14-gated-delta-rule", "gated_delta_rule"): [
         ((TEXT, TEXT, TEXT, 0.0, GATES), TypeError, "g must be a torch.Tensor, but is a float"),
