@@ -142,7 +142,7 @@ print("the first kernel is right")
 # it slower.
 #
 # With one row, the first kernel takes :measured:`first` µs, and cuBLAS in bf16 :measured:`bf16` µs.
-# Instructions bind it, and most of them unpack.
+# It is bound by its instructions, and most of them unpack.
 #
 # Two weights in an instruction
 # -----------------------------
@@ -431,8 +431,8 @@ else:
 # With one row, the trick alone makes the kernel :measured:`trick` times as fast, and ``int4_mm``
 # needs :measured:`share` % of cuBLAS's time. We expected 27 %, but a launch takes as long to start
 # for a quarter of the bytes. At 64 rows it needs :measured:`share_64` %, and at 256 rows
-# :measured:`share_256` %: there int4 saves memory, but no time. The CPU's share of a call is
-# :measured:`cpu` µs.
+# :measured:`share_256` %: the more rows, the less time int4 saves, as expected. The CPU's share of
+# a call is :measured:`cpu` µs.
 #
 # Exercises
 # ---------
