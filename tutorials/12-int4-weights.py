@@ -13,7 +13,7 @@ bf16, takes :measured:`faster` times as long. You need :doc:`03-matrix-multiplic
 #
 # A language model that writes one token reads all of its weights for it. With 4 bits each, they are
 # a quarter of the bytes of bf16, and read in about a quarter of the time. A **group** of 128
-# neighbours in a row shares a **scale** *s* and a **zero** *z*, and each number *w* of the group
+# neighbors in a row shares a **scale** *s* and a **zero** *z*, and each number *w* of the group
 # becomes an integer *n* from 0 to 15:
 #
 # .. math::
@@ -21,7 +21,7 @@ bf16, takes :measured:`faster` times as long. You need :doc:`03-matrix-multiplic
 #
 # A **word** of 16 bits holds four integers. The kernel loads the 32 words of a group, and shifts
 # them by 0, 4, 8 and 12 bits. Word *j* holds columns *j*, *j* + 32, *j* + 64 and *j* + 96, so each
-# shift gives 32 *neighbours*, which meet 32 neighbours in a row of *x*.
+# shift gives 32 *neighbors*, which meet 32 neighbors in a row of *x*.
 
 # sphinx_gallery_level = "transformer"
 import os
@@ -73,7 +73,7 @@ def pack_int4(weight, group=128):
 
     Args:
         weight: [N, K] of floats below 10⁹; K is a multiple of *group*.
-        group: How many neighbours in a row share a scale and a zero: 64, 128 or 256.
+        group: How many neighbors in a row share a scale and a zero: 64, 128 or 256.
 
     Returns:
         packed: [K / group, N, group / 4], int16; four integers from 0 to 15 in each.
