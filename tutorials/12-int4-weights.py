@@ -116,7 +116,7 @@ def simple_mm(x, packed, scales, zeros):
     return out
 
 
-def assert_right(out, x, packed, scales, zeros):
+def compare(out, x, packed, scales, zeros):
     """Stop unless *out* is x · wᵀ up to two roundings: of the weight, and of the output."""
     exact = x.double() @ unpack(packed, scales, zeros).T
     error = (out.double() - exact).norm() / exact.norm().clamp(min=1e-30)
@@ -127,7 +127,7 @@ torch.manual_seed(0)
 dtype = torch.bfloat16 if ON_GPU else torch.float16  # no bf16 in the interpreter
 for N, K, group in ((33, 256, 128), (64, 512, 64), (100, 1280, 256)):
     x, pack = torch.randn(5, K).to(DEVICE, dtype), pack_int4(torch.randn(N, K).to(DEVICE), group)
-    assert_right(simple_mm(x, *pack), x, *pack)
+    compare(simple_mm(x, *pack), x, *pack)
 print("the first kernel is right")
 
 # %%
@@ -135,14 +135,14 @@ print("the first kernel is right")
 # --------------
 #
 # With *M* rows of *x*, tensor cores have 2 · *M* · *N* · *K* operations to do. Memory has to
-# deliver 2 · *N* · *K* bytes in bf16, and 3.76 times fewer in int4. An H200 reads 4.8 TB/s and
-# computes 990 TFLOPS in bf16, by its data sheet. So reading takes longer than computing up to *M* =
-# 206 in bf16, and up to *M* = 55 in int4. We expect int4 to be 3.76 times as fast for a few rows,
-# to lose this advantage from *M* = 55 on, and to have lost it at *M* = 206. Unpacking can only make
-# it slower.
+# deliver 2 · *N* · *K* bytes in bf16, and 3.76 times fewer in int4. cuBLAS takes :measured:`bf16`
+# µs for one row, which is the time of reading, and :measured:`many` µs for 1024 rows, which is that
+# of computing. So both are equal at *M* = :measured:`border` in bf16, and at *M* =
+# :measured:`border_4` in int4. We expect int4 to need :measured:`expected` % of the time of bf16
+# for a few rows, and more and more from :measured:`border_4` to :measured:`border` rows. Unpacking
+# can only make it slower.
 #
-# With one row, the first kernel takes :measured:`first` µs, and cuBLAS in bf16 :measured:`bf16` µs.
-# It is bound by its instructions, and most of them unpack.
+# The first kernel takes :measured:`first` µs for one row: most of its instructions unpack.
 #
 # Two weights in an instruction
 # -----------------------------
@@ -376,7 +376,7 @@ for N, K, group in ((33, 256, 128), (64, 512, 64), (100, 1280, 256)):
     pack = pack_int4(torch.randn(N, K).to(DEVICE), group)
     for M in (1, 9, 17, 70, 300):
         x = torch.randn(M, K).to(DEVICE, dtype)
-        assert_right(int4_mm(x, *pack, group), x, *pack)
+        compare(int4_mm(x, *pack, group), x, *pack)
 print("int4_mm is right")
 
 # %%
@@ -394,7 +394,7 @@ def benchmark(M, w, pack):
     """Return rows (M, N, K, provider, unit, median, p20, p80)."""
     (N, K), x = w.shape, torch.randn(M, w.shape[1]).to(DEVICE, dtype)
     calls = {"triton": partial(int4_mm, x, *pack), "bf16": partial(torch.matmul, x, w.T)}
-    assert_right(calls["triton"](), x, *pack)
+    compare(calls["triton"](), x, *pack)
     if M == 1:
         slow = plan_of(x, pack[0])
         slow.constants["TRICK"] = False
@@ -429,8 +429,8 @@ else:
 
 # %%
 # With one row, the trick alone makes the kernel :measured:`trick` times as fast, and ``int4_mm``
-# needs :measured:`share` % of cuBLAS's time. We expected 27 %, but a launch takes as long to start
-# for a quarter of the bytes. At 64 rows it needs :measured:`share_64` %, and at 256 rows
+# needs :measured:`share` % of cuBLAS's time. It is more than expected, since a launch takes as long
+# to start for a quarter of the bytes. At 64 rows it needs :measured:`share_64` %, and at 256 rows
 # :measured:`share_256` %: the more rows, the less time int4 saves, as expected. The CPU's share of
 # a call is :measured:`cpu` µs.
 #
