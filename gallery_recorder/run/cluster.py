@@ -7,6 +7,7 @@ disk. A node needs Ray and the packages that the examples need.
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import tempfile
@@ -19,13 +20,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gallery_recorder.project import needs
-from gallery_recorder.project.galleries import Project, ProjectError, encode
+from gallery_recorder.project.galleries import Project, encode
 from gallery_recorder.run import gpus, process, workspace
 from gallery_recorder.run.executors import Place, Told, lease
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
+from gallery_recorder.store.lock import locked
 
 _ATTEMPTS = 3  # to execute one example whose worker or node is lost
 _PATIENCE = 20.0  # s, for the head to answer, and for a node to end an example
@@ -60,9 +62,9 @@ def connected(address: str | None, plan: Project) -> Iterator[None]:
         ray.init(where, runtime_env=sent, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray's errors have no common base class
         raise DeviceError(
-            f"no Ray cluster can be used at {where}: {shorten(str(error), 300)}\n"
-            "Start one with `ray start --head` on one machine and `ray start --address=HOST:6379` "
-            "on the others, all with the same versions of Python and Ray, and give --address."
+            f"no Ray cluster can be used at {where}: {_words(error)}\nStart one with `ray start "
+            "--head` on one machine and `ray start --address=HOST:6379` on the others, all with "
+            "the same versions of Python and Ray, and give --address HOST:6379."
         ) from error
     try:
         yield
@@ -120,7 +122,7 @@ class RayEngine:
                         raise StoppedError("" if ended else "its node did not confirm the end")
                 return _kept(ray.get(task), run, at)
             except RayError as error:
-                cause = shorten(str(error), 300)
+                cause = _words(error)
                 if not isinstance(error, WorkerCrashedError | NodeDiedError | ObjectLostError):
                     break
             if left:
@@ -130,6 +132,10 @@ class RayEngine:
             "Read Ray's logs on the nodes (/tmp/ray/session_latest/logs). Every node needs the "
             "same Python, Ray and packages, and enough memory.",
         )
+
+
+def _words(error: Exception) -> str:
+    return shorten(str(error) or type(error).__name__, 300)
 
 
 #: What a node sends back: the recording and the content of its files, or why there is none.
@@ -159,14 +165,18 @@ def execute_on_node(run: Run) -> _Answer:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     never = threading.Event()
     leased = gpus.find_gpus() if run.kind == "gpu" else []
+    folder = Path(tempfile.gettempdir(), f"gallery-recorder-{os.getuid()}")
+    name = f"{run.example.label}-{secrets.token_hex(4)}"  # another recorder may execute it here too
     try:
         if others := {gpu.name for gpu in leased} - {run.device}:
             cause = f"was given a {min(others)}, and these are recordings of a {run.device}"
             raise ScriptFailedError(cause, "Start the cluster on machines with the same GPUs.")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        workspace.remove_leftovers(folder, print)
         with (
+            locked(workspace.lock_path(folder, name), never, print),
             lease(leased, never, print),
-            tempfile.TemporaryDirectory(prefix="gallery-recorder-") as folder,
-            workspace.made(Path(folder), run.example.label) as at,
+            workspace.made(folder, name) as at,
         ):
             there = msgspec.json.decode(
                 encode(run),
@@ -179,5 +189,3 @@ def execute_on_node(run: Run) -> _Answer:
             return made, {name: (at.recording / name).read_bytes() for name in made.files}
     except ScriptFailedError as error:
         return error.failure
-    except ProjectError as error:
-        return Failure(f"was not executed: {error}", "Correct conf.py.")

@@ -76,14 +76,10 @@ _FIXED = {
 }
 
 
-#: Set for conf.py: torch.cuda.is_available() then leaves the process able to fork.
-_FORKABLE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-
-
 def of_conf() -> dict[str, str]:
     """The environment of the process that reads conf.py, which may need a secret."""
     kept = {n: v for n, v in os.environ.items() if not _REMOVED.fullmatch(n)}
-    return kept | _FIXED | _FORKABLE | {"PYTHONPATH": _python_path()}
+    return kept | _FIXED | {"PYTHONPATH": _python_path()}
 
 
 def enter(
@@ -94,7 +90,7 @@ def enter(
     conf.py was read with the environment *given*, and *changed* these variables.
     """
     chosen = run.settings.environment
-    removed = {name for variables in (*chosen.values(), _FORKABLE) for name in variables}
+    removed = {name for variables in chosen.values() for name in variables}
     made = {n: v for n, v in inherited(given).items() if n not in removed}
     made |= _FIXED | {"PYTHONPATH": given["PYTHONPATH"], "TMPDIR": str(workspace.tmp)}
     made |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")

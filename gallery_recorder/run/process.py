@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from textwrap import indent
 from typing import Any, BinaryIO, NoReturn
 
@@ -49,12 +48,16 @@ _SIGNALS: dict[int, str] = {
 
 
 class Server:
-    """A process that reads conf.py when it is first needed, and forks for each example."""
+    """A process that reads conf.py when it is first needed, and forks for each example.
 
-    def __init__(self, where: Where, folder: Path | None = None) -> None:
-        """conf.py is read in *folder*, by default in this one."""
-        self.where, self._folder = where, folder
+    With *alone* the process of the example reads conf.py.
+    """
+
+    def __init__(self, where: Where, alone: Run | None = None) -> None:
+        """conf.py is read here, or for the run *alone* in its folder."""
+        self.where, self._alone = where, alone
         self._lock = threading.Lock()
+        self._reason: str | None = None  # why each example needs a process that reads conf.py
 
     @cached_property
     def _process(self) -> subprocess.Popen[bytes]:
@@ -62,15 +65,18 @@ class Server:
         self._answers = self._control.makefile("rb")
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._scratch = tempfile.TemporaryDirectory(prefix="gallery-recorder-")
-        words = [str(its.fileno()), encode(self.where).decode(), self._scratch.name]
+        words = [str(its.fileno()), encode(self.where).decode()]
+        words += [] if self._alone else [self._scratch.name]
+        environ, run = environment.of_conf(), self._alone
+        environ |= run.settings.environment.get(run.kind, {}) if run else {}
         with its:
             return subprocess.Popen(
                 [sys.executable, "-c", _SERVE, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=self._printed,
-                cwd=self._folder,
-                env=environment.of_conf(),
+                cwd=run.folder if run else None,
+                env=environ,
                 pass_fds=[its.fileno()],
                 start_new_session=True,  # Ctrl-C is the recorder's
             )
@@ -89,19 +95,20 @@ class Server:
         last = clean(self._printed.read()).splitlines()[-15:]
         raise ProjectError("\n".join([cause, *["It printed before:"] * bool(last), *last]))
 
-    def fork(self, workspace: Workspace, descriptors: list[int]) -> None:
-        """Start a supervisor with these *descriptors*; ProjectError if conf.py is wrong."""
+    def fork(self, workspace: Workspace, descriptors: list[int]) -> str | None:
+        """Start a supervisor with these *descriptors*; return why this cannot be, told once."""
         request = json.dumps([str(workspace.folder), str(workspace.tmp)]).encode()
         with self._lock:
-            _ = self.project
+            if self._reason:
+                return ""
+            _ = self._process if self._alone else self.project
             try:
                 socket.send_fds(self._control, [request], descriptors)
-                answer = self._answers.readline()
+                answer = self._answers.readline().decode().strip()
             except OSError:
-                answer = b""
-        if not answer:
-            cause = "could not be begun: the process that has read conf.py was ended"
-            raise protocol.ScriptFailedError(cause, "Find out what ended it, then record it again.")
+                answer = ""
+            self._reason = None if answer.isdecimal() else answer or "ended its process"
+            return self._reason
 
     def __enter__(self) -> "Server":
         return self
@@ -109,7 +116,7 @@ class Server:
     def __exit__(self, *_error: object) -> None:
         """End the process; examples that are executed go on."""
         if process := vars(self).get("_process"):
-            if "project" not in vars(self):
+            if not self._alone and "project" not in vars(self):
                 process.kill()  # it reads conf.py
             self._answers.close()
             self._control.close()
@@ -127,7 +134,7 @@ def execute(
 ) -> Recording:
     """Execute *run* in *workspace*, an empty one; *listen* gets each block as it begins.
 
-    A fork of *server* executes it; without one, another is started.
+    A fork of *server* executes it; without one, a process that reads conf.py.
     ``workspace.recording`` then holds the files of the result. No process of the run is left, also
     where this function raises or this process is killed.
 
@@ -140,7 +147,7 @@ def execute(
     reading, writing = os.pipe()
     life, its = socket.socketpair()
     with (
-        contextlib.nullcontext(server) if server else Server(run.where, run.folder) as forking,
+        Server(run.where, run) as alone,  # starts where it is needed
         life,
         open(reading, "rb", buffering=0) as events,
         open(workspace.stdout, "ab") as stdout,
@@ -148,7 +155,11 @@ def execute(
     ):
         with its, open(writing, "wb"):
             given = [its.fileno(), writing, stdout.fileno(), stderr.fileno()]
-            forking.fork(workspace, given)
+            reason = server.fork(workspace, given) if server else ""
+            if reason:
+                listen(f"conf.py {reason}: each example reads it again")
+            if reason is not None:
+                alone.fork(workspace, given)
         watched = _Watched(run, workspace, life)
         try:
             watched.follow(events, stop, listen)

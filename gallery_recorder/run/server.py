@@ -2,7 +2,8 @@
 
 The process with the arguments CONTROL WHERE SCRATCH reads the project WHERE, with Sphinx's files in
 SCRATCH, and sends it through the socket CONTROL as one line of JSON. Then each request, the paths
-of a workspace with four descriptors, forks a supervisor, and the answer is an empty line.
+of a workspace with four descriptors, forks a supervisor, and the answer is a line with its process
+id. Without SCRATCH the process that executes an example reads conf.py itself.
 """
 
 import atexit
@@ -29,11 +30,8 @@ from gallery_recorder.run import environment, gpus, supervisor, worker
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
 
-_NO_GPU = (
-    "uses the GPU, for example with torch.cuda.get_device_name(). The processes that it forks for "
-    "examples could not use it then. Do this where it is needed: in an example, or in a function "
-    "of reset_modules."
-)
+#: The beginnings of variables that the C library and Python read when a process starts.
+_EARLY = ("LD_", "MALLOC_", "GLIBC_", "PYTHON")
 
 
 def main() -> None:
@@ -41,29 +39,30 @@ def main() -> None:
     control, where = socket.socket(fileno=int(sys.argv[1])), decode(sys.argv[2].encode(), Where)
     given = dict(os.environ)
     gc.disable()  # imports leave much to look through
-    supervisor.die_with_parent(signal.SIGKILL)  # conf.py may take long
-    if select.select([control], [], [], 0)[0]:
-        return  # the recorder has ended before
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # which keeps no line back
-            app, project = reader.load(where, Path(sys.argv[3]))
-        if gpus.uses_gpu():
-            raise ProjectError(f"{where.conf}/conf.py: {_NO_GPU}")
-    except ProjectError as error:
-        control.sendall(encode(str(error)) + b"\n")
-        return
-    supervisor.die_with_parent(0)  # from now on the end of CONTROL ends it
-    control.sendall(encode(project) + b"\n")
+    app: Any = None
+    if sys.argv[3:]:
+        supervisor.die_with_parent(signal.SIGKILL)  # conf.py may take long
+        if select.select([control], [], [], 0)[0]:
+            return  # the recorder has ended before
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # which keeps no line back
+                app, project = reader.load(where, Path(sys.argv[3]))
+        except ProjectError as error:
+            control.sendall(encode(str(error)) + b"\n")
+            return
+        supervisor.die_with_parent(0)  # from now on the end of CONTROL ends it
+        control.sendall(encode(project) + b"\n")
     server = _Server(control, app, given)
     while server.serve():
         pass
     for child in server.children:
         os.waitpid(child, 0)
-    shutil.rmtree(sys.argv[3], ignore_errors=True)  # the recorder may have been killed
+    if app:
+        shutil.rmtree(sys.argv[3], ignore_errors=True)  # the recorder may have been killed
 
 
 class _Server:
-    """A process that has read conf.py; *app* is what it says."""
+    """A process that has read conf.py, if *app* is what it says."""
 
     def __init__(self, control: socket.socket, app: Any, given: dict[str, str]) -> None:
         self._control, self._app, self._given = control, app, given
@@ -80,35 +79,51 @@ class _Server:
             return False
         workspace = Workspace(*map(Path, json.loads(request)))
         self.children -= {child for child in self.children if os.waitpid(child, os.WNOHANG)[0]}
-        run = decode(workspace.order.read_bytes(), Run)
-        if not self._prepared:
-            self._prepared = True
-            # Libraries read these variables when they are loaded.
-            os.environ.update(run.settings.environment.get(run.kind, {}))
-            seam.import_matplotlib()
-            gc.freeze()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python 3.12 warns of threads
-            child = os.fork()
-        if child == 0:
-            self._supervise(run, workspace, *descriptors)
-        self.children.add(child)
+        answer = self._unfit(workspace) or ""
+        if not answer:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Python 3.12 warns of the threads of libraries
+                child = os.fork()
+            if child == 0:
+                self._supervise(workspace, *descriptors)
+            self.children.add(child)
+            answer = str(child)
         for descriptor in descriptors:
             os.close(descriptor)
-        self._control.sendall(b"\n")
+        self._control.sendall(f"{answer}\n".encode())
         return True
 
-    def _supervise(self, run: Run, workspace: Workspace, life: int, *descriptors: int) -> NoReturn:
+    def _unfit(self, workspace: Workspace) -> str | None:
+        """Why a fork of this process cannot execute an example; None if it can."""
+        if self._app is None:
+            return None
+        if not self._prepared:
+            self._prepared = True
+            run = decode(workspace.order.read_bytes(), Run)
+            chosen = run.settings.environment.get(run.kind, {})
+            if early := [name for name in chosen if name.startswith(_EARLY)]:
+                return (
+                    f"sets {early[0]} in gallery_environment, which is read when a process starts"
+                )
+            os.environ.update(chosen)  # libraries read them when they are loaded
+            seam.import_matplotlib()
+            gc.freeze()
+        if gpus.uses_gpu():
+            return "uses the GPU, for example with torch.cuda.is_available()"
+        threads = [thread.name for thread in threading.enumerate() if thread.is_alive()][1:]
+        return f"has started a thread, {threads[0]}" if threads else None
+
+    def _supervise(self, workspace: Workspace, life: int, *descriptors: int) -> NoReturn:
         """Be the supervisor of an example, and in a fork its worker."""
         status = 1
         try:
             self._control.close()
-            work = partial(self._work, run, workspace, *descriptors)
+            work = partial(self._work, workspace, *descriptors)
             status = supervisor.main(socket.socket(fileno=life), descriptors[0], work)
         finally:
             os._exit(status)
 
-    def _work(self, run: Run, workspace: Workspace, events: int, stdout: int, stderr: int) -> int:
+    def _work(self, workspace: Workspace, events: int, stdout: int, stderr: int) -> int:
         """Execute the example in this process, and end it as Python would."""
         gc.enable()
         atexit._clear()  # what was registered so far belongs to the process that read conf.py
@@ -120,6 +135,7 @@ class _Server:
             os.close(descriptor)
         with contextlib.suppress(OSError):  # where memory runs out, this process is ended first
             Path("/proc/self/oom_score_adj").write_text("1000")
+        run = decode(workspace.order.read_bytes(), Run)
         environment.enter(run, workspace, self._given, self._changed)
         status = worker.main(run, workspace, events, self._app)
         threading._shutdown()  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from gallery_recorder import seam
 from gallery_recorder.project import settings
 from gallery_recorder.project.galleries import encode
+from gallery_recorder.project.reader import load
 from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.failure import failure_of
@@ -35,7 +36,7 @@ from gallery_recorder.store.format import Block, GpuState, Recording, RunFacts, 
 def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
     """Execute the example in *workspace*; send events to the descriptor *events*.
 
-    *app* is what conf.py says.
+    *app* is what conf.py says; None if this process has to read it.
     """
     os.set_inheritable(events, False)
     stack = open(workspace.stack, "w")  # noqa: SIM115 - as long as the process
@@ -46,6 +47,9 @@ def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
     os.chdir(folder if folder.is_dir() else workspace.tree / run.top.name)
     worker = Worker(run, workspace, events)
     try:
+        if app is None:
+            app = load(run.where, workspace.scratch)[0]
+            seam.import_matplotlib()
         worker.execute(app)
     except BaseException as error:  # SystemExit, too, is a failure to report
         worker.fail(error)

@@ -32,6 +32,7 @@ class Workspace:
         # links, since programs that compare paths resolve them.
         token = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
         self.tmp = tmp or Path(os.path.realpath(tempfile.gettempdir()), f"gallery-{token}")
+        self.scratch = folder / "scratch"  # files of Sphinx while it reads conf.py
         self.recording = folder / "recording"
         self.order = folder / "order.json"
         self.result = folder / "result.json"
@@ -41,7 +42,7 @@ class Workspace:
 
     def create(self) -> None:
         """Create the folder and the empty folders in it."""
-        for path in (self.folder, self.tree, self.docs, self.recording):
+        for path in (self.folder, self.tree, self.docs, self.scratch, self.recording):
             path.mkdir(mode=0o755)
         self.tmp.mkdir(mode=0o700)
         for path in (self.stack, self.stdout, self.stderr):

@@ -52,6 +52,8 @@ INSIDE = "import sphinx_gallery.gen_rst as g\nf = g.NAME\ng.NAME = lambda *a: f(
 THREAD = (
     "import threading, time\nthreading.Thread(target=time.sleep, args=[9], daemon=True).start()"
 )
+GPU = "from gallery_recorder.run import gpus; gpus.uses_gpu = lambda: True"
+EARLY = "gallery_environment = {'cpu': {'MALLOC_ARENA_MAX': '1'}}"
 
 
 def test_conf_py_runs_once_where_the_recorder_is_called(tmp_path, monkeypatch):
@@ -78,7 +80,6 @@ def test_conf_py_runs_once_where_the_recorder_is_called(tmp_path, monkeypatch):
         ),
         ("x = (", r"conf\.py:11: raised SyntaxError"),
         ("import sys; sys.exit(3)", r"conf\.py:11: raised SystemExit: 3"),
-        ("from gallery_recorder.run import gpus; gpus.uses_gpu = lambda: True", "uses the GPU"),
         ("print('why'); import os; os._exit(3)", r"ended its process, status 3\n(.|\n)*why"),
     ],
 )
@@ -94,8 +95,10 @@ def test_a_failure_of_conf_py_is_blamed_on_its_line(tmp_path, more, message):
         INSIDE.replace("NAME", "generate_file_rst"),
         INSIDE.replace("NAME", "execute_script"),
         THREAD,
+        EARLY,
+        GPU,
     ],
-    ids=["forks", "wraps", "wraps-execution", "thread"],
+    ids=["forks", "wraps", "wraps-execution", "thread", "early", "gpu"],
 )
 def test_examples_are_executed_inside_of_wrappers(tmp_path, more):
     gallery = Gallery(tmp_path, more=more)
