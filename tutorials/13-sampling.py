@@ -339,15 +339,15 @@ def finish_kernel(
     own = tl.sum(tl.where(i == 0, score(even, 0.0, rate, i, row, seed, stream, 2), 0.0))
     own += tl.log(tl.sum(w))
     if own >= tl.max(s):
-        s = score(x, m, rate, columns, row, seed, stream, 0)
-        s = tl.where((j < count) & (key >= least), s, -float("inf"))
-        word = tl.min(tl.where(s == tl.max(s), columns, HIGHEST))  # their order is random
+        r = score(x, m, rate, columns, row, seed, stream, 0)
+        r = tl.where((j < count) & (key >= least), r, -float("inf"))
+        word = tl.min(tl.where(r == tl.max(r), columns, HIGHEST))  # their order is random
     else:
         first = tl.argmax(s, axis=0).to(tl.int32) * PIECE
         y = load_row(row_ptr, first + tl.arange(0, PIECE), V)
-        r = score(y, top, rate, first + tl.arange(0, PIECE), row, seed, stream, 0)
-        r = tl.where(key_of_float(y) > high, r, -float("inf"))
-        word = first + tl.argmax(r, axis=0).to(tl.int32)
+        t = score(y, top, rate, first + tl.arange(0, PIECE), row, seed, stream, 0)
+        t = tl.where(key_of_float(y) > high, t, -float("inf"))
+        word = first + tl.argmax(t, axis=0).to(tl.int32)
     check = total + tl.sum(weights)
     if (check != check) | (top == -float("inf")):
         word = tl.full((), -1, tl.int32)
