@@ -4,7 +4,7 @@ Sampling
 
 You write ``sample(logits, temperature, top_k, top_p, seed)``, the last step of each token that a
 language model writes. It sorts nothing. For 128 rows of 131072 logits and top-p 0.9 it takes
-:measured:`triton` µs, :measured:`faster` times less than sorting. You need
+:measured:`triton` µs; sorting takes :measured:`faster` times as long. You need
 :doc:`02-fused-softmax` and :doc:`04-low-memory-dropout`.
 """
 
@@ -12,18 +12,18 @@ language model writes. It sorts nothing. For 128 rows of 131072 logits and top-p
 # The kernel
 # ----------
 #
-# A model gives a logit *x* for each word, and a word is drawn with a probability that grows with
-# :math:`e^{x / T}`, where *T* is the **temperature**. **Top-k** keeps the *k* largest logits only.
-# **Top-p** then keeps the fewest largest ones that together have the share *p* of the probability.
-# Both keep all logits from a **threshold** on. A sort finds it, but a sort is too much: bisection
-# finds it, too, if we can say for a number how many logits, or how much probability, lie above.
+# A model gives each word of its vocabulary a logit *x*. The **temperature** *T* turns it into the
+# weight :math:`e^{x / T}`, and a word is drawn with a probability in proportion to its weight.
+# **Top-k** keeps only the *k* largest logits. **Top-p** then keeps the fewest largest logits whose
+# weights add up to the share *p* of the sum. Both keep all logits from a **threshold** on.
 #
-# Bisection needs integers in the order of the floats. The bits of positive floats are in order
-# already; those of negative floats are in reverse order, so all bits but the sign are flipped.
+# A sort finds the threshold, but it moves each logit many times. **Bisection** moves none: guess a
+# threshold, add up the weights above it, and halve the range of possible thresholds. This needs
+# integers in the order of the floats. The bits of a positive float are such an integer; those of
+# a negative float are in reverse order, so all bits but the sign are flipped.
 
 # sphinx_gallery_level = "transformer"
 import os
-from functools import partial
 
 import torch
 
@@ -45,314 +45,289 @@ def key_of_float(x):
 
 @triton.jit
 def weight(x, m, rate):
-    """Return exp((x - m) * rate) in the dtype of *rate*; 1 where x = m, even if both are infinite."""
-    return tl.exp(tl.where(x == m, 0.0, x - m).to(rate.dtype) * rate)
+    """Return exp((x - m) * rate); 1 where x = m, even if both are infinite."""
+    return tl.exp(tl.where(x == m, 0.0, x - m) * rate)
 
 
 @triton.jit
 def load_row(row_ptr, columns, V):
-    """Return logits in fp32; -inf behind the end."""
+    """Return logits in fp32; -inf behind the end of the row."""
     return tl.load(row_ptr + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
 
 
 @triton.jit
 def above(row_ptr, V, key, m, rate, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Return how many logits of a row have a key of at least *key*, or their weight, in fp64."""
+    """Return how many logits of a row have a key of at least *key*, or the sum of their weights."""
     total = tl.zeros((BLOCK,), tl.float64)
     for start in range(0, V, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         x = load_row(row_ptr, columns, V)
-        w = tl.full((BLOCK,), 1.0, tl.float64) if COUNT else weight(x, m, rate)
+        w = tl.full((BLOCK,), 1.0, tl.float64) if COUNT else weight(x.to(tl.float64), m, rate)
         total += tl.where((key_of_float(x) >= key) & (columns < V), w, 0.0)
     return tl.sum(total)
 
 
 @triton.jit
-def bisect(row_ptr, V, low, goal, m, rate, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the largest key from *low* on above which a row has at least *goal*."""
-    low, high = low.to(tl.int64), key_of_float(m).to(tl.int64)
+def bisect(row_ptr, V, high, goal, m, rate, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the largest key, up to *high*, above which a row has at least *goal*."""
+    low = tl.full((), LOWEST, tl.int32)
     while low < high:
-        middle = (low + high + 1) >> 1
-        if above(row_ptr, V, middle.to(tl.int32), m, rate, COUNT, BLOCK) >= goal:
+        middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up, without overflow
+        if above(row_ptr, V, middle, m, rate, COUNT, BLOCK) >= goal:
             low = middle
         else:
             high = middle - 1
-    return low.to(tl.int32)
+    return low
 
 
 # %%
-# The weights are summed in **fp64**. In fp32 the sum of 131072 weights would be off by more than the
-# last weight that is kept, so another word would be the last one.
+# The weights are added in **fp64**. An error of fp32 in the sum of 131072 weights is as large as
+# the last weight that is kept, so the threshold would be wrong by a word.
 #
-# To draw one of the words that are left, add a random number to each logit and take the maximum.
-# If the random numbers are distributed like :math:`-\log(-\log u)` with *u* between 0 and 1, word *i* wins with
-# exactly its probability. This is the **Gumbel trick**. Philox gives *u* for each row and column, so a
-# row draws the same word whatever the other rows are.
+# The random number *u*, between 0 and 1, is made of 64 bits of Philox, and depends on the seed and
+# the row. The kernel draws the word at which the sum of the weights, from the left, exceeds *u*
+# times the sum of all.
 
 
 @triton.jit
-def gumbel(word):
-    """Return Gumbel noise of 32 random bits; *u* counts from 1 downwards, where floats are coarse."""
-    u = (word.to(tl.float32) + 0.5) * 2.3283064e-10  # 2⁻³²
-    return -tl.log(tl.where(u < 1e-3, u + 0.5 * u * u, -tl.log(1.0 - u)))
+def uniform(seed, row):
+    """Return a number from 0 to 1 in fp64."""
+    high, low, _, _ = tl.randint4x(seed, row)
+    low = low.to(tl.uint32).to(tl.float64) * 2.3283064365386963e-10  # 2⁻³²
+    return (high.to(tl.uint32).to(tl.float64) + low) * 2.3283064365386963e-10
 
 
 @triton.jit
-def score(x, m, rate, columns, row, seed, stream, level):
-    """Return the logarithm of the weight plus the noise of each column."""
-    zero = columns * 0
-    w0, w1, w2, w3 = tl.philox(seed, columns // 4, zero + row, zero + stream, zero + level)
-    even, low = columns % 2 == 0, columns % 4 < 2
-    noise = gumbel(tl.where(low, tl.where(even, w0, w1), tl.where(even, w2, w3)))
-    return tl.where(x == m, 0.0, x - m) * rate.to(tl.float32) + noise
+def pick(row_ptr, first, last, V, least, target, m, rate, BLOCK: tl.constexpr):
+    """Return the column at which the weights of keys from *least* on, summed up, exceed *target*."""
+    word, before = tl.full((), -1, tl.int32), tl.full((), 0.0, tl.float64)
+    for start in range(first, last, BLOCK):
+        if before <= target:
+            columns = start + tl.arange(0, BLOCK)
+            x = load_row(row_ptr, columns, V)
+            kept = (key_of_float(x) >= least) & (columns < V)
+            w = tl.where(kept, weight(x.to(tl.float64), m, rate), 0.0)
+            final = tl.max(tl.where(w > 0, columns, word))  # if rounding leaves a rest
+            reached = (w > 0) & (before + tl.cumsum(w, axis=0) > target)
+            word = tl.min(tl.where(reached, columns, final))
+            before += tl.sum(w)
+    return word
 
 
 @triton.jit
 def draw_slowly(
-    row_ptr, row, V, k, p, rate, seed, stream,
-    TOP_K: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Return a word of one row, in 32 and more readings of the row."""
-    top = tl.full((BLOCK,), -float("inf"), tl.float32)
-    for start in range(0, V, BLOCK):
-        top = tl.maximum(top, load_row(row_ptr, start + tl.arange(0, BLOCK), V))
-    m, least = tl.max(top), tl.full((), LOWEST, tl.int32)
+    row_ptr, V, k, p, rate, m, u, TOP_K: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Return a word of a row whose maximum is *m*."""
+    least = tl.full((), LOWEST, tl.int32)
     if TOP_K:
-        least = bisect(row_ptr, V, least, k.to(tl.float64), m, rate, True, BLOCK)
+        least = bisect(row_ptr, V, key_of_float(m), k, m, rate, True, BLOCK)
+    total = above(row_ptr, V, least, m, rate, False, BLOCK)
     if TOP_P:
-        goal = p * above(row_ptr, V, least, m, rate, False, BLOCK)
-        least = bisect(row_ptr, V, least, goal, m, rate, False, BLOCK)
-    best, word = tl.full((), -float("inf"), tl.float32), tl.full((), 0, tl.int32)
-    for start in range(0, V, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        x = load_row(row_ptr, columns, V)
-        s = score(x, m, rate, columns, row, seed, stream, 0)
-        s = tl.where((key_of_float(x) >= least) & (columns < V), s, -float("inf"))
-        if tl.max(s) > best:
-            best, word = tl.max(s), start + tl.argmax(s, axis=0).to(tl.int32)
-    return word
+        least = bisect(row_ptr, V, key_of_float(m), p * total, m, rate, False, BLOCK)
+        total = above(row_ptr, V, least, m, rate, False, BLOCK)
+    return pick(row_ptr, 0, V, V, least, u * total, m, rate, BLOCK)
 
 
-@triton.jit(do_not_specialize=["seed", "stream"])
-def slow_kernel(
-    x_ptr, numbers_ptr, out_ptr, seed, stream, V, k,
+@triton.jit(do_not_specialize=["seed"])
+def plain_kernel(
+    x_ptr, out_ptr, seed: tl.int64, V, k, p: tl.float64, rate: tl.float64,
     TOP_K: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Draw a word of one row."""
     row = tl.program_id(0)
-    p, rate = tl.load(numbers_ptr), tl.load(numbers_ptr + 1)
     row_ptr = x_ptr + row.to(tl.int64) * V
-    word = draw_slowly(row_ptr, row, V, k, p, rate, seed, stream, TOP_K, TOP_P, BLOCK)
+    top = tl.full((BLOCK,), -float("inf"), tl.float32)
+    for start in range(0, V, BLOCK):
+        top = tl.maximum(top, load_row(row_ptr, start + tl.arange(0, BLOCK), V))
+    m, u = tl.max(top), uniform(seed, row)
+    word = draw_slowly(row_ptr, V, k, p, rate, m, u, TOP_K, TOP_P, BLOCK)
     tl.store(out_ptr + row, word.to(tl.int64))
 
 
 # %%
-# One reading for each bit, by one program for each row: at 128 rows this takes :measured:`slow` times as long
-# as the function below.
+# Top-p reads the row once for each bit of a key, and three times more. For 128 rows this takes
+# :measured:`slower` times as long as the function below.
 #
-# A guess from a sample
-# ---------------------
+# Two readings
+# ------------
 #
-# If the threshold were known roughly, one reading would do: add up what is above, and collect the few
-# logits around it, of which a single program finds the exact threshold. A **sample** of 2048 logits
-# tells where the threshold is, up to a few percent of the probability. The next kernel then measures
-# exactly what is above that guess, and the sample tells how far from there the threshold can be: the
-# step is small, and so is its error. For top-k a place in the sorted sample is enough.
+# The fast way reads the row twice. The **first reading** adds up all weights roughly, in fp32, for
+# each piece of the row relative to the piece's own maximum, as in :doc:`02-fused-softmax`.
 
 
 @triton.jit
-def memory_of(work_ptr, row, pieces, MOST: tl.constexpr, SAMPLE: tl.constexpr):
-    """Return where a row keeps its facts, those of its pieces, its sample, and what is found."""
-    size = 8 + 4 * pieces + (3 * SAMPLE + MOST) // 2
-    facts = work_ptr + row.to(tl.int64) * size
-    sample = (facts + 8 + 4 * pieces).to(tl.pointer_type(tl.float32))
-    return facts, facts + 8, sample, (sample + 3 * SAMPLE).to(tl.pointer_type(tl.int32))
+def memory_of(work_ptr, row, pieces, MOST: tl.constexpr):
+    """Return where a row keeps 4 facts, 2 numbers of each piece, and the columns collected."""
+    facts = work_ptr + row.to(tl.int64) * (4 + 2 * pieces + MOST // 2)
+    return facts, facts + 4, (facts + 4 + 2 * pieces).to(tl.pointer_type(tl.int32))
 
 
 @triton.jit
-def guess_kernel(
-    x_ptr, numbers_ptr, work_ptr, V, pieces, rank, ALL: tl.constexpr,
-    TOP_K: tl.constexpr, TOP_P: tl.constexpr, MOST: tl.constexpr, SAMPLE: tl.constexpr,
-):  # fmt: skip
-    """Guess the range of keys that must be collected, from a sample of one row."""
-    row, j = tl.program_id(0), tl.arange(0, SAMPLE)
-    p, rate = tl.load(numbers_ptr), tl.load(numbers_ptr + 1).to(tl.float32)
-    facts, _, sample, _ = memory_of(work_ptr, row, pieces, MOST, SAMPLE)
-    m = tl.full((), 0.0, tl.float32)
-    low, high = tl.full((), LOWEST, tl.int32), tl.full((), HIGHEST, tl.int32)
-    if not ALL:
-        x = load_row(x_ptr + row.to(tl.int64) * V, j.to(tl.int64) * V // SAMPLE, V)
-        m = tl.max(x)
-        if TOP_K:
-            low = tl.max(tl.where(j <= SAMPLE - rank, tl.sort(key_of_float(x)), LOWEST))
-        elif TOP_P:
-            x = tl.sort(x)
-            w = weight(x, m, rate)
-            below = tl.cumsum(w, axis=0)
-            rest = (1 - p).to(tl.float32) * tl.sum(w)
-            low = tl.max(tl.where(below <= rest, key_of_float(x), LOWEST))
-            tl.store(sample + j, x)
-            tl.store(sample + SAMPLE + j, below)
-            tl.store(sample + 2 * SAMPLE + j, tl.cumsum(w * w, axis=0))
-        else:
-            high = low
-    tl.store(facts, m.to(tl.float64))
-    tl.store(facts + 1, low.to(tl.float64))  # the guess
-    tl.store(facts + 2, low.to(tl.float64))
-    tl.store(facts + 3, high.to(tl.float64))
-    tl.store(facts + 4, 0.0)  # how many are found
-    tl.store(facts + 5, 0.0)  # how many pieces are measured
-
-
-@triton.jit
-def measure_kernel(
-    x_ptr, numbers_ptr, work_ptr, V, pieces, TOP_P: tl.constexpr,
-    MOST: tl.constexpr, SAMPLE: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
-):  # fmt: skip
-    """Measure a piece of a row; the last program of the row then corrects the guess."""
-    piece, row = tl.program_id(0), tl.program_id(1)
-    p, rate = tl.load(numbers_ptr), tl.load(numbers_ptr + 1)
-    facts, stats, sample, _ = memory_of(work_ptr, row, pieces, MOST, SAMPLE)
-    m, guess = tl.load(facts).to(tl.float32), tl.load(facts + 1).to(tl.int32)
+def sum_kernel(
+    x_ptr, work_ptr, V, pieces, rate: tl.float64, MOST: tl.constexpr, PIECE: tl.constexpr
+):
+    """Store the maximum of a piece of a row, and the sum of its weights."""
+    row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
+    _, stats, _ = memory_of(work_ptr, row, pieces, MOST)
     columns = piece * PIECE + tl.arange(0, PIECE)
     x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
-    w = tl.where(columns < V, weight(x, m, rate), 0.0)
-    tl.store(stats + 4 * piece, tl.sum(w))
-    tl.store(stats + 4 * piece + 1, tl.sum(tl.where(key_of_float(x) >= guess, w, 0.0)))
-    tl.store(stats + 4 * piece + 2, tl.max(x).to(tl.float64))
-    tl.debug_barrier()  # the atomic operation publishes what all threads have stored
-    if TOP_P and tl.atomic_add(facts + 5, 1.0) == pieces - 1:
-        i, j, share = tl.arange(0, PIECES), tl.arange(0, SAMPLE), V / SAMPLE
-        total = tl.sum(tl.load(stats + 4 * i, mask=i < pieces, other=0.0))
-        upper = tl.sum(tl.load(stats + 4 * i + 1, mask=i < pieces, other=0.0))
-        y = tl.load(sample + j)
-        keys, below = key_of_float(y), share * tl.load(sample + SAMPLE + j)
-        squares = share * share * tl.load(sample + 2 * SAMPLE + j)
-        # How much may lie below the threshold, counted as in the sample.
-        rest = (upper - p * total).to(tl.float32) + tl.max(tl.where(keys < guess, below, 0.0))
-        start = tl.max(tl.where(keys < guess, squares, 0.0))
-        deviation = tl.sqrt(tl.abs(squares - start)) + share * weight(y, m, rate.to(tl.float32))
-        low = tl.max(tl.where(below + 4 * deviation <= rest, keys, LOWEST))
-        high = tl.min(tl.where(below - 4 * deviation > rest, keys, HIGHEST))
-        tl.store(facts + 2, tl.minimum(guess, low).to(tl.float64))
-        tl.store(facts + 3, tl.maximum(guess, high).to(tl.float64))
+    top = tl.max(x)
+    w = tl.where(columns < V, weight(x, top, tl.cast(rate, tl.float32)), 0.0)
+    tl.store(stats + 2 * piece, top.to(tl.float64))
+    tl.store(stats + 2 * piece + 1, tl.sum(w).to(tl.float64))
 
 
 # %%
-# Four standard deviations are exceeded in one row of 16 000. Such rows, and rows with more than 8192
-# equal logits, are drawn slowly, and correctly.
-#
-# Collect, then decide
-# --------------------
-#
-# The third kernel writes down the columns in the range; each program asks an atomic counter for its
-# place. It also adds up the weights above the range. The last kernel has one program for each row. It
-# finds the threshold among the collected logits and draws: first a piece or the collection, by their
-# weights, then a word of it.
+# Now the weights below the threshold must add up to the share 1 - *p* of a known sum, and a
+# **sample** of the row tells where they do. Each of them is at most the weight *w* of the
+# threshold. If such weights add up to *s* in the sample, the standard deviation of *s* is at most
+# :math:`\sqrt{w s}`. The threshold is almost certainly within four deviations, so ``guess`` looks
+# for the places where the sample plus or minus this slack has the right sum.
 
 
 @triton.jit
-def collect_kernel(
-    x_ptr, numbers_ptr, work_ptr, V, pieces, MEASURED: tl.constexpr,
-    MOST: tl.constexpr, SAMPLE: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
-):  # fmt: skip
-    """Collect the columns of a piece whose keys are in the range."""
-    piece, row = tl.program_id(0), tl.program_id(1)
-    rate = tl.load(numbers_ptr + 1).to(tl.float32)
-    facts, stats, _, found_ptr = memory_of(work_ptr, row, pieces, MOST, SAMPLE)
-    m = tl.load(facts).to(tl.float32)
-    low, high = tl.load(facts + 2).to(tl.int32), tl.load(facts + 3).to(tl.int32)
-    if MEASURED:
-        i = tl.arange(0, PIECES)
-        m = tl.max(tl.load(stats + 4 * i + 2, mask=i < pieces, other=-float("inf"))).to(tl.float32)
-    columns = piece * PIECE + tl.arange(0, PIECE)
-    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
-    key, real = key_of_float(x), columns < V
-    counts = real & ((key > high) | (x != x))  # nan makes the sum nan
-    w = tl.sum(tl.where(counts, weight(x, m, rate), 0.0))
-    tl.store(stats + 4 * piece + 3, w.to(tl.float64))
-    found = real & (key >= low) & (key <= high)
-    place = tl.cumsum(found.to(tl.int32), axis=0)
-    count = tl.max(place)
-    if count > 0:
-        place += tl.atomic_add(facts + 4, count.to(tl.float64)).to(tl.int32) - 1
-        tl.store(found_ptr + place, columns, mask=found & (place < MOST))
+def guess(x, m, rate, rest, sign):
+    """Return the key at which the weights of a sample below it, plus or minus slack, are *rest*."""
+    low, high = m + tl.log(rest / x.shape[0]) / rate, m + 1 / rate  # the threshold is no lower
+    w = weight(x, m, rate)
+    for _ in range(12):
+        middle = 0.5 * (low + high)
+        last = weight(middle, m, rate)
+        slack = sign * (4 * tl.sqrt(last * rest) + 8 * last)
+        if tl.sum(tl.where(x < middle, w, 0.0)) + slack < rest:
+            low = middle
+        else:
+            high = middle
+    return key_of_float(tl.where(sign > 0, low, high))
 
 
 @triton.jit
 def bisect_block(key, w, more, low, high, goal):
-    """Return the largest key from *low* to *high* above which are *more* and a sum of *w* >= goal."""
-    low, high = low.to(tl.int64), high.to(tl.int64)
+    """Return the largest key above which *more* and the weights *w* add up to at least *goal*."""
     while low < high:
-        middle = (low + high + 1) >> 1
-        if more + tl.sum(tl.where(key >= middle.to(tl.int32), w, 0.0)) >= goal:
+        middle = (low | high) - ((low ^ high) >> 1)
+        if more + tl.sum(tl.where(key >= middle, w, 0.0)) >= goal:
             low = middle
         else:
             high = middle - 1
-    return low.to(tl.int32)
+    return low
 
 
-@triton.jit(do_not_specialize=["seed", "stream"])
-def finish_kernel(
-    x_ptr, numbers_ptr, work_ptr, out_ptr, seed, stream, V, pieces, k, MEASURED: tl.constexpr,
-    TOP_K: tl.constexpr, TOP_P: tl.constexpr, MOST: tl.constexpr, SAMPLE: tl.constexpr,
-    PIECE: tl.constexpr, PIECES: tl.constexpr, BLOCK: tl.constexpr,
+@triton.jit
+def guess_kernel(
+    x_ptr, work_ptr, V, pieces, rank, p: tl.float64, rate: tl.float64, ALL: tl.constexpr,
+    TOP_K: tl.constexpr, TOP_P: tl.constexpr, PIECES: tl.constexpr, MOST: tl.constexpr,
+    SAMPLE: tl.constexpr,
 ):  # fmt: skip
-    """Find the threshold of a row among what was found, and draw a word."""
+    """Store the maximum of a row, and the range of keys in which its threshold lies."""
+    row, i, s = tl.program_id(0), tl.arange(0, PIECES), tl.arange(0, SAMPLE)
+    facts, stats, _ = memory_of(work_ptr, row, pieces, MOST)
+    tops = tl.load(stats + 2 * i, mask=i < pieces, other=-float("inf"))
+    sums = tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0)
+    m, rate32 = tl.max(tops), tl.cast(rate, tl.float32)
+    total = tl.sum(sums * weight(tops, m, rate))
+    low, high = tl.full((), LOWEST, tl.int32), tl.full((), HIGHEST, tl.int32)
+    if not ALL:
+        columns = s // 8 * (V // 8) // (SAMPLE // 8) * 8 + s % 8  # 8 neighbors cost one sector
+        y, top = load_row(x_ptr + row.to(tl.int64) * V, columns, V), m.to(tl.float32)
+        if TOP_K:
+            low = bisect_block(key_of_float(y), 0.0 * s + 1.0, 0.0, low, key_of_float(top), rank)
+        elif TOP_P:
+            rest = ((1 - p) * total * SAMPLE / V).to(tl.float32)
+            low, high = guess(y, top, rate32, rest, 1), guess(y, top, rate32, rest, -1)
+        else:
+            high = low  # all keys are above the range
+    tl.store(facts, tl.where(total == total, m, -float("inf")))  # nan
+    tl.store(facts + 1, low.to(tl.float64))
+    tl.store(facts + 2, high.to(tl.float64))
+    tl.store(facts + 3, 0.0)  # how many columns are collected
+
+
+# %%
+# The **second reading** adds up the weights in fp64, all and those above the range, and collects
+# the few columns inside it. An atomic counter gives each program places for its columns. Top-k
+# needs no sums: there, the range has no upper end.
+
+
+@triton.jit
+def collect_kernel(
+    x_ptr, work_ptr, V, pieces, rate: tl.float64, SUMS: tl.constexpr, MOST: tl.constexpr,
+    PIECE: tl.constexpr,
+):  # fmt: skip
+    """Add up a piece of a row exactly, and collect its columns in the range."""
+    row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
+    facts, stats, found_ptr = memory_of(work_ptr, row, pieces, MOST)
+    m, low, high = tl.load(facts).to(tl.float32), tl.load(facts + 1), tl.load(facts + 2)
+    columns = piece * PIECE + tl.arange(0, PIECE)
+    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
+    key, real = key_of_float(x), columns < V
+    low, high, w = low.to(tl.int32), high.to(tl.int32), tl.zeros((PIECE,), tl.float64)
+    if SUMS:
+        w = tl.where(real, weight(x.to(tl.float64), m, rate), 0.0)
+    tl.store(stats + 2 * piece, tl.sum(w))
+    tl.store(stats + 2 * piece + 1, tl.sum(tl.where(key >= high, w, 0.0)))
+    found = real & (key >= low) & (key < high)
+    place = tl.cumsum(found.to(tl.int32), axis=0)
+    count = tl.max(place)
+    if count > 0:
+        place += tl.atomic_add(facts + 3, count.to(tl.float64)).to(tl.int32) - 1
+        tl.store(found_ptr + place, columns, mask=found & (place < MOST))
+
+
+# %%
+# The last kernel has a program for each row. The exact threshold is among the columns collected,
+# and bisection in registers finds it. The sums above the range and the weights collected give the
+# sum of each piece. The program draws a piece, and then a word of it. If the range was wrong, or
+# holds more than 8192 columns, as with many equal logits, it draws slowly. Either way, the word is
+# that of the first kernel.
+
+
+@triton.jit(do_not_specialize=["seed"])
+def finish_kernel(
+    x_ptr, work_ptr, out_ptr, seed: tl.int64, V, pieces, k, p: tl.float64, rate: tl.float64,
+    SUMS: tl.constexpr, TOP_K: tl.constexpr, TOP_P: tl.constexpr,
+    PIECES: tl.constexpr, MOST: tl.constexpr, PIECE: tl.constexpr,
+):  # fmt: skip
+    """Find the threshold of a row among the columns collected, and draw a word."""
     row, i, j = tl.program_id(0), tl.arange(0, PIECES), tl.arange(0, MOST)
-    p, rate = tl.load(numbers_ptr), tl.load(numbers_ptr + 1)
-    facts, stats, _, found_ptr = memory_of(work_ptr, row, pieces, MOST, SAMPLE)
-    row_ptr = x_ptr + row.to(tl.int64) * V
-    low, high = tl.load(facts + 2).to(tl.int32), tl.load(facts + 3).to(tl.int32)
-    count = tl.load(facts + 4).to(tl.int32)
+    facts, stats, found_ptr = memory_of(work_ptr, row, pieces, MOST)
+    row_ptr, u = x_ptr + row.to(tl.int64) * V, uniform(seed, row)
+    m, low, high = tl.load(facts).to(tl.float32), tl.load(facts + 1), tl.load(facts + 2)
+    least, most = low.to(tl.int32), tl.minimum(high.to(tl.int32), key_of_float(m))
+    count = tl.load(facts + 3).to(tl.int32)
     columns = tl.load(found_ptr + j, mask=j < count, other=0)
     x = tl.load(row_ptr + columns, mask=j < count, other=-float("inf")).to(tl.float32)
-    weights = tl.load(stats + 4 * i + 3, mask=i < pieces, other=0.0)
-    m, top = tl.max(x), tl.max(x)
-    if MEASURED:  # the sums were measured relative to a maximum of the sample
-        m = tl.load(facts).to(tl.float32)
-        top = tl.max(tl.load(stats + 4 * i + 2, mask=i < pieces, other=-float("inf"))).to(
-            tl.float32
-        )
     key = tl.where(j < count, key_of_float(x), LOWEST)
-    w = tl.where(j < count, weight(x, m, rate), 0.0)
-    total, upper = tl.sum(w), tl.zeros((), tl.float64)
-    if MEASURED:
-        total = tl.sum(tl.load(stats + 4 * i, mask=i < pieces, other=0.0))
-        guess = tl.load(facts + 1).to(tl.int32)
-        upper = tl.sum(tl.load(stats + 4 * i + 1, mask=i < pieces, other=0.0))
-        upper -= tl.sum(tl.where(key >= guess, w, 0.0))  # above the range
-    good, least = count <= MOST, low
+    w = tl.where(j < count, weight(x.to(tl.float64), m, rate), 0.0)
+    good, total, upper = count <= MOST, tl.sum(w), tl.zeros((), tl.float64)
+    if SUMS:
+        total = tl.sum(tl.load(stats + 2 * i, mask=i < pieces, other=0.0))
+        upper = tl.sum(tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0))
     if TOP_K:
-        good = good & ((count >= k) | (low == LOWEST))
-        least = bisect_block(key, tl.where(j < count, 1.0, 0.0), 0.0, low, key_of_float(m), k)
+        good = good & (count >= k)
+        least = bisect_block(key, tl.where(j < count, 1.0, 0.0), 0.0, least, most, k)
         w = tl.where(key >= least, w, 0.0)
         total = tl.sum(w)
     if TOP_P:
-        goal = p * total
-        good = good & (upper < goal) & (upper + tl.sum(w) >= goal)
-        last = tl.minimum(high, key_of_float(top))
-        least = bisect_block(key, w, upper, least, last, goal)
+        good = good & (upper < p * total) & (upper + tl.sum(w) >= p * total)
+        least = bisect_block(key, w, upper, least, most, p * total)
         w = tl.where(key >= least, w, 0.0)
-    even = 0.0 * i  # no weight yet, only noise
-    s = score(even, 0.0, rate, i, row, seed, stream, 1) + tl.log(weights) + (top - m) * rate
-    own = tl.sum(tl.where(i == 0, score(even, 0.0, rate, i, row, seed, stream, 2), 0.0))
-    own += tl.log(tl.sum(w))
-    if own >= tl.max(s):
-        r = score(x, m, rate, columns, row, seed, stream, 0)
-        r = tl.where((j < count) & (key >= least), r, -float("inf"))
-        word = tl.min(tl.where(r == tl.max(r), columns, HIGHEST))  # their order is random
+    word = tl.full((), -1, tl.int32)
+    if m == -float("inf"):
+        pass  # no weights: only -inf, or nan
+    elif good:
+        tl.atomic_add(stats + 2 * (columns // PIECE) + 1, w, mask=w > 0)
+        tl.debug_barrier()
+        sums = tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0, cache_modifier=".cg")
+        target = u * tl.sum(sums)
+        reached = (sums > 0) & (tl.cumsum(sums, axis=0) > target)
+        piece = tl.min(tl.where(reached, i, tl.max(tl.where(sums > 0, i, 0))))
+        target -= tl.sum(tl.where(i < piece, sums, 0.0))
+        first = piece * PIECE
+        word = pick(row_ptr, first, first + PIECE, V, least, target, m, rate, PIECE)
     else:
-        first = tl.argmax(s, axis=0).to(tl.int32) * PIECE
-        y = load_row(row_ptr, first + tl.arange(0, PIECE), V)
-        t = score(y, top, rate, first + tl.arange(0, PIECE), row, seed, stream, 0)
-        t = tl.where(key_of_float(y) > high, t, -float("inf"))
-        word = first + tl.argmax(t, axis=0).to(tl.int32)
-    check = total + tl.sum(weights)
-    if (check != check) | (top == -float("inf")):
-        word = tl.full((), -1, tl.int32)
-    elif not good:
-        word = draw_slowly(row_ptr, row, V, k, p, rate, seed, stream, TOP_K, TOP_P, BLOCK)
+        word = draw_slowly(row_ptr, V, k, p, rate, m, u, TOP_K, TOP_P, PIECE)
     tl.store(out_ptr + row, word.to(tl.int64))
 
 
@@ -360,11 +335,10 @@ def finish_kernel(
 # Calling it
 # ----------
 #
-# ``sample`` keeps a plan for logits and settings that are alike: see
-# :doc:`/programming-guide/chapter-6/calls`. The measuring kernel is left out for top-k, and for rows so
-# short that all of their logits are collected.
+# ``sample`` keeps a plan for logits and settings that are alike, as in
+# :doc:`/programming-guide/chapter-6/calls`.
 
-# sphinx_gallery_fold = "checks the arguments, and plans the launches"
+# sphinx_gallery_fold = "checks the arguments, and plans both launches"
 # sphinx_gallery_show = "sample"
 import sys  # for shared/
 from pathlib import Path  # for shared/
@@ -373,7 +347,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.launch import Launch, key_of
 
 # Small without a GPU, so that the interpreter executes each path.
-MOST, SAMPLE, PIECE = (8192, 2048, 2048) if ON_GPU else (256, 64, 256)
+MOST, SAMPLE, PIECE = (8192, 8192, 4096) if ON_GPU else (256, 64, 128)
 
 
 def check_arguments(logits, temperature, top_k, top_p, seed):
@@ -385,45 +359,36 @@ def check_arguments(logits, temperature, top_k, top_p, seed):
     if logits.device != DEVICE or logits.ndim != 2 or logits.shape[1] == 0:
         found = f"shape {tuple(logits.shape)} on {logits.device}"
         raise ValueError(f"logits must be [batch, at least one word] on {DEVICE}, but have {found}")
-    for name, value, kinds in (
-        ("temperature", temperature, (int, float)), ("top_k", top_k, int),
-        ("top_p", top_p, (int, float)), ("seed", seed, int),
-    ):  # fmt: skip
+    for name, value, kinds, right, rule in (
+        ("temperature", temperature, (int, float), lambda t: 0 <= t < float("inf"), "0 or more"),
+        ("top_k", top_k, int, lambda k: k >= 0, "0 (no limit) or more"),
+        ("top_p", top_p, (int, float), lambda p: 0 < p <= 1, "above 0, and at most 1 (no limit)"),
+        ("seed", seed, int, lambda s: 0 <= s < 2**63, "from 0 to 2**63 - 1"),
+    ):
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise TypeError(f"{name} must be a number, but is a {type(value).__name__}")
-    for name, value, right, rule in (
-        ("temperature", temperature, 0 <= temperature < float("inf"), "0 or more, and finite"),
-        ("top_k", top_k, top_k >= 0, "0 (no limit) or more"),
-        ("top_p", top_p, 0 < top_p <= 1, "more than 0, and at most 1 (no limit)"),
-        ("seed", seed, 0 <= seed < 2**62, "from 0 to 2**62 - 1"),
-    ):
-        if not right:
+        if not right(value):
             raise ValueError(f"{name} must be {rule}, but is {value}")
 
 
 def plan_of(logits, temperature, top_k, top_p):
-    """Return the numbers of a row in memory, p and 1 / temperature, and the launches."""
+    """Return the shape of the memory for facts about rows, and both launches."""
     if temperature < 1e-20:
         temperature, top_k = 1.0, 1  # the maximum
-    rows, V = logits.shape
-    pieces, k, everything = triton.cdiv(V, PIECE), min(top_k, V), V <= MOST
-    place = k * SAMPLE / V  # of the threshold in the sample
-    rank = int(place + 6 * place**0.5 + 8)
-    limits = {"TOP_K": k > 0, "TOP_P": top_p < 1}
-    sizes = {"MOST": MOST, "SAMPLE": SAMPLE}
-    cut = sizes | {"PIECE": PIECE, "PIECES": triton.next_power_of_2(pieces)}
-    measured = {"MEASURED": not (k or everything)}
-    numbers = torch.tensor([top_p, 1 / temperature], dtype=torch.float64, device=DEVICE)
-    guess = {"ALL": everything or rank > SAMPLE, **limits, **sizes, "num_warps": 8}
-    first = [Launch(guess_kernel, (rows,), (V, pieces, rank), guess)]
-    if measured["MEASURED"]:
-        options = {"TOP_P": top_p < 1, **cut, "num_warps": 4}
-        first.append(Launch(measure_kernel, (pieces, rows), (V, pieces), options))
-    options = measured | cut | {"num_warps": 4}
-    first.append(Launch(collect_kernel, (pieces, rows), (V, pieces), options))
-    options = measured | limits | cut | {"BLOCK": 4096 if ON_GPU else 256, "num_warps": 16}
-    last = Launch(finish_kernel, (rows,), (V, pieces, k), options)
-    return (rows, 8 + 4 * pieces + (3 * SAMPLE + MOST) // 2), numbers, first, last
+    (rows, V), k = logits.shape, top_k * (top_k < logits.shape[1])
+    pieces, place, rate = triton.cdiv(V, PIECE), k * SAMPLE / V, 1 / temperature
+    rank, size = int(place + 4 * place**0.5 + 8), (rows, 4 + 2 * pieces + MOST // 2)
+    limits, cut = {"TOP_K": k > 0, "TOP_P": top_p < 1}, {"MOST": MOST, "PIECE": PIECE}
+    sums, padded = {"SUMS": V > MOST and k == 0}, {"PIECES": triton.next_power_of_2(pieces)}
+    sizes = padded | {"ALL": V <= MOST, "MOST": MOST, "SAMPLE": SAMPLE}
+    numbers, all_pieces, p = (V, pieces), (rows * pieces,), float(top_p)
+    launches = [
+        Launch(sum_kernel, all_pieces, (*numbers, rate), cut | {"num_warps": 4}),
+        Launch(guess_kernel, (rows,), (*numbers, rank, p, rate), limits | sizes | {"num_warps": 16}),
+        Launch(collect_kernel, all_pieces, (*numbers, rate), sums | cut | {"num_warps": 8}),
+    ]
+    options = sums | limits | padded | cut | {"num_warps": 16}
+    return size, launches, Launch(finish_kernel, (rows,), (*numbers, k, p, rate), options)
 
 
 PLANS = {}
@@ -436,32 +401,34 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
         logits: [batch, words], fp16, bf16 or fp32.
         temperature: What logits are divided by; with 0, a maximum is taken.
         top_k: How many logits are kept at least; 0 for all. Those equal to the last one are kept.
-        top_p: The share of the probability of what top-k keeps that is kept at least.
-        seed: From 0 to 2⁶² - 1. A row's word depends on the seed, its logits and its number only.
+        top_p: The share of the weights of what top-k keeps that is kept at least; 1 for all.
+        seed: From 0 to 2**63 - 1. A row's word depends on the seed, its logits and its number only.
 
     A row that contains nan, or only -inf, is refused on the CPU; on a GPU its word is -1.
     """
     try:
         plan = PLANS.get((key_of(logits), temperature, top_k, top_p)) if ON_GPU else None
-        plan = plan if 0 <= seed < 2**62 else None
+        plan = plan if 0 <= seed < 2**63 else None
     except (AttributeError, TypeError):  # no tensor, or settings that are no numbers
         plan = None
     if plan is None:
         check_arguments(logits, temperature, top_k, top_p, seed)
-        wrong = () if ON_GPU else (~(logits.amax(dim=1) > -float("inf"))).nonzero()
-        if len(wrong):
-            raise ValueError(f"logits[{wrong[0].item()}] contains nan, or only -inf")
         if len(logits) == 0:
             return torch.empty(0, dtype=torch.int64, device=DEVICE)
-        logits = (logits if ON_GPU else logits.float()).contiguous()
+        if not ON_GPU:
+            wrong = (~(logits.amax(dim=1) > -float("inf"))).nonzero()
+            if len(wrong):
+                raise ValueError(f"logits[{wrong[0].item()}] contains nan, or only -inf")
+            logits = logits.float()  # the interpreter computes bf16 wrongly
+        logits = logits.contiguous()
         if len(PLANS) == 1000:  # a program whose shapes never repeat
             PLANS.clear()
         key = key_of(logits), temperature, top_k, top_p
         plan = PLANS[key] = plan_of(logits, temperature, top_k, top_p)
-    size, numbers, first, last = plan
+    size, launches, last = plan
     work = torch.empty(size, dtype=torch.float64, device=DEVICE)
     out = torch.empty(size[0], dtype=torch.int64, device=DEVICE)
-    for launch in first:
-        launch(logits, numbers, work)
-    last(logits, numbers, work, out, seed & 0x7FFFFFFF, seed >> 31)
+    for launch in launches:
+        launch(logits, work)
+    last(logits, work, out, seed)
     return out
