@@ -56,24 +56,24 @@ def load_row(row_ptr, columns, V):
 
 
 @triton.jit
-def above(row_ptr, V, key, m, rate, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Return how many logits of a row have a key of at least *key*, or the sum of their weights."""
+def above(row_ptr, V, key, m, rate, BLOCK: tl.constexpr):
+    """Return the sum of the weights from *key* on; with a rate of 0, the number of logits."""
     total = tl.zeros((BLOCK,), tl.float64)
     for start in range(0, V, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         x = load_row(row_ptr, columns, V)
-        w = tl.full((BLOCK,), 1.0, tl.float64) if COUNT else weight(x.to(tl.float64), m, rate)
-        total += tl.where((key_of_float(x) >= key) & (columns < V), w, 0.0)
+        counts = (key_of_float(x) >= key) & (columns < V)
+        total += tl.where(counts, weight(x.to(tl.float64), m, rate), 0.0)
     return tl.sum(total)
 
 
 @triton.jit
-def bisect(row_ptr, V, high, goal, m, rate, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the largest key, up to *high*, above which a row has at least *goal*."""
-    low = tl.full((), LOWEST, tl.int32)
+def bisect(row_ptr, V, goal, m, rate, BLOCK: tl.constexpr):
+    """Return the largest key from which on the weights of a row add up to at least *goal*."""
+    low, high = tl.full((), LOWEST, tl.int32), key_of_float(m)
     while low < high:
         middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up, without overflow
-        if above(row_ptr, V, middle, m, rate, COUNT, BLOCK) >= goal:
+        if above(row_ptr, V, middle, m, rate, BLOCK) >= goal:
             low = middle
         else:
             high = middle - 1
@@ -121,11 +121,11 @@ def draw_slowly(
     """Return a word of a row whose maximum is *m*."""
     least = tl.full((), LOWEST, tl.int32)
     if TOP_K:
-        least = bisect(row_ptr, V, key_of_float(m), k, m, rate, True, BLOCK)
-    total = above(row_ptr, V, least, m, rate, False, BLOCK)
+        least = bisect(row_ptr, V, k, m, 0.0, BLOCK)
+    total = above(row_ptr, V, least, m, rate, BLOCK)
     if TOP_P:
-        least = bisect(row_ptr, V, key_of_float(m), p * total, m, rate, False, BLOCK)
-        total = above(row_ptr, V, least, m, rate, False, BLOCK)
+        least = bisect(row_ptr, V, p * total, m, rate, BLOCK)
+        total = above(row_ptr, V, least, m, rate, BLOCK)
     return pick(row_ptr, 0, V, V, least, u * total, m, rate, BLOCK)
 
 
@@ -187,19 +187,19 @@ def sum_kernel(
 
 
 @triton.jit
-def guess(x, m, rate, rest, sign):
-    """Return the key at which the weights of a sample below it, plus or minus slack, are *rest*."""
+def guess(x, m, rate, rest):
+    """Return keys below and above the place where the weights of a sample add up to *rest*."""
     low, high = m + tl.log(rest / x.shape[0]) / rate, m + 1 / rate  # the threshold is no lower
-    w = weight(x, m, rate)
+    low_2, high_2, w = low, high, weight(x, m, rate)
     for _ in range(12):
-        middle = 0.5 * (low + high)
-        last = weight(middle, m, rate)
-        slack = sign * (4 * tl.sqrt(last * rest) + 8 * last)
-        if tl.sum(tl.where(x < middle, w, 0.0)) + slack < rest:
-            low = middle
-        else:
-            high = middle
-    return key_of_float(tl.where(sign > 0, low, high))
+        middle, middle_2 = 0.5 * (low + high), 0.5 * (low_2 + high_2)
+        last, last_2 = weight(middle, m, rate), weight(middle_2, m, rate)
+        below = tl.sum(tl.where(x < middle, w, 0.0)) + 4 * tl.sqrt(last * rest) + 8 * last < rest
+        low, high = tl.where(below, middle, low), tl.where(below, high, middle)
+        slack = 4 * tl.sqrt(last_2 * rest) + 8 * last_2
+        below = tl.sum(tl.where(x < middle_2, w, 0.0)) - slack < rest
+        low_2, high_2 = tl.where(below, middle_2, low_2), tl.where(below, high_2, middle_2)
+    return key_of_float(low), key_of_float(high_2)
 
 
 @triton.jit
@@ -235,7 +235,7 @@ def guess_kernel(
             low = bisect_block(key_of_float(y), 0.0 * s + 1.0, 0.0, low, key_of_float(top), rank)
         elif TOP_P:
             rest = ((1 - p) * total * SAMPLE / V).to(tl.float32)
-            low, high = guess(y, top, rate32, rest, 1), guess(y, top, rate32, rest, -1)
+            low, high = guess(y, top, rate32, rest)
         else:
             high = low  # all keys are above the range
     tl.store(facts, tl.where(total == total, m, -float("inf")))  # nan
@@ -246,32 +246,30 @@ def guess_kernel(
 
 # %%
 # The **second reading** adds up the weights in fp64, all and those above the range, and collects
-# the few columns inside it. An atomic counter gives each program places for its columns. Top-k
-# needs no sums: there, the range has no upper end.
+# the few columns inside it. An atomic counter gives each program places for its columns. For
+# top-k, the range has no upper end.
 
 
 @triton.jit
 def collect_kernel(
-    x_ptr, work_ptr, V, pieces, rate: tl.float64, SUMS: tl.constexpr, MOST: tl.constexpr,
-    PIECE: tl.constexpr,
-):  # fmt: skip
+    x_ptr, work_ptr, V, pieces, rate: tl.float64, MOST: tl.constexpr, PIECE: tl.constexpr
+):
     """Add up a piece of a row exactly, and collect its columns in the range."""
     row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
     facts, stats, found_ptr = memory_of(work_ptr, row, pieces, MOST)
-    m, low, high = tl.load(facts).to(tl.float32), tl.load(facts + 1), tl.load(facts + 2)
+    m, low = tl.load(facts).to(tl.float32), tl.load(facts + 1).to(tl.int32)
+    high = tl.load(facts + 2).to(tl.int32)
     columns = piece * PIECE + tl.arange(0, PIECE)
     x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
     key, real = key_of_float(x), columns < V
-    low, high, w = low.to(tl.int32), high.to(tl.int32), tl.zeros((PIECE,), tl.float64)
-    if SUMS:
-        w = tl.where(real, weight(x.to(tl.float64), m, rate), 0.0)
+    w = tl.where(real, weight(x.to(tl.float64), m, rate), 0.0)
     tl.store(stats + 2 * piece, tl.sum(w))
     tl.store(stats + 2 * piece + 1, tl.sum(tl.where(key >= high, w, 0.0)))
     found = real & (key >= low) & (key < high)
     place = tl.cumsum(found.to(tl.int32), axis=0)
     count = tl.max(place)
     if count > 0:
-        place += tl.atomic_add(facts + 3, count.to(tl.float64)).to(tl.int32) - 1
+        place += tl.atomic_add(facts + 3, count.to(tl.float64), sem="relaxed").to(tl.int32) - 1
         tl.store(found_ptr + place, columns, mask=found & (place < MOST))
 
 
@@ -286,8 +284,8 @@ def collect_kernel(
 @triton.jit(do_not_specialize=["seed"])
 def finish_kernel(
     x_ptr, work_ptr, out_ptr, seed: tl.int64, V, pieces, k, p: tl.float64, rate: tl.float64,
-    SUMS: tl.constexpr, TOP_K: tl.constexpr, TOP_P: tl.constexpr,
-    PIECES: tl.constexpr, MOST: tl.constexpr, PIECE: tl.constexpr,
+    TOP_K: tl.constexpr, TOP_P: tl.constexpr, PIECES: tl.constexpr, MOST: tl.constexpr,
+    PIECE: tl.constexpr,
 ):  # fmt: skip
     """Find the threshold of a row among the columns collected, and draw a word."""
     row, i, j = tl.program_id(0), tl.arange(0, PIECES), tl.arange(0, MOST)
@@ -300,10 +298,9 @@ def finish_kernel(
     x = tl.load(row_ptr + columns, mask=j < count, other=-float("inf")).to(tl.float32)
     key = tl.where(j < count, key_of_float(x), LOWEST)
     w = tl.where(j < count, weight(x.to(tl.float64), m, rate), 0.0)
-    good, total, upper = count <= MOST, tl.sum(w), tl.zeros((), tl.float64)
-    if SUMS:
-        total = tl.sum(tl.load(stats + 2 * i, mask=i < pieces, other=0.0))
-        upper = tl.sum(tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0))
+    total = tl.sum(tl.load(stats + 2 * i, mask=i < pieces, other=0.0))
+    upper = tl.sum(tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0))
+    good = count <= MOST
     if TOP_K:
         good = good & (count >= k)
         least = bisect_block(key, tl.where(j < count, 1.0, 0.0), 0.0, least, most, k)
@@ -317,7 +314,7 @@ def finish_kernel(
     if m == -float("inf"):
         pass  # no weights: only -inf, or nan
     elif good:
-        tl.atomic_add(stats + 2 * (columns // PIECE) + 1, w, mask=w > 0)
+        tl.atomic_add(stats + 2 * (columns // PIECE) + 1, w, mask=w > 0, sem="relaxed")
         tl.debug_barrier()
         sums = tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0, cache_modifier=".cg")
         target = u * tl.sum(sums)
@@ -379,15 +376,15 @@ def plan_of(logits, temperature, top_k, top_p):
     pieces, place, rate = triton.cdiv(V, PIECE), k * SAMPLE / V, 1 / temperature
     rank, size = int(place + 4 * place**0.5 + 8), (rows, 4 + 2 * pieces + MOST // 2)
     limits, cut = {"TOP_K": k > 0, "TOP_P": top_p < 1}, {"MOST": MOST, "PIECE": PIECE}
-    sums, padded = {"SUMS": V > MOST and k == 0}, {"PIECES": triton.next_power_of_2(pieces)}
-    sizes = padded | {"ALL": V <= MOST, "MOST": MOST, "SAMPLE": SAMPLE}
+    limits["PIECES"] = triton.next_power_of_2(pieces)
+    sizes = limits | {"ALL": V <= MOST, "MOST": MOST, "SAMPLE": SAMPLE}
     numbers, all_pieces, p = (V, pieces), (rows * pieces,), float(top_p)
     launches = [
         Launch(sum_kernel, all_pieces, (*numbers, rate), cut | {"num_warps": 4}),
-        Launch(guess_kernel, (rows,), (*numbers, rank, p, rate), limits | sizes | {"num_warps": 16}),
-        Launch(collect_kernel, all_pieces, (*numbers, rate), sums | cut | {"num_warps": 8}),
+        Launch(guess_kernel, (rows,), (*numbers, rank, p, rate), sizes | {"num_warps": 16}),
+        Launch(collect_kernel, all_pieces, (*numbers, rate), cut | {"num_warps": 8}),
     ]
-    options = sums | limits | padded | cut | {"num_warps": 16}
+    options = limits | cut | {"num_warps": 16}
     return size, launches, Launch(finish_kernel, (rows,), (*numbers, k, p, rate), options)
 
 
