@@ -34,6 +34,8 @@ import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 LOWEST, HIGHEST = tl.constexpr(-(2**31)), tl.constexpr(2**31 - 1)  # of all keys
+# How many logits a block holds. It is small without a GPU, so that the interpreter tries each path.
+PIECE = tl.constexpr(1024 if ON_GPU else 128)
 
 
 @triton.jit
@@ -56,11 +58,11 @@ def load_row(row_ptr, columns, V):
 
 
 @triton.jit
-def above(row_ptr, V, key, m, rate, BLOCK: tl.constexpr):
+def above(row_ptr, V, key, m, rate):
     """Return the sum of the weights from *key* on; with a rate of 0, the number of logits."""
-    total = tl.zeros((BLOCK,), tl.float64)
-    for start in range(0, V, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
+    total = tl.zeros((PIECE,), tl.float64)
+    for start in range(0, V, PIECE):
+        columns = start + tl.arange(0, PIECE)
         x = load_row(row_ptr, columns, V)
         counts = (key_of_float(x) >= key) & (columns < V)
         total += tl.where(counts, weight(x.to(tl.float64), m, rate), 0.0)
@@ -68,12 +70,12 @@ def above(row_ptr, V, key, m, rate, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def bisect(row_ptr, V, goal, m, rate, BLOCK: tl.constexpr):
+def bisect(row_ptr, V, goal, m, rate):
     """Return the largest key from which on the weights of a row add up to at least *goal*."""
     low, high = tl.full((), LOWEST, tl.int32), key_of_float(m)
     while low < high:
         middle = (low | high) - ((low ^ high) >> 1)  # the mean, rounded up, without overflow
-        if above(row_ptr, V, middle, m, rate, BLOCK) >= goal:
+        if above(row_ptr, V, middle, m, rate) >= goal:
             low = middle
         else:
             high = middle - 1
@@ -81,8 +83,9 @@ def bisect(row_ptr, V, goal, m, rate, BLOCK: tl.constexpr):
 
 
 # %%
-# The weights are added in **fp64**. An error of fp32 in the sum of 131072 weights is as large as
-# the last weight that is kept, so the threshold would be wrong by a word.
+# The weights are relative to that of the maximum *m*, and added in **fp64**. An error of fp32 in
+# the sum of 131072 weights is about as large as the last weight that is kept, so the threshold
+# could be wrong by a word.
 #
 # The random number *u*, between 0 and 1, is made of 64 bits of Philox, and depends on the seed and
 # the row. The kernel draws the word at which the sum of the weights, from the left, exceeds *u*
@@ -98,12 +101,12 @@ def uniform(seed, row):
 
 
 @triton.jit
-def pick(row_ptr, first, last, V, least, target, m, rate, BLOCK: tl.constexpr):
+def pick(row_ptr, first, last, V, least, target, m, rate):
     """Return the column at which the weights of keys from *least* on, summed up, exceed *target*."""
     word, before = tl.full((), -1, tl.int32), tl.full((), 0.0, tl.float64)
-    for start in range(first, last, BLOCK):
+    for start in range(first, last, PIECE):
         if before <= target:
-            columns = start + tl.arange(0, BLOCK)
+            columns = start + tl.arange(0, PIECE)
             x = load_row(row_ptr, columns, V)
             kept = (key_of_float(x) >= least) & (columns < V)
             w = tl.where(kept, weight(x.to(tl.float64), m, rate), 0.0)
@@ -115,38 +118,31 @@ def pick(row_ptr, first, last, V, least, target, m, rate, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def draw_slowly(
-    row_ptr, V, k, p, rate, m, u, TOP_K: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr
-):
+def draw_slowly(row_ptr, V, k, p, rate, m, u):
     """Return a word of a row whose maximum is *m*."""
     least = tl.full((), LOWEST, tl.int32)
-    if TOP_K:
-        least = bisect(row_ptr, V, k, m, 0.0, BLOCK)
-    total = above(row_ptr, V, least, m, rate, BLOCK)
-    if TOP_P:
-        least = bisect(row_ptr, V, p * total, m, rate, BLOCK)
-        total = above(row_ptr, V, least, m, rate, BLOCK)
-    return pick(row_ptr, 0, V, V, least, u * total, m, rate, BLOCK)
+    if k > 0:
+        least = bisect(row_ptr, V, k, m, 0.0)
+    total = above(row_ptr, V, least, m, rate)
+    if p < 1:
+        least = bisect(row_ptr, V, p * total, m, rate)
+        total = above(row_ptr, V, least, m, rate)
+    return pick(row_ptr, 0, V, V, least, u * total, m, rate)
 
 
 @triton.jit(do_not_specialize=["seed"])
-def plain_kernel(
-    x_ptr, out_ptr, seed: tl.int64, V, k, p: tl.float64, rate: tl.float64,
-    TOP_K: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def plain_kernel(x_ptr, out_ptr, seed: tl.int64, V, k, p: tl.float64, rate: tl.float64):
     """Draw a word of one row."""
-    row = tl.program_id(0)
+    row, top = tl.program_id(0), tl.full((PIECE,), -float("inf"), tl.float32)
     row_ptr = x_ptr + row.to(tl.int64) * V
-    top = tl.full((BLOCK,), -float("inf"), tl.float32)
-    for start in range(0, V, BLOCK):
-        top = tl.maximum(top, load_row(row_ptr, start + tl.arange(0, BLOCK), V))
-    m, u = tl.max(top), uniform(seed, row)
-    word = draw_slowly(row_ptr, V, k, p, rate, m, u, TOP_K, TOP_P, BLOCK)
+    for start in range(0, V, PIECE):
+        top = tl.maximum(top, load_row(row_ptr, start + tl.arange(0, PIECE), V))
+    word = draw_slowly(row_ptr, V, k, p, rate, tl.max(top), uniform(seed, row))
     tl.store(out_ptr + row, word.to(tl.int64))
 
 
 # %%
-# Top-p reads the row once for each bit of a key, and three times more. For 128 rows this takes
+# Top-p reads the row once for each bit of a key, and a few times more. For 128 rows this takes
 # :measured:`slower` times as long as the function below.
 #
 # Two readings
@@ -155,21 +151,22 @@ def plain_kernel(
 # The fast way reads the row twice. The **first reading** adds up all weights roughly, in fp32, for
 # each piece of the row relative to the piece's own maximum, as in :doc:`02-fused-softmax`.
 
+# In memory, a row has 4 facts, 2 numbers for each piece, and the columns that are collected.
+MOST, SAMPLE = (tl.constexpr(n) for n in ((8192, 8192) if ON_GPU else (256, 64)))
+
 
 @triton.jit
-def memory_of(work_ptr, row, pieces, MOST: tl.constexpr):
-    """Return where a row keeps 4 facts, 2 numbers of each piece, and the columns collected."""
+def memory_of(work_ptr, row, pieces):
+    """Return where the facts, the numbers and the columns of a row are."""
     facts = work_ptr + row.to(tl.int64) * (4 + 2 * pieces + MOST // 2)
     return facts, facts + 4, (facts + 4 + 2 * pieces).to(tl.pointer_type(tl.int32))
 
 
 @triton.jit
-def sum_kernel(
-    x_ptr, work_ptr, V, pieces, rate: tl.float64, MOST: tl.constexpr, PIECE: tl.constexpr
-):
+def sum_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
     """Store the maximum of a piece of a row, and the sum of its weights."""
     row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
-    _, stats, _ = memory_of(work_ptr, row, pieces, MOST)
+    _, stats, _ = memory_of(work_ptr, row, pieces)
     columns = piece * PIECE + tl.arange(0, PIECE)
     x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
     top = tl.max(x)
@@ -182,29 +179,30 @@ def sum_kernel(
 # Now the weights below the threshold must add up to the share 1 - *p* of a known sum, and a
 # **sample** of the row tells where they do. Each of them is at most the weight *w* of the
 # threshold. If such weights add up to *s* in the sample, the standard deviation of *s* is at most
-# :math:`\sqrt{w s}`. The threshold is almost certainly within four deviations, so ``guess`` looks
-# for the places where the sample plus or minus this slack has the right sum.
+# :math:`\sqrt{w s}`. The threshold is almost certainly within four deviations. ``guess`` looks
+# for the places where the sample, plus or minus this slack, has the right sum.
 
 
 @triton.jit
 def guess(x, m, rate, rest):
     """Return keys below and above the place where the weights of a sample add up to *rest*."""
-    low, high = m + tl.log(rest / x.shape[0]) / rate, m + 1 / rate  # the threshold is no lower
+    low, high = m + tl.log(rest / SAMPLE) / rate, m + 1 / rate  # the threshold is no lower
     low_2, high_2, w = low, high, weight(x, m, rate)
     for _ in range(12):
         middle, middle_2 = 0.5 * (low + high), 0.5 * (low_2 + high_2)
         last, last_2 = weight(middle, m, rate), weight(middle_2, m, rate)
-        below = tl.sum(tl.where(x < middle, w, 0.0)) + 4 * tl.sqrt(last * rest) + 8 * last < rest
+        slack = 4 * tl.sqrt(last * rest) + 8 * last
+        slack_2 = 4 * tl.sqrt(last_2 * rest) + 8 * last_2
+        below = tl.sum(tl.where(x < middle, w, 0.0)) + slack < rest
+        below_2 = tl.sum(tl.where(x < middle_2, w, 0.0)) - slack_2 < rest
         low, high = tl.where(below, middle, low), tl.where(below, high, middle)
-        slack = 4 * tl.sqrt(last_2 * rest) + 8 * last_2
-        below = tl.sum(tl.where(x < middle_2, w, 0.0)) - slack < rest
-        low_2, high_2 = tl.where(below, middle_2, low_2), tl.where(below, high_2, middle_2)
+        low_2, high_2 = tl.where(below_2, middle_2, low_2), tl.where(below_2, high_2, middle_2)
     return key_of_float(low), key_of_float(high_2)
 
 
 @triton.jit
 def bisect_block(key, w, more, low, high, goal):
-    """Return the largest key above which *more* and the weights *w* add up to at least *goal*."""
+    """Return the largest key from which on *more* and the weights *w* add up to *goal*."""
     while low < high:
         middle = (low | high) - ((low ^ high) >> 1)
         if more + tl.sum(tl.where(key >= middle, w, 0.0)) >= goal:
@@ -216,29 +214,28 @@ def bisect_block(key, w, more, low, high, goal):
 
 @triton.jit
 def guess_kernel(
-    x_ptr, work_ptr, V, pieces, rank, p: tl.float64, rate: tl.float64, ALL: tl.constexpr,
-    TOP_K: tl.constexpr, TOP_P: tl.constexpr, PIECES: tl.constexpr, MOST: tl.constexpr,
-    SAMPLE: tl.constexpr,
-):  # fmt: skip
+    x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate: tl.float64, PIECES: tl.constexpr
+):
     """Store the maximum of a row, and the range of keys in which its threshold lies."""
-    row, i, s = tl.program_id(0), tl.arange(0, PIECES), tl.arange(0, SAMPLE)
-    facts, stats, _ = memory_of(work_ptr, row, pieces, MOST)
+    row, i, j = tl.program_id(0), tl.arange(0, PIECES), tl.arange(0, SAMPLE)
+    facts, stats, _ = memory_of(work_ptr, row, pieces)
     tops = tl.load(stats + 2 * i, mask=i < pieces, other=-float("inf"))
     sums = tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0)
-    m, rate32 = tl.max(tops), tl.cast(rate, tl.float32)
-    total = tl.sum(sums * weight(tops, m, rate))
+    total, m = tl.sum(sums * weight(tops, tl.max(tops), rate)), tl.max(tops).to(tl.float32)
+    columns = j // 8 * (V // 8) // (SAMPLE // 8) * 8 + j % 8  # 8 neighbors cost one sector
+    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
     low, high = tl.full((), LOWEST, tl.int32), tl.full((), HIGHEST, tl.int32)
-    if not ALL:
-        columns = s // 8 * (V // 8) // (SAMPLE // 8) * 8 + s % 8  # 8 neighbors cost one sector
-        y, top = load_row(x_ptr + row.to(tl.int64) * V, columns, V), m.to(tl.float32)
-        if TOP_K:
-            low = bisect_block(key_of_float(y), 0.0 * s + 1.0, 0.0, low, key_of_float(top), rank)
-        elif TOP_P:
+    if V > MOST:  # else all are collected
+        if k > 0:
+            place = tl.cast(k, tl.float32) * SAMPLE / V  # of the threshold in the sorted sample
+            goal = place + 4 * tl.sqrt(place) + 8
+            low = bisect_block(key_of_float(x), 0.0 * j + 1.0, 0.0, low, key_of_float(m), goal)
+        elif p < 1:
             rest = ((1 - p) * total * SAMPLE / V).to(tl.float32)
-            low, high = guess(y, top, rate32, rest)
+            low, high = guess(x, m, tl.cast(rate, tl.float32), rest)
         else:
             high = low  # all keys are above the range
-    tl.store(facts, tl.where(total == total, m, -float("inf")))  # nan
+    tl.store(facts, tl.where(total == total, m, -float("inf")).to(tl.float64))  # nan
     tl.store(facts + 1, low.to(tl.float64))
     tl.store(facts + 2, high.to(tl.float64))
     tl.store(facts + 3, 0.0)  # how many columns are collected
@@ -251,12 +248,10 @@ def guess_kernel(
 
 
 @triton.jit
-def collect_kernel(
-    x_ptr, work_ptr, V, pieces, rate: tl.float64, MOST: tl.constexpr, PIECE: tl.constexpr
-):
+def collect_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
     """Add up a piece of a row exactly, and collect its columns in the range."""
     row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
-    facts, stats, found_ptr = memory_of(work_ptr, row, pieces, MOST)
+    facts, stats, found_ptr = memory_of(work_ptr, row, pieces)
     m, low = tl.load(facts).to(tl.float32), tl.load(facts + 1).to(tl.int32)
     high = tl.load(facts + 2).to(tl.int32)
     columns = piece * PIECE + tl.arange(0, PIECE)
@@ -269,30 +264,29 @@ def collect_kernel(
     place = tl.cumsum(found.to(tl.int32), axis=0)
     count = tl.max(place)
     if count > 0:
-        place += tl.atomic_add(facts + 3, count.to(tl.float64), sem="relaxed").to(tl.int32) - 1
+        start = tl.atomic_add(facts + 3, count.to(tl.float64), sem="relaxed").to(tl.int32)
+        place += start - 1
         tl.store(found_ptr + place, columns, mask=found & (place < MOST))
 
 
 # %%
 # The last kernel has a program for each row. The exact threshold is among the columns collected,
-# and bisection in registers finds it. The sums above the range and the weights collected give the
-# sum of each piece. The program draws a piece, and then a word of it. If the range was wrong, or
-# holds more than 8192 columns, as with many equal logits, it draws slowly. Either way, the word is
-# that of the first kernel.
+# and bisection in registers finds it. The program draws a piece, by the sum of what it keeps, and
+# then a word of it. If the range was wrong, or holds more than 8192 columns, as with many equal
+# logits, it draws slowly. Either way, the word is that of the first kernel.
 
 
 @triton.jit(do_not_specialize=["seed"])
 def finish_kernel(
     x_ptr, work_ptr, out_ptr, seed: tl.int64, V, pieces, k, p: tl.float64, rate: tl.float64,
-    TOP_K: tl.constexpr, TOP_P: tl.constexpr, PIECES: tl.constexpr, MOST: tl.constexpr,
-    PIECE: tl.constexpr,
+    PIECES: tl.constexpr,
 ):  # fmt: skip
     """Find the threshold of a row among the columns collected, and draw a word."""
     row, i, j = tl.program_id(0), tl.arange(0, PIECES), tl.arange(0, MOST)
-    facts, stats, found_ptr = memory_of(work_ptr, row, pieces, MOST)
+    facts, stats, found_ptr = memory_of(work_ptr, row, pieces)
     row_ptr, u = x_ptr + row.to(tl.int64) * V, uniform(seed, row)
-    m, low, high = tl.load(facts).to(tl.float32), tl.load(facts + 1), tl.load(facts + 2)
-    least, most = low.to(tl.int32), tl.minimum(high.to(tl.int32), key_of_float(m))
+    m, least = tl.load(facts).to(tl.float32), tl.load(facts + 1).to(tl.int32)
+    most = tl.minimum(tl.load(facts + 2).to(tl.int32), key_of_float(m))
     count = tl.load(facts + 3).to(tl.int32)
     columns = tl.load(found_ptr + j, mask=j < count, other=0)
     x = tl.load(row_ptr + columns, mask=j < count, other=-float("inf")).to(tl.float32)
@@ -301,19 +295,17 @@ def finish_kernel(
     total = tl.sum(tl.load(stats + 2 * i, mask=i < pieces, other=0.0))
     upper = tl.sum(tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0))
     good = count <= MOST
-    if TOP_K:
+    if k > 0:
         good = good & (count >= k)
         least = bisect_block(key, tl.where(j < count, 1.0, 0.0), 0.0, least, most, k)
         w = tl.where(key >= least, w, 0.0)
         total = tl.sum(w)
-    if TOP_P:
+    if p < 1:
         good = good & (upper < p * total) & (upper + tl.sum(w) >= p * total)
         least = bisect_block(key, w, upper, least, most, p * total)
         w = tl.where(key >= least, w, 0.0)
-    word = tl.full((), -1, tl.int32)
-    if m == -float("inf"):
-        pass  # no weights: only -inf, or nan
-    elif good:
+    word = tl.full((), -1, tl.int32)  # only -inf, or nan
+    if good & (m > -float("inf")):
         tl.atomic_add(stats + 2 * (columns // PIECE) + 1, w, mask=w > 0, sem="relaxed")
         tl.debug_barrier()
         sums = tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0, cache_modifier=".cg")
@@ -322,9 +314,9 @@ def finish_kernel(
         piece = tl.min(tl.where(reached, i, tl.max(tl.where(sums > 0, i, 0))))
         target -= tl.sum(tl.where(i < piece, sums, 0.0))
         first = piece * PIECE
-        word = pick(row_ptr, first, first + PIECE, V, least, target, m, rate, PIECE)
-    else:
-        word = draw_slowly(row_ptr, V, k, p, rate, m, u, TOP_K, TOP_P, PIECE)
+        word = pick(row_ptr, first, first + PIECE, V, least, target, m, rate)
+    elif m > -float("inf"):
+        word = draw_slowly(row_ptr, V, k, p, rate, m, u)
     tl.store(out_ptr + row, word.to(tl.int64))
 
 
@@ -335,7 +327,7 @@ def finish_kernel(
 # ``sample`` keeps a plan for logits and settings that are alike, as in
 # :doc:`/programming-guide/chapter-6/calls`.
 
-# sphinx_gallery_fold = "checks the arguments, and plans both launches"
+# sphinx_gallery_fold = "checks the arguments, and plans the launches"
 # sphinx_gallery_show = "sample"
 import sys  # for shared/
 from pathlib import Path  # for shared/
@@ -343,49 +335,41 @@ from pathlib import Path  # for shared/
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.launch import Launch, key_of
 
-# Small without a GPU, so that the interpreter executes each path.
-MOST, SAMPLE, PIECE = (8192, 8192, 4096) if ON_GPU else (256, 64, 128)
-
 
 def check_arguments(logits, temperature, top_k, top_p, seed):
     """Raise TypeError or ValueError, naming the argument, if no word can be drawn."""
-    if not isinstance(logits, torch.Tensor):
-        raise TypeError(f"logits must be a torch.Tensor, but is a {type(logits).__name__}")
-    if logits.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise TypeError(f"logits must be float16, bfloat16 or float32, but are {logits.dtype}")
+    dtype = getattr(logits, "dtype", type(logits).__name__)
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise TypeError(f"logits must be a torch.Tensor of fp16, bf16 or fp32, but is {dtype}")
     if logits.device != DEVICE or logits.ndim != 2 or logits.shape[1] == 0:
         found = f"shape {tuple(logits.shape)} on {logits.device}"
         raise ValueError(f"logits must be [batch, at least one word] on {DEVICE}, but have {found}")
-    for name, value, kinds, right, rule in (
-        ("temperature", temperature, (int, float), lambda t: 0 <= t < float("inf"), "0 or more"),
-        ("top_k", top_k, int, lambda k: k >= 0, "0 (no limit) or more"),
-        ("top_p", top_p, (int, float), lambda p: 0 < p <= 1, "above 0, and at most 1 (no limit)"),
-        ("seed", seed, int, lambda s: 0 <= s < 2**63, "from 0 to 2**63 - 1"),
-    ):
+    numbers = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    most = {"temperature": sys.float_info.max, "top_k": 2**63 - 1, "top_p": 1, "seed": 2**63 - 1}
+    for name, value in numbers.items():
+        kinds = int if name in ("top_k", "seed") else (int, float)
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise TypeError(f"{name} must be a number, but is a {type(value).__name__}")
-        if not right(value):
-            raise ValueError(f"{name} must be {rule}, but is {value}")
+        if not (0 <= value <= most[name]) or (name == "top_p" and value == 0):
+            least = "more than 0" if name == "top_p" else "0 or more"
+            raise ValueError(f"{name} must be {least}, at most {most[name]}, but is {value}")
 
 
 def plan_of(logits, temperature, top_k, top_p):
-    """Return the shape of the memory for facts about rows, and both launches."""
+    """Return how much memory the rows need, and the launches."""
     if temperature < 1e-20:
         temperature, top_k = 1.0, 1  # the maximum
     (rows, V), k = logits.shape, top_k * (top_k < logits.shape[1])
-    pieces, place, rate = triton.cdiv(V, PIECE), k * SAMPLE / V, 1 / temperature
-    rank, size = int(place + 4 * place**0.5 + 8), (rows, 4 + 2 * pieces + MOST // 2)
-    limits, cut = {"TOP_K": k > 0, "TOP_P": top_p < 1}, {"MOST": MOST, "PIECE": PIECE}
-    limits["PIECES"] = triton.next_power_of_2(pieces)
-    sizes = limits | {"ALL": V <= MOST, "MOST": MOST, "SAMPLE": SAMPLE}
-    numbers, all_pieces, p = (V, pieces), (rows * pieces,), float(top_p)
+    pieces, rate = triton.cdiv(V, PIECE.value), 1 / temperature
+    padded = {"PIECES": triton.next_power_of_2(pieces), "num_warps": 16}
+    some, numbers = (V, pieces, rate), (V, pieces, k, float(top_p), rate)
     launches = [
-        Launch(sum_kernel, all_pieces, (*numbers, rate), cut | {"num_warps": 4}),
-        Launch(guess_kernel, (rows,), (*numbers, rank, p, rate), sizes | {"num_warps": 16}),
-        Launch(collect_kernel, all_pieces, (*numbers, rate), cut | {"num_warps": 8}),
+        Launch(sum_kernel, (rows * pieces,), some, {"num_warps": 2}),
+        Launch(guess_kernel, (rows,), numbers, padded),
+        Launch(collect_kernel, (rows * pieces,), some, {"num_warps": 2}),
     ]
-    options = limits | cut | {"num_warps": 16}
-    return size, launches, Launch(finish_kernel, (rows,), (*numbers, k, p, rate), options)
+    size = rows, 4 + 2 * pieces + MOST.value // 2
+    return size, launches, Launch(finish_kernel, (rows,), numbers, padded)
 
 
 PLANS = {}
@@ -429,3 +413,118 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
         launch(logits, work)
     last(logits, work, out, seed)
     return out
+
+
+# The check: the words of the first kernel are among those that a sort keeps, in float64, and
+# ``sample`` draws the same words.
+def kept(logits, temperature, top_k, top_p):
+    """Return which logits are kept, by sorting in float64."""
+    x = logits.double() / temperature
+    y = x.sort(dim=1, descending=True).values
+    y = y.where(y >= y[:, top_k - 1 : top_k], -torch.inf) if 0 < top_k < x.shape[1] else y
+    w = y.softmax(dim=1)
+    inside = (w.cumsum(dim=1) - w < top_p) & (y > -torch.inf)
+    return x >= y.where(inside, torch.inf).amin(dim=1, keepdim=True)
+
+
+def draw_plainly(logits, temperature, top_k, top_p, seed):
+    """Return the words that the first kernel draws."""
+    out = torch.empty(len(logits), dtype=torch.int64, device=DEVICE)
+    numbers = seed, logits.shape[1], top_k, float(top_p), 1 / temperature
+    plain_kernel[(len(logits),)](logits, out, *numbers, num_warps=8)
+    return out
+
+
+def check(logits):
+    """Compare the words of both ways, and what they are drawn from."""
+    for settings in ((1.0, 0, 1.0), (0.7, 0, 0.9), (1.0, 50, 1.0), (2.0, 60, 0.5)):
+        words = draw_plainly(logits, *settings, 3)
+        right = kept(logits, *settings).gather(1, words[:, None])
+        torch.testing.assert_close(right, torch.ones_like(right), msg="a word is not kept")
+        torch.testing.assert_close(sample(logits, *settings, 3), words, rtol=0, atol=0)
+
+
+logits = torch.randn(6, 1501, device=DEVICE)
+for x in (logits[:, :200], 6 * logits, logits.round(), logits.where(logits > 0, -torch.inf)):
+    check(x.contiguous())
+print("sample draws what the first kernel draws, of the logits that a sort keeps")
+
+# %%
+# The benchmark
+# -------------
+#
+# The logits are normally distributed, in fp32. **Sort** is PyTorch's sort, softmax, cumulative sum
+# and ``multinomial``; **softmax** is PyTorch's softmax alone, and **read** is ``amax``.
+
+# sphinx_gallery_fold = "checks and times five batches, and draws the times"
+import matplotlib.pyplot as plt
+from shared.bench import rows_of, write_calls, write_rows
+
+
+def by_sorting(logits, top_p):
+    """Return one word for each row, as most programs draw it."""
+    x, order = logits.sort(dim=1, descending=True)
+    w = x.softmax(dim=1)
+    w[w.cumsum(dim=1) - w >= top_p] = 0
+    return order.gather(1, w.multinomial(1))[:, 0]
+
+
+def benchmark(batch, V):
+    """Return rows (batch, V, provider, unit, median, p20, p80)."""
+    x = torch.randn(batch, V, device=DEVICE)
+    check(x)
+    calls = {"triton": lambda: sample(x, top_p=0.9), "triton, top-k": lambda: sample(x, top_k=50)}
+    calls["plain"] = lambda: draw_plainly(x, 1.0, 0, 0.9, 0)
+    calls |= {"sort": lambda: by_sorting(x, 0.9), "softmax": lambda: x.softmax(dim=1)}
+    return rows_of((batch, V), calls | {"read": x.amax}, "µs", rounds=20, as_called=["triton"])
+
+
+if ON_GPU:
+    sizes = (1, 131072), (16, 131072), (128, 131072), (128, 32000), (512, 151936)
+    rows = [row for size in sizes for row in benchmark(*size)]
+    write_rows("sampling.csv", ["batch", "V"], rows)
+    x = torch.randn(4, 32000, device=DEVICE)
+    calls = {"triton": lambda: sample(x, top_p=0.9), "torch": lambda: by_sorting(x, 0.9)}
+    write_calls({"sample": calls})
+    _, ax = plt.subplots(figsize=(7, 5), layout="constrained")
+    colors = {"read": "#444444", "triton, top-k": "#2e8b57", "triton": "#1b6ca8", "sort": "#d1495b"}
+    for i, (name, color) in enumerate(colors.items()):
+        times = [row[4] for row in rows if row[2] == name]
+        label = {"triton": "top-p 0.9", "triton, top-k": "top-k 50"}.get(name, name)
+        ax.barh([5 * j + i for j in range(len(times))], times, color=color, label=label)
+    ax.set_yticks([5 * j + 1.5 for j in range(len(sizes))], [f"{b} × {V}" for b, V in sizes])
+    ax.invert_yaxis()
+    ax.set(xscale="log", xlabel="µs, lower is better", ylabel="rows × logits")
+    ax.set_title(f"Drawing a word for each row\\non {torch.get_device_module().get_device_name()}")
+    ax.legend()
+    plt.show()
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# At 128 × 131072, top-p 0.9 takes :measured:`triton` µs, top-k 50 :measured:`top_k` µs, and a sort
+# :measured:`sort` µs. One read of the logits takes :measured:`read` µs. A single row takes
+# :measured:`single` µs: four kernels that wait for each other, and most of that time passes in
+# bisections of one program. 512 rows of 151936 logits take :measured:`large` µs. The CPU's share
+# of a call is :measured:`cpu` µs.
+#
+# Exercises
+# ---------
+#
+# 1. **Min-p.** Keep the words that are at least *min_p* times as probable as the most probable one,
+#    in ``sample_min_p(logits, min_p, seed)``. Does it need a bisection?
+#    :doc:`Solution <solutions/13-min-p>`.
+# 2. **A repetition penalty.** For each word of ``tokens``, [batch, tokens] in int64, divide a
+#    positive logit by *penalty* and multiply a negative one, once for each word. Return new logits
+#    from ``penalize(logits, tokens, penalty)``. :doc:`Solution <solutions/13-repetition-penalty>`.
+#
+# References
+# ----------
+#
+# * Ari Holtzman and others: *The curious case of neural text degeneration*, 2019,
+#   https://arxiv.org/abs/1904.09751: top-p.
+# * Minh Nhat Nguyen and others: *Turning up the heat: min-p sampling*, 2024,
+#   https://arxiv.org/abs/2407.01082
+# * Nitish Shirish Keskar and others: *CTRL*, 2019, https://arxiv.org/abs/1909.05858: the penalty.
+# * John K. Salmon and others: *Parallel random numbers: as easy as 1, 2, 3*, SC'11, 2011,
+#   https://doi.org/10.1145/2063384.2063405: Philox.
