@@ -12,15 +12,12 @@ language model writes. It sorts nothing. For 128 rows of 131072 logits and top-p
 # The kernel
 # ----------
 #
-# A model gives each word of its vocabulary a logit *x*. The **temperature** *T* turns it into the
-# weight :math:`e^{x / T}`, and a word is drawn with a probability in proportion to its weight.
-# **Top-k** keeps only the *k* largest logits. **Top-p** then keeps the fewest largest logits whose
-# weights add up to the share *p* of the sum. Both keep all logits from a **threshold** on.
-#
-# A sort finds the threshold, but it moves each logit many times. **Bisection** moves none: guess a
-# threshold, add up the weights above it, and halve the range of possible thresholds. This needs
-# integers in the order of the floats. The bits of a positive float are such an integer; those of
-# a negative float are in reverse order, so all bits but the sign are flipped.
+# A model gives each word a logit *x*, and a word is drawn in proportion to its **weight**
+# :math:`e^{x / T}`, at the temperature *T*. **Top-k** keeps only the *k* largest logits. **Top-p**
+# then keeps the fewest largest ones whose weights add up to the share *p* of the sum. Both keep all
+# logits from a **threshold** on. **Bisection** finds it without a sort: add up the weights above a
+# guess, and halve the range of possible thresholds. It needs integers in the order of the floats:
+# the bits of a positive float are one; in those of a negative float, all but the sign are flipped.
 
 # sphinx_gallery_level = "transformer"
 import os
@@ -34,8 +31,7 @@ import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 LOWEST, HIGHEST = tl.constexpr(-(2**31)), tl.constexpr(2**31 - 1)  # of all keys
-# How many logits a block holds. It is small without a GPU, so that the interpreter tries each path.
-PIECE = tl.constexpr(1024 if ON_GPU else 128)
+PIECE = tl.constexpr(1024 if ON_GPU else 128)  # logits of a block, few for the interpreter
 
 
 @triton.jit
@@ -83,26 +79,15 @@ def bisect(row_ptr, V, goal, m, rate):
 
 
 # %%
-# The weights are relative to that of the maximum *m*, and added in **fp64**. An error of fp32 in
-# the sum of 131072 weights is about as large as the last weight that is kept, so the threshold
-# could be wrong by a word.
-#
-# The random number *u*, between 0 and 1, is made of 64 bits of Philox, and depends on the seed and
-# the row. The kernel draws the word at which the sum of the weights, from the left, exceeds *u*
-# times the sum of all.
-
-
-@triton.jit
-def uniform(seed, row):
-    """Return a number from 0 to 1 in fp64."""
-    high, low, _, _ = tl.randint4x(seed, row)
-    low = low.to(tl.uint32).to(tl.float64) * 2.3283064365386963e-10  # 2⁻³²
-    return (high.to(tl.uint32).to(tl.float64) + low) * 2.3283064365386963e-10
+# The weights are relative to that of the maximum *m*, and added in **fp64**: an error of fp32 in
+# the sum can be as large as the last weight that is kept. The random number *u*, from 0 to 1, is
+# Philox's for the seed and the row. The kernel draws the word at which the sum of the weights, from
+# the left, exceeds *u* times the sum of all.
 
 
 @triton.jit
 def pick(row_ptr, first, last, V, least, target, m, rate):
-    """Return the column at which the weights of keys from *least* on, summed up, exceed *target*."""
+    """Return the column at which the sum of weights, for keys from *least* on, exceeds *target*."""
     word, before = tl.full((), -1, tl.int32), tl.full((), 0.0, tl.float64)
     for start in range(first, last, PIECE):
         if before <= target:
@@ -137,7 +122,8 @@ def plain_kernel(x_ptr, out_ptr, seed: tl.int64, V, k, p: tl.float64, rate: tl.f
     row_ptr = x_ptr + row.to(tl.int64) * V
     for start in range(0, V, PIECE):
         top = tl.maximum(top, load_row(row_ptr, start + tl.arange(0, PIECE), V))
-    word = draw_slowly(row_ptr, V, k, p, rate, tl.max(top), uniform(seed, row))
+    u = tl.randint(seed, row).to(tl.uint32).to(tl.float64) / 4294967296.0
+    word = draw_slowly(row_ptr, V, k, p, rate, tl.max(top), u)
     tl.store(out_ptr + row, word.to(tl.int64))
 
 
@@ -151,13 +137,12 @@ def plain_kernel(x_ptr, out_ptr, seed: tl.int64, V, k, p: tl.float64, rate: tl.f
 # The fast way reads the row twice. The **first reading** adds up all weights roughly, in fp32, for
 # each piece of the row relative to the piece's own maximum, as in :doc:`02-fused-softmax`.
 
-# In memory, a row has 4 facts, 2 numbers for each piece, and the columns that are collected.
-MOST, SAMPLE = (tl.constexpr(n) for n in ((8192, 8192) if ON_GPU else (256, 64)))
+MOST, SAMPLE = tl.constexpr(8192 if ON_GPU else 256), tl.constexpr(8192 if ON_GPU else 64)
 
 
 @triton.jit
 def memory_of(work_ptr, row, pieces):
-    """Return where the facts, the numbers and the columns of a row are."""
+    """Return where a row keeps 4 facts, 2 numbers of each piece, and the columns collected."""
     facts = work_ptr + row.to(tl.int64) * (4 + 2 * pieces + MOST // 2)
     return facts, facts + 4, (facts + 4 + 2 * pieces).to(tl.pointer_type(tl.int32))
 
@@ -213,11 +198,9 @@ def bisect_block(key, w, more, low, high, goal):
 
 
 @triton.jit
-def guess_kernel(
-    x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate: tl.float64, PIECES: tl.constexpr
-):
+def guess_kernel(x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate: tl.float64, N: tl.constexpr):
     """Store the maximum of a row, and the range of keys in which its threshold lies."""
-    row, i, j = tl.program_id(0), tl.arange(0, PIECES), tl.arange(0, SAMPLE)
+    row, i, j = tl.program_id(0), tl.arange(0, N), tl.arange(0, SAMPLE)
     facts, stats, _ = memory_of(work_ptr, row, pieces)
     tops = tl.load(stats + 2 * i, mask=i < pieces, other=-float("inf"))
     sums = tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0)
@@ -227,9 +210,9 @@ def guess_kernel(
     low, high = tl.full((), LOWEST, tl.int32), tl.full((), HIGHEST, tl.int32)
     if V > MOST:  # else all are collected
         if k > 0:
-            place = tl.cast(k, tl.float32) * SAMPLE / V  # of the threshold in the sorted sample
-            goal = place + 4 * tl.sqrt(place) + 8
-            low = bisect_block(key_of_float(x), 0.0 * j + 1.0, 0.0, low, key_of_float(m), goal)
+            count = tl.cast(k, tl.float32) * SAMPLE / V  # of the sample
+            count += 4 * tl.sqrt(count) + 8
+            low = bisect_block(key_of_float(x), 0.0 * j + 1.0, 0.0, low, key_of_float(m), count)
         elif p < 1:
             rest = ((1 - p) * total * SAMPLE / V).to(tl.float32)
             low, high = guess(x, m, tl.cast(rate, tl.float32), rest)
@@ -264,27 +247,27 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
     place = tl.cumsum(found.to(tl.int32), axis=0)
     count = tl.max(place)
     if count > 0:
-        start = tl.atomic_add(facts + 3, count.to(tl.float64), sem="relaxed").to(tl.int32)
-        place += start - 1
+        place += tl.atomic_add(facts + 3, count.to(tl.float64), sem="relaxed").to(tl.int32) - 1
         tl.store(found_ptr + place, columns, mask=found & (place < MOST))
 
 
 # %%
-# The last kernel has a program for each row. The exact threshold is among the columns collected,
-# and bisection in registers finds it. The program draws a piece, by the sum of what it keeps, and
-# then a word of it. If the range was wrong, or holds more than 8192 columns, as with many equal
-# logits, it draws slowly. Either way, the word is that of the first kernel.
+# The last kernel has a program for each row. Bisection in registers finds the exact threshold among
+# the columns collected. The program draws a piece, by the sum of what it keeps, and then a word of
+# it. If the range was wrong, or holds more than 8192 columns, as with many equal logits, it draws
+# slowly. Either way, the word is that of the first kernel.
 
 
 @triton.jit(do_not_specialize=["seed"])
 def finish_kernel(
-    x_ptr, work_ptr, out_ptr, seed: tl.int64, V, pieces, k, p: tl.float64, rate: tl.float64,
-    PIECES: tl.constexpr,
+    x_ptr, work_ptr, out_ptr, seed: tl.int64,
+    V, pieces, k, p: tl.float64, rate: tl.float64, N: tl.constexpr,
 ):  # fmt: skip
     """Find the threshold of a row among the columns collected, and draw a word."""
-    row, i, j = tl.program_id(0), tl.arange(0, PIECES), tl.arange(0, MOST)
+    row, i, j = tl.program_id(0), tl.arange(0, N), tl.arange(0, MOST)
     facts, stats, found_ptr = memory_of(work_ptr, row, pieces)
-    row_ptr, u = x_ptr + row.to(tl.int64) * V, uniform(seed, row)
+    row_ptr = x_ptr + row.to(tl.int64) * V
+    u = tl.randint(seed, row).to(tl.uint32).to(tl.float64) / 4294967296.0
     m, least = tl.load(facts).to(tl.float32), tl.load(facts + 1).to(tl.int32)
     most = tl.minimum(tl.load(facts + 2).to(tl.int32), key_of_float(m))
     count = tl.load(facts + 3).to(tl.int32)
@@ -324,8 +307,7 @@ def finish_kernel(
 # Calling it
 # ----------
 #
-# ``sample`` keeps a plan for logits and settings that are alike, as in
-# :doc:`/programming-guide/chapter-6/calls`.
+# A plan is kept for logits and settings that are alike: :doc:`/programming-guide/chapter-6/calls`.
 
 # sphinx_gallery_fold = "checks the arguments, and plans the launches"
 # sphinx_gallery_show = "sample"
@@ -344,15 +326,15 @@ def check_arguments(logits, temperature, top_k, top_p, seed):
     if logits.device != DEVICE or logits.ndim != 2 or logits.shape[1] == 0:
         found = f"shape {tuple(logits.shape)} on {logits.device}"
         raise ValueError(f"logits must be [batch, at least one word] on {DEVICE}, but have {found}")
-    numbers = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    most = {"temperature": sys.float_info.max, "top_k": 2**63 - 1, "top_p": 1, "seed": 2**63 - 1}
-    for name, value in numbers.items():
-        kinds = int if name in ("top_k", "seed") else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds):
+    for name, value, least, most in (
+        ("temperature", temperature, 0, sys.float_info.max), ("top_k", top_k, 0, 2**31 - 1),
+        ("top_p", top_p, sys.float_info.min, 1), ("seed", seed, 0, 2**63 - 1),
+    ):  # fmt: skip
+        whole = name in ("top_k", "seed")
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
             raise TypeError(f"{name} must be a number, but is a {type(value).__name__}")
-        if not (0 <= value <= most[name]) or (name == "top_p" and value == 0):
-            least = "more than 0" if name == "top_p" else "0 or more"
-            raise ValueError(f"{name} must be {least}, at most {most[name]}, but is {value}")
+        if not least <= value <= most:
+            raise ValueError(f"{name} must be from {least} to {most}, but is {value}")
 
 
 def plan_of(logits, temperature, top_k, top_p):
@@ -361,15 +343,13 @@ def plan_of(logits, temperature, top_k, top_p):
         temperature, top_k = 1.0, 1  # the maximum
     (rows, V), k = logits.shape, top_k * (top_k < logits.shape[1])
     pieces, rate = triton.cdiv(V, PIECE.value), 1 / temperature
-    padded = {"PIECES": triton.next_power_of_2(pieces), "num_warps": 16}
     some, numbers = (V, pieces, rate), (V, pieces, k, float(top_p), rate)
-    launches = [
-        Launch(sum_kernel, (rows * pieces,), some, {"num_warps": 2}),
-        Launch(guess_kernel, (rows,), numbers, padded),
-        Launch(collect_kernel, (rows * pieces,), some, {"num_warps": 2}),
-    ]
+    large, small = {"N": triton.next_power_of_2(pieces), "num_warps": 16}, {"num_warps": 2}
+    launches = [Launch(sum_kernel, (rows * pieces,), some, small)]
+    launches += [Launch(guess_kernel, (rows,), numbers, large)]
+    launches += [Launch(collect_kernel, (rows * pieces,), some, small)]
     size = rows, 4 + 2 * pieces + MOST.value // 2
-    return size, launches, Launch(finish_kernel, (rows,), numbers, padded)
+    return size, launches, Launch(finish_kernel, (rows,), numbers, large)
 
 
 PLANS = {}
@@ -381,9 +361,9 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     Args:
         logits: [batch, words], fp16, bf16 or fp32.
         temperature: What logits are divided by; with 0, a maximum is taken.
-        top_k: How many logits are kept at least; 0 for all. Those equal to the last one are kept.
-        top_p: The share of the weights of what top-k keeps that is kept at least; 1 for all.
-        seed: From 0 to 2**63 - 1. A row's word depends on the seed, its logits and its number only.
+        top_k: How many logits are kept, and those equal to the last one; 0 for all.
+        top_p: The share of the remaining weights that is kept at least; 1 for all.
+        seed: From 0 to 2**63 - 1. A row's word depends on it, the row's logits, and its number.
 
     A row that contains nan, or only -inf, is refused on the CPU; on a GPU its word is -1.
     """
@@ -396,16 +376,14 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
         check_arguments(logits, temperature, top_k, top_p, seed)
         if len(logits) == 0:
             return torch.empty(0, dtype=torch.int64, device=DEVICE)
-        if not ON_GPU:
-            wrong = (~(logits.amax(dim=1) > -float("inf"))).nonzero()
-            if len(wrong):
-                raise ValueError(f"logits[{wrong[0].item()}] contains nan, or only -inf")
-            logits = logits.float()  # the interpreter computes bf16 wrongly
-        logits = logits.contiguous()
+        if not ON_GPU and not (logits.amax(dim=1) > -float("inf")).all():
+            raise ValueError("a row of logits contains nan, or only -inf")
+        # The interpreter computes bf16 wrongly.
+        logits = logits.contiguous() if ON_GPU else logits.float().contiguous()
         if len(PLANS) == 1000:  # a program whose shapes never repeat
             PLANS.clear()
-        key = key_of(logits), temperature, top_k, top_p
-        plan = PLANS[key] = plan_of(logits, temperature, top_k, top_p)
+        settings = temperature, top_k, top_p
+        plan = PLANS[key_of(logits), *settings] = plan_of(logits, *settings)
     size, launches, last = plan
     work = torch.empty(size, dtype=torch.float64, device=DEVICE)
     out = torch.empty(size[0], dtype=torch.int64, device=DEVICE)
@@ -415,8 +393,7 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     return out
 
 
-# The check: the words of the first kernel are among those that a sort keeps, in float64, and
-# ``sample`` draws the same words.
+# The first kernel's words must be among those that a sort keeps. ``sample`` must draw them, too.
 def kept(logits, temperature, top_k, top_p):
     """Return which logits are kept, by sorting in float64."""
     x = logits.double() / temperature
@@ -429,10 +406,10 @@ def kept(logits, temperature, top_k, top_p):
 
 def draw_plainly(logits, temperature, top_k, top_p, seed):
     """Return the words that the first kernel draws."""
-    out = torch.empty(len(logits), dtype=torch.int64, device=DEVICE)
+    words = torch.empty(len(logits), dtype=torch.int64, device=DEVICE)
     numbers = seed, logits.shape[1], top_k, float(top_p), 1 / temperature
-    plain_kernel[(len(logits),)](logits, out, *numbers, num_warps=8)
-    return out
+    plain_kernel[(len(logits),)](logits, words, *numbers, num_warps=8)
+    return words
 
 
 def check(logits):
@@ -454,7 +431,7 @@ print("sample draws what the first kernel draws, of the logits that a sort keeps
 # -------------
 #
 # The logits are normally distributed, in fp32. **Sort** is PyTorch's sort, softmax, cumulative sum
-# and ``multinomial``; **softmax** is PyTorch's softmax alone, and **read** is ``amax``.
+# and ``multinomial``, and **read** is ``amax``. The check runs at these sizes first.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 import matplotlib.pyplot as plt
@@ -471,12 +448,11 @@ def by_sorting(logits, top_p):
 
 def benchmark(batch, V):
     """Return rows (batch, V, provider, unit, median, p20, p80)."""
-    x = torch.randn(batch, V, device=DEVICE)
-    check(x)
+    check(x := torch.randn(batch, V, device=DEVICE))
     calls = {"triton": lambda: sample(x, top_p=0.9), "triton, top-k": lambda: sample(x, top_k=50)}
-    calls["plain"] = lambda: draw_plainly(x, 1.0, 0, 0.9, 0)
     calls |= {"sort": lambda: by_sorting(x, 0.9), "softmax": lambda: x.softmax(dim=1)}
-    return rows_of((batch, V), calls | {"read": x.amax}, "µs", rounds=20, as_called=["triton"])
+    calls |= {"read": x.amax, "plain": lambda: draw_plainly(x, 1.0, 0, 0.9, 0)}
+    return rows_of((batch, V), calls, "µs", rounds=10)
 
 
 if ON_GPU:
@@ -488,25 +464,25 @@ if ON_GPU:
     write_calls({"sample": calls})
     _, ax = plt.subplots(figsize=(7, 5), layout="constrained")
     colors = {"read": "#444444", "triton, top-k": "#2e8b57", "triton": "#1b6ca8", "sort": "#d1495b"}
+    labels = {"triton": "top-p 0.9", "triton, top-k": "top-k 50"}
     for i, (name, color) in enumerate(colors.items()):
         times = [row[4] for row in rows if row[2] == name]
-        label = {"triton": "top-p 0.9", "triton, top-k": "top-k 50"}.get(name, name)
-        ax.barh([5 * j + i for j in range(len(times))], times, color=color, label=label)
-    ax.set_yticks([5 * j + 1.5 for j in range(len(sizes))], [f"{b} × {V}" for b, V in sizes])
+        places = [5 * j + i for j in range(len(times))]
+        ax.barh(places, times, color=color, label=labels.get(name, name))
+    ax.set_yticks(range(1, 26, 5), [f"{batch} × {V}" for batch, V in sizes])
     ax.invert_yaxis()
     ax.set(xscale="log", xlabel="µs, lower is better", ylabel="rows × logits")
-    ax.set_title(f"Drawing a word for each row\\non {torch.get_device_module().get_device_name()}")
+    ax.set_title(f"A word for each row\non {torch.get_device_module().get_device_name()}")
     ax.legend()
     plt.show()
 else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# At 128 × 131072, top-p 0.9 takes :measured:`triton` µs, top-k 50 :measured:`top_k` µs, and a sort
-# :measured:`sort` µs. One read of the logits takes :measured:`read` µs. A single row takes
-# :measured:`single` µs: four kernels that wait for each other, and most of that time passes in
-# bisections of one program. 512 rows of 151936 logits take :measured:`large` µs. The CPU's share
-# of a call is :measured:`cpu` µs.
+# For 128 × 131072 logits, top-p takes :measured:`triton` µs, top-k :measured:`top_k` µs, a sort
+# :measured:`sort` µs, and a read :measured:`read` µs. One row takes :measured:`single` µs, mostly
+# in the bisections of one program; 512 × 151936 logits take :measured:`large` µs. The CPU's share
+# of a call is :measured:`cpu` µs, and that of sorting :measured:`cpu_sort` µs.
 #
 # Exercises
 # ---------
@@ -523,8 +499,4 @@ else:
 #
 # * Ari Holtzman and others: *The curious case of neural text degeneration*, 2019,
 #   https://arxiv.org/abs/1904.09751: top-p.
-# * Minh Nhat Nguyen and others: *Turning up the heat: min-p sampling*, 2024,
-#   https://arxiv.org/abs/2407.01082
-# * Nitish Shirish Keskar and others: *CTRL*, 2019, https://arxiv.org/abs/1909.05858: the penalty.
-# * John K. Salmon and others: *Parallel random numbers: as easy as 1, 2, 3*, SC'11, 2011,
-#   https://doi.org/10.1145/2063384.2063405: Philox.
+# * Minh Nguyen and others: *Turning up the heat*, 2024, https://arxiv.org/abs/2407.01082: min-p.
