@@ -162,10 +162,9 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
 
 # %%
 # Now the weights below the threshold must add up to the share 1 - *p* of a known sum, and a
-# **sample** of the row tells where they do. Each of them is at most the weight *w* of the
-# threshold. If such weights add up to *s* in the sample, the standard deviation of *s* is at most
-# :math:`\sqrt{w s}`. The threshold is almost certainly within four deviations. ``guess`` looks
-# for the places where the sample, plus or minus this slack, has the right sum.
+# **sample** of the row tells where. Each of these weights is at most that of the threshold, *w*. If
+# their sum in the sample should be *s*, its standard deviation is at most :math:`\sqrt{w s}`. So
+# ``guess`` looks for the places where the sample plus and minus four deviations has this sum.
 
 
 @triton.jit
@@ -326,15 +325,17 @@ def check_arguments(logits, temperature, top_k, top_p, seed):
     if logits.device != DEVICE or logits.ndim != 2 or logits.shape[1] == 0:
         found = f"shape {tuple(logits.shape)} on {logits.device}"
         raise ValueError(f"logits must be [batch, at least one word] on {DEVICE}, but have {found}")
-    for name, value, least, most in (
-        ("temperature", temperature, 0, sys.float_info.max), ("top_k", top_k, 0, 2**31 - 1),
-        ("top_p", top_p, sys.float_info.min, 1), ("seed", seed, 0, 2**63 - 1),
-    ):  # fmt: skip
-        whole = name in ("top_k", "seed")
-        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+    for name, value, right, rule in (
+        ("temperature", temperature, lambda t: 0 <= t < float("inf"), "0 or more, and finite"),
+        ("top_k", top_k, lambda k: k >= 0, "0 (no limit) or more"),
+        ("top_p", top_p, lambda p: 0 < p <= 1, "more than 0, and at most 1 (no limit)"),
+        ("seed", seed, lambda s: 0 <= s < 2**63, "from 0 to 2**63 - 1"),
+    ):
+        kind = int if name in ("top_k", "seed") else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kind):
             raise TypeError(f"{name} must be a number, but is a {type(value).__name__}")
-        if not least <= value <= most:
-            raise ValueError(f"{name} must be from {least} to {most}, but is {value}")
+        if not right(value):
+            raise ValueError(f"{name} must be {rule}, but is {value}")
 
 
 def plan_of(logits, temperature, top_k, top_p):
@@ -376,10 +377,11 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
         check_arguments(logits, temperature, top_k, top_p, seed)
         if len(logits) == 0:
             return torch.empty(0, dtype=torch.int64, device=DEVICE)
-        if not ON_GPU and not (logits.amax(dim=1) > -float("inf")).all():
-            raise ValueError("a row of logits contains nan, or only -inf")
-        # The interpreter computes bf16 wrongly.
-        logits = logits.contiguous() if ON_GPU else logits.float().contiguous()
+        if not ON_GPU:  # there, bf16 is computed wrongly, and a check does not wait
+            if not (logits.amax(dim=1) > -float("inf")).all():
+                raise ValueError("a row of logits contains nan, or only -inf")
+            logits = logits.float()
+        logits = logits.contiguous()
         if len(PLANS) == 1000:  # a program whose shapes never repeat
             PLANS.clear()
         settings = temperature, top_k, top_p

@@ -44,6 +44,7 @@ CASES = [
     ("08-grouped-gemm", "grouped_mm", EXPERTS, (3, 8)),
     ("09-fp8-matmul", "scaled_mm", SCALED, (3, 8)),
     *[("11-paged-attention", "paged_attention", paged, None) for paged in PAGED],
+    ("13-sampling", "sample", (randn(0, 7),), (0,)),
     (
         "14-gated-delta-rule",
         "gated_delta_rule",
