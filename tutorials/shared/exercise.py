@@ -718,6 +718,46 @@ def which_tokens(arguments, wrong):
     return f"The first token that is wrong is number {first} of {wrong.shape[1]}."
 
 
+def min_p_words(call, device):
+    """Words are drawn by their probabilities, and improbable ones never."""
+    p = torch.tensor([0.04, 0.4, 0.05, 0.3, 0.19, 0.02], device=device)
+    words = call(p.log().expand(2000, -1).contiguous(), 0.25, 5)
+    found = words.bincount(minlength=6) / len(words)
+    wanted = torch.where(p >= 0.1, p, 0) / 0.89
+    for word in range(6):
+        if wanted[word] == 0 and found[word] > 0:
+            return f"word {word} is drawn; its probability is less than 0.25 times the largest"
+        if abs(found[word] - wanted[word]) > 0.05:
+            return (
+                f"word {word} has the frequency {found[word]:.2f}, and should: {wanted[word]:.2f}"
+            )
+    return ""
+
+
+def same_words(call, device):
+    """The same seed gives the same words, another seed gives others."""
+    logits = torch.randn(40, 781, device=device)
+    words = call(logits, 0.01, 5)
+    if not torch.equal(words, call(logits, 0.01, 5)):
+        return "two calls with one seed draw different words"
+    if not torch.equal(words[:7], call(logits[:7], 0.01, 5)):
+        return "the first rows draw other words in a smaller batch"
+    return "two seeds draw the same words" if torch.equal(words, call(logits, 0.01, 6)) else ""
+
+
+def penalty_of_words_cases(device):
+    """Words that occur often, once and never; a text without tokens."""
+    for batch, V, count in ((1, 7, 5), (3, 781, 300), (2, 50, 0), (2, 3, 200)):
+        tokens = torch.randint(0, V, (batch, count), device=device)
+        yield torch.randn(batch, V, device=device), tokens, 1.3
+
+
+def penalty_of_words(logits, tokens, penalty):
+    """Penalize each word once."""
+    occurs = torch.zeros_like(logits).scatter(1, tokens, 1.0) > 0
+    return torch.where(occurs, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
 EXERCISES = {
     "01-axpy": Exercise(
         "axpy(a, x, y)",
@@ -973,6 +1013,17 @@ EXERCISES = {
         fp4_product,
         {"rtol": 4e-3, "atol": 0.1},
         multiplied=lambda x, packed, _: len(x) * 4 * packed.numel(),
+    ),
+    "13-min-p": Exercise(
+        "sample_min_p(logits, min_p, seed)",
+        lambda device: [(torch.randn(3, 781, device=device), 0.1, 3)],
+        properties=(min_p_words, same_words),
+    ),
+    "13-repetition-penalty": Exercise(
+        "penalize(logits, tokens, penalty)",
+        penalty_of_words_cases,
+        penalty_of_words,
+        least=lambda arguments, result: size_of(arguments[1], result),
     ),
     "14-delta-rule": Exercise(
         "delta_rule(q, k, v, beta)",

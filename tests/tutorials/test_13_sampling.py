@@ -1,0 +1,120 @@
+"""Sampling, in the interpreter, against a sort in float64."""
+
+import math
+
+import pytest
+import torch
+
+
+def kept(logits, temperature=1.0, top_k=0, top_p=1.0):
+    """Return which logits a sort keeps, ties with the last one included."""
+    x = logits.double() / temperature
+    values, order = x.sort(dim=1, descending=True)
+    keep = torch.ones_like(values, dtype=torch.bool)
+    if 0 < top_k < x.shape[1]:
+        keep &= values >= values[:, top_k - 1 : top_k]
+    w = torch.where(keep, values, -math.inf).softmax(dim=1)
+    last = torch.where((w.cumsum(1) - w < top_p) & keep, values, math.inf).amin(1, keepdim=True)
+    return torch.zeros_like(keep).scatter(1, order, keep & (values >= last))
+
+
+def draw(page, row, rows=4000, seed=1, **settings):
+    """Return how often each word of one row is drawn."""
+    words = page["sample"](row.expand(rows, -1).contiguous(), seed=seed, **settings)
+    return words.bincount(minlength=len(row))
+
+
+LOGITS = {
+    "normal": torch.randn(4, 701, generator=torch.Generator().manual_seed(1)),
+    "peaked": 6 * torch.randn(4, 701, generator=torch.Generator().manual_seed(2)),
+    "ties": torch.randn(4, 701, generator=torch.Generator().manual_seed(3)).round(),
+    "equal": torch.zeros(4, 701),
+    "short": torch.randn(4, 5, generator=torch.Generator().manual_seed(4)),
+    "one word": torch.randn(4, 1, generator=torch.Generator().manual_seed(5)),
+}
+SETTINGS = [{}, {"top_p": 0.9}, {"top_k": 3}, {"top_k": 40, "top_p": 0.5}, {"top_p": 1e-9}]
+
+
+@pytest.mark.parametrize("name", LOGITS)
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_words_are_those_of_the_first_kernel_and_kept(page, name, settings):
+    logits = LOGITS[name]
+    words = page["sample"](logits, 0.7, **settings, seed=9)
+    assert kept(logits, 0.7, **settings).gather(1, words[:, None]).all()
+    numbers = 0.7, settings.get("top_k", 0), settings.get("top_p", 1.0), 9
+    assert torch.equal(words, page["draw_plainly"](logits, *numbers))
+
+
+@pytest.mark.parametrize("settings", SETTINGS[1:])
+def test_exactly_the_kept_words_are_drawn(page, settings):
+    """Of flat logits, each word that is kept appears sooner or later, and no other."""
+    row = 0.2 * torch.randn(37)
+    assert torch.equal(draw(page, row, **settings) > 0, kept(row[None], **settings)[0])
+
+
+def test_frequencies_are_the_probabilities(page):
+    row = torch.randn(300)
+    keep = kept(row[None], 1.5, top_p=0.8)[0]
+    p = torch.where(keep, row.double() / 1.5, -math.inf).softmax(0)
+    expected = 4000 * p[keep]
+    chi_square = (
+        (draw(page, row, temperature=1.5, top_p=0.8)[keep] - expected) ** 2 / expected
+    ).sum()
+    free = int(keep.sum()) - 1
+    assert abs(chi_square - free) < 5 * math.sqrt(2 * free)
+
+
+def test_the_last_word_is_the_one_of_a_float64_sort(page):
+    """Weights that differ in the eighth digit: a sum in fp32 would keep another word."""
+    row = torch.linspace(0, 1e-4, 400)
+    keep = kept(row[None], top_p=0.5)[0]
+    counts = draw(page, row, rows=6000, top_p=0.5)
+    assert keep[counts > 0].all()
+    assert (counts[keep] > 0).float().mean() > 0.95
+
+
+def test_temperature_zero_is_the_maximum(page):
+    logits = torch.randn(5, 300)
+    assert torch.equal(page["sample"](logits, 0), logits.argmax(1))
+    assert torch.equal(page["sample"](logits, 1e-9, top_p=0.9), logits.argmax(1))
+
+
+def test_no_limit_is_the_same_as_a_limit_that_keeps_all(page):
+    logits = torch.randn(5, 300)
+    words = page["sample"](logits, seed=4)
+    assert torch.equal(words, page["sample"](logits, top_k=300, top_p=1, seed=4))
+    assert torch.equal(words, page["sample"](logits, top_k=1000, seed=4))
+
+
+def test_a_row_draws_the_same_word_in_any_batch(page):
+    logits = torch.randn(7, 701)
+    words = page["sample"](logits, top_p=0.9, seed=2**62)
+    assert torch.equal(page["sample"](logits[:2], top_p=0.9, seed=2**62), words[:2])
+    assert not torch.equal(page["sample"](logits, top_p=0.9, seed=5), words)
+
+
+def test_infinite_logits(page):
+    logits = torch.randn(4, 500).where(torch.rand(4, 500) > 0.9, -math.inf)
+    logits[:, 7] = 1.0
+    for settings in SETTINGS:
+        words = page["sample"](logits, **settings)
+        assert (logits.gather(1, words[:, None]) > -math.inf).all()
+    logits[:, 300] = math.inf
+    assert (page["sample"](logits, top_p=0.9) == 300).all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.nan])
+def test_rows_without_a_distribution_are_refused(page, bad):
+    logits = torch.randn(3, 300)
+    logits[1, 200] = bad
+    with pytest.raises(ValueError, match="nan, or only -inf"):
+        page["sample"](logits)
+    with pytest.raises(ValueError, match="nan, or only -inf"):
+        page["sample"](torch.full((1, 9), -math.inf))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_other_dtypes_and_views(page, dtype):
+    logits = torch.randn(400, 5).to(dtype)
+    words = page["sample"](logits.T, top_p=0.9)
+    assert torch.equal(words, page["sample"](logits.T.float().contiguous(), top_p=0.9))
