@@ -423,7 +423,7 @@ def check(logits):
         torch.testing.assert_close(sample(logits, *settings, 3), words, rtol=0, atol=0)
 
 
-logits = torch.randn(6, 1501, device=DEVICE)
+logits = torch.randn(2, 601, device=DEVICE)
 for x in (logits[:, :200], 6 * logits, logits.round(), logits.where(logits > 0, -torch.inf)):
     check(x.contiguous())
 print("sample draws what the first kernel draws, of the logits that a sort keeps")

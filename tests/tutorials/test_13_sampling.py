@@ -18,7 +18,7 @@ def kept(logits, temperature=1.0, top_k=0, top_p=1.0):
     return torch.zeros_like(keep).scatter(1, order, keep & (values >= last))
 
 
-def draw(page, row, rows=4000, seed=1, **settings):
+def draw(page, row, rows=300, seed=1, **settings):
     """Return how often each word of one row is drawn."""
     words = page["sample"](row.expand(rows, -1).contiguous(), seed=seed, **settings)
     return words.bincount(minlength=len(row))
@@ -48,29 +48,28 @@ def test_words_are_those_of_the_first_kernel_and_kept(page, name, settings):
 @pytest.mark.parametrize("settings", SETTINGS[1:])
 def test_exactly_the_kept_words_are_drawn(page, settings):
     """Of flat logits, each word that is kept appears sooner or later, and no other."""
-    row = 0.2 * torch.randn(37)
+    row = 0.2 * torch.randn(9)
     assert torch.equal(draw(page, row, **settings) > 0, kept(row[None], **settings)[0])
 
 
 def test_frequencies_are_the_probabilities(page):
-    row = torch.randn(300)
+    row = torch.randn(9)
     keep = kept(row[None], 1.5, top_p=0.8)[0]
     p = torch.where(keep, row.double() / 1.5, -math.inf).softmax(0)
-    expected = 4000 * p[keep]
-    chi_square = (
-        (draw(page, row, temperature=1.5, top_p=0.8)[keep] - expected) ** 2 / expected
-    ).sum()
+    counts, expected = draw(page, row, temperature=1.5, top_p=0.8)[keep], 300 * p[keep]
+    chi_square = ((counts - expected) ** 2 / expected).sum()
     free = int(keep.sum()) - 1
-    assert abs(chi_square - free) < 5 * math.sqrt(2 * free)
+    assert chi_square < free + 5 * math.sqrt(2 * free)
 
 
-def test_the_last_word_is_the_one_of_a_float64_sort(page):
-    """Weights that differ in the eighth digit: a sum in fp32 would keep another word."""
-    row = torch.linspace(0, 1e-4, 400)
-    keep = kept(row[None], top_p=0.5)[0]
-    counts = draw(page, row, rows=6000, top_p=0.5)
-    assert keep[counts > 0].all()
-    assert (counts[keep] > 0).float().mean() > 0.95
+@pytest.mark.parametrize("more", [-1e-11, 1e-11])
+def test_the_last_word_is_the_one_of_a_float64_sort(page, more):
+    """The share is a little less or more than that of 5 words; a sum in fp32 cannot tell."""
+    row = torch.linspace(0, 0.1, 8)
+    top_p = row.double().softmax(0)[3:].sum().item() + more
+    seen = draw(page, row, rows=100, top_p=top_p) > 0
+    assert seen.sum() == (5 if more < 0 else 6)
+    assert torch.equal(seen, kept(row[None], top_p=top_p)[0])
 
 
 def test_temperature_zero_is_the_maximum(page):
