@@ -346,9 +346,9 @@ def plan_of(logits, temperature, top_k, top_p):
     pieces, rate = triton.cdiv(V, PIECE.value), 1 / temperature
     some, numbers = (V, pieces, rate), (V, pieces, k, float(top_p), rate)
     large, small = {"N": triton.next_power_of_2(pieces), "num_warps": 16}, {"num_warps": 2}
-    launches = [Launch(sum_kernel, (rows * pieces,), some, small)]
-    launches += [Launch(guess_kernel, (rows,), numbers, large)]
-    launches += [Launch(collect_kernel, (rows * pieces,), some, small)]
+    sums = Launch(sum_kernel, (rows * pieces,), some, small)
+    collect = Launch(collect_kernel, (rows * pieces,), some, small)
+    launches = sums, Launch(guess_kernel, (rows,), numbers, large), collect
     size = rows, 4 + 2 * pieces + MOST.value // 2
     return size, launches, Launch(finish_kernel, (rows,), numbers, large)
 
@@ -376,7 +376,7 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     if plan is None:
         check_arguments(logits, temperature, top_k, top_p, seed)
         if len(logits) == 0:
-            return torch.empty(0, dtype=torch.int64, device=DEVICE)
+            return logits.new_empty(0, dtype=torch.int64)
         if not ON_GPU:  # there, bf16 is computed wrongly, and a check does not wait
             if not (logits.amax(dim=1) > -float("inf")).all():
                 raise ValueError("a row of logits contains nan, or only -inf")
@@ -387,8 +387,8 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
         settings = temperature, top_k, top_p
         plan = PLANS[key_of(logits), *settings] = plan_of(logits, *settings)
     size, launches, last = plan
-    work = torch.empty(size, dtype=torch.float64, device=DEVICE)
-    out = torch.empty(size[0], dtype=torch.int64, device=DEVICE)
+    work = logits.new_empty(size, dtype=torch.float64)
+    out = logits.new_empty(size[0], dtype=torch.int64)
     for launch in launches:
         launch(logits, work)
     last(logits, work, out, seed)
@@ -469,8 +469,7 @@ if ON_GPU:
     labels = {"triton": "top-p 0.9", "triton, top-k": "top-k 50"}
     for i, (name, color) in enumerate(colors.items()):
         times = [row[4] for row in rows if row[2] == name]
-        places = [5 * j + i for j in range(len(times))]
-        ax.barh(places, times, color=color, label=labels.get(name, name))
+        ax.barh(range(i, 25 + i, 5), times, color=color, label=labels.get(name, name))
     ax.set_yticks(range(1, 26, 5), [f"{batch} × {V}" for batch, V in sizes])
     ax.invert_yaxis()
     ax.set(xscale="log", xlabel="µs, lower is better", ylabel="rows × logits")
