@@ -265,7 +265,6 @@ def int4_kernel(
 
 # %%
 # ``tl.assume``: only if the loop is surely entered, the assembler lets one wgmma follow another.
-# **Use Triton 3.9.** With 3.6.0, many rows gave wrong sums in our check.
 #
 # Calling it
 # ----------
@@ -284,6 +283,7 @@ GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU el
 MEMORY = getattr(GPU, "shared_memory_per_block_optin", 65536) - 1024  # of a multiprocessor
 SMS = getattr(GPU, "multi_processor_count", 1)
 PTX = ON_GPU and torch.version.cuda is not None and GPU.major >= 8
+OLD = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
 FLOATS = torch.bfloat16, torch.float16, torch.float32
 
 
@@ -316,10 +316,11 @@ def check_arguments(x, packed, scales, zeros, group):
 def plan_of(x, packed):
     """Return the launch: the kernel, its grid, its numbers and its constants."""
     M, (groups, N, quarter) = len(x), packed.shape
-    few, crowded = M <= 16, triton.cdiv(N, 64) > SMS
-    most = (2**15 if MEMORY > 2**17 else 2**13) // max(4 * quarter, 128)
+    few = M <= 16 or OLD  # 3.6.0 loads tiles of many rows before the old ones are read
+    most = 16 if few else (2**15 if MEMORY > 2**17 else 2**13) // max(4 * quarter, 128)
     rows = min(max(triton.next_power_of_2(M), 8 if few else 32), most)
-    wide = rows == 64 and crowded
+    crowded = triton.cdiv(N, 64) > SMS
+    wide = rows == 256 < M or (rows == 64 and crowded)
     columns = 128 if wide else 32 if few and not crowded else 64
     shared = MEMORY // 2 if crowded and rows <= 32 else MEMORY  # for one program
     step = 4 * quarter * (2 * rows + columns // 2)  # bytes of a group
@@ -327,6 +328,7 @@ def plan_of(x, packed):
     stages = max(1, min(3 if wide else 4, shared // (s * step)))
     sizes = {"GROUP": 4 * quarter, "S": s, "BLOCK_M": rows, "BLOCK_N": columns, "FEW": few}
     sizes |= {"TRICK": PTX and x.dtype == torch.bfloat16, "num_stages": stages}
+    sizes |= {"num_warps": 8 if rows == 256 < M else 4}
     grid = triton.cdiv(M, rows), triton.cdiv(N, columns)
     return Launch(int4_kernel, grid, (M, N, groups), sizes)
 
