@@ -228,7 +228,8 @@ def int4_kernel(
     pairs_ptr = pairs_ptr.to(tl.pointer_type(tl.int32))
     if FEW:
         at_word = at[:, :, None] * (GROUP // 4) + j[None, None, :]
-        at_x = rows[None, :, None] * K + share[:, :, None] * GROUP + k[None, None, :]
+        x_ptr += row.to(tl.int64) * K
+        at_x = (rows - row)[None, :, None] * K + share[:, :, None] * GROUP + k[None, None, :]
         acc = tl.zeros((S, BLOCK_N, BLOCK_M), tl.float32)
     else:
         x_tiles = tl.make_tensor_descriptor(x_ptr, [M, K], [K, 1], [BLOCK_M, S * GROUP])
