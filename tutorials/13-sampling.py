@@ -30,6 +30,7 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+LOG2_E = 1.4426950408889634  # exp(x) is 2 ** (LOG2_E * x), and powers of 2 are cheaper
 LOWEST, HIGHEST = tl.constexpr(-(2**31)), tl.constexpr(2**31 - 1)  # of all keys
 PIECE = tl.constexpr(1024 if ON_GPU else 128)  # logits of a block, few for the interpreter
 
@@ -43,8 +44,8 @@ def key_of_float(x):
 
 @triton.jit
 def weight(x, m, rate):
-    """Return exp((x - m) * rate); 1 where x = m, even if both are infinite."""
-    return tl.exp(tl.where(x == m, 0.0, x - m) * rate)
+    """Return 2 ** ((x - m) * rate); 1 where x = m, even if both are infinite."""
+    return tl.exp2(tl.where(x == m, 0.0, x - m) * rate)
 
 
 @triton.jit
@@ -170,7 +171,7 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
 @triton.jit
 def guess(x, m, rate, rest):
     """Return keys below and above the place where the weights of a sample add up to *rest*."""
-    low, high = m + tl.log(rest / SAMPLE) / rate, m + 1 / rate  # the threshold is no lower
+    low, high = m + tl.log2(rest / SAMPLE) / rate, m + 1 / rate  # the threshold is no lower
     low_2, high_2, w = low, high, weight(x, m, rate)
     for _ in range(12):
         middle, middle_2 = 0.5 * (low + high), 0.5 * (low_2 + high_2)
@@ -343,7 +344,7 @@ def plan_of(logits, temperature, top_k, top_p):
     if temperature < 1e-20:
         temperature, top_k = 1.0, 1  # the maximum
     (rows, V), k = logits.shape, top_k * (top_k < logits.shape[1])
-    pieces, rate = triton.cdiv(V, PIECE.value), 1 / temperature
+    pieces, rate = triton.cdiv(V, PIECE.value), LOG2_E / temperature
     some, numbers = (V, pieces, rate), (V, pieces, k, float(top_p), rate)
     large, small = {"N": triton.next_power_of_2(pieces), "num_warps": 16}, {"num_warps": 2}
     sums = Launch(sum_kernel, (rows * pieces,), some, small)
@@ -409,7 +410,7 @@ def kept(logits, temperature, top_k, top_p):
 def draw_plainly(logits, temperature, top_k, top_p, seed):
     """Return the words that the first kernel draws."""
     words = torch.empty(len(logits), dtype=torch.int64, device=DEVICE)
-    numbers = seed, logits.shape[1], top_k, float(top_p), 1 / temperature
+    numbers = seed, logits.shape[1], top_k, float(top_p), LOG2_E / temperature
     plain_kernel[(len(logits),)](logits, words, *numbers, num_warps=8)
     return words
 
