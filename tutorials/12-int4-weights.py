@@ -338,7 +338,7 @@ PLANS = {}
 
 
 def int4_mm(x, packed, scales, zeros, group=128):
-    """Return x · wᵀ, [M, N], for a weight that ``pack_int4`` packed.
+    """Return x · wᵀ, [M, N], for a weight that ``pack_int4`` packed. It needs Triton 3.9.
 
     Args:
         x: [M, K], bf16 or fp16; in fp16 the weights are unpacked one by one.
@@ -440,8 +440,8 @@ else:
 # Exercises
 # ---------
 #
-# 1. **Fold the zeros.** Since :math:`\sum x (n s + z) = s \sum x n + z \sum x`, a group can be
-#    scaled after it is summed: ``folded_mm``. :doc:`Solution <solutions/12-zero-points>`.
+# 1. **Fold the zeros.** ``folded_mm(x, packed, scales, zeros)`` scales a group after summing, since
+#    :math:`\sum x (ns + z) = s \sum xn + z \sum x`. :doc:`Solution <solutions/12-zero-points>`.
 # 2. **fp4.** Write ``fp4_mm(x, packed, scales)`` for numbers of 4 bits with an exponent: 0, 0.5, 1,
 #    1.5, 2, 3, 4, 6 and their negatives, from a table. :doc:`Solution <solutions/12-fp4>`.
 #

@@ -16,8 +16,9 @@ language model writes. It sorts nothing. For 128 rows of 131072 logits and top-p
 # :math:`e^{x / T}`, at the temperature *T*. **Top-k** keeps only the *k* largest logits. **Top-p**
 # then keeps the fewest largest ones whose weights add up to the share *p* of the sum. Both keep all
 # logits from a **threshold** on. **Bisection** finds it without a sort: add up the weights above a
-# guess, and halve the range of possible thresholds. It needs integers in the order of the floats:
-# the bits of a positive float are one; in those of a negative float, all but the sign are flipped.
+# guess, and halve the range of possible thresholds. It needs integers in the order of the floats.
+# The bits of a positive float are such an integer; those of a negative one are flipped first, but
+# for the sign.
 
 # sphinx_gallery_level = "transformer"
 import os
@@ -81,9 +82,9 @@ def bisect(row_ptr, V, goal, m, rate):
 
 # %%
 # The weights are relative to that of the maximum *m*, and added in **fp64**: an error of fp32 in
-# the sum can be as large as the last weight that is kept. The random number *u*, from 0 to 1, is
-# Philox's for the seed and the row. The kernel draws the word at which the sum of the weights, from
-# the left, exceeds *u* times the sum of all.
+# the sum can be as large as the last weight that is kept. Philox makes a random number *u*, from 0
+# to 1, of the seed and the row. The kernel adds up the weights from the left, and draws the word at
+# which they exceed *u* times the sum of all.
 
 
 @triton.jit
@@ -162,10 +163,11 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
 
 
 # %%
-# Now the weights below the threshold must add up to the share 1 - *p* of a known sum, and a
-# **sample** of the row tells where. Each of these weights is at most that of the threshold, *w*. If
-# their sum in the sample should be *s*, its standard deviation is at most :math:`\sqrt{w s}`. So
-# ``guess`` looks for the places where the sample plus and minus four deviations has this sum.
+# Now the sum is known, and the weights below the threshold must add up to the share 1 - *p* of it.
+# A **sample** of the row tells roughly where they do. Each of them is at most *w*, the weight at
+# the threshold. If they should add up to *s* in the sample, the standard deviation of their sum is
+# at most :math:`\sqrt{w s}`. So ``guess`` looks for the two places where the sum in the sample is
+# four deviations less than *s*, and more.
 
 
 @triton.jit
