@@ -338,7 +338,7 @@ PLANS = {}
 
 
 def int4_mm(x, packed, scales, zeros, group=128):
-    """Return x · wᵀ, [M, N], for a weight that ``pack_int4`` packed. It needs Triton 3.9.
+    """Return x · wᵀ, [M, N], for a weight that ``pack_int4`` packed.
 
     Args:
         x: [M, K], bf16 or fp16; in fp16 the weights are unpacked one by one.
