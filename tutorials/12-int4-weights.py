@@ -12,9 +12,8 @@ bf16, takes :measured:`faster` times as long. You need :doc:`03-matrix-multiplic
 # ----------
 #
 # A language model that writes one token reads all of its weights for it. With 4 bits each, they are
-# a quarter of the bytes of bf16, and read in about a quarter of the time. A **group** of 128
-# neighbors in a row shares a **scale** *s* and a **zero** *z*, and each number *w* of the group
-# becomes an integer *n* from 0 to 15:
+# read in about a quarter of the time of bf16. A **group** of 128 neighbors in a row shares a
+# **scale** *s* and a **zero** *z*, and each weight *w* becomes an integer *n* from 0 to 15:
 #
 # .. math::
 #    w \approx n \cdot s + z, \qquad z = \min w, \qquad s = (\max w - \min w) / 15
@@ -228,8 +227,7 @@ def int4_kernel(
     pairs_ptr = pairs_ptr.to(tl.pointer_type(tl.int32))
     if FEW:
         at_word = at[:, :, None] * (GROUP // 4) + j[None, None, :]
-        x_ptr += row.to(tl.int64) * K
-        at_x = (rows - row)[None, :, None] * K + share[:, :, None] * GROUP + k[None, None, :]
+        at_x = rows[None, :, None] * K + share[:, :, None] * GROUP + k[None, None, :]
         acc = tl.zeros((S, BLOCK_N, BLOCK_M), tl.float32)
     else:
         x_tiles = tl.make_tensor_descriptor(x_ptr, [M, K], [K, 1], [BLOCK_M, S * GROUP])
@@ -284,6 +282,7 @@ GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU el
 MEMORY = getattr(GPU, "shared_memory_per_block_optin", 65536) - 1024  # of a multiprocessor
 SMS = getattr(GPU, "multi_processor_count", 1)
 PTX = ON_GPU and torch.version.cuda is not None and GPU.major >= 8
+# With several stages, Triton before 3.9 overwrites registers that wgmma still reads.
 OLD = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
 FLOATS = torch.bfloat16, torch.float16, torch.float32
 
@@ -317,16 +316,15 @@ def check_arguments(x, packed, scales, zeros, group):
 def plan_of(x, packed):
     """Return the launch: the kernel, its grid, its numbers and its constants."""
     M, (groups, N, quarter) = len(x), packed.shape
-    few = M <= 16 or OLD  # 3.6.0 loads tiles of many rows before the old ones are read
-    most = 16 if few else (2**15 if MEMORY > 2**17 else 2**13) // max(4 * quarter, 128)
+    few, crowded = M <= 16, triton.cdiv(N, 64) > SMS
+    most = (2**15 if MEMORY > 2**17 else 2**13) // max(4 * quarter, 128)
     rows = min(max(triton.next_power_of_2(M), 8 if few else 32), most)
-    crowded = triton.cdiv(N, 64) > SMS
     wide = rows == 256 < M or (rows == 64 and crowded)
     columns = 128 if wide else 32 if few and not crowded else 64
     shared = MEMORY // 2 if crowded and rows <= 32 else MEMORY  # for one program
     step = 4 * quarter * (2 * rows + columns // 2)  # bytes of a group
     s = next(s for s in (4, 2, 1) if few or s == 1 or 3 * s * step <= shared)
-    stages = max(1, min(3 if wide else 4, shared // (s * step)))
+    stages = 1 if OLD and not few else max(1, min(3 if wide else 4, shared // (s * step)))
     sizes = {"GROUP": 4 * quarter, "S": s, "BLOCK_M": rows, "BLOCK_N": columns, "FEW": few}
     sizes |= {"TRICK": PTX and x.dtype == torch.bfloat16, "num_stages": stages}
     sizes |= {"num_warps": 8 if rows == 256 < M else 4}
@@ -434,8 +432,7 @@ else:
 # With one row, the trick alone makes the kernel :measured:`trick` times as fast, and ``int4_mm``
 # needs :measured:`share` % of cuBLAS's time. It is more than expected, since a launch takes as long
 # to start for a quarter of the bytes. At 64 rows it needs :measured:`share_64` %, and at 256 rows
-# :measured:`share_256` %: the more rows, the less time int4 saves, as expected. The CPU's share of
-# a call is :measured:`cpu` µs.
+# :measured:`share_256` %: the more rows, the less int4 saves. The CPU needs :measured:`cpu` µs.
 #
 # Exercises
 # ---------

@@ -216,7 +216,8 @@ def guess_kernel(x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate: tl.float64,
             count = tl.cast(k, tl.float32) * SAMPLE / V  # of the sample
             count += 4 * tl.sqrt(count) + 8
             key = key_of_float(x)
-            least = bisect_block(key, 0.0 * j + 1.0, 0.0, LOWEST, key_of_float(m), count)
+            least = tl.full((), LOWEST, tl.int32)
+            least = bisect_block(key, 0.0 * j + 1.0, 0.0, least, key_of_float(m), count)
             low = tl.min(tl.where(key >= least, x, m))
         elif p < 1:
             rest = ((1 - p) * total * SAMPLE / V).to(tl.float32)
