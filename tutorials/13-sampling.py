@@ -21,7 +21,6 @@ language model writes. It sorts nothing. For 128 rows of 131072 logits and top-p
 # for the sign.
 
 # sphinx_gallery_level = "transformer"
-import math
 import os
 
 import torch
@@ -32,8 +31,7 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
-LOG2_E = 1.4426950408889634  # exp(x) is 2 ** (LOG2_E * x), and powers of 2 are cheaper
-LOWEST = tl.constexpr(-(2**31))  # of all keys
+LOWEST, LARGEST = tl.constexpr(-(2**31)), tl.constexpr(3.4028234663852886e38)  # key, float
 PIECE = tl.constexpr(1024 if ON_GPU else 128)  # logits of a block, few for the interpreter
 
 
@@ -46,14 +44,15 @@ def key_of_float(x):
 
 @triton.jit
 def weight(x, m, rate):
-    """Return 2 ** ((x - m) * rate); 1 where x = m, even if both are infinite."""
-    return tl.exp2(tl.where(x == m, 0.0, x - m) * rate)
+    """Return exp((x - m) * rate)."""
+    return tl.exp((x - m) * rate)
 
 
 @triton.jit
 def load_row(row_ptr, columns, V):
-    """Return logits in fp32; -inf behind the end of the row."""
-    return tl.load(row_ptr + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
+    """Return logits in fp32, inf as the largest finite one; -inf behind the end of the row."""
+    x = tl.load(row_ptr + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
+    return tl.minimum(x, LARGEST, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -140,7 +139,7 @@ def plain_kernel(x_ptr, out_ptr, seed: tl.int64, V, k, p: tl.float64, rate: tl.f
 # The fast way reads the row twice. The **first reading** adds up all weights roughly, in fp32, for
 # each piece of the row relative to the piece's own maximum, as in :doc:`02-fused-softmax`.
 
-MOST, SAMPLE = tl.constexpr(8192 if ON_GPU else 256), tl.constexpr(8192 if ON_GPU else 64)
+MOST = tl.constexpr(8192 if ON_GPU else 256)  # columns that a row can collect
 
 
 @triton.jit
@@ -157,7 +156,7 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
     _, stats, _ = memory_of(work_ptr, row, pieces)
     columns = piece * PIECE + tl.arange(0, PIECE)
     x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
-    top = tl.max(x)
+    top = tl.maximum(tl.max(x), -LARGEST)  # if all are -inf
     w = tl.where(columns < V, weight(x, top, tl.cast(rate, tl.float32)), 0.0)
     tl.store(stats + 2 * piece, top.to(tl.float64))
     tl.store(stats + 2 * piece + 1, tl.sum(w).to(tl.float64))
@@ -167,25 +166,22 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
 # Now the sum is known, and the weights below the threshold must add up to the share 1 - *p* of it.
 # A **sample** of the row tells roughly where they do. Each of them is at most *w*, the weight at
 # the threshold. If they should add up to *s* in the sample, the standard deviation of their sum is
-# at most :math:`\sqrt{w s}`. So ``guess`` looks for the two places where the sum in the sample is
-# four deviations less than *s*, and more.
+# at most :math:`\sqrt{w s}`. So the threshold lies between the two places where the sum in the
+# sample is 3.5 deviations less than *s*, and more. ``guess`` finds one of them.
 
 
 @triton.jit
-def guess(x, m, rate, rest):
-    """Return logits below and above the place where a sample's weights add up to *rest*."""
-    low, high = m + tl.log2(rest / SAMPLE) / rate, m + 1 / rate  # the threshold is no lower
-    low_2, high_2, w = low, high, weight(x, m, rate)
+def guess(x, m, rate, rest, deviations):
+    """Return two near logits; below them, a sample's weights and *deviations* sum to *rest*."""
+    low, high = m + tl.log(rest / x.shape[0]) / rate, m + 1 / rate
+    w = weight(x, m, rate)
     for _ in range(12):
-        middle, middle_2 = 0.5 * (low + high), 0.5 * (low_2 + high_2)
-        last, last_2 = weight(middle, m, rate), weight(middle_2, m, rate)
-        slack = 4 * tl.sqrt(last * rest) + 8 * last
-        slack_2 = 4 * tl.sqrt(last_2 * rest) + 8 * last_2
+        middle = 0.5 * (low + high)
+        last = weight(middle, m, rate)
+        slack = deviations * (tl.sqrt(last * rest) + 2 * last)  # more where the weights are few
         below = tl.sum(tl.where(x < middle, w, 0.0)) + slack < rest
-        below_2 = tl.sum(tl.where(x < middle_2, w, 0.0)) - slack_2 < rest
         low, high = tl.where(below, middle, low), tl.where(below, high, middle)
-        low_2, high_2 = tl.where(below_2, middle_2, low_2), tl.where(below_2, high_2, middle_2)
-    return low, high_2
+    return low, high
 
 
 @triton.jit
@@ -201,30 +197,33 @@ def bisect_block(key, w, more, low, high, goal):
 
 
 @triton.jit
-def guess_kernel(x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate: tl.float64, N: tl.constexpr):
+def guess_kernel(
+    x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate: tl.float64,
+    N: tl.constexpr, SAMPLE: tl.constexpr,
+):  # fmt: skip
     """Store the maximum of a row, and the range in which its threshold lies."""
     row, i, j = tl.program_id(0), tl.arange(0, N), tl.arange(0, SAMPLE)
     facts, stats, _ = memory_of(work_ptr, row, pieces)
     tops = tl.load(stats + 2 * i, mask=i < pieces, other=-float("inf"))
     sums = tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0)
     total, m = tl.sum(sums * weight(tops, tl.max(tops), rate)), tl.max(tops).to(tl.float32)
-    columns = j // 8 * (V // 8) // (SAMPLE // 8) * 8 + j % 8  # 8 neighbors cost one sector
+    columns = j.to(tl.int64) // 8 * (V // 8) // (SAMPLE // 8) * 8 + j % 8  # 8 share a sector
     x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
     low, high = tl.full((), -float("inf"), tl.float32), tl.full((), float("inf"), tl.float32)
     if V > MOST:  # else all are collected
         if k > 0:
             count = tl.cast(k, tl.float32) * SAMPLE / V  # of the sample
             count += 4 * tl.sqrt(count) + 8
-            key = key_of_float(x)
-            least = tl.full((), LOWEST, tl.int32)
+            key, least = key_of_float(x), tl.full((), LOWEST, tl.int32)
             least = bisect_block(key, 0.0 * j + 1.0, 0.0, least, key_of_float(m), count)
             low = tl.min(tl.where(key >= least, x, m))
         elif p < 1:
             rest = ((1 - p) * total * SAMPLE / V).to(tl.float32)
-            low, high = guess(x, m, tl.cast(rate, tl.float32), rest)
+            low = guess(x, m, tl.cast(rate, tl.float32), rest, 3.5)[0]
+            high = guess(x, m, tl.cast(rate, tl.float32), rest, -3.5)[1]
         else:
             high = low  # all logits are above the range
-    tl.store(facts, tl.where(total == total, m, -float("inf")).to(tl.float64))  # nan
+    tl.store(facts, tl.where(total > 0, m, -float("inf")).to(tl.float64))  # nan, or only -inf
     tl.store(facts + 1, low.to(tl.float64))
     tl.store(facts + 2, high.to(tl.float64))
     tl.store(facts + 3, 0.0)  # how many columns are collected
@@ -234,27 +233,6 @@ def guess_kernel(x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate: tl.float64,
 # The **second reading** adds up the weights in fp64, all and those above the range, and collects
 # the few columns inside it. An atomic counter gives each program places for its columns. For
 # top-k, the range has no upper end.
-#
-# Here the time is that of the exponential, which serves all arguments. Ours serves those up to 0:
-# :math:`2^y = 2^n \cdot 2^f`, with a whole number *n* and *f* from -½ to ½. Adding 1.5 · 2⁵² rounds
-# *y*, and leaves *n* in the last bits of the sum. Moved by 52 bits, it adds to the exponent of
-# 2\ :sup:`f`, the sum of 12 terms of a Taylor series.
-
-TERMS = tl.constexpr(tuple(math.log(2) ** i / math.factorial(i) for i in range(11, -1, -1)))
-
-
-@triton.jit
-def exact_weight(x, m, rate):
-    """Return what weight does, in fp64, if m is finite; 0 instead of 2 ** -500 and less."""
-    least = (m - 500 / rate).to(tl.float32)
-    y = (tl.maximum(x, least).to(tl.float64) - m) * rate
-    n = y + 1.5 * 2.0**52
-    f = y - (n - 1.5 * 2.0**52)
-    w = TERMS[0] * f + TERMS[1]
-    for i in tl.static_range(2, 12):
-        w = w * f + TERMS[i]
-    bits = w.to(tl.int64, bitcast=True) + (n.to(tl.int64, bitcast=True) << 52)
-    return tl.where(x >= least, bits.to(tl.float64, bitcast=True), 0.0)
 
 
 @triton.jit
@@ -266,7 +244,7 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
     high = tl.load(facts + 2).to(tl.float32)
     columns = piece * PIECE + tl.arange(0, PIECE)
     x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
-    w = exact_weight(x, m, rate)
+    w = weight(x.to(tl.float64), m, rate)  # 0 behind the end of the row
     tl.store(stats + 2 * piece, tl.sum(w))
     tl.store(stats + 2 * piece + 1, tl.sum(tl.where(x >= high, w, 0.0)))
     found = (columns < V) & (x >= low) & (x < high)
@@ -298,12 +276,12 @@ def finish_kernel(
     most = tl.minimum(key_of_float(tl.load(facts + 2).to(tl.float32)), key_of_float(m))
     count = tl.load(facts + 3).to(tl.int32)
     columns = tl.load(found_ptr + j, mask=j < count, other=0)
-    x = tl.load(row_ptr + columns, mask=j < count, other=-float("inf")).to(tl.float32)
+    x = load_row(row_ptr, columns, V)
     key = tl.where(j < count, key_of_float(x), LOWEST)
-    w = tl.where(j < count, exact_weight(x, m, rate), 0.0)
+    w = tl.where(j < count, weight(x.to(tl.float64), m, rate), 0.0)
     total = tl.sum(tl.load(stats + 2 * i, mask=i < pieces, other=0.0))
     upper = tl.sum(tl.load(stats + 2 * i + 1, mask=i < pieces, other=0.0))
-    good = (count <= MOST) & (total > 0)
+    good = count <= MOST
     if k > 0:
         good = good & (count >= k)
         least = bisect_block(key, tl.where(j < count, 1.0, 0.0), 0.0, least, most, k)
@@ -370,12 +348,13 @@ def plan_of(logits, temperature, top_k, top_p):
     if temperature < 1e-20:
         temperature, top_k = 1.0, 1  # the maximum
     (rows, V), k = logits.shape, top_k * (top_k < logits.shape[1])
-    pieces, rate = triton.cdiv(V, PIECE.value), LOG2_E / temperature
+    pieces, rate = triton.cdiv(V, PIECE.value), 1 / temperature
     some, numbers = (V, pieces, rate), (V, pieces, k, float(top_p), rate)
     large, small = {"N": triton.next_power_of_2(pieces), "num_warps": 16}, {"num_warps": 2}
     sums = Launch(sum_kernel, (rows * pieces,), some, small)
-    collect = Launch(collect_kernel, (rows * pieces,), some, small)
-    launches = sums, Launch(guess_kernel, (rows,), numbers, large), collect
+    sizes = large | {"SAMPLE": (8192 if V < 200000 else 32768) if ON_GPU else 64}
+    guesses = Launch(guess_kernel, (rows,), numbers, sizes)
+    launches = sums, guesses, Launch(collect_kernel, (rows * pieces,), some, small)
     size = rows, 4 + 2 * pieces + MOST.value // 2
     return size, launches, Launch(finish_kernel, (rows,), numbers, large)
 
@@ -436,7 +415,7 @@ def kept(logits, temperature, top_k, top_p):
 def draw_plainly(logits, temperature, top_k, top_p, seed):
     """Return the words that the first kernel draws."""
     words = torch.empty(len(logits), dtype=torch.int64, device=DEVICE)
-    numbers = seed, logits.shape[1], top_k, float(top_p), LOG2_E / temperature
+    numbers = seed, logits.shape[1], top_k, float(top_p), 1 / temperature
     plain_kernel[(len(logits),)](logits, words, *numbers, num_warps=8)
     return words
 
@@ -491,16 +470,13 @@ if ON_GPU:
     x = torch.randn(4, 32000, device=DEVICE)
     calls = {"triton": lambda: sample(x, top_p=0.9), "torch": lambda: by_sorting(x, 0.9)}
     write_calls({"sample": calls})
-    _, ax = plt.subplots(figsize=(7, 5), layout="constrained")
-    colors = {"read": "#444444", "triton, top-k": "#2e8b57", "triton": "#1b6ca8", "sort": "#d1495b"}
-    labels = {"triton": "top-p 0.9", "triton, top-k": "top-k 50"}
-    for i, (name, color) in enumerate(colors.items()):
-        times = [row[4] for row in rows if row[2] == name]
-        ax.barh(range(i, 25 + i, 5), times, color=color, label=labels.get(name, name))
-    ax.set_yticks(range(1, 26, 5), [f"{batch} × {V}" for batch, V in sizes])
-    ax.invert_yaxis()
-    ax.set(xscale="log", xlabel="µs, lower is better", ylabel="rows × logits")
-    ax.set_title(f"A word for each row\non {torch.get_device_module().get_device_name()}")
+    _, ax = plt.subplots(layout="constrained")
+    colors = {"sort": "#d1495b", "triton": "#1b6ca8", "triton, top-k": "#2e8b57", "read": "#444444"}
+    for name, color in colors.items():
+        times = sorted((row[0] * row[1], row[4]) for row in rows if row[2] == name)
+        ax.loglog(*zip(*times, strict=True), label=name, color=color, marker=".")
+    title = f"A word for each row\non {torch.get_device_module().get_device_name()}"
+    ax.set(title=title, xlabel="logits in all rows", ylabel="µs, lower is better")
     ax.legend()
     plt.show()
 else:
