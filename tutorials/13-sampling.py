@@ -166,13 +166,13 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate: tl.float64):
 # Now the sum is known, and the weights below the threshold must add up to the share 1 - *p* of it.
 # A **sample** of the row tells roughly where they do. Each of them is at most *w*, the weight at
 # the threshold. If they should add up to *s* in the sample, the standard deviation of their sum is
-# at most :math:`\sqrt{w s}`. So the threshold lies between the two places where the sum in the
-# sample is 3.5 deviations less than *s*, and more. ``guess`` finds one of them.
+# at most :math:`\sqrt{w s}`. So the threshold almost surely lies between the place where the sum in
+# the sample is 3.5 deviations less than *s*, and the place where it is 3.5 more.
 
 
 @triton.jit
 def guess(x, m, rate, rest, deviations):
-    """Return two near logits; below them, a sample's weights and *deviations* sum to *rest*."""
+    """Return a short range; below it, a sample's weights and *deviations* add up to *rest*."""
     low, high = m + tl.log(rest / x.shape[0]) / rate, m + 1 / rate
     w = weight(x, m, rate)
     for _ in range(12):
