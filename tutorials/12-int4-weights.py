@@ -209,8 +209,8 @@ def weights_of(words, pairs, TRICK: tl.constexpr, dtype: tl.constexpr):
 #
 # With many rows, tensor cores decide. Hopper's fast instruction, **wgmma**, takes its left factor
 # from registers, where our weights are, and its right one from shared memory. So *w* is the left
-# factor, and the tile is transposed at the end. A program unpacks 64 rows of *w* and multiplies
-# them by up to 256 rows of *x*. Descriptors (:doc:`03b-full-waves`) load both.
+# factor, and the tile is transposed at the end. A program unpacks 64 or 128 rows of *w* and
+# multiplies them by up to 256 rows of *x*. Descriptors (:doc:`03b-full-waves`) load both.
 
 
 @triton.jit(do_not_specialize=["M"])
