@@ -71,3 +71,12 @@ def test_copy_buttons_copy_code_without_prompts(page: Page, address: str) -> Non
     page.goto(f"{address}stable/getting-started/installation.html")
     commands = copied(page.locator(".highlight:has(.gp)").first).splitlines()
     assert not [line for line in commands if line.startswith("$")]
+
+
+def test_a_card_shows_no_names_of_numbers_under_the_mouse(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/index.html")
+    card = page.locator(".sphx-glr-thumbcontainer").first
+    card.hover()
+    for part in ("::before", "::after"):
+        shown = "(card, part) => getComputedStyle(card, part).content"
+        assert card.evaluate(shown, part) == "none"
