@@ -380,8 +380,9 @@ def benchmark(lengths):
     page_table.clamp_(min=0)  # PyTorch refuses other entries, and a mask does not hide NaN
     pages, mixed = (k_pages.nan_to_num_(), v_pages.nan_to_num_()), len(set(lengths)) > 1
     mask = (torch.arange(16 * page_table.shape[1], device=DEVICE) < n[:, None])[:, None, None]
-    calls = {"triton": partial(paged_attention, *problem), "1 pages": partial(simple, *problem)}
-    calls["2 in flight"] = partial(simple, *problem, block_n=64, stages=5)
+    calls = {"triton": partial(paged_attention, *problem)}
+    calls["triton, one page"] = partial(simple, *problem)
+    calls["triton, in flight"] = partial(simple, *problem, block_n=64, stages=5)
     if not torch.version.hip:
         contiguous = [x[page_table].flatten(1, 2).transpose(1, 2).contiguous() for x in pages]
         calls["cudnn"] = partial(cudnn, q, *contiguous, mask if mixed else None)
@@ -423,7 +424,7 @@ else:
 # keys. ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, and
 # with mixed lengths :measured:`mixed` % of the rate of a read. As called, it reaches
 # :measured:`called` GB/s with 64 sequences of 4096 tokens. The CPU's share is :measured:`cpu` µs,
-# and for PyTorch's attention :measured:`cpu_torch` µs. The steps, with mixed lengths:
+# that of PyTorch :measured:`cpu_torch` µs. The steps, with mixed lengths:
 #
 # .. steps:: read
 #    :unit: GB/s
@@ -446,5 +447,4 @@ else:
 #
 # * Woosuk Kwon et al.: *Efficient memory management for large language model serving with
 #   PagedAttention*, SOSP 2023, https://arxiv.org/abs/2309.06180
-# * Tri Dao, Daniel Haziza, Francisco Massa and Grigory Sizov: *Flash-Decoding for long-context
-#   inference*, 2023, https://crfm.stanford.edu/2023/10/12/flashdecoding.html: split keys.
+# * Tri Dao et al.: *Flash-Decoding*, 2023, https://crfm.stanford.edu/2023/10/12/flashdecoding.html

@@ -459,7 +459,7 @@ def benchmark(batch, V):
     check(x := torch.randn(batch, V, device=DEVICE))
     calls = {"triton": lambda: sample(x, top_p=0.9), "triton, top-k": lambda: sample(x, top_k=50)}
     calls |= {"sort": lambda: by_sorting(x, 0.9), "softmax": lambda: x.softmax(dim=1)}
-    calls |= {"read": x.amax, "plain": lambda: draw_plainly(x, 1.0, 0, 0.9, 0)}
+    calls |= {"read": x.amax, "triton, plain": lambda: draw_plainly(x, 1.0, 0, 0.9, 0)}
     return rows_of((batch, V), calls, "µs", rounds=10)
 
 
