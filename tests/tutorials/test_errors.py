@@ -162,7 +162,10 @@ CASES = {
         ),
         ((TEXT, TEXT, TEXT[:, :, :1], GATES[:, :, :1], GATES[:, :, :1]), ValueError, "multiple"),
         ((*3 * [TEXT[..., :8]], GATES, GATES), ValueError, "d must be 16, 32, 64 or 128"),
-        ((TEXT, TEXT, TEXT, GATES, GATES, "1/8"), ValueError, "could not convert string to float"),
+        ((TEXT, TEXT, TEXT, GATES, GATES, "1/8"), ValueError, "scale must be a finite number"),
+        ((TEXT, TEXT, TEXT, GATES, GATES, [1.0]), ValueError, "scale must be a finite number"),
+        ((TEXT, TEXT, TEXT, GATES, GATES, math.nan), ValueError, "scale must be a finite number"),
+        ((TEXT, TEXT, TEXT, GATES, GATES, -math.inf), ValueError, "scale must be a finite number"),
     ],
 }
 
