@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,19 @@ class Script:
 
     @cached_property
     def code(self) -> tuple[CodeBlock, ...]:
-        """The code blocks, without those of comments alone."""
+        """The code blocks, without those of comments alone.
+
+        The key of a block that depends on other scripts changes when their code changes.
+        """
+        found = []
+        for code in self._own_code:
+            others = self._others(seam.settings_in(code.block.content))
+            key = key_of([code.key, *others]) if others else code.key
+            found.append(replace(code, key=key))
+        return tuple(found)
+
+    @cached_property
+    def _own_code(self) -> tuple[CodeBlock, ...]:
         blocks = [(i, block) for i, block in enumerate(self.blocks) if block.type == "code"]
         keep_docstrings = any(_reads_docstrings(block.content) for _, block in blocks)
         found = []
@@ -76,6 +88,21 @@ class Script:
                 key = _digest(_canonical(tree, keep_docstrings))
             found.append(CodeBlock(index, block, line, key))
         return tuple(found)
+
+    def _others(self, settings: dict[str, Any]) -> list[str]:
+        """The keys of the scripts that ``# sphinx_gallery_depends = "PATH, PATH"`` names.
+
+        Paths are relative to this script's folder. What the named scripts depend on is left out.
+        """
+        names = [name.strip() for name in str(settings.get("depends", "")).split(",")]
+        keys = []
+        for name in filter(None, names):
+            path = self.path.parent / name
+            try:
+                keys.append(key_of(code.key for code in load_script(path)._own_code))
+            except ScriptError as error:
+                raise ScriptError(f"{self.source}: sphinx_gallery_depends: {error}") from error
+        return keys
 
     @cached_property
     def key(self) -> str:

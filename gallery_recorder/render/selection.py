@@ -258,8 +258,8 @@ def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") ->
 def _page(example: Example, known: Page | None) -> Page:
     """The page of a script; the *known* one's script is not split again if it is the same."""
     digest = hashlib.sha256(example.path.read_bytes()).hexdigest()
-    if known and known.digest == digest:
-        return known
+    if known and known.digest == digest and "depends" not in known.script.settings:
+        return known  # the code that another script depends on may have changed
     return Page(f"{example.pages}/{example.path.stem}", example, example.load(), digest)
 
 

@@ -175,3 +175,21 @@ def test_a_script_is_recorded_only_on_a_gpu_that_it_can_use(load, said, gpu, unm
 def test_a_need_that_is_unknown_is_an_error(load):
     with pytest.raises(ScriptError, match=r"'luck'.* is not a need"):
         needs.needs_of(load('"""A."""\nx = 1\n# sphinx_gallery_needs = "luck"\n'))
+
+
+def test_code_of_a_script_that_another_depends_on_changes_its_key(load, tmp_path):
+    (tmp_path / "lessons").mkdir()
+    lesson = tmp_path / "lessons" / "02-b.py"
+    lesson.write_text('"""\nB\n=\n"""\nx = 1\n')
+    text = '"""\nA\n=\n"""\n# sphinx_gallery_depends = "lessons/02-b.py"\nimport b\n'
+    before = load(text).key
+    assert before != load(text.replace("lessons/02-b.py", "")).key
+    lesson.write_text('"""\nB\n=\n\nProse.\n"""\nx = 1\n')
+    assert load(text).key == before
+    lesson.write_text('"""\nB\n=\n"""\nx = 2\n')
+    assert load(text).key != before
+    lesson.write_text('"""\nB\n=\n"""\n# sphinx_gallery_depends = "../01-a.py"\nx = 2\n')
+    assert load(text).key  # two that depend on each other have keys
+    lesson.unlink()
+    with pytest.raises(ScriptError, match=r"01-a.py: sphinx_gallery_depends: .*02-b.py: cannot be"):
+        load(text).key  # noqa: B018
