@@ -1,0 +1,37 @@
+"""Use the functions of another script, without what it checks and times."""
+
+import ast
+import sys
+from pathlib import Path
+
+HERE = Path(globals().get("__file__", "a notebook")).resolve().parent
+FOLDERS = [HERE, HERE.parent, HERE.parent / "tutorials"]
+
+
+def lesson(name):
+    """Return the names that the script *name* defines, as an object: ``lesson("01-add").add``.
+
+    Its imports, constants (names in capitals), functions and classes are executed, and nothing
+    else.
+
+    Raises:
+        FileNotFoundError: the script lies neither beside this one nor in ``tutorials``.
+    """
+    path = next((p for f in FOLDERS if (p := f / f"{name}.py").is_file()), None)
+    if path is None:
+        raise FileNotFoundError(f"{name}.py is needed: put it beside this script")
+    kept = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree.body = [node for node in tree.body if isinstance(node, kept) or is_constant(node)]
+    module = type(sys)(f"lesson_{name.replace('-', '_')}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(tree, str(path), "exec"), vars(module))  # lines stay: Triton reads the source
+    return module
+
+
+def is_constant(node):
+    """Whether the statement *node* assigns to names in capitals."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+    return bool(names) and all(n.isupper() for n in names)
