@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from gallery_recorder.store.format import Recording
 from gallery_recorder.store.reading import ReadingError
+from triton_site.numbers import csv_files
 
 #: The device whose recordings every page shows and `make check` requires.
 REFERENCE_DEVICE = "nvidia-h200"
@@ -42,11 +43,14 @@ class software:  # noqa: N801 - its name is the name in the recordings
 
     @staticmethod
     def check(folder: Path, recording: Recording) -> None:
-        """Raise ReadingError if the values in a recording are not short texts and counts."""
+        """Raise ReadingError if values or CSV files in a recording cannot be what we write."""
         try:
             msgspec.convert(recording.probes.get(SOFTWARE, {}), _Found)
         except msgspec.ValidationError as error:
             raise ReadingError(f"probes: {SOFTWARE}: {error}") from error
+        for name in recording.data:
+            if name.endswith(".csv"):
+                csv_files.check(folder / name)
 
     def after_block(self) -> None:
         """Wait for the GPU, and note its memory."""

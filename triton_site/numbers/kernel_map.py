@@ -1,13 +1,13 @@
 """``.. kernel-map::``: what a model does, the tutorial for it, and the call that it competes with.
 
-Each line of the content has four parts: what the model does, the page, the benchmark and provider
-in the recordings, and the call in words::
+Each line of the content has four parts: what the model does, the page, the benchmark with two of
+its providers, ours first, and the call in words::
 
     .. kernel-map::
 
-       Loss | getting-started/tutorials/10-cross-entropy | cross-entropy-performance: torch | a call
+       Loss | tutorials/10-cross-entropy | cross-entropy-performance: triton / torch | a call
 
-The last column is computed from the newest recording of the reference device, or else of another.
+The last column compares the two at the sizes that both have, in the recording that the page shows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.rst import escape
 
 from gallery_recorder.render.domain import domain_of
-from triton_site.numbers.performance import Comparison, newest_benchmarks
+from gallery_recorder.store import benchmarks
+from triton_site.numbers.performance import Comparison, ratios
 from triton_site.numbers.tables import table
 
 #: A mean this close to 1 counts as even.
@@ -41,24 +42,29 @@ class KernelMapDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make the table."""
         domain_of(self.env).depends("recordings")
-        verdicts = {
-            (benchmark.item.page, benchmark.name, c.against): _verdict(c, benchmark.item.device)
-            for benchmark in reversed(newest_benchmarks(self.env))
-            for c in benchmark.comparisons
-            if c.provider == "triton"
-        }
         rows = []
         for line in filter(str.strip, self.content):
             what, page, measured, call = (part.strip() for part in line.split("|"))
-            benchmark, provider = (part.strip() for part in measured.split(":"))
+            benchmark, _, providers = measured.partition(":")
             link = f":doc:`/{page}`" if page in self.env.found_docs else "not written yet"
-            verdict = verdicts.get((page, benchmark, provider), "not recorded yet")
+            verdict = self._verdict(page, benchmark.strip(), *providers.split("/"))
             rows.append([self.parse_text_to_nodes(cell)[0] for cell in (what, link, call, verdict)])
         head = ["What the model does", "Tutorial", "The call in PyTorch", "The kernel against it"]
         return [table(head, rows, classes=["gallery-map"])]
 
-
-def _verdict(c: Comparison, device: str) -> str:
-    words = "even" if abs(c.mean - 1) <= EVEN else "faster" if c.mean > 1 else "slower"
-    numbers = f"{c.mean:.2f} ({c.least[0]:.2f} to {c.largest[0]:.2f})"
-    return f"**{words}**: {numbers} on {escape(device)}"
+    def _verdict(self, page: str, benchmark: str, ours: str, other: str) -> str:
+        shown = domain_of(self.env).pages.get(page)
+        if shown is None or shown.recorded is None or not shown.recorded.timed:
+            return "not recorded yet"
+        path = shown.recorded.folder / f"{benchmark}.csv"
+        measured = benchmarks.read(path) if path.is_file() else {}
+        sizes = [measured.get(name.strip(" '"), {}) for name in (ours, other)]
+        both = [
+            {key: one[key] for key in one if key in sizes[0] and key in sizes[1]} for one in sizes
+        ]
+        if not both[0]:
+            return "not recorded yet"
+        c = Comparison(ours, other, ratios(*both))
+        words = "even" if abs(c.mean - 1) <= EVEN else "faster" if c.mean > 1 else "slower"
+        numbers = f"{c.mean:.2f} ({c.least[0]:.2f} to {c.largest[0]:.2f})"
+        return f"**{words}**: {numbers} on {escape(shown.recorded.device)}"

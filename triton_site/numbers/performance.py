@@ -124,7 +124,7 @@ def compare_providers(path: Path) -> list[Comparison]:
         at_every_size = measured[ours].keys() <= measured[other].keys()
         alike = kernel == "triton" and way == its_way and not name.startswith("triton")
         if alike and at_every_size:
-            found.append(Comparison(ours, other, _ratios(measured[ours], measured[other])))
+            found.append(Comparison(ours, other, ratios(measured[ours], measured[other])))
     return found
 
 
@@ -145,9 +145,10 @@ def benchmark_title(name: str) -> str:
     return name.replace("-performance", "").replace("-", " ")
 
 
-def _ratios(
+def ratios(
     ours: dict[str, benchmarks.Measurement], theirs: dict[str, benchmarks.Measurement]
 ) -> dict[str, float]:
+    """How many times as fast *ours* are as *theirs*, by the size in words."""
     ratios = {}
     for size, words in sizes_in_words(ours).items():
         ratio = ours[size].median / theirs[size].median
