@@ -11,8 +11,8 @@ FOLDERS = [HERE, HERE.parent, HERE.parent / "tutorials"]
 def lesson(name):
     """Return the names that the script *name* defines, as an object: ``lesson("01-add").add``.
 
-    Its imports, constants (names in capitals), functions and classes are executed, and nothing
-    else.
+    Its imports, constants (names of two or more capitals, and what ``triton.jit(…)`` returns),
+    functions and classes are executed, and nothing else.
 
     Raises:
         FileNotFoundError: the script lies neither beside this one nor in ``tutorials``.
@@ -31,7 +31,9 @@ def lesson(name):
 
 
 def is_constant(node):
-    """Whether the statement *node* assigns to names in capitals."""
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
-    return bool(names) and all(n.isupper() for n in names)
+    """Whether the statement *node* assigns to a name in capitals, or makes a kernel."""
+    if not isinstance(node, ast.Assign):
+        return False
+    names = [n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+    in_capitals = any(name.isupper() and len(name) > 1 for name in names)
+    return in_capitals or ast.unparse(node.value).startswith("triton.jit(")
