@@ -120,7 +120,8 @@ ROWS = {}  # {(file, columns): rows}
 def with_gradients(function, inputs, gradient):
     """Return the results of *function* and its gradients for *inputs*, which are copied."""
     inputs = [t.detach().clone().requires_grad_() for t in inputs]
-    out = function(*inputs)
+    with torch.enable_grad():
+        out = function(*inputs)
     return (out.detach(), *torch.autograd.grad(out, inputs, gradient))
 
 
