@@ -219,17 +219,22 @@ def liger_losses():
     return {"cross-entropy": cross_entropy, "linear": linear_cross_entropy}
 
 
+def as_results(inputs):
+    """Return *inputs* as results of an operation, like the logits of a layer."""
+    return [t.view_as(t) for t in inputs]
+
+
 def gradients(function, inputs, targets):
     """Return the loss and its gradients for copies of *inputs*."""
     inputs = [t.detach().clone().requires_grad_() for t in inputs]
-    value = function(*inputs, targets)
+    value = function(*as_results(inputs), targets)
     return (value.detach(), *torch.autograd.grad(value, inputs))
 
 
 def step_of(function, inputs, targets):
     """Return a call of the forward and the backward pass."""
     inputs = [t.detach().clone().requires_grad_() for t in inputs]
-    return lambda: torch.autograd.grad(function(*inputs, targets), inputs)
+    return lambda: torch.autograd.grad(function(*as_results(inputs), targets), inputs)
 
 
 def peak_of(call):
