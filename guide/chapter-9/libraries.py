@@ -27,6 +27,7 @@ with public figures of libraries that need a compiler of their own.
 # sphinx_gallery_fold = "imports, device, and the functions of the lessons"
 # sphinx_gallery_depends = "../tutorials/05-layer-norm.py, ../tutorials/10-cross-entropy.py, ../tutorials/10b-linear-cross-entropy.py, ../tutorials/12-int4-weights.py, ../tutorials/14-gated-delta-rule.py"  # noqa: E501
 import os
+import random
 from functools import partial
 from importlib import metadata
 
@@ -40,7 +41,7 @@ from pathlib import Path  # for shared/
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.bench import graph_of, rates, write_rows, write_table
+from shared.bench import graph_of, rates, spread, write_rows, write_table
 from shared.lesson import lesson
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
@@ -83,7 +84,23 @@ def imported(library, load):
         return None
 
 
-def compare(what, file, columns, size, calls, results, tolerance):
+def in_turns(size, calls, unit, rounds=20):
+    """Return rows as ``rates`` does, for calls that wait for the GPU themselves."""
+    other = torch.zeros(2**27, dtype=torch.int32, device=DEVICE)
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in random.sample(list(calls), len(calls)):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            other.amax()  # the cache holds nothing of ours
+            start.record()
+            calls[name]()
+            end.record()
+            torch.cuda.synchronize()
+            times[name].append(start.elapsed_time(end))
+    return [(*size, name, unit, *spread(values)) for name, values in times.items()]
+
+
+def compare(what, file, columns, size, calls, results, tolerance, measure=rates):
     """Check *results* {provider: call} against that of ``reference``, and time the *calls*.
 
     Returns the rows (size …, provider, unit, median, p20, p80) for the CSV file.
@@ -102,7 +119,7 @@ def compare(what, file, columns, size, calls, results, tolerance):
         for one, other in zip(reference, given, strict=True):
             error = (one.double() - other.double()).norm() / one.double().norm()
             assert error < tolerance, f"{what}, {name}: relative error {error:.1e}"
-    rows = rates(size, calls, "ms", rounds=20)
+    rows = measure(size, calls, "ms", rounds=20)
     ROWS.setdefault((file, columns), []).extend(rows)
     times = {row[-5]: row[-3] for row in rows}
     others = [name for name in ("torch", "liger", "fla", "gemlite") if name in results]
@@ -268,8 +285,9 @@ if ON_GPU:
             results[name] = partial(gradients, function, [logits], targets)
         calls = {n: step_of(f, [logits], targets) for n, f in functions.items()}
         compare(
-            "cross-entropy", "beside-cross-entropy", ("M", "V"), (M, V), calls, results, 2e-2
-        )
+            "cross-entropy", "beside-cross-entropy", ("M", "V"), (M, V), calls, results, 2e-2,
+            in_turns,
+        )  # fmt: skip
         del logits, calls, results
     for M, K, V in ((8192, 4096, 32000), (8192, 4096, 128256)):
         x = torch.randn(M, K, device=DEVICE).bfloat16()
@@ -284,7 +302,7 @@ if ON_GPU:
         calls = {n: step_of(f, [x, weight], targets) for n, f in functions.items()}
         rows = compare(
             "last layer and loss", "beside-linear-cross-entropy", ("M", "K", "V"), (M, K, V),
-            calls, results, 3e-2,
+            calls, results, 3e-2, in_turns,
         )  # fmt: skip
         memory += [(M, K, V, name, peak_of(calls[name])) for name in calls]
     write_table("beside-memory.csv", ["M", "K", "V", "provider", "peak GiB"], memory)
