@@ -382,11 +382,11 @@ def gemlite_layer(weight):
 
 
 if ON_GPU:
-    for N, K in ((8192, 8192), (14336, 4096)):
+    for N, K in ((8192, 8192),):
         weight = (torch.randn(N, K, device=DEVICE) / K**0.5).bfloat16()
         packed = weights.pack_int4(weight)
         theirs = imported("gemlite", partial(gemlite_layer, weight))
-        for M in (1, 16, 64, 256):
+        for M in (1, 64, 256):
             x = torch.randn(M, K, device=DEVICE).bfloat16()
             functions = {"triton": lambda x=x: weights.int4_mm(x, *packed)}
             functions["torch"] = lambda x=x: x @ weight.T
