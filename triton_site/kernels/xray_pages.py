@@ -30,6 +30,7 @@ from triton_site.kernels.xray_data import Facts, Kernel
 from triton_site.numbers.tables import table
 from triton_site.pages.cells import boxes_of, page_of
 from triton_site.pages.folds import Fold
+from triton_site.pages.keylines import without_marks
 
 #: Configurations of one kernel in its table; more do not fit on a page.
 MOST = 6
@@ -213,7 +214,7 @@ def viewed(name: str, kernel: Kernel, script: str) -> dict[str, Any]:
     mappers = {"ttgir": ttgir_lines, "ptx": ptx_lines, "amdgcn": plain_lines}
     return {
         "first": span.start,
-        "source": [lines[number - 1] for number in span],
+        "source": [without_marks(lines[number - 1]) for number in span],
         "codes": {
             kind: [
                 [line + moved if line + moved in span else 0, text] for line, text in mapped(code)

@@ -58,7 +58,7 @@ class MeasuredRole(SphinxRole):
         """The number; a quantity that cannot be computed is an error at its line."""
         script, _, name = self.text.rpartition(":")
         try:
-            shown = _shown(self.env, script, name)
+            shown = number_node(self.env, script, name)
         except QuantityError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
@@ -146,7 +146,12 @@ def _numbers(env: BuildEnvironment, page: Page) -> Numbers:
     return Numbers(page.folder, page.example.name, definitions(page.example.name))
 
 
-def _shown(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
+def number_node(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
+    """The quantity *name* of the page that is read, or of that of another *script*, as text.
+
+    Raises:
+        QuantityError: it cannot be computed.
+    """
     page = _page(env, script)
     if page is None:
         raise QuantityError(f"{script or env.docname} is not the page of a script")
