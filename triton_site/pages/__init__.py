@@ -15,6 +15,7 @@ _EXTENSIONS = (
     "links",
     "mathml",
     "notebooks",
+    "path",
     "predict",
     "search",
     "settings",
