@@ -17,6 +17,7 @@ _EXTENSIONS = (
     "notebooks",
     "path",
     "predict",
+    "scripts",
     "search",
     "settings",
     "software",

@@ -1,6 +1,7 @@
 """``.. cards:: LEVEL``: the pages of a level, each with its introduction and minutes to read.
 
-A script names its level, and :mod:`triton_site.pages.path` orders it. The level of a chapter, with or without code, is the folder of all chapters: ``.. cards:: programming-guide``.
+A script names its level, and :mod:`triton_site.pages.path` orders it. The level of a
+chapter, with or without code, is the folder of all chapters: ``.. cards:: programming-guide``.
 """
 
 from __future__ import annotations
