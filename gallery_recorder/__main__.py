@@ -68,6 +68,21 @@ def _status(options: argparse.Namespace) -> int:
     return _complain(lacking, 1) if lacking else 0
 
 
+def _migrate(options: argparse.Namespace) -> int:
+    from gallery_recorder.store import format, recording
+
+    written = current = status = 0
+    for folder in (f for root in _roots(options) for f in recording.all_recordings(root)):
+        try:
+            is_written = recording.migrate(folder)
+        except recording.RecordingError as error:
+            status = _complain(error, 1)
+            continue
+        written, current = written + is_written, current + (not is_written)
+    print(f"{written} migrated, {current} of schema {format.SCHEMA} already")
+    return status
+
+
 def _compare(options: argparse.Namespace) -> int:
     from gallery_recorder.store import compare
 
@@ -107,6 +122,15 @@ def _show(options: argparse.Namespace) -> int:
             else:
                 single.show(page)
     return 0
+
+
+def _roots(options: argparse.Namespace) -> list[Path]:
+    """The folders of recordings: ``--recordings``, or those of conf.py."""
+    from gallery_recorder.project import reader
+
+    if options.recordings:
+        return [options.recordings]
+    return reader.read(_where(options)).settings.roots
 
 
 def _where(options: argparse.Namespace) -> Where:
@@ -195,6 +219,15 @@ def parser() -> argparse.ArgumentParser:
         help="fail if a recording is damaged, or if a script has no current one on the first of "
         "gallery_devices in conf.py; with `any`, on any device",
     )
+
+    migrate = verbs.add_parser(
+        "migrate",
+        help="rewrite recordings of older versions in the current format",
+        description="Rewrite recordings of older versions of this program in the current format. "
+        "Nothing requires it: every version reads the recordings of all before it.",
+    )
+    migrate.set_defaults(command=_migrate)
+    _add(migrate, *_PROJECT)
 
     compare = verbs.add_parser("compare", help="compare the speed and all outputs of recordings")
     compare.add_argument("old", type=Path, metavar="OLD", help="a recording, or a folder of some")

@@ -78,7 +78,6 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
         shown = {mime: data, "text/plain": path.stem}
         outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})
     if block.value:
-        shown = {{"text": "text/plain", "html": "text/html"}[block.value.kind]: block.value.text}
-        result = {"output_type": "execute_result", "execution_count": count, "data": shown}
+        result = {"output_type": "execute_result", "execution_count": count, "data": block.value}
         outputs.append(result | {"metadata": {}})
     return outputs

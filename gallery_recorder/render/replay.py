@@ -22,7 +22,8 @@ from gallery_recorder.project.script import NO_CODE, load_script
 from gallery_recorder.render import notebook
 from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.render.selection import Page
-from gallery_recorder.store.format import GALLERY_FOLDER, Block
+from gallery_recorder.store import markup
+from gallery_recorder.store.format import Block
 
 logger = logging.getLogger(__name__)
 
@@ -203,8 +204,7 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     """The output of a code block as reStructuredText; puts its files in place."""
     folder = page.folder
     assert folder is not None
-    pages = target.parent.relative_to(source).as_posix()
-    rst = block.rst.replace(GALLERY_FOLDER, pages)
+    places: dict[str, str] = {}
     data = source / page.docname / _OWN_FILES
     own = re.compile(rf"images/(?!.*sphx_glr_(?!{re.escape(target.stem)}_(\d{{3}}|thumb)))", re.I)
     for name in block.images:
@@ -213,15 +213,15 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
         # A site has all images in one folder, and none may replace a file of another script, of
         # another recording or of the project.
         if page.view or not own.match(name):
-            shown, place = place, data / (f"{page.view}-{place.name}" if page.view else name)
-            there, here = (f"/{p.relative_to(source).as_posix()}" for p in (shown, place))
-            rst = rst.replace(there, here)
+            place = data / (f"{page.view}-{place.name}" if page.view else name)
+        places[name] = place.relative_to(source).as_posix()
         write(place, (folder / name).read_bytes())
     for name in block.data:
+        places[name] = (data / name).relative_to(source).as_posix()
         write(data / name, (folder / name).read_bytes())
-        link = f"/{target.stem}/{name}>"
-        rst = rst.replace(link, f"{data.as_posix().removeprefix(target.parent.as_posix())}/{name}>")
-    return rst
+    sizes = {name: (folder / name).stat().st_size for name in block.data}
+    pages = target.parent.relative_to(source).as_posix()
+    return markup.output(block, places.__getitem__, pages, sizes)
 
 
 def _choose_thumbnail(

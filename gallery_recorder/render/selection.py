@@ -22,8 +22,8 @@ from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import NO_CODE, Script, ScriptError, key_of
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
-from gallery_recorder.store import recording
-from gallery_recorder.store.format import DECODER, FILE_NAME, Recording, order_of
+from gallery_recorder.store import migrations, recording
+from gallery_recorder.store.format import FILE_NAME, Recording, order_of
 from gallery_recorder.store.recording import Location, RecordingError
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Page:
 def _content(folder: Path, digest: str) -> Recording:
     """The recording of this *digest*, read once."""
     del digest
-    return DECODER.decode((folder / FILE_NAME).read_bytes())
+    return migrations.read((folder / FILE_NAME).read_bytes())
 
 
 @dataclass

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.script import CodeBlock, Script
 from gallery_recorder.run import provenance
-from gallery_recorder.run.output import shown_rst
 from gallery_recorder.run.protocol import Failure, Refusal, Run
 from gallery_recorder.run.text import Paths, clean, shorten
 from gallery_recorder.run.workspace import Workspace
@@ -65,9 +64,8 @@ def recorded(run: Run, script: Script, at: Workspace, failure: Failure) -> Recor
     written = at.stdout.read_bytes()[-20_000:] + at.stderr.read_bytes()[-20_000:]
     printed = paths.name(clean(written))
     text, number = failure.told(run.example.source), failure.block or 1
-    rst = shown_rst(printed) + shown_rst(text, language="pytb")
     blocks = [Block(line=code.line, key=code.key, seconds=0.0) for code in script.code]
-    last = replace(blocks[number - 1], passed=False, exception=text, rst=rst, stdout=printed)
+    last = replace(blocks[number - 1], passed=False, exception=text, stdout=printed)
     return Recording(
         schema=SCHEMA,
         gallery=run.example.gallery,

@@ -65,15 +65,6 @@ class Output:
             return file.read(self._limit + 1)
 
 
-def shown_rst(text: str, classes: str = "", language: str = "none") -> str:
-    """The box of a *text* on a page, as sphinx-gallery makes it for output."""
-    if not text.strip():
-        return ""
-    shown = "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
-    head = f"\n.. rst-class:: sphx-glr-script-out{classes}\n\n .. code-block:: {language}\n\n"
-    return f"{head}{shown}\n"
-
-
 class _Stream(io.TextIOWrapper):
     """Standard output or error of Python; its text is also *joined* with the other's."""
 

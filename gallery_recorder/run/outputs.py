@@ -8,19 +8,9 @@ import shutil
 import stat
 from pathlib import Path
 
-from rich import filesize
-
 from gallery_recorder.run.protocol import Refusal, Run
-from gallery_recorder.store.format import GALLERY_FOLDER, is_path
+from gallery_recorder.store.format import is_path
 from gallery_recorder.store.recording import digest
-
-
-def data_rst(name: str, size: int, stem: str) -> str:
-    """The link to the file *name* of *size* bytes that a block of the example *stem* wrote."""
-    return (
-        ".. container:: gallery-data\n\n"
-        f"   :download:`{name} </{GALLERY_FOLDER}/{stem}/{name}>` ({filesize.decimal(size)})\n"
-    )
 
 
 class Outputs:

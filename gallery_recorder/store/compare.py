@@ -164,7 +164,7 @@ def _outputs(folder: Path, made: Recording) -> dict[str, list[str]]:
             "stdout": block.stdout,
             "stderr": block.stderr,
             "exception": block.exception,
-            "value": block.value and block.value.text,
+            "value": [*block.value.values()],
             "images": [f"SHA-256 {made.files[name]}" for name in block.images],
             **block.probes,
         }

@@ -14,9 +14,9 @@ from pathlib import Path
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.script import Script, key_of
-from gallery_recorder.store import atomic, benchmarks, format, reading
+from gallery_recorder.store import atomic, benchmarks, format, migrations, reading
 from gallery_recorder.store.benchmarks import BenchmarkError
-from gallery_recorder.store.format import DECODER, FILE_NAME, SCHEMA, Recording, slug
+from gallery_recorder.store.format import FILE_NAME, Recording, slug
 from gallery_recorder.store.reading import NewerError, ReadingError
 
 _DEEPEST = 20  # folders within each other, far more than a recording's path has
@@ -138,7 +138,7 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
     try:
         atomic.finish_interrupted_replacement(folder)
         content = reading.read_file(folder / FILE_NAME)
-        recording = reading.decode(content, DECODER, SCHEMA)
+        recording = migrations.read(content)
         remedy = "restore it with git"
         for fault in (*format.contradictions(recording), *_faults_of_files(folder, recording)):
             raise ReadingError(fault)
@@ -180,3 +180,17 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
             os.fsync(file.fileno())
     folder.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace_folder(staging, folder)
+
+
+def migrate(folder: Path) -> bool:
+    """Write the recording in *folder* in the current schema; return whether it was of another.
+
+    RecordingError if it is damaged.
+    """
+    made, path = load(folder), folder / FILE_NAME
+    if migrations.schema_of(path.read_bytes()) == format.SCHEMA:
+        return False
+    new = path.with_name(f".{FILE_NAME}.new")
+    new.write_bytes(format.encode(made))
+    new.replace(path)
+    return True
