@@ -2,8 +2,9 @@
 
 Triton calls a hook after each compilation. For each compiled kernel the probe notes registers,
 spills, shared memory, warps, stages, occupancy and instructions; for each kernel function it keeps
-the intermediate code of its :func:`typical` variant: TTGIR and PTX, or AMDGCN. The facts are in the
-recording, the code is beside it in :data:`FILE_NAME`.
+the intermediate code of one variant: TTGIR and PTX, or AMDGCN. This is the variant that a cell asks
+for (:mod:`triton_site.launches`), or else the :func:`typical` one. The facts are in the recording,
+the code is beside it in :data:`FILE_NAME`.
 
 The probe never ends a script: what it cannot read, it leaves out.
 """
@@ -19,6 +20,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from gallery_recorder import seam
+from triton_site import launches
 
 FILE_NAME = "xray.json.gz"
 
@@ -54,15 +58,23 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
         self._compiled: list[Any] = []  # (function, compiled kernel), not noted yet
         self._facts: list[dict[str, Any]] = []
         self._kernels: list[Any] = []  # that they are about
+        self._numbers: dict[int, int] = {}  # of the facts, by the driver's handle of the kernel
         self._code: dict[str, dict[str, Any]] = {}
+        self._wanted: dict[str, str] = {}  # by this cell: the shape of each kernel
+        self._last = launches.LastLaunches()
+        self._launched: dict[str, dict[str, Any]] = {}
         self._hooked = False
 
-    def before_block(self) -> None:
-        """Hook into Triton as soon as the script has imported it."""
+    def before_block(self, code: str = "") -> None:
+        """Hook into Triton as soon as the script has imported it; look at launches if asked to."""
         self._hook()
+        self._wanted = launches.wanted(seam.settings_in(code).get("xray"))
+        if self._wanted and self._hooked:
+            self._last.watch()
 
     def after_block(self) -> None:
         """Note the kernels that the block launched for the first time."""
+        self._last.stop()
         self._hook()
         # A kernel that was compiled ahead is launched later: only then are its registers known.
         launched: list[Any] = []
@@ -77,17 +89,33 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
                 if facts not in self._facts:
                     self._facts.append(facts)
                     self._kernels.append(kernel)
+                self._numbers[getattr(kernel, "function", id(kernel))] = self._facts.index(facts)
+        self._note_last()
         with contextlib.suppress(Exception):
-            for name in dict.fromkeys(facts["name"] for facts in self._facts[before:]):
-                facts = typical([facts for facts in self._facts if facts["name"] == name])
-                kernel = self._kernels[self._facts.index(facts)]
-                self._code[name] = {"facts": facts} | code_of(kernel)
-            if len(self._facts) > before:
+            changed = [facts["name"] for facts in self._facts[before:]] + list(self._wanted)
+            for name in dict.fromkeys(changed):
+                if variants := [facts for facts in self._facts if facts["name"] == name]:
+                    self._keep_code(name, typical(variants))
+            if changed:
                 save(Path(FILE_NAME), self._code)
 
+    def _note_last(self) -> None:
+        """Note the variant that the block launched last, of each kernel that it names."""
+        for name, shape in self._wanted.items():
+            own = {h: n for h, n in self._numbers.items() if self._facts[n]["name"] == name}
+            last = self._last.last_of(own)
+            self._launched[name] = {"shape": shape, "kernel": None if last is None else own[last]}
+
+    def _keep_code(self, name: str, facts: dict[str, Any]) -> None:
+        number = self._launched.get(name, {}).get("kernel")
+        if number is None:
+            number = self._facts.index(facts)
+        self._code[name] = {"facts": self._facts[number]} | code_of(self._kernels[number])
+
     def provenance(self) -> dict[str, Any]:
-        """The facts, in the order of compilation."""
-        return {"kernels": self._facts}
+        """The facts, in the order of compilation, and the last launches that cells ask for."""
+        found: dict[str, Any] = {"kernels": self._facts}
+        return found | ({"launched": self._launched} if self._launched else {})
 
     @staticmethod
     def check(folder: Path, made: Any) -> None:

@@ -5,6 +5,7 @@ sphinx-gallery does not: output of C code and of kernels, data files, and the fi
 """
 
 import faulthandler
+import inspect
 import os
 import resource
 import signal
@@ -212,7 +213,7 @@ class Worker:
             self.tell(BlockStarted(number, len(self._code), code.line))
         self._value, self._figures = {}, ""
         self.output.begin()
-        self._ask("before_block")
+        self._ask("before_block", code.block.content if code else "")
         started = time.perf_counter()
         rst = one()
         self._end_copies()
@@ -290,14 +291,18 @@ class Worker:
         self._value = {"text/html" if is_html else "text/plain": self.shown(text)}
         return text
 
-    def _ask(self, hook: str) -> dict[str, Any]:
-        """The answers of the probes that have *hook*, by name; it runs in the example's folder."""
+    def _ask(self, hook: str, *told: str) -> dict[str, Any]:
+        """The answers of the probes that have *hook*, by name; it runs in the example's folder.
+
+        A hook with a parameter is *told* what it is about.
+        """
         found = {}
         for name, probe in self._probes.items():
             before = os.getcwd()
             os.chdir(self.script.path.parent)
             try:
-                answer = getattr(probe, hook, lambda: None)()
+                method = getattr(probe, hook, lambda: None)
+                answer = method(*told[: len(inspect.signature(method).parameters)])
             finally:
                 os.chdir(before)
             if answer is not None:

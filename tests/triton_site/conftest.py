@@ -13,11 +13,15 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
 from gallery_recorder.project.script import load_script
+from triton_site.numbers import measured
 from triton_site.pages import cells
 
 EXTENSIONS = (
     "triton_site.kernels.kernel_diff",
     "triton_site.pages.folds",
+    "triton_site.pages.keylines",
+    "triton_site.pages.predict",
+    "triton_site.numbers.measured",
     "triton_site.kernels.xray_pages",
 )
 
@@ -54,9 +58,13 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
             script=load_script(script, gallery),
             folder=folder if recorded is not None else None,
             recording=made,
+            recorded=made if recorded is not None else None,
+            example=SimpleNamespace(name="01-first"),
         )
         domain = SimpleNamespace(pages={"pages/01-first": page})
-        monkeypatch.setattr(cells, "domain_of", lambda env: domain)
+        for module in (cells, measured):
+            monkeypatch.setattr(module, "domain_of", lambda env: domain)
+        monkeypatch.setattr(measured, "_publish", lambda app, error: None)  # of a whole site
         warnings = StringIO()
         with docutils_namespace():
             Sphinx(

@@ -66,3 +66,11 @@ def test_a_gallery_is_copied_unchanged_files_stay_and_deleted_ones_go(shared, tm
     (shared / "base.py").write_text(SHARED["base.py"].replace("4", "5"))
     assemble_gallery(source, target, shared)
     assert "LIMIT = 5" in (target / "01-a.py").read_text()
+
+
+def test_a_module_that_the_script_imports_for_shared_alone_stays_in_shared_code(shared):
+    (shared / "path.py").write_text("import sys\n\n\ndef first():\n    return sys.argv[0]\n")
+    whole = assemble_script(
+        "'''T'''\nimport sys  # for shared/\nfrom shared.path import first\n\nfirst()\n", shared
+    )
+    exec(compile(whole, "whole", "exec"), {})

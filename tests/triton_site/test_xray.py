@@ -167,9 +167,10 @@ def test_each_line_of_code_knows_its_line_of_the_kernel():
     assert not any("loc(" in text for _, text in ttgir)
 
 
-def built_with(build, code: object, facts: object = (FACTS,), script: str = SCRIPT):
+def built_with(build, code: object, facts: object = (FACTS,), script: str = SCRIPT, **more: object):
     content = code if isinstance(code, bytes) else packed(code)
-    return build(script, {xray.FILE_NAME: content}, probes={xray_data.PROBE: {"kernels": facts}})
+    probes = {xray_data.PROBE: {"kernels": facts} | more}
+    return build(script, {xray.FILE_NAME: content}, probes=probes)
 
 
 def test_the_page_has_a_fold_below_the_kernel_and_a_file_with_its_code(build):

@@ -18,6 +18,7 @@ from sphinx.util import logging
 
 from triton_site.pages.cells import boxes_of, functions, page_of
 from triton_site.pages.folds import Fold
+from triton_site.pages.keylines import without_marks
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +37,10 @@ def _add_differences(app: Sphinx, doctree: nodes.document) -> None:
         return
     earlier: dict[str, str] = {}
     for cell, box in boxes:
-        found, name = functions(cell.code), cell.setting("difference")
+        code, name = without_marks(cell.code), cell.setting("difference")
+        found = functions(code)
         if name in earlier:
-            new_name, new = most_alike(found or {"this cell": cell.code}, earlier[name])
+            new_name, new = most_alike(found or {"this cell": code}, earlier[name])
             box.parent.insert(box.parent.index(box), _fold(name, earlier[name], new_name, new))
         elif name:
             logger.warning(

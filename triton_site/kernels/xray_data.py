@@ -56,8 +56,40 @@ class Kernel(msgspec.Struct, frozen=True):
     amdgcn: _Code = ""
 
 
+class Launched(msgspec.Struct, frozen=True):
+    """The last launch of a kernel in the cell that names it: its shape, the number of its facts.
+
+    ``kernel`` is None if the cell did not launch it.
+    """
+
+    shape: _Word
+    kernel: _Count | None
+
+
 class _Found(msgspec.Struct, frozen=True):
     kernels: Annotated[list[Facts], Meta(max_length=10_000)] = []
+    launched: dict[_Word, Launched] = {}
+
+    def __post_init__(self) -> None:
+        for name, launch in self.launched.items():
+            number = launch.kernel
+            if number is None:
+                continue
+            if number >= len(self.kernels) or self.kernels[number].name != name:
+                raise ValueError(f"the launch of {name} has the number of another kernel")
+
+
+def launches(probes: dict[str, Any]) -> dict[str, tuple[str, Facts | None]]:
+    """Of each kernel that a cell names the shape of its last launch there, and what it became.
+
+    Raises:
+        msgspec.ValidationError: *probes* are damaged.
+    """
+    found = msgspec.convert(probes.get(PROBE, {}), _Found)
+    return {
+        name: (launch.shape, None if launch.kernel is None else found.kernels[launch.kernel])
+        for name, launch in found.launched.items()
+    }
 
 
 def read(folder: Path, probes: dict[str, Any]) -> tuple[list[Facts], dict[str, Kernel]]:

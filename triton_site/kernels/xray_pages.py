@@ -30,6 +30,7 @@ from triton_site.kernels.xray_data import Facts, Kernel
 from triton_site.numbers.tables import table
 from triton_site.pages.cells import boxes_of, page_of
 from triton_site.pages.folds import Fold
+from triton_site.pages.keylines import without_marks
 
 #: Configurations of one kernel in its table; more do not fit on a page.
 MOST = 6
@@ -74,15 +75,19 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
     if page is None or not facts:
         return
     shown: set[str] = set()
+    launches = xray_data.launches(page.recording.probes)
     for cell, box in list(boxes_of(doctree, page.script)):
         place = box.parent if isinstance(box.parent, Fold) else box
         wanted = {name for name in facts if name in cell.code} - shown
         for name in _defined(cell.code) if wanted else ():
             if name in wanted:
                 shown.add(name)
-                fold = fold_of(name, facts[name])
+                shape, launched = launches.get(name, ("", None))
+                fold = fold_of(name, facts[name], shape, launched)
                 if name in code:
-                    fold += nodes.paragraph("", f"The code of {_described(code[name].facts)}:")
+                    variant = code[name].facts
+                    of = shape if variant == launched else _described(variant)
+                    fold += nodes.paragraph("", f"The code of {of}:")
                     source = f"{'../' * docname.count('/')}_static/{_file(docname, name)}"
                     text = "The intermediate code is shown here where scripts may run."
                     html = f'<div class="gallery-xray" data-source="{source}"><p>{text}</p></div>'
@@ -91,8 +96,16 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
                 place = fold
 
 
-def fold_of(name: str, variants: list[Facts]) -> Fold:
-    """The fold of the kernel *name*: its typical configuration in a line, and a table of all."""
+def fold_of(
+    name: str, variants: list[Facts], shape: str = "", launched: Facts | None = None
+) -> Fold:
+    """The fold of the kernel *name*: one variant in a line, and a table of all.
+
+    The one is the variant that was *launched* for the *shape* that the page is about, or else the
+    typical configuration.
+    """
+    if launched is not None:
+        return _fold_of_launch(name, variants, shape, launched)
     found: dict[str, list[Facts]] = {}
     for facts in variants:
         key = xray.configuration(facts.constants, facts.warps, facts.stages)
@@ -104,6 +117,25 @@ def fold_of(name: str, variants: list[Facts]) -> Fold:
     fold += _table(shown)
     if len(found) > MOST:
         fold += nodes.paragraph("", f"The {MOST} most frequent of {len(found)} configurations.")
+    return fold
+
+
+def _fold_of_launch(name: str, variants: list[Facts], shape: str, launched: Facts) -> Fold:
+    """The fold of a kernel whose variant for *shape* stands before the others."""
+    note = f"{shape}: {summary(launched)}"
+    fold = Fold(summary=f"X-ray: what became of {name}", note=note, kind="xray")
+    fold += nodes.paragraph("", f"{shape}, the launch that this page is about:")
+    fold += _table([launched])
+    others: dict[str, Facts] = {}
+    for facts in variants:
+        if _chosen(facts) != _chosen(launched) or facts.warps != launched.warps:
+            others.setdefault(_described(facts), facts)
+    if others:
+        behind = Fold(summary="Other variants of it", note=f"{len(others)}", kind="xray")
+        behind += _table(list(others.values())[:MOST])
+        if len(others) > MOST:
+            behind += nodes.paragraph("", f"The first {MOST} of {len(others)}.")
+        fold += behind
     return fold
 
 
@@ -213,7 +245,7 @@ def viewed(name: str, kernel: Kernel, script: str) -> dict[str, Any]:
     mappers = {"ttgir": ttgir_lines, "ptx": ptx_lines, "amdgcn": plain_lines}
     return {
         "first": span.start,
-        "source": [lines[number - 1] for number in span],
+        "source": [without_marks(lines[number - 1]) for number in span],
         "codes": {
             kind: [
                 [line + moved if line + moved in span else 0, text] for line, text in mapped(code)

@@ -21,7 +21,7 @@ All quantities of all current recordings are in the site's ``_static/numbers.jso
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,8 +38,10 @@ from gallery_recorder.render import downloads
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import Page
 from gallery_recorder.store.format import slug
+from triton_site.numbers import conditions
+from triton_site.numbers.launched import of_launches
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
-from triton_site.numbers.recorded import current, of_checkout, release_of
+from triton_site.numbers.recorded import Recorded, current, of_checkout, release_of
 from triton_site.numbers.tables import link, table
 from triton_site.pages.folds import add_node
 from triton_site.probes import REFERENCE
@@ -58,7 +60,7 @@ class MeasuredRole(SphinxRole):
         """The number; a quantity that cannot be computed is an error at its line."""
         script, _, name = self.text.rpartition(":")
         try:
-            shown = _shown(self.env, script, name)
+            shown = number_node(self.env, script, name)
         except QuantityError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
@@ -146,7 +148,12 @@ def _numbers(env: BuildEnvironment, page: Page) -> Numbers:
     return Numbers(page.folder, page.example.name, definitions(page.example.name))
 
 
-def _shown(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
+def number_node(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
+    """The quantity *name* of the page that is read, or of that of another *script*, as text.
+
+    Raises:
+        QuantityError: it cannot be computed.
+    """
     page = _page(env, script)
     if page is None:
         raise QuantityError(f"{script or env.docname} is not the page of a script")
@@ -191,18 +198,27 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
 # --- make check -----------------------------------------------------------------------------------
 
 
-def problems(roots: Sequence[Path]) -> tuple[int, list[str]]:
-    """How many quantities the reference's recordings have, and what is wrong with them.
+def of_reference(roots: Sequence[Path]) -> dict[str, Recorded]:
+    """The reference's current recordings below *roots*, by the name of their scripts.
 
     Raises:
         RecorderError: a script or a recording is damaged.
-        QuantityError: ``numbers.toml`` cannot be read.
     """
-    count, found, recordings = 0, [], {}
+    found = {}
     for item in of_checkout(roots):
         place = f"{slug(item.content.provenance.device)}/triton-{release_of(item.content)}"
         if place == REFERENCE:
-            recordings[item.content.name] = item
+            found[item.content.name] = item
+    return found
+
+
+def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
+    """How many quantities the reference's *recordings* have, and what is wrong with them.
+
+    Raises:
+        QuantityError: ``numbers.toml`` cannot be read.
+    """
+    count, found = 0, []
     for script, quantities in load(FILE).items():
         if script not in recordings:
             found.append(f"{FILE.name}: {script} has no current recording of {REFERENCE}")
@@ -227,13 +243,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check the recordings below the folders given, by default ``recordings``; 1 for a problem."""
     roots = [Path(name) for name in (sys.argv[1:] if arguments is None else arguments)]
     try:
-        count, found = problems(roots or [Path("recordings")])
+        recordings = of_reference(roots or [Path("recordings")])
+        count, found = problems(recordings)
+        for item in recordings.values():
+            found += of_launches(item)
     except (QuantityError, RecorderError) as error:
         print(f"triton_site.numbers.measured: {error}", file=sys.stderr)
         return 1
     for problem in found:
         print(problem, file=sys.stderr)
     print(f"{count} numbers of {REFERENCE}: {len(found)} problems")
+    # Counted until all pages have been recorded again.
+    said = list(conditions.remarks(recordings.values(), FILE.parents[1]))
+    for remark in said:
+        print(f"  {remark}")
+    print(f"conditions of {len(recordings)} recordings: {len(said)} remarks")
     return 1 if found else 0
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sphinx.environment import BuildEnvironment
 
 from gallery_recorder.project import galleries, reader
+from gallery_recorder.project.script import Script
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import ListedRecording
 from gallery_recorder.store import recording
@@ -44,6 +45,7 @@ class Recorded(NamedTuple):
 
     folder: Path
     content: Recording
+    script: Script
 
 
 def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
@@ -53,11 +55,12 @@ def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
         RecorderError: a script or a recording is damaged.
     """
     scripts = [example.load() for example in reader.read(galleries.find(None, None, ())).recorded]
-    keys = {(script.gallery, script.name): script.key for script in scripts}
+    of = {(script.gallery, script.name): script for script in scripts}
     found = []
     for root in roots:
         for folder in recording.all_recordings(root):
             content = recording.load(folder)
-            if content.timed and content.key == keys.get((content.gallery, content.name)):
-                found.append(Recorded(folder, content))
+            script = of.get((content.gallery, content.name))
+            if script and content.timed and content.key == script.key:
+                found.append(Recorded(folder, content, script))
     return found

@@ -73,7 +73,7 @@ def assemble_script(text: str, shared: Path, name: str = "the script") -> str:
             lines[node.lineno - 1] = code if first or not code else f"\n{code}"
             lines[node.lineno : node.end_lineno] = [""] * (node.end_lineno - node.lineno)
             first = False
-        elif _is_import(node):
+        elif _is_import(node) and not lines[node.lineno - 1].rstrip().endswith(_MARK):
             given.add(ast.unparse(node))
     return "".join(line for line in lines if not line.rstrip().endswith(_MARK))
 

@@ -18,6 +18,7 @@ from gallery_recorder import seam
 from gallery_recorder.project.script import Script
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import Page
+from triton_site.pages.keylines import without_marks
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def in_sight(cell: Cell) -> str:
 
 
 def _same(shown: str, code: str) -> bool:
-    """Whether two texts are equal, except for tabs and spaces that reStructuredText changes."""
-    return [line.rstrip() for line in shown.strip().splitlines()] == [
-        line.rstrip() for line in code.expandtabs(8).splitlines()
+    """Whether two texts are equal but for tabs, spaces and the marks of key lines."""
+    return [line.rstrip() for line in without_marks(shown).strip().splitlines()] == [
+        line.rstrip() for line in without_marks(code).expandtabs(8).splitlines()
     ]

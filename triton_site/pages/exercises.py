@@ -20,6 +20,7 @@ from sphinx.application import Sphinx
 
 from triton_site.pages.cells import cells_of, functions, page_of
 from triton_site.pages.folds import Fold
+from triton_site.pages.keylines import without_marks
 
 #: The file with the checks, below the folder of ``conf.py``.
 SOURCE = Path("tutorials/shared/exercise.py")
@@ -74,7 +75,7 @@ def _asked_for(item: nodes.list_item, checks: dict[str, str]) -> str:
 def _kernel_of(app: Sphinx, docname: str) -> str:
     page = page_of(app, docname)
     cells = cells_of(page.script) if page else []
-    return next((cell.code for cell in cells if "@triton.jit" in cell.code), "")
+    return next((without_marks(c.code) for c in cells if "@triton.jit" in c.code), "")
 
 
 def _how_to_check(uri: str) -> nodes.paragraph:

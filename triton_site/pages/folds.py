@@ -1,6 +1,6 @@
 """Code cells folded to one line, in HTML's ``<details>``.
 
-A cell asks for it in sphinx-gallery's style of comments; the line completes *Code that …*::
+A cell asks for it in sphinx-gallery's style of comments; its line says what the code is or does::
 
     # sphinx_gallery_fold = "plots the rates"
 
@@ -24,6 +24,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from triton_site.pages.cells import boxes_of, in_sight, page_of
+from triton_site.pages.keylines import code_block
 
 #: How the classes begin that sphinx-gallery gives to output.
 _OUTPUTS = ("sphx-glr-script-out", "sphx-glr-single-img", "sphx-glr-horizontal", "output_subarea")
@@ -32,7 +33,7 @@ _OUTPUTS = ("sphx-glr-script-out", "sphx-glr-single-img", "sphx-glr-horizontal",
 class Fold(nodes.General, nodes.Element):
     """Content below a ``summary`` that opens it; ``note`` follows the summary, ``kind`` is a class.
 
-    The kinds are code, difference, solution and xray.
+    The kinds are code, difference, predict, solution and xray.
     """
 
 
@@ -68,10 +69,10 @@ def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
             continue
         outputs = list(_outputs(box)) if cell.settings.get("fold_output") else []
         lines = len(cell.code.splitlines())
-        note = f"{lines} line{'s' * (lines > 1)}" + ", with output" * bool(outputs)
-        fold = Fold(summary=summary, note=note, kind="code")
+        note = f"{lines} line{'s' * (lines > 1)} of code" + ", with output" * bool(outputs)
+        fold = Fold(summary=summary[:1].upper() + summary[1:], note=note, kind="code")
         shown = in_sight(cell)
-        above = [nodes.literal_block(shown, shown, language="Python")] if shown else []
+        above = [code_block(shown)] if shown else []
         box.replace_self([*above, fold])
         for output in outputs:
             output.parent.remove(output)

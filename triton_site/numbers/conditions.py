@@ -1,0 +1,139 @@
+"""Under which conditions recordings of the reference were made, and what went wrong in them.
+
+``make check`` counts them: a tree that was not committed, an error in an output, many warnings, a
+figure that is missing. A block that shows an error on purpose says so::
+
+    # sphinx_gallery_shows = "OutOfResources"
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from gallery_recorder import seam
+from gallery_recorder.project.script import Script, ScriptError, load_script
+from gallery_recorder.store.format import Block
+from triton_site.numbers.recorded import Recorded
+from triton_site.pages.assemble import AssembleError, assemble_gallery
+
+#: Lines with warnings that an output may have.
+MOST_WARNINGS = 20
+_ERROR = re.compile(
+    r"\b[A-Z]\w*(?:Error|Exception|Interrupt)\b|\bOutOfResources\b|no module\b|cannot open\b",
+    re.IGNORECASE,
+)
+_TRACEBACK = "Traceback (most recent call last)"
+_DRAWS = "show"  # of matplotlib.pyplot
+
+
+def remarks(recordings: Iterable[Recorded], root: Path) -> Iterator[str]:
+    """What is to say against *recordings* of the scripts of the repository *root*."""
+    for item in recordings:
+        made, script = item.content, item.script
+        for remark in (_of_commit(item, root), *_of_blocks(script, made.blocks)):
+            if remark:
+                yield f"{script.name}: {remark}"
+
+
+# --- the commit ---------------------------------------------------------------------------------
+
+
+def _of_commit(item: Recorded, root: Path) -> str:
+    commit = item.content.provenance.commit or ""
+    if not commit or commit.endswith("-dirty"):
+        return "recorded from a tree that was not committed"
+    key = keys_at(root, commit).get((item.content.gallery, item.content.name))
+    if key is None:
+        return f"the commit {commit[:12]} that it names has no such script"
+    return "" if key == item.content.key else f"the commit {commit[:12]} has other code"
+
+
+@cache
+def keys_at(root: Path, commit: str) -> dict[tuple[str, str], str]:
+    """The key of each script of a *commit*, by gallery and name; empty if there is none."""
+    if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
+        return {}
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        tree, made = Path(scratch, "tree"), Path(scratch, "made")
+        archive = ["git", "-C", str(root), "archive", commit, "tutorials", "guide"]
+        done = subprocess.run(archive, capture_output=True, check=False)
+        if done.returncode:
+            return {}
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
+            packed.extractall(tree, filter="data")
+        folders = [tree / "tutorials", *sorted(tree.glob("guide/chapter-*"))]
+        try:
+            for folder in folders:
+                assemble_gallery(folder, made / folder.name, tree / "tutorials/shared")
+        except AssembleError:
+            return {}
+        for path in made.rglob("*.py"):
+            name = path.relative_to(made).with_suffix("")
+            try:
+                found[name.parts[0], "/".join(name.parts[1:])] = load_script(path).key
+            except ScriptError:
+                continue
+    return found
+
+
+# --- what the blocks did ------------------------------------------------------------------------
+
+
+def _of_blocks(script: Script, blocks: Iterable[Block]) -> Iterator[str]:
+    draws = _drawing(script)
+    for code, block, figure in zip(script.code, blocks, draws, strict=True):
+        allowed = str(seam.settings_in(code.block.content).get("shows", ""))
+        for wrong in errors_in("\n".join((block.stdout, block.stderr, block.exception or ""))):
+            if wrong.lower() not in allowed.lower() and not (wrong == "a traceback" and allowed):
+                yield f"line {code.line}: its output shows {wrong}"
+        if figure and not block.images:
+            yield f"line {code.line}: its figure is missing"
+
+
+def errors_in(text: str) -> Iterator[str]:
+    """The errors that an output names, and whether it has too many warnings."""
+    if _TRACEBACK in text:
+        yield "a traceback"
+    yield from dict.fromkeys(match[0] for match in _ERROR.finditer(text))
+    warnings = sum("warning" in line.lower() for line in text.splitlines())
+    if warnings > MOST_WARNINGS:
+        yield f"{warnings} lines of warnings"
+
+
+def _drawing(script: Script) -> list[bool]:
+    """Of each code block whether it draws a figure, itself or by functions of the script."""
+    trees = [ast.parse(code.block.content) for code in script.code]
+    defined = [n for tree in trees for n in tree.body if isinstance(n, ast.FunctionDef)]
+    functions = {node.name: _names(node) for node in defined}
+    return [
+        any(_reaches(node, functions) for node in tree.body if not isinstance(node, _DEFINITIONS))
+        for tree in trees
+    ]
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+
+
+def _names(node: ast.AST) -> set[str]:
+    found = (n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute))
+    return {n.id if isinstance(n, ast.Name) else n.attr for n in found}
+
+
+def _reaches(node: ast.stmt, functions: dict[str, set[str]]) -> bool:
+    found: set[str] = set()
+    waiting = list(_names(node))
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += functions.get(name, ())
+    return _DRAWS in found
