@@ -206,7 +206,11 @@ def parser() -> argparse.ArgumentParser:
     add("--changed-since", metavar="REF", help=text)
     add = record.add_mutually_exclusive_group().add_argument
     add("--force", action="store_true", help="record current scripts, too")
-    add("--missing", action="store_true", help="only scripts that are current on no device")
+    add(
+        "--missing",
+        action="store_true",
+        help="only scripts without a recording that the build shows",
+    )
 
     status = verbs.add_parser("status", help="list current, stale, damaged and missing recordings")
     status.set_defaults(command=_status)

@@ -141,6 +141,8 @@ def _summarize(app: Sphinx, _: Exception | None) -> None:
     pages = domain_of(app.env).now.selection.main
     shown = sum(page.recorded is not None for page in pages)
     without = f", {len(pages) - shown} show no outputs" if shown < len(pages) else ""
+    if stale := domain_of(app.env).stale:
+        without += f", {len(stale)} of them outputs of older code ({', '.join(stale)})"
     seam.summarize(f"{shown} of {len(pages)} examples show recordings{without}; none was executed.")
 
 

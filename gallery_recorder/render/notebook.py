@@ -44,8 +44,7 @@ def with_outputs(content: bytes, page: Page, app: Sphinx | None = None) -> bytes
     blocks: dict[int, Block] = {}
     if page.folder:
         made = page.recording
-        pairs = zip(page.script.code, made.blocks, strict=True)
-        blocks = {code.block.lineno: block for code, block in pairs}
+        blocks = {code.block.lineno: block for code, block in page.outputs if block}
         where = {"device": made.provenance.device, "date": made.run.recorded}
         notebook["metadata"]["recorded"] = where
     count = 0

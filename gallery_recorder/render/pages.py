@@ -58,7 +58,15 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     facts = labels.facts_of(app, made)
     record = _reference(page.docname, "ref", page.recorded.label, "full record")
     yield _line(nodes.Text(f"Recorded {_summary(made, facts)} · "), record)
-    if not made.timed:
+    if page.is_stale:
+        changed = sum(block is None or block.key != code.key for code, block in page.outputs)
+        commit = f", from commit {made.provenance.commit[:12]}" if made.provenance.commit else ""
+        yield _banner(
+            f"The code has changed since it was executed: {changed} of {len(page.outputs)} blocks. "
+            f"The outputs are of the older code, recorded on {made.provenance.device} on "
+            f"{labels.readable_date(made.run.recorded)}{plain(commit)}."
+        )
+    elif not made.timed:
         yield _banner(
             "The outputs show what the code computes, not how fast it is. No recording with times "
             "belongs to the current code."

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from sphinx.util import logging
 
 from gallery_recorder import seam
-from gallery_recorder.project.script import NO_CODE, load_script
+from gallery_recorder.project.script import NO_CODE, CodeBlock, load_script
 from gallery_recorder.render import notebook
 from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.render.selection import Page
@@ -193,11 +194,29 @@ def outputs_of(page: Page, script_blocks: list[Any], target: Path, source: Path)
     """The outputs of each block; puts their files in place."""
     outputs = ["\n"] * len(script_blocks)
     lines = {block.lineno: number for number, block in enumerate(script_blocks)}
-    for code, block in zip(page.script.code, page.recording.blocks, strict=True):
-        outputs[lines[code.block.lineno]] = output(page, block, target, source)
+    for code, block in page.outputs:
+        made = output(page, block, target, source) if block else ""
+        changed = _changed(code, block) if page.is_stale else ""
+        outputs[lines[code.block.lineno]] = f"{changed}{made}"
     # Sphinx reads a page again when its source changes; so this names its recordings.
     outputs[lines[page.script.code[0].block.lineno]] += f"\n.. recorded: {page.stamp}\n\n"
     return outputs
+
+
+def _changed(code: CodeBlock, block: Block | None) -> str:
+    """What a page says between a block and the output of older code; empty if it is the same."""
+    if block is None:
+        return "\n.. rst-class:: gallery-changed\n\nThis block is new and was not executed yet.\n\n"
+    if block.key == code.key:
+        return ""
+    both = block.code.splitlines(), code.block.content.splitlines()
+    diff = [line for line in unified_diff(*both, n=1, lineterm="") if line[:2] != "@@"][2:]
+    if not block.code:
+        diff = ["The recording is of an older format, which did not keep the code."]
+    shown = "".join(f"    {line}\n" for line in diff)
+    text = "This block has changed. What follows is the output of the older code:"
+    head = f"\n.. rst-class:: gallery-changed\n\n{text}\n\n"
+    return f"{head}.. code-block:: {'diff' if block.code else 'none'}\n\n{shown}\n"
 
 
 def output(page: Page, block: Block, target: Path, source: Path) -> str:

@@ -9,6 +9,7 @@ script without a recording.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from sphinx.util import logging
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import commands, needs, settings
 from gallery_recorder.project.galleries import Example
-from gallery_recorder.project.script import NO_CODE, Script, ScriptError, key_of
+from gallery_recorder.project.script import NO_CODE, CodeBlock, Script, ScriptError, key_of
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
 from gallery_recorder.store import migrations, recording
-from gallery_recorder.store.format import FILE_NAME, Recording, order_of
+from gallery_recorder.store.format import FILE_NAME, Block, Recording, order_of
 from gallery_recorder.store.recording import Location, RecordingError
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,29 @@ class Page:
         return self.recorded.folder if self.recorded else None
 
     @property
+    def is_stale(self) -> bool:
+        """Whether the recording is of older code."""
+        return self.recorded is not None and self.recorded.key != self.script.key
+
+    @property
+    def outputs(self) -> list[tuple[CodeBlock, Block | None]]:
+        """Each code block with what was recorded of it, or of the block in its place before."""
+        old, new = self.recording.blocks, self.script.code
+        keys = [block.key for block in old], [code.key for code in new]
+        found: dict[int, Block] = {}
+        for _, at, end, there, until in SequenceMatcher(None, *keys, False).get_opcodes():
+            before, now = [*old[at:end]], range(there, until)
+            if len(before) == len(now):
+                found |= zip(now, before, strict=True)
+                continue
+            for number in now:  # blocks came or went: those with similar code belong together
+                near = [block for block in before if _is_near(block, new[number])]
+                for block in near[:1]:
+                    found[number] = block
+                    before = before[before.index(block) + 1 :]
+        return [(code, found.get(number)) for number, code in enumerate(new)]
+
+    @property
     def stamp(self) -> str:
         """Digests of script and recordings: pages with equal stamps are equal."""
         shown = (self.recorded, *self.others) if self.recorded else ()
@@ -127,6 +151,11 @@ class Page:
             name = f"{self.docname}.{view}"
             found.append(replace(self, docname=name, recorded=item, others=(), view=view))
         return found
+
+
+def _is_near(block: Block, code: CodeBlock) -> bool:
+    """Whether *code* is mostly that of the recorded *block*."""
+    return SequenceMatcher(None, block.code, code.block.content, False).ratio() > 0.6
 
 
 @lru_cache(maxsize=1000)
@@ -186,6 +215,8 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         items = found.get((example.gallery, example.name), [])
         shown = best(page.script.key, items, said.devices)
         others = _others(shown, items) if shown and said.others else ()
+        if shown is None and said.unrecorded == "stale":
+            shown = best(None, items, said.devices)
         page = replace(page, recorded=shown, others=others)
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
         if not (shown or needed):
@@ -207,7 +238,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         )
     elif failed:
         app.config.sphinx_gallery_conf["only_warn_on_example_error"] = True
-    if problems and said.unrecorded == "error":
+    if problems and said.unrecorded in ("error", "stale"):
         raise RecorderError("\n\n".join(problems))
     for text in problems:
         logger.warning("%s", text, type="gallery", subtype="unrecorded")
@@ -263,8 +294,10 @@ def _page(example: Example, known: Page | None) -> Page:
     return Page(f"{example.pages}/{example.path.stem}", example, example.load(), digest)
 
 
-def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> ListedRecording | None:
-    """The recording to show, of those of the code with this *key*."""
+def best(
+    key: str | None, found: list[ListedRecording], devices: Sequence[str]
+) -> ListedRecording | None:
+    """The recording to show, of those of the code with this *key*; of all without a key."""
     order = {name: number for number, name in enumerate(devices)}
 
     def rank(item: ListedRecording) -> tuple[bool, bool, int]:
@@ -274,7 +307,8 @@ def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> List
     def age(item: ListedRecording) -> tuple[list[tuple[int, int | str]], str]:
         return order_of(item.location.variant or ""), item.recorded
 
-    current = sorted((item for item in found if item.key == key), key=age, reverse=True)
+    candidates = (item for item in found if (item.key == key if key else item.key))
+    current = sorted(candidates, key=age, reverse=True)
     return min(current, key=rank, default=None)
 
 
@@ -296,9 +330,10 @@ def _listed(
     for page in pages:
         for item in found.get((page.example.gallery, page.example.name), []):
             state = "current" if item.key == page.script.key else "of older code"
-            if page.recorded and page.recorded.location == item.location:
+            is_shown = page.recorded is not None and page.recorded.location == item.location
+            if is_shown and not page.is_stale:
                 state = "shown"
-            if item.timed or state == "shown":
+            if item.timed or is_shown:
                 items.append(replace(item, page=page.docname, state=state))
 
     def order(item: ListedRecording) -> tuple[int, str, str]:

@@ -64,7 +64,7 @@ def recorded(run: Run, script: Script, at: Workspace, failure: Failure) -> Recor
     written = at.stdout.read_bytes()[-20_000:] + at.stderr.read_bytes()[-20_000:]
     printed = paths.name(clean(written))
     text, number = failure.told(run.example.source), failure.block or 1
-    blocks = [Block(line=code.line, key=code.key, seconds=0.0) for code in script.code]
+    blocks = [Block(code.line, code.key, 0.0, code.block.content) for code in script.code]
     last = replace(blocks[number - 1], passed=False, exception=text, stdout=printed)
     return Recording(
         schema=SCHEMA,

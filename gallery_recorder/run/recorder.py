@@ -214,8 +214,9 @@ class _Recorder:
         own = self._own(example, found)
         if own and own.error and isinstance(own.error.__cause__, NewerError):
             return Outcome(name, "failed", str(own.error))
-        if self.options.missing and any(one.state == "current" for one in found):
-            return Outcome(name, "current", "a recording of this code exists")
+        enough = {"current", "stale"} if self.settings.unrecorded == "stale" else {"current"}
+        if self.options.missing and any(one.state in enough for one in found):
+            return Outcome(name, "current", "its page has a recording to show")
         if self._is_done(example, own):
             return Outcome(name, "current", "the recording is of this code")
         self.last[example.path] = own.made.run.seconds if own and own.made else None

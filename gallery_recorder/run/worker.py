@@ -205,7 +205,7 @@ class Worker:
             self._refuse_wrapper()
         if not script_vars["execute_script"] or self.script.blocks[index].type == "text":
             if code:  # after a failure
-                self._blocks.append(Block(line=code.line, key=code.key, seconds=0.0))
+                self._blocks.append(Block(code.line, code.key, 0.0, encodable(code.block.content)))
             return one()
         number = len(self._blocks) + 1 if code else len(self._blocks)
         if code:
@@ -236,6 +236,7 @@ class Worker:
                 line=code.line,
                 key=code.key,
                 seconds=round(seconds, 3),
+                code=encodable(code.block.content),
                 memory=round(memory[-1], 3) if isinstance(memory, list) and memory[-1] else None,
                 passed=error is None,
                 exception=None if error is None else self.shown(error),

@@ -78,6 +78,7 @@ class Block(_Struct, frozen=True, omit_defaults=True):
     Attributes:
         line: its first line when it was recorded.
         key: the key of its code.
+        code: the code that was executed; empty in a recording of schema 2.
         memory: in MB, as sphinx-gallery measures it.
         shown: the printed text as sphinx-gallery shows it, where it is not ``stdout``.
         value: the value of the last expression, by MIME type.
@@ -89,6 +90,7 @@ class Block(_Struct, frozen=True, omit_defaults=True):
     line: _Count
     key: _Sha256
     seconds: _Seconds
+    code: str = ""
     memory: _Memory | None = None
     passed: bool = True
     exception: str | None = None
