@@ -9,8 +9,11 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gallery_recorder import console
 from gallery_recorder.errors import RecorderError
@@ -134,7 +137,11 @@ def _roots(options: argparse.Namespace) -> list[Path]:
 
 
 def _where(options: argparse.Namespace) -> Where:
-    return galleries.find(options.conf, options.source, getattr(options, "tutorials", None) or ())
+    found = galleries.find(options.conf, options.source, getattr(options, "tutorials", None) or ())
+    overrides = dict(options.overrides)
+    if options.pattern is not None:
+        overrides["sphinx_gallery_conf.filename_pattern"] = options.pattern
+    return msgspec.structs.replace(found, overrides=overrides, tags=tuple(options.tags))
 
 
 def _told(plan: Project) -> Project:
@@ -159,6 +166,13 @@ def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
         return value
 
     return number
+
+
+def _override(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError("must be SETTING=VALUE")
+    return name, value
 
 
 def _share(text: str) -> tuple[int, int]:
@@ -277,8 +291,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, *options: _Option) -> None:
+    """Add *options*; with those of a project come Sphinx's own for its conf.py."""
     for name, word, kind, text in options:
         parser.add_argument(name, metavar=word, type=kind, help=text)
+    if _PROJECT[0] in options:
+        add = partial(parser.add_argument, action="append", default=[])
+        text = "override a setting of conf.py, as for sphinx-build"
+        add("-D", dest="overrides", metavar="SETTING=VALUE", type=_override, help=text)
+        add("-t", dest="tags", metavar="TAG", help="define a tag, as for sphinx-build")
+        text = "another filename_pattern of sphinx-gallery: which scripts are executed"
+        parser.add_argument("--pattern", metavar="REGEX", help=text)
 
 
 if __name__ == "__main__":

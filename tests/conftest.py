@@ -26,6 +26,7 @@ _MARKS = {
     "render/test_incremental": "record",
     "render/test_replay": "record",
     "render/test_single": "record",
+    "render/test_host": "record",
     "render/test_stale": "record",
     "run/test_conf": "record",
     "run/test_disturbed": "record",

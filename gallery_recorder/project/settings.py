@@ -106,6 +106,7 @@ def register(app: Sphinx) -> None:
     for name, default in msgspec.structs.asdict(Settings()).items():
         if f"gallery_{name}" not in app.config:
             types = {tuple: (list, tuple), type(None): ()}.get(type(default), (type(default),))
+            default = [*default] if isinstance(default, tuple) else default  # for sphinx-build -D
             app.add_config_value(f"gallery_{name}", default, "env" if name in _PAGES else "", types)
     for name in ("gallery-facts", "gallery-notebook"):
         if name not in app.events.events:

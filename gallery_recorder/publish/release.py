@@ -72,8 +72,9 @@ def _find_version(app: Sphinx, config: Config) -> None:
         if error is None and app.builder.format == "html":
             files = (path.relative_to(app.outdir).as_posix() for path in app.outdir.rglob("*.html"))
             pages = tuple(sorted(file for file in files if not file.startswith("_")))
-            gallery = app.env.domains["gallery"] if "gallery" in app.env.domains else None
-            stale = tuple(getattr(gallery, "stale", ()))
+            stale: tuple[str, ...] = ()
+            if "gallery" in app.env.domains:
+                stale = tuple(app.env.domains["gallery"].stale)
             more = {"title": config.project, "pages": (pages,), "stale": stale}
             Versions(address=address, all=(version,), **more).write(app.outdir)
 

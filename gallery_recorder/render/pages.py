@@ -28,12 +28,17 @@ from gallery_recorder.store.format import Recording
 def setup(app: Sphinx) -> None:
     """Register the directive and the events."""
     app.add_directive("gallery-recordings", RecordingsDirective)
+    app.add_node(ProvenanceLine, latex=(_skip, _skip))
     app.connect("doctree-read", _add_provenance)
     app.connect("doctree-read", _leave_out, priority=400)  # before Sphinx notes parents
 
 
 class ProvenanceLine(nodes.Admonition, nodes.paragraph):
     """A paragraph about the page, not of it: descriptions and previews leave it out."""
+
+
+def _skip(translator: Any, node: nodes.Node) -> None:
+    raise nodes.SkipNode  # a book is no place for the links of a page
 
 
 def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:

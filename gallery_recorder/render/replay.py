@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from gallery_recorder import seam
@@ -76,7 +77,7 @@ class Replay:
         """What stands in for the functions of sphinx-gallery with these names."""
         names = ["execute_script", "identify_names", "jupyter_notebook", "md5sum_is_current"]
         names += ["_replace_md5", "rst_blocks", "save_rst_example", "zip_files"]
-        names += ["generate_file_rst"]
+        names += ["generate_file_rst", "write_computation_times"]
         return {name: getattr(self, name) for name in names}
 
     def generate_file_rst(self, *arguments: Any) -> Any:
@@ -86,6 +87,12 @@ class Replay:
         if not self._is_here:
             self._make = seam.ORIGINAL["generate_file_rst"]
             made = self._make(*arguments)
+        target = os.path.normpath(Path(arguments[1], arguments[0]))
+        page = self._pages.get(target)
+        if page and page.recorded and target in self._current:  # its time is known all the same
+            run = page.recording.run
+            cost = (run.seconds if run.timed else 0.0, run.memory or 0.0)
+            made = (*made[:2], cost, *made[3:])
         return made
 
     def md5sum_is_current(self, src_file: Any, mode: str = "b") -> bool:
@@ -93,6 +100,14 @@ class Replay:
         del mode
         self._is_here = True
         return str(src_file) in self._current
+
+    def write_computation_times(self, gallery_conf: Any, target_dir: Any, costs: Any) -> None:
+        """Write the page of execution times; the file keeps its time if its text is the same."""
+        path = Path(target_dir or gallery_conf["src_dir"], "sg_execution_times.rst")
+        before = (path.read_bytes(), path.stat()) if path.is_file() else None
+        seam.ORIGINAL["write_computation_times"](gallery_conf, target_dir, costs)
+        if before and path.is_file() and path.read_bytes() == before[0]:
+            os.utime(path, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
 
     def _replace_md5(self, fname_new: Any, fname_old: Any = None, **how: Any) -> bool:
         """Copy a script beside its page, unless the page is current and the copy is there."""
@@ -132,6 +147,8 @@ class Replay:
         del names["passing"]
         names.update(formatted_exception=text, execute_script=False)
         self.failed.add(page.docname)
+        if conf["abort_on_example_error"]:
+            raise ExtensionError(f"{page.script.path} failed when it was recorded:\n\n{text}")
         if not seam.is_expected_to_fail(page.script.path, conf):
             told = f"{page.script.path} unexpectedly failed to execute correctly:\n\n{text}"
             logger.warning("%s", told, type="sphinx_gallery", subtype="example_error")

@@ -188,8 +188,8 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     """Choose the recording of each of the *examples*; nothing unchanged since *before* is read.
 
     Raises:
-        RecorderError: scripts are damaged or have failed, or recordings are missing, and
-            ``gallery_unrecorded`` makes this an error; the message lists all of them.
+        RecorderError: scripts are damaged, or recordings are missing, and ``gallery_unrecorded``
+            makes this an error; the message lists all of them.
     """
     said = settings.read(app.config, Path(app.confdir))
     chosen = Selection(archives=before.archives)
@@ -200,7 +200,6 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     problems: list[str] = []
     known = {page.example: page for page in before.main}
     without: list[str] = []
-    failed: list[str] = []
     for example in examples:
         if not example.recorded:
             continue  # sphinx-gallery shows it without outputs
@@ -221,8 +220,6 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
         if not (shown or needed):
             without.append(example.name)
-        elif shown and shown.failed and not example.may_fail:
-            failed.append(example.name)
     for text in damaged:
         logger.warning("%s", text, type="gallery", subtype="recording")
     if without and said.unrecorded != "no-output":
@@ -231,13 +228,6 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
             f"Record what is missing with: {commands.record(without)}"
         )
         problems.append(text)
-    if failed and said.unrecorded == "error":
-        problems.append(
-            f"These scripts failed when they were recorded: {', '.join(failed)}.\n"
-            f"Correct them, then record them with: {commands.record(failed)}"
-        )
-    elif failed:
-        app.config.sphinx_gallery_conf["only_warn_on_example_error"] = True
     if problems and said.unrecorded in ("error", "stale"):
         raise RecorderError("\n\n".join(problems))
     for text in problems:
