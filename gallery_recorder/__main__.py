@@ -65,7 +65,7 @@ def _status(options: argparse.Namespace) -> int:
 
     plan = _told(reader.read(_where(options)))
     rows = status.rows(plan, options.recordings)
-    status.show(rows)
+    status.show(rows, options.only)
     preferred = plan.settings.reference if options.check == "reference" else None
     lacking = status.lacking(rows, preferred) if options.check else None
     return _complain(lacking, 1) if lacking else 0
@@ -226,9 +226,11 @@ def parser() -> argparse.ArgumentParser:
         help="only scripts without a recording that the build shows",
     )
 
-    status = verbs.add_parser("status", help="list current, stale, damaged and missing recordings")
+    status = verbs.add_parser("status", help="list recordings and their states")
     status.set_defaults(command=_status)
     _add(status, *_PROJECT)
+    states = ("current", "stale", "failed", "damaged", "missing", "unreadable", "orphan")
+    status.add_argument("--only", choices=states, help="list the recordings of this state alone")
     status.add_argument(
         "--check",
         nargs="?",

@@ -74,7 +74,8 @@ def _find_version(app: Sphinx, config: Config) -> None:
             pages = tuple(sorted(file for file in files if not file.startswith("_")))
             stale: tuple[str, ...] = ()
             if "gallery" in app.env.domains:
-                stale = tuple(app.env.domains["gallery"].stale)
+                gallery: Any = app.env.domains["gallery"]
+                stale = tuple(gallery.stale)
             more = {"title": config.project, "pages": (pages,), "stale": stale}
             Versions(address=address, all=(version,), **more).write(app.outdir)
 

@@ -53,6 +53,12 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
+    if page.later:
+        why, _, detail = page.later.text.partition("\n")
+        when = f"On {labels.readable_date(page.later.recorded)} the current code was executed. "
+        banner = _banner(when + why)
+        banner += nodes.literal_block(detail, detail, language="none") if detail else []
+        yield banner
     if page.recorded is None:
         text = "No recording belongs to the current code. The page has no outputs."
         if needed := needs.told(page.script):
@@ -91,7 +97,7 @@ def _line(*parts: nodes.Node) -> ProvenanceLine:
     return ProvenanceLine("", "", *parts, classes=["gallery-provenance"])
 
 
-def _banner(text: str) -> nodes.Node:
+def _banner(text: str) -> nodes.Element:
     return nodes.warning("", nodes.paragraph("", text), classes=["gallery-banner"])
 
 

@@ -143,7 +143,7 @@ class Replay:
 
     def _tell_failure(self, page: Page, failed: Block, names: Any, conf: Any) -> None:
         """Report that a script failed when it was recorded, as sphinx-gallery does."""
-        text = failed.exception or "It failed when it was recorded.\n"
+        text = failed.exception or failed.failure or "It failed when it was recorded.\n"
         del names["passing"]
         names.update(formatted_exception=text, execute_script=False)
         self.failed.add(page.docname)

@@ -25,7 +25,7 @@ from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
 from gallery_recorder.store import migrations, recording
 from gallery_recorder.store.format import FILE_NAME, Block, Recording, order_of
-from gallery_recorder.store.recording import Location, RecordingError
+from gallery_recorder.store.recording import LaterFailure, Location, RecordingError
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ class Page:
         digest: SHA-256 of the script's text.
         recorded: the recording; None if there is none.
         others: the other current recordings that have pages of their own.
+        later: a failure of the current code, which the recording outlived.
         view: on a page of such another recording, its name in the page's address.
     """
 
@@ -93,6 +94,7 @@ class Page:
     digest: str
     recorded: ListedRecording | None = None
     others: tuple[ListedRecording, ...] = ()
+    later: LaterFailure | None = None
     view: str = ""
 
     @property
@@ -138,7 +140,8 @@ class Page:
     def stamp(self) -> str:
         """Digests of script and recordings: pages with equal stamps are equal."""
         shown = (self.recorded, *self.others) if self.recorded else ()
-        return " ".join([self.digest, *(f"{at.location.place} {at.digest}" for at in shown)])
+        parts = [self.digest, *(f"{at.location.place} {at.digest}" for at in shown)]
+        return " ".join([*parts, self.later.recorded] if self.later else parts)
 
     @property
     def views(self) -> "list[Page]":
@@ -149,7 +152,9 @@ class Page:
             device = "" if own and at.variant and at.device == own.device else at.device
             view = "-".join(filter(None, (device, at.variant)))
             name = f"{self.docname}.{view}"
-            found.append(replace(self, docname=name, recorded=item, others=(), view=view))
+            found.append(
+                replace(self, docname=name, recorded=item, others=(), later=None, view=view)
+            )
         return found
 
 
@@ -216,7 +221,9 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         others = _others(shown, items) if shown and said.others else ()
         if shown is None and said.unrecorded == "stale":
             shown = best(None, items, said.devices)
-        page = replace(page, recorded=shown, others=others)
+        failures = (recording.later_failure(item.folder, page.script.key) for item in items)
+        later = next(filter(None, failures), None)
+        page = replace(page, recorded=shown, others=others, later=later)
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
         if not (shown or needed):
             without.append(example.name)

@@ -27,7 +27,7 @@ class Output:
     def __init__(self, stdout: Path, stderr: Path, limit: int, apart: bool) -> None:
         self._files, self._limit, self._apart = (stdout, stderr), limit, apart
         self._joined: list[str] = []
-        self._taken = [0, 0]  # bytes of each that belong to earlier blocks
+        self.taken = [0, 0]  # bytes of each that belong to earlier blocks
         self.before = (sys.stdout, sys.stderr)
         self.streams = (_Stream(1, self._joined), _Stream(2, self._joined))
         self._libc = ctypes.CDLL(None)
@@ -51,7 +51,7 @@ class Output:
                     f"printed more than {self._limit:,} bytes to {name} in one block",
                     "Print less, or raise gallery_limits in conf.py.",
                 )
-            self._taken[number] += len(text)
+            self.taken[number] += len(text)
             found.append(text)
         return found
 
@@ -61,7 +61,7 @@ class Output:
                 stream.flush()
         self._libc.fflush(None)
         with open(self._files[number], "rb") as file:
-            file.seek(self._taken[number])
+            file.seek(self.taken[number])
             return file.read(self._limit + 1)
 
 

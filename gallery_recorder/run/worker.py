@@ -26,8 +26,17 @@ from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.output import Output, Tee
-from gallery_recorder.run.outputs import Outputs
-from gallery_recorder.run.protocol import Begun, BlockStarted, Done, Event, Failure, Refusal, Run
+from gallery_recorder.run.outputs import Outputs, with_files
+from gallery_recorder.run.protocol import (
+    Begun,
+    BlockStarted,
+    Done,
+    Event,
+    Failure,
+    Finished,
+    Refusal,
+    Run,
+)
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import format, markup
@@ -144,6 +153,8 @@ class Worker:
         """What all blocks did."""
         conf = self._conf
         thumbnail = self._chosen_thumbnail(file_settings)
+        written, folder = self._outputs.written(), self.workspace.recording
+        blocks, digests = with_files(self._blocks, written, folder, thumbnail)
         if after := self._gpu_state():
             after = replace(after, throttling=tuple(sorted(self._throttling)))
         base = seam.memory_base(conf)
@@ -174,11 +185,11 @@ class Worker:
             variant=self._variant,
             run=run,
             provenance=where,
-            blocks=self._with_files(thumbnail),
+            blocks=blocks,
             probes=self._ask("provenance"),
             backreferences={n: meant for n, meant in objects.items() if format.is_code(n, meant)},
             thumbnail=thumbnail,
-            files=dict(sorted(self._outputs.digests.items())),
+            files=digests,
         )
 
     def _gpu_state(self) -> GpuState | None:
@@ -224,6 +235,7 @@ class Worker:
         self._outputs.look(max(number, 1))
         if code is None:
             self._keep_deferred()
+            self._keep_finished()
             return rst
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
         errors, printed = self.shown(clean(stderr)), self.shown(clean(stdout))
@@ -248,7 +260,16 @@ class Worker:
                 probes=found,
             )
         )
+        self._keep_finished()
         return rst
+
+    def _keep_finished(self) -> None:
+        """Keep what the last block left, in case the process does not reach the end."""
+        if self._blocks:
+            written, (stdout, stderr) = self._outputs.written(), self.output.taken
+            made = Finished(len(self._blocks), self._blocks[-1], written, (stdout, stderr))
+            with open(self.workspace.finished, "ab") as file:
+                file.write(encode(made) + b"\n")
 
     def _refuse_wrapper(self) -> NoReturn:
         """End the process of a wrapper that forks where this process cannot follow."""
@@ -311,16 +332,6 @@ class Worker:
         return found
 
     # --- what is kept -----------------------------------------------------------------------------
-
-    def _with_files(self, thumbnail: str | None) -> tuple[Block, ...]:
-        """The blocks with the names of their files, which are copied into the recording."""
-        files = self._outputs.copy_to(self.workspace.recording)
-        found = []
-        for number, block in enumerate(self._blocks, 1):
-            images, data = files.get(number, ([], []))
-            images = [name for name in images if name != thumbnail]
-            found.append(replace(block, images=tuple(images), data=tuple(data)))
-        return tuple(found)
 
     def shown(self, text: str) -> str:
         """*text* without paths of this run, and passed through the filters of conf.py."""

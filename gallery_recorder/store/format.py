@@ -80,6 +80,7 @@ class Block(_Struct, frozen=True, omit_defaults=True):
         key: the key of its code.
         code: the code that was executed; empty in a recording of schema 2.
         memory: in MB, as sphinx-gallery measures it.
+        failure: why the block was not finished, other than by an exception, for readers.
         shown: the printed text as sphinx-gallery shows it, where it is not ``stdout``.
         value: the value of the last expression, by MIME type.
         images: the files of ``figures``.
@@ -94,6 +95,7 @@ class Block(_Struct, frozen=True, omit_defaults=True):
     memory: _Memory | None = None
     passed: bool = True
     exception: str | None = None
+    failure: str | None = None
     stdout: str = ""
     stderr: str = ""
     shown: str | None = None

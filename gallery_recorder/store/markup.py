@@ -90,6 +90,8 @@ def output(block: Block, place: Place, pages: str, sizes: Mapping[str, int]) -> 
     if block.shown is None and block.stderr:
         box = seam.printed_markup(block.stderr)
         rst += box.replace("sphx-glr-script-out", "sphx-glr-script-out gallery-stderr", 1)
+    if block.failure:
+        rst += seam.printed_markup(block.failure)
     for name in block.data:
         link = f"{name} </{place(name)}>` ({filesize.decimal(sizes[name])})"
         rst += f"\n\n.. container:: gallery-data\n\n   :download:`{link}\n"

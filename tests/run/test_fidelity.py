@@ -225,7 +225,7 @@ def test_a_failure_that_is_only_warned_about_is_recorded(tmp_path):
     gallery.write("a", "1 / 0")
     (outcome,) = gallery.record().values()
     assert outcome.status == "recorded"
-    assert outcome.warnings[0].startswith("it failed, as conf.py allows")
+    assert outcome.warnings[0].startswith("failed as expected (expected_failing_examples or")
     assert gallery.load("a").run.status == "failed"
 
 
