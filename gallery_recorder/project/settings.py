@@ -108,7 +108,7 @@ def register(app: Sphinx) -> None:
             types = {tuple: (list, tuple), type(None): ()}.get(type(default), (type(default),))
             default = [*default] if isinstance(default, tuple) else default  # for sphinx-build -D
             app.add_config_value(f"gallery_{name}", default, "env" if name in _PAGES else "", types)
-    for name in ("gallery-facts", "gallery-notebook"):
+    for name in ("gallery-facts", "gallery-notebook", "gallery-script"):
         if name not in app.events.events:
             app.add_event(name)
 
