@@ -73,7 +73,7 @@ sphinx_gallery_conf = {
     "examples_dirs": list(assembled_sources),
     "gallery_dirs": list(_galleries.values()),
     "filename_pattern": "",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "triton_site.pages.path.PathSortKey",
     "image_scrapers": ("triton_site.pages.scraper.svg_scraper",),
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts.

@@ -105,7 +105,7 @@ def register(app: Sphinx) -> None:
         if f"gallery_{name}" not in app.config:
             types = {tuple: (list, tuple), type(None): ()}.get(type(default), (type(default),))
             app.add_config_value(f"gallery_{name}", default, "env" if name in _PAGES else "", types)
-    for name in ("gallery-facts", "gallery-notebook"):
+    for name in ("gallery-facts", "gallery-notebook", "gallery-script"):
         if name not in app.events.events:
             app.add_event(name)
 

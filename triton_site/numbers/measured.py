@@ -131,14 +131,27 @@ def definitions(script: str) -> dict[str, Definition]:
     return _read(FILE.stat().st_mtime_ns).get(script, {})
 
 
+def page_of_script(env: BuildEnvironment, script: str) -> Page | None:
+    """The main page of a *script*."""
+    return next((p for p in domain_of(env).selection.main if p.example.name == script), None)
+
+
+def quantity_of(page: Page, name: str) -> Quantity:
+    """The quantity *name* of the recording that *page* shows.
+
+    Raises:
+        QuantityError: it cannot be computed.
+    """
+    assert page.folder is not None
+    return Numbers(page.folder, page.example.name, definitions(page.example.name))[name]
+
+
 def _page(env: BuildEnvironment, script: str) -> Page | None:
     """The page that is read, or the main page of another *script*, which it then depends on."""
-    domain = domain_of(env)
     if not script:
-        return domain.pages.get(env.docname)
-    domain.depends("recordings")
-    found = (p for p in domain.selection.main if p.example.name == script)
-    return next(found, None)
+        return domain_of(env).pages.get(env.docname)
+    domain_of(env).depends("recordings")
+    return page_of_script(env, script)
 
 
 def _numbers(env: BuildEnvironment, page: Page) -> Numbers:

@@ -1,5 +1,8 @@
 """A plan for calls that are alike: launch a kernel without asking again which version fits."""
 
+import threading
+
+import torch
 import triton
 
 
@@ -10,11 +13,22 @@ def key_of(*tensors):
     )
 
 
+def on_device_of(tensor):
+    """Return a context that launches on the GPU of *tensor*, whichever is the current one."""
+    return torch.accelerator.device_index(tensor.device.index)  # a CPU has no index: nothing to do
+
+
+# The threads in which the driver knows our GPU. Without, descriptors fail in a new thread with
+# "invalid device context".
+THREADS = threading.local()
+
+
 class Launch:
     """A launch that asks Triton once which compiled kernel fits, and then starts that one.
 
     Keep one for each key. ``launch(*tensors)`` passes the tensors of a call; the numbers and the
-    constants are the same in all calls.
+    constants are the same in all calls. All tensors are on one GPU, which need not be the current
+    one.
     """
 
     def __init__(self, kernel, grid, numbers, constants):
@@ -30,9 +44,16 @@ class Launch:
         """Launch; a profiler and another current device get the launch that asks."""
         hooks = triton.knobs.runtime
         if self.device is None:
-            self.prepare(len(tensors), self.ask(*tensors))
-        elif hooks.launch_enter_hook.calls or self.device != self.active.get_current_device():
-            self.ask(*tensors)
+            bases = [getattr(t, "base", t) for t in tensors]  # of descriptors
+            with on_device_of(next(t for t in bases if isinstance(t, torch.Tensor))):
+                self.prepare(len(tensors), self.ask(*tensors))
+            return
+        if getattr(THREADS, "device", None) != self.device:
+            self.active.set_current_device(self.active.get_current_device())
+            THREADS.device = self.device
+        if hooks.launch_enter_hook.calls or self.device != self.active.get_current_device():
+            with torch.accelerator.device_index(self.device):
+                self.ask(*tensors)
         else:
             stream = self.active.get_current_stream(self.device)
             self.run(*self.grid, stream, *self.kept, *tensors, *self.rest)
