@@ -467,7 +467,7 @@ if ON_GPU:
 # the descriptors. :doc:`/programming-guide/chapter-6/calls` explains plans and what they save.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import ORDINARY, check_attention, know_the_gpu, ready
+from shared.attention import ORDINARY, Plan, check_attention, know_the_gpu, ready
 from shared.launch import Launch, key_of, on_device_of
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
@@ -475,13 +475,12 @@ PLANS = {}
 
 
 def plan_for(q, k, v, causal, scale):
-    """Return a launch for tensors like these, and the fields of its descriptors."""
+    """Return a plan for tensors like these."""
     know_the_gpu()  # a new thread does not
     grid, numbers, constants = settings(q, k, causal, scale)
     rows = [constants[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_N", "BLOCK_M")]
     tiles = map(described, (q, k, v, torch.empty_like(q)), rows)
-    fields = [vars(tile) | {"base": None} for tile in tiles]
-    return Launch(attention_kernel, grid, numbers, constants), fields
+    return Plan(Launch(attention_kernel, grid, numbers, constants), tiles)
 
 
 def attention(q, k, v, causal=False, scale=None):
@@ -521,12 +520,8 @@ def attention(q, k, v, causal=False, scale=None):
         with on_device_of(q):
             plan = plan_for(q, k, v, causal, scale)
         plan = PLANS.setdefault((key_of(q, k, v), causal, scale), plan)
-    launch, fields = plan
     o = torch.empty_like(q)
-    tiles = [object.__new__(TensorDescriptor) for _ in fields]  # not checked again
-    for tile, same, x in zip(tiles, fields, (q, k, v, o), strict=True):
-        tile.__dict__.update(same, base=x)
-    launch(*tiles)
+    plan((q, k, v, o))
     return o
 
 
@@ -551,7 +546,7 @@ def attention_shape(q, k, v, causal, scale):
 # The same check, also with another order of strides, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls, and keeps the figures"
-from shared.attention import empty_kernel
+from shared.attention import empty_kernel, first_longer
 from shared.bench import write_calls, write_table
 
 check(attention)
@@ -562,12 +557,10 @@ if ON_GPU:
     q, k, v = torch.randn(3, 1, 32, 256, 64, device=DEVICE).bfloat16()
     calls = {"triton": partial(attention, q, k, v), "torch": partial(torch_attention, q, k, v)}
     cpu = write_calls({"attention": calls | {"launch": empty_kernel[(1,)]}})
-    for n in [64 << i for i in range(9)]:  # at the last size, the GPU needs milliseconds
-        q, k, v = torch.randn(3, 1, 16, n, 128, device=DEVICE).bfloat16()
-        ((_, _, median, *_),) = rates((), {"triton": partial(attention, q, k, v, True)}, "µs")
-        if median > cpu["attention", "triton"]:
-            break
-    figures.append(("GPU longer from", "tokens", n))
+    longer = first_longer(
+        lambda q, k, v: partial(attention, q, k, v, True), cpu["attention", "triton"]
+    )
+    figures.append(("GPU longer from", "tokens", longer))
     write_table("06-fused-attention-values.csv", ["name", "unit", "value"], figures)
 
 # %%

@@ -1,12 +1,15 @@
 """What the scripts on attention share: the checks of arguments, and the benchmark's inputs."""
 
 import math
+import threading
 from functools import partial
 
 import torch
 import triton
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as torch_attention
+
+from shared.bench import gpu_times, spread
 
 ORDINARY = {torch.Tensor, torch.nn.Parameter}  # other types may be without memory
 PEERS = {"flash": "FlashAttention-2"} | ({} if torch.version.hip else {"cudnn": "cuDNN"})
@@ -55,10 +58,47 @@ def ready(x):
     return x if aligned and x.stride(3) == 1 else x.clone(memory_format=torch.contiguous_format)
 
 
+THREAD = threading.local()
+
+
 def know_the_gpu():
-    """Let the driver know the current GPU in this thread, or no descriptor can be encoded."""
-    if torch.accelerator.is_available():
+    """Let the driver know the current GPU in a new thread, or no descriptor can be encoded."""
+    if torch.accelerator.is_available() and not hasattr(THREAD, "knows"):
         torch.cuda.set_device(torch.cuda.current_device())
+        THREAD.knows = True
+
+
+class Plan:
+    """A launch with descriptors, for tensors of given shapes and strides; it holds none of them."""
+
+    def __init__(self, launch, tiles):
+        """Keep the *launch*, and what the descriptors *tiles* say except their tensors."""
+        self.launch = launch
+        self.tiles = [(type(tile), vars(tile) | {"base": None}) for tile in tiles]
+
+    def __call__(self, tensors, *pointers):
+        """Launch it with descriptors of *tensors*, and with *pointers*."""
+        described = []
+        for (kind, fields), x in zip(self.tiles, tensors, strict=True):
+            tile = object.__new__(kind)  # not checked again
+            tile.__dict__.update(fields, base=x)
+            described.append(tile)
+        self.launch(*described, *pointers)
+
+
+def compare_gradients(function, q, k, v, causal, scale=None):
+    """Stop where the result of *function* or a gradient is not as in float64."""
+    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    o = function(*inputs, causal, scale)
+    right = torch_attention(*exact, is_causal=causal, scale=scale, enable_gqa=True)
+    do = torch.randn_like(o)
+    ours = o, *torch.autograd.grad(o, inputs, do)
+    right = right, *torch.autograd.grad(right, exact, do.double())
+    for x, y in zip(ours, right, strict=True):
+        error = (x.double() - y).norm() / (y.norm() + 0.01 * math.sqrt(y.numel()))
+        limit = 2 * max(torch.finfo(q.dtype).eps, 1e-5)
+        torch.testing.assert_close(error, torch.zeros_like(error), rtol=0, atol=limit)
 
 
 def random_inputs(n, d, tokens=16384):
@@ -72,3 +112,16 @@ def peers(q, k, v, causal):
     call = partial(torch_attention, q, k, v, is_causal=bool(causal))
     backends = {name: getattr(SDPBackend, f"{name.upper()}_ATTENTION") for name in PEERS}
     return {name: sdpa_kernel(backend)(call) for name, backend in backends.items()}
+
+
+def first_longer(call_of, cpu):
+    """Return from how many tokens on the GPU needs more than *cpu* µs for ``call_of(q, k, v)()``.
+
+    The tensors are one sequence in bf16 with 16 heads of 128.
+    """
+    device = torch.accelerator.current_accelerator()
+    for n in [64 << i for i in range(9)]:  # at the last size, the GPU needs milliseconds
+        call = call_of(*torch.randn(3, 1, 16, n, 128, device=device).bfloat16().unbind())
+        if spread(gpu_times({"call": call})["call"])[0] * 1e3 > cpu:
+            break
+    return n
