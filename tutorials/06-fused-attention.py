@@ -467,11 +467,11 @@ if ON_GPU:
 # the descriptors. :doc:`/programming-guide/chapter-6/calls` explains plans and what they save.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import ORDINARY, Plan, check_attention, know_the_gpu, ready
+from shared.attention import ORDINARY, Plan, Plans, check_attention, know_the_gpu, ready
 from shared.launch import Launch, key_of, on_device_of
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
-PLANS = {}
+PLANS = Plans()
 
 
 def plan_for(q, k, v, causal, scale):
@@ -515,11 +515,9 @@ def attention(q, k, v, causal=False, scale=None):
         if q.numel() == 0:
             return torch.empty_like(q)
         q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
-        if len(PLANS) == 1000:  # a program whose shapes never repeat
-            PLANS.clear()
         with on_device_of(q):
             plan = plan_for(q, k, v, causal, scale)
-        plan = PLANS.setdefault((key_of(q, k, v), causal, scale), plan)
+        PLANS.keep((key_of(q, k, v), causal, scale), plan)
     o = torch.empty_like(q)
     plan((q, k, v, o))
     return o

@@ -86,7 +86,7 @@ for name, ours, right in zip(("dQ", "dK", "dV"), formula(q, k, v, do), expected,
 #
 #    $ python exercise.py 06b-delta mine.py
 #
-# A product in fp16 overflows or loses half of its digits, and the checker shows the largest error.
+# A product in fp16 overflows or loses digits, and the checker shows the largest error.
 #
 # **Two directions.** *dQ* is a sum over keys, so one program can own some queries and walk along
 # their row of tiles. *dK* and *dV* are sums over queries, so another program owns some keys and
@@ -456,19 +456,13 @@ def attention(q, k, v, causal=False, scale=None):
 # dtype once. Gradients may be off by more, because :math:`dP - \delta` cancels.
 
 # sphinx_gallery_fold = "compares output and gradients with float64, and atomics with both"
-from shared.attention import compare_gradients
+from shared.attention import compare_gradients, tensors
 
 if ON_GPU:
     CASES = [(1, 2, 2, 4096, 4096, d, torch.bfloat16) for d in (64, 128)]
     CASES += [(1, 4, 2, 1000, 777, 128, torch.bfloat16)]
 else:
     CASES = [(1, 4, 2, 70, 133, 64, torch.float16), (1, 1, 1, 1, 67, 16, torch.float32)]
-
-
-def tensors(batch, heads, key_heads, queries, keys, d, dtype):
-    """Return random q, k and v of these sizes."""
-    q = torch.randn(batch, heads, queries, d, device=DEVICE).to(dtype)
-    return q, *torch.randn(2, batch, key_heads, keys, d, device=DEVICE).to(dtype)
 
 
 def atomic_gradients(q, k, v, do, lse, delta, bulk):
@@ -492,9 +486,9 @@ def backward_inputs(q, k, v):
 
 for case in CASES:
     for causal in (False, True):
-        compare_gradients(attention, *tensors(*case), causal)
+        compare_gradients(attention, *tensors(*case, DEVICE), causal)
 print("attention and its gradients agree with float64")
-arguments, delta = backward_inputs(*tensors(1, 2, 2, 256, 256, 64, torch.float16))
+arguments, delta = backward_inputs(*tensors(1, 2, 2, 256, 256, 64, torch.float16, DEVICE))
 (q, k, v, o, lse, do), scale = arguments, 64**-0.5
 once, again = (backward(*arguments, True, scale) for _ in range(2))
 assert all(torch.equal(x, y) for x, y in zip(once, again, strict=True))
@@ -523,7 +517,7 @@ def gradient_calls(calls, inputs):
 
 
 if ON_GPU:
-    arguments, delta = backward_inputs(*tensors(2, 16, 16, 8192, 8192, 128, torch.bfloat16))
+    arguments, delta = backward_inputs(*tensors(2, 16, 16, 8192, 8192, 128, torch.bfloat16, DEVICE))
     q, k, v, _, lse, do = arguments
     calls = {"both": partial(backward, *arguments, True, 128**-0.5)}
     for bulk, name in enumerate(("atomics", "bulk")):
@@ -548,8 +542,7 @@ if ON_GPU:
 # **The rate counts five of seven products.** The two kernels multiply at 7/5 of the rate in the
 # picture, :measured:`multiplied` TFLOPS at N = 16,384. The remaining gain is in fewer products.
 #
-# **Short sequences are slower**, as in the forward pass: a program loads its block first and stores
-# its results last, and a causal kernel computes half of the tiles on the diagonal for nothing.
+# **Short sequences are slower**, for the reasons of the forward pass.
 #
 # In a program
 # ------------
@@ -563,15 +556,15 @@ if ON_GPU:
 # :doc:`/programming-guide/chapter-6/calls` explains.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import Plan, check_attention, know_the_gpu, ready
+from shared.attention import Plan, Plans, check_attention, know_the_gpu, ready
 from shared.launch import Launch, key_of, on_device_of
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
-PLANS = {}
+PLANS = Plans()
 
 
 def make_plan(kernel, q, k, tensors, sides, others, causal, scale):
-    """Return a plan that describes *tensors*, the block on each one's side, and points to *others*."""
+    """Return a plan with descriptors of *tensors*, and with pointers to *others*."""
     tile, grid, numbers, options = settings(kernel, q, k, causal, scale)
     tiles = [described(x, tile[side]) for x, side in zip(tensors, sides, strict=True)]
     strides = [x.stride()[:3] for x in others]
@@ -592,14 +585,6 @@ def gradient_plans(q, k, v, o, do, *more):
     return one, make_plan(key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv), *more)
 
 
-def kept(key, make, *arguments):
-    """Return the plan for *key*; without one, make it."""
-    if len(PLANS) == 1000:  # a program whose shapes never repeat
-        PLANS.clear()
-    plan = PLANS[key] = PLANS.get(key) or make(*arguments)
-    return plan
-
-
 def run_forward(plan, q, k, v):
     """Return (output, log-sum-exp to the base of 2)."""
     o = torch.empty_like(q)
@@ -615,8 +600,8 @@ def run_backward(q, k, v, o, lse, do, causal, scale):
     plans = PLANS.get((key_of(q, k, v, o, do), causal, scale))
     if plans is None:
         q, k, v, o, do = (ready(x) for x in (q, k, v, o, do))
-        arguments = q, k, v, o, do, causal, scale
-        plans = kept((key_of(q, k, v, o, do), causal, scale), gradient_plans, *arguments)
+        plans = gradient_plans(q, k, v, o, do, causal, scale)
+        PLANS.keep((key_of(q, k, v, o, do), causal, scale), plans)
     dq, dk, dv, delta = [torch.empty_like(x) for x in (q, k, v, lse)]
     plans[0]((k, v), q, o, do, dq, lse, delta)
     plans[1]((q, do), k, v, dk, dv, lse, delta)
@@ -646,18 +631,10 @@ class PlannedAttention(torch.autograd.Function):
 def attention(q, k, v, causal=False, scale=None):
     """Return softmax(scale · q @ kᵀ) @ v for each head; q, k and v get gradients.
 
-    Args:
-        q: [batch, heads, queries, head_dim], fp16, bf16 (on a GPU) or fp32; head_dim 16, 32, 64 or
-            128. Views of any strides are right; those that no descriptor can describe are copied.
-        k: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
-        v: As k.
-        causal: Whether query *i* sees only the keys up to *i*.
-        scale: What scores are multiplied by, positive; head_dim ** -0.5 if None.
-
-    Raises:
-        TypeError: An argument is no tensor, or has a dtype that is not supported.
-        ValueError: Shapes or devices do not fit, or ``scale`` is not positive and finite.
-        RuntimeError: In a backward pass with ``create_graph=True``: no second derivative.
+    Arguments are those of :doc:`06-fused-attention`, and may require gradients. TypeError refuses
+    what is no tensor, and dtypes other than fp16, bf16 (on a GPU) and fp32. ValueError refuses head
+    dimensions other than 16, 32, 64 and 128, shapes or devices that do not fit, and a scale that is
+    not positive. A backward pass with ``create_graph=True`` raises RuntimeError.
     """
     try:
         if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
@@ -674,7 +651,8 @@ def attention(q, k, v, causal=False, scale=None):
     if plan is None:
         with on_device_of(q):
             know_the_gpu()
-            plan = kept((key_of(q, k, v), causal, scale), forward_plan, q, k, v, causal, number)
+            plan = forward_plan(q, k, v, causal, number)
+        PLANS.keep((key_of(q, k, v), causal, scale), plan)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return PlannedAttention.apply(plan, q, k, v, (bool(causal), number))
     return run_forward(plan, q, k, v)[0]
@@ -689,8 +667,8 @@ from shared.bench import write_calls, write_table
 
 for case in CASES:
     for causal in (False, True):
-        compare_gradients(attention, *tensors(*case), causal)
-views = (x.transpose(1, 2) for x in tensors(1, 40, 40, 2, 2, 16, torch.float32))
+        compare_gradients(attention, *tensors(*case, DEVICE), causal)
+views = (x.transpose(1, 2) for x in tensors(1, 40, 40, 2, 2, 16, torch.float32, DEVICE))
 compare_gradients(attention, *views, True, 3.0)
 print("attention and its gradients agree with float64")
 

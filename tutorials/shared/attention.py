@@ -86,6 +86,22 @@ class Plan:
         self.launch(*described, *pointers)
 
 
+class Plans(dict):
+    """Plans by their keys; a program whose shapes never repeat begins anew after 1000."""
+
+    def keep(self, key, plan):
+        """Keep *plan* for *key*."""
+        if len(self) == 1000:
+            self.clear()
+        self[key] = plan
+
+
+def tensors(batch, heads, key_heads, queries, keys, d, dtype, device):
+    """Return random q, k and v of these sizes."""
+    q = torch.randn(batch, heads, queries, d, device=device).to(dtype)
+    return q, *torch.randn(2, batch, key_heads, keys, d, device=device).to(dtype)
+
+
 def compare_gradients(function, q, k, v, causal, scale=None):
     """Stop where the result of *function* or a gradient is not as in float64."""
     inputs = [x.detach().requires_grad_() for x in (q, k, v)]
