@@ -556,8 +556,9 @@ if ON_GPU:
 # :doc:`/programming-guide/chapter-6/calls` explains.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import Plan, Plans, check_attention, know_the_gpu, ready
+from shared.attention import check_attention, ready
 from shared.launch import Launch, key_of, on_device_of
+from shared.plans import Plan, Plans, know_the_gpu
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 PLANS = Plans()
@@ -662,8 +663,9 @@ def attention(q, k, v, causal=False, scale=None):
 # The same check of this function, also with other strides, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls and kernels, and keeps the figures"
-from shared.attention import empty_kernel, first_longer
+from shared.attention import first_longer
 from shared.bench import write_calls, write_table
+from shared.plans import empty_kernel
 
 for case in CASES:
     for causal in (False, True):
