@@ -1,5 +1,6 @@
 """What the cells of a script would show: the values of their last expressions."""
 
+import ast
 from types import FunctionType
 
 import pytest
@@ -13,16 +14,14 @@ def shown_functions(name: str) -> list[str]:
 
     Sphinx-Gallery prints the last expression of a cell, and the address of a function says nothing.
     """
-    import ast
-
     names = {"__name__": name, "__file__": str(FILES[name].path)}
     shown = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MPLBACKEND", "Agg")
-        for block in split_code_and_text_blocks(str(FILES[name].path))[1]:
-            if block[0] != "code":
+        for kind, code, line in split_code_and_text_blocks(str(FILES[name].path))[1]:
+            if kind != "code":
                 continue
-            body = ast.parse(block[1]).body
+            body = ast.parse("\n" * (line - 1) + code).body  # Triton reads the script's lines
             last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
             exec(compile(ast.Module(body, []), str(FILES[name].path), "exec"), names)
             if last is not None:
