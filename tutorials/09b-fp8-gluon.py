@@ -447,11 +447,8 @@ if CAN_RUN:
 SQUARES = [(n, n, n) for n in (1024, 1536, 2048, 3072, 4096, 5120, 6144, 7168, 8192)]
 LAYERS = [(4096, 10240, 8192), (4096, 8192, 8192), (4096, 57344, 8192), (4096, 8192, 28672)]
 library = partial(torch._scaled_mm, out_dtype=torch.bfloat16)
-NAMES = {
-    "triton, blocks of 128": "with roles",
-    "plain": "without roles",
-    "cublas, blocks of 128": "cuBLAS (ceiling)",
-}
+NAMES = {"triton, blocks of 128": "with roles", "plain": "without roles"}
+NAMES |= {"cublas, blocks of 128": "cuBLAS (ceiling)"}
 
 if IS_HOPPER:
     rows = []
@@ -535,10 +532,8 @@ def scaled_mm_by_blocks(a, b, scale_a, scale_b):
         scale_a: M × ⌈K / 128⌉ in fp32. It is fastest with contiguous columns.
         scale_b: ⌈K / 128⌉ × ⌈N / 128⌉ in fp32.
 
-    Raises:
-        TypeError: An argument is no tensor, or has another dtype.
-        ValueError: Shapes, strides or devices do not fit, or scales require a gradient.
-        RuntimeError: The GPU has no products of fp8.
+    TypeError refuses other dtypes; ValueError refuses shapes, strides and devices that do not fit,
+    and scales that require a gradient; RuntimeError says that the GPU has no products of fp8.
     """
     ordinary = {type(x) for x in (a, b, scale_a, scale_b)} <= ORDINARY
     if torch.compiler.is_compiling() or not ordinary:
@@ -608,8 +603,6 @@ if IS_HOPPER:
 # Exercises
 # ---------
 #
-# Write each function into a file of your own, and have ``exercise.py`` check it on a Hopper GPU.
-#
 # 1. **Row sums** *(medium, 40 minutes)*. The exercise above.
 #    :doc:`Solution <solutions/09b-row-sums>`.
 # 2. **A product in bf16** *(hard, 60 minutes)*. Write ``product(a, w)``, which is ``a @ w.T`` in
@@ -619,7 +612,5 @@ if IS_HOPPER:
 # References
 # ----------
 #
-# * Triton: *Gluon tutorials*,
-# https://github.com/triton-lang/triton/tree/main/python/tutorials/gluon * DeepSeek-AI: *DeepGEMM*,
-# https://github.com/deepseek-ai/DeepGEMM * NVIDIA: *PTX ISA* (``mbarrier``, ``wgmma``),
-#   https://docs.nvidia.com/cuda/parallel-thread-execution
+# * Triton: *Gluon tutorials*, https://github.com/triton-lang/triton/tree/main/python/tutorials/gluon
+# * DeepSeek-AI: *DeepGEMM*, https://github.com/deepseek-ai/DeepGEMM
