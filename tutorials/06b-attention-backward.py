@@ -531,8 +531,7 @@ if ON_GPU:
     torch.autograd.grad(attention(*inputs, True).sum(), inputs)  # the launches of the X-rays
     write_rows("attention-backward.csv", ["N", "head_dim", "causal"], rows)
     shown = [row for row in rows if row[1:3] == (128, 1)]
-    names = {"triton": "attention", **PEERS}
-    title = "Backward pass of causal attention, d = 128, bf16"
+    title, names = "Causal attention, backward, d = 128, bf16", {"triton": "attention", **PEERS}
     draw_rates(shown, names, title, "N, tokens", xscale="log")
 
 # %%
@@ -541,8 +540,6 @@ if ON_GPU:
 #
 # **The rate counts five of seven products.** The two kernels multiply at 7/5 of the rate in the
 # picture, :measured:`multiplied` TFLOPS at N = 16,384. The remaining gain is in fewer products.
-#
-# **Short sequences are slower**, for the reasons of the forward pass.
 #
 # In a program
 # ------------
@@ -572,20 +569,6 @@ def make_plan(kernel, q, k, tensors, sides, others, causal, scale):
     return Plan(Launch(kernel, grid, (*strides, *numbers), options), tiles)
 
 
-def forward_plan(q, k, v, *more):
-    """Return the plan of the forward pass."""
-    return make_plan(
-        attention_kernel, q, k, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), (), *more
-    )
-
-
-def gradient_plans(q, k, v, o, do, *more):
-    """Return the plans of both kernels of the backward pass."""
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    one = make_plan(query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq), *more)
-    return one, make_plan(key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv), *more)
-
-
 def run_forward(plan, q, k, v):
     """Return (output, log-sum-exp to the base of 2)."""
     o = torch.empty_like(q)
@@ -601,9 +584,12 @@ def run_backward(q, k, v, o, lse, do, causal, scale):
     plans = PLANS.get((key_of(q, k, v, o, do), causal, scale))
     if plans is None:
         q, k, v, o, do = (ready(x) for x in (q, k, v, o, do))
-        plans = gradient_plans(q, k, v, o, do, causal, scale)
-        PLANS.keep((key_of(q, k, v, o, do), causal, scale), plans)
     dq, dk, dv, delta = [torch.empty_like(x) for x in (q, k, v, lse)]
+    if plans is None:
+        one = query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq)
+        other = key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv)
+        plans = [make_plan(*parts, causal, scale) for parts in (one, other)]
+        PLANS.keep((key_of(q, k, v, o, do), causal, scale), plans)
     plans[0]((k, v), q, o, do, dq, lse, delta)
     plans[1]((q, do), k, v, dk, dv, lse, delta)
     return dq, dk, dv
@@ -653,7 +639,8 @@ def attention(q, k, v, causal=False, scale=None):
     if plan is None:
         with on_device_of(q):
             know_the_gpu()
-            plan = forward_plan(q, k, v, causal, number)
+            parts = (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), ()
+            plan = make_plan(attention_kernel, q, k, *parts, causal, number)
         PLANS.keep((key_of(q, k, v), causal, scale), plan)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return PlannedAttention.apply(plan, q, k, v, (bool(causal), number))
@@ -700,8 +687,7 @@ if ON_GPU:
 
     longer = first_longer(call_of, cpu["attention backward", "triton"])
     figures.append(("GPU longer from", "tokens", longer))
-    header = ["name", "unit", "value"]
-    write_table("06b-attention-backward-values.csv", header, figures)
+    write_table("06b-attention-backward-values.csv", ["name", "unit", "value"], figures)
 
 # %%
 # A backward pass keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for :measured:`cpu_torch`

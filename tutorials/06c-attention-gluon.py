@@ -75,8 +75,8 @@ plt.show()
 
 # %%
 # Plain Triton cannot express the second loop: its compiler waits for each product before it goes
-# on. Gluon can. Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The price is a
-# multiple of the code, for one kind of GPU, with names that change between releases.
+# on. Gluon can. Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The price is
+# a multiple of the code, for one kind of GPU, with names that change between releases.
 #
 # The kernel
 # ----------
@@ -192,9 +192,9 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 #
 # **Registers are the limit.** A product in flight occupies them with its sum and its left factor.
 # Beside the output, a thread holds the weights of this tile and the scores of the next one. With
-# 128 threads and *d* = 128, a tile of 128 × 128 needs 128 + 64 + 128 = 320 registers of each thread,
-# which can have 255. A tile of 64 × 128 needs 64 + 32 + 64 = 160, and the rest is left for maxima,
-# sums and exponentials in flight. So a warpgroup takes 64 queries and 128 keys.
+# 128 threads and *d* = 128, a tile of 128 × 128 needs 128 + 64 + 128 = 320 registers of each
+# thread, which can have 255. A tile of 64 × 128 needs 64 + 32 + 64 = 160, and the rest is left for
+# maxima, sums and exponentials in flight. So a warpgroup takes 64 queries and 128 keys.
 #
 # ``ahead_kernel`` allocates buffers, fetches the first tiles, and calls ``attend``. Its tensors are
 # matrices with a row for each token of each head, so 128 has to divide the lengths.
@@ -636,8 +636,8 @@ if HOPPER:
 # 1. **The largest score** *(medium, 40 minutes)*. The exercise above.
 #    :doc:`Solution <solutions/06c-largest-scores>`.
 # 2. **The log-sum-exp** *(hard, 50 minutes)*. Write ``log_sum_exp(q, k, scale=None)``, one number
-#    for each query, as :doc:`06b-attention-backward` needs it. All of the online softmax of a tile runs
-#    while the next one is multiplied. :doc:`Solution <solutions/06c-log-sum-exp>`.
+#    for each query, as :doc:`06b-attention-backward` needs it. All of the online softmax of a tile
+#    runs while the next one is multiplied. :doc:`Solution <solutions/06c-log-sum-exp>`.
 #
 # References
 # ----------

@@ -11,9 +11,10 @@ THREAD = threading.local()
 
 def know_the_gpu():
     """Let the driver know the current GPU in a new thread, or no descriptor can be encoded."""
-    if torch.accelerator.is_available() and not hasattr(THREAD, "knows"):
-        torch.cuda.set_device(torch.cuda.current_device())
+    if not hasattr(THREAD, "knows"):
         THREAD.knows = True
+        if torch.accelerator.is_available():
+            torch.cuda.set_device(torch.cuda.current_device())
 
 
 class Plan:
