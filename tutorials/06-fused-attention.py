@@ -467,8 +467,9 @@ if ON_GPU:
 # the descriptors. :doc:`/programming-guide/chapter-6/calls` explains plans and what they save.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import ORDINARY, Plan, Plans, check_attention, know_the_gpu, ready
+from shared.attention import check_attention, ready
 from shared.launch import Launch, key_of, on_device_of
+from shared.plans import ORDINARY, Plan, Plans, know_the_gpu
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 PLANS = Plans()
@@ -544,8 +545,9 @@ def attention_shape(q, k, v, causal, scale):
 # The same check, also with another order of strides, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls, and keeps the figures"
-from shared.attention import empty_kernel, first_longer
+from shared.attention import first_longer
 from shared.bench import write_calls, write_table
+from shared.plans import empty_kernel
 
 check(attention)
 check(lambda q, k, v, **options: attention(q.mT.contiguous().mT, k, v, **options))

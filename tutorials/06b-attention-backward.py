@@ -252,7 +252,7 @@ def key_gradient_kernel(
 # whole tile to the unit that also loads tiles (``cp.reduce.async.bulk.tensor`` in PTX). For
 # N = 8192, *d* = 128, causal, our two kernels take :measured:`both` ms together. One kernel with
 # ``tl.atomic_add`` takes :measured:`atomics` ms, and with ``desc.atomic_add`` :measured:`bulk` ms.
-# ``attention`` uses two kernels, and gives the same bits every time.
+# So ``attention`` uses two kernels, and gives the same bits every time.
 
 # sphinx_gallery_fold = "one kernel for all three gradients, with atomic additions"
 
@@ -531,8 +531,7 @@ if ON_GPU:
     torch.autograd.grad(attention(*inputs, True).sum(), inputs)  # the launches of the X-rays
     write_rows("attention-backward.csv", ["N", "head_dim", "causal"], rows)
     shown = [row for row in rows if row[1:3] == (128, 1)]
-    names = {"triton": "attention", **PEERS}
-    title = "Backward pass of causal attention, d = 128, bf16"
+    title, names = "Causal attention, backward, d = 128, bf16", {"triton": "attention", **PEERS}
     draw_rates(shown, names, title, "N, tokens", xscale="log")
 
 # %%
@@ -541,8 +540,6 @@ if ON_GPU:
 #
 # **The rate counts five of seven products.** The two kernels multiply at 7/5 of the rate in the
 # picture, :measured:`multiplied` TFLOPS at N = 16,384. The remaining gain is in fewer products.
-#
-# **Short sequences are slower**, for the reasons of the forward pass.
 #
 # In a program
 # ------------
@@ -556,8 +553,9 @@ if ON_GPU:
 # :doc:`/programming-guide/chapter-6/calls` explains.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import Plan, Plans, check_attention, know_the_gpu, ready
+from shared.attention import check_attention, ready
 from shared.launch import Launch, key_of, on_device_of
+from shared.plans import Plan, Plans, know_the_gpu
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 PLANS = Plans()
@@ -569,20 +567,6 @@ def make_plan(kernel, q, k, tensors, sides, others, causal, scale):
     tiles = [described(x, tile[side]) for x, side in zip(tensors, sides, strict=True)]
     strides = [x.stride()[:3] for x in others]
     return Plan(Launch(kernel, grid, (*strides, *numbers), options), tiles)
-
-
-def forward_plan(q, k, v, *more):
-    """Return the plan of the forward pass."""
-    return make_plan(
-        attention_kernel, q, k, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), (), *more
-    )
-
-
-def gradient_plans(q, k, v, o, do, *more):
-    """Return the plans of both kernels of the backward pass."""
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    one = make_plan(query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq), *more)
-    return one, make_plan(key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv), *more)
 
 
 def run_forward(plan, q, k, v):
@@ -600,9 +584,12 @@ def run_backward(q, k, v, o, lse, do, causal, scale):
     plans = PLANS.get((key_of(q, k, v, o, do), causal, scale))
     if plans is None:
         q, k, v, o, do = (ready(x) for x in (q, k, v, o, do))
-        plans = gradient_plans(q, k, v, o, do, causal, scale)
-        PLANS.keep((key_of(q, k, v, o, do), causal, scale), plans)
     dq, dk, dv, delta = [torch.empty_like(x) for x in (q, k, v, lse)]
+    if plans is None:
+        one = query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq)
+        other = key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv)
+        plans = [make_plan(*parts, causal, scale) for parts in (one, other)]
+        PLANS.keep((key_of(q, k, v, o, do), causal, scale), plans)
     plans[0]((k, v), q, o, do, dq, lse, delta)
     plans[1]((q, do), k, v, dk, dv, lse, delta)
     return dq, dk, dv
@@ -627,7 +614,6 @@ class PlannedAttention(torch.autograd.Function):
         return None, *run_backward(*ctx.saved_tensors, do, *ctx.more), None
 
 
-@torch.compiler.disable  # torch.compile calls it between its graphs
 def attention(q, k, v, causal=False, scale=None):
     """Return softmax(scale · q @ kᵀ) @ v for each head; q, k and v get gradients.
 
@@ -636,6 +622,8 @@ def attention(q, k, v, causal=False, scale=None):
     dimensions other than 16, 32, 64 and 128, shapes or devices that do not fit, and a scale that is
     not positive. A backward pass with ``create_graph=True`` raises RuntimeError.
     """
+    if torch.compiler.is_compiling():
+        return not_compiled(q, k, v, causal, scale)
     try:
         if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
             q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
@@ -651,19 +639,27 @@ def attention(q, k, v, causal=False, scale=None):
     if plan is None:
         with on_device_of(q):
             know_the_gpu()
-            plan = forward_plan(q, k, v, causal, number)
+            parts = (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), ()
+            plan = make_plan(attention_kernel, q, k, *parts, causal, number)
         PLANS.keep((key_of(q, k, v), causal, scale), plan)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return PlannedAttention.apply(plan, q, k, v, (bool(causal), number))
     return run_forward(plan, q, k, v)[0]
 
 
+@torch.compiler.disable  # torch.compile calls it between its graphs
+def not_compiled(*arguments):
+    """Return ``attention(*arguments)``."""
+    return attention(*arguments)
+
+
 # %%
 # The same check of this function, also with other strides, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls and kernels, and keeps the figures"
-from shared.attention import empty_kernel, first_longer
+from shared.attention import first_longer
 from shared.bench import write_calls, write_table
+from shared.plans import empty_kernel
 
 for case in CASES:
     for causal in (False, True):
@@ -691,8 +687,7 @@ if ON_GPU:
 
     longer = first_longer(call_of, cpu["attention backward", "triton"])
     figures.append(("GPU longer from", "tokens", longer))
-    header = ["name", "unit", "value"]
-    write_table("06b-attention-backward-values.csv", header, figures)
+    write_table("06b-attention-backward-values.csv", ["name", "unit", "value"], figures)
 
 # %%
 # A backward pass keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for :measured:`cpu_torch`
