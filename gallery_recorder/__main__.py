@@ -89,9 +89,8 @@ def _migrate(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from gallery_recorder.store import compare
 
-    text, lost = compare.compare(options.old, options.new)
-    print(text)
-    return 1 if lost else 0
+    print(compare.compare(options.old, options.new))
+    return 0
 
 
 def _transport(options: argparse.Namespace) -> int:
@@ -249,7 +248,7 @@ def parser() -> argparse.ArgumentParser:
     migrate.set_defaults(command=_migrate)
     _add(migrate, *_PROJECT)
 
-    compare = verbs.add_parser("compare", help="compare the speed and all outputs of recordings")
+    compare = verbs.add_parser("compare", help="compare all outputs of recordings")
     compare.add_argument("old", type=Path, metavar="OLD", help="a recording, or a folder of some")
     compare.add_argument("new", type=Path, metavar="NEW", help="another one to compare with it")
     compare.set_defaults(command=_compare)
