@@ -66,6 +66,9 @@ class Settings(msgspec.Struct, frozen=True):
         untimed: kinds of device whose times mean nothing, and their names:
             ``{"cpu": "interpreter"}``
         data: patterns of files that examples write and readers may download: ``["*.csv"]``
+        launcher: the command that starts the ranks of each example, such as
+            ``["srun", "-n", "2"]``; an example may name its own, or ``""``, in the comment
+            ``# sphinx_gallery_launcher``. Its page shows the output of rank 0
         seed: a number that seeds Python, NumPy and PyTorch before each example, so that outputs of
             examples that seed nothing repeat
         stderr: ``"apart"`` shows standard error in a box of its own
@@ -83,6 +86,7 @@ class Settings(msgspec.Struct, frozen=True):
     variant: _Folder | None = None
     untimed: dict[Kind, str] = {}
     data: tuple[str, ...] = ()
+    launcher: tuple[str, ...] = ()
     seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
     stderr: Literal["joined", "apart"] = "joined"
     filters: tuple[str, ...] = ()

@@ -204,6 +204,7 @@ class _Recorder:
         try:
             script = example.load()
             needs.timeout_of(script, self.settings.limits["seconds"])
+            needs.launcher_of(script, self.settings.launcher)
             unmet = needs.unmet_need(script, self.engine.gpu, self.engine.together)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
@@ -309,6 +310,7 @@ class _Recorder:
             timeout=self.options.timeout or limit,
             gpus=self._gpus(script),
             visible=needs.visible(gpus),
+            launcher=needs.launcher_of(script, self.settings.launcher),
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:
