@@ -90,14 +90,16 @@ sphinx_gallery_conf = {
 html_theme = "sphinx_rtd_theme"
 html_theme_options = {"navigation_depth": 3}
 html_static_path = ["docs/_static", "tutorials/shared/exercise.py"]
-html_css_files = ["custom.css", "reading.css", "reference.css", "versions.css"]
+html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
 html_js_files = [
     ("site.js", {"defer": ""}),
     ("tiles.js", {"defer": ""}),
     ("xray.js", {"defer": ""}),
+    ("plots.js", {"defer": ""}),
     ("versions.js", {"defer": ""}),
 ]
 html_logo = "docs/_static/logo.svg"
+html_show_sphinx = False  # the footer names it
 html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"
 # The address of the stable version; the other versions are beside it.

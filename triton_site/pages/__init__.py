@@ -7,9 +7,11 @@ from typing import Any
 from sphinx.application import Sphinx
 
 _EXTENSIONS = (
+    "assets",
     "cards",
     "exercises",
     "folds",
+    "frame",
     "glossary",
     "keylines",
     "links",
