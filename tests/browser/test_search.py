@@ -54,7 +54,10 @@ SEARCHES = {
     "layernorm": f"{T}05-layer-norm.html",
     # Messages, variables, and what has no page of its own.
     "should have M >= 1, N >= 1 and K >= 16": f"{T}03-matrix-multiplication.html#how-it-works",
-    "libcuda.so cannot found": "getting-started/installation.html#if-something-goes-wrong",
+    "libcuda.so cannot found": (
+        "getting-started/installation.html#assertionerror-libcuda",
+        "getting-started/installation.html#if-something-goes-wrong",
+    ),
     "MLIR_ENABLE_DUMP": f"{G}3/slow.html#compiled-again-and-again",
     "autotune in place wrong result": f"{T}03-matrix-multiplication.html#choosing-the-tile",
     "T4": "getting-started/installation.html#nvidia-gpu",
@@ -81,6 +84,90 @@ SEARCHES = {
     "RTX 4090": "getting-started/installation.html#nvidia-gpu",
     "grouped query attention": f"{T}solutions/06-grouped-heads.html",
     "bank conflicts": "glossary.html#term-bank-conflict",
+}
+
+SHARED = ("glossary.html#term-shared-memory", f"{G}1/introduction.html#shared-memory")
+#: Sixty more, as people of several languages type them: the first word of each answer.
+MORE = {
+    # Terms in other languages.
+    "矩阵乘法": f"{T}03-matrix-multiplication.html",
+    "Matrixmultiplikation": f"{T}03-matrix-multiplication.html",
+    "행렬 곱셈": f"{T}03-matrix-multiplication.html",
+    "注意力": f"{T}06",
+    "어텐션": f"{T}06",
+    "Kreuzentropie": f"{T}10",
+    "交叉熵": f"{T}10",
+    "共享内存": SHARED,
+    "공유 메모리": SHARED,
+    "gemeinsamer Speicher": SHARED,
+    "Vektoraddition": f"{T}01-vector-add.html",
+    "向量加法": f"{T}01-vector-add.html",
+    "安装": "getting-started/installation.html",
+    "설치": "getting-started/installation.html",
+    "Fehlersuche": f"{G}3/",
+    "调试": f"{G}3/",
+    "掩码": "glossary.html#term-mask",
+    "Speicherbandbreite": "glossary.html#term",
+    "量化": "glossary.html#term-quantization",
+    "드롭아웃": f"{T}04",
+    # Without a GPU.
+    "cpu": "getting-started/installation.html#no-gpu",
+    "without gpu": "getting-started/installation.html#no-gpu",
+    "run without a GPU": "getting-started/installation.html#no-gpu",
+    "macOS": "getting-started/installation.html",
+    "windows": "getting-started/installation.html",
+    # Names of the API.
+    "tl.store": f"{A}.language.html#triton.language.store",
+    "triton.language.atomic_add": f"{A}.language.html#triton.language.atomic_add",
+    "tl.arange": f"{A}.language.html#triton.language.arange",
+    "triton.autotune": f"{A}.html#triton.autotune",
+    "autotune": (f"{A}.html#triton.autotune", "glossary.html#term-autotuning"),
+    "tl.constexpr": f"{A}.language.html#triton.language.constexpr",
+    "program_id": f"{A}.language.html#triton.language.program_id",
+    "tl.where": f"{A}.language.html#triton.language.where",
+    "device_print": f"{A}.language.html#triton.language.device_print",
+    "TensorDescriptor": f"{A}.",
+    "triton.jit": f"{A}.html#triton.jit",
+    "tl.associative_scan": f"{A}.language.html#triton.language.associative_scan",
+    "cdiv": f"{A}.",
+    "assert_close": f"{A}.testing.html",
+    # Messages, pasted whole.
+    "RuntimeError: 0 active drivers ([]). There should only be one.": (
+        "getting-started/installation.html#runtimeerror-0-active"
+    ),
+    "AssertionError: libcuda.so cannot found! Possible files are located at []": (
+        "getting-started/installation.html#assertionerror-libcuda"
+    ),
+    "ValueError: arange's range must be a power of 2": (
+        f"{G}3/crash.html",
+        "python-api/semantics.html#shapes",
+    ),
+    "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 262144, "
+    "Hardware limit: 232448. Reducing block sizes or `num_stages` may help.": (
+        "getting-started/installation.html#"
+    ),
+    "RuntimeError: CUDA error: an illegal memory access was encountered": f"{G}3/crash.html",
+    "ValueError: Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?)": (
+        "getting-started/installation.html#"
+    ),
+    "CompilationError: at 5:11: Input shapes should have M >= 1, N >= 1 and K >= 16": (
+        f"{T}03-matrix-multiplication.html"
+    ),
+    # Subjects.
+    "softmax": f"{T}02-fused-softmax.html",
+    "flash attention backward": f"{T}06b-attention-backward.html",
+    "paged attention": f"{T}11-paged-attention.html",
+    "top-p sampling": f"{T}13-sampling.html",
+    "int4": f"{T}12-int4-weights.html",
+    "fp8 matmul": f"{T}09-fp8-matmul.html",
+    "gated delta rule": f"{T}14-gated-delta-rule.html",
+    "linear attention": f"{T}14-gated-delta-rule.html",
+    "group gemm": f"{T}08-grouped-gemm.html",
+    "roofline": (f"{G}4/roofline.html", "glossary.html#term-roofline"),
+    "cuda graph": f"{G}6/calls.html",
+    "warp": "glossary.html#term-warp",
+    "occupancy": "glossary.html#term-occupancy",
+    "how do i slice a block": f"{G}7/questions.html#how-do-i-slice-a-block",
 }
 
 
