@@ -1,10 +1,12 @@
 """What readers search for leads them to the place, among the first three."""
 
+import gzip
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import reader
 
@@ -23,24 +25,33 @@ SEARCHES = {
     "slow on small tensors": f"{G}6/calls.html",
     "print inside kernel": f"{G}7/questions.html",
     "row stride": f"{T}02-fused-softmax.html",
-    "online softmax": f"{T}06-fused-attention.html#the-online-softmax",
+    "online softmax": (
+        f"{T}06-fused-attention.html#the-online-softmax",
+        "glossary.html#term-online-softmax",
+    ),
     "tensor descriptor": "glossary.html#term-tensor-descriptor",
     "mixture of experts": f"{T}08-grouped-gemm.html",
     "illegal memory access": f"{G}",
-    "register spill": f"{G}3/slow.html#registers-and-spills",
+    "register spill": (
+        f"{G}3/slow.html#registers-and-spills",
+        "glossary.html#term-register-spilling",
+    ),
     "compute-sanitizer": f"{G}3/",
     "nsight compute": f"{G}5/profiling.html",
-    "why is my kernel slow": f"{G}5/profiling.html",
+    "why is my kernel slow": (f"{G}5/profiling.html", f"{G}3/slow.html"),
     "type promotion": "python-api/semantics.html#type-promotion",
     # As strangers type them.
     "out of shared memory": "glossary.html#term-shared-memory",
     "triton on amd": "getting-started/installation.html#amd-gpu",
-    "race condition": f"{G}3/wrong.html#races",
+    "race condition": (f"{G}3/wrong.html#races", f"{G}3/wrong.html#"),
     "TRITON_INTERPRET": f"{G}3/wrong.html#the-interpreter",
     "rms norm": f"{T}05-layer-norm.html",
     "flash attention": f"{T}06-fused-attention.html",
     "kv cache decode": f"{T}solutions/06-decode.html",
-    "inline assembly": f"{A}.language.html#triton.language.inline_asm_elementwise",
+    "inline assembly": (
+        f"{A}.language.html#triton.language.inline_asm_elementwise",
+        f"{A}.language.html#inline-assembly",
+    ),
     "libdevice": "glossary.html#term-libdevice",
     "num_stages": f"{A}.html#triton.Config",
     "label smoothing": f"{T}solutions/10-label-smoothing.html",
@@ -69,7 +80,7 @@ SEARCHES = {
     "download all": "getting-started/installation.html#check-that-it-works",
     "what's new": "index.html#what-is-new",
     "mxfp8": f"{A}.language.html#triton.language.dot_scaled",
-    "kv cache": f"{T}solutions/06-decode.html",
+    "kv cache": (f"{T}solutions/06-decode.html", "glossary.html#term-KV-cache"),
     "apple silicon": "getting-started/installation.html#no-gpu",
     "mat mul": f"{T}03-matrix-multiplication.html",
     "how to contribute": "contributing.html",
@@ -179,12 +190,66 @@ def search_page(browser: Browser, address: str) -> Iterator[Page]:
         yield page
 
 
-@pytest.mark.parametrize(("words", "wanted"), SEARCHES.items())
-def test_words_lead_to_their_place(search_page: Page, words: str, wanted: str) -> None:
-    found = search_page.evaluate(
+def places(page: Page, words: str) -> list[str]:
+    return page.evaluate(
         "words => gallerySearch(words).slice(0, 3).map((s) => `${s.address}#${s.anchor}`)", words
     )
+
+
+@pytest.mark.parametrize(("words", "wanted"), (SEARCHES | MORE).items())
+def test_words_lead_to_their_place(
+    search_page: Page, words: str, wanted: str | tuple[str, ...]
+) -> None:
+    found = places(search_page, words)
     assert any(place.startswith(wanted) for place in found), found
+
+
+def test_the_right_place_comes_first(search_page: Page) -> None:
+    wrong = {
+        words: first
+        for words, wanted in (SEARCHES | MORE).items()
+        if not (first := places(search_page, words)[0]).startswith(wanted)
+    }
+    assert len(wrong) <= 0.1 * len(SEARCHES | MORE), wrong
+
+
+def test_little_is_loaded_before_the_first_result(site: Path) -> None:
+    files = ("language_data.js", "search-index.js", "search.js")
+    sizes = [len(gzip.compress((site / "_static" / name).read_bytes())) for name in files]
+    assert sum(sizes) <= 150_000
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("sofmax", "softmax"), ("attenntion", "attention")])
+def test_a_slip_is_a_question_and_no_match(page: Page, address: str, typed, offered) -> None:
+    page.goto(f"{address}stable/index.html")
+    page.keyboard.press("/")
+    page.keyboard.type(typed)
+    panel = page.locator(".gallery-results.gallery-found")
+    expect(panel).to_contain_text(f"No result for “{typed}”. Did you mean {offered}?")
+    expect(panel.locator("li")).to_have_count(0)
+    panel.get_by_role("button", name=offered).click()
+    expect(panel.locator("li").first).to_be_visible()
+
+
+def test_results_come_as_one_types_and_lead_there_by_the_keyboard(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/{T}03-matrix-multiplication.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("softmax")
+    panel = page.locator(".gallery-results.gallery-found")
+    first = panel.locator("li").first
+    expect(first).to_contain_text("Fused softmax")
+    expect(first.locator("small")).to_have_text("lesson")
+    expect(panel.locator("mark").first).to_have_text(re.compile("softmax", re.I))
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("02-fused-softmax"))
+
+
+def test_a_word_of_no_page_is_named(search_page: Page) -> None:
+    assert search_page.evaluate("gallerySearch('softmax xyzzyq').unknown") == ["xyzzyq"]
+    assert (
+        search_page.evaluate("gallerySearch('GPTQ').filter((s) => s.title == 'GPT-2').length") == 0
+    )
 
 
 def test_letters_inside_a_word_are_no_match(search_page: Page) -> None:

@@ -22,6 +22,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
+from sphinx.util import docname_join
 
 from gallery_recorder.render import downloads
 from gallery_recorder.render.domain import domain_of
@@ -36,6 +37,9 @@ WORDS = Path(__file__).with_name("words.toml")
 #: Characters of a section's prose that are kept as they are, of an entry of the API reference, of
 #: one for one kind of device, and of the names in a section's code.
 _MOST, _MOST_OF_ENTRY, _MOST_OF_DEVICE, _MOST_OF_CODE = 700, 200, 60, 150
+#: A link to a page, or to a label, whose titles are known when all pages have been read.
+_DOC, _LABEL = "\ue001", "\ue002"  # for private use
+_LINK = re.compile(f"([{_DOC}{_LABEL}])([^{_DOC}{_LABEL}]*)[{_DOC}{_LABEL}]")
 #: A path or the name of a file, which no excerpt shows.
 _FILE = re.compile(r"\S*/\S*|\S+\.(?:py|csv|json|js|toml|rst|html|md|txt|sh)")
 #: A line that tells of an error, and a name that is one in code alone.
@@ -44,7 +48,7 @@ _ERROR = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z]\w*(?:_\w+)+|[A-Z][A-Z0-9]{2,}\w*|\w+\.\w+[\w.]*")
 #: The classes of the lines under a title, and of the downloads at the end of a page.
-_LEFT_OUT = {"api-facts", "sphx-glr-footer"}
+_LEFT_OUT = {"api-facts", "sphx-glr-footer", "gallery-data", "gallery-provenance"}
 
 
 class Section(NamedTuple):
@@ -67,7 +71,7 @@ class SearchDomain(Domain):
 
     name = "sections"
     label = "Search by section"
-    data_version = 8
+    data_version = 9
     initial_data: ClassVar[dict[str, dict[str, list[Section]]]] = {"pages": {}}
 
     def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
@@ -109,8 +113,18 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     data = {"pages": pages, "phrases": phrases}
     data |= {name: words[name] for name in ("synonyms", "whole")}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    labels = app.env.domaindata["std"]["labels"]
+    text = _LINK.sub(lambda m: _title(app.env, labels, m[1], m[2]), text)
     text = f"window.galleryIndex = {text};\n"
     downloads.write(Path(app.outdir, "_static", "search-index.js"), text.encode())
+
+
+def _title(env: BuildEnvironment, labels: dict[str, Any], kind: str, target: str) -> str:
+    """The title that a link shows, for JSON."""
+    title = labels.get(target, ("", "", ""))[2]
+    if kind == _DOC:
+        title = env.titles[target].astext() if target in env.titles else ""
+    return json.dumps(title, ensure_ascii=False)[1:-1]
 
 
 def _kind(docname: str) -> str:
@@ -221,6 +235,11 @@ def _words(node: nodes.Element) -> str:
     """The text of *node* without formulas, paths and names of files."""
     if isinstance(node, nodes.math):
         return ""
+    if isinstance(node, addnodes.pending_xref) and not node["refexplicit"]:
+        if node["reftype"] == "doc":
+            return f"{_DOC}{docname_join(node['refdoc'], node['reftarget'])}{_DOC}"
+        if node["reftype"] == "ref":
+            return f"{_LABEL}{node['reftarget'].lower()}{_LABEL}"
     if isinstance(node, nodes.literal) and _FILE.fullmatch(node.astext()):
         return ""
     parts = (_words(c) if isinstance(c, nodes.Element) else c.astext() for c in node.children)
