@@ -427,3 +427,41 @@ if ON_GPU:
         write_rows(f"{file}.csv", columns, rows)
 else:
     print("Without a GPU there is nothing to compare.")
+
+# %%
+# How to read it:
+#
+# * **Norms, forward**, are bound by memory, and Liger moves as few bytes as we do. There is nothing
+#   to gain on long rows.
+# * **Norms, backward**, differ more: our gradient of the weight is summed in two stages
+#   (:doc:`/getting-started/tutorials/05-layer-norm`).
+# * **Cross-entropy**: Liger's reads a value from the GPU in each call, so that its Python has to
+#   wait. This time counts, because a program waits, too.
+# * **The last layer**: Liger needs less memory than we do. It takes smaller pieces of the tokens,
+#   and pays with more and smaller products.
+# * **The gated delta rule**: fla-core keeps what its backward pass needs, and ours has none
+#   (:doc:`/getting-started/tutorials/14-gated-delta-rule`).
+# * **int4**: GemLite serves many formats with one kernel; ours has a layout for one
+#   (:doc:`/getting-started/tutorials/12-int4-weights`).
+#
+# Public figures
+# --------------
+#
+# FlashAttention-3, FlashInfer, DeepGEMM and FlashQLA need a compiler that this page's recorder does
+# not have. These are their own figures, from other machines and other days. They are no ratios to
+# ours.
+
+# sphinx_gallery_fold = "prints the public figures"
+PUBLIC = [
+    ("FlashAttention-3", "attention, fp16", "740 TFLOPS", "H100", "2024-07", "arXiv 2407.08608"),
+    ("DeepGEMM", "fp8, scales by block", "1550 TFLOPS", "H800", "2025-04", "its README"),
+    ("FlashInfer", "top-p, 128 × 131,072", "139 µs", "–", "2026-04", "vllm #40376"),
+    ("FlashInfer", "top-p, 512 × 131,072", "372 µs", "–", "2026-04", "vllm #40376"),
+    ("FlashQLA", "delta rule, 32,768 tokens", "1.52 ms", "H200", "–", "its benchmarks"),
+    ("FlashInfer", "delta rule, 32,768 tokens", "1.55 ms", "H200", "–", "FlashQLA's benchmarks"),
+]
+print(tabulate(PUBLIC, ["library", "what", "figure", "GPU", "date", "source"]))
+
+# %%
+# 740 and 1550 TFLOPS are *up to*: the best size. The delta rule has 16 key and 64 value heads of
+# 128. A dash means that the source does not say.
