@@ -381,33 +381,31 @@ def gemlite_layer(weight):
     return made, stands_for
 
 
+def compare_int4(M, N, K, weight, packed, theirs):
+    """Compare the products of *M* rows with a weight [N, K] in four bits, as CUDA graphs."""
+    x = torch.randn(M, K, device=DEVICE).bfloat16()
+    functions = {"triton": lambda: weights.int4_mm(x, *packed), "torch": lambda: x @ weight.T}
+    if theirs:
+        functions["gemlite"] = lambda: theirs[0](x)
+    results, calls = {"reference": lambda: (x.float() @ weight.float().T,)}, {}
+    for name, function in functions.items():
+        try:
+            calls[name] = graph_of(function)
+            results[name] = lambda f=function: (f(),)
+        except Exception as error:
+            if name == "triton":
+                raise
+            FAILED[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    with torch.no_grad():  # the weights are rounded to 16 values, hence the tolerance
+        compare("int4 product", "beside-int4", ("M", "N", "K"), (M, N, K), calls, results, 0.15)
+
+
 if ON_GPU:
-    for N, K in ((8192, 8192),):
-        weight = (torch.randn(N, K, device=DEVICE) / K**0.5).bfloat16()
-        packed = weights.pack_int4(weight)
-        theirs = imported("gemlite", partial(gemlite_layer, weight))
-        for M in (1, 64, 256):
-            x = torch.randn(M, K, device=DEVICE).bfloat16()
-            functions = {"triton": lambda x=x: weights.int4_mm(x, *packed)}
-            functions["torch"] = lambda x=x: x @ weight.T
-            if theirs:
-                functions["gemlite"] = lambda x=x: theirs[0](x)
-            results = {"reference": lambda x=x: (x.float() @ weight.float().T,)}
-            for name, function in functions.items():
-                results[name] = lambda f=function: (f(),)
-            calls = {}
-            for name, function in functions.items():
-                try:
-                    calls[name] = graph_of(function)
-                except Exception as error:
-                    if name == "triton":
-                        raise
-                    FAILED[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            results = {n: r for n, r in results.items() if n == "reference" or n in calls}
-            with torch.no_grad():  # the weights are rounded to 16 values
-                compare(
-                    "int4 product", "beside-int4", ("M", "N", "K"), (M, N, K), calls, results, 0.15
-                )
+    N = K = 8192
+    weight = (torch.randn(N, K, device=DEVICE) / K**0.5).bfloat16()
+    packed, theirs = weights.pack_int4(weight), imported("gemlite", partial(gemlite_layer, weight))
+    for M in (1, 64, 256):
+        compare_int4(M, N, K, weight, packed, theirs)
 else:
     print("Without a GPU there is nothing to compare.")
 
@@ -455,8 +453,8 @@ else:
 PUBLIC = [
     ("FlashAttention-3", "attention, fp16", "740 TFLOPS", "H100", "2024-07", "arXiv 2407.08608"),
     ("DeepGEMM", "fp8, scales by block", "1550 TFLOPS", "H800", "2025-04", "its README"),
-    ("FlashInfer", "top-p, 128 × 131,072", "139 µs", "–", "2026-04", "vllm #40376"),
-    ("FlashInfer", "top-p, 512 × 131,072", "372 µs", "–", "2026-04", "vllm #40376"),
+    ("FlashInfer", "top-p, 128 × 131,072", "139 µs", "–", "2026", "vllm #40376"),
+    ("FlashInfer", "top-p, 512 × 131,072", "372 µs", "–", "2026", "vllm #40376"),
     ("FlashQLA", "delta rule, 32,768 tokens", "1.52 ms", "H200", "–", "its benchmarks"),
     ("FlashInfer", "delta rule, 32,768 tokens", "1.55 ms", "H200", "–", "FlashQLA's benchmarks"),
 ]
