@@ -1,4 +1,4 @@
-"""``torch.compile`` of a script's function, without a GPU: what its tracer makes of the function."""
+"""``torch.compile`` of a script's function, without a GPU: what its tracer makes of it."""
 
 import sys
 import types

@@ -1,6 +1,8 @@
 """The launches of a function: which kernel, how many programs, which numbers and constants."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +18,9 @@ class _Recorder:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
+
+    def __call__(self, *arguments: Any, **constants: Any) -> Any:
+        return self._kernel(*arguments, **constants)  # a function that a kernel calls
 
     def __getitem__(self, grid: Any) -> Callable:
         def launch(*arguments: Any, **constants: Any) -> Any:
@@ -34,14 +39,21 @@ class _Recorder:
         return launch
 
 
-def launches_of(function: Callable, *arguments: Any) -> tuple[list, Any]:
-    """Call *function*, and return its launches and its result."""
-    launches: list = []
-    names = function.__globals__
+@contextmanager
+def patched(function: Callable, launches: list) -> Iterator[None]:
+    """Note the launches of the kernels that *function* knows in *launches*."""
+    names = inspect.unwrap(function).__globals__
     kernels = {k: v for k, v in names.items() if hasattr(v, "run") and hasattr(v, "arg_names")}
     assert kernels, f"{function.__name__} knows no kernel, in Triton {triton.__version__}"
     with pytest.MonkeyPatch.context() as patch:
         for name, kernel in kernels.items():
             patch.setitem(names, name, _Recorder(name, kernel, launches))
+        yield
+
+
+def launches_of(function: Callable, *arguments: Any) -> tuple[list, Any]:
+    """Call *function*, and return its launches and its result."""
+    launches: list = []
+    with patched(function, launches):
         result = function(*arguments)
     return launches, result
