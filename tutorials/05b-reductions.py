@@ -270,7 +270,7 @@ def draw_registers():
     ax.axvline(65.536, color="#444444", linestyle="--")
     ax.invert_yaxis()
     ax.set(xlabel="thousand registers, of 65.5 (dashed)")
-    ax.set_title("A row of 16,384 elements in fp16, one program")
+    ax.set_title("A row of 16,384 elements in fp16")
     ax.figure.legend(loc="outside lower center", ncols=3, frameon=False)
     plt.show()
 
@@ -450,8 +450,8 @@ def shared(x, *others):
 # sphinx_gallery_fold = "compares all ways with float64"
 
 torch.manual_seed(0)
-WAYS = {"waiting": partial(whole, stages=1), "fetched": whole, "pieces": pieces}
-WAYS |= {"reloaded": reloaded, "shared": shared}
+WAYS = {"waiting": partial(whole, stages=1), "fetched": whole, "pieces": pieces,
+        "reloaded": reloaded, "shared": shared}  # fmt: skip
 
 
 def inputs_of(M, N, dtype):
