@@ -71,12 +71,15 @@ work = [(3, 2 * i, "load", i) for i in range(6)]
 for y, start in ((0, 2), (2, 2), (1, 4)):
     work += [(y, start + 4 * i, "multiply", i) for i in range(3)]
     work += [(y, start + 4 * i + 2, "add", i) for i in range(3)]
-_, ax = figure(height=2.9)
+fig, ax = figure(height=3.3)
 for y, start, kind, i in work:
     ax.barh(y, 2, left=start, color=COLORS[kind], edgecolor="#444444", height=0.7)
-    ax.text(start + 1, y, f"{kind}\n{i}", ha="center", va="center", fontsize=8.5)
+    ax.text(start + 1, y, str(i), ha="center", va="center")
 ax.set_yticks(range(4), ["without roles", "consumer 1", "consumer 0", "producer"])
+for kind, color in COLORS.items():
+    ax.barh(0, 0, color=color, edgecolor="#444444", label=kind)
 ax.set(xticks=[], xlabel="time", title="The tensor cores work in blue bars")
+fig.legend(loc="outside lower center", ncols=3, frameon=False)
 plt.show()
 
 # %%
@@ -113,12 +116,12 @@ for y, (name, bars) in enumerate(reversed(lines.items())):
     for i, (start, stop, text) in enumerate(bars):
         color = ("#eeeeee", "#cfe3f1")[i % 2] if name in ("ready", "empty") else "#f2c6b4"
         ax.barh(y, stop - start, left=start, color=color, edgecolor="#444444", height=0.62)
-        ax.text((start + stop) / 2, y, text, ha="center", va="center", fontsize=10)
+        ax.text((start + stop) / 2, y, text, ha="center", va="center", fontsize=12)
 for x, text in ((0, "empty, 1"), (4, "empty, 0"), (8, "empty, 1")):  # the producer's waits
-    ax.text(x, 3.45, f"wait({text})", ha="left", fontsize=9)
+    ax.text(x, 3.45, f"wait({text})", ha="left", fontsize=11.8)
     ax.plot([x, x], [0.7, 3.4], color="#444444", linestyle=":")
 for x, text in ((2, "ready, 0"), (6, "ready, 1"), (10, "ready, 0")):  # the consumer's
-    ax.text(x, -0.7, f"wait({text})", ha="left", fontsize=9)
+    ax.text(x, -0.7, f"wait({text})", ha="left", fontsize=11.8)
     ax.plot([x, x], [-0.5, 2.3], color="#444444", linestyle=":")
 ax.set_yticks(range(4), list(reversed(lines)))
 ax.set(xticks=[], xlabel="time; each wait returns at its dotted line", ylim=(-0.9, 3.9))
