@@ -79,7 +79,7 @@ print("dQ, dK and dV agree with autograd")
 # :math:`\delta_i = \sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``delta(o, do)`` for fp16 tensors, with sums in fp32.
-# ``exercise.py`` (see *Exercises*) checks it:
+# ``exercise.py`` checks it:
 #
 # .. code-block:: console
 #
@@ -657,8 +657,6 @@ for case in CASES:
         compare_gradients(attention, *tensors(*case, DEVICE), causal)
 views = (x.transpose(1, 2) for x in tensors(1, 40, 40, 2, 2, 16, torch.float32, DEVICE))
 compare_gradients(attention, *views, True, 3.0)
-print("attention and its gradients agree with float64")
-
 if ON_GPU:
     inputs = [x.requires_grad_() for x in random_inputs(256, 64, 256)]
     calls = {"triton": partial(attention, *inputs), "torch": partial(torch_attention, *inputs)}
@@ -690,10 +688,7 @@ if ON_GPU:
 # Exercises
 # ---------
 #
-# Write each function into a file of your own, and have ``exercise.py`` check it.
-#
-# 1. **Delta** *(easy, 15 minutes)*. The exercise above. How many bytes does it move, and how many
-#    does our first kernel save by computing delta itself? :doc:`Solution <solutions/06b-delta>`.
+# 1. **Delta** *(easy, 15 minutes)*. The exercise above. :doc:`Solution <solutions/06b-delta>`.
 # 2. **The gradient of the scale** *(medium, 30 minutes)*. Some models learn the scale of their
 #    scores. Compute its gradient from ``q`` and ``dq`` alone, with the same bits every time.
 #    :doc:`Solution <solutions/06b-scale-gradient>`.

@@ -116,7 +116,7 @@ for y, (name, bars) in enumerate(reversed(lines.items())):
     for i, (start, stop, text) in enumerate(bars):
         color = ("#eeeeee", "#cfe3f1")[i % 2] if name.startswith("phase") else "#f2c6b4"
         ax.barh(y, stop - start, left=start, color=color, edgecolor="#444444", height=0.62)
-        ax.text((start + stop) / 2, y, text, ha="center", va="center", fontsize=12)
+        ax.text(start + (0.7 if len(text) == 1 else 1), y, text, ha="center", va="center")
 for x, text in ((0, "empty, 1"), (4, "empty, 0"), (8, "empty, 1")):  # the producer's waits
     ax.text(x, 3.45, f"wait({text})", ha="left", fontsize=11.8)
     ax.plot([x, x], [0.7, 3.4], color="#444444", linestyle=":")
@@ -125,7 +125,7 @@ for x, text in ((2, "ready, 0"), (6, "ready, 1"), (10, "ready, 0")):  # the cons
     ax.plot([x, x], [-0.5, 2.3], color="#444444", linestyle=":")
 ax.set_yticks(range(4), list(reversed(lines)))
 ax.set(
-    xticks=[], xlabel="time; each wait returns at its dotted line", ylim=(-0.9, 3.9), xlim=(0, 14.5)
+    xticks=[], xlabel="time; each wait returns at its dotted line", ylim=(-0.9, 3.9), xlim=(0, 13.9)
 )
 plt.show()
 
@@ -449,8 +449,7 @@ if IS_HOPPER:
 
 # %%
 # From 2048 on, the roles make the product :measured:`gain` times as fast, and :measured:`small`
-# times at 1024. There the larger tiles leave many multiprocessors without work. Over all shapes the
-# product reaches :measured:`share` % of cuBLAS.
+# times at 1024. There the larger tiles leave many multiprocessors without work.
 #
 # In a program
 # ------------
