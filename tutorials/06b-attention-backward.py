@@ -89,7 +89,7 @@ print("dQ, dK and dV agree with autograd")
 #
 # **Two directions.** *dQ* is a sum over keys, so one program can own some queries and walk along
 # their row of tiles. *dK* and *dV* are sums over queries, so another program owns some keys and
-# walks down their column of tiles:
+# walks down their column of tiles. Causal attention skips the gray tiles:
 
 # sphinx_gallery_fold = "draws what one program of each kernel visits"
 _, ax = figure(height=3.2)
@@ -108,8 +108,6 @@ ax.axis("off")
 plt.show()
 
 # %%
-# The picture shows causal attention: the gray tiles are skipped.
-#
 # The kernel
 # ----------
 #
@@ -645,7 +643,7 @@ def not_compiled(*arguments):
 
 
 # %%
-# The same check of this function, also with other strides, and the CPU's share of a call:
+# The same check, also with other strides, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls and kernels, and keeps the figures"
 from shared.attention import first_longer

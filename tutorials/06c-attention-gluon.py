@@ -81,7 +81,7 @@ plt.show()
 # The kernel
 # ----------
 #
-# This is the loop. The first tile has only its first product, before the loop, and the last tile
+# In the loop, the first tile has only its first product, before the loop, and the last tile
 # only its second one, behind it. In between, an iteration starts the first product of tile *j* and
 # the second of tile *j − 1*. Then ``warpgroup_mma_wait(1, …)`` waits until only *one* is in flight.
 # Products end in the order in which they start, so the scores are ready, and the softmax runs
@@ -95,6 +95,10 @@ def online_softmax(s, m, z, scale):
     p = gl.exp2(s * scale - m_new[:, None])
     correction = gl.exp2(m - m_new)
     return p, correction, m_new, z * correction + gl.sum(p, 1)
+
+
+# %%
+# That was the online softmax of a tile. Here is the loop around it:
 
 
 @gluon.jit
