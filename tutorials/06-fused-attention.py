@@ -115,14 +115,14 @@ print(f"acc / z = {acc / z:.4f}; whole row: {scores.flatten().softmax(0) @ value
 _, ax = figure(height=2.7)
 ax.bar(range(16), scores.flatten().tolist(), color=WHOLE, edgecolor=EDGE)
 largest = [row[0] for row in table]
-ax.step([-0.5, 3.5, 7.5, 11.5, 15.5], [largest[0], *largest], color=TILE, label="m, maximum so far")
+ax.step([-0.5, 3.5, 7.5, 11.5, 15.5], [largest[0], *largest], color=TILE)
+ax.text(7.6, 5.1, "m so far", color=TILE)
 for tile, (_, factor, *_) in enumerate(table):
     text = "start" if tile == 0 else f"× {factor:.3f}"
     ax.text(4 * tile + 1.5, 6.7, text, ha="center")
     ax.axvline(4 * tile - 0.5, color=EDGE, linewidth=0.8, linestyle=":")
 ax.set(ylim=(0, 7.6), xlim=(-0.5, 15.5), ylabel="score", xlabel="key")
 ax.set_title("What multiplies z and acc at the start of each tile")
-ax.legend(loc="upper left", bbox_to_anchor=(0, 0.86), frameon=False)
 plt.show()
 
 # %%

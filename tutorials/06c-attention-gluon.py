@@ -53,7 +53,7 @@ else:
 # while the product with the values runs:
 
 # sphinx_gallery_fold = "draws the loop that waits and the loop that is one product ahead"
-_, ax = figure(height=3)
+_, ax = figure(height=3.6)
 COLORS = {"q·k": "#cfe3f1", "p·v": "#8fb9d9", "soft-\nmax": "#f2c6b4"}
 waits = [(3, 6 * i, 2, "q·k", i) for i in range(2)] + [
     (3, 6 * i + 4, 2, "p·v", i) for i in range(2)
@@ -65,7 +65,7 @@ runs += [(0.7, start + 2, 2, "p·v", i) for i, start in enumerate(starts[1:])]
 runs += [(-0.3, start + 2, 2, "soft-\nmax", i) for i, start in enumerate(starts)]
 for y, start, width, kind, i in waits + runs:
     ax.barh(y, width, left=start, color=COLORS[kind], edgecolor="#444444", height=0.8)
-    ax.text(start + width / 2, y, f"{kind} {i}", ha="center", va="center", fontsize=9)
+    ax.text(start + width / 2, y, f"{kind} {i}", ha="center", va="center", fontsize=11.8)
 places = (3, "tensor cores"), (2, "other units"), (0.7, "tensor cores"), (-0.3, "other units")
 ax.set_yticks(*zip(*places, strict=True))
 ax.text(6, 3.55, "the loop that waits", ha="center")
@@ -81,7 +81,7 @@ plt.show()
 # The kernel
 # ----------
 #
-# This is the loop. The first tile has only its first product, before the loop, and the last tile
+# In the loop, the first tile has only its first product, before the loop, and the last tile
 # only its second one, behind it. In between, an iteration starts the first product of tile *j* and
 # the second of tile *j − 1*. Then ``warpgroup_mma_wait(1, …)`` waits until only *one* is in flight.
 # Products end in the order in which they start, so the scores are ready, and the softmax runs
@@ -95,6 +95,10 @@ def online_softmax(s, m, z, scale):
     p = gl.exp2(s * scale - m_new[:, None])
     correction = gl.exp2(m - m_new)
     return p, correction, m_new, z * correction + gl.sum(p, 1)
+
+
+# %%
+# That was the online softmax of a tile. Here is the loop around it:
 
 
 @gluon.jit

@@ -71,12 +71,15 @@ work = [(3, 2 * i, "load", i) for i in range(6)]
 for y, start in ((0, 2), (2, 2), (1, 4)):
     work += [(y, start + 4 * i, "multiply", i) for i in range(3)]
     work += [(y, start + 4 * i + 2, "add", i) for i in range(3)]
-_, ax = figure(height=2.9)
+fig, ax = figure(height=3.3)
 for y, start, kind, i in work:
     ax.barh(y, 2, left=start, color=COLORS[kind], edgecolor="#444444", height=0.7)
-    ax.text(start + 1, y, f"{kind}\n{i}", ha="center", va="center", fontsize=8.5)
+    ax.text(start + 1, y, str(i), ha="center", va="center")
 ax.set_yticks(range(4), ["without roles", "consumer 1", "consumer 0", "producer"])
+for kind, color in COLORS.items():
+    ax.barh(0, 0, color=color, edgecolor="#444444", label=kind)
 ax.set(xticks=[], xlabel="time", title="The tensor cores work in blue bars")
+fig.legend(loc="outside lower center", ncols=3, frameon=False)
 plt.show()
 
 # %%
@@ -105,23 +108,25 @@ plt.show()
 _, ax = figure(height=3.9)
 lines = {
     "producer": [(0, 2, "load 0"), (4, 6, "load 1"), (8, 10, "load 2")],
-    "ready": [(0, 2, "phase 0"), (2, 6, "phase 1"), (6, 10, "phase 2")],
-    "empty": [(0, 4, "phase 0"), (4, 8, "phase 1"), (8, 12, "phase 2")],
+    "phase of\nready": [(0, 2, "0"), (2, 6, "1"), (6, 10, "2")],
+    "phase of\nempty": [(0, 4, "0"), (4, 8, "1"), (8, 12, "2")],
     "consumer": [(2, 4, "use 0"), (6, 8, "use 1"), (10, 12, "use 2")],
 }
 for y, (name, bars) in enumerate(reversed(lines.items())):
     for i, (start, stop, text) in enumerate(bars):
-        color = ("#eeeeee", "#cfe3f1")[i % 2] if name in ("ready", "empty") else "#f2c6b4"
+        color = ("#eeeeee", "#cfe3f1")[i % 2] if name.startswith("phase") else "#f2c6b4"
         ax.barh(y, stop - start, left=start, color=color, edgecolor="#444444", height=0.62)
-        ax.text((start + stop) / 2, y, text, ha="center", va="center", fontsize=10)
+        ax.text(start + (0.7 if len(text) == 1 else 1), y, text, ha="center", va="center")
 for x, text in ((0, "empty, 1"), (4, "empty, 0"), (8, "empty, 1")):  # the producer's waits
-    ax.text(x, 3.45, f"wait({text})", ha="left", fontsize=9)
+    ax.text(x, 3.45, f"wait({text})", ha="left", fontsize=11.8)
     ax.plot([x, x], [0.7, 3.4], color="#444444", linestyle=":")
 for x, text in ((2, "ready, 0"), (6, "ready, 1"), (10, "ready, 0")):  # the consumer's
-    ax.text(x, -0.7, f"wait({text})", ha="left", fontsize=9)
+    ax.text(x, -0.7, f"wait({text})", ha="left", fontsize=11.8)
     ax.plot([x, x], [-0.5, 2.3], color="#444444", linestyle=":")
 ax.set_yticks(range(4), list(reversed(lines)))
-ax.set(xticks=[], xlabel="time; each wait returns at its dotted line", ylim=(-0.9, 3.9))
+ax.set(
+    xticks=[], xlabel="time; each wait returns at its dotted line", ylim=(-0.9, 3.9), xlim=(0, 13.9)
+)
 plt.show()
 
 # %%
@@ -406,27 +411,7 @@ def scaled_mm_by_blocks(a, b, scale_a, scale_b):
 # The reference is in float64:
 
 # sphinx_gallery_fold = "checks both kernels against float64"
-
-
-def draw_problem(M, N, K, seed=0):
-    """Return random a and b in e4m3, b stored by columns, and their scales by blocks."""
-    generator = torch.Generator(DEVICE).manual_seed(seed)
-    a = torch.randn(M, K, device=DEVICE, generator=generator)
-    b = torch.randn(K, N, device=DEVICE, generator=generator)
-    steps, columns = triton.cdiv(K, 128), triton.cdiv(N, 128)
-    scale_a = torch.rand(steps, M, device=DEVICE, generator=generator).T + 0.5
-    scale_b = torch.rand(steps, columns, device=DEVICE, generator=generator) + 0.5
-    return a.to(E4M3), b.T.contiguous().to(E4M3).T, scale_a, scale_b.T.contiguous().T
-
-
-def assert_right(c, a, b, scale_a, scale_b):
-    """Raise AssertionError where *c* is not the product of the scaled matrices."""
-    K, N = b.shape
-    a = a.double() * scale_a.double().repeat_interleave(128, 1)[:, :K]
-    b = b.double() * scale_b.double().repeat_interleave(128, 0).repeat_interleave(128, 1)[:K, :N]
-    size = a.norm(dim=1, keepdim=True) * b.norm(dim=0, keepdim=True)
-    torch.testing.assert_close(c.double() / size, a @ b / size, rtol=2**-7, atol=2**-12)
-
+from shared.blocks import assert_right, draw_problem
 
 SHAPES = [(8, 8, 16), (200, 176, 320), *([(3000, 2200, 1152)] if ON_GPU else [])]
 if CAN_RUN:
@@ -464,8 +449,7 @@ if IS_HOPPER:
 
 # %%
 # From 2048 on, the roles make the product :measured:`gain` times as fast, and :measured:`small`
-# times at 1024. There the larger tiles leave many multiprocessors without work. Over all shapes the
-# product reaches :measured:`share` % of cuBLAS.
+# times at 1024. There the larger tiles leave many multiprocessors without work.
 #
 # In a program
 # ------------

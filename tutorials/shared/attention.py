@@ -84,6 +84,13 @@ def peers(q, k, v, causal):
     return {name: sdpa_kernel(backend)(call) for name, backend in backends.items()}
 
 
+def gradient_calls(calls, inputs):
+    """Return {provider: call of the backward pass} of {provider: call of the forward pass}."""
+    again = partial(torch.autograd.grad, inputs=inputs, retain_graph=True)
+    do = torch.randn_like(inputs[0])
+    return {name: partial(again, call(), grad_outputs=do) for name, call in calls.items()}
+
+
 def first_longer(call_of, cpu):
     """Return from how many tokens on the GPU needs more than *cpu* µs for ``call_of(q, k, v)()``.
 
