@@ -81,7 +81,7 @@ def assemble_script(text: str, shared: Path, name: str = "the script") -> str:
 def _code(shared: Path, wanted: ast.ImportFrom, given: set[str], script: str) -> str:
     """The code that an import asks for, with everything it uses, without what is *given*."""
     module = wanted.module.removeprefix("shared.")
-    path = shared / f"{module}.py"
+    path = shared / f"{module.replace('.', '/')}.py"
     try:
         text, body = _read(path, path.stat().st_mtime_ns)
     except OSError as error:

@@ -54,6 +54,7 @@ class Buffer:
 
     def __init__(self, storage):
         self.base, self.size = storage.data_ptr(), storage.nbytes()
+        self.storage = weakref.ref(storage)
         self.unwritten = None  # a shadow, where something has never been written
         self.filling = None  # what was written to memory that the program has not written
         self.kernel = ""  # the name of the kernel that used it last

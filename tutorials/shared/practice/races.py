@@ -7,7 +7,7 @@ from shared.practice.memory import Shadow
 SEVERAL = -1
 
 
-class Race(Exception):
+class RaceError(Exception):
     """Another program uses the *place*-th of the elements that are looked at, too."""
 
     def __init__(self, place, other, wrote):
@@ -104,7 +104,7 @@ class Uses:
             place = first * len(offsets) // len(uses)
             if of is not None:
                 place = int(np.flatnonzero(of)[place])
-            raise Race(place, int(uses[first]) >> 32, wrote)
+            raise RaceError(place, int(uses[first]) >> 32, wrote)
 
     def _note(self, shadow, offsets, width):
         index = shadow.index(offsets, width)

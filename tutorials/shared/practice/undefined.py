@@ -1,7 +1,7 @@
 """Follow undefined elements: those that a masked load without ``other`` leaves out.
 
 A kernel may compute with them, as long as they reach no store, no address and no mask. While there
-are any, each result of the interpreter has, as ``undefined``, an array that says which elements are.
+are any, a result of the interpreter has an array ``undefined``: which of its elements are.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def undefined(handle):
 
 
 class Following:
-    """Wraps the interpreter's operations from the first undefined element of a launch to its end."""
+    """Wraps the interpreter's operations, from the first undefined element to the launch's end."""
 
     def __init__(self, interpreter):
         self.interpreter = interpreter

@@ -6,39 +6,24 @@ its addresses there, and only then goes to memory. So nothing outside is ever re
 
 import contextlib
 import inspect
-import linecache
-import os
-import sys
 import time
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
 
-from shared.practice.memory import (
-    FIRST_SLOT,
-    LAST_SLOT,
-    SLOT,
-    Memory,
-    Range,
-    in_memory,
-    place_of,
-)
-from shared.practice.races import Order, Race, Uses
+from shared.practice.memory import FIRST_SLOT, LAST_SLOT, SLOT, Memory, Range, place_of
+from shared.practice.operations import Operations
+from shared.practice.places import FaultError, chain, count_of, here, program_name
+from shared.practice.races import Order, RaceError, Uses
 from shared.practice.undefined import Following, undefined
-
-WATCH_FILE = __file__
-
-
-class Fault(Exception):
-    """A kernel does something that is undefined on a GPU. The text is what the reader sees."""
 
 
 class Launch:
     """One launch of a kernel: what its arguments reach, and what its programs have used."""
 
     def __init__(self, watch, executor, arguments, named):
-        self.watch, self.kernel = watch, executor.fn.__name__
+        self.watch, self.kernel, self.line = watch, executor.fn.__name__, here()
         self.order = Order()
         self.uses = {}  # of each buffer
         self.ranges = {}  # of each slot of addresses
@@ -67,7 +52,7 @@ class Launch:
         buffer.name, buffer.kernel = name, self.kernel
         slot = FIRST_SLOT + len(self.ranges)
         if slot > LAST_SLOT:
-            raise Fault(f"{self.kernel}: the watch can follow {LAST_SLOT - FIRST_SLOT} pointers")
+            raise OverflowError(f"more than {LAST_SLOT - FIRST_SLOT} tensors in one launch")
         self.ranges[slot] = Range(name, place, buffer, slot)
         return self.ranges[slot]
 
@@ -102,23 +87,51 @@ class Watch:
         self.memory = Memory()
         self.launch = None
         self.faults = []
-        self.notes = []  # buffers that kernels got, and that may have gaps
-        self.loaded = self.stored = self.dots = self.multiplied = self.launches = 0
+        self.partly = []  # buffers that kernels got, and that may have gaps
+        self.reset()
         self.alive = time.monotonic()  # when a program began last
         self.undo = []
         self.plain = False  # whether the access being executed has no mask
         self.atomic = ""
 
+    def reset(self):
+        """Count from 0."""
+        self.loaded = self.stored = self.dots = self.multiplied = self.launches = 0
+
+    def gaps(self):
+        """What kernels have left out of tensors that still exist, in sentences."""
+        for buffer in self.partly:
+            if buffer.storage() is not None:
+                buffer.look()
+                if buffer.unwritten is not None:
+                    missing = buffer.unwritten.values
+                    yield (
+                        f"{buffer.kernel} leaves out a part of `{buffer.name}`: {missing.sum()} of "
+                        f"{len(missing)} elements have never been written; the first is at "
+                        f"{np.argmax(missing)}."
+                    )
+
     # --- faults -----------------------------------------------------------------------------------
 
-    def fault(self, text):
-        """Return the error to raise, with the place in the kernel."""
-        where = place_in_source()
-        program = self.interpreter.interpreter_builder.grid_idx
-        self.launch.program_id = program
-        found = Fault(f"{self.launch.kernel}, {where}, program {told(program)}: {text}")
-        self.faults.append(found)
-        return found
+    def note(self, fault):
+        """Keep a fault, and return it: the program may catch the error."""
+        self.faults.append(fault)
+        return fault
+
+    def fault(self, title, *rows):
+        """Return the error to raise for what the current program does in the current line."""
+        launch = self.launch
+        grid = launch.grid
+        place = program_name(self.interpreter.interpreter_builder.grid_idx, grid)
+        return self.note(
+            FaultError(
+                title,
+                ("kernel", f"{launch.kernel}, {here()}"),
+                ("program", f"{place}, in a grid of {program_name(grid, grid)}"),
+                *rows,
+                ("launched", launch.line),
+            )
+        )
 
     # --- memory -----------------------------------------------------------------------------------
 
@@ -129,10 +142,7 @@ class Watch:
         lets through, with their offsets in the buffer.
         """
         if undefined(mask) is not None and undefined(mask).any():
-            raise self.fault(
-                f"the mask of this {kind} depends on an undefined element: one that a masked load "
-                "without `other` left out."
-            )
+            raise self.undefined(f"the mask of a {kind}")
         chosen = getattr(mask, "data", mask) if not isinstance(mask, np.ndarray) else mask
         chosen = np.broadcast_to(np.asarray(chosen, bool), pointers.data.shape)
         whole = bool(chosen.all())
@@ -141,10 +151,7 @@ class Watch:
             return pointers.data, []
         lost = undefined(pointers)
         if lost is not None and (lost & chosen).any():
-            raise self.fault(
-                f"the address of this {kind} depends on an undefined element: one that a masked "
-                "load without `other` left out."
-            )
+            raise self.undefined(f"the address of a {kind}")
         width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         low, high = int(addresses.min()), int(addresses.max())
         one = self.launch.ranges.get(low >> SLOT)
@@ -161,62 +168,76 @@ class Watch:
             one = self.launch.ranges.get(slot)
             mine = addresses[places]
             if one is None:
-                raise self.fault(self._nowhere(int(mine[0]), kind))
+                raise self._nowhere(int(mine[0]), kind)
             outside = (mine < np.uint64(one.first)) | (mine + np.uint64(width) > np.uint64(one.end))
             if outside.any():
-                raise self.fault(self._outside(one, mine, outside, width, kind, len(addresses)))
+                raise self._outside(one, mine, outside, kind, len(addresses))
             offsets = (mine - np.uint64(one.shift + one.buffer.base)).astype(np.int64)
             used.append((one, places, offsets))
             moved[places] = mine - np.uint64(one.shift)
         real[chosen] = moved
         return real, used
 
-    def _outside(self, one, addresses, outside, width, kind, count):
-        first = int(addresses[outside][0])
-        index = (first - one.first) // one.width
-        shape = "" if len(one.place.shape) == 1 else f" of shape {one.place.shape}"
-        has = f"`{one.name}`{shape} has {count_of(one.length, 'element')}"
-        if one.length != int(np.prod(one.place.shape)):
-            has = f"`{one.name}`{shape}, a view, reaches over {count_of(one.length, 'element')}"
-        where = f"{kind}s index {index} of `{one.name}`, out of bounds. {has}"
-        more = f"; {outside.sum()} of {count} addresses are out of bounds." if count > 1 else "."
-        return f"{where}{more} {self._cause(one, index, outside.sum() == count)}"
+    def undefined(self, what):
+        """The fault of an undefined element that something depends on."""
+        return self.fault(
+            "an undefined value",
+            ("what", f"{what} depends on elements that a masked load left out"),
+            ("cause", "no `other=` at that load: what its mask leaves out is undefined"),
+        )
 
-    def _cause(self, one, index, everything):
+    def _outside(self, one, addresses, outside, kind, count):
+        index = (int(addresses[outside][0]) - one.first) // one.width
+        shape = one.place.shape
+        has = f"which has {count_of(one.length, 'element')}"
+        if one.length != int(np.prod(shape)):
+            has = f"a view that reaches over {count_of(one.length, 'element')}"
+        if len(shape) != 1:
+            has += f", shape {shape}"
+        whole = int(outside.sum()) == count
+        rows = [("index", f"{index} of `{one.name}`, {has}")]
+        if count > 1:
+            rows.append(("block", f"{outside.sum()} of {count} addresses are out of bounds"))
+        return self.fault(
+            f"out of bounds: a {kind}", *rows, ("cause", self._cause(one, index, whole))
+        )
+
+    def _cause(self, one, index, whole):
         """The usual cause of an address that is out of bounds."""
+        shape, strides = one.place.shape, one.place.strides
         if self.launch.wrapped:
-            return (
-                f"Usual cause: 32 bits are too few. {self.launch.wrapped} wraps around; convert "
-                "the program id or the offsets with `.to(tl.int64)`."
-            )
+            return f"{self.launch.wrapped} wraps around: convert it with `.to(tl.int64)`"
         if not one.length:
-            return "The tensor is empty: nothing may be loaded from it or stored to it."
+            return "the tensor is empty: nothing may be loaded from it or stored to it"
         if self.kind == "descriptor":
-            return "Usual cause: the shape or the strides of the descriptor are not the tensor's."
+            return "the shape or the strides of the descriptor are not those of the tensor"
         if self.kind == "block pointer":
-            return "Usual cause: no `boundary_check`, or a shape or strides that are not the tensor's."
+            return "no `boundary_check`, or a shape or strides that are not those of the tensor"
+        if one.length < int(np.prod(shape)):
+            return f"the tensor is expanded, with the strides {strides}: pass them to the kernel"
+        if one.length > int(np.prod(shape)) or (len(shape) > 1 and strides[-1] != 1):
+            return f"the tensor is a view with the strides {strides}: pass them to the kernel"
         if index < 0:
-            return "Usual cause: an offset below zero, such as `offsets - 1`, that no mask excludes."
-        contiguous = one.length == int(np.prod(one.place.shape))
-        if not contiguous and len(one.place.shape) > 1:
-            return f"Usual cause: the strides {one.place.strides} of the view are not passed."
-        if self.plain and everything and self.launch.order.program > 1:
-            return "Usual cause: no mask, a grid with too many programs, or a wrong stride."
+            return "an offset below zero, such as `offsets - 1`, which no mask leaves out"
+        if self.plain and whole and self.launch.order.program > 1:
+            return "no mask; or a grid with too many programs, or a wrong stride"
         if self.plain:
-            return "Usual cause: no mask, such as `mask=offsets < n`."
-        if everything:
-            return "Usual cause: a stride or an offset that is not this tensor's."
-        return "Usual cause: the mask compares with the length of another tensor or dimension."
+            return "no mask, such as `mask=offsets < n`"
+        if whole:
+            return "a stride or an offset that is not this tensor's"
+        return "a mask for the length of another tensor or another axis"
 
     def _nowhere(self, address, kind):
         signed = address - 2**64 if address >= 2**63 else address
-        cause = "Usual cause: an integer that is no address, or a tensor that no longer exists."
-        if signed == 0:
-            cause = "Usual cause: a table of pointers with an empty place."
+        cause = "an integer that is no address, or a tensor that no longer exists"
+        if not signed:
+            cause = "a table of pointers in which a place is empty"
         if self.launch.wrapped:
-            cause = f"{self.launch.wrapped} wraps around: use 64 bits."
-        return f"{kind}s from address {signed:#x}, which is in no known tensor. {cause}".replace(
-            "stores from", "stores to"
+            cause = f"{self.launch.wrapped} wraps around: convert it with `.to(tl.int64)`"
+        return self.fault(
+            f"out of bounds: a {kind}",
+            ("address", f"{signed:#x}, which belongs to no known tensor"),
+            ("cause", cause),
         )
 
     def load(self, pointers, mask, volatile):
@@ -239,9 +260,13 @@ class Watch:
         if missing is not None:
             index = self._index(one, offsets[int(np.argmax(missing))])
             raise self.fault(
-                f"loads index {index} of `{one.name}`, to which nothing has been stored. "
-                "Usual cause: `torch.empty` where `torch.zeros` is needed, or an earlier kernel "
-                "that does not write all elements."
+                "uninitialized memory: a load of an element to which nothing has been stored",
+                ("index", f"{index} of `{one.name}`, which has {count_of(one.length, 'element')}"),
+                (
+                    "cause",
+                    "`torch.empty` where `torch.zeros` is needed, or an earlier kernel that leaves "
+                    "elements out",
+                ),
             )
 
     def _index(self, one, offset):
@@ -250,18 +275,22 @@ class Watch:
     def _without_race(self, one, offsets, kind, use):
         try:
             use()
-        except Race as race:
-            if race.other < 1:
-                other, did = "other programs", "use"
-            else:
-                other = f"program {told(self.launch.program(race.other))}"
-                did = "writes" if race.wrote else "loads or stores"
-            index = self._index(one, offsets[race.place])
+        except RaceError as race:
+            other = "other programs"
+            if race.other > 0:
+                place = self.launch.program(race.other)
+                other = f"program {program_name(place, self.launch.grid)}"
+            did = "has written" if race.wrote else "has loaded or stored"
+            does = {"load": "loads", "store": "stores another value to", "update": "updates"}[kind]
             raise self.fault(
-                f"a race: {kind}s index {index} of `{one.name}`"
-                f"{', another value,' if kind == 'store' else ''} and {other} {did} this element, "
-                "too, in the same launch. Usual cause: blocks that overlap, a sum without "
-                "`tl.atomic_add`, or work in place where a program needs what another one writes."
+                "a race: two programs of one launch use one element, in any order",
+                ("index", f"{self._index(one, offsets[race.place])} of `{one.name}`"),
+                ("who", f"this program {does} the element, which {other} {did}"),
+                (
+                    "cause",
+                    "blocks that overlap, a sum without `tl.atomic_add`, or work in place where a "
+                    "program needs what another one changes",
+                ),
             ) from None
 
     def store(self, pointers, value, mask):
@@ -272,10 +301,7 @@ class Watch:
         chosen = np.broadcast_to(np.asarray(chosen, bool), pointers.data.shape)
         lost = undefined(value)
         if lost is not None and (np.broadcast_to(lost, chosen.shape) & chosen).any():
-            raise self.fault(
-                "stores an undefined value: a masked load without `other` leaves elements undefined,"
-                " and one of them gets here. Usual cause: no `other=` at that load."
-            )
+            raise self.undefined("the value of a store")
         new = bits(np.broadcast_to(value.data, chosen.shape)[chosen], width) if used else None
         for one, places, offsets in used:
             self.stored += len(offsets) * width
@@ -305,8 +331,9 @@ class Watch:
         if clash.any():
             index = self._index(one, offsets[order][int(np.argmax(clash))])
             raise self.fault(
-                f"stores several values of one block to index {index} of `{one.name}`: which one "
-                "remains is not defined. Usual cause: a stride of 0, or indices that occur twice."
+                "several values for one element in one store: which one remains is undefined",
+                ("index", f"{index} of `{one.name}`"),
+                ("cause", "a stride of 0, or indices that occur twice"),
             )
 
     def update(self, pointers, mask, acquires, releases):
@@ -322,7 +349,9 @@ class Watch:
                 self.launch.order.atomic(place, acquires, False)
             uses = self.launch.uses_of(one.buffer, width)
             if uses:
-                self._without_race(one, offsets, "update", lambda u=uses, o=offsets: u.update(o, width))
+                self._without_race(
+                    one, offsets, "update", lambda u=uses, o=offsets: u.update(o, width)
+                )
             if len(offsets) == 1:
                 self.launch.order.atomic(place, False, releases)
         return real
@@ -359,6 +388,8 @@ class Watch:
 
     # --- the interpreter --------------------------------------------------------------------------
 
+    current = None  # the active one
+
     def __enter__(self):
         from triton.runtime import autotuner, interpreter
 
@@ -374,9 +405,11 @@ class Watch:
         self._set(interpreter.interpreter_semantic.__class__, *self._overflow())
         self.mode = Operations(self)
         self.mode.__enter__()
+        Watch.current = self
         return self
 
     def __exit__(self, *error):
+        Watch.current = None
         self.mode.__exit__(None, None, None)
         for owner, name, before in reversed(self.undo):
             if before is None:
@@ -454,7 +487,13 @@ class Watch:
         if pointers.get_element_ty().is_ptr():
             value.data = self.to_pointers(value.data)
         out = ~np.broadcast_to(np.asarray(getattr(mask, "data", mask), bool), value.data.shape)
-        lost = out if other is None else out & undefined(other) if undefined(other) is not None else None
+        lost = (
+            out
+            if other is None
+            else out & undefined(other)
+            if undefined(other) is not None
+            else None
+        )
         if lost is not None and lost.any():
             self.following.begin()
             value.undefined = lost
@@ -502,15 +541,15 @@ class Watch:
         self.launches += 1
         self.alive = time.monotonic()
         try:
-            with torch.utils._python_dispatch._disable_current_modes():
+            with _disable_current_modes():
                 return original(executor, *arguments, **named)
         except self.interpreter.InterpreterError as error:
-            fault = next((e for e in chain(error) if isinstance(e, Fault)), None)
+            fault = next((e for e in chain(error) if isinstance(e, FaultError)), None)
             raise (fault or error) from None if fault else error.__cause__
         finally:
             self.following.end()
             buffers = {one.buffer for one in self.launch.ranges.values()}
-            self.notes += [b for b in buffers if b.unwritten is not None and b not in self.notes]
+            self.partly += [b for b in buffers if b.unwritten is not None and b not in self.partly]
             self.launch = None
 
     def _convert(self, original, argument):
@@ -547,7 +586,7 @@ class Watch:
                 return
             exact = function(a.astype(np.int64), b.astype(np.int64))
             if exact.max() >= 2**31 or exact.min() < -(2**31):
-                self.launch.wrapped = f"In {place_in_source()}, an integer of 32 bits"
+                self.launch.wrapped = f"an integer of 32 bits in {here()}"
 
         return name, notice
 
@@ -565,79 +604,14 @@ class Watch:
         return torch.tensor(values).clamp(-most, most).to(kind).view(bits_of).numpy()
 
 
-class Operations(TorchDispatchMode):
-    """PyTorch's own operations: which memory is new, and who reads what no kernel has written."""
-
-    NEW = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::empty_strided",
-           "aten::new_empty_strided", "aten::empty_permuted")  # fmt: skip
-    COPIES = ("aten::clone", "aten::copy_", "aten::detach", "aten::lift_fresh")
-
-    def __init__(self, watch):
-        super().__init__()
-        self.watch = watch
-
-    def __torch_dispatch__(self, function, types, arguments=(), named=None):
-        """Execute an operation."""
-        name = function._schema.name
-        if self.watch.notes and not self.watch.launch and name not in self.COPIES:
-            self._reads(function, arguments, named or {})
-        result = function(*arguments, **(named or {}))
-        if name in self.NEW and in_memory(result) and result.numel():
-            self.watch.memory.buffer(result.untyped_storage()).is_new(result.dtype)
-        return result
-
-    def _reads(self, function, arguments, named):
-        if function.is_view:
-            return
-        described = function._schema.arguments
-        given = [*zip(described, arguments, strict=False)]
-        given += [(d, named[d.name]) for d in described if d.name in named]
-        for argument, value in given:
-            changed = argument.alias_info is not None and argument.alias_info.is_write
-            for tensor in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(tensor, torch.Tensor) and (buffer := self.watch.memory.known(tensor)):
-                    if changed:
-                        if buffer.filling is None:
-                            buffer.unwritten = None
-                    elif buffer in self.watch.notes:
-                        self._is_written(buffer, tensor)
-
-    def _is_written(self, buffer, tensor):
-        if gaps := gaps_of(buffer, tensor):
-            text = (
-                f"{caller()}: PyTorch reads `{buffer.name}` of {buffer.kernel}, which the kernel "
-                f"does not write completely: {gaps}. Usual cause: a grid with too few programs, "
-                "or a mask that leaves out too much."
-            )
-            self.watch.notes.remove(buffer)
-            found = Fault(text)
-            self.watch.faults.append(found)
-            raise found
-
-
-def gaps_of(buffer, tensor):
-    """What of a tensor has never been written, in words; nothing if all has been."""
-    buffer.look()
-    if buffer.unwritten is None or not tensor.numel():
-        return ""
-    width = tensor.element_size()
-    first = tensor.storage_offset() * width
-    offsets = np.full(tuple(tensor.shape), first, np.int64)
-    for axis, (n, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        steps = np.arange(n).reshape([-1 if i == axis else 1 for i in range(tensor.dim())])
-        offsets += steps * stride * width
-    missing = buffer.still_unwritten(offsets.reshape(-1), width)
-    if missing is None:
-        return ""
-    places = np.unravel_index(np.flatnonzero(missing), tuple(tensor.shape) or (1,))
-    place = tuple(int(axis[0]) for axis in places)
-    return (
-        f"{int(missing.sum())} of {tensor.numel()} elements have never been written, "
-        f"the first one at {place[0] if len(place) == 1 else place}"
-    )
-
-
-# --- small things ---------------------------------------------------------------------------------
+@contextlib.contextmanager
+def watching():
+    """The active watch, or a new one."""
+    if Watch.current:
+        yield Watch.current
+    else:
+        with Watch() as watch:
+            yield watch
 
 
 def bits(values, width):
@@ -657,52 +631,3 @@ def orders(sem):
     """Whether an atomic operation acquires, and whether it releases."""
     name = str(sem).rpartition(".")[2].lower()
     return name in ("acquire", "acquire_release"), name in ("release", "acquire_release")
-
-
-def told(program):
-    """The indices of a program as a reader writes them: without trailing zeros of unused axes."""
-    return f"({', '.join(str(int(i)) for i in program)})"
-
-
-def count_of(number, noun):
-    """A number with its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def chain(error):
-    """An error and those that it came from."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def ours(filename):
-    """Whether a file is Triton's, PyTorch's, NumPy's or this one, and not the reader's."""
-    import triton
-
-    folders = [os.path.dirname(m.__file__) + os.sep for m in (triton, torch, np)]
-    own = os.path.dirname(WATCH_FILE) + os.sep if "practice" in WATCH_FILE else WATCH_FILE
-    return filename.startswith((*folders, own, "<", os.path.dirname(os.__file__)))
-
-
-def caller():
-    """The line of the reader's that is being executed."""
-    frame = sys._getframe(1)
-    while frame and ours(frame.f_code.co_filename):
-        frame = frame.f_back
-    return line_of(frame.f_code.co_filename, frame.f_lineno) if frame else "a script"
-
-
-def line_of(filename, number):
-    """A line as a reader finds it: its file, its number and its text."""
-    text = linecache.getline(filename, number).strip()
-    return f"{os.path.basename(filename)} line {number}" + (f" `{text}`" if text else "")
-
-
-place_in_source = caller
-
-
-@contextlib.contextmanager
-def unwatched():
-    """Nothing is watched: for kernels on a GPU."""
-    yield None
