@@ -10,7 +10,10 @@ page is known by the function that it asks for; the check's own function is its 
 from __future__ import annotations
 
 import ast
+import base64
+import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,13 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
+from triton_site.pages.assemble import assemble_script, defined, used
 from triton_site.pages.cells import cells_of, functions, page_of
 from triton_site.pages.folds import Fold
 from triton_site.pages.keylines import without_marks
 
-#: The file with the checks, below the folder of ``conf.py``.
-SOURCE = Path("tutorials/shared/exercise.py")
+#: The checks, below the folder of ``conf.py``.
+TABLE = Path("tutorials/shared/practice/exercises.py")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -100,3 +104,41 @@ def checked_functions(code: str) -> dict[str, str]:
                 if key and isinstance(value, ast.Call)
             }
     return {}
+
+
+def write_checker(tutorials: Path, target: Path) -> Path:
+    """Assemble the checker from its modules into the one file *target*, and return that."""
+    shared = tutorials / "shared"
+    code = assemble_script((shared / "exercise.py").read_text(encoding="utf-8"), shared)
+    texts = {}
+    for name, function in checked_functions((shared / "practice/exercises.py").read_text()).items():
+        script = tutorials / "solutions" / f"{name}.py"
+        if script.is_file():
+            texts[name] = needed(
+                assemble_script(script.read_text(encoding="utf-8"), shared), function
+            )
+    packed = base64.b85encode(zlib.compress(json.dumps(texts).encode(), 9)).decode()
+    code = code.replace('SOLUTIONS = ""', f'SOLUTIONS = "{packed}"')
+    if not target.is_file() or target.read_text(encoding="utf-8") != code:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(code, encoding="utf-8")
+    return target
+
+
+def needed(code: str, name: str) -> str:
+    """The statements of *code* that the function *name* needs, without checks and benchmarks."""
+    lines, kept = code.splitlines(), set()
+    statements = ast.parse(code).body
+    waiting = [name]
+    while waiting:
+        wanted = waiting.pop()
+        for i, node in enumerate(statements):
+            if i not in kept and wanted in defined(node):
+                kept.add(i)
+                waiting += used(node)
+    parts = []
+    for i in sorted(kept):
+        node = statements[i]
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        parts.append("\n".join(lines[first - 1 : node.end_lineno]))
+    return "\n\n".join(parts) + "\n"

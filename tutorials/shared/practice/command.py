@@ -1,6 +1,7 @@
 """The command: check an answer, or watch a script, in a process of its own."""
 
 import argparse
+import contextlib
 import faulthandler
 import importlib.util
 import json
@@ -141,7 +142,10 @@ class Inside:
 
     def __init__(self, limit):
         self.limit, self.report = limit, Path(os.environ.pop(INSIDE))
-        self.began = None  # when the reader's function was called last, or is not waited for
+        self.what, self.began = (
+            "",
+            None,
+        )  # when the reader's function was called last, or is not waited for
         self.main = threading.get_ident()
 
     def run(self, job):
@@ -159,9 +163,9 @@ class Inside:
         sys.stderr.flush()
         self.report.write_text(json.dumps({"status": status}))
 
-    def call(self):
-        """The reader's function is called now."""
-        self.began = time.monotonic()
+    def call(self, what="The function"):
+        """The reader's code is called now."""
+        self.what, self.began = what, time.monotonic()
 
     def _look(self):
         while True:
@@ -172,15 +176,15 @@ class Inside:
             since = [t for t in (self.began, watch.alive if launch else None) if t]
             if since and time.monotonic() - max(since) > self.limit:
                 place = line_of(sys._current_frames()[self.main])
-                print(f"Not yet. {does_not_end(self.limit, launch, place)}", flush=True)
+                print(f"Not yet. {does_not_end(self.what, self.limit, launch, place)}", flush=True)
                 self.end(1)
                 os._exit(1)
 
 
-def does_not_end(limit, launch, place):
+def does_not_end(what, limit, launch, place):
     """What does not end, in a sentence."""
     if launch is None:
-        return f"The function does not end: after {limit:g} s it is in {place}."
+        return f"{what} does not end: after {limit:g} s it is in {place}."
     number = program_name(launch.program(max(launch.order.program, 1)), launch.grid)
     return (
         f"A kernel does not end: after {limit:g} s, program {number} of {launch.kernel} is in "
@@ -199,9 +203,10 @@ def check_file(name, file, on_gpu, inside):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    inside.call()
     try:
-        spec.loader.exec_module(module)
+        with contextlib.nullcontext() if on_gpu else Watch():
+            inside.call("The import of the file")
+            spec.loader.exec_module(module)
         wrong = check(name, module, on_gpu, inside.call)
     except (Exception, SystemExit) as error:
         wrong = f"{line_in(error) or file}: {type(error).__name__}: {error}"

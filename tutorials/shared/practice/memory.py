@@ -97,23 +97,24 @@ class Buffer:
     def look(self):
         """Find what has been written by others than kernels: there, the filling has gone."""
         if self.filling is not None and self.unwritten is not None:
-            kept = same_bytes(self.elements(1), filling(self.size, self.filling))
-            grains = np.add.reduceat(kept, np.arange(0, self.size, self.unwritten.grain))
-            self.unwritten.values &= grains > 0
+            missing, grain = self.unwritten.values, self.unwritten.grain
+            same = self.elements(1) == filling(self.size, self.filling)
+            kept = np.minimum.reduceat(same, np.arange(0, self.size, grain))
+            if (missing & ~kept).any():
+                # Somebody has written; single elements may be as before by chance.
+                missing &= kept if grain > 2 else in_runs(kept, 8 // grain)
         if self.unwritten is not None and not self.unwritten.values.any():
             self.unwritten = self.filling = None
 
 
-def same_bytes(memory, filling, least=8):
-    """Where at least *least* neighboring bytes are those of the filling: fewer may be chance."""
-    same = np.concatenate([[False], memory == filling, [False]])
-    edges = np.flatnonzero(same[1:] != same[:-1])
+def in_runs(kept, least):
+    """Where at least *least* neighbors are true, or all."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]).astype(np.int8)))
     starts, ends = edges[::2], edges[1::2]
-    enough = (ends - starts >= least) | (ends - starts == len(memory))
-    steps = np.zeros(len(memory) + 1, np.int8)
-    steps[starts[enough]] = 1
-    steps[ends[enough]] -= 1
-    return np.cumsum(steps[:-1], dtype=np.int8)
+    enough = ends - starts >= min(least, len(kept))
+    steps = np.zeros(len(kept) + 1, np.int8)
+    steps[starts[enough]], steps[ends[enough]] = 1, -1
+    return np.cumsum(steps[:-1]) > 0
 
 
 _TILES = {}

@@ -206,7 +206,7 @@ class Watch:
         """The usual cause of an address that is out of bounds."""
         shape, strides = one.place.shape, one.place.strides
         if self.launch.wrapped:
-            return f"{self.launch.wrapped} wraps around: convert it with `.to(tl.int64)`"
+            return f"{self.launch.wrapped}: convert it with `.to(tl.int64)`"
         if not one.length:
             return "the tensor is empty: nothing may be loaded from it or stored to it"
         if self.kind == "descriptor":
@@ -233,7 +233,7 @@ class Watch:
         if not signed:
             cause = "a table of pointers in which a place is empty"
         if self.launch.wrapped:
-            cause = f"{self.launch.wrapped} wraps around: convert it with `.to(tl.int64)`"
+            cause = f"{self.launch.wrapped}: convert it with `.to(tl.int64)`"
         return self.fault(
             f"out of bounds: a {kind}",
             ("address", f"{signed:#x}, which belongs to no known tensor"),
@@ -344,16 +344,14 @@ class Watch:
             self.loaded += len(offsets) * width
             self.stored += len(offsets) * width
             self._is_written(one, offsets, width)
-            if len(offsets) == 1:
-                place = one.buffer.base + int(offsets[0])
-                self.launch.order.atomic(place, acquires, False)
-            uses = self.launch.uses_of(one.buffer, width)
-            if uses:
+            if uses := self.launch.uses_of(one.buffer, width):
                 self._without_race(
                     one, offsets, "update", lambda u=uses, o=offsets: u.update(o, width)
                 )
             if len(offsets) == 1:
-                self.launch.order.atomic(place, False, releases)
+                # After the check: elements that are updated by all give no order to themselves.
+                place = one.buffer.base + int(offsets[0])
+                self.launch.order.atomic(place, acquires, releases)
         return real
 
     def to_integers(self, addresses):
@@ -586,7 +584,8 @@ class Watch:
                 return
             exact = function(a.astype(np.int64), b.astype(np.int64))
             if exact.max() >= 2**31 or exact.min() < -(2**31):
-                self.launch.wrapped = f"an integer of 32 bits in {here()}"
+                place = here().partition(" `")[0]
+                self.launch.wrapped = f"an integer of 32 bits wraps around in {place}"
 
         return name, notice
 
