@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 B = 128
@@ -620,7 +621,7 @@ def a_descriptor_as_an_argument():
 
 
 def block_pointers():
-    if not hasattr(tl, "make_block_ptr"):
+    if not hasattr(InterpreterBuilder, "create_make_block_ptr"):
         pytest.skip("this Triton has no block pointers")
 
     @triton.jit
@@ -700,7 +701,7 @@ def random_numbers():
 
     out = torch.empty(300)
     kernel[(3,)](out, 7, 300, BLOCK=B)
-    assert 0 <= out.min() and out.max() < 1
+    assert out.min() >= 0 and out.max() < 1
 
 
 def arguments_in_tuples():

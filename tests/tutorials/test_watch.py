@@ -1,10 +1,8 @@
 """The watch of memory: it names what is wrong, lets pass what is right, and costs little."""
 
 import inspect
-import time
 
 import pytest
-import torch
 
 from tests.tutorials import right_kernels, wrong_kernels
 from tests.tutorials.practice import exercise

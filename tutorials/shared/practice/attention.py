@@ -16,6 +16,15 @@ def attention_inputs(device, heads, key_heads, queries, keys, d=32, batch=1):
     return q, k, v
 
 
+def scores(device):
+    """Scores that rise and fall along a row or are large, and values."""
+    for shape in ((1, 1), (5, 3), (7, 1024), (3, 1025), (4, 5000)):
+        yield 4 * torch.randn(shape, device=device), torch.randn(shape[1], device=device)
+    rising = (4 * torch.randn(3, 3000, device=device)).sort(dim=1)[0]
+    for s in (rising, rising.flip(1), rising + 100):
+        yield s, torch.randn(3000, device=device)
+
+
 def masked_attention(q, k, v, seen=None, added=0.0):
     """Attention in fp64, of grouped heads; *seen* says which keys, *added* goes to the scores."""
     k, v = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))

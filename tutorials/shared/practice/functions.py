@@ -13,6 +13,19 @@ def vectors(device):
         yield torch.randn(n, device=device), torch.randn(n, device=device)
 
 
+def padded(device):
+    """Vectors of which the second one is shorter."""
+    for n, k in ((1, 1), (5, 3), (1025, 1024), (5003, 1), (5003, 4999), (2049, 0)):
+        yield torch.randn(n, device=device), torch.randn(k, device=device)
+
+
+def add_padded(x, y):
+    """The sum of x and y, whose missing elements count as 0."""
+    z = x.clone()
+    z[: len(y)] += y
+    return z
+
+
 def matrices(device):
     """Matrices whose rows fill no block; the last one has a common size."""
     for shape in ((1, 1), (5, 7), (3, 781), (2, 1025), (16, 1000)):
