@@ -288,8 +288,7 @@ class Watch:
                 ("who", f"this program {does} the element, which {other} {did}"),
                 (
                     "cause",
-                    "blocks that overlap, a sum without `tl.atomic_add`, or work in place where a "
-                    "program needs what another one changes",
+                    "blocks that overlap, a sum without `tl.atomic_add`, or work in place",
                 ),
             ) from None
 
