@@ -73,7 +73,7 @@ WRONG = {
         (lambda a, x, y: 1 / 0, "ends with ZeroDivisionError"),
         (None, r"mine defines no axpy\(a, x, y\)"),
     ],
-    "01-strides": [(lambda x, y: torch.empty(len(x)), "NaN: nothing was written")],
+    "01-strides": [(lambda x, y: torch.empty(len(x)), "no program has written")],
     "03b-waves": [(lambda tiles, processors: tiles / processors, r"\(85, 84\): 1 of 1")],
     "05-residual": [
         (lambda x, r, w, b: layer_norm(x + r, w.shape, w, b), "6: y, the sum, .* and there are 5"),
@@ -86,7 +86,8 @@ WRONG = {
     "08-backward": [(changed("08-backward", leave_empty), "Experts without tokens .* zero")],
     "08-gate": [(lambda x, a, b, o: exercise.gated_experts(x, b, a, o), "rows, of the experts")],
     "09-per-tensor": [
-        (lambda x: x, "should return two tensors"),
+        (lambda x: x, "is the memory of its input x"),
+        (lambda x: 1 * x, "should return two tensors"),
         (lambda x: ((64 * x).to(torch.float8_e4m3fn), torch.tensor(1 / 64)), "should become 448"),
     ],
     "10-label-smoothing": [(changed("10-label-smoothing", fill_ignored), "rows that do not count")],
@@ -184,23 +185,25 @@ def test_the_command_counts_a_load_that_is_not_needed(tmp_path):
 #: What is wrong with a file, and what the one line says.
 FAULTS = {
     "no_function": ("def add_lop(x, y, programs): ...", "defines no add_loop.*is it add_lop"),
-    "parameters": ("def add_loop(x, y): ...", r"add_loop\(x, y\); the exercise asks for add_loop\(x"),
+    "parameters": ("def add_loop(x, y): ...", r"add_loop\(x, y\); the exercise asks for add_loop"),
     "order": ("def add_loop(programs, x, y): ...", r"order should be add_loop\(x, y, programs\)"),
     "no_callable": ("add_loop = 3", "is no function, but of the type int"),
-    "a_kernel": (changed_add("def kernel", "def add_loop").split("def add_loop(x, y")[0], "is a kernel"),
+    "a_kernel": (
+        changed_add("def kernel", "def add_loop").split("def add_loop(x, y")[0], "is a kernel"
+    ),
     "syntax": ("def add_loop(x, y, programs)\n    return x", "mine.py line 1.*SyntaxError"),
-    "an_import": ("import nothing_like_this\n", "mine.py line 1.*No module named 'nothing_like_this'"),
+    "an_import": ("import nothing_like_this\n", "mine.py line 1.*No module named 'nothing_like"),
     "exit_at_import": ("import sys\nsys.exit(0)", "SystemExit"),
     "exit": ("import os\nos._exit(0)", "ends the process .exit status 0. before the check"),
     "crash": ("import ctypes\nctypes.string_at(8)", "crashes: SIGSEGV in mine.py line 2"),
     "an_error": (changed_add("torch.empty_like(x)", "torch.empty_like(z)"), "NameError.*line 17"),
-    "shape": (changed_add("return out", "return out[:, None]"), r"shape is \(1, 1\), and should be"),
+    "shape": (changed_add("return out", "return out[:, None]"), r"shape is \(1, 1\), and should"),
     "dtype": (changed_add("return out", "return out.double()"), "dtype is torch.float64"),
     "device": (changed_add("return out", "return out.to('meta')"), "on the device meta"),
     "nothing": (changed_add("return out", "return None"), "NoneType, and not a tensor"),
     "alias": (changed_add("torch.empty_like(x)", "x"), "changes its input x in place"),
     "an_input": (changed_add("return out", "return x"), "is the memory of its input x"),
-    "in_place": (changed_add("return out", "y.zero_()\n    return out"), "changes its input y in place"),
+    "in_place": (changed_add("return out", "y.zero_()\n    return out"), "changes its input y"),
     "by_pytorch": ("def add_loop(x, y, programs):\n    return x + y", "launches no kernel"),
     "mask": (changed_add("x + y, mask=mask", "x + y"), "out of bounds: a store"),
     "caught": (
@@ -208,11 +211,23 @@ FAULTS = {
         .replace("BLOCK=1024)\n", "BLOCK=1024)\n    except Exception: return x + y\n"),
         "out of bounds: a store",
     ),
-    "grid": (changed_add("triton.cdiv(x.numel(), 1024)", "x.numel() // 1024 or 1"), "to the end|no program has written"),
+    "grid": (
+        changed_add("triton.cdiv(x.numel(), 1024)", "x.numel() // 1024 or 1"),
+        "no program has written",
+    ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAULTS)
+QUICK_FAULTS = "parameters", "exit", "crash", "an_error", "alias", "mask"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK_FAULTS else pytest.mark.stress)
+        for name in FAULTS
+    ],
+)
 def test_each_fault_of_a_file_is_one_line(name, tmp_path):
     text, message = FAULTS[name]
     status, printed = command(tmp_path, "01-grid-stride", "mine.py", mine=text)
@@ -234,7 +249,10 @@ def test_a_missing_file_and_a_folder_are_one_line(tmp_path):
 
 
 ENDLESS = {
-    "in_a_kernel": changed_add("mask = offsets < n\n", "mask = offsets < n\n    while n > 0:\n        n = n + 0\n"),
+    "in_a_kernel": changed_add(
+        "    mask = offsets < n\n",
+        "    mask = offsets < n\n    while n > 0:\n        n = n + 0\n",
+    ),
     "in_python": changed_add("    return out", "    while True:\n        pass"),
     "at_import": "while True:\n    pass",
 }  # fmt: skip
@@ -276,13 +294,14 @@ def test_a_script_is_watched(tmp_path):
 
 
 def test_what_a_script_leaves_out_is_noted(tmp_path):
-    text = f"{ADD}\nx, out = torch.randn(3000), torch.empty(3000)\nkernel[(2,)](x, x, out, 3000, BLOCK=1024)\n"
+    text = f"{ADD}\nx, out = torch.randn(3000), torch.empty(3000)\n"
+    text += "kernel[(2,)](x, x, out, 3000, BLOCK=1024)\n"
     status, printed = command(tmp_path, "--watch", "script.py", script=text)
     assert status == 0
     assert "kernel leaves out a part of `out_ptr`: 952 of 3000 elements" in printed
 
 
-#: Right answers of exercises that have no page of their own, and what the typical mistake is called.
+#: Right answers of exercises without a page of their own, and what typical mistakes are called.
 SMALL = {
     "01-mask": (
         """
@@ -342,7 +361,7 @@ def matmul_t(a, w):
     kernel[grid](a, w, c, M, N, K, *a.stride(), w.stride(1), w.stride(0), T=32)
     return c
 """,
-        [("w.stride(1), w.stride(0)", "w.stride(0), w.stride(1)", "out of bounds: a load")],
+        [("w.stride(1), w.stride(0)", "w.stride(0), w.stride(1)", "elements are wrong")],
     ),
     "06-weighted-mean": (
         """
@@ -377,7 +396,7 @@ def test_a_small_exercise_knows_its_mistakes(name, tmp_path):
     text, mistakes = SMALL[name]
     status, printed = command(tmp_path, name, "mine.py", mine=head + text)
     assert status == 0, printed
-    assert "1.00 times as many" in printed or "products" in printed
+    assert "times as many" in printed
     for old, new, message in mistakes:
         assert old in text
         status, printed = command(tmp_path, name, "mine.py", mine=head + text.replace(old, new))

@@ -39,8 +39,6 @@ def check(name, module, on_gpu=False, began=lambda: None):
         tried += 1
     launches = watch.launches
     moved = watch.loaded, watch.stored, watch.dots, watch.multiplied
-    if exercise.kernels and not launches:
-        return f"{exercise.name} is right, but launches no kernel of Triton: PyTorch computes it."
     for wrong in exercise.properties:
         began()
         try:
@@ -50,6 +48,8 @@ def check(name, module, on_gpu=False, began=lambda: None):
             found = failed(error)
         if found := found or "\n".join(map(str, watch.faults[:1])):
             return f"{exercise.name}: {found}"
+    if exercise.kernels and not launches:
+        return f"{exercise.name} is right, but launches no kernel of Triton: PyTorch computes it."
     rules = f", and keeps {count_of(len(exercise.properties), 'rule')}" * bool(exercise.properties)
     print(f"{exercise.function} is right on {count_of(tried, 'input')}{rules}.")
     least = exercise.least(arguments, result) if launches else 0

@@ -57,8 +57,11 @@ class Operations(TorchDispatchMode):
 
 def incomplete(buffer, gaps, *more):
     """The fault of a kernel that leaves elements out."""
+    title = "elements that no program has written"
+    if not buffer.kernel:
+        return FaultError(title, ("result", gaps), ("cause", "no kernel got this tensor"), *more)
     return FaultError(
-        "elements that no program has written",
+        title,
         ("kernel", buffer.kernel),
         ("tensor", f"`{buffer.name}`: {gaps}"),
         *more,
