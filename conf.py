@@ -49,7 +49,7 @@ gallery_environment = {
 }
 gallery_untimed = {"cpu": "interpreter"}
 gallery_devices = [REFERENCE, REFERENCE_DEVICE]
-gallery_unrecorded = "error"  # nothing is published without outputs
+gallery_unrecorded = "stale"  # for who has no GPU; `make publish` refuses such a build
 gallery_others = True  # a page for each other recording, such as that of an older Triton
 gallery_variant = "triton_site.probes.triton_release"
 gallery_probes = [SOFTWARE, "triton_site.xray.kernels"]
@@ -74,7 +74,7 @@ sphinx_gallery_conf = {
     "examples_dirs": list(assembled_sources),
     "gallery_dirs": list(_galleries.values()),
     "filename_pattern": "",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "triton_site.pages.path.PathSortKey",
     "image_scrapers": ("triton_site.pages.scraper.svg_scraper",),
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts.
@@ -94,14 +94,16 @@ html_static_path = [
     "docs/_static",
     str(write_checker(_root / "tutorials", _root / "build/checker/exercise.py")),
 ]
-html_css_files = ["custom.css", "reading.css", "reference.css", "versions.css"]
+html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
 html_js_files = [
     ("site.js", {"defer": ""}),
     ("tiles.js", {"defer": ""}),
     ("xray.js", {"defer": ""}),
+    ("plots.js", {"defer": ""}),
     ("versions.js", {"defer": ""}),
 ]
 html_logo = "docs/_static/logo.svg"
+html_show_sphinx = False  # the footer names it
 html_favicon = "docs/_static/favicon.svg"
 html_title = "Triton Gallery"
 # The address of the stable version; the other versions are beside it.

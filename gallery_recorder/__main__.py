@@ -9,8 +9,11 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from gallery_recorder import console
 from gallery_recorder.errors import RecorderError
@@ -62,10 +65,25 @@ def _status(options: argparse.Namespace) -> int:
 
     plan = _told(reader.read(_where(options)))
     rows = status.rows(plan, options.recordings)
-    status.show(rows)
+    status.show(rows, options.only)
     preferred = plan.settings.reference if options.check == "reference" else None
     lacking = status.lacking(rows, preferred) if options.check else None
     return _complain(lacking, 1) if lacking else 0
+
+
+def _migrate(options: argparse.Namespace) -> int:
+    from gallery_recorder.store import format, recording
+
+    written = current = status = 0
+    for folder in (f for root in _roots(options) for f in recording.all_recordings(root)):
+        try:
+            is_written = recording.migrate(folder)
+        except recording.RecordingError as error:
+            status = _complain(error, 1)
+            continue
+        written, current = written + is_written, current + (not is_written)
+    print(f"{written} migrated, {current} of schema {format.SCHEMA} already")
+    return status
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -109,8 +127,21 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
+def _roots(options: argparse.Namespace) -> list[Path]:
+    """The folders of recordings: ``--recordings``, or those of conf.py."""
+    from gallery_recorder.project import reader
+
+    if options.recordings:
+        return [options.recordings]
+    return reader.read(_where(options)).settings.roots
+
+
 def _where(options: argparse.Namespace) -> Where:
-    return galleries.find(options.conf, options.source, getattr(options, "tutorials", None) or ())
+    found = galleries.find(options.conf, options.source, getattr(options, "tutorials", None) or ())
+    overrides = dict(options.overrides)
+    if options.pattern is not None:
+        overrides["sphinx_gallery_conf.filename_pattern"] = options.pattern
+    return msgspec.structs.replace(found, overrides=overrides, tags=tuple(options.tags))
 
 
 def _told(plan: Project) -> Project:
@@ -135,6 +166,13 @@ def _positive(kind: Callable[[str], float]) -> Callable[[str], float]:
         return value
 
     return number
+
+
+def _override(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError("must be SETTING=VALUE")
+    return name, value
 
 
 def _share(text: str) -> tuple[int, int]:
@@ -182,11 +220,17 @@ def parser() -> argparse.ArgumentParser:
     add("--changed-since", metavar="REF", help=text)
     add = record.add_mutually_exclusive_group().add_argument
     add("--force", action="store_true", help="record current scripts, too")
-    add("--missing", action="store_true", help="only scripts that are current on no device")
+    add(
+        "--missing",
+        action="store_true",
+        help="only scripts without a recording that the build shows",
+    )
 
-    status = verbs.add_parser("status", help="list current, stale, damaged and missing recordings")
+    status = verbs.add_parser("status", help="list recordings and their states")
     status.set_defaults(command=_status)
     _add(status, *_PROJECT)
+    states = ("current", "stale", "failed", "damaged", "missing", "unreadable", "orphan")
+    status.add_argument("--only", choices=states, help="list the recordings of this state alone")
     status.add_argument(
         "--check",
         nargs="?",
@@ -195,6 +239,15 @@ def parser() -> argparse.ArgumentParser:
         help="fail if a recording is damaged, or if a script has no current one on the first of "
         "gallery_devices in conf.py; with `any`, on any device",
     )
+
+    migrate = verbs.add_parser(
+        "migrate",
+        help="rewrite recordings of older versions in the current format",
+        description="Rewrite recordings of older versions of this program in the current format. "
+        "Nothing requires it: every version reads the recordings of all before it.",
+    )
+    migrate.set_defaults(command=_migrate)
+    _add(migrate, *_PROJECT)
 
     compare = verbs.add_parser("compare", help="compare the speed and all outputs of recordings")
     compare.add_argument("old", type=Path, metavar="OLD", help="a recording, or a folder of some")
@@ -240,8 +293,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, *options: _Option) -> None:
+    """Add *options*; with those of a project come Sphinx's own for its conf.py."""
     for name, word, kind, text in options:
         parser.add_argument(name, metavar=word, type=kind, help=text)
+    if _PROJECT[0] in options:
+        add = partial(parser.add_argument, action="append", default=[])
+        text = "override a setting of conf.py, as for sphinx-build"
+        add("-D", dest="overrides", metavar="SETTING=VALUE", type=_override, help=text)
+        add("-t", dest="tags", metavar="TAG", help="define a tag, as for sphinx-build")
+        text = "another filename_pattern of sphinx-gallery: which scripts are executed"
+        parser.add_argument("--pattern", metavar="REGEX", help=text)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import itertools
 import logging
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
+from textwrap import indent
 from time import perf_counter
 from types import FunctionType
 from typing import Any
@@ -48,6 +49,7 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_gallery, "_import_matplotlib", "", "replace"),
     (gen_gallery, "_has_pypandoc", "", "replace"),
     (gen_gallery, "generate_gallery_rst", "app", "render"),
+    (gen_gallery, "write_computation_times", "gallery_conf target_dir costs", "replace"),
     (gen_rst, "_get_callables", "gallery_conf key src_dir", "read"),
     (gen_rst, "_get_gallery_header", "dir_ gallery_conf raise_error", "read"),
     (gen_rst, "executable_script", "src_file gallery_conf", "read"),
@@ -61,6 +63,16 @@ _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_rst, "handle_exception", "exc_info src_file script_vars gallery_conf", "replace"),
     (gen_rst, "execute_code_block", "compiler block example_globals script_vars", "replace"),
     (gen_rst, "_get_last_repr", "capture_repr ___", "replace"),
+    (
+        *(gen_rst, "_get_code_output"),
+        *("is_last_expr example_globals gallery_conf logging_tee images_rst", "replace"),
+    ),
+    (gen_rst, "CODE_OUTPUT", "", "render"),
+    (gen_rst, "HTML_HEADER", "", "render"),
+    (gen_rst, "codestr2rst", "codestr lang", "render"),
+    (scrapers, "figure_rst", "figure_list sources_dir fig_titles srcsetpaths", "render"),
+    (scrapers, "HLIST_HEADER", "", "render"),
+    (scrapers, "HLIST_IMAGE_MATPLOTLIB", "", "render"),
     (gen_rst, "time", "", "replace"),
     (gen_rst, "_get_call_memory_and_base", "gallery_conf", "run"),
     (LoggingTee, "set_std_and_reset_position", "self", "replace"),
@@ -204,6 +216,12 @@ def is_expected_to_fail(path: Path, gallery_conf: dict[str, Any]) -> bool:
     return str(path) in gen_gallery._expected_failing_examples(gallery_conf)
 
 
+def expect_no_failure(paths: Container[str], gallery_conf: dict[str, Any]) -> None:
+    """Have sphinx-gallery's summary forget that the scripts *paths* are expected to fail."""
+    expected = gen_gallery._expected_failing_examples(gallery_conf)
+    gallery_conf["expected_failing_examples"] = {path for path in expected if path not in paths}
+
+
 def only_reading(pandoc: Any = None) -> contextlib.AbstractContextManager[None]:
     """While conf.py is read, keep sphinx-gallery from importing matplotlib and seeking *pandoc*."""
     found = ORIGINAL["_has_pypandoc"] if pandoc else lambda: (True, "")
@@ -231,7 +249,8 @@ def execute(
     Where conf.py has wrapped ``generate_file_rst`` or ``execute_script``, this happens inside of
     its function. The methods of *hooks*: ``begin``; ``block`` gets the index of each block, the
     script's variables and a function that executes it; ``raised`` an exception of a block;
-    ``value`` the text of a last expression; ``end``; ``fail`` gets what ends the script early.
+    ``value`` the text of a last expression; ``drawn`` the markup of figures; ``end``; ``fail`` gets
+    what ends the script early.
     *tee* makes the object that collects printed text.
     """
     numbers, inner = itertools.count(), gen_rst.execute_script
@@ -261,7 +280,12 @@ def execute(
         text, method = ORIGINAL["_get_last_repr"](capture_repr, last)
         return (hooks.value(text, method), method) if text and method else (text, method)
 
+    def code_output(*arguments: Any) -> str:
+        hooks.drawn(arguments[4])
+        return ORIGINAL["_get_code_output"](*arguments)
+
     own: dict[str, Any] = {"execute_script": script, "execute_code_block": block}
+    own |= {"_get_code_output": code_output}
     own |= {"_get_last_repr": last_repr, "handle_exception": exception, "_LoggingTee": tee}
     # That clock never jumps.
     with replaced(time=perf_counter, **own), contextlib.suppress(_Executed):
@@ -310,6 +334,37 @@ def figure_titles(figure: Any) -> str:
 def scale_image(image: Path, thumbnail: Path, size: tuple[int, int]) -> None:
     """Make a *thumbnail* of at most *size* pixels."""
     utils.scale_image(str(image), str(thumbnail), *size)
+
+
+# --- the markup of outputs ------------------------------------------------------------------------
+
+
+def image_markup(paths: dict[float, str], alt: str) -> str:
+    """The markup of an image; *paths* are its files from the source folder on, by their scale."""
+    sources = {scale: f"/{path}" for scale, path in paths.items()}
+    return scrapers.figure_rst([sources[0]], "/", alt, [sources])
+
+
+def side_by_side(images: Sequence[str]) -> str:
+    """The markup of several *images* of :func:`image_markup` in one row."""
+    several = (image.replace("sphx-glr-single-img", "sphx-glr-multi-img") for image in images)
+    items = (scrapers.HLIST_IMAGE_MATPLOTLIB + indent(image, " " * 6) for image in several)
+    return scrapers.HLIST_HEADER + "".join(items)
+
+
+def printed_markup(text: str) -> str:
+    """The markup of what a block printed, and of its value as text."""
+    return gen_rst.CODE_OUTPUT.format(indent(text, " " * 4)) if text.strip() else ""
+
+
+def html_markup(html: str) -> str:
+    """The markup of a value as HTML."""
+    return gen_rst.HTML_HEADER.format(indent(html, " " * 4))
+
+
+def exception_markup(text: str) -> str:
+    """The markup of a traceback."""
+    return f".. rst-class:: sphx-glr-script-out\n\n{gen_rst.codestr2rst(text, lang='pytb')}"
 
 
 # --- making the pages -----------------------------------------------------------------------------

@@ -26,6 +26,8 @@ _MARKS = {
     "render/test_incremental": "record",
     "render/test_replay": "record",
     "render/test_single": "record",
+    "render/test_host": "record",
+    "render/test_stale": "record",
     "run/test_conf": "record",
     "run/test_disturbed": "record",
     "run/test_faults": "record",
@@ -117,6 +119,7 @@ def site(testrun_uid: str) -> Path:
             made = subprocess.run(
                 ["make", "html", f"PYTHON={sys.executable}"],
                 cwd=ROOT,
+                env=os.environ | {"CI": "1"},  # warnings are errors
                 capture_output=True,
                 text=True,
                 check=False,

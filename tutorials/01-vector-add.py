@@ -3,18 +3,18 @@ Vector addition
 ===============
 
 You write your first kernel here: ``add(x, y)``, which computes ``x + y`` on the GPU. On large
-vectors it moves :measured:`largest` GB/s through the GPU's memory, and a plain copy moves
-:measured:`copy` GB/s. You need Python and some PyTorch. Without a GPU, Triton's interpreter runs
-the same code.
+vectors it has :measured:`as_torch` times the speed of PyTorch's own addition. You need Python and
+some PyTorch. Without a GPU, Triton's interpreter runs the same code.
 """
 
-# %%
-# The kernel
-# ----------
-
-# sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_thumbnail_number = 1
 # sphinx_gallery_level = "first hour"
 import os
+import sys  # for shared/
+import time
+from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 
@@ -24,14 +24,21 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+
+# %%
+# The kernel
+# ----------
+#
+# A **kernel** is a function that runs on the GPU. ``@triton.jit`` compiles it at its first launch.
 
 
 @triton.jit
 def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     """Add one block of *x* and *y*."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
-    offsets = start + tl.arange(0, BLOCK)  # [BLOCK]
-    mask = offsets < n  # [BLOCK]
+    offsets = start + tl.arange(0, BLOCK)  # <-
+    mask = offsets < n  # <-
     x = tl.load(x_ptr + offsets, mask=mask)
     y = tl.load(y_ptr + offsets, mask=mask)
     tl.store(out_ptr + offsets, x + y, mask=mask)
@@ -49,7 +56,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 #     The number of this program: 0, 1, 2, … It tells the program which block to add.
 # ``tl.arange(0, BLOCK)``
 #     The numbers 0 to ``BLOCK - 1`` as one block. An operation on a block works on all of its
-#     numbers.
+#     elements.
 # ``offsets``
 #     The positions of this program's elements, counted from the start of the vectors. They have 64
 #     bits, because 32 bits overflow at 2³¹ elements.
@@ -61,36 +68,44 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 # ``mask``
 #     Marks the offsets that lie inside the vectors. The last block is usually only partly full.
 #
-# The next kernel stores its offsets and its mask. The vector has 21 elements and a block has 8, so
-# it takes three programs, and the last block is only partly full.
+# The next kernel stores its offsets and its mask, so that we can look at them. The vector has 29
+# elements and a block has 8. That takes four programs, and this is program 2:
 
 
 @triton.jit
 def peek_kernel(offsets_ptr, mask_ptr, n, BLOCK: tl.constexpr):
-    """Write down the offsets and the mask of each program."""
+    """Store the offsets and the mask of each program."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(offsets_ptr + offsets, offsets)
     tl.store(mask_ptr + offsets, (offsets < n).to(tl.int8))
 
 
-n, block = 21, 8
-programs = triton.cdiv(n, block)  # divides and rounds up: 3
+n, block = 29, 8
+programs = triton.cdiv(n, block)  # divides and rounds up: 4
 seen_offsets = torch.empty(programs, block, dtype=torch.int32, device=DEVICE)
 seen_mask = torch.empty(programs, block, dtype=torch.int8, device=DEVICE)
 peek_kernel[(programs,)](seen_offsets, seen_mask, n, BLOCK=block)
-print(seen_offsets.cpu())
-print(seen_mask.cpu())
+print("program 2, offsets:", seen_offsets[2].tolist())
+print("program 2, mask:   ", seen_mask[2].tolist())
 
 # %%
-# The same as a picture, with masked cells hatched:
+# .. predict:: Which elements does program 3, the last one, add?
+#    :choices: 24 to 28 | 24 to 31 | 25 to 29
+#    :answer: 24 to 28
+#
+#    Its block starts at 3 · 8 = 24 and has the offsets 24 to 31. The vectors end at element 28, so
+#    the mask is false for the last three.
+#
+# All four programs as a picture; masked elements are hatched:
 
 # sphinx_gallery_fold = "draws the offsets of each program"
 import matplotlib.pyplot as plt
+from shared.bench import figure
 
 
 def draw_blocks(offsets, mask):
     """Draw one row of cells for each program; masked cells are hatched."""
-    _, ax = plt.subplots(figsize=(7, 2.4), layout="constrained")
+    _, ax = figure(height=2.6)
     for pid, (row, keep) in enumerate(zip(offsets, mask, strict=True)):
         for lane, (offset, on) in enumerate(zip(row, keep, strict=True)):
             style = {"facecolor": "#cfe3f1"} if on else {"facecolor": "#eeeeee", "hatch": "////"}
@@ -113,78 +128,45 @@ draw_blocks(seen_offsets.tolist(), seen_mask.tolist())
 # Calling it
 # ----------
 #
-# ``add_kernel[grid](…)`` starts the programs. The grid, a tuple, has one for each block.
-
-
-def check_arguments(x, y):
-    """Raise TypeError or ValueError, naming the argument, if ``add`` cannot add *x* and *y*."""
-    for name, t in (("x", x), ("y", y)):
-        if not isinstance(t, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-        if t.dtype.is_complex or t.dtype == torch.bool:
-            raise TypeError(f"{name} must hold real numbers, but its dtype is {t.dtype}")
-        if t.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
-        if not t.is_contiguous():
-            raise ValueError(
-                f"{name} must be contiguous, but has shape {tuple(t.shape)} and strides "
-                f"{t.stride()}; pass {name}.contiguous()"
-            )
-    if x.dtype != y.dtype:
-        raise TypeError(f"x and y must have one dtype, but have {x.dtype} and {y.dtype}")
-    if x.shape != y.shape:
-        raise ValueError(
-            f"x and y must have one shape, but have {tuple(x.shape)} and {tuple(y.shape)}"
-        )
+# ``add_kernel[grid](…)`` starts the programs. The grid is a tuple, here with one number: how many
+# blocks there are. Every launch of the lessons of the first hour is of this form and of no other.
 
 
 def add(x, y):
-    """Return ``x + y``.
-
-    Args:
-        x: Contiguous tensor of any shape, of a real floating-point or integer dtype.
-        y: Tensor of the same shape, dtype and device.
-
-    Raises:
-        TypeError: An argument is no tensor, or the dtypes do not fit.
-        ValueError: Shapes, devices or strides do not fit.
-    """
-    check_arguments(x, y)
+    """Return ``x + y`` for contiguous tensors of one shape and dtype."""
     out = torch.empty_like(x)
-    n = out.numel()
-    add_kernel[((n + 1023) // 1024,)](x, y, out, n, BLOCK=1024)
+    grid = (triton.cdiv(x.numel(), 1024),)
+    add_kernel[grid](x, y, out, x.numel(), BLOCK=1024)
     return out
 
 
 # %%
-# * A kernel trusts its arguments. A wrong dtype or a shorter vector gives a wrong answer or a
-#   crash, so the function checks them first.
-# * ``BLOCK`` is a ``tl.constexpr``: its value is compiled into the kernel. Another ``BLOCK`` is
-#   another kernel, compiled at its first launch and kept for later ones. ``n`` is an ordinary
-#   argument: one compiled kernel serves many lengths. (Only 1 and multiples of 16 have their own.)
-# * The size of a block is a power of two. The compiler divides the block evenly among the threads
-#   of the program, and their number is a power of two as well.
-# * The call puts the kernel into a queue and returns before the GPU has finished. Python waits only
-#   when it needs the values. An error in a kernel therefore appears at a later line.
+# * **The size of a block is known when the kernel is compiled.** ``BLOCK`` is a ``tl.constexpr``,
+#   so its value is part of the compiled code. The compiler needs it to give every thread its
+#   elements and its registers. Another ``BLOCK`` is another kernel, compiled at its first launch
+#   and kept for later ones.
+# * **It is a power of two.** The compiler divides a block evenly among the threads of a program,
+#   and their number is a power of two as well.
+# * **The length is an ordinary argument.** One compiled kernel serves many lengths. Triton compiles
+#   a second one for lengths that are multiples of 16, where it can load larger pieces.
+# * **The call returns early.** It puts the kernel into a queue, and Python goes on. Python waits
+#   only when it needs the values. An error in a kernel therefore appears at a later line.
 #
 # Checking it
 # -----------
 #
 # An addition rounds once, in the kernel as in PyTorch. So the results must be equal, bit for bit.
-# Some of the sizes leave the last block nearly empty, others nearly full.
+# Some of these sizes leave the last block nearly empty, others nearly full.
 
-torch.manual_seed(0)
-shapes = [(0,), (1,), (5,), (1023,), (1024,), (1025,), (123, 5), (98432,)]
 for dtype in (torch.float32, torch.float16, torch.int32):
-    for shape in shapes:
-        x = (100 * torch.randn(shape, device=DEVICE)).to(dtype)
-        y = (100 * torch.randn(shape, device=DEVICE)).to(dtype)
+    for n in (0, 1, 5, 1023, 1024, 1025, 98432):
+        x, y = (100 * torch.randn(2, n, device=DEVICE)).to(dtype)
         torch.testing.assert_close(add(x, y), x + y, atol=0, rtol=0)
-print(f"add agrees with PyTorch, bit for bit, on {len(shapes)} shapes and 3 dtypes")
+print("add agrees with PyTorch, bit for bit, on 7 lengths in 3 dtypes")
 
 # %%
-# Masked elements are neither read nor written. Without the mask, the last program overwrites
-# whatever follows ``out`` in memory. Here that is the rest of a buffer of 24 elements:
+# A masked store writes nothing where the mask is false. Without the mask, the last program
+# overwrites whatever follows ``out`` in memory. Here that is the rest of a buffer of 24 elements:
 
 
 @triton.jit
@@ -194,118 +176,73 @@ def add_without_mask_kernel(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets) + tl.load(y_ptr + offsets))
 
 
-ones = torch.ones(24, device=DEVICE)
-buffer = torch.full((24,), -1.0, device=DEVICE)
-add_without_mask_kernel[(3,)](ones[:21], ones[:21], buffer[:21], BLOCK=8)
-print("without a mask, past the end:", buffer[21:].tolist())
-
-buffer.fill_(-1.0)
-add_kernel[(3,)](ones[:21], ones[:21], buffer[:21], 21, BLOCK=8)
-print("with a mask,    past the end:", buffer[21:].tolist())
+ones, buffer = torch.ones(24, device=DEVICE), torch.full((24,), -1.0, device=DEVICE)
+add_kernel[(3,)](ones, ones, buffer, 21, BLOCK=8)
+print("with a mask,    past element 20:", buffer[21:].tolist())
+add_without_mask_kernel[(3,)](ones, ones, buffer, BLOCK=8)
+print("without a mask, past element 20:", buffer[21:].tolist())
 
 # %%
-# A Python list would raise an ``IndexError``, but a pointer has no length. Such a bug can stay
-# hidden until other data follows the vector in memory.
-# :doc:`/programming-guide/chapter-3/debugging` shows how to find it.
+# A Python list would raise an ``IndexError``, but a pointer has no length.
+#
+# **A test with one tensor would not notice.** PyTorch takes memory from the GPU in large pieces and
+# rounds each tensor up to a multiple of 512 bytes. The memory behind a tensor therefore usually
+# exists, and nobody looks at it: the sum is right, and there is no error. The same kernel destroys
+# another tensor as soon as one lies there. So a check compares what is *around* the result, too.
+# :doc:`/programming-guide/chapter-3/debugging` shows how to find such a bug.
+#
+# **A masked load reads nothing** where the mask is false, and the value of these elements is
+# **undefined**: zero on one GPU, left-overs of a register on the next. Here that does no harm,
+# because the store has the same mask. A kernel that uses these elements has to say what they are:
+# ``tl.load(y_ptr + offsets, mask=mask, other=0.0)`` gives 0.
+#
+# **Try it** *(easy, 10 minutes)*. Write ``add_padded(x, y)``, where *y* is shorter than *x* and its
+# missing elements count as 0. Each load needs a mask of its own. ``exercise.py`` (see *Exercises*)
+# checks your function:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 01-mask mine.py
+#
+# With a single mask for both loads, it names the line that reads past the end of *y*. Without
+# ``other``, it finds undefined values in the result.
 #
 # Timing it
 # ---------
 #
-# ``triton.testing.do_bench`` calls a function many times and returns the milliseconds of one call.
 # An addition reads two vectors and writes one, so it moves 12 bytes for each element of fp32. Bytes
-# divided by time give the **bandwidth** in GB/s.
+# divided by time give the **bandwidth** in GB/s. ``triton.testing.do_bench`` calls a function many
+# times and returns the milliseconds of one call, measured by the GPU. The clock of the host serves
+# as well if Python waits for the GPU before it reads the clock, at the start and at the end:
 
 if ON_GPU:
     x, y = torch.rand(2, 2**27, device=DEVICE)
     ms = triton.testing.do_bench(lambda: add(x, y), return_mode="median")
-    print(f"2²⁷ elements: {ms:.3f} ms, {12 * x.numel() / ms / 1e6:.0f} GB/s")
-else:
-    print("Without a GPU there is nothing to time.")
+    print(f"do_bench:     {ms:.3f} ms, {12 * x.numel() / ms / 1e6:.0f} GB/s")
+    torch.accelerator.synchronize()  # waits for all that is queued
+    start = time.perf_counter()
+    for _ in range(100):
+        add(x, y)
+    torch.accelerator.synchronize()
+    print(f"host's clock: {(time.perf_counter() - start) / 100 * 1e3:.3f} ms")
 
 # %%
-# The benchmark adds vectors of 2¹² to 2²⁷ elements with our function and with PyTorch. A copy that
-# moves as many bytes is the **ceiling**, the hardware limit to compare with. (An addition may
-# exceed it by a few percent: two thirds of its bytes are read, and reads cost a little less than
-# writes.) Each function is timed twice. *On the GPU* leaves out Python's work around the kernel.
-# *As called* is the time that a program sees for a single call.
-# :doc:`/programming-guide/chapter-4/measuring` explains both.
+# Without the second ``synchronize`` the clock shows how long Python needs for the launches.
+#
+# The benchmark adds vectors of 2¹² to 2²⁷ elements with our function and with PyTorch, and draws
+# both as a share of a copy that moves as many bytes. The copy is a **ceiling**, a limit of the
+# hardware to compare with. All times are the GPU's own:
+# :doc:`/programming-guide/chapter-4/measuring` explains how they are taken.
 
 # sphinx_gallery_fold = "times the additions, draws the rates, and keeps the rows"
-import sys  # for shared/
-from functools import partial
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.bench import plot_rates, rows_of, spread, time_on_gpu, write_calls
-from shared.bench import write_rows, write_table
+# sphinx_gallery_xray = "add_kernel: 2²⁷ elements, fp32"
+from shared.bench import draw_rates, gpu_times, graph_of, rates, spread, write_rows
+from tabulate import tabulate
 
 
 @triton.jit
 def empty_kernel():
     """Do nothing."""
-
-
-def benchmark(sizes):
-    """Return rows (size, provider, unit, median, p20, p80)."""
-    rows = []
-    for n in sizes:
-        x, y = torch.rand(2, n, device=DEVICE)
-        source = torch.rand(3 * n // 2, device=DEVICE)
-        calls = {
-            "triton": partial(add, x, y),
-            "torch": partial(torch.add, x, y),
-            "copy": partial(torch.empty_like(source).copy_, source),
-        }
-        rows += rows_of((n,), calls, "GB/s", 12 * n, rounds=100, as_called=("triton", "torch"))
-    return rows
-
-
-if ON_GPU:
-    rows = benchmark([2**i for i in range(12, 28)])
-    write_rows("vector-add-performance.csv", ["size"], rows)
-    x, y = torch.rand(2, 4096, device=DEVICE)
-    calls = {"triton": partial(add, x, y), "torch": partial(torch.add, x, y)}
-    write_calls({"add": calls | {"launch": empty_kernel[(1,)]}})
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    ax.set(xscale="log", yscale="log")
-    names = {"triton": "add", "torch": "PyTorch", "copy": "copy (ceiling)"}
-    names["triton, as called"] = "add, as called"
-    plot_rates(ax, rows, names, "Vector addition in fp32", "elements")
-else:
-    print("Without a GPU there is no plot.")
-
-# %%
-# At 2²⁷ elements the kernel moves :measured:`largest` GB/s on the GPU and :measured:`called` GB/s
-# as called. PyTorch reaches :measured:`torch` GB/s, and the copy :measured:`copy` GB/s.
-#
-# Reading the curve
-# -----------------
-#
-# **The left end rises steadily.** Twice the elements take hardly more time, because starting the
-# kernel takes longer than its work. An empty kernel takes :measured:`empty` µs on the GPU. Here the
-# addition is **launch-bound**, and only fewer launches help.
-#
-# **The right end is flat.** The time grows with the bytes, so the addition is **memory-bound**. A
-# GPU can add dozens of numbers in the time that it takes to move twelve bytes. No change to the
-# arithmetic makes this kernel faster, and PyTorch's kernel has the same limit.
-#
-# **The bend** is where starting the kernel takes as long as moving the bytes. In :measured:`empty`
-# µs the copy moves the bytes of :measured:`balance` elements.
-#
-# **As called**, the addition is slower in the middle. ``do_bench`` empties the cache by writing to
-# it, and the GPU writes these values back to memory while our kernel runs. The CPU's share is
-# hidden: a call of ``add`` keeps the CPU busy for :measured:`cpu` µs, and a call of PyTorch's
-# addition for :measured:`cpu_torch` µs, because PyTorch checks and launches in C++. A program that
-# adds many small vectors waits for Python. :doc:`/programming-guide/chapter-6/calls` takes a call
-# apart and makes it cheaper.
-#
-# Choosing the block size
-# -----------------------
-#
-# One vector of 2²⁴ elements, with five block sizes:
-
-# sphinx_gallery_fold = "times five block sizes, and keeps the values"
-from tabulate import tabulate
 
 
 def add_with_block(x, y, block):
@@ -315,37 +252,194 @@ def add_with_block(x, y, block):
     return out
 
 
+values, rows = [], []  # values: (name, unit, value), what no benchmark holds
 if ON_GPU:
     x, y = torch.rand(2, 2**24, device=DEVICE)
-    calls = {block: partial(add_with_block, x, y, block) for block in (64, 256, 1024, 4096, 16384)}
-    times = {block: spread(ms)[0] for block, ms in time_on_gpu(calls, 100).items()}
-    speeds = {block: 12 * x.numel() / ms / 1e6 for block, ms in times.items()}
-    table = [(block, x.numel() // block, f"{speed:.0f}") for block, speed in speeds.items()]
-    print(tabulate(table, ["BLOCK", "programs", "GB/s"]))
-    values = [(f"block {block}", "GB/s", speed) for block, speed in speeds.items()]
-    empty = spread(time_on_gpu({"empty": empty_kernel[(1,)]})["empty"])[0]
-    values.append(("empty kernel", "µs", 1e3 * empty))
-    write_table("01-vector-add-values.csv", ["name", "unit", "value"], values)
-else:
-    print("Without a GPU there is nothing to compare.")
+    calls = {n: partial(add_with_block, x, y, n) for n in (64, 256, 1024, 4096, 16384)}
+    for n, ms in gpu_times(calls, 100).items():
+        values.append((f"block {n}", "GB/s", 12 * x.numel() / spread(ms)[0] / 1e6))
+    x, y = torch.rand(2, 4096, device=DEVICE)
+    hundred = graph_of(lambda: [add(x, y) for _ in range(100)])
+    times = gpu_times({"empty": empty_kernel[(1,)], "hundred": hundred}, 100)
+    values.append(("empty kernel", "µs", 1e3 * spread(times["empty"])[0]))
+    values.append(("one of a hundred", "µs", 1e3 / 100 * spread(times["hundred"])[0]))
+    for n in [2**i for i in range(12, 28)]:
+        x, y = torch.rand(2, n, device=DEVICE)
+        source = torch.rand(3 * n // 2, device=DEVICE)
+        all_read = torch.rand(3 * n, device=DEVICE)
+        calls = {
+            "triton": partial(add, x, y),
+            "torch": partial(torch.add, x, y),
+            "copy": partial(torch.empty_like(source).copy_, source),
+            "read": all_read.amax,
+        }
+        rows += rates((n,), calls, "GB/s", 12 * n, rounds=100)
+    add(x, y)  # the last launch, of 2²⁷ elements, is the one whose X-ray is shown
+    write_rows("vector-add-performance.csv", ["size"], rows)
+    names = {"triton": "add", "torch": "PyTorch", "copy": "copy (ceiling)"}
+    draw_rates(rows, names, "Addition in fp32", "elements", share_of="copy", xscale="log")
+    rate = {n: median for n, provider, _, median, *_ in rows if provider == "triton"}
+    table = [(f"{n:,}", 12e-3 * n / rate[n], rate[n]) for n in list(rate)[::3]]
+    heads, formats = ["elements", "µs", "GB/s"], ("", ".1f", ".0f")
+    print(tabulate(table, heads, floatfmt=formats, stralign="right"))
 
 # %%
-# Blocks of 64 elements reach :measured:`small` % of the rate of 1024, because a program then has
-# more threads than elements. Very large blocks need more registers than a thread has. In between,
-# the choice matters little.
+# At 2²⁷ elements ``add`` moves :measured:`largest` GB/s, PyTorch's addition :measured:`torch` GB/s,
+# and the copy :measured:`copy` GB/s. The addition can be a little faster than its ceiling, because
+# two thirds of its bytes are read and only half of a copy's are. Reading alone reaches
+# :measured:`read` GB/s on this GPU.
 #
+# Reading the curve
+# -----------------
+#
+# **Small vectors are launch-bound.** In the first rows of the table, eight times the elements take
+# hardly more time. Starting a kernel takes longer than its work: an empty kernel, timed in the same
+# way, takes :measured:`empty` µs. Most of that is reading the GPU's clock before and after a single
+# kernel. In a series of a hundred, queued as one *CUDA graph*, an addition of 4096 elements takes
+# :measured:`in_series` µs. Only fewer launches help here.
+#
+# **Large vectors are memory-bound.** In the last rows, eight times the elements take eight times as
+# long. A GPU can add dozens of numbers in the time that it takes to move twelve bytes. No change to
+# the arithmetic makes this kernel faster, and PyTorch's kernel has the same limit.
+#
+# .. predict:: How much of its rate does the kernel keep with blocks of 64 elements instead of 1024?
+#    :number: small
+#    :unit: %
+#
+#    A program has 128 threads by default, so half of them have no element to add, and each of the
+#    others moves only a few bytes. Blocks of 256 to 4096 elements differ little. Very large ones
+#    need more registers than a thread has.
+#
+# **Python's work is not in these times.** A call of ``add`` keeps the CPU busy for :measured:`cpu`
+# µs. A call of PyTorch's addition takes :measured:`cpu_torch` µs, because PyTorch checks and
+# launches in C++. In a loop that does not wait, a call costs the larger of two times: the CPU's,
+# and the GPU's. From :measured:`gpu_longer` elements on, the GPU's is the larger.
+# :doc:`/programming-guide/chapter-6/calls` takes a call apart and makes it cheaper.
+#
+# In a program
+# ------------
+#
+# A kernel trusts its arguments. If *y* is shorter, has another dtype, or is on another device, the
+# kernel reads wrong memory, and often without an error. A function that strangers call therefore
+# checks its arguments first, and names the one that is wrong. It launches on the GPU of its
+# arguments, whichever is the current one. It refuses tensors that require a gradient: the result
+# would have none. And it tells ``torch.compile`` what shape its result has, as an *operation* of
+# PyTorch. :doc:`/programming-guide/chapter-6/calls` explains what such a function costs. It has the
+# same name as the plain one and launches the same kernel.
+
+# sphinx_gallery_fold = "the function with its checks"
+from shared.launch import on_device_of
+
+FLOATS = [torch.float16, torch.float32, torch.float64]
+FLOATS = FLOATS + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+def check_arguments(x, y):
+    """Raise TypeError or ValueError, naming the argument, if ``add`` cannot add *x* and *y*."""
+    for name, t in (("x", x), ("y", y)):
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
+        if t.dtype not in FLOATS + INTEGERS:
+            raise TypeError(f"the dtype of {name} must be in {FLOATS + INTEGERS}, but is {t.dtype}")
+        if t.device.type != DEVICE.type or t.device != x.device:
+            wanted = f"on a {DEVICE.type} device" if name == "x" else f"on {x.device}, like x,"
+            raise ValueError(f"{name} must be {wanted} but is on {t.device}")
+        if t.layout != torch.strided or not t.is_contiguous():
+            strides = f" and strides {t.stride()}" if t.layout == torch.strided else ""
+            raise ValueError(
+                f"{name} must be contiguous, but has layout {t.layout}, shape {tuple(t.shape)}"
+                f"{strides}; pass {name}.contiguous() or {name}.to_dense()"
+            )
+        if t.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"{name} requires a gradient, which add does not compute; "
+                f"use torch.add, or pass {name}.detach()"
+            )
+    if x.dtype != y.dtype:
+        raise TypeError(f"x and y must have one dtype, but have {x.dtype} and {y.dtype}")
+    if x.shape != y.shape:
+        raise ValueError(
+            f"x and y must have one shape, but have {tuple(x.shape)} and {tuple(y.shape)}"
+        )
+
+
+def launch(x, y):
+    """Return ``x + y`` for arguments that are checked."""
+    x, y = x.resolve_neg(), y.resolve_neg()  # copies a tensor whose sign is still to be changed
+    out = torch.empty_like(x)
+    n = x.numel()
+    with on_device_of(x):
+        add_kernel[((n + 1023) // 1024,)](x, y, out, n, BLOCK=1024)
+    return out
+
+
+@torch.library.custom_op("gallery::add", mutates_args=())
+def add_op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return ``x + y``: an operation that PyTorch's compiler calls without looking into it."""
+    return launch(x, y)
+
+
+@add_op.register_fake
+def add_shape(x, y):
+    """Return a tensor like the result, without computing it: what the compiler has to know."""
+    return torch.empty_like(x)
+
+
+def add(x, y):
+    """Return ``x + y``.
+
+    Args:
+        x: Contiguous tensor of any shape: floats of 16 (bf16 on a GPU only), 32 or 64 bits,
+            integers of 8 to 64 bits, or uint8.
+        y: Tensor of the same shape, dtype and device.
+
+    Raises:
+        TypeError: An argument is no tensor, a dtype is not supported, or the dtypes differ.
+        ValueError: Shapes or devices differ, a tensor is not contiguous, or one requires a gradient
+            outside of ``torch.no_grad()``.
+    """
+    check_arguments(x, y)
+    plain = type(x) is type(y) is torch.Tensor  # not a tensor without memory
+    if torch.compiler.is_compiling() or not plain:
+        return add_op(x, y)
+    return launch(x, y)
+
+
+# %%
+# The same check of this function, and the CPU's share of a call:
+
+# sphinx_gallery_fold = "checks the function, times its calls, and keeps the values"
+from shared.bench import write_calls, write_table
+
+for shape in ((), (3, 0, 2), (123, 5), (98432,)):
+    for dtype in (torch.float32, torch.float16, torch.int32):
+        x, y = (100 * torch.randn(2, *shape, device=DEVICE)).to(dtype)
+        torch.testing.assert_close(add(x, y), x + y, atol=0, rtol=0)
+print("add agrees with PyTorch, bit for bit, on 4 shapes in 3 dtypes")
+
+if ON_GPU:
+    x, y = torch.rand(2, 4096, device=DEVICE)
+    calls = {"triton": partial(add, x, y), "torch": partial(torch.add, x, y)}
+    cpu = write_calls({"add": calls | {"launch": empty_kernel[(1,)]}})
+    longer = [n for n in rate if 12e-3 * n / rate[n] > cpu["add", "triton"]]  # µs on the GPU
+    values.append(("GPU longer from", "elements", min(longer)))
+    write_table("01-vector-add-values.csv", ["name", "unit", "value"], values)
+
+# %%
 # Exercises
 # ---------
 #
 # Write each function into a file of your own, and have ``exercise.py`` check it.
 #
-# 1. **Fuse.** Write ``axpy(a, x, y)``, which computes ``a * x + y``. How many bytes does PyTorch
-#    move for ``a * x + y``, how many does one kernel move, and what speed-up do you expect?
-#    :doc:`Solution <solutions/01-axpy>`.
-# 2. **Strides.** ``add`` refuses ``x[::2]``. Write a kernel that takes a stride for each vector.
-#    What happens to the bandwidth, and why? :doc:`Solution <solutions/01-strides>`.
-# 3. **More work for each program.** Start a fixed number of programs, and let each one loop over
-#    blocks. Does that pay? :doc:`Solution <solutions/01-grid-stride>`.
+# 1. **Fuse** *(easy, 15 minutes)*. Write ``axpy(a, x, y)``, which computes ``a * x + y``. How many
+#    bytes does PyTorch move for ``a * x + y``, how many does one kernel move, and what speed-up do
+#    you expect? :doc:`Solution <solutions/01-axpy>`.
+# 2. **Strides** *(medium, 20 minutes)*. ``add`` refuses ``x[::2]``. Write a kernel that takes a
+#    stride for each vector. What happens to the bandwidth, and why? :doc:`Solution
+#    <solutions/01-strides>`.
+# 3. **More work for each program** *(medium, 20 minutes)*. Start a fixed number of programs, and
+#    let each one loop over blocks. Does that pay? :doc:`Solution <solutions/01-grid-stride>`.
 #
 # References
 # ----------

@@ -2,24 +2,22 @@
 Low-memory dropout
 ==================
 
-Dropout sets random elements to zero while a network is trained. The backward pass must drop the
-same elements, so implementations usually keep a mask. You build ``seeded_dropout(x, p, seed)``,
-which keeps only a seed and draws the mask again, at :measured:`share` % of the speed of a copy.
-You need :doc:`01-vector-add`, and autograd in PyTorch.
+You build ``seeded_dropout(x, p, seed)``, which sets random elements to zero and keeps nothing but a
+seed for its backward pass. It reaches :measured:`share` % of the speed of a copy. Implementations
+usually keep a mask of all elements instead. You need :doc:`01-vector-add`, and autograd in PyTorch.
 """
 
-# %%
-# Dropout with a mask
-# -------------------
-#
-# Each element becomes zero with probability :math:`p`. The others are divided by :math:`1 - p`, so
-# the expected value stays the same. ``keep`` is the mask, and ``inside`` guards the tensor's end.
-
+# sphinx_gallery_fold = "imports and device"
 # sphinx_gallery_level = "transformer"
+# sphinx_gallery_thumbnail_number = 1
 import math
 import os
+import sys  # for shared/
+from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
+from torch.nn import functional
 
 ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
@@ -27,6 +25,15 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+
+# %%
+# Dropout with a mask
+# -------------------
+#
+# While a network is trained, dropout sets each element to zero with probability :math:`p`. The
+# others are divided by :math:`1 - p`, so the expected value stays the same. ``keep`` is the mask of
+# the elements that stay, and ``inside`` guards the tensor's end:
 
 
 @triton.jit
@@ -36,39 +43,41 @@ def dropout_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
     inside = offsets < n
     x = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
     keep = tl.load(keep_ptr + offsets, mask=inside, other=0)
-    tl.store(out_ptr + offsets, tl.where(keep, x * scale, 0.0), mask=inside)
+    tl.store(out_ptr + offsets, tl.where(keep, x * scale, 0.0), mask=inside)  # <-
 
 
-def launch_dropout(x, x_keep, p):
-    """Return dropout of *x* with the mask *x_keep*; the arguments have been checked."""
-    n = x.numel()
-    if p == 1 or n == 0:
-        return torch.zeros_like(x)
-    out = torch.empty_like(x)
-    dropout_kernel[((n + 1023) // 1024,)](x, x_keep, out, n, 1 / (1 - p), BLOCK=1024)
+def dropout(x, x_keep, p):
+    """Return dropout of the contiguous *x* with the mask *x_keep*; *p* is less than 1."""
+    out, n = torch.empty_like(x), x.numel()
+    dropout_kernel[(triton.cdiv(n, 1024),)](x, x_keep, out, n, 1 / (1 - p), BLOCK=1024)
     return out
 
 
 x = torch.arange(1.0, 9.0, device=DEVICE)
 x_keep = torch.arange(8, device=DEVICE) % 3 > 0
 print("mask  ", x_keep.int().tolist())
-print("output", launch_dropout(x, x_keep, 0.5).tolist())
+print("output", dropout(x, x_keep, 0.5).tolist())
 
 # %%
 # A dropped element is *selected* as zero by ``tl.where``. Multiplying by zero would be wrong:
 # infinity times zero is not a number (NaN). The arithmetic is in fp32, also for fp16 input.
 #
-# **What a mask costs.** Dropout in fp32 reads 4 bytes for each element and writes 4. The mask adds
-# 1 byte, so this kernel can reach at most 8/9 of a copy's speed. And the mask stays in memory until
-# the backward pass of its layer: the gradient of dropout is dropout of the gradient, with the same
-# mask. It needs neither the input nor the output.
+# .. predict:: Which share of a copy's speed can this kernel reach, in fp32?
+#    :choices: 8/9 | 2/3 | 1/2
+#    :answer: 8/9
+#
+#    It reads 4 bytes for each element and writes 4, as a copy does. The mask adds 1 byte, so it
+#    moves 9 bytes where the copy moves 8.
+#
+# The mask also stays in memory until the backward pass of its layer. The gradient of dropout is
+# dropout of the gradient, with the same mask. It needs neither the input nor the output.
 #
 # Random numbers without a state
 # ------------------------------
 #
-# Why not keep only a seed, and draw the numbers again? An ordinary generator has a **state**: each
-# number follows from the one before, so number one million needs all numbers before it. But the
-# programs of a grid run at the same time and in any order.
+# Why not keep only a seed, and compute the random numbers again? An ordinary generator has a
+# **state**: each number follows from the one before, so number one million needs all numbers before
+# it. But the programs of a grid run at the same time and in any order.
 #
 # A **counter-based** generator has no state. Like a cipher, it turns a counter into bits that look
 # random, under a key, the seed. Any program can compute number one million, at any time.
@@ -106,7 +115,7 @@ print("seed 0, counter 0:", *(f"{word:08x}" for word in words))
 
 # %%
 # In a kernel, ``tl.rand(seed, offsets)`` gives a float from 0 to 1 for each offset. Triton compiles
-# a kernel again when an integer becomes a multiple of 16, because that helps with addresses;
+# a kernel again when an integer becomes a multiple of 16, because that helps with addresses.
 # ``do_not_specialize`` prevents this for the seed, which changes in every call.
 
 # sphinx_gallery_difference = "dropout_kernel"
@@ -114,18 +123,18 @@ print("seed 0, counter 0:", *(f"{word:08x}" for word in words))
 
 @triton.jit(do_not_specialize=["seed"])
 def one_sample_kernel(x_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr):
-    """Draw a float for each element, and keep the element if it is at least p."""
+    """Compute a random float for each element, and keep the element if it is at least p."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     x = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
-    keep = tl.rand(seed, offsets) >= p
+    keep = tl.rand(seed, offsets) >= p  # <-
     tl.store(out_ptr + offsets, tl.where(keep, x * scale, 0.0), mask=inside)
 
 
 def one_sample_dropout(x, p, seed):
     """Return dropout of *x* with one call of Philox for each element."""
     out, n = torch.empty_like(x), x.numel()
-    one_sample_kernel[((n + 1023) // 1024,)](x, out, n, seed, p, 1 / (1 - p), BLOCK=1024)
+    one_sample_kernel[(triton.cdiv(n, 1024),)](x, out, n, seed, p, 1 / (1 - p), BLOCK=1024)
     return out
 
 
@@ -144,16 +153,43 @@ for seed in (1, 2):
 # ``w1`` to the second, and so on. All tests of randomness pass, but the mask depends on ``BLOCK``.
 # If the forward and the backward pass use different block sizes, the gradients are wrong, without
 # any error. The rule must not depend on the block: **element i gets word i % 4 of counter i // 4**.
-# These are *counter.word* of 16 elements by both rules, in blocks of 8 and of 16::
-#
-#     element          0   1   2   3   4   5   6   7   8   9  10  11  12  13  14  15
-#     quarters, 8    0.0 1.0 0.1 1.1 0.2 1.2 0.3 1.3 2.0 3.0 2.1 3.1 2.2 3.2 2.3 3.3
-#     quarters, 16   0.0 1.0 2.0 3.0 0.1 1.1 2.1 3.1 0.2 1.2 2.2 3.2 0.3 1.3 2.3 3.3
-#     neighbors, 8   0.0 0.1 0.2 0.3 1.0 1.1 1.2 1.3 2.0 2.1 2.2 2.3 3.0 3.1 3.2 3.3
-#     neighbors, 16  0.0 0.1 0.2 0.3 1.0 1.1 1.2 1.3 2.0 2.1 2.2 2.3 3.0 3.1 3.2 3.3
-#
-# ``tl.interleave(a, b)`` takes turns between two blocks: ``a[0], b[0], a[1], b[1], …``. Two levels
-# of it put the words into the order of the rule.
+# The picture has the *counter.word* of 16 elements by both rules; a color is a counter:
+
+# sphinx_gallery_fold = "draws the counter and the word of each element"
+import matplotlib.pyplot as plt
+from shared.bench import figure
+
+
+def draw_words(n):
+    """Draw the counter and the word of *n* elements, by both rules and for two blocks."""
+    _, ax = figure(height=3.4)
+    colors, top = ["#cfe3f1", "#f6d9c4", "#d8ead3", "#eeeeee"], 0
+    for block in (8, 16):
+        quarter = block // 4
+        place = [divmod(i, block) for i in range(n)]
+        by_quarters = [(b * quarter + j % quarter, j // quarter) for b, j in place]
+        for rule, words in (
+            ("quarters", by_quarters),
+            ("i // 4", [divmod(i, 4) for i in range(n)]),
+        ):
+            for i, (counter, word) in enumerate(words):
+                left, low = i % 8, top + i // 8
+                ax.add_patch(plt.Rectangle((left, low), 1, 0.9, fc=colors[counter], ec="#444444"))
+                ax.text(left + 0.5, low + 0.45, f"{counter}.{word}", ha="center", va="center")
+            ax.text(-0.2, top + 1, f"{rule},\nblock {block}", ha="right", va="center")
+            top += 2.4
+    ax.set(xlim=(-2.1, 8.1), ylim=(top - 0.4, -0.1))
+    ax.set_title("Elements 0 to 7, and 8 to 15 below")
+    ax.axis("off")
+    plt.show()
+
+
+draw_words(16)
+
+# %%
+# ``tl.interleave(a, b)`` takes turns between two blocks: ``a[0], b[0], a[1], b[1], …``. The inner
+# calls give w0, w2, w0, w2, … and w1, w3, w1, w3, …. The outer call takes turns between these two,
+# which gives w0, w1, w2, w3, w0, …: the order of the rule.
 #
 # **Compare integers.** ``tl.rand`` converts each word to a float. The other way is cheaper: convert
 # :math:`p` to an integer once. A random word is less than :math:`p \cdot 2^{32}` with probability
@@ -173,8 +209,8 @@ def seeded_dropout_kernel(x_ptr, out_ptr, n, seed, threshold, scale, BLOCK: tl.c
     x = tl.load(x_ptr + offsets, mask=inside).to(tl.float32)
     counters = block * (BLOCK // 4) + tl.arange(0, BLOCK // 4)  # [BLOCK // 4]
     w0, w1, w2, w3 = tl.randint4x(seed, counters)
-    words = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))  # [BLOCK]
-    keep = words.to(tl.uint32, bitcast=True) >= threshold.to(tl.uint32)
+    words = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))  # [BLOCK] <-
+    keep = words.to(tl.uint32, bitcast=True) >= tl.cast(threshold, tl.uint32)
     tl.store(out_ptr + offsets, tl.where(keep, x * scale, 0.0), mask=inside)
 
 
@@ -183,26 +219,210 @@ def drop_threshold(p):
     return min(round(p * 2**32), 2**32 - 1)
 
 
-def launch_seeded_dropout(x, p, seed, block=1024):
-    """Return dropout of *x* with a seed; the arguments have been checked."""
-    n = x.numel()
-    if p == 1 or n == 0:
-        return torch.zeros_like(x)
-    out = torch.empty_like(x)
-    grid, threshold = ((n + block - 1) // block,), drop_threshold(p)
-    seeded_dropout_kernel[grid](x, out, n, seed, threshold, 1 / (1 - p), BLOCK=block)
+# %%
+# Interleaving moves no data if a thread holds four neighbors, as it does to load 16 bytes with one
+# instruction. Then a thread computes the words of its own elements: here 128 threads with eight
+# elements each.
+#
+# **Try it** *(easy, 15 minutes)*. Write ``random_signs(n, seed)``, which returns 1 or −1 for each
+# element, by the lowest bit of its word. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 04-signs mine.py
+#
+# With words in the order w0, w2, w1, w3 half of the signs are still negative, and the checker names
+# the first element that differs.
+#
+# Calling it
+# ----------
+#
+# The gradient of dropout is the same dropout of the gradient. In a ``torch.autograd.Function``,
+# ``forward`` keeps in ``ctx`` what ``backward`` needs: two numbers. After ``y.sum()`` the gradient
+# is one number, expanded with strides of zero, so ``backward`` makes it contiguous.
+
+
+def drop(x, p, seed):
+    """Return dropout of the contiguous *x*; *p* is less than 1."""
+    out, n = torch.empty_like(x), x.numel()
+    threshold, scale = drop_threshold(p), 1 / (1 - p)
+    seeded_dropout_kernel[(triton.cdiv(n, 1024),)](x, out, n, seed, threshold, scale, BLOCK=1024)
     return out
 
 
+class SeededDropout(torch.autograd.Function):
+    """Dropout that keeps its seed."""
+
+    @staticmethod
+    def forward(ctx, x, p, seed):
+        """Drop elements of *x*."""
+        ctx.p, ctx.seed = p, seed
+        return drop(x, p, seed)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Drop the same elements of the gradient."""
+        return drop(grad.contiguous(), ctx.p, ctx.seed), None, None
+
+
+def seeded_dropout(x, p, seed):
+    """Return dropout of the contiguous *x*, with gradients; *p* is less than 1."""
+    return SeededDropout.apply(x, p, seed)
+
+
 # %%
-# Interleaving moves no data if a thread holds four neighbors, as it does to load 16 bytes at once.
-# Then a thread computes the words of its own elements: here 128 threads with eight elements each.
+# Use a new seed in every call. With one seed for all steps the same elements are always dropped,
+# and the network is only a smaller one. ``torch.randint(2**63 - 1, ()).item()`` gives a seed on the
+# CPU: it does not wait for the GPU, and ``torch.manual_seed`` makes it reproducible.
 #
-# The functions and their gradients
-# ---------------------------------
+# **Random functions can be tested exactly.** ``philox`` and the rule say for each element whether
+# it is kept. The kernels must agree on every element and gradient, for all sizes and seeds. This
+# shows that they follow the rule, but not that the rule is random. So count: of *n* events with
+# probability *q*, about *nq* happen, with a standard deviation of :math:`\sqrt{nq(1 - q)}`. Five
+# deviations practically never occur.
+
+# sphinx_gallery_fold = "checks every element and every gradient, and counts"
+
+
+def expected_mask(n, p, seed):
+    """Return the mask of *n* elements by the rule, without a kernel."""
+    words = torch.stack(philox(seed, torch.arange((n + 3) // 4, device=DEVICE)), dim=1)
+    return words.flatten()[:n] >= drop_threshold(p)
+
+
+def check(x, p, seed):
+    """Raise AssertionError where a function or its gradient differs from float64."""
+    keep = expected_mask(x.numel(), p, seed)
+    grad, x = torch.randn_like(x[:1]).expand_as(x), x.requires_grad_()
+    y = seeded_dropout(x, p, seed)
+    (dx,) = torch.autograd.grad(y, x, grad)
+    for result, source in ((y, x), (dx, grad), (dropout(x.detach(), keep, p), x)):
+        exact = torch.where(keep, source.double() / (1 - p), 0.0).to(x.dtype)
+        torch.testing.assert_close(result, exact, equal_nan=True)  # rtol 1.3e-6 in fp32
+
+
+seeds = {1: 0, 5: 1, 123: 2**31, 1024: 2**32 + 1, 4099: 2**64 - 1, 1_000_003: 2**63}
+for n, seed in list(seeds.items())[: 5 + ON_GPU]:
+    check(torch.randn(n, device=DEVICE), 0.3, seed)
+for dtype in (torch.float16, torch.bfloat16)[: 1 + ON_GPU]:  # the interpreter gets bf16 wrong
+    for p in (0.0, 0.1, 0.5, 0.999):
+        x = torch.randn(1823, device=DEVICE, dtype=dtype)
+        x[::10], x[1::10] = math.inf, math.nan
+        check(x, p, 7)
+print("both functions are right in every element, and so are the gradients")
+
+n = 2**24 if ON_GPU else 2**14
+for p in (0.01, 0.5, 0.9):
+    one, two = (seeded_dropout(torch.ones(n, device=DEVICE), p, seed) > 0 for seed in (1, 2))
+    cases = [(one[word::4], 1 - p) for word in range(4)]  # each word of a counter
+    cases += [(one[0::2] & one[1::2], (1 - p) ** 2), (one == two, p**2 + (1 - p) ** 2)]
+    off = [(e.sum().item() - e.numel() * q) / math.sqrt(e.numel() * q * (1 - q)) for e, q in cases]
+    assert max(map(abs, off)) < 5, off
+    print(f"p = {p}: at most {max(map(abs, off)):.1f} standard deviations off")
+
+# %%
+# Timing it
+# ---------
 #
-# The gradient of dropout is the same dropout of the gradient. In a ``torch.autograd.Function``,
-# ``forward`` keeps in ``ctx`` what ``backward`` needs: the mask, or else *p* and the seed.
+# All rates count the 8 bytes that dropout in fp32 must move for each element. A copy moves as many
+# and is the ceiling. *Mask* is ``dropout`` with a mask that was computed beforehand.
+
+# sphinx_gallery_fold = "times the dropouts, draws the rates, and keeps the rows"
+# sphinx_gallery_xray = "seeded_dropout_kernel: 2²⁸ elements, fp32"
+from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
+
+values, rows = [], []  # values: (name, unit, value), what no benchmark holds
+if ON_GPU:
+    x = torch.randn(2**24, device=DEVICE, requires_grad=True)
+    calls = {"torch": partial(functional.dropout, x), "seeded": partial(seeded_dropout, x, 0.5, 1)}
+    for name, call in calls.items():
+        before = torch.accelerator.memory_allocated()
+        y = call()
+        kept = torch.accelerator.memory_allocated() - before - y.nbytes
+        values.append((f"kept, {name}", "bytes", kept / x.numel()))
+        del y
+    x = torch.randn(4096, device=DEVICE)
+    compiled = seeded_dropout_kernel[(4,)](x, x.clone(), 4096, 1, 2**31, 2.0, BLOCK=1024)
+    values.append(("shared memory", "bytes", compiled.metadata.shared))
+    for n in [2**i for i in range(20, 29)]:
+        x = torch.randn(n, device=DEVICE)
+        calls = {
+            "triton": partial(seeded_dropout, x, 0.5, 123),
+            "triton, one sample a call": partial(one_sample_dropout, x, 0.5, 123),
+            "torch": partial(functional.dropout, x, 0.5),
+            "mask": partial(dropout, x, torch.rand_like(x) >= 0.5, 0.5),
+            "copy": partial(torch.empty_like(x).copy_, x),
+        }
+        rows += rates((n,), calls, "GB/s", 8 * n, rounds=100)
+    write_rows("dropout-performance.csv", ["size"], rows)
+    names = {"triton": "seeded_dropout", "triton, one sample a call": "one number a call"}
+    names |= {"torch": "PyTorch", "mask": "mask (computed before)", "copy": "copy (ceiling)"}
+    title = "Dropout in fp32, p = 0.5"
+    draw_rates(rows, names, title, "elements", share_of="copy", xscale="log")
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# At 2²⁸ elements, all in GB/s:
+#
+# .. steps:: copy
+#    :unit: GB/s
+#
+#    step_mask: a mask computed beforehand
+#    step_one: no mask, one random number a call
+#    step_four: all four numbers of a call
+#
+# **With a mask**, the bytes predict 8/9 of the copy, and it reaches :measured:`mask_share` %. **One
+# number a call** saves the ninth byte, but takes ten rounds of Philox for each element. **All four
+# numbers** take a quarter of them: from 2²⁴ elements on, the kernel has at least :measured:`four`
+# times the speed. A GPU computes while it waits for memory, so computing a number again can be
+# cheaper than keeping it.
+#
+# **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
+# until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, it has at least
+# :measured:`faster` times the speed on the GPU. A call keeps the CPU busy for :measured:`cpu` µs,
+# and one of PyTorch's dropout for :measured:`cpu_torch` µs. In a loop that does not wait, a call
+# costs the larger of both times. From :measured:`longer` elements on, the GPU's is the larger.
+#
+# In a program
+# ------------
+#
+# A function for others checks its arguments, launches on their GPU, and takes a *p* of 1. It also
+# takes a **seed that lies on the GPU**, an int64 tensor of one element. A *CUDA graph* needs that:
+# it records launches with their numbers and replays them, so a number would give the same mask in
+# every replay. A tensor is read when the kernel runs, and ``seed.random_()`` or ``seed.add_(1)``
+# between two replays gives a new mask. For ``torch.compile`` the function is an *operation* of
+# PyTorch, as in :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` has more about what
+# a call costs.
+
+# sphinx_gallery_fold = "the functions with their checks"
+from shared.launch import on_device_of
+
+FLOATS = [torch.float16, torch.float32]
+FLOATS = FLOATS + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
+WITH_MEMORY = torch.Tensor, torch.nn.Parameter  # other tensors, such as fake ones, may have none
+
+
+@triton.jit(do_not_specialize=["threshold"])
+def seed_in_memory_kernel(x_ptr, out_ptr, n, seed_ptr, threshold, scale, BLOCK: tl.constexpr):
+    """Do what seeded_dropout_kernel does, with a seed that it reads."""
+    seeded_dropout_kernel(x_ptr, out_ptr, n, tl.load(seed_ptr), threshold, scale, BLOCK)
+
+
+def launch(x, x_keep, p, seed, block=1024):
+    """Return dropout by a mask, or by a seed if the mask is None; the arguments are checked."""
+    n = x.numel()
+    if p == 1 or n == 0:
+        return torch.zeros_like(x)
+    x = x.resolve_neg()  # copies a tensor whose sign is still to be changed
+    out, grid, scale = torch.empty_like(x), ((n + block - 1) // block,), 1 / (1 - p)
+    with on_device_of(x):
+        if x_keep is not None:
+            dropout_kernel[grid](x, x_keep, out, n, scale, BLOCK=block)
+            return out
+        kernel = seed_in_memory_kernel if isinstance(seed, torch.Tensor) else seeded_dropout_kernel
+        kernel[grid](x, out, n, seed, drop_threshold(p), scale, BLOCK=block)
+    return out
 
 
 class Dropout(torch.autograd.Function):
@@ -211,32 +431,72 @@ class Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, x_keep, p, seed):
         """Drop elements of *x*."""
-        ctx.save_for_backward(x_keep)
-        ctx.p, ctx.seed = p, seed
-        if x_keep is None:
-            return launch_seeded_dropout(x, p, seed)
-        return launch_dropout(x, x_keep, p)
+        in_memory = isinstance(seed, torch.Tensor)
+        ctx.save_for_backward(x_keep, seed if in_memory else None)
+        ctx.p, ctx.seed = p, None if in_memory else seed
+        return launch(x, x_keep, p, seed)
 
     @staticmethod
     def backward(ctx, grad):
         """Drop the same elements of the gradient."""
-        same = Dropout.apply(grad.contiguous(), *ctx.saved_tensors, ctx.p, ctx.seed)
-        return same, None, None, None
+        x_keep, seed = ctx.saved_tensors  # raises if one of them was changed
+        seed = ctx.seed if seed is None else seed
+        return Dropout.apply(grad.contiguous(), x_keep, ctx.p, seed), None, None, None
 
 
-# %%
-# After ``y.sum()`` the gradient is one number, expanded with strides of zero. So ``backward`` makes
-# it contiguous. The functions check their arguments, and use autograd only if it is needed.
+SCHEMA = "(Tensor x, Tensor? x_keep, float p, int number, Tensor? seed) -> Tensor"
+
+
+@torch.library.custom_op("gallery::dropout", mutates_args=(), schema=SCHEMA)
+def dropout_op(x, x_keep, p, number, seed):
+    """Drop elements of *x*: an operation that PyTorch's compiler calls without looking into it."""
+    return launch(x, x_keep, p, number % 2**64 if seed is None else seed)
+
+
+@dropout_op.register_fake
+def dropout_shape(x, x_keep, p, number, seed):
+    """Return a tensor like the result, without computing it: what the compiler has to know."""
+    return torch.empty_like(x)
+
+
+def keep_for_backward(ctx, inputs, output):
+    """Keep what the backward pass of the operation needs."""
+    _, x_keep, ctx.p, ctx.number, seed = inputs
+    ctx.save_for_backward(x_keep, seed)
+
+
+def backward_of_op(ctx, grad):
+    """Drop the same elements of the gradient."""
+    x_keep, seed = ctx.saved_tensors
+    same = dropout_op(grad.contiguous(), x_keep, ctx.p, ctx.number, seed)
+    return same, None, None, None, None
+
+
+GRADIENT = dropout_op.register_autograd(backward_of_op, setup_context=keep_for_backward)
+
+
+def apply(x, x_keep, p, seed):
+    """Return dropout of checked arguments, in the way that is cheapest where it is called."""
+    if torch.compiler.is_compiling() or type(x) not in WITH_MEMORY:
+        if isinstance(seed, torch.Tensor):
+            return dropout_op(x, x_keep, float(p), 0, seed)
+        number = 0 if seed is None else seed - 2**64 if seed >= 2**63 else seed  # the same 64 bits
+        return dropout_op(x, x_keep, float(p), number, None)
+    if x.requires_grad and torch.is_grad_enabled():
+        return Dropout.apply(x, x_keep, p, seed)
+    return launch(x, x_keep, p, seed)
 
 
 def check_arguments(x, p):
     """Raise TypeError or ValueError if the kernels cannot work on *x* and *p*."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x must be a torch.Tensor, but is a {type(x).__name__}")
-    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise TypeError(f"x must be float16, bfloat16 or float32, but its dtype is {x.dtype}")
-    if x.device != DEVICE:
-        raise ValueError(f"x must be on {DEVICE}, but is on {x.device}")
+    if x.dtype not in FLOATS:
+        raise TypeError(f"the dtype of x must be in {FLOATS}, but is {x.dtype}")
+    if x.device.type != DEVICE.type:
+        raise ValueError(f"x must be on a {DEVICE.type} device, but is on {x.device}")
+    if x.layout != torch.strided:
+        raise ValueError(f"x must be contiguous, but has layout {x.layout}; pass x.to_dense()")
     if not x.is_contiguous():
         found = f"shape {tuple(x.shape)} and strides {x.stride()}"
         raise ValueError(f"x must be contiguous, but has {found}; pass x.contiguous()")
@@ -260,9 +520,7 @@ def dropout(x, x_keep, p):
             f"x_keep must be contiguous, of shape {tuple(x.shape)} and on {x.device} as x is, but "
             f"has shape {tuple(x_keep.shape)}, strides {x_keep.stride()} and is on {x_keep.device}"
         )
-    if x.requires_grad and torch.is_grad_enabled():
-        return Dropout.apply(x, x_keep, p, None)
-    return launch_dropout(x, x_keep, p)
+    return apply(x, x_keep, p, None)
 
 
 def seeded_dropout(x, p, seed):
@@ -271,98 +529,31 @@ def seeded_dropout(x, p, seed):
     Only *seed*, *p* and its position in memory decide whether an element is dropped.
 
     Args:
-        x: Contiguous float16, bfloat16 or float32 tensor of any shape.
+        x: Contiguous tensor of any shape: float16, float32 or, on a GPU, bfloat16.
         p: Probability from 0 to 1, rounded to a multiple of 2⁻³². With 1 the result is zero.
-        seed: Integer from 0 to 2⁶⁴ - 1.
+        seed: Integer from 0 to 2⁶⁴ - 1, or an int64 tensor of one element on the device of *x*,
+            which is read when the kernel runs. It must not change before the backward pass.
 
     Raises:
         TypeError, ValueError: An argument is not as described; the message names it.
+        RuntimeError: In the backward pass, if a seed in memory has changed.
     """
     check_arguments(x, p)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TypeError(f"seed must be an int, but is a {type(seed).__name__}")
-    if not 0 <= seed < 2**64:
+    if isinstance(seed, torch.Tensor):
+        if seed.dtype != torch.int64 or seed.numel() != 1 or seed.device != x.device:
+            found = f"{seed.dtype} of shape {tuple(seed.shape)} on {seed.device}"
+            raise ValueError(f"seed, if a tensor, must be one int64 on {x.device}, but is {found}")
+    elif isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be an int or a tensor, but is a {type(seed).__name__}")
+    elif not 0 <= seed < 2**64:
         raise ValueError(f"seed must be from 0 to 2**64 - 1, but is {seed}")
-    if x.requires_grad and torch.is_grad_enabled():
-        return Dropout.apply(x, None, p, seed)
-    return launch_seeded_dropout(x, p, seed)
+    return apply(x, None, p, seed)
 
 
 # %%
-# Use a new seed in every call. With one seed for all steps the same elements are always dropped,
-# and the network is only a smaller one. ``torch.randint(2**63 - 1, ()).item()`` draws a seed on the
-# CPU: it does not wait for the GPU, and ``torch.manual_seed`` makes it reproducible.
-#
-# Checking it
-# -----------
-#
-# Random functions can be tested exactly. ``philox`` and the rule say for each element whether it is
-# kept. The kernels must agree on every element and gradient, for all sizes, seeds and blocks.
+# The same check of these functions, with seeds in memory as well, and the CPU's share of a call:
 
-# sphinx_gallery_fold = "checks every element and every gradient"
-
-
-def expected_mask(n, p, seed):
-    """Return the mask of *n* elements by the rule, without a kernel."""
-    words = torch.stack(philox(seed, torch.arange((n + 3) // 4, device=DEVICE)), dim=1)
-    return words.flatten()[:n] >= drop_threshold(p)
-
-
-def check(x, p, seed):
-    """Raise AssertionError where a function or its gradient differs from float64."""
-    keep = expected_mask(x.numel(), p, seed)
-    grad, x = torch.randn_like(x[:1]).expand_as(x), x.requires_grad_()
-    for y in (seeded_dropout(x, p, seed), dropout(x, keep, p)):
-        (dx,) = torch.autograd.grad(y, x, grad)
-        for result, source in ((y, x), (dx, grad)):
-            exact = torch.where(keep, source.double() / max(1 - p, 1e-9), 0.0).to(x.dtype)
-            torch.testing.assert_close(result, exact, equal_nan=True)  # rtol 1.3e-6 in fp32
-
-
-seeds = {1: 0, 5: 1, 123: 2**31, 1024: 2**32 + 1, 4099: 2**64 - 1, 1_000_003: 2**63}
-for n, seed in list(seeds.items())[: 5 + ON_GPU]:
-    check(torch.randn(n, device=DEVICE), 0.3, seed)
-for dtype in (torch.float16, torch.bfloat16)[: 1 + ON_GPU]:  # the interpreter gets bf16 wrong
-    for p in (0.0, 0.1, 0.5, 0.999, 1.0):
-        x = torch.randn(1823, device=DEVICE, dtype=dtype)
-        x[::10], x[1::10] = math.inf, math.nan
-        check(x, p, 7)
-x = torch.randn(4099, device=DEVICE)
-for block in (64, 256, 4096):
-    assert torch.equal(launch_seeded_dropout(x, 0.3, 7, block), seeded_dropout(x, 0.3, 7))
-print("both functions and their gradients are right in every element")
-
-# %%
-# This shows that the kernels follow the rule, but not that the rule is random. So count. Of *n*
-# events with probability *q*, about *nq* happen, with a standard deviation of
-# :math:`\sqrt{nq(1 - q)}`. Five deviations practically never occur.
-
-n = 2**24 if ON_GPU else 2**14
-for p in (0.01, 0.5, 0.9):
-    one, two = (seeded_dropout(torch.ones(n, device=DEVICE), p, seed) > 0 for seed in (1, 2))
-    cases = [(one[word::4], 1 - p) for word in range(4)]  # each word of a counter
-    cases += [(one[0::2] & one[1::2], (1 - p) ** 2), (one == two, p**2 + (1 - p) ** 2)]
-    off = [(e.sum().item() - e.numel() * q) / math.sqrt(e.numel() * q * (1 - q)) for e, q in cases]
-    assert max(map(abs, off)) < 5, off
-    print(f"p = {p}: at most {max(map(abs, off)):.1f} standard deviations off")
-
-# %%
-# Timing it
-# ---------
-#
-# All rates count the 8 bytes that dropout in fp32 must move for each element. A copy moves as many
-# and is the ceiling. *mask* is ``dropout`` with a mask drawn beforehand.
-
-# sphinx_gallery_fold = "times the dropouts, draws the rates, and keeps the rows"
-import sys  # for shared/
-from functools import partial
-from pathlib import Path  # for shared/
-
-import matplotlib.pyplot as plt
-from torch.nn import functional
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.bench import plot_rates, rows_of, write_calls, write_rows, write_table
+# sphinx_gallery_fold = "checks the functions, times their calls, and keeps the values"
 
 
 @triton.jit
@@ -370,76 +561,37 @@ def empty_kernel():
     """Do nothing."""
 
 
+for n, seed in list(seeds.items())[: 5 + ON_GPU]:
+    x = torch.randn(n, device=DEVICE)
+    check(x, 0.3, seed)
+    place = torch.tensor([seed - 2**64 * (seed >= 2**63)], device=DEVICE)
+    keep = expected_mask(n, 0.3, seed)
+    assert torch.equal(seeded_dropout(x, 0.3, place), dropout(x, keep, 0.3))
+assert not seeded_dropout(x, 1.0, 7).any()
+print("the functions with their checks are right in every element, too")
+
 if ON_GPU:
-    p, rows = 0.5, []
-    for n in [2**i for i in range(20, 29)]:
-        x = torch.randn(n, device=DEVICE)
-        calls = {
-            "triton": partial(seeded_dropout, x, p, 123),
-            "triton, one sample a call": partial(one_sample_dropout, x, p, 123),
-            "torch": partial(functional.dropout, x, p),
-            "mask": partial(dropout, x, torch.rand_like(x) >= p, p),
-            "copy": partial(torch.empty_like(x).copy_, x),
-        }
-        rows += rows_of((n,), calls, "GB/s", 8 * n, rounds=100, as_called=("triton", "torch"))
-    write_rows("dropout-performance.csv", ["size"], rows)
     x = torch.randn(4096, device=DEVICE)
     calls = {"triton": partial(seeded_dropout, x, 0.5, 1), "torch": partial(functional.dropout, x)}
-    write_calls({"seeded_dropout": calls | {"launch": empty_kernel[(1,)]}})
-    compiled = seeded_dropout_kernel[(4,)](x, x.clone(), 4096, 1, 2**31, 2.0, BLOCK=1024)
-    values = [("shared memory", "bytes", compiled.metadata.shared)]
-    x = torch.randn(2**24, device=DEVICE, requires_grad=True)
-    calls = {"torch": partial(functional.dropout, x), "seeded": partial(seeded_dropout, x, p, 1)}
-    for name, call in calls.items():
-        before = torch.accelerator.memory_allocated()
-        y = call()
-        kept = torch.accelerator.memory_allocated() - before - y.nbytes
-        values.append((f"kept, {name}", "bytes", kept / x.numel()))
-        del y
+    cpu = write_calls({"seeded_dropout": calls | {"launch": empty_kernel[(1,)]}})
+    times = {n: 8e-3 * n / rate for n, name, _, rate, *_ in rows if name == "triton"}  # µs
+    longer = [n for n, time in times.items() if time > cpu["seeded_dropout", "triton"]]
+    values.append(("GPU longer from", "elements", min(longer)))
     write_table("04-low-memory-dropout-values.csv", ["name", "unit", "value"], values)
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    ax.set_xscale("log", base=2)
-    names = {"triton": "seeded_dropout", "triton, as called": "seeded_dropout, as called"}
-    names |= {"triton, one sample a call": "one number a call", "torch": "PyTorch"}
-    names |= {"mask": "mask (already drawn)", "copy": "copy (ceiling)"}
-    plot_rates(ax, rows, names, "Dropout in fp32, p = 0.5", "elements")
-else:
-    print("Without a GPU there is nothing to time.")
 
 # %%
-# Reading the curve
-# -----------------
-#
-# At 2²⁸ elements, all in GB/s:
-#
-# .. steps:: copy
-#    :unit: GB/s
-#
-#    step_mask: a mask drawn beforehand
-#    step_one: no mask, one random number a call
-#    step_four: all four numbers of a call
-#
-# **With a mask**, the bytes predict 8/9 of the copy, and it reaches :measured:`mask_share` %. **One
-# number a call** saves the ninth byte, but takes ten rounds of Philox for each element. **All four
-# numbers** take a quarter of them, and the kernel is :measured:`four` times as fast. A GPU computes
-# while it waits for memory, so computing a number again can be cheaper than keeping it.
-#
-# **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
-# until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, it is at least
-# :measured:`faster` times as fast on the GPU and :measured:`called` times as fast as called. A call
-# keeps the CPU busy for :measured:`cpu` µs (PyTorch: :measured:`cpu_torch` µs).
-#
 # Exercises
 # ---------
 #
-# 1. **A seed for each row.** Extend the kernel to a matrix with a vector of seeds, so that a row
-#    keeps its mask in any batch. :doc:`Solution <solutions/04-seed-per-row>`.
-# 2. **Strided input.** Let the kernel read a matrix with any strides, such as a transposed one,
-#    without a copy. What should decide about an element: its place in memory, or its row and its
-#    column? :doc:`Solution <solutions/04-strided-input>`.
-# 3. **A random projection that is never stored.** A sparse Johnson–Lindenstrauss projection takes
-#    vectors to fewer dimensions with a random matrix of mostly zeros. Multiply by it while
-#    generating it. :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
+# 1. **A seed for each row** *(medium, 20 minutes)*. Extend the kernel to a matrix with a vector of
+#    seeds, so that a row keeps its mask in any batch. :doc:`Solution <solutions/04-seed-per-row>`.
+# 2. **Strided input** *(medium, 30 minutes)*. Let the kernel read a matrix with any strides, such
+#    as a transposed one, without a copy. What should decide about an element: its place in memory,
+#    or its row and its column? :doc:`Solution <solutions/04-strided-input>`.
+# 3. **A random projection that is never stored** *(hard, 40 minutes)*. A sparse
+#    Johnson–Lindenstrauss projection takes vectors to fewer dimensions with a random matrix of
+#    mostly zeros. Multiply by it while generating it. :doc:`Solution
+#    <solutions/04-sparse-johnson-lindenstrauss>`.
 #
 # References
 # ----------

@@ -2,11 +2,37 @@ r"""
 Layer normalization
 ===================
 
-You build ``layer_norm(x, weight, bias)`` and ``rms_norm(x, weight)`` with their gradients. Forward,
-layer norm reaches :measured:`share` % of the speed of a copy, and backward :measured:`backward`
-times the speed of PyTorch. The gradients of weight and bias are sums over all rows, so programs
-have to add up numbers together. You need :doc:`02-fused-softmax` and :doc:`04-low-memory-dropout`.
+You build ``layer_norm(x, weight, bias)`` with its gradients. Forward, it reaches :measured:`share`
+% of the speed of a copy. The gradients of weight and bias are sums over all rows, so thousands of
+programs have to add up numbers together: that is the new problem of this page. You need
+:doc:`02-fused-softmax`, and autograd in PyTorch.
 """
+
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_level = "transformer"
+# sphinx_gallery_thumbnail_number = 1
+import os
+import sys  # for shared/
+from contextlib import suppress
+from functools import partial, reduce
+from pathlib import Path  # for shared/
+
+import torch
+from torch._subclasses import FakeTensor
+from torch.nn import functional
+
+ON_GPU = torch.accelerator.is_available()
+os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a program
+if ON_GPU:
+    gpu = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)
+    PROGRAMS, SHARED_BYTES = gpu["multiprocessor_count"], gpu["max_shared_mem"]
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 
 # %%
 # The kernel
@@ -20,59 +46,61 @@ have to add up numbers together. You need :doc:`02-fused-softmax` and :doc:`04-l
 #     \hat{x}_j = \frac{x_j - \mu}{\sqrt{\sigma^2 + \varepsilon}}, \qquad
 #     y_j = w_j \hat{x}_j + b_j
 #
-# **RMS norm** only divides by the root mean square. One program normalizes one row:
-
-# sphinx_gallery_level = "transformer"
-import os
-from functools import partial, reduce
-
-import torch
-from torch.nn import functional
-
-ON_GPU = torch.accelerator.is_available()
-os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
-import triton
-import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-
-DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+# One program normalizes one row:
 
 
 @triton.jit
-def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, N, eps, BLOCK: tl.constexpr):
-    """Normalize one row."""
+def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, BLOCK: tl.constexpr):
+    """Normalize one row, and keep its statistics for the backward pass."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= N
     mask = columns < N
     x = tl.load(x_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
     mean = tl.sum(x) / N
-    centered = tl.where(mask, x - mean, 0.0)
+    centered = tl.where(mask, x - mean, 0.0)  # <-
     rstd = tl.rsqrt(tl.sum(centered * centered) / N + eps)
     w = tl.load(w_ptr + columns, mask=mask).to(tl.float32)
     b = tl.load(b_ptr + columns, mask=mask).to(tl.float32)
     tl.store(y_ptr + row * N + columns, centered * rstd * w + b, mask=mask)
+    tl.store(stats_ptr + row, rstd)
+    tl.store(stats_ptr + M + row, mean)
 
-
-torch.manual_seed(0)
-x, (weight, bias) = torch.randn(3, 5, device=DEVICE), torch.randn(2, 5, device=DEVICE)
-y = torch.empty_like(x)
-row_kernel[(3,)](x, weight, bias, y, 5, 1e-5, BLOCK=8)
-torch.testing.assert_close(y, functional.layer_norm(x, (5,), weight, bias))
 
 # %%
-# * The row is read once and stays in registers, where both sums are computed.
-# * ``other=0.0`` fills the padding with zeros for the first sum. Subtracting the mean turns them
-#   into :math:`-\mu`, and ``tl.where`` sets them back for the second sum.
-# * ``rstd`` is the reciprocal standard deviation: one root per row, then multiplications.
+# * **The row is read once.** It stays in registers, where both sums are computed.
+# * **Padding counts in a sum.** ``other=0.0`` fills it with zeros for the first sum. Subtracting
+#   the mean turns them into :math:`-\mu`, so ``tl.where`` sets them back to zero for the second
+#   sum.
+# * **``rstd`` is the reciprocal standard deviation.** One root serves the whole row. After that
+#   every element is multiplied, which is cheaper than a division.
+# * **Two numbers of a row are kept**, ``rstd`` and the mean, in fp32. The backward pass needs them.
 # * Forward reads *x* and writes *y*. A copy moves the same bytes, so its speed is the ceiling.
+#
+# **RMS norm** leaves out the mean and the bias: it divides each row by its root mean square,
+# :math:`\sqrt{\overline{x^2} + \varepsilon}`, and multiplies by the weight.
+#
+# **Try it** *(easy, 10 minutes)*. Write ``rms_norm(x, weight)`` by removing lines from the kernel,
+# and let ``exercise.py`` (see *Exercises*) check it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 05-rms mine.py
+#
+# If the sum is divided by ``BLOCK`` instead of *N*, only rows of a power of two are right.
 #
 # Why the variance takes two passes
 # ---------------------------------
 #
 # The formula :math:`\sigma^2 = \overline{x^2} - \mu^2` needs one pass over the row. Do not use it.
 # If the mean is much larger than the deviation, it subtracts two large numbers that agree in most
-# digits, which leaves mostly rounding errors: *catastrophic cancellation*. Here both ways compute
-# the variance of rows of 8192 numbers in fp32, with a deviation of 1:
+# digits, which leaves mostly rounding errors: *catastrophic cancellation*. Both ways compute the
+# variance of rows of 8192 numbers in fp32, with a deviation of 1, for four values of the mean.
+#
+# .. predict:: At a mean of 1000, how many times as large is the error of one pass?
+#    :number: cancellation
+#
+#    fp32 has about seven digits. The square of the mean takes six of them, so one digit of the
+#    variance is left. The error of one pass grows with the square of the mean.
 
 noise = torch.randn(64, 8192, generator=torch.Generator().manual_seed(0)).to(DEVICE)
 ERRORS = {}  # {mean: the largest relative error of one pass and of two}
@@ -84,18 +112,256 @@ for mean in (1, 10, 100, 1000):
     print(f"mean {mean:4}: one pass {ERRORS[mean][0]:.0e}, two passes {ERRORS[mean][1]:.0e}")
 
 # %%
-# The error of one pass grows with the square of the mean. At a mean of 1000 it is
-# :measured:`cancellation` times that of two passes. The second pass reads only registers.
+# The second pass costs nearly nothing here: it reads registers, not memory.
 #
-# A row in pieces
-# ---------------
+# The gradients
+# -------------
 #
-# ``BLOCK`` is a power of two, so a row of 4608 is padded to 8192. The next kernel cuts a row into
-# **pieces** of equal length and leaves out those that hold only padding. It keeps the pieces in the
-# dtype of *x*, which halves the registers in fp16. Triton has no arrays of blocks, but it has
-# tuples: ``xs + (x,)`` appends. An index must be a constant, so ``tl.static_range`` unrolls loops.
+# :math:`g` is the gradient of the loss *L* with respect to :math:`y`, and a bar is a mean over the
+# row:
+#
+# .. math::
+#
+#     \frac{\partial L}{\partial x_j} = \frac{1}{\sigma} \Bigl( w_j g_j - \overline{wg} -
+#     \hat{x}_j \, \overline{w g \hat{x}} \Bigr), \qquad
+#     \frac{\partial L}{\partial w_j} = \sum_{\text{rows}} g_j \hat{x}_j, \qquad
+#     \frac{\partial L}{\partial b_j} = \sum_{\text{rows}} g_j
+#
+# Adding a number to all of :math:`x`, or scaling :math:`x - \mu`, leaves :math:`y` unchanged. The
+# two means remove these directions from the gradient. Backward reads *x* and *g* and writes the
+# gradient of *x*: three transfers.
+#
+# **Step 1: one row.** The gradient of *x* needs one row only, like the forward pass. The gradients
+# of weight and bias need every row: ``dw[j]`` is the sum of a column. So each program has to add
+# its row to ``dw`` and ``db``, while other programs do the same. If two programs read the old sum
+# before one of them writes, one contribution is lost. An **atomic** addition prevents this: the L2
+# cache reads, adds and writes in one step.
 
-# sphinx_gallery_difference = "row_kernel"
+
+@triton.jit
+def row_gradient_kernel(
+    x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, dw_ptr, db_ptr, M, N, BLOCK: tl.constexpr
+):
+    """Compute the gradient of one row of x, and add its share of dw and db."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    mask = columns < N
+    x = tl.load(x_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
+    g = tl.load(g_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + columns, mask=mask, other=0.0).to(tl.float32)
+    rstd, mean = tl.load(stats_ptr + row), tl.load(stats_ptr + M + row)
+    normal = (x - mean) * rstd
+    wg = w * g
+    dx = (wg - tl.sum(wg) / N - normal * (tl.sum(wg * normal) / N)) * rstd
+    tl.store(dx_ptr + row * N + columns, dx, mask=mask)
+    tl.atomic_add(dw_ptr + columns, g * normal, mask=mask, sem="relaxed")
+    tl.atomic_add(db_ptr + columns, g, mask=mask, sem="relaxed")
+
+
+# %%
+# This is right, but it has two faults. Every row sends 2\ *N* additions to the same addresses,
+# which takes time. And a floating-point sum depends on the order of its additions. Here that is the
+# order in which the programs happen to run:
+
+
+def gradients_by_atomics(x, g, weight, stats):
+    """Return the gradients of x, weight and bias."""
+    (M, N), dx = x.shape, torch.empty_like(x)
+    dw, db = torch.zeros((2, N), dtype=torch.float32, device=x.device)
+    block = triton.next_power_of_2(N)
+    row_gradient_kernel[(M,)](x, g, weight, stats, dx, dw, db, M, N, block, num_warps=8)
+    return dx, dw.to(weight.dtype), db.to(weight.dtype)
+
+
+def different(way, *inputs):
+    """Return how many different gradients of the weight *way* gives in 20 calls."""
+    return len({tuple(way(*inputs)[1].tolist()) for _ in range(20 if ON_GPU else 3)})
+
+
+x, g = torch.randn(2, 2048 if ON_GPU else 8, 1024, device=DEVICE)
+weight, bias = torch.randn(2, 1024, device=DEVICE)
+stats = torch.stack([(x.var(dim=1, correction=0) + 1e-5).rsqrt(), x.mean(dim=1)])
+answers = {"atomics": different(gradients_by_atomics, x, g, weight, stats)}
+print("atomic additions, different gradients of the weight:", answers["atomics"])
+
+# %%
+# In 20 calls with the same input, atomic additions gave :measured:`answers` different gradients. A
+# network trains well with such noise, but you cannot compare two runs to find a bug.
+#
+# Sums in a fixed order
+# ---------------------
+#
+# **Step 2: rows in a loop, partial sums.** Start only *P* programs, such as one for each
+# multiprocessor, and let each one work on every *P*-th row. A program that stays like this is
+# called **persistent**. It adds up its rows in registers, in their order. At the end it stores its
+# sums in a row of its own. Now nobody writes to the same address, and nothing is atomic. The
+# picture has *P* = 3:
+
+# sphinx_gallery_fold = "draws which program adds which rows"
+import matplotlib.pyplot as plt
+from shared.bench import figure
+
+
+def draw_sums(rows, programs, columns):
+    """Draw the rows of a matrix, the partial sums of each program, and their sum."""
+    _, ax = figure(height=3.2)
+    colors, gap = ["#cfe3f1", "#eeeeee", "#f6d9c4"], columns + 1.6
+    blocks = [(0, row, colors[row % programs]) for row in range(rows)]
+    blocks += [(gap, rows / 2 - 1.5 + program, colors[program]) for program in range(programs)]
+    blocks += [(2 * gap, rows / 2 - 0.5, "white")]
+    for left, top, color in blocks:
+        for column in range(columns):
+            ax.add_patch(plt.Rectangle((left + column, top), 1, 0.85, fc=color, ec="#444444"))
+    for i, title in enumerate(("one row after the other", "partial sums", "dw")):
+        ax.text(i * gap + columns / 2, -0.4, title, ha="center", va="bottom")
+        ends = (i * gap - 0.1, rows / 2 - 0.1), (i * gap - 1.5, rows / 2 - 0.1)
+        ax.annotate("", *ends, arrowprops={"arrowstyle": "->"} if i else {"alpha": 0})
+    ax.set(xlim=(-0.1, 2 * gap + columns + 0.1), ylim=(rows + 0.1, -1.2))
+    ax.set_title("9 rows: the color of a row is the program that adds it")
+    ax.axis("off")
+    plt.show()
+
+
+draw_sums(9, 3, 4)
+
+# %%
+# Only the loop is new, and where the sums are kept:
+
+# sphinx_gallery_difference = "row_gradient_kernel"
+
+
+@triton.jit
+def partial_sums_kernel(
+    x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, sums_ptr, M, N, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Compute the gradients of every P-th row of x, and partial sums of dw and db."""
+    program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
+    columns = tl.arange(0, BLOCK)
+    mask = columns < N
+    w = tl.load(w_ptr + columns, mask=mask, other=0.0).to(tl.float32)
+    dw, db = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+    for row in range(program, M, programs):  # <-
+        x = tl.load(x_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
+        g = tl.load(g_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
+        rstd, mean = tl.load(stats_ptr + row), tl.load(stats_ptr + M + row)
+        normal = (x - mean) * rstd
+        wg = w * g
+        dx = (wg - tl.sum(wg) / N - normal * (tl.sum(wg * normal) / N)) * rstd
+        tl.store(dx_ptr + row * N + columns, dx, mask=mask)
+        dw += g * normal
+        db += g
+    tl.store(sums_ptr + program * 2 * N + columns, dw, mask=mask)
+    tl.store(sums_ptr + program * 2 * N + N + columns, db, mask=mask)
+
+
+# %%
+# **Step 3: the sum of the partial sums.** What is left is a matrix of *P* rows. Each has *N* sums
+# for the weight, followed by *N* for the bias. A second kernel adds up its columns: a program takes
+# 32 of them, 32 rows at a time. Kernels in one queue run one after the other, so all partial sums
+# are stored when this one starts.
+
+
+@triton.jit
+def add_up_kernel(sums_ptr, out_ptr, P, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Add up the P rows of a matrix with N columns, for COLUMNS of them."""
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]  # [1, COLUMNS]
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, P, ROWS):
+        rows = start + tl.arange(0, ROWS)[:, None].to(tl.int64)  # [ROWS, 1]
+        mask = (rows < P) & (columns < N)
+        total += tl.load(sums_ptr + rows * N + columns, mask=mask, other=0.0)
+    tl.store(out_ptr + columns, tl.sum(total, axis=0, keep_dims=True), mask=columns < N)
+
+
+def gradients(x, g, weight, stats):
+    """Return the gradients of x, weight and bias."""
+    (M, N), P = x.shape, PROGRAMS
+    dx, both = torch.empty_like(x), weight.new_empty(2, N)  # both: of the weight and of the bias
+    sums = torch.empty((P, 2, N), dtype=torch.float32, device=x.device)
+    block = triton.next_power_of_2(N)
+    partial_sums_kernel[(P,)](x, g, weight, stats, dx, sums, M, N, block, num_warps=8)
+    add_up_kernel[(triton.cdiv(2 * N, 32),)](sums, both, P, 2 * N, ROWS=32, COLUMNS=32)
+    return dx, *both
+
+
+answers["partial sums"] = different(gradients, x, g, weight, stats)
+print("partial sums, different gradients of the weight:", answers["partial sums"])
+
+# %%
+# *M* and *P* fix the order of all additions, so every call gives the same bits.
+#
+# Calling it
+# ----------
+#
+# A ``torch.autograd.Function`` connects both passes. ``ctx`` carries what the backward pass needs:
+# *x*, the weight and the statistics, but not *y*. PyTorch does not record what a kernel computes,
+# so a gradient of these gradients would silently be incomplete. ``backward`` refuses to be
+# recorded.
+
+
+class LayerNorm(torch.autograd.Function):
+    """Layer norm of the rows of a contiguous matrix."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, eps):
+        """Normalize each row, and keep the statistics."""
+        (M, N), y = x.shape, torch.empty_like(x)
+        stats = torch.empty((2, M), dtype=torch.float32, device=x.device)
+        block = triton.next_power_of_2(N)
+        row_kernel[(M,)](x, weight, bias, y, stats, M, N, eps, BLOCK=block, num_warps=8)
+        ctx.save_for_backward(x, weight, stats)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        """Return the gradients of x, weight and bias."""
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError("layer_norm has no second derivative; leave out create_graph=True")
+        x, weight, stats = ctx.saved_tensors
+        return *gradients(x, g.contiguous(), weight, stats), None
+
+
+def layer_norm(x, weight, bias, eps=1e-5):
+    """Return the layer norm of the rows of a contiguous matrix, with gradients."""
+    return LayerNorm.apply(x, weight, bias, eps)
+
+
+def check(norm, library, x, *parameters):
+    """Compare a norm and its gradients with those of *library*, PyTorch's, in float64."""
+    inputs = [t.detach().requires_grad_() for t in (x, *parameters)]
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    y, right = norm(*inputs), library(exact[0], exact[1].shape, *exact[1:], eps=1e-5)
+    g = torch.randn_like(y)
+    found = y, *torch.autograd.grad(y, inputs, g)
+    right = right, *torch.autograd.grad(right, exact, g.double())
+    for one, other in zip(found, right, strict=True):
+        atol = max(2e-5, 2 * torch.finfo(one.dtype).eps) * max(1, other.abs().max().item())
+        torch.testing.assert_close(one.double(), other, rtol=0, atol=atol)
+
+
+for dtype in (torch.float16, torch.float32):
+    for M, N in ((1, 1), (7, 781), (33, 1024), (3, 4097)):
+        x = 1 + 2 * torch.randn(M, N, device=DEVICE, dtype=dtype)
+        parameters = torch.randn(2, N, device=DEVICE, dtype=dtype)
+        check(layer_norm, functional.layer_norm, x, *parameters)
+print("layer_norm and its gradients agree with float64")
+
+# %%
+# In a program
+# ------------
+#
+# The function that others call takes a tensor with any number of dimensions and any strides,
+# refuses what it cannot take, and names the argument. Rows longer than 16,384 elements fall back to
+# PyTorch. ``rms_norm`` shares its kernels: ``CENTER`` is a constant, and if it is false, the mean
+# and the bias are not compiled. On short rows a call takes the CPU longer than the GPU, so plans of
+# launches are kept for similar calls (:doc:`/programming-guide/chapter-6/calls`).
+#
+# Its kernels are those above, made faster. A row of 2560 elements padded to 4096 wastes registers,
+# so the row is cut into **pieces** and empty ones are left out. Short rows share a program. The
+# loop over rows fetches the next ones while it works. The kernel that adds up is launched early.
+# :doc:`05b-reductions` explains these changes, one at a time.
+
+# sphinx_gallery_fold = "the kernels of the function: forward, gradients, and the sum of the sums"
 
 
 @triton.jit
@@ -132,116 +398,6 @@ def forward_kernel(
             b = tl.load(b_ptr + i * PIECE + columns, mask=mask, eviction_policy="evict_last")
             y += b.to(tl.float32)
         tl.store(y_ptr + rows * N + i * PIECE + columns, y, mask=(rows < M) & mask)
-
-
-# %%
-# * Pieces are added elementwise, so there is still one reduction for each sum. At 4096 rows of 2560
-#   elements, pieces are :measured:`pieces` times as fast as one padded block.
-# * ``CENTER`` is a constant. If it is false, the lines below ``if CENTER`` are not compiled.
-# * The backward pass needs ``rstd`` and the mean, so they are stored, in fp32.
-# * Short rows share a program until it has 2048 elements.
-# * ``evict_last`` asks the cache to keep the parameters, which the next program reads again.
-#
-# The gradients
-# -------------
-#
-# :math:`g` is the gradient of the loss with respect to :math:`y`, and a bar is a mean over the row:
-#
-# .. math::
-#
-#     \frac{\partial L}{\partial x_j} = \frac{1}{\sigma} \Bigl( w_j g_j - \overline{wg} -
-#     \hat{x}_j \, \overline{w g \hat{x}} \Bigr), \qquad
-#     \frac{\partial L}{\partial w_j} = \sum_{\text{rows}} g_j \hat{x}_j, \qquad
-#     \frac{\partial L}{\partial b_j} = \sum_{\text{rows}} g_j
-#
-# Adding a number to all of :math:`x`, or scaling :math:`x - \mu`, leaves :math:`y` unchanged. The
-# two means remove these directions from the gradient; RMS norm has only the second one. Backward
-# reads *x* and *g* and writes the gradient of *x*: three transfers.
-#
-# The other two gradients are sums over rows. In the next kernel each of *P* programs works on every
-# *P*-th row, and adds up its rows in registers. At the end it adds its sums to those of the others.
-# If two programs read the old sum before one of them writes, one contribution is lost. An
-# **atomic** addition prevents this: the L2 cache reads, adds and writes in one step. Without
-# ``ATOMIC``, each program stores its sums in a row of its own.
-
-
-@triton.jit
-def gradients_kernel(
-    x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, sums_ptr, M, N, BLOCK: tl.constexpr,
-    ATOMIC: tl.constexpr,
-):  # fmt: skip
-    """Compute the gradients of every P-th row of x, and sums of dw and db."""
-    program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
-    columns = tl.arange(0, BLOCK)
-    mask = columns < N
-    w = tl.load(w_ptr + columns, mask=mask, other=0.0).to(tl.float32)
-    dw, db = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
-    for row in range(program, M, programs):
-        x = tl.load(x_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
-        g = tl.load(g_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
-        rstd, mean = tl.load(stats_ptr + row), tl.load(stats_ptr + M + row)
-        normal = (x - mean) * rstd
-        wg = w * g
-        dx = (wg - tl.sum(wg) / N - normal * (tl.sum(wg * normal) / N)) * rstd
-        tl.store(dx_ptr + row * N + columns, dx, mask=mask)
-        dw += g * normal
-        db += g
-    if ATOMIC:
-        tl.atomic_add(sums_ptr + columns, dw, mask=mask, sem="relaxed")
-        tl.atomic_add(sums_ptr + N + columns, db, mask=mask, sem="relaxed")
-    else:
-        tl.store(sums_ptr + program * N + columns, dw, mask=mask)
-        tl.store(sums_ptr + (programs + program) * N + columns, db, mask=mask)
-
-
-def gradients(x, g, weight, stats, programs, atomic):
-    """Return the gradients of x, weight and bias, computed by so many *programs*."""
-    dx, (M, N) = torch.empty_like(x), x.shape
-    sums = torch.zeros((2, 1 if atomic else programs, N), dtype=torch.float32, device=x.device)
-    constants = {"BLOCK": triton.next_power_of_2(N), "ATOMIC": atomic, "num_warps": 8}
-    gradients_kernel[(programs,)](x, g, weight, stats, dx, sums, M, N, **constants)
-    return dx, *sums.sum(dim=1).to(weight.dtype)
-
-
-# %%
-# **Atomic additions**, with one program for each row: each row sends 2\ *N* additions to the same
-# addresses, which takes time. Worse, a floating-point sum depends on the order of its additions,
-# and here that is the order in which the programs happen to run.
-#
-# **Partial sums**, with a few programs, such as one for each multiprocessor. A program that stays
-# and works on many rows is called **persistent**. PyTorch adds up the *P* rows of partial sums, so
-# *M* and *P* fix the order of all additions. On a GPU, both ways now compute a gradient 20 times.
-
-PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a program
-if ON_GPU:
-    gpu = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)
-    PROGRAMS, SHARED_BYTES = gpu["multiprocessor_count"], gpu["max_shared_mem"]
-x, g = torch.randn(2, 2048 if ON_GPU else 8, 1024, device=DEVICE)
-weight = torch.randn(1024, device=DEVICE)
-stats = torch.stack([(x.var(dim=1, correction=0) + 1e-5).rsqrt(), x.mean(dim=1)])
-ANSWERS = {}  # {way: different gradients of the weight}
-for way, programs in (("atomics", len(x)), ("partial sums", PROGRAMS)):
-    call = partial(gradients, x, g, weight, stats, programs, way == "atomics")
-    ANSWERS[way] = len({tuple(call()[1].tolist()) for _ in range(20 if ON_GPU else 3)})
-print("different answers:", ANSWERS)
-
-# %%
-# Atomic additions gave :measured:`answers` different answers, partial sums :measured:`same`. A
-# network trains well with such noise, but you cannot compare two runs to find a bug.
-#
-# The fast kernel
-# ---------------
-#
-# The kernel that the function uses is ``gradients_kernel`` with these changes:
-#
-# * The row is cut into pieces, as in the forward kernel, and short rows share a tile.
-# * ``num_stages`` in ``tl.range`` fetches the next rows while the program works on this one.
-# * Where registers leave no room for the weights, they are loaded again (``WEIGHTS``). The longest
-#   rows are shared by two programs, and each keeps ``OWN`` of the pieces.
-# * A second kernel adds up the partial sums. It is launched before the first one ends (``EARLY``).
-#   :doc:`05b-reductions` explains the last three changes, one at a time.
-
-# sphinx_gallery_fold = "has the kernels of the backward pass: gradients, then the sum of the sums"
 
 
 @triton.jit(do_not_specialize=["stats_ptr"])
@@ -303,64 +459,36 @@ def backward_kernel(
     for i in tl.static_range(OWN):
         place = (first + i) * PIECE + columns
         mask = (place < N) & (place >= least)
-        mine = sums_ptr + tl.cast(program, tl.int64) * N + place
+        mine = sums_ptr + tl.cast(program, tl.int64) * (2 * N if CENTER else N) + place
         tl.store(mine, tl.sum(dw[i], axis=0, keep_dims=True), mask=mask)
         if CENTER:
-            mine += tl.cast(programs, tl.int64) * N
-            tl.store(mine, tl.sum(db[i], axis=0, keep_dims=True), mask=mask)
+            tl.store(mine + N, tl.sum(db[i], axis=0, keep_dims=True), mask=mask)
 
 
 @triton.jit
 def sums_kernel(
-    sums_ptr, dw_ptr, db_ptr, P, N, CENTER: tl.constexpr, ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Add up the P rows of partial sums, for COLUMNS columns."""
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]  # [1, COLUMNS]
-    dw, db = tl.zeros([ROWS, COLUMNS], tl.float32), tl.zeros([ROWS, COLUMNS], tl.float32)
+    sums_ptr, out_ptr, P, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
+):
+    """Add up the P rows of partial sums; with EARLY it was launched before they are stored."""
     if EARLY:
         gdc_wait()
-    for start in range(0, P, ROWS):
-        rows = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
-        mask = (rows < P) & (columns < N)
-        dw += tl.load(sums_ptr + rows * N + columns, mask=mask, other=0.0)
-        if CENTER:
-            db += tl.load(sums_ptr + (P + rows) * N + columns, mask=mask, other=0.0)
-    tl.store(dw_ptr + columns, tl.sum(dw, axis=0, keep_dims=True), mask=columns < N)
-    if CENTER:
-        tl.store(db_ptr + columns, tl.sum(db, axis=0, keep_dims=True), mask=columns < N)
+    add_up_kernel(sums_ptr, out_ptr, P, N, ROWS, COLUMNS)
 
 
 # %%
-# The steps of the backward pass, for 4096 rows of 2560 elements; rates count three transfers:
-#
-# .. steps:: copied
-#    :unit: GB/s
-#
-#    atomics: one program for each row, atomic additions
-#    sums: few programs, partial sums
-#    final: pieces, rows fetched ahead, a kernel for the second stage
-#
-# Calling it
-# ----------
-#
-# On short rows a call takes the CPU longer than the GPU. So launches are kept for similar calls
-# (:doc:`/programming-guide/chapter-6/calls`). Autograd keeps *x*, the weight and the statistics.
-# Strided tensors are copied, but not matrices like ``x[:, :n]``. PyTorch takes rows above 16384.
+# The function takes over the name ``layer_norm``:
 
-# sphinx_gallery_fold = "checks the arguments, and chooses pieces, rows and warps"
-# sphinx_gallery_show = "Norm, layer_norm, rms_norm"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+# sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
 
 EARLY = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
+FLOATS = [torch.float16, torch.float32]
+FLOATS = FLOATS + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
 
 
 def readable(t):
     """Return *t*, or a contiguous copy unless it is a matrix whose rows are contiguous."""
+    t = t.resolve_neg()  # copies a tensor whose sign is still to be changed
     is_matrix = t.ndim == 2 and t.stride(1) == 1 and t.stride(0) >= t.shape[1]
     return t if is_matrix else t.contiguous()
 
@@ -370,11 +498,13 @@ def check_arguments(eps, *tensors):
     for name, t in zip(("x", "weight", "bias"), tensors, strict=False):
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-        if t.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            kinds = "float16, bfloat16 or float32"
-            raise TypeError(f"{name} must be {kinds}, but its dtype is {t.dtype}")
-        if t.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
+        if t.dtype not in FLOATS:
+            raise TypeError(f"the dtype of {name} must be in {FLOATS}, but its dtype is {t.dtype}")
+        if t.layout != torch.strided:
+            raise ValueError(f"{name} must be strided, but its layout is {t.layout}")
+        if t.device.type != DEVICE.type or t.device != tensors[0].device:
+            wanted = f"on a {DEVICE.type} device" if name == "x" else f"on {tensors[0].device}"
+            raise ValueError(f"{name} must be {wanted}, but is on {t.device}")
         row = tensors[0].shape[-1:]
         if not row:
             raise ValueError("x must have a dimension to normalize, but is a single number")
@@ -419,15 +549,15 @@ def backward_plan(bias, g, x, weight):
     programs = triton.cdiv(tiles, turns)  # no more than so many turns need
     first = {"ROWS": rows, "PIECE": piece, "PIECES": pieces, "OWN": triton.cdiv(pieces, share)}
     first |= {"WEIGHTS": weights, "STAGES": stages, "num_warps": warps}
+    first |= {"CENTER": bias is not None, "EARLY": EARLY}
     wide = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
-    second = {"ROWS": 2048 // wide, "COLUMNS": wide, "num_warps": 8}
+    second = {"ROWS": 2048 // wide, "COLUMNS": wide, "EARLY": EARLY, "num_warps": 8}
     second |= {"launch_pdl": True} if EARLY else {}
-    for constants in (first, second):
-        constants |= {"CENTER": bias is not None, "EARLY": EARLY}
     numbers = *(t.stride(0) if t.ndim == 2 else N for t in (x, g)), M, N
     first = Launch(backward_kernel, (programs * share,), numbers, first)
-    second = Launch(sums_kernel, (triton.cdiv(N, wide),), (programs, N), second)
-    return first, second, (2 if bias else 1, programs, N)
+    sums = N if bias is None else 2 * N  # of a program
+    second = Launch(sums_kernel, (triton.cdiv(sums, wide),), (programs, sums), second)
+    return first, second, (programs, sums)
 
 
 PLANS = {}  # {what calls that are alike have in common: their plan}
@@ -461,19 +591,23 @@ class Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         """Return None, and the gradients of x, the weight and, for layer norm, the bias."""
-        if torch.is_grad_enabled():  # create_graph=True, but there is no second derivative
-            return torch.autograd.function.once_differentiable(Norm.backward)(ctx, g)
+        if torch.is_grad_enabled():  # create_graph=True
+            name = "layer_norm" if ctx.bias else "rms_norm"
+            raise RuntimeError(f"{name} has no second derivative; leave out create_graph=True")
         x, weight, stats = ctx.saved_tensors
         plan = PLANS.get((backward_plan, ctx.bias, key_of(g, x, weight)))
-        if plan is None:
+        if plan is None or g.is_neg():
             g, x, weight = readable(g), readable(x), readable(weight)
             plan = made(backward_plan, ctx.bias, g, x, weight)
         first, second, shape = plan
-        dx, dw, sums = torch.empty_like(x), torch.empty_like(weight), stats.new_empty(shape)
-        db = torch.empty_like(weight, dtype=ctx.bias) if ctx.bias else None
+        dx, sums = torch.empty_like(x), stats.new_empty(shape)
         first(x, g, weight, stats, dx, sums)
-        second(sums, dw, db)
-        return None, dx, dw, *((db,) if ctx.bias else ())
+        if ctx.bias is None:
+            second(sums, dw := torch.empty_like(weight))
+            return None, dx, dw
+        dtype = torch.promote_types(weight.dtype, ctx.bias)
+        second(sums, both := weight.new_empty((2, len(weight)), dtype=dtype))
+        return None, dx, both[0].to(weight.dtype), both[1].to(ctx.bias)
 
 
 def library_norm(eps, x, *parameters):
@@ -483,17 +617,21 @@ def library_norm(eps, x, *parameters):
     return norm(x.to(dtype), x.shape[-1:], *[t.to(dtype) for t in parameters], eps=eps).to(x.dtype)
 
 
+WITH_MEMORY = {torch.Tensor, torch.nn.Parameter}  # others, such as fake tensors, may have none
+
+
 def normalize(eps, *tensors):
     """Return the norm of *tensors*: x, weight and, for layer norm, bias."""
     if torch.compiler.is_compiling():
         return not_compiled(eps, *tensors)
-    try:
-        plan = PLANS.get((forward_plan, (eps, type(eps)), key_of(*tensors)))
-    except (AttributeError, TypeError):  # no tensors, or an eps that cannot be in a key
-        plan = None
+    plan = None
+    if WITH_MEMORY.issuperset(map(type, tensors)) and not any(t.is_neg() for t in tensors):
+        with suppress(RuntimeError, TypeError):  # a sparse tensor, or a list as eps
+            plan = PLANS.get((forward_plan, (eps, type(eps)), key_of(*tensors)))
     if plan is None:
         check_arguments(eps, *tensors)
-        if not 0 < tensors[0].shape[-1] <= 16384 or not tensors[0].numel():
+        fake = any(isinstance(t, FakeTensor) for t in tensors)
+        if fake or not 0 < tensors[0].shape[-1] <= 16384 or not tensors[0].numel():
             return library_norm(eps, *tensors)
         tensors = [readable(t) for t in tensors]
         plan = made(forward_plan, (eps, type(eps)), *tensors)
@@ -508,8 +646,10 @@ not_compiled = torch.compiler.disable(normalize)  # torch.compile calls it betwe
 def layer_norm(x, weight, bias, eps=1e-5):
     """Return the layer norm of *x* along its last dimension, with gradients.
 
-    *x* is a float16, bfloat16 or float32 tensor ``[…, N]`` with any strides, *weight* and *bias*
-    ``[N]`` are of any of these dtypes. Raises TypeError or ValueError, naming the argument.
+    *x* is a tensor ``[…, N]`` with any strides, of float16, float32 or, on a GPU, bfloat16;
+    *weight* and *bias* are ``[N]``, of any of these dtypes; *eps* is finite and not negative.
+    Raises TypeError or ValueError, naming the argument that is not as described. The backward pass
+    raises RuntimeError if it is recorded, for a second derivative.
     """
     return normalize(eps, x, weight, bias)
 
@@ -520,47 +660,38 @@ def rms_norm(x, weight, eps=1e-6):
 
 
 # %%
-# The check compares results and gradients with float64.
+# The same check of these functions, and of RMS norm:
 
 # sphinx_gallery_fold = "compares results and gradients with float64"
 
 
-def check(*tensors):
-    """Compare a norm and its gradients with float64: layer norm of three *tensors*."""
-    inputs = [t.detach().requires_grad_() for t in tensors]
-    exact = [t.detach().double().requires_grad_() for t in tensors]
-    y, wanted = normalize(1e-5, *inputs), library_norm(1e-5, *exact)
-    g = torch.randn_like(y)
-    found = y, *torch.autograd.grad(y, inputs, g)
-    right = wanted, *torch.autograd.grad(wanted, exact, g.double())
-    for one, other in zip(found, right, strict=True):
-        atol = max(2e-5, 2 * torch.finfo(one.dtype).eps) * max(1, other.abs().max().item())
-        torch.testing.assert_close(one.double(), other, rtol=0, atol=atol)
-
-
-leaves = [t.clone().requires_grad_() for t in (x, weight, weight)]
-final = torch.autograd.grad(layer_norm(*leaves), leaves, g)
-for step in (gradients(x, g, weight, stats, 5, atomic) for atomic in (True, False)):
-    torch.testing.assert_close(step, final, atol=1e-3, rtol=1e-4)
 cases = [(torch.float16, (2, 3, 65)), (torch.float32, (7, 781)), (torch.float16, (3, 4097))]
-cases += [(torch.float16, (4096, 15872)), (torch.bfloat16, (1823, 9217))] * ON_GPU
+cases += [(torch.float16, (1823, 15872)), (torch.bfloat16, (1823, 9217))] * ON_GPU
 for dtype, shape in cases * 2:  # the second time with a plan
     x = 1 + 2 * torch.randn(shape, device=DEVICE, dtype=dtype)
-    weight, bias = torch.randn(2, shape[-1], device=DEVICE, dtype=dtype)
-    check(x, weight), check(x, weight, bias)
+    parameters = torch.randn(2, shape[-1], device=DEVICE, dtype=dtype)
+    check(layer_norm, functional.layer_norm, x, *parameters)
+    check(partial(rms_norm, eps=1e-5), functional.rms_norm, x, parameters[0])
 print("Both norms and all gradients agree with float64")
 
 # %%
 # Timing it
 # ---------
 #
-# 4096 rows of fp16. A copy of as many bytes is the ceiling. ``torch.compile`` is timed at four N.
+# The benchmark has 4096 rows of fp16, forward and backward. A copy of as many bytes is the ceiling.
+# *Plain* are the functions of this lesson, *triton* the one of the fold.
 
 # sphinx_gallery_fold = "times both norms in both directions, draws the rates, and keeps the rows"
-import matplotlib.pyplot as plt
-from shared.bench import plot_rates, rows_of, write_calls, write_rows, write_table
+# sphinx_gallery_xray = "forward_kernel: 4096 × 15872, fp16; backward_kernel: 4096 × 15872, fp16"
+from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
 
-SOME = 1024, 2560, 8192, 15872  # with torch.compile, the steps, and as called
+
+@triton.jit
+def empty_kernel():
+    """Do nothing."""
+
+
+SOME = 1024, 2560, 8192, 15872  # with torch.compile, and the atomic additions
 NORMS = {"rms": (rms_norm, functional.rms_norm, 1)}
 NORMS["layer"] = layer_norm, functional.layer_norm, 2
 
@@ -573,18 +704,17 @@ def calls_of(norm, M, N, compiled=None):
     leaf, *leaves = (t.clone().requires_grad_() for t in (x, *more))
     forward_calls = {"triton": partial(ours, x, *more), "torch": partial(library, x, (N,), *more)}
     results = {"triton": ours(leaf, *leaves), "torch": library(leaf, (N,), *leaves)}
+    if count == 2:  # the plain functions
+        forward_calls["triton, plain"] = partial(LayerNorm.apply, x, *more, 1e-5)
+        results["triton, plain"] = LayerNorm.apply(leaf, *leaves, 1e-5)
     if compiled:
         forward_calls["compile"] = partial(compiled, 1e-5, leaf, *leaves)
         results["compile"] = forward_calls["compile"]()
     inputs = {"inputs": (leaf, *leaves), "grad_outputs": g, "retain_graph": True}
     backwards = {name: partial(torch.autograd.grad, y, **inputs) for name, y in results.items()}
-    if compiled and count == 2:  # and the steps
-        y, stats = torch.empty_like(x), torch.ones(2, M, device=DEVICE)
-        one_block = partial(row_kernel[(M,)], BLOCK=triton.next_power_of_2(N), num_warps=8)
-        forward_calls["triton, one block"] = partial(one_block, x, *more, y, N, 1e-5)
-        steps = partial(gradients, x, g, more[0], stats)
-        backwards["triton, atomics"] = partial(steps, M, True)
-        backwards["triton, partial sums"] = partial(steps, PROGRAMS, False)
+    if compiled and count == 2:
+        stats = torch.ones(2, M, device=DEVICE)
+        backwards["triton, atomics"] = partial(gradients_by_atomics, x, g, more[0], stats)
     return forward_calls, backwards
 
 
@@ -596,55 +726,85 @@ def benchmark(norm, M, sizes):
         for found, calls, transfers in zip(rows, both, (2, 3), strict=True):
             source = torch.empty(transfers * M * N // 2, device=DEVICE, dtype=torch.float16)
             calls["copy"] = partial(torch.empty_like(source).copy_, source)
-            called = ("triton", "torch") if N in SOME else ()
-            found += rows_of((M, N), calls, "GB/s", transfers * M * N * 2, 20, called)
+            found += rates((M, N), calls, "GB/s", transfers * M * N * 2, 20)
     return rows
 
 
 if ON_GPU:
     torch._dynamo.config.recompile_limit = 16  # versions of one function
     torch._functorch.config.donated_buffer = False  # as the graph is kept
-    names = {"triton": "triton", "triton, as called": "triton, as called", "torch": "PyTorch"}
-    names |= {"compile": "torch.compile", "copy": "copy (ceiling)"}
-    shares = {}
+    results, shares = {}, {}
     for norm in NORMS:
-        rows, calls = benchmark(norm, 4096, range(1024, 16384, 512)), calls_of(norm, 64, 1024)
-        for way, found in zip(("forward", "backward"), rows, strict=True):
+        results[norm] = benchmark(norm, 4096, range(1024, 16384, 512))
+        for way, found in zip(("forward", "backward"), results[norm], strict=True):
             write_rows(f"{norm}-norm-{way}.csv", ["M", "N"], found)
-            if norm == "layer":
-                _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-                plot_rates(ax, [r[1:] for r in found], names, f"Layer norm, {way}, fp16", "N")
-        shares |= {f"{norm}_norm": calls[0], f"{norm}_norm backward": calls[1]}
-    write_calls(shares)
-    values = [(way, "different results", count) for way, count in ANSWERS.items()]
-    values += zip(("one pass", "two passes"), ["relative error"] * 2, ERRORS[1000], strict=True)
-    write_table("05-layer-norm-values.csv", ["name", "unit", "value"], values)
+    names = {"triton": "layer_norm", "triton, plain": "plain", "torch": "PyTorch"}
+    names |= {"compile": "torch.compile", "copy": "copy (ceiling)"}
+    title = "Layer norm, backward, 4096 rows, fp16"
+    draw_rates(results["layer"][1], names, title, "columns", column=1, share_of="copy")
 else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# In the geometric mean, forward is :measured:`forward` times as fast as PyTorch on the GPU, and
-# :measured:`called` times as called; backward :measured:`backward` and :measured:`backward_called`.
-# ``layer_norm`` without gradients takes :measured:`cpu` µs of the CPU, PyTorch's function
-# :measured:`cpu_torch`. Backward takes :measured:`cpu_backward` µs and PyTorch's
-# :measured:`cpu_backward_torch`. Of both, autograd itself takes about
-# :measured:`06b-attention-backward:autograd` µs, the time of the backward pass of a multiplication.
+# The CPU's share of a call is measured on 64 rows of 1024 elements:
+
+# sphinx_gallery_fold = "times the calls, and keeps the values"
+if ON_GPU:
+    empty = empty_kernel[(1,)]
+    for norm in NORMS:
+        forward_calls, backwards = calls_of(norm, 64, 1024)
+        shares[f"{norm}_norm"] = forward_calls | {"launch": empty}
+        shares[f"{norm}_norm backward"] = backwards | {"launch": lambda: (empty(), empty())}
+    cpu = write_calls(shares)
+    values = [(way, "different results", answers[way]) for way in ("atomics", "partial sums")]
+    values += zip(("one pass", "two passes"), ["relative error"] * 2, ERRORS[1000], strict=True)
+    for i, way in enumerate(("", " backward")):
+        times = {N: 2e-3 * (i + 2) * M * N / rate for M, N, name, _, rate, *_ in results["layer"][i]
+                 if name == "triton"}  # fmt: skip
+        longer = [N for N, time in times.items() if time > cpu[f"layer_norm{way}", "triton"]]
+        values.append((f"GPU longer from{way}", "columns", min(longer)))
+    write_table("05-layer-norm-values.csv", ["name", "unit", "value"], values)
+
+# %%
+# The steps of the backward pass, for 4096 rows of 2560 elements; rates count three transfers:
 #
-# **The teeth** are the pieces: a slightly longer row needs one more, mostly padding. **PyTorch's
-# backward** reads *x* and *g* a second time, for the gradients of the parameters.
+# .. steps:: copied
+#    :unit: GB/s
+#
+#    atomics: one program for each row, atomic additions
+#    sums: few programs, partial sums
+#    final: pieces, rows fetched ahead, the last kernel launched early
+#
+# **On the GPU** ``layer_norm`` has :measured:`forward` times the speed of PyTorch's in the
+# geometric mean over all row lengths, and :measured:`forward_least` times at least. Backward it has
+# :measured:`backward` times the speed, and :measured:`backward_least` times at least. PyTorch's
+# backward reads *x* and *g* a second time, for the gradients of the parameters. **The teeth** of
+# our curve are the pieces: a slightly longer row needs one more, mostly padding.
+#
+# **On the CPU** a call without gradients takes :measured:`cpu` µs, and one of PyTorch's function
+# :measured:`cpu_torch` µs. A backward pass takes :measured:`cpu_backward` µs, and PyTorch's
+# :measured:`cpu_backward_torch` µs. About :measured:`06b-attention-backward:autograd` µs of either
+# belong to autograd itself. In a loop that does not wait, a call costs the larger of both times.
+# For 4096 rows the GPU's is the larger from :measured:`longer` columns on, and backward from
+# :measured:`longer_backward`.
 #
 # Exercises
 # ---------
 #
-# 1. **Add a residual.** ``add_norm(x, residual, weight, bias)`` returns the norm of the sum and the
-#    sum, with gradients. How many transfers does it save? :doc:`Solution <solutions/05-residual>`.
-# 2. **Group norm.** ``group_norm(x, groups, weight, bias)`` takes its mean over a group of channels
-#    and all their pixels. Which kernel is it nearly? :doc:`Solution <solutions/05-group-norm>`.
-# 3. **Dropout fused in.** ``dropped_layer_norm(x, weight, bias, p, seed)`` drops elements with a
-#    seed. What does its backward pass need? :doc:`Solution <solutions/05-dropout>`.
+# 1. **Add a residual** *(medium, 30 minutes)*. ``add_norm(x, residual, weight, bias)`` returns the
+#    norm of the sum and the sum, with gradients. How many transfers does it save? :doc:`Solution
+#    <solutions/05-residual>`.
+# 2. **Group norm** *(hard, 40 minutes)*. ``group_norm(x, groups, weight, bias)`` takes its mean
+#    over a group of channels and all their pixels. Which kernel is it nearly? :doc:`Solution
+#    <solutions/05-group-norm>`.
+# 3. **Dropout fused in** *(hard, 40 minutes)*. ``dropped_layer_norm(x, weight, bias, p, seed)``
+#    drops elements with a seed. What does its backward pass need? :doc:`Solution
+#    <solutions/05-dropout>`.
 #
 # References
 # ----------
 #
-# * J. L. Ba, J. R. Kiros, G. E. Hinton: *Layer normalization*, https://arxiv.org/abs/1607.06450
-# * B. Zhang, R. Sennrich: *Root mean square layer normalization*, https://arxiv.org/abs/1910.07467
+# * Jimmy Lei Ba, Jamie Ryan Kiros and Geoffrey E. Hinton: *Layer normalization*, 2016,
+#   https://arxiv.org/abs/1607.06450
+# * Biao Zhang and Rico Sennrich: *Root mean square layer normalization*, 2019,
+#   https://arxiv.org/abs/1910.07467

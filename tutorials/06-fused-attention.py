@@ -2,33 +2,150 @@
 Fused attention
 ===============
 
-You write ``attention(q, k, v, causal=False, scale=None)``, the function in which each token of a
-transformer looks at all others. It never writes the matrix of scores to memory. From 1024 tokens on
-it has :measured:`share64` % of cuDNN's speed with heads of 64, and :measured:`share128` % with 128.
-You need :doc:`02-fused-softmax` and :doc:`03-matrix-multiplication`.
+You build ``attention(q, k, v, causal=False, scale=None)``, the function by which each token of a
+transformer looks at the others. It never writes the matrix of scores to memory. From 1024 tokens on
+it reaches :measured:`share64` % of cuDNN's speed with a head dimension of 64, and
+:measured:`share128` % with 128. You need :doc:`02-fused-softmax` and
+:doc:`03-matrix-multiplication`.
 """
 
-# %%
-# The kernel
-# ----------
-
-# sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_thumbnail_number = 3
 # sphinx_gallery_level = "transformer"
 import math
 import os
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
+import matplotlib.pyplot as plt
 import torch
 from tabulate import tabulate
+from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
 ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
-from torch.nn.functional import scaled_dot_product_attention as torch_attention
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.bench import draw_rates, figure, rates, write_rows
+
+# %%
+# Each of *N* tokens has three rows of *d* numbers: a **query**, a **key** and a **value**. Together
+# they are the matrices *Q*, *K* and *V*. The **score** of a query and a key is their dot product,
+# times a scale. A softmax turns the scores of one query into weights, which add up to 1. The output
+# for this query is the weighted sum of the values:
+
+
+def formula(q, k, v):
+    """Return the attention of q, k and v, each [..., N, d]."""
+    scores = q @ k.mT * q.shape[-1] ** -0.5  # [..., N, N]
+    weights = torch.softmax(scores, dim=-1)  # [..., N, N]
+    return weights @ v  # [..., N, d]
+
+
+# %%
+# *d*, the **head dimension**, is 64 or 128 in most models. A model has many **heads**, each with
+# its own Q, K and V, and a batch of several sequences. So the tensors are ``[batch, heads, N, d]``,
+# and the heads do not depend on each other.
+
+# sphinx_gallery_fold = "draws the matrices and what one program uses of them"
+TILE, WHOLE, EDGE = "#1b6ca8", "#cfe3f1", "#444444"
+
+
+def draw_matrix(ax, x, y, shape, label, tiles):
+    """Draw a matrix of *shape* (rows, columns) with its upper left corner at (x, y)."""
+    rows, cols = shape
+    ax.add_patch(plt.Rectangle((x, y), cols, rows, facecolor=WHOLE, edgecolor=EDGE))
+    for row, col, height, width, color in tiles:
+        place = x + col, y + row
+        ax.add_patch(plt.Rectangle(place, width, height, facecolor=color, edgecolor=EDGE))
+    ax.text(x + cols / 2, y + rows + 0.25, label, ha="center", va="top")
+
+
+_, ax = figure(height=3.3)
+draw_matrix(ax, 0, 3, (6, 2), "Q\nN × d", [(2, 0, 1, 2, TILE)])
+draw_matrix(ax, 3, 0, (2, 6), "", [(0, 2, 2, 1, TILE)])
+ax.text(2.8, 1, "Kᵀ, d × N", ha="right", va="center")
+draw_matrix(
+    ax, 3, 3, (6, 6), "scores, weights\nN × N", [(2, 0, 1, 6, "#7fb2d9"), (2, 2, 1, 1, TILE)]
+)
+draw_matrix(ax, 10.5, 3, (6, 2), "V\nN × d", [(2, 0, 1, 2, TILE)])
+draw_matrix(ax, 14, 3, (6, 2), "output\nN × d", [(2, 0, 1, 2, "#7fb2d9")])
+ax.set(xlim=(-0.5, 16.5), ylim=(10.4, -0.2), aspect="equal")
+ax.axis("off")
+plt.show()
+
+# %%
+# A program computes the output of one block of queries, and needs one block row of the scores
+# (lighter blue). It walks along this row tile by tile. For one tile (dark) it needs a block of
+# keys and the block of values of the same tokens.
+#
+# **Why not as written.** Each line of ``formula`` reads or writes N × N numbers. For 32 heads with
+# *d* = 64 and N = 16,384 in bf16, Q, K, V and the output take 0.27 GB together, and the scores
+# 17 GB. If the scores stay on the chip, a byte that moves serves hundreds of operations. Attention
+# is then **compute-bound**. Both products take 4·N²·d operations a head, so speed is in TFLOPS.
+#
+# The online softmax
+# ------------------
+#
+# A softmax needs the maximum and the sum of the whole row, but a program has seen only some tiles.
+# So it keeps three numbers for each row: the maximum *so far*, ``m``; the sum of the weights so
+# far, ``z``; the weighted sum of the values so far, ``acc``. The weights are :math:`e^{s - m}`.
+# When a tile raises the maximum, all earlier weights are too large by the same factor. Both sums
+# are multiplied by :math:`e^{m_{old} - m_{new}}`, the **correction**. One row in four tiles:
+
+scores = torch.tensor([[1.0, 0, 2, 1], [3, 5, 2, 4], [4, 1, 0, 3], [6, 2, 5, 1]])
+values, table = torch.arange(16.0).reshape(4, 4), []
+m, z, acc = torch.tensor(-math.inf), torch.tensor(0.0), torch.tensor(0.0)
+for s, v in zip(scores, values, strict=True):  # one tile
+    m_new = torch.maximum(m, s.max())
+    p, correction = torch.exp(s - m_new), torch.exp(m - m_new)
+    z, acc, m = z * correction + p.sum(), acc * correction + p @ v, m_new
+    table.append([x.item() for x in (m, correction, z, acc)])
+print(tabulate(table, ["m", "correction", "z", "acc"], floatfmt=".3f"))
+print(f"acc / z = {acc / z:.4f}; whole row: {scores.flatten().softmax(0) @ values.flatten():.4f}")
+
+# %%
+
+# sphinx_gallery_fold = "draws the row, its maximum so far and the corrections"
+_, ax = figure(height=2.7)
+ax.bar(range(16), scores.flatten().tolist(), color=WHOLE, edgecolor=EDGE)
+largest = [row[0] for row in table]
+ax.step([-0.5, 3.5, 7.5, 11.5, 15.5], [largest[0], *largest], color=TILE, label="m, maximum so far")
+for tile, (_, factor, *_) in enumerate(table):
+    text = "start" if tile == 0 else f"× {factor:.3f}"
+    ax.text(4 * tile + 1.5, 6.7, text, ha="center")
+    ax.axvline(4 * tile - 0.5, color=EDGE, linewidth=0.8, linestyle=":")
+ax.set(ylim=(0, 7.6), xlim=(-0.5, 15.5), ylabel="score", xlabel="key")
+ax.set_title("What multiplies z and acc at the start of each tile")
+ax.legend(loc="upper left", bbox_to_anchor=(0, 0.86), frameon=False)
+plt.show()
+
+# %%
+# .. predict:: The third tile has no score above 5. What is its correction?
+#    :choices: 0 | 1 | e⁻⁵
+#    :answer: 1
+#
+#    The maximum stays, so the old weights are right as they are: e⁰ = 1.
+#
+# **Try it** *(easy, 20 minutes)*. Write ``weighted_mean(s, v)``, the sum of *v* weighted with the
+# softmax of each row of *s*, and read every row once. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 06-weighted-mean mine.py
+#
+# A function that corrects ``acc`` but not ``z`` is right on rows of one block only. The checker
+# prints the first row where it is wrong.
+#
+# The kernel
+# ----------
+#
+# The kernel is this loop, for a tile of queries at once:
 
 
 @triton.jit
@@ -48,21 +165,22 @@ def online_kernel(
         s = tl.dot(q, tl.trans(k)) * scale  # scores, [BLOCK_M, BLOCK_N]
         m_new = tl.maximum(m, tl.max(s, axis=1))
         p = tl.exp(s - m_new[:, None])  # weights
-        correction = tl.exp(m - m_new)
+        correction = tl.exp(m - m_new)  # <-
         z = z * correction + tl.sum(p, axis=1)
         v = v_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
-        acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None])
+        acc = tl.dot(p.to(v.dtype), v, acc * correction[:, None])  # <-
         m = m_new
     o = (acc / z[:, None]).to(o_desc.dtype)
     o_desc.store([batch, head, row, 0], o.reshape(1, 1, BLOCK_M, D))
 
 
 # %%
-# A program computes ``BLOCK_M`` queries of one head. It walks over the keys and values, ``BLOCK_N``
-# at a time. The scores of a tile live in registers and are gone in the next iteration. Tensor cores
-# multiply 16-bit numbers, so the weights are rounded. All sums stay in fp32. ``q_desc.load`` loads
-# a tile through a **tensor descriptor**: pointer, shape, strides and tile in one object, made on
-# the host. Elements out of bounds are read as zero and are not stored.
+# ``q_desc`` is a **tensor descriptor**: the address, shape, strides and tile size of a tensor in
+# one object, made on the host. ``q_desc.load`` loads the tile at these indices; elements out of
+# bounds are read as zero and are not stored (see :doc:`03b-full-waves`).
+#
+# The scores of a tile live in registers and are gone in the next iteration. Tensor cores multiply
+# 16-bit numbers, so the weights are rounded before the second product. All sums stay in fp32.
 
 LARGE = {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 2}
 
@@ -80,6 +198,11 @@ def online_attention(q, k, v):
     return o
 
 
+# %%
+
+# sphinx_gallery_fold = "compares it with float64"
+
+
 def compare(o, q, k, v, **options):
     """Stop unless *o* agrees with attention in float64, up to the rounding of its dtype."""
     exact = torch_attention(q.double(), k.double(), v.double(), enable_gqa=True, **options)
@@ -89,46 +212,19 @@ def compare(o, q, k, v, **options):
 
 torch.manual_seed(0)
 q, k, v = torch.randn(3, 1, 2, 256, 64, device=DEVICE).half()
+compare(formula(q.float(), k.float(), v.float()).half(), q, k, v)
 compare(online_attention(q, k, v), q, k, v)
-
-# %%
-# Why the scores stay on the chip
-# -------------------------------
-#
-# Each of *N* tokens has a query, a key and a value, rows of *d* numbers. The score of a query and a
-# key is their dot product, and the softmax of a row of scores gives the weights of the values: the
-# output is softmax(scale · Q Kᵀ) V. Computed as written, the formula reads and writes N × N scores
-# several times. For 32 heads with *d* = 64 and *N* = 16384 in bf16, inputs and output take 0.27 GB,
-# and the scores 17 GB. Without the scores, attention is **compute-bound**: a byte that moves serves
-# hundreds of operations. Both products take 4·N²·d operations a head, so speed is in TFLOPS.
-#
-# The online softmax
-# ------------------
-#
-# A softmax needs the maximum and the sum of the whole row, but a program has seen only some tiles.
-# So it keeps three numbers for each row: the maximum *so far*, ``m``; the sum of the weights,
-# ``z``; the weighted sum of the values, ``acc``. When a tile raises the maximum, both sums are
-# multiplied by :math:`e^{m_{old} - m_{new}}`. Here is one row in four tiles:
-
-scores = torch.tensor([[1.0, 0, 2, 1], [3, 5, 2, 4], [4, 1, 0, 3], [6, 2, 5, 1]])
-values, table = torch.arange(16.0).reshape(4, 4), []
-m, z, acc = torch.tensor(-math.inf), torch.tensor(0.0), torch.tensor(0.0)
-for s, v in zip(scores, values, strict=True):  # one tile
-    m_new = torch.maximum(m, s.max())
-    p, correction = torch.exp(s - m_new), torch.exp(m - m_new)
-    z, acc, m = z * correction + p.sum(), acc * correction + p @ v, m_new
-    table.append([x.item() for x in (m, correction, z, acc)])
-print(tabulate(table, ["m", "correction", "z", "acc"], floatfmt=".3f"))
-print(f"acc / z = {acc / z:.4f}; whole row: {scores.flatten().softmax(0) @ values.flatten():.4f}")
+print("online_attention agrees with float64")
 
 # %%
 # Causal attention
 # ----------------
 #
-# **Causal** attention hides the future: query *i* sees the keys up to *i*. For a block of queries
-# there are three kinds of tiles. Tiles after the last query are **skipped**. Tiles up to the first
-# query are **whole** and need no mask. Tiles on the diagonal are **masked**, and so is a last tile
-# that is not full. The kernel and the picture use the same function for the borders.
+# A model that writes text must not look ahead. **Causal** attention hides the future: query *i*
+# sees the keys up to *i*. For a block of queries there are three kinds of tiles. Tiles after the
+# last query are **skipped**. Tiles up to the first query are **whole** and need no mask. Tiles on
+# the diagonal are **masked**, and so is a last tile that is not full. The kernel and the picture
+# use the same function for the borders:
 
 
 def borders(row, keys, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr):
@@ -144,37 +240,55 @@ borders_in_kernel = triton.jit(borders)
 # %%
 
 # sphinx_gallery_fold = "draws the tiles of a causal kernel"
-import matplotlib.pyplot as plt
-
 n, rows, cols = 1000, range(0, 1000, 128), range(0, 1000, 64)
 ends = [borders(row, n, 128, 64, True) for row in rows]
 kinds = [[(col >= whole) + (col >= stop) for col in cols] for whole, stop in ends]
-_, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+_, ax = figure(height=3.6)
 ax.pcolormesh([*cols, n], [*rows, n], kinds, cmap="Blues_r", vmin=-2, vmax=2, edgecolors="#888")
-ax.plot([0, n], [0, n], color="#444444")
-title = "Tiles of 128 × 64: whole (dark), masked (light), skipped (white)"
-ax.set(xlabel="key", ylabel="query", ylim=(n, 0), title=title)
+ax.plot([0, n], [0, n], color=EDGE)
+ax.set(xlabel="key", ylabel="query", ylim=(n, 0))
+ax.set_title("Tiles of 128 × 64: whole (dark),\nmasked (light), skipped (white)")
 plt.show()
 
 # %%
+# A masked score becomes minus infinity, so its weight is 0. The mask costs a few instructions for
+# each score, and only tiles from ``whole`` on have it. The branch is cheap: all threads of a
+# program take the same one.
+#
 # Where the time goes
 # -------------------
 #
-# A score takes *d* multiplications and additions in each product, on tensor cores, and one
-# exponential. A multiprocessor of an H100 or H200 does 4096 operations a cycle on its tensor cores,
-# but only 16 exponentials. For a tile of 64 × 128 scores:
+# A score takes *d* multiplications and additions in each of the two products, on tensor cores, and
+# one exponential. A multiprocessor of an H100 or H200 does 4096 operations a cycle on its tensor
+# cores, but only 16 exponentials.
+#
+# .. predict:: With *d* = 64, what takes longer for a tile of scores?
+#    :choices: the two products | the exponentials | both take the same time
+#    :answer: both take the same time
+#
+#    A score has 4·64 = 256 operations of its products, which is 1/16 of a cycle, and so is one
+#    exponential.
+#
+# For a tile of 64 × 128 scores:
 
 table = [(d, 64 * 128 * 4 * d // 4096, 64 * 128 // 16) for d in (32, 64, 128)]
 print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"]))
 
 # %%
-# At *d* = 64 the exponentials take as long as both products. The final kernel has two remedies:
+# While a program computes its exponentials, its tensor cores have nothing to do. There are two
+# remedies: fewer instructions, and other work meanwhile.
 #
-# * **Fewer instructions.** A GPU computes :math:`e^x` as :math:`2^{x \log_2 e}`. Here ``scale``
-#   contains that factor. After the maximum, one instruction scales and subtracts: ``tl.fma``.
-# * **Several small programs on each multiprocessor.** While one waits for its exponentials, another
-#   can use the tensor cores. Two or three programs of four warps fit if their tiles are small. The
-#   programs with the most keys start first, or the GPU would wait for them at the end.
+# **Fewer instructions.** A GPU computes :math:`e^x` as :math:`2^{x \log_2 e}`. If ``scale``
+# contains the factor :math:`\log_2 e`, that multiplication is gone. And the scores need no scaling
+# of their own: ``tl.fma`` scales and subtracts the maximum in one instruction.
+#
+# **Other work meanwhile.** If several small programs share a multiprocessor, one can use the tensor
+# cores while another computes exponentials. Two or three programs of four warps fit if their tiles
+# are small. Then the *order* of the programs matters as well. A causal program of the last queries
+# has the most keys, and the GPU starts programs in the order of their numbers. If the longest
+# program started last, the GPU would wait for it alone. So the final kernel numbers the programs
+# from the last block of queries to the first. It also lets ``GROUP`` heads of queries share one
+# head of keys and values, as most models do (*grouped heads*).
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "keys"])  # one kernel for all lengths
@@ -185,7 +299,7 @@ def attention_kernel(
     """Compute attention for BLOCK_M queries; GROUP heads share keys; *scale* contains log2(e)."""
     blocks = tl.cdiv(queries, BLOCK_M)
     batch, head = tl.program_id(0) // blocks // heads, tl.program_id(0) // blocks % heads
-    row = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # the longest program first
+    row = (blocks - 1 - tl.program_id(0) % blocks) * BLOCK_M  # <-
     q = q_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
     m = tl.full((BLOCK_M,), -float("inf"), tl.float32)
     z = tl.zeros((BLOCK_M,), tl.float32)
@@ -193,8 +307,8 @@ def attention_kernel(
     whole, stop = borders_in_kernel(row, keys, BLOCK_M, BLOCK_N, CAUSAL)
     for col in range(0, stop, BLOCK_N):
         k = k_desc.load([batch, head // GROUP, col, 0]).reshape(BLOCK_N, D)
-        s = tl.dot(q, tl.trans(k), input_precision="ieee")  # not scaled; "ieee": fp32 stays fp32
-        if col >= whole:  # the same for all threads, so it costs little
+        s = tl.dot(q, tl.trans(k), input_precision="ieee")  # "ieee": fp32 stays fp32
+        if col >= whole:
             cols = col + tl.arange(0, BLOCK_N)
             seen = cols[None, :] < keys
             if CAUSAL:
@@ -212,21 +326,31 @@ def attention_kernel(
 
 
 # %%
-# Here is causal attention with *d* = 128 and N = 4096. Rates count the operations that it needs.
+# .. predict:: How much faster than ``online_kernel`` is this kernel with the same tile, if causal?
+#    :number: skipped
+#    :unit: ×
+#
+#    It skips nearly half of the tiles, and saves instructions in the others. But half of the work
+#    in the tiles on the diagonal is wasted.
+#
+# All steps on causal attention with *d* = 128 and N = 4096. Rates count the operations that causal
+# attention needs:
 #
 # .. steps:: cudnn
 #    :unit: TFLOPS
 #
-#    formula: the formula in PyTorch, all scores in memory, no mask
-#    first: the first kernel, which also computes the scores of the future
-#    large: the final kernel with the tile of the first: 128 × 128, eight warps
-#    small: smaller tiles, four warps, several programs on a multiprocessor
+#    formula: the formula in PyTorch: all scores in memory, no mask
+#    online: online_kernel, which also computes the scores of the future
+#    large: attention_kernel with the same tile: no future, powers of two, longest first
+#    small: attention_kernel with smaller tiles: several programs on a multiprocessor
 #
 # Calling it
 # ----------
 #
-# The tile depends on the head dimension. GPUs with less shared memory get shorter tiles.
+# The tile depends on the head dimension: 128 queries and 64 keys for 128, and 64 queries and 128
+# keys for 64. GPUs with less shared memory get shorter tiles.
 
+# sphinx_gallery_fold = "chooses the tile, the grid and the constants"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)
 
@@ -252,199 +376,216 @@ def settings(q, k, causal, scale):
 
 # %%
 
-# sphinx_gallery_fold = "checks the arguments"
-
-
-def check_arguments(q, k, v, scale):
-    """Raise TypeError or ValueError, naming the argument, if ``attention`` cannot be right."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
-        if x.dtype != q.dtype or q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            allowed = "float16, bfloat16 or float32" if x is q else f"{q.dtype} as q"
-            raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
-        if x.ndim != 4:
-            raise ValueError(f"{name} must be [batch, heads, N, head_dim], not {tuple(x.shape)}")
-        if x.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {x.device}")
-        if x.shape[3] != q.shape[3] or q.shape[3] not in (16, 32, 64, 128):
-            allowed = "16, 32, 64 or 128" if x is q else f"{q.shape[3]} as q"
-            raise ValueError(f"{name} must have a head_dim of {allowed}, but has {x.shape[3]}")
-        if torch.is_grad_enabled() and x.requires_grad:
-            remedy = "use that of 06b-attention-backward, or torch.no_grad()"
-            raise ValueError(f"{name} requires a gradient, which this attention lacks: {remedy}")
-    shapes = f"have {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
-    if k.shape != v.shape or k.shape[0] != q.shape[0] or 0 in k.shape[1:3]:
-        raise ValueError(f"k and v must have one shape, q's batch, and keys; q, k and v {shapes}")
-    if q.shape[1] % k.shape[1]:
-        raise ValueError(f"q must have a multiple of the heads of k; q, k and v {shapes}")
-    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise ValueError(f"scale must be positive and finite, but is {scale!r}")
-
-
-# %%
-# A descriptor needs an aligned address, a last stride of 1, and multiples of 16 bytes as other
-# strides. Other tensors are copied. Checking this and launching take time. So ``attention`` keeps a
-# plan: a launch, as in :doc:`/programming-guide/chapter-6/calls`, and the fields of descriptors.
-
-# sphinx_gallery_fold = "brings the plan of a launch"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch import Launch, key_of
-
-# %%
-
-
-def ready(x):
-    """Return *x* if a descriptor can describe it, and a copy of it otherwise."""
-    strides = [stride * x.element_size() for stride in x.stride()[:3]]
-    aligned = x.data_ptr() % 16 == 0 and all(s > 0 and s % 16 == 0 for s in strides)
-    return x if aligned and x.stride(3) == 1 else x.clone(memory_format=torch.contiguous_format)
-
-
-PLANS = {}
-
 
 def attention(q, k, v, causal=False, scale=None):
-    """Return softmax(scale · q @ kᵀ) @ v for each head, without gradients.
-
-    Args:
-        q: [batch, heads, queries, head_dim], fp16, bf16 or fp32; head_dim 16, 32, 64 or 128.
-        k: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
-        v: As k.
-        causal: Whether query *i* sees only the keys up to *i*.
-        scale: What scores are multiplied by, positive; head_dim ** -0.5 if None.
-    """
-    plan, compiling = None, torch.compiler.is_compiling()
-    try:
-        if not (compiling or q.requires_grad or k.requires_grad or v.requires_grad):
-            plan = PLANS.get((key_of(q, k, v), causal, scale))
-    except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
-        pass
-    if plan is None:
-        check_arguments(q, k, v, scale)
-        if compiling:
-            return attention_op(q, k, v, bool(causal), scale)
-        if q.numel() == 0:
-            return torch.empty_like(q)
-        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
-        grid, numbers, constants = settings(q, k, causal, scale)
-        rows = [constants[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_N", "BLOCK_M")]
-        tiles = map(described, (q, k, v, torch.empty_like(q)), rows)
-        fields = [vars(tile) | {"base": None} for tile in tiles]
-        if len(PLANS) == 1000:  # a program whose shapes never repeat
-            PLANS.clear()
-        plan = Launch(attention_kernel, grid, numbers, constants), fields
-        plan = PLANS.setdefault((key_of(q, k, v), causal, scale), plan)
-    launch, fields = plan
+    """Return softmax(scale · q @ kᵀ) @ v for contiguous tensors, [batch, heads, N, d]."""
     o = torch.empty_like(q)
-    tiles = [object.__new__(TensorDescriptor) for _ in fields]  # not checked again
-    for tile, same, x in zip(tiles, fields, (q, k, v, o), strict=True):
-        tile.__dict__.update(same, base=x)
-    launch(*tiles)
+    grid, numbers, constants = settings(q, k, causal, scale)
+    m, n = constants["BLOCK_M"], constants["BLOCK_N"]
+    tiles = described(q, m), described(k, n), described(v, n), described(o, m)
+    attention_kernel[grid](*tiles, *numbers, **constants)
     return o
 
 
-# For torch.compile the function is one operation.
-schema = "(Tensor q, Tensor k, Tensor v, bool causal, float? scale) -> Tensor"
-attention_op = torch.library.custom_op("gallery::attention", mutates_args=(), schema=schema)(
-    lambda *arguments: attention(*arguments).contiguous()
-)
-attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
+# %%
+# The check has awkward lengths, grouped heads and large scores:
 
-# The check has awkward lengths, grouped heads, large scores and another order of strides.
-n, dtype = (4096, torch.bfloat16) if ON_GPU else (64, torch.float16)  # no bf16 in the interpreter
-for heads, queries, keys, d in ((2, n, n, 64), (2, n, n, 128), (4, 100, 77, 128), (2, 1, 67, 16)):
-    q = torch.randn(1, queries, heads, d, device=DEVICE).to(dtype).transpose(1, 2)
-    k, v = torch.randn(2, 1, 2, keys, d, device=DEVICE).to(dtype)
-    compare(attention(q, k, v), q, k, v)
-    compare(attention(q, k, v, causal=True, scale=2.0), q, k, v, is_causal=True, scale=2.0)
+# sphinx_gallery_fold = "compares attention with float64"
+SHAPES = [(2, 4096, 4096, 64), (2, 4096, 4096, 128)] if ON_GPU else [(2, 64, 64, 64)]
+SHAPES += [(4, 100, 77, 128), (2, 1, 67, 16)]  # heads, queries, keys, d
+DTYPE = torch.bfloat16 if ON_GPU else torch.float16  # the interpreter computes bf16 wrongly
+
+
+def check(function):
+    """Stop unless *function* agrees with float64 on all SHAPES."""
+    for heads, queries, keys, d in SHAPES:
+        q = torch.randn(1, heads, queries, d, device=DEVICE).to(DTYPE)
+        k, v = torch.randn(2, 1, 2, keys, d, device=DEVICE).to(DTYPE)
+        compare(function(q, k, v), q, k, v)
+        o = function(q, k, v, causal=True, scale=2.0)
+        compare(o, q, k, v, is_causal=True, scale=2.0)
+
+
+check(attention)
 print("attention agrees with float64")
 
 # %%
 # The benchmark
 # -------------
 #
-# Each size has 16384 tokens of 2048 numbers in bf16, in 32 heads of *d* = 64 or 16 of 128. The
-# peers are cuDNN and FlashAttention-2. The picture shows causal attention with *d* = 128.
+# Each size has 16,384 tokens of 2048 numbers in bf16, in 32 heads of *d* = 64 or 16 of 128. The
+# peers are cuDNN, NVIDIA's library, and FlashAttention-2, both as PyTorch brings them. The picture
+# shows causal attention with *d* = 128.
 
 # sphinx_gallery_fold = "times attention, its peers and the steps, and draws the rates"
-from shared.bench import COLORS, plot_rates, rows_of, write_calls, write_rows, write_table
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-PEERS = {"flash": "FlashAttention-2"} | ({} if torch.version.hip else {"cudnn": "cuDNN"})
-
-
-@triton.jit
-def empty_kernel():
-    """Do nothing."""
-
-
-def calls_of(n, d, causal, tokens=16384):
-    """Return q, k and v with *tokens* tokens in all, and {provider: call}."""
-    qkv = torch.randn(3, tokens // n, 2048 // d, n, d, device=DEVICE).bfloat16()
-    calls = {"triton": partial(attention, *qkv, causal)}
-    calls["torch"] = partial(torch_attention, *qkv, is_causal=causal)
-    for name in PEERS:
-        backend = getattr(SDPBackend, f"{name.upper()}_ATTENTION")
-        calls[name] = sdpa_kernel(backend)(calls["torch"])
-    return qkv, calls
-
+# sphinx_gallery_xray = "attention_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"
+from shared.attention import PEERS, peers, random_inputs
 
 if ON_GPU:
+    q, k, v = random_inputs(4096, 128)
+    grid, numbers, constants = settings(q, k, True, None)  # programs of 128 queries, too
+    tiles = [described(x, 128) for x in (q, k, v, torch.empty_like(q))]
+    steps = {
+        "formula": partial(formula, q, k, v),
+        "online": partial(online_attention, q, k, v),
+        "large": partial(attention_kernel[grid], *tiles, *numbers, **constants | LARGE),
+        "small": partial(attention, q, k, v, True),
+        **peers(q, k, v, True),
+    }
+    figures = [row[:3] for row in rates((), steps, "TFLOPS", 2 * 16384 * 4096 * 2048)]
     rows = []
     for d, c, n in [(d, c, 512 << i) for d in (64, 128) for c in (0, 1) for i in range(6)]:
-        calls = calls_of(n, d, bool(c))[1]
-        del calls["torch"]
-        called = [name for name in calls if name != "flash"]
-        flops = 4 * 16384 * n * 2048 // (1 + c)
-        rows += rows_of((n, d, c), calls, "TFLOPS", flops, 20, called)
-    q, k, v = calls_of(4096, 128, True)[0]
-    tiles = [described(x, 128) for x in (q, k, v, torch.empty_like(q))]
-    grid, numbers, constants = settings(q, k, True, None)  # programs of 128 queries, too
-    steps = {
-        "formula": lambda: torch.softmax(q @ k.mT * q.shape[3] ** -0.5, -1) @ v,
-        "first": partial(online_attention, q, k, v),
-        "large": partial(attention_kernel[grid], *tiles, *numbers, **constants | LARGE),
-    }
-    values = [row[:3] for row in rows_of((), steps, "TFLOPS", 2 * 16384 * 4096 * 2048)]
+        q, k, v = random_inputs(n, d)
+        calls = {"triton": partial(attention, q, k, v, bool(c))} | peers(q, k, v, c)
+        rows += rates((n, d, c), calls, "TFLOPS", 4 * 16384 * n * 2048 // (1 + c), rounds=20)
+    attention(q, k, v, True)  # the last launch is the one whose X-ray is shown
     write_rows("attention-forward.csv", ["N", "head_dim", "causal"], rows)
-    write_table("06-fused-attention-values.csv", ["name", "unit", "value"], values)
-    write_calls({"attention": calls_of(256, 64, False, 256)[1] | {"launch": empty_kernel[(1,)]}})
-    COLORS |= {"cudnn": COLORS["torch"], "flash": COLORS["compile"]}
-    names = {"triton": "attention", "triton, as called": "attention, as called", **PEERS}
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    ax.set_xscale("log", base=2)
-    shown = [(n, *row) for n, d, causal, *row in rows if d == 128 and causal]
-    plot_rates(ax, shown, names, "Causal attention, d = 128, bf16", "N")
-else:
-    print("Without a GPU there is nothing to time.")
+    shown = [row for row in rows if row[1:3] == (128, 1)]
+    names = {"triton": "attention", **PEERS}
+    draw_rates(shown, names, "Causal attention, d = 128, bf16", "N, tokens", xscale="log")
 
 # %%
-# At N = 16384 ``attention`` reaches :measured:`long` TFLOPS on the GPU and :measured:`called` as
-# called, cuDNN :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. **cuDNN is
-# ahead**: it starts the next product before the softmax of this tile is done, while Triton waits
-# for each product of this loop. :doc:`06c-attention-gluon` does that, too: with heads of 128 it has
-# :measured:`06c-attention-gluon:share128` % of cuDNN's speed. **As called**, short calls wait for
-# Python: ``attention`` takes the CPU :measured:`cpu` µs, PyTorch's :measured:`cpu_torch` µs.
+# At N = 16,384 ``attention`` reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
+# FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**: it starts the next product before the
+# softmax of this tile is done, while Triton waits for each product of this loop.
+# :doc:`06c-attention-gluon` does that, too: with heads of 128 it has
+# :measured:`06c-attention-gluon:share128` % of cuDNN's speed.
+#
+# **Short rows are slower.** Each program loads its queries first and stores its result last, and a
+# causal program computes half of the tiles on its diagonal for nothing. At N = 512 a program has
+# few other tiles.
+#
+# In a program
+# ------------
+#
+# A function that others call must be right for any view. A descriptor needs an address and strides
+# that are multiples of 16 bytes, and a last stride of 1, so other tensors are copied. It must
+# refuse what it cannot do: gradients, which :doc:`06b-attention-backward` computes, head dimensions
+# without a kernel, and tensors on different devices, which would read wrong memory. And it must be
+# cheap for the CPU. Python needs longer for four descriptors than for the rest of the call. The
+# function below therefore keeps a *plan* for each kind of arguments: the launch, and the fields of
+# the descriptors. :doc:`/programming-guide/chapter-6/calls` explains plans and what they save.
+
+# sphinx_gallery_fold = "the function with its checks"
+from shared.attention import ORDINARY, Plan, Plans, check_attention, know_the_gpu, ready
+from shared.launch import Launch, key_of, on_device_of
+
+DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
+PLANS = Plans()
+
+
+def plan_for(q, k, v, causal, scale):
+    """Return a plan for tensors like these."""
+    know_the_gpu()  # a new thread does not
+    grid, numbers, constants = settings(q, k, causal, scale)
+    rows = [constants[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_N", "BLOCK_M")]
+    tiles = map(described, (q, k, v, torch.empty_like(q)), rows)
+    return Plan(Launch(attention_kernel, grid, numbers, constants), tiles)
+
+
+def attention(q, k, v, causal=False, scale=None):
+    """Return softmax(scale · q @ kᵀ) @ v for each head, without gradients.
+
+    Args:
+        q: [batch, heads, queries, head_dim], fp16, bf16 (on a GPU) or fp32; head_dim 16, 32, 64 or
+            128. Views of any strides are right; those that no descriptor can describe are copied.
+        k: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
+        v: As k.
+        causal: Whether query *i* sees only the keys up to *i*.
+        scale: What scores are multiplied by, positive; head_dim ** -0.5 if None.
+
+    Raises:
+        TypeError: An argument is no tensor, or has a dtype that is not supported.
+        ValueError: Shapes or devices do not fit, ``scale`` is not positive and finite, or a tensor
+            requires a gradient outside of ``torch.no_grad()``.
+    """
+    if torch.compiler.is_compiling() or not {type(q), type(k), type(v)} <= ORDINARY:
+        check_attention(q, k, v, scale, DEVICE, DTYPES)
+        return attention_op(q, k, v, bool(causal), scale)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        check_attention(q, k, v, scale, DEVICE, DTYPES)
+    if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
+        q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
+    try:
+        plan = PLANS.get((key_of(q, k, v), causal, scale))
+    except TypeError:  # a scale that cannot be in a key
+        plan = None
+    if plan is None:
+        check_attention(q, k, v, scale, DEVICE, DTYPES)
+        if q.numel() == 0:
+            return torch.empty_like(q)
+        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
+        with on_device_of(q):
+            plan = plan_for(q, k, v, causal, scale)
+        PLANS.keep((key_of(q, k, v), causal, scale), plan)
+    o = torch.empty_like(q)
+    plan((q, k, v, o))
+    return o
+
+
+# For torch.compile, and for tensors without memory, the function is one operation.
+SCHEMA = "(Tensor q, Tensor k, Tensor v, bool causal, float? scale) -> Tensor"
+
+
+@torch.library.custom_op("gallery::attention", mutates_args=(), schema=SCHEMA)
+def attention_op(q, k, v, causal, scale):
+    """Return the contiguous result of ``attention``."""
+    with torch.no_grad():
+        return attention(q.detach(), k.detach(), v.detach(), causal, scale).contiguous()
+
+
+@attention_op.register_fake
+def attention_shape(q, k, v, causal, scale):
+    """Return a tensor like the result, without computing it."""
+    return q.new_empty(q.shape)
+
+
+# %%
+# The same check, also with another order of strides, and the CPU's share of a call:
+
+# sphinx_gallery_fold = "checks the function, times its calls, and keeps the figures"
+from shared.attention import empty_kernel, first_longer
+from shared.bench import write_calls, write_table
+
+check(attention)
+check(lambda q, k, v, **options: attention(q.mT.contiguous().mT, k, v, **options))
+print("attention agrees with float64")
+
+if ON_GPU:
+    q, k, v = torch.randn(3, 1, 32, 256, 64, device=DEVICE).bfloat16()
+    calls = {"triton": partial(attention, q, k, v), "torch": partial(torch_attention, q, k, v)}
+    cpu = write_calls({"attention": calls | {"launch": empty_kernel[(1,)]}})
+    longer = first_longer(
+        lambda q, k, v: partial(attention, q, k, v, True), cpu["attention", "triton"]
+    )
+    figures.append(("GPU longer from", "tokens", longer))
+    write_table("06-fused-attention-values.csv", ["name", "unit", "value"], figures)
+
+# %%
+# A call keeps the CPU busy for :measured:`cpu` µs, and a call of PyTorch's function for
+# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the
+# CPU's, and the GPU's. For one causal sequence with 16 heads of 128, the GPU's is the larger from
+# :measured:`gpu_longer` tokens on.
 #
 # Exercises
 # ---------
 #
-# 1. **A sliding window.** Each query sees only the last *W* keys up to its own. Which tiles are
-#    skipped, which are masked? :doc:`Solution <solutions/06-sliding-window>`.
-# 2. **ALiBi.** Add ``-slope * (i - j)`` to the score of query *i* and key *j*. Each head has
-#    its slope. What does it cost? :doc:`Solution <solutions/06-alibi>`.
-# 3. **Grouped heads.** Eight heads of queries share a head of keys, and there are few queries. Fill
-#    a tile with the queries of all eight. :doc:`Solution <solutions/06-grouped-heads>`.
-# 4. **Decoding.** With one query and many keys, most of the GPU is idle. Split the keys.
-#    :doc:`Solution <solutions/06-decode>`.
+# Write each function into a file of your own, and have ``exercise.py`` check it.
+#
+# 1. **A sliding window** *(medium, 40 minutes)*. Each query sees only the last *W* keys up to its
+#    own. Which tiles are skipped, which are masked? :doc:`Solution <solutions/06-sliding-window>`.
+# 2. **ALiBi** *(easy, 20 minutes)*. Add ``-slope * (i - j)`` to the score of query *i* and key *j*.
+#    Each head has its slope. What does it cost? :doc:`Solution <solutions/06-alibi>`.
+# 3. **Grouped heads** *(hard, 60 minutes)*. Eight heads of queries share a head of keys, and there
+#    are few queries. Fill a tile with the queries of all eight.
+#    :doc:`Solution <solutions/06-grouped-heads>`.
+# 4. **Decoding** *(hard, 60 minutes)*. With one query and many keys, most of the GPU is idle. Split
+#    the keys. :doc:`Solution <solutions/06-decode>`.
 #
 # References
 # ----------
 #
 # * Tri Dao and others: *FlashAttention*, NeurIPS 2022, https://arxiv.org/abs/2205.14135
 # * Tri Dao: *FlashAttention-2*, ICLR 2024, https://arxiv.org/abs/2307.08691
-# * M. Milakov, N. Gimelshein: *Online normalizer calculation for softmax*, arXiv 1805.02867, 2018
+# * Maxim Milakov and Natalia Gimelshein: *Online normalizer calculation for softmax*, 2018,
+#   https://arxiv.org/abs/1805.02867

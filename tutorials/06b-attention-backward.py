@@ -2,24 +2,24 @@
 Attention: the backward pass
 ============================
 
-You give the ``attention`` of :doc:`06-fused-attention` its gradients. The forward pass stores one
-number for each query. The backward pass recomputes the weights, and gives the same bits
+You give the function of :doc:`06-fused-attention` its gradients. The forward pass stores one more
+number for each query. The backward pass recomputes the weights from it, and gives the same bits
 every time. From 1024 tokens on it reaches :measured:`share64` % of cuDNN's speed with a head
 dimension of 64, and :measured:`share128` % with 128.
 """
 
-# %%
-# The kernel
-# ----------
-
+# sphinx_gallery_fold = "imports and device"
 # sphinx_gallery_thumbnail_number = 1
 # sphinx_gallery_level = "transformer"
 import math
 import os
-import threading
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
+import matplotlib.pyplot as plt
 import torch
+from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
 ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
@@ -28,9 +28,94 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
-
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.bench import draw_rates, figure, rates, write_rows
 
 COUNTS = ["heads", "queries", "keys", "lse_ptr", "delta_ptr"]  # one kernel for all lengths
+
+# %%
+# Let *P* be the weights of the forward pass, O = P V its output, and dO the gradient of the output,
+# which autograd hands to us. The chain rule gives
+#
+# .. math::
+#
+#     dV = P^T dO \qquad dP = dO\, V^T \qquad dS = P \circ (dP - \delta) \qquad
+#     dQ = \mathrm{scale} \cdot dS\, K \qquad dK = \mathrm{scale} \cdot dS^T Q
+#
+# Here *S* are the scores, ∘ multiplies element by element, and :math:`\delta_i = \sum_j P_{ij}\,
+# dP_{ij}` comes from the softmax: the weights of a query add up to 1, so raising one lowers the
+# others. In PyTorch, for one head:
+
+
+def formula(q, k, v, do):
+    """Return dQ, dK and dV of one head, each [N, d]."""
+    scale = q.shape[-1] ** -0.5
+    s = scale * q @ k.T
+    lse = torch.logsumexp(s, -1, keepdim=True)  # one number for each query
+    p = torch.exp(s - lse)  # the weights
+    delta = (do * (p @ v)).sum(-1, keepdim=True)
+    ds = p * (do @ v.T - delta)
+    return scale * ds @ k, scale * ds.T @ q, p.T @ do
+
+
+# %%
+
+# sphinx_gallery_fold = "compares the formulas with autograd"
+torch.manual_seed(0)
+q, k, v = torch.randn(3, 6, 4, dtype=torch.float64).requires_grad_().unbind()
+o = torch.softmax(q @ k.T * 4**-0.5, -1) @ v
+do = torch.randn_like(o)
+expected = torch.autograd.grad(o, (q, k, v), do)
+for name, ours, right in zip(("dQ", "dK", "dV"), formula(q, k, v, do), expected, strict=True):
+    torch.testing.assert_close(ours, right)
+    print(f"{name} agrees with autograd; its first row:", [f"{x:.3f}" for x in ours[0].tolist()])
+
+# %%
+# **The weights** are N × N numbers, and storing them would undo what the forward pass saved. So
+# they are recomputed from *Q* and *K*. The forward pass stores the **log-sum-exp** of the scores of
+# each query, ``lse``, the logarithm of the softmax's denominator. With it, a weight needs no
+# maximum and no sum: :math:`P = e^{S - \mathrm{lse}}`. Any tile of *P* can be computed alone.
+#
+# **Delta** is a sum over all keys, but it is also a product of two short rows, which exist already:
+# :math:`\delta_i = \sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`.
+#
+# **Try it** *(easy, 15 minutes)*. Write ``delta(o, do)`` for fp16 tensors, with sums in fp32.
+# ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 06b-delta mine.py
+#
+# A product in fp16 overflows or loses digits, and the checker shows the largest error.
+#
+# **Two directions.** *dQ* is a sum over keys, so one program can own some queries and walk along
+# their row of tiles. *dK* and *dV* are sums over queries, so another program owns some keys and
+# walks down their column of tiles:
+
+# sphinx_gallery_fold = "draws what one program of each kernel visits"
+_, ax = figure(height=3.2)
+for left, title, visits in (
+    (0, "dQ: one block of queries", lambda i, j: i == 3),
+    (7.5, "dK, dV: one block of keys", lambda i, j: j == 2),
+):
+    for i, j in [(i, j) for i in range(6) for j in range(6)]:
+        color = "#eeeeee" if j > i else "#1b6ca8" if visits(i, j) else "#cfe3f1"
+        ax.add_patch(plt.Rectangle((left + j, i), 1, 1, facecolor=color, edgecolor="#444444"))
+    ax.text(left + 3, -0.3, title, ha="center", va="bottom")
+    ax.text(left + 3, 6.2, "keys", ha="center", va="top")
+    ax.text(left - 0.2, 3, "queries", ha="right", va="center", rotation=90)
+ax.set(xlim=(-0.9, 13.6), ylim=(7, -1.1), aspect="equal")
+ax.axis("off")
+plt.show()
+
+# %%
+# The picture shows causal attention: the gray tiles are skipped.
+#
+# The kernel
+# ----------
+#
+# The first kernel computes the gradient of the queries. Its loop is that of the forward pass, with
+# the lines of ``formula`` inside. It also stores delta, for the second kernel.
 
 
 @triton.jit
@@ -77,74 +162,33 @@ def query_gradient_kernel(
                 seen &= cols[None, :] <= rows[:, None]
             log_p = tl.where(seen, log_p, -float("inf"))
         p = tl.exp2(log_p)
-        ds = (p * (dp - delta[:, None])).to(k.dtype)
-        dq = tl.dot(ds, k, dq, input_precision="ieee")
+        ds = (p * (dp - delta[:, None])).to(k.dtype)  # <-
+        dq = tl.dot(ds, k, dq, input_precision="ieee")  # <-
     tl.store(places(dq_ptr, dq_strides, batch, head, rows, D), dq * plain_scale, mask=mask)
 
 
 # %%
-# This kernel computes the gradient of the queries. A program owns ``BLOCK_M`` queries of one head
-# and walks over the keys, as in the forward pass. A key that is not seen has the weight
-# :math:`2^{-\infty} = 0`, so it adds nothing. Only the tiles of the loop have descriptors. The CPU
-# encodes a descriptor anew in each launch; passing an address is cheaper.
+# A key that is not seen has the weight :math:`2^{-\infty} = 0`, so it adds nothing. Queries behind
+# the last one have an ``lse`` of infinity, which makes their weights 0 as well. Only the tiles of
+# the loop have descriptors, since the CPU encodes a descriptor anew in each launch. ``places``
+# gives the addresses of the other tiles.
 #
-# What the backward pass needs
-# ----------------------------
-#
-# Let :math:`P` be the weights and :math:`dO` the gradient of the output. By the chain rule,
-#
-# .. math::
-#
-#     dV = P^T dO \qquad dP = dO\, V^T \qquad dS = P \circ (dP - \delta) \qquad
-#     dQ = \mathrm{scale} \cdot dS\, K \qquad dK = \mathrm{scale} \cdot dS^T Q
-#
-# with :math:`\delta_i = \sum_j P_{ij}\, dP_{ij}`.
-#
-# **The weights.** Storing them would bring back the N × N matrix. So they are recomputed from *Q*
-# and *K*. The forward pass stores one number for each query, the **log-sum-exp** of its scores,
-# ``lse``. With it, :math:`P = 2^{S - \mathrm{lse}}` needs no maximum and no sum.
-#
-# **Delta.** This sum over all keys is :math:`\sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`, the
-# dot product of two rows that exist already. This kernel stores delta for the next one.
-#
-# **The work.** The backward pass has five products: the scores, :math:`dV`, :math:`dP`, :math:`dQ`
-# and :math:`dK`. The forward pass has two, so the backward pass has 2.5 times as many operations.
-#
-# A small example in float64 confirms the formulas:
-
-# sphinx_gallery_fold = "compares the formulas with autograd"
-torch.manual_seed(0)
-q, k, v = torch.randn(3, 6, 4, dtype=torch.float64).requires_grad_().unbind()
-scores = q @ k.T * 4**-0.5
-o = torch.softmax(scores, -1) @ v
-do = torch.randn_like(o)
-expected = torch.autograd.grad(o, (q, k, v), do)
-lse = torch.logsumexp(scores, -1, keepdim=True)
-p = torch.exp(scores - lse)  # the weights, from one number a row
-delta = (do * o).sum(-1, keepdim=True)
-ds = p * (do @ v.T - delta)
-gradients = ds @ k * 4**-0.5, ds.T @ q * 4**-0.5, p.T @ do
-for name, ours, right in zip(("dQ", "dK", "dV"), gradients, expected, strict=True):
-    torch.testing.assert_close(ours, right)
-    print(f"{name} agrees with autograd; its first row:", [f"{x:.3f}" for x in ours[0].tolist()])
-
-# %%
 # The gradients of keys and values
 # --------------------------------
 #
-# :math:`dK` and :math:`dV` are sums over queries. So in another kernel, a program owns a block of
-# *keys* and walks over the queries of all heads that share these keys. In causal attention the
-# first queries do not see these keys, so the loop begins at the diagonal.
+# In the second kernel a program owns ``BLOCK_N`` *keys* and walks over the queries of all heads
+# that share these keys. In causal attention the first queries do not see these keys, so the loop
+# begins at the diagonal.
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def key_gradient_kernel(
-    q_desc, do_desc, k_ptr, v_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, dq_ptr,
+    q_desc, do_desc, k_ptr, v_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr,
     k_strides, v_strides, dk_strides, dv_strides, heads, queries, keys, scale, plain_scale,
     GROUP: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr,
-    CAUSAL: tl.constexpr, ATOMIC: tl.constexpr,
+    CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """Compute dK and dV for BLOCK_N keys of one head of keys; with ATOMIC, add to dQ as well."""
+    """Compute dK and dV for BLOCK_N keys of one head of keys; *scale* contains log2(e)."""
     blocks = tl.cdiv(keys, BLOCK_N)
     batch, head = tl.program_id(0) // blocks // heads, tl.program_id(0) // blocks % heads  # of keys
     col = tl.program_id(0) % blocks * BLOCK_N  # the longest program first
@@ -177,38 +221,89 @@ def key_gradient_kernel(
                     seen &= cols[:, None] <= rows[None, :]
                 log_p = tl.where(seen, log_p, -float("inf"))
             p = tl.exp2(log_p)
-            dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")
+            dv = tl.dot(p.to(do.dtype), do, dv, input_precision="ieee")  # <-
             ds = (p * (dp - delta[None, :])).to(q.dtype)
-            dk = tl.dot(ds, q, dk, input_precision="ieee")
-            if ATOMIC:
-                dq = tl.dot(tl.trans(k), ds, input_precision="ieee")  # [D, BLOCK_M]
-                at = dq_ptr + (vectors + rows)[:, None] * D + tl.arange(0, D)[None, :]
-                tl.atomic_add(at, tl.trans(dq), mask=(rows < queries)[:, None], sem="relaxed")
+            dk = tl.dot(ds, q, dk, input_precision="ieee")  # <-
     tl.store(places(dk_ptr, dk_strides, batch, head, cols, D), dk * plain_scale, mask=mask)
     tl.store(places(dv_ptr, dv_strides, batch, head, cols, D), dv, mask=mask)
 
 
 # %%
-# The tile of scores is transposed here, ``[BLOCK_N, BLOCK_M]``. Then the weights are the left
-# operand of :math:`dV = P^T dO` as they are, and tensor cores take a left operand from registers.
-# The other way round, the tile would go through shared memory to be transposed.
+# The tile of scores is transposed here, ``[BLOCK_N, BLOCK_M]``. So the weights are the left operand
+# of :math:`dV = P^T dO` as they are, and tensor cores take a left operand from registers. The other
+# way round, the tile would go through shared memory to be transposed.
 #
-# Two kernels or atomics
-# ----------------------
+# Two kernels or one
+# ------------------
 #
-# Both kernels compute the scores and :math:`dP`: together, seven products instead of five. With
-# ``ATOMIC`` the second kernel also computes :math:`dQ`, and five products are enough. But then many
-# programs add to the same rows of :math:`dQ` in memory. Their order changes from call to call, and
-# with it the last bits. Atomics also need fp32, a buffer of zeros, and more registers.
+# The backward pass has five products: the scores, dP, dV, dQ and dK. The forward pass has two.
 #
-# For N = 8192, *d* = 128, causal, the first kernel takes :measured:`dq` ms and the second
-# :measured:`key` ms. The one with atomics takes :measured:`atomics` ms, :measured:`more` times as
-# long as both together. So ``attention`` uses two kernels, and gives the same bits every time.
+# .. predict:: How many products do our two kernels compute together?
+#    :choices: five | seven | ten
+#    :answer: seven
 #
-# The forward pass
-# ----------------
+#    Both need dS, so both compute the scores and dP: 3 in the first kernel, and 4 in the second.
 #
-# The kernel of :doc:`06-fused-attention` stores ``lse`` in its last line.
+# One kernel could do with five. The second kernel has dS, and could add its share to dQ. But then
+# many programs add to the same rows of dQ in memory, by **atomic** additions. Their order changes
+# from call to call, and with it the last bits of dQ. It also needs fp32 and a buffer of zeros.
+#
+# We tried two ways. ``tl.atomic_add`` adds every element on its own. ``desc.atomic_add`` hands a
+# whole tile to the unit that also loads tiles (``cp.reduce.async.bulk.tensor`` in PTX). For
+# N = 8192, *d* = 128, causal, our two kernels take :measured:`both` ms together. One kernel with
+# ``tl.atomic_add`` takes :measured:`atomics` ms, and with ``desc.atomic_add`` :measured:`bulk` ms.
+# ``attention`` uses two kernels, and gives the same bits every time.
+
+# sphinx_gallery_fold = "one kernel for all three gradients, with atomic additions"
+
+
+@triton.jit
+def atomic_kernel(
+    q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, dq_desc, dq_ptr, lse_ptr, delta_ptr,
+    heads, n, scale, plain_scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, BULK: tl.constexpr,
+):  # fmt: skip
+    """Compute dK and dV of BLOCK_N keys, causal, and add to dQ; the blocks divide *n*."""
+    blocks = n // BLOCK_N
+    batch, head = tl.program_id(0) // blocks // heads, tl.program_id(0) // blocks % heads
+    col = tl.program_id(0) % blocks * BLOCK_N
+    cols = col + tl.arange(0, BLOCK_N)
+    k = k_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
+    v = v_desc.load([batch, head, col, 0]).reshape(BLOCK_N, D)
+    dk = tl.zeros((BLOCK_N, D), tl.float32)
+    dv = tl.zeros((BLOCK_N, D), tl.float32)
+    vectors = (tl.program_id(0) // blocks).to(tl.int64) * n
+    for row in range(col // BLOCK_M * BLOCK_M, n, BLOCK_M):
+        rows = row + tl.arange(0, BLOCK_M)
+        lse, delta = tl.load(lse_ptr + vectors + rows), tl.load(delta_ptr + vectors + rows)
+        q = q_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
+        do = do_desc.load([batch, head, row, 0]).reshape(BLOCK_M, D)
+        log_p = tl.fma(tl.dot(k, tl.trans(q)), scale, -lse[None, :])
+        if row < col + BLOCK_N - 1:
+            log_p = tl.where(cols[:, None] <= rows[None, :], log_p, -float("inf"))
+        p = tl.exp2(log_p)
+        dv = tl.dot(p.to(do.dtype), do, dv)
+        ds = (p * (tl.dot(v, tl.trans(do)) - delta[None, :])).to(q.dtype)
+        dk = tl.dot(ds, q, dk)
+        dq = tl.trans(tl.dot(tl.trans(k), ds))  # [BLOCK_M, D]
+        if BULK:
+            dq_desc.atomic_add([batch, head, row, 0], dq.reshape(1, 1, BLOCK_M, D))
+        else:
+            at = dq_ptr + (vectors + rows)[:, None] * D + tl.arange(0, D)[None, :]
+            tl.atomic_add(at, dq, sem="relaxed")
+    dk = (dk * plain_scale).to(q_desc.dtype)
+    dk_desc.store([batch, head, col, 0], dk.reshape(1, 1, BLOCK_N, D))
+    dv_desc.store([batch, head, col, 0], dv.to(q_desc.dtype).reshape(1, 1, BLOCK_N, D))
+
+
+# %%
+# Calling it
+# ----------
+#
+# The forward kernel is that of :doc:`06-fused-attention`. One more line stores ``lse``, to the base
+# of 2, because the kernels use powers of two.
+
+# sphinx_gallery_fold = "the kernel of the forward pass"
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -247,18 +342,15 @@ def attention_kernel(
         m = m_new
     o = (acc / z[:, None]).to(o_desc.dtype)
     o_desc.store([batch, head, row, 0], o.reshape(1, 1, BLOCK_M, D))
-    tl.store(lse_ptr + vector, m + tl.log2(z), mask=rows < queries)
+    tl.store(lse_ptr + vector, m + tl.log2(z), mask=rows < queries)  # <-
 
 
 # %%
-# Calling them
-# ------------
-#
-# Registers limit the tiles. In the second kernel with *d* = 128 and 64 keys, the two sums take 128
-# registers of each thread, and the tiles of :math:`P` and :math:`dP` take 32 each. A thread can
-# have 255, so larger tiles would spill.
+# Registers limit the tiles. In the second backward kernel with *d* = 128 and 64 keys, the two sums
+# take 128 registers of each thread, and the tiles of P and dP take 32 each. A thread can have 255,
+# so larger tiles would spill.
 
-# sphinx_gallery_fold = "chooses tiles, warps and stages"
+# sphinx_gallery_fold = "chooses tiles, warps, stages, grids and constants"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)
 
@@ -291,25 +383,12 @@ def settings(kernel, q, k, causal, scale):
     length, own_heads = (keys, key_heads) if of_keys else (queries, heads)
     own, other = ("BLOCK_N", "BLOCK_M") if of_keys else ("BLOCK_M", "BLOCK_N")
     options |= {own: tile[0], other: tile[1], "GROUP": heads // key_heads, "D": d, "CAUSAL": causal}
-    options |= {"ATOMIC": False} if of_keys else {}
     numbers = own_heads, queries, keys, scale * math.log2(math.e)
     numbers += () if kernel is attention_kernel else (scale,)
     return tile, (triton.cdiv(length, tile[0]) * batch * own_heads,), numbers, options
 
 
 # %%
-# As in :doc:`06-fused-attention`, a plan is kept for arguments that are alike.
-
-# sphinx_gallery_fold = "brings the plan of a launch"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch import Launch, key_of
-
-# %%
-
-# sphinx_gallery_fold = "makes the plans"
 
 
 def described(x, rows):
@@ -317,238 +396,105 @@ def described(x, rows):
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, x.shape[3]])
 
 
-def class_of(tile):
-    """Return a class of descriptors that differ from *tile* only in their tensor."""
-    fields = vars(tile) | {"__init__": lambda tile, x: setattr(tile, "base", x), "base": None}
-    return type("TensorDescriptor", (TensorDescriptor,), fields)
-
-
-def ready(x):
-    """Return *x* if a descriptor can describe it, and a copy of it otherwise."""
-    strides = [stride * x.element_size() for stride in x.stride()[:3]]
-    aligned = x.data_ptr() % 16 == 0 and all(s > 0 and s % 16 == 0 for s in strides)
-    return x if aligned and x.stride(3) == 1 else x.clone(memory_format=torch.contiguous_format)
-
-
-class Plan:
-    """A launch with descriptors, for tensors of given shapes and strides; it holds none of them."""
-
-    def __init__(self, kernel, q, k, tensors, sides, others, causal, scale):
-        tile, grid, numbers, options = settings(kernel, q, k, causal, scale)
-        tiles = (described(x, tile[side]) for x, side in zip(tensors, sides, strict=True))
-        self.tiles = [class_of(tile) for tile in tiles]
-        strides = [x.stride()[:3] for x in others]
-        self.launch = Launch(kernel, grid, (*strides, *numbers), options)
-
-    def __call__(self, tensors, *pointers):
-        """Launch it with descriptors of *tensors*, and with *pointers*."""
-        self.launch(*[tile(x) for tile, x in zip(self.tiles, tensors, strict=True)], *pointers)
-
-
-def forward_plan(q, k, v, *more):
-    """Return the plan of the forward pass."""
-    return Plan(attention_kernel, q, k, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), (), *more)
-
-
-def gradient_plans(q, k, v, o, do, *more):
-    """Return the plans of both kernels of the backward pass."""
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    one = Plan(query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq), *more)
-    return one, Plan(key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv), *more)
-
-
-# %%
-# ``torch.autograd.Function`` keeps the inputs, the output and ``lse`` for the backward pass. That
-# runs in a thread of its own, which needs the GPU's context before it can make a descriptor. A
-# first operation of PyTorch brings it.
-
-PLANS, thread = {}, threading.local()
-
-
-def kept(key, make, *arguments):
-    """Return the plan for *key*; without one, make it."""
-    if len(PLANS) == 1000:  # a program whose shapes never repeat
-        PLANS.clear()
-    plan = PLANS[key] = PLANS.get(key) or make(*arguments)
-    return plan
-
-
-def forward(plan, q, k, v):
-    """Return (output, log-sum-exp to the base of 2)."""
-    o = torch.empty_like(q)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    plan((q, k, v, o), lse)
+def forward(q, k, v, causal, scale):
+    """Return the output and the log-sum-exp of each query."""
+    (m, n), grid, numbers, constants = settings(attention_kernel, q, k, causal, scale)
+    o, lse = torch.empty_like(q), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    tiles = described(q, m), described(k, n), described(v, n), described(o, m)
+    attention_kernel[grid](*tiles, lse, *numbers, **constants)
     return o, lse
 
 
 def backward(q, k, v, o, lse, do, causal, scale):
     """Return the gradients of q, k and v."""
-    if not hasattr(thread, "has_context"):
-        thread.has_context = q.new_zeros(1) is not None
-    plans = PLANS.get((key_of(q, k, v, o, do), causal, scale))
-    if plans is None:
-        q, k, v, o, do = (ready(x) for x in (q, k, v, o, do))
-        arguments = q, k, v, o, do, causal, scale
-        plans = kept((key_of(q, k, v, o, do), causal, scale), gradient_plans, *arguments)
     dq, dk, dv, delta = [torch.empty_like(x) for x in (q, k, v, lse)]
-    plans[0]((k, v), q, o, do, dq, lse, delta)
-    plans[1]((q, do), k, v, dk, dv, lse, delta, None)
+    for kernel, looped, others in (
+        (query_gradient_kernel, (k, v), (q, o, do, dq)),
+        (key_gradient_kernel, (q, do), (k, v, dk, dv)),
+    ):
+        (_, rows), grid, numbers, constants = settings(kernel, q, k, causal, scale)
+        tiles = [described(x, rows) for x in looped]
+        strides = [x.stride()[:3] for x in others]
+        kernel[grid](*tiles, *others, lse, delta, *strides, *numbers, **constants)
     return dq, dk, dv
 
 
+# %%
+# A ``torch.autograd.Function`` connects both. It keeps the inputs, the output and ``lse`` for the
+# backward pass. Autograd runs the backward pass in a thread of its own, which has not used the GPU
+# yet, and a descriptor can only be made for a GPU that the thread knows.
+
+
 class Attention(torch.autograd.Function):
-    """Attention with its gradients, for tensors that descriptors can describe."""
+    """Attention with its gradients."""
 
     @staticmethod
-    def forward(ctx, plan, q, k, v, more):
-        """Return the output, and keep what the gradients need; *more* is (causal, scale)."""
-        o, lse = forward(plan, q, k, v)
+    def forward(ctx, q, k, v, causal, scale):
+        """Return the output, and keep what the gradients need."""
+        o, lse = forward(q, k, v, causal, scale)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.more = more
+        ctx.options = causal, scale
         return o
 
     @staticmethod
     def backward(ctx, do):
-        """Return the gradients of q, k and v."""
-        if torch.is_grad_enabled():  # create_graph=True, but there is no second derivative
-            return torch.autograd.function.once_differentiable(Attention.backward)(ctx, do)
-        return None, *backward(*ctx.saved_tensors, do, *ctx.more), None
-
-
-# %%
-
-# sphinx_gallery_fold = "checks the arguments"
-# sphinx_gallery_show = "attention"
-
-
-def check_arguments(q, k, v, scale):
-    """Raise TypeError or ValueError, naming the argument, if ``attention`` cannot be right."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
-        if x.dtype != q.dtype or q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            allowed = "float16, bfloat16 or float32" if x is q else f"{q.dtype} as q"
-            raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
-        if x.ndim != 4:
-            raise ValueError(f"{name} must be [batch, heads, N, head_dim], not {tuple(x.shape)}")
-        if x.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {x.device}")
-        if x.shape[3] != q.shape[3] or q.shape[3] not in (16, 32, 64, 128):
-            allowed = "16, 32, 64 or 128" if x is q else f"{q.shape[3]} as q"
-            raise ValueError(f"{name} must have a head_dim of {allowed}, but has {x.shape[3]}")
-    shapes = f"have {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
-    if k.shape != v.shape or k.shape[0] != q.shape[0] or 0 in k.shape[1:3]:
-        raise ValueError(f"k and v must have one shape, q's batch, and keys; q, k and v {shapes}")
-    if q.shape[1] % k.shape[1]:
-        raise ValueError(f"q must have a multiple of the heads of k; q, k and v {shapes}")
-    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise ValueError(f"scale must be positive and finite, but is {scale!r}")
+        """Return the gradients of q, k and v, and none for the options."""
+        if torch.is_grad_enabled():  # create_graph=True asks for gradients of the gradients
+            raise RuntimeError("attention has no second derivative; leave out create_graph=True")
+        if ON_GPU:
+            torch.cuda.set_device(do.device)
+        return *backward(*ctx.saved_tensors, do.contiguous(), *ctx.options), None, None
 
 
 def attention(q, k, v, causal=False, scale=None):
-    """Return softmax(scale · q @ kᵀ) @ v for each head; q, k and v get gradients.
+    """Return softmax(scale · q @ kᵀ) @ v for contiguous tensors; q, k and v get gradients."""
+    return Attention.apply(q, k, v, causal, q.shape[3] ** -0.5 if scale is None else scale)
 
-    Args:
-        q: [batch, heads, queries, head_dim], fp16, bf16 or fp32; head_dim 16, 32, 64 or 128.
-        k: [batch, key heads, keys, head_dim]; heads is a multiple of key heads.
-        v: As k.
-        causal: Whether query *i* sees only the keys up to *i*.
-        scale: What scores are multiplied by, positive; head_dim ** -0.5 if None.
-    """
-    if torch.compiler.is_compiling():
-        return not_compiled(q, k, v, causal, scale)
-    try:
-        plan = PLANS.get((key_of(q, k, v), causal, scale))
-    except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
-        plan = None
-    if plan is None:
-        check_arguments(q, k, v, scale)
-        if q.numel() == 0:
-            return q + 0 * (k.sum() + v.sum())  # empty, with gradients of 0 for k and v
-        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
-    number = q.shape[3] ** -0.5 if scale is None else float(scale)
-    if plan is None:
-        plan = kept((key_of(q, k, v), causal, scale), forward_plan, q, k, v, causal, number)
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return Attention.apply(plan, q, k, v, (bool(causal), number))
-    return forward(plan, q, k, v)[0]
-
-
-not_compiled = torch.compiler.disable(attention)  # torch.compile calls it between its graphs
 
 # %%
-# Checking it
-# -----------
-#
-# Output and gradients are compared with float64. The weights, :math:`dS` and each result are
-# rounded to the dtype once. Gradients may be off by more, because :math:`dP - \delta` cancels.
+# Output and gradients are compared with float64. The weights, dS and each result are rounded to the
+# dtype once. Gradients may be off by more, because :math:`dP - \delta` cancels.
 
-# sphinx_gallery_fold = "compares output and gradients with float64"
-from torch.nn.functional import scaled_dot_product_attention as torch_attention
-
-
-def random_inputs(batch, heads, key_heads, queries, keys, d, dtype):
-    """Return q, k and v of these sizes."""
-    q = torch.randn(batch, heads, queries, d, device=DEVICE).to(dtype)
-    return q, *torch.randn(2, batch, key_heads, keys, d, device=DEVICE).to(dtype)
-
-
-def check(q, k, v, causal, scale=None):
-    """Stop where ``attention`` or a gradient is not as in float64."""
-    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    o = attention(*inputs, causal, scale)
-    right = torch_attention(*exact, is_causal=causal, scale=scale, enable_gqa=True)
-    do = torch.randn_like(o)
-    ours = o, *torch.autograd.grad(o, inputs, do)
-    right = right, *torch.autograd.grad(right, exact, do.double())
-    for x, y in zip(ours, right, strict=True):
-        error = (x.double() - y).norm() / (y.norm() + 0.01 * math.sqrt(y.numel()))
-        limit = 2 * max(torch.finfo(q.dtype).eps, 1e-5)
-        torch.testing.assert_close(error, torch.zeros_like(error), rtol=0, atol=limit)
-
+# sphinx_gallery_fold = "compares output and gradients with float64, and atomics with both"
+from shared.attention import compare_gradients, tensors
 
 if ON_GPU:
-    cases = [(1, 2, 2, 4096, 4096, d, torch.bfloat16) for d in (64, 128)]
-    cases += [(1, 4, 2, 1000, 777, 128, torch.bfloat16)]
+    CASES = [(1, 2, 2, 4096, 4096, d, torch.bfloat16) for d in (64, 128)]
+    CASES += [(1, 4, 2, 1000, 777, 128, torch.bfloat16)]
 else:
-    cases = [(1, 4, 2, 70, 133, 64, torch.float16), (1, 1, 1, 1, 67, 16, torch.float32)]
-for case in cases:
-    for causal in (False, True):
-        check(*random_inputs(*case), causal)
-check(*(x.transpose(1, 2) for x in random_inputs(1, 40, 40, 2, 2, 16, torch.float32)), True, 3.0)
-print("attention and its gradients agree with float64")
-
-# %%
-# Computed again, the gradients are the same, bit for bit. With atomics they agree up to rounding.
-
-# sphinx_gallery_fold = "computes the gradients twice, and once with atomics"
+    CASES = [(1, 4, 2, 70, 133, 64, torch.float16), (1, 1, 1, 1, 67, 16, torch.float32)]
 
 
-def atomic_gradients(q, k, v, do, lse, delta, causal, scale):
-    """Return (dQ, dK, dV) from one kernel that adds to dQ with atomics; *delta* is given."""
-    dq = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    others = k, v, torch.empty_like(k), torch.empty_like(v)
-    _, grid, numbers, options = settings(key_gradient_kernel, q, k, causal, scale)
-    options |= {"ATOMIC": True, "BLOCK_M": 32, "num_stages": 3}
-    strides = [x.stride()[:3] for x in others]
-    tiles = described(q, 32), described(do, 32)
-    key_gradient_kernel[grid](*tiles, *others, lse, delta, dq, *strides, *numbers, **options)
-    return dq.mul_(scale).to(q.dtype), *others[2:]
+def atomic_gradients(q, k, v, do, lse, delta, bulk):
+    """Return (dQ, dK, dV) of causal attention from one kernel; *delta* is given."""
+    (batch, heads, n, d), scale = q.shape, q.shape[3] ** -0.5
+    dq, dk, dv = torch.zeros_like(q, dtype=torch.float32), torch.empty_like(k), torch.empty_like(v)
+    sides = (q, 32), (k, 64), (v, 64), (do, 32), (dk, 64), (dv, 64), (dq, 32)
+    numbers = heads, n, scale * math.log2(math.e), scale
+    options = {"BLOCK_M": 32, "BLOCK_N": 64, "D": d, "BULK": bulk, "num_warps": 4, "num_stages": 3}
+    tiles = [described(*side) for side in sides]
+    atomic_kernel[n // 64 * batch * heads,](*tiles, dq, lse, delta, *numbers, **options)
+    return dq.mul_(scale).to(q.dtype), dk, dv
 
 
 def backward_inputs(q, k, v):
     """Return (q, k, v, o, lse, do) of causal attention, and delta."""
-    o, lse = forward(forward_plan(q, k, v, True, q.shape[3] ** -0.5), q, k, v)
+    o, lse = forward(q, k, v, True, q.shape[3] ** -0.5)
     do = torch.randn_like(o)
     return (q, k, v, o, lse, do), (o.float() * do.float()).sum(-1)
 
 
-(q, k, v, o, lse, do), delta = backward_inputs(*random_inputs(1, 2, 2, 256, 256, 64, torch.float16))
-once, again = (backward(q, k, v, o, lse, do, True, 0.125) for _ in range(2))
+for case in CASES:
+    for causal in (False, True):
+        compare_gradients(attention, *tensors(*case, DEVICE), causal)
+print("attention and its gradients agree with float64")
+arguments, delta = backward_inputs(*tensors(1, 2, 2, 256, 256, 64, torch.float16, DEVICE))
+(q, k, v, o, lse, do), scale = arguments, 64**-0.5
+once, again = (backward(*arguments, True, scale) for _ in range(2))
 assert all(torch.equal(x, y) for x, y in zip(once, again, strict=True))
-atomic = atomic_gradients(q, k, v, do, lse, delta, True, 0.125)
-torch.testing.assert_close(atomic, once, rtol=2**-6, atol=2**-6)
+for bulk in [False, True] if ON_GPU else [False]:  # the interpreter has no desc.atomic_add
+    atomic = atomic_gradients(q, k, v, do, lse, delta, bulk)
+    torch.testing.assert_close(atomic, once, rtol=2**-6, atol=2**-6)
 print("the same bits twice; with atomics the same up to rounding")
 
 # %%
@@ -559,91 +505,216 @@ print("the same bits twice; with atomics the same up to rounding")
 # autograd. The rate counts five products. The picture shows causal attention with *d* = 128.
 
 # sphinx_gallery_fold = "times the backward passes, keeps the rows, and draws the rates"
-import matplotlib.pyplot as plt
-from shared.bench import COLORS, plot_rates, rows_of, write_calls, write_rows, write_table
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-PEERS = {"flash": "FlashAttention-2"} | ({} if torch.version.hip else {"cudnn": "cuDNN"})
+# sphinx_gallery_xray = "query_gradient_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16; key_gradient_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"  # noqa: E501
+from shared.attention import PEERS, peers, random_inputs
 
 
-@triton.jit
-def empty_kernel():
-    """Do nothing."""
-
-
-def calls_of(n, d, causal, tokens=16384):
-    """Return ({provider: call of the forward pass}, {provider: call of the backward pass})."""
-    qkv = torch.randn(3, tokens // n, 2048 // d, n, d, device=DEVICE).bfloat16()
-    qkv = [x.requires_grad_() for x in qkv.unbind()]
-    calls = {"triton": partial(attention, *qkv, causal)}
-    calls["torch"] = partial(torch_attention, *qkv, is_causal=causal)
-    for name in PEERS:
-        backend = getattr(SDPBackend, f"{name.upper()}_ATTENTION")
-        calls[name] = sdpa_kernel(backend)(calls["torch"])
-    again = partial(torch.autograd.grad, inputs=qkv, retain_graph=True)
-    do = torch.randn_like(qkv[0])
-    return calls, {name: partial(again, f(), grad_outputs=do) for name, f in calls.items()}
-
-
-def parts():
-    """Return rows (provider, unit, median, p20, p80) of the kernels, and of that with atomics."""
-    arguments, delta = backward_inputs(*random_inputs(2, 16, 16, 8192, 8192, 128, torch.bfloat16))
-    q, k, v, o, lse, do = arguments
-    one, other = gradient_plans(q, k, v, o, do, True, 128**-0.5)
-    dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
-    calls = {
-        "dq": lambda: one((k, v), q, o, do, dq, lse, delta),
-        "dk, dv": lambda: other((q, do), k, v, dk, dv, lse, delta, None),
-        "both": partial(backward, *arguments, True, 128**-0.5),
-        "atomics": partial(atomic_gradients, q, k, v, do, lse, delta, True, 128**-0.5),
-    }
-    return rows_of((), calls, "ms", rounds=10)
+def gradient_calls(calls, inputs):
+    """Return {provider: call of the backward pass} of {provider: call of the forward pass}."""
+    again = partial(torch.autograd.grad, inputs=inputs, retain_graph=True)
+    do = torch.randn_like(inputs[0])
+    return {name: partial(again, call(), grad_outputs=do) for name, call in calls.items()}
 
 
 if ON_GPU:
-    rows = []
+    arguments, delta = backward_inputs(*tensors(2, 16, 16, 8192, 8192, 128, torch.bfloat16, DEVICE))
+    q, k, v, _, lse, do = arguments
+    calls = {"both": partial(backward, *arguments, True, 128**-0.5)}
+    for bulk, name in enumerate(("atomics", "bulk")):
+        calls[name] = partial(atomic_gradients, q, k, v, do, lse, delta, bool(bulk))
+    figures, rows = [row[:3] for row in rates((), calls, "ms", rounds=10)], []
     for d, c, n in [(d, c, 512 << i) for d in (64, 128) for c in (0, 1) for i in range(6)]:
-        calls = calls_of(n, d, bool(c))[1]
-        del calls["torch"]
-        called = [name for name in calls if name != "flash"]
+        inputs = [x.requires_grad_() for x in random_inputs(n, d)]
+        calls = {"triton": partial(attention, *inputs, bool(c))} | peers(*inputs, c)
         flops = 10 * 16384 * n * 2048 // (1 + c)
-        rows += rows_of((n, d, c), calls, "TFLOPS", flops, 10, called)
+        rows += rates((n, d, c), gradient_calls(calls, inputs), "TFLOPS", flops, rounds=10)
+    torch.autograd.grad(attention(*inputs, True).sum(), inputs)  # the launches of the X-rays
     write_rows("attention-backward.csv", ["N", "head_dim", "causal"], rows)
-    values = [row[:3] for row in parts()]
-    write_table("06b-attention-backward-values.csv", ["name", "unit", "value"], values)
-    calls, gradient_calls = calls_of(256, 64, False, 256)
-    empty = empty_kernel[(1,)]
-    gradient_calls["launch"] = lambda: (empty(), empty())
-    x = torch.ones(64, 1024, device=DEVICE, requires_grad=True)
-    product = partial(torch.autograd.grad, 2 * x, x, x.detach(), retain_graph=True)
-    gradient_calls["multiplication"] = product
-    write_calls({"attention": calls | {"launch": empty}, "attention backward": gradient_calls})
-    COLORS |= {"cudnn": COLORS["torch"], "flash": COLORS["compile"]}
-    names = {"triton": "attention", "triton, as called": "attention, as called", **PEERS}
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    ax.set_xscale("log", base=2)
-    shown = [(n, *row) for n, d, causal, *row in rows if d == 128 and causal]
-    plot_rates(ax, shown, names, "Backward pass of causal attention, d = 128, bf16", "N")
-else:
-    print("Without a GPU there is nothing to time.")
+    shown = [row for row in rows if row[1:3] == (128, 1)]
+    names = {"triton": "attention", **PEERS}
+    title = "Backward pass of causal attention, d = 128, bf16"
+    draw_rates(shown, names, title, "N, tokens", xscale="log")
 
 # %%
-# At N = 16384 the backward pass reaches :measured:`long` TFLOPS on the GPU and :measured:`called`
-# TFLOPS as called. cuDNN reaches :measured:`cudnn_long` TFLOPS, and FlashAttention-2
-# :measured:`flash_long`.
+# At N = 16,384 the backward pass reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
+# FlashAttention-2 :measured:`flash_long`.
 #
 # **The rate counts five of seven products.** The two kernels multiply at 7/5 of the rate in the
-# picture, :measured:`multiplied` TFLOPS at N = 16384. The remaining gain is in fewer products.
+# picture, :measured:`multiplied` TFLOPS at N = 16,384. The remaining gain is in fewer products.
 #
-# **Short sequences are slower**, as in the forward pass: a program loads its block first and stores
-# its results last, and a causal kernel computes half of the tiles on the diagonal for nothing.
+# **Short sequences are slower**, for the reasons of the forward pass.
 #
-# **As called**, a backward pass keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for
-# :measured:`cpu_torch`. Of both, autograd takes :measured:`autograd` µs: so long is the backward
-# pass of a multiplication. Our two launches take :measured:`launches` µs.
+# In a program
+# ------------
+#
+# A function for strangers has the checks of :doc:`06-fused-attention`: it copies views that no
+# descriptor can describe, and refuses dtypes, shapes and devices without a kernel. The incoming
+# gradient may be such a view as well; that of a plain sum is a single number, expanded. If no
+# gradient is wanted, nothing is kept. ``torch.compile`` calls the function between its graphs. And
+# the CPU's part counts twice: a training step launches three of these kernels in each layer. So the
+# launches and the fields of the descriptors are kept in plans, as
+# :doc:`/programming-guide/chapter-6/calls` explains.
+
+# sphinx_gallery_fold = "the function with its checks"
+from shared.attention import Plan, Plans, check_attention, know_the_gpu, ready
+from shared.launch import Launch, key_of, on_device_of
+
+DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
+PLANS = Plans()
+
+
+def make_plan(kernel, q, k, tensors, sides, others, causal, scale):
+    """Return a plan with descriptors of *tensors*, and with pointers to *others*."""
+    tile, grid, numbers, options = settings(kernel, q, k, causal, scale)
+    tiles = [described(x, tile[side]) for x, side in zip(tensors, sides, strict=True)]
+    strides = [x.stride()[:3] for x in others]
+    return Plan(Launch(kernel, grid, (*strides, *numbers), options), tiles)
+
+
+def forward_plan(q, k, v, *more):
+    """Return the plan of the forward pass."""
+    return make_plan(
+        attention_kernel, q, k, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), (), *more
+    )
+
+
+def gradient_plans(q, k, v, o, do, *more):
+    """Return the plans of both kernels of the backward pass."""
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    one = make_plan(query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq), *more)
+    return one, make_plan(key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv), *more)
+
+
+def run_forward(plan, q, k, v):
+    """Return (output, log-sum-exp to the base of 2)."""
+    o = torch.empty_like(q)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    plan((q, k, v, o), lse)
+    return o, lse
+
+
+def run_backward(q, k, v, o, lse, do, causal, scale):
+    """Return the gradients of q, k and v."""
+    know_the_gpu()  # autograd's own thread does not
+    do = do.resolve_neg() if do.is_neg() else do
+    plans = PLANS.get((key_of(q, k, v, o, do), causal, scale))
+    if plans is None:
+        q, k, v, o, do = (ready(x) for x in (q, k, v, o, do))
+        plans = gradient_plans(q, k, v, o, do, causal, scale)
+        PLANS.keep((key_of(q, k, v, o, do), causal, scale), plans)
+    dq, dk, dv, delta = [torch.empty_like(x) for x in (q, k, v, lse)]
+    plans[0]((k, v), q, o, do, dq, lse, delta)
+    plans[1]((q, do), k, v, dk, dv, lse, delta)
+    return dq, dk, dv
+
+
+class PlannedAttention(torch.autograd.Function):
+    """Attention with its gradients, for tensors that descriptors can describe."""
+
+    @staticmethod
+    def forward(ctx, plan, q, k, v, more):
+        """Return the output, and keep what the gradients need; *more* is (causal, scale)."""
+        o, lse = run_forward(plan, q, k, v)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.more = more
+        return o
+
+    @staticmethod
+    def backward(ctx, do):
+        """Return the gradients of q, k and v."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("attention has no second derivative; leave out create_graph=True")
+        return None, *run_backward(*ctx.saved_tensors, do, *ctx.more), None
+
+
+@torch.compiler.disable  # torch.compile calls it between its graphs
+def attention(q, k, v, causal=False, scale=None):
+    """Return softmax(scale · q @ kᵀ) @ v for each head; q, k and v get gradients.
+
+    Arguments are those of :doc:`06-fused-attention`, and may require gradients. TypeError refuses
+    what is no tensor, and dtypes other than fp16, bf16 (on a GPU) and fp32. ValueError refuses head
+    dimensions other than 16, 32, 64 and 128, shapes or devices that do not fit, and a scale that is
+    not positive. A backward pass with ``create_graph=True`` raises RuntimeError.
+    """
+    try:
+        if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
+            q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
+        plan = PLANS.get((key_of(q, k, v), causal, scale))
+    except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
+        plan = None
+    if plan is None:
+        check_attention(q, k, v, scale, DEVICE, DTYPES, gradients=True)
+        if q.numel() == 0:
+            return q + 0 * (k.sum() + v.sum())  # empty, with gradients of 0 for k and v
+        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
+    number = q.shape[3] ** -0.5 if scale is None else float(scale)
+    if plan is None:
+        with on_device_of(q):
+            know_the_gpu()
+            plan = forward_plan(q, k, v, causal, number)
+        PLANS.keep((key_of(q, k, v), causal, scale), plan)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return PlannedAttention.apply(plan, q, k, v, (bool(causal), number))
+    return run_forward(plan, q, k, v)[0]
+
+
+# %%
+# The same check of this function, also with other strides, and the CPU's share of a call:
+
+# sphinx_gallery_fold = "checks the function, times its calls and kernels, and keeps the figures"
+from shared.attention import empty_kernel, first_longer
+from shared.bench import write_calls, write_table
+
+for case in CASES:
+    for causal in (False, True):
+        compare_gradients(attention, *tensors(*case, DEVICE), causal)
+views = (x.transpose(1, 2) for x in tensors(1, 40, 40, 2, 2, 16, torch.float32, DEVICE))
+compare_gradients(attention, *views, True, 3.0)
+print("attention and its gradients agree with float64")
+
+if ON_GPU:
+    inputs = [x.requires_grad_() for x in random_inputs(256, 64, 256)]
+    calls = {"triton": partial(attention, *inputs), "torch": partial(torch_attention, *inputs)}
+    backward_calls, empty = gradient_calls(calls, inputs), empty_kernel[(1,)]
+    backward_calls["launch"] = lambda: (empty(), empty())
+    x = torch.ones(64, 1024, device=DEVICE, requires_grad=True)
+    product = partial(torch.autograd.grad, 2 * x, x, x.detach(), retain_graph=True)
+    backward_calls["multiplication"] = product
+    cpu = write_calls(
+        {"attention": calls | {"launch": empty}, "attention backward": backward_calls}
+    )
+
+    def call_of(*inputs):
+        """Return a call of the backward pass."""
+        inputs = [x.requires_grad_() for x in inputs]
+        return gradient_calls({"triton": partial(attention, *inputs, True)}, inputs)["triton"]
+
+    longer = first_longer(call_of, cpu["attention backward", "triton"])
+    figures.append(("GPU longer from", "tokens", longer))
+    header = ["name", "unit", "value"]
+    write_table("06b-attention-backward-values.csv", header, figures)
+
+# %%
+# A backward pass keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for :measured:`cpu_torch`
+# µs. Autograd alone takes :measured:`autograd` µs of both, as long as the backward pass of one
+# multiplication, and our two launches take :measured:`launches` µs. In a loop that does not wait, a
+# call costs the larger of two times: the CPU's, and the GPU's. For one causal sequence with 16
+# heads of 128, the GPU's is the larger from :measured:`gpu_longer` tokens on.
+#
+# Exercises
+# ---------
+#
+# Write each function into a file of your own, and have ``exercise.py`` check it.
+#
+# 1. **Delta** *(easy, 15 minutes)*. The exercise above. How many bytes does it move, and how many
+#    does our first kernel save by computing delta itself? :doc:`Solution <solutions/06b-delta>`.
+# 2. **The gradient of the scale** *(medium, 30 minutes)*. Some models learn the scale of their
+#    scores. Compute its gradient from ``q`` and ``dq`` alone, with the same bits every time.
+#    :doc:`Solution <solutions/06b-scale-gradient>`.
 #
 # References
 # ----------
 #
 # * Tri Dao: *FlashAttention-2*, ICLR 2024, https://arxiv.org/abs/2307.08691
-# * M. N. Rabe, C. Staats: *Self-attention does not need O(n²) memory*, arXiv 2112.05682, 2021
+# * Markus N. Rabe and Charles Staats: *Self-attention does not need O(n²) memory*, 2021,
+#   https://arxiv.org/abs/2112.05682

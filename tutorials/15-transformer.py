@@ -1,22 +1,19 @@
-"""
+r"""
 A small transformer
 ===================
 
-You put the kernels of the lessons together and train a language model with them: a decoder of
-:measured:`parameters` million parameters that learns Python's documentation byte by byte. It
-processes :measured:`ours` million tokens a second, and PyTorch's eager mode
-:measured:`eager` million. You need :doc:`05-layer-norm`, :doc:`06b-attention-backward`,
-:doc:`10-cross-entropy` and, for a text of its own, :doc:`13-sampling`.
+You put the kernels of the lessons together and train a language model: a decoder of
+:measured:`parameters` million parameters that learns Python's documentation byte by byte. With our
+kernels a step is :measured:`faster`\ × as fast as in PyTorch's eager mode. You need
+:doc:`05-layer-norm`, :doc:`06b-attention-backward` and :doc:`10-cross-entropy`.
 """
-
-# %%
 
 # sphinx_gallery_fold = "imports and device"
 # sphinx_gallery_level = "transformer"
 # sphinx_gallery_thumbnail_number = 1
 # sphinx_gallery_depends = "03-matrix-multiplication.py, 04-low-memory-dropout.py, 05-layer-norm.py, 06b-attention-backward.py, 10-cross-entropy.py, 13-sampling.py"  # noqa: E501
-import math
 import os
+import time
 from pydoc_data.topics import topics
 
 import torch
@@ -27,16 +24,19 @@ import sys  # for shared/
 from functools import partial
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import triton
 import triton.language as tl
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.bench import OURS, PALETTE, figure, spread, write_rows, write_table
 from shared.lesson import lesson
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32  # the interpreter computes bf16 wrongly
 BETAS = 0.9, 0.95
+PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU else 4
 
 # %%
 # The one new kernel
@@ -52,10 +52,10 @@ BETAS = 0.9, 0.95
 #    w \leftarrow w - \lambda d w
 #      - \lambda \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
 #
-# Here λ is the learning rate, *d* the weight decay, and *t* counts the steps. Each weight depends on
-# its own numbers only, so one launch can update all weights of the model, if they lie in one block
-# of memory. The kernel also does two errands on the way: it writes the weights in bf16 for the next
-# forward pass, and it clears the gradients.
+# Here λ is the learning rate, *d* the weight decay, and *t* counts the steps. Each weight needs
+# only its own numbers, so one launch can update all weights of the model, if they lie in one block
+# of memory. The kernel also writes the weights in bf16 for the next forward pass, and clears the
+# gradients.
 
 
 @triton.jit
@@ -170,21 +170,17 @@ class Linear(torch.autograd.Function):
     def forward(ctx, x, w, activation):
         """Keep what the gradients need: y only for its signs."""
         y = matmul(x, w.T, activation)
-        ctx.save_for_backward(x, w, y if activation else None)
+        ctx.w = w
+        ctx.save_for_backward(x, y if activation else None)
         return y
 
     @staticmethod
     def backward(ctx, g):
         """Multiply the incoming gradient with w and with x."""
-        x, w, y = ctx.saved_tensors
+        x, y = ctx.saved_tensors
         if y is not None:
-            g = torch.where(y > 0, g, 0.01 * g)
-        return matmul(g, w), weight_gradient(g, x), None
-
-
-def weight_gradient(g, x):
-    """Return the gradient of a weight, ``g.T @ x``."""
-    return matmul(g.T, x)
+            g = torch.ops.aten.leaky_relu_backward(g, y, 0.01, True)
+        return matmul(g, ctx.w), matmul(g.T, x), None
 
 
 def linear(x, w, activation=""):
@@ -199,7 +195,7 @@ def linear(x, w, activation=""):
 
 
 def decoder(tokens, weights, config, parts, seeds=None):
-    """Return the logits [batch · time, 256] for *tokens* [batch, time], with the kernels in *parts*."""
+    """Return the logits [batch · time, 256] for *tokens* [batch, time], computed by *parts*."""
     batch, time = tokens.shape
     layers, width, heads = config
     x = torch.nn.functional.embedding(tokens, weights["bytes"]) + weights["places"][:time]
@@ -242,34 +238,12 @@ class PyTorch:
         return torch.nn.functional.leaky_relu(y) if activation else y
 
 
-# sphinx_gallery_fold = "makes the first weights"
-
-
-def initial_weights(config, context):
-    """Return {name: fp32 tensor} of a model; the same for each call."""
-    layers, width, heads = config
-    torch.manual_seed(0)
-    normal = lambda *shape: torch.randn(*shape, device=DEVICE)  # noqa: E731
-    made = {"bytes": 0.5 * normal(256, width), "places": 0.1 * normal(context, width)}
-    for i in range(layers):
-        deep = (2 * layers) ** -0.5  # each layer adds to x, so x stays of one size
-        made[f"{i} norm 1"] = made[f"{i} norm 2"] = torch.ones(width, device=DEVICE)
-        made[f"{i} qkv"] = normal(3 * width, width) * width**-0.5
-        made[f"{i} out"] = normal(width, width) * width**-0.5 * deep
-        made[f"{i} up"] = normal(4 * width, width) * width**-0.5
-        made[f"{i} down"] = normal(width, 4 * width) * (4 * width) ** -0.5 * deep
-    made["norm"] = torch.ones(width, device=DEVICE)
-    made["logits"] = normal(256, width) * width**-0.5
-    return made
-
-
 # %%
-# Training it
-# -----------
+# One step
+# --------
 #
-# One step: logits, loss, gradients, optimizer. The cross-entropy writes its gradient over the
-# logits. On a GPU the whole step becomes one **CUDA graph**: Python launches it once and the GPU
-# runs its hundreds of kernels without waiting for Python. All contenders get this.
+# A step computes logits, the loss, all gradients, and moves the weights. The cross-entropy writes
+# its gradient over the logits, so they are never copied.
 
 
 def train_step(weights, tokens, targets, config, parts, update, seeds=None):
@@ -282,9 +256,23 @@ def train_step(weights, tokens, targets, config, parts, update, seeds=None):
 
 
 # %%
-# PyTorch's contenders use the same block of memory, so its fused AdamW needs one launch, too.
+# The text is Python's own documentation, which every Python has. The last tenth is kept for
+# checking. A small model, two layers of 32, takes four steps with our kernels and with PyTorch. The
+# losses and all weights have to agree.
 
-# sphinx_gallery_fold = "PyTorch's update, graphs, and batches"
+# sphinx_gallery_fold = "has the text and PyTorch's update, and compares four steps"
+from shared.training import initial_weights
+
+TEXT = "\n\n".join(topics[name] for name in sorted(topics)).encode()
+TEXT = torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).to(DEVICE).long()
+TRAIN, CHECK = TEXT[: len(TEXT) * 9 // 10], TEXT[len(TEXT) * 9 // 10 :]
+
+
+def batch_of(text, count, time, generator):
+    """Return *count* random pieces of *text*, and the same shifted by one byte."""
+    starts = torch.randint(len(text) - time, (count, 1), device=DEVICE, generator=generator)
+    pieces = text[starts + torch.arange(time + 1, device=DEVICE)]
+    return pieces[:, :-1], pieces[:, 1:]
 
 
 def torch_update(weights, optimizers={}):  # noqa: B006 - one optimizer for each set of weights
@@ -300,120 +288,311 @@ def torch_update(weights, optimizers={}):  # noqa: B006 - one optimizer for each
     weights.grad.zero_()
 
 
-def graph_of_step(step):
-    """Return the CUDA graph of *step*, and the loss that each replay writes."""
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for _ in range(3):
-            step()  # compiles the kernels
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
-    return graph, loss
+SMALL, STEPS = (2, 32, 2), 4  # layers, width, heads
 
 
-TEXT = "\n\n".join(topics[name] for name in sorted(topics)).encode()
-TEXT = torch.frombuffer(bytearray(TEXT), dtype=torch.uint8).to(DEVICE).long()
-TRAIN, CHECK = TEXT[: len(TEXT) * 9 // 10], TEXT[len(TEXT) * 9 // 10 :]
-
-
-def batch_of(text, count, time, generator):
-    """Return *count* random pieces of *text*, and the same shifted by one byte."""
-    starts = torch.randint(len(text) - time, (count, 1), device=DEVICE, generator=generator)
-    at = starts + torch.arange(time + 1, device=DEVICE)
-    pieces = text[at]
-    return pieces[:, :-1], pieces[:, 1:]
-
-
-# %%
-# First the check: a small model takes four steps with our kernels and with PyTorch, in float32.
-
-# sphinx_gallery_fold = "compares four steps with PyTorch"
-small, traces = (2, 32, 2), {}
-for parts, update in ((Ours, adamw), (PyTorch, torch_update)):
-    weights = Weights(initial_weights(small, 16), torch.float32)
+def small_run(parts, update):
+    """Return the losses of a small model in four steps, and its weights."""
+    weights = Weights(initial_weights(SMALL, 16, DEVICE), torch.float32)
     generator = torch.Generator(DEVICE).manual_seed(0)
-    traces[parts] = [
-        train_step(weights, *batch_of(TRAIN, 2, 16, generator), small, parts, update).item()
-        for _ in range(4)
-    ]
-    traces[parts] += [weights.master.clone()]
-torch.testing.assert_close(traces[Ours], traces[PyTorch], rtol=1e-4, atol=1e-4)
-print("four losses with our kernels:", ", ".join(f"{loss:.5f}" for loss in traces[Ours][:4]))
-print("four losses with PyTorch:    ", ", ".join(f"{loss:.5f}" for loss in traces[PyTorch][:4]))
+    batches = [batch_of(TRAIN, 2, 16, generator) for _ in range(STEPS)]
+    losses = [train_step(weights, *batch, SMALL, parts, update).item() for batch in batches]
+    return losses, weights.master
+
+
+expected = small_run(PyTorch, torch_update)
+torch.testing.assert_close(small_run(Ours, adamw), expected, rtol=1e-4, atol=1e-4)
+print("four losses, as with PyTorch:", ", ".join(f"{loss:.5f}" for loss in expected[0]))
 
 # %%
-# And the model itself: six layers, 384 wide, six heads, 64 pieces of 256 bytes a step.
+# On a GPU the model has six layers, 384 wide, with six heads, and a step takes 64 pieces of 256
+# bytes. The whole step becomes one **CUDA graph**: Python launches it once, and the GPU runs its
+# hundreds of kernels without waiting for Python. PyTorch's models get the same, and the same block
+# of memory, so that its fused AdamW needs one launch, too.
 
-# sphinx_gallery_fold = "counts tokens a second"
+# sphinx_gallery_fold = "makes a model in training, as one CUDA graph a step"
 CONFIG, BATCH, TIME = (6, 384, 6), 64, 256
 
 
 class Run:
-    """A model in training, as one CUDA graph a step."""
+    """A model in training; *drop* zeroes a fifth of the changes to x, others in each step."""
 
     def __init__(self, parts, update, compiled=False, drop=False):
-        self.weights = Weights(initial_weights(CONFIG, TIME), DTYPE)
-        self.first = self.weights.master.clone()
+        self.parts, self.update = parts, update
+        self.weights = Weights(initial_weights(CONFIG, TIME, DEVICE), DTYPE)
         self.generator = torch.Generator(DEVICE).manual_seed(0)
         self.tokens, self.targets = map(torch.clone, batch_of(TRAIN, BATCH, TIME, self.generator))
         self.seeds = torch.arange(2 * CONFIG[0], device=DEVICE).view(-1, 1) if drop else None
-        forward = torch.compile(decoder) if compiled else decoder
+        self.forward = torch.compile(decoder) if compiled else decoder
+        start = [t.clone() for t in (self.weights.master, self.weights.copy)]
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(3):
+                self.step()  # compiles the kernels
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.loss = self.step()
+        for t, first in zip((self.weights.master, self.weights.copy), start, strict=True):
+            t.copy_(first)  # forget the three steps
+        for t in (self.weights.m, self.weights.v, self.weights.grad):
+            t.zero_()
+        self.weights.powers.fill_(1)
 
-        def step():
-            logits = forward(self.tokens, self.weights, CONFIG, parts, self.seeds)
-            loss = parts.loss(logits, self.targets.flatten())
-            loss.backward()
-            update(self.weights)
-            if drop:
-                self.seeds.add_(2 * CONFIG[0])  # each step drops other elements
-            return loss.detach()
+    def step(self):
+        """Take one step on ``tokens`` and ``targets``."""
+        logits = self.forward(self.tokens, self.weights, CONFIG, self.parts, self.seeds)
+        loss = self.parts.loss(logits, self.targets.flatten())
+        loss.backward()
+        self.update(self.weights)
+        if self.seeds is not None:
+            self.seeds.add_(2 * CONFIG[0])
+        return loss.detach()
 
-        self.step = step
-        self.graph, self.loss = graph_of_step(step)
-
-    def train(self, steps):
-        """Take *steps* steps on new batches, and return their losses as a tensor."""
-        found = torch.empty(steps, device=DEVICE)
-        for i in range(steps):
-            tokens, targets = batch_of(TRAIN, BATCH, TIME, self.generator)
-            self.tokens.copy_(tokens)
-            self.targets.copy_(targets)
-            self.graph.replay()
-            found[i] = self.loss
+    def train(self, seconds, every=50):
+        """Train for so long; return [(seconds, loss)], the mean of *every* steps each."""
+        found, begin = [], time.perf_counter()
+        while not found or found[-1][0] < seconds:
+            total = torch.zeros((), device=DEVICE)
+            for _ in range(every):
+                tokens, targets = batch_of(TRAIN, BATCH, TIME, self.generator)
+                self.tokens.copy_(tokens)
+                self.targets.copy_(targets)
+                self.graph.replay()
+                total += self.loss
+            mean = total.item() / every  # waits for the GPU
+            found.append((time.perf_counter() - begin, mean))
         return found
 
-    def milliseconds(self, steps=50):
-        """Return the GPU's milliseconds for one step."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.graph.replay()
-        start.record()
-        for _ in range(steps):
-            self.graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(end) / steps
+    def check(self):
+        """Return the mean loss on the text that was kept for checking."""
+        generator = torch.Generator(DEVICE).manual_seed(1)
+        losses = []
+        with torch.no_grad():
+            for _ in range(8):
+                tokens, targets = batch_of(CHECK, BATCH, TIME, generator)
+                logits = decoder(tokens, self.weights, CONFIG, self.parts)
+                losses.append(torch.nn.functional.cross_entropy(logits.float(), targets.flatten()))
+        return torch.stack(losses).mean().item()
 
 
 if ON_GPU:
-    runs = {
-        "ours": Run(Ours, adamw),
-        "eager": Run(PyTorch, torch_update),
-        "compile": Run(PyTorch, torch_update, compiled=True),
-    }
-    for name in (*runs, *runs):
-        print(name, runs[name].milliseconds(), BATCH * TIME / runs[name].milliseconds() / 1e3)
-    for name, run in runs.items():
-        print(name, run.train(200)[::20].tolist())
-    from torch.profiler import ProfilerActivity, profile
+    first = Run(Ours, adamw)
+    count = sum(view.numel() for view in first.weights.views.values())
+    print(f"{count:,} parameters, {BATCH * TIME:,} tokens a step")
+else:
+    print("Without a GPU there is only the small model.")
 
-    for name in ("ours", "eager"):
-        run = runs[name]
-        with profile(activities=[ProfilerActivity.CUDA]) as prof:
-            run.step()
-            torch.cuda.synchronize()
-        print(
-            prof.key_averages().table(
-                sort_by="cuda_time_total", row_limit=22, max_name_column_width=60
-            )
-        )
+# %%
+# Where the time goes
+# -------------------
+#
+# .. predict:: Which part of the step takes the most time on the GPU?
+#    :choices: attention | the products | the optimizer
+#    :answer: the products
+#
+#    Our product takes :measured:`products` % of the step. Each layer has four weights, and each
+#    weight takes part in three products: one forward, and two for the gradients.
+#
+# PyTorch's profiler lists the kernels of one step:
+
+# sphinx_gallery_fold = "profiles one step"
+from shared.training import print_profile, profile_of
+
+values = []  # (name, unit, value)
+if ON_GPU:
+    found = profile_of(first.step)
+    print_profile(found)
+    whole = sum(ms for *_, ms in found)
+    product = sum(ms for name, _, ms in found if name == "matmul_kernel")
+    values += [("parameters", "1", count), ("products", "%", 100 * product / whole)]
+
+# %%
+# Gradients of weights in parts
+# -----------------------------
+#
+# Most of that time goes to the gradients of the weights, :math:`g^T x`. The result is small, 384 ×
+# 384 for some, so :doc:`03-matrix-multiplication` covers it with a few tiles, and most
+# multiprocessors have nothing to do. But the sum is long: it runs over all 16,384 tokens of the
+# step. So cut **the sum** in parts, one program for each part of each tile:
+
+
+@triton.jit
+def parts_kernel(
+    g_ptr, x_ptr, parts_ptr, T, N, K, part, stride_g, stride_x,
+    BLOCK: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of ``g.T @ x`` over *part* of the T tokens."""
+    tiles = tl.cdiv(K, BLOCK)
+    n = tl.program_id(0) // tiles * BLOCK + tl.arange(0, BLOCK)[None, :]  # [1, BLOCK]
+    k = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    begin = tl.program_id(1) * part  # <-
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for t in range(begin, min(begin + part, T), STEP):
+        rows = t + tl.arange(0, STEP)[:, None].to(tl.int64)  # [STEP, 1]
+        g = tl.load(g_ptr + rows * stride_g + n, mask=(rows < T) & (n < N), other=0.0)
+        x = tl.load(x_ptr + rows * stride_x + k, mask=(rows < T) & (k < K), other=0.0)
+        acc = tl.dot(tl.trans(g), x, acc, input_precision="ieee")
+    n = tl.trans(n)  # [BLOCK, 1]
+    place = (tl.program_id(1).to(tl.int64) * N + n) * K + k
+    tl.store(parts_ptr + place, acc, mask=(n < N) & (k < K))
+
+
+@triton.jit
+def add_parts_kernel(parts_ptr, grad_ptr, size, parts, BLOCK: tl.constexpr):
+    """Add the partial sums to the gradient, in order."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < size
+    total = tl.load(grad_ptr + i, mask=mask).to(tl.float32)
+    for part in range(parts):
+        total += tl.load(parts_ptr + tl.cast(part, tl.int64) * size + i, mask=mask)
+    tl.store(grad_ptr + i, total.to(grad_ptr.dtype.element_ty), mask=mask)
+
+
+# %%
+# The second kernel adds the parts to the gradient that is already there. That saves autograd an
+# addition for each weight. ``add_weight_gradient`` launches both, and ``Fused`` uses it.
+
+# sphinx_gallery_fold = "launches both kernels, and checks four steps"
+
+
+def add_weight_gradient(g, x, grad):
+    """Add ``g.T @ x`` to *grad*."""
+    (T, N), K = g.shape, x.shape[1]
+    tiles = triton.cdiv(N, 128) * triton.cdiv(K, 128)
+    count = max(1, min(triton.cdiv(T, 256), 2 * PROGRAMS // tiles))
+    part = triton.cdiv(triton.cdiv(T, count), 64) * 64
+    parts = torch.empty((triton.cdiv(T, part), N, K), device=g.device)
+    parts_kernel[tiles, len(parts)](
+        g, x, parts, T, N, K, part, g.stride(0), x.stride(0),
+        BLOCK=128, STEP=64, num_warps=8, num_stages=3,
+    )  # fmt: skip
+    add_parts_kernel[(triton.cdiv(N * K, 1024),)](parts, grad, N * K, len(parts), BLOCK=1024)
+
+
+class FusedLinear(Linear):
+    """``Linear``, whose backward pass adds to the weight's gradient itself."""
+
+    @staticmethod
+    def backward(ctx, g):
+        """Return the gradient of x, and add to that of w."""
+        x, y = ctx.saved_tensors
+        if y is not None:
+            g = torch.ops.aten.leaky_relu_backward(g, y, 0.01, True)
+        add_weight_gradient(g, x, ctx.w.grad)
+        return matmul(g, ctx.w), None, None
+
+
+class Fused(Ours):
+    """Our parts, with the gradients of weights in parts."""
+
+    linear = staticmethod(lambda x, w, activation="": FusedLinear.apply(x, w, activation))
+
+
+torch.testing.assert_close(small_run(Fused, adamw), expected, rtol=1e-4, atol=1e-4)
+print("four steps agree with PyTorch, too")
+
+# %%
+# How fast is it?
+# ---------------
+#
+# Four models, the same in all numbers: our first one, the one with gradients in parts, PyTorch's
+# eager mode, and ``torch.compile``. They take turns, and each step is one CUDA graph.
+
+# sphinx_gallery_fold = "times a step of each model, and trains each for ten seconds"
+from shared.training import graph_times
+
+if ON_GPU:
+    runs = {"triton": Run(Fused, adamw), "triton, first": first}
+    runs |= {"torch": Run(PyTorch, torch_update)}
+    runs |= {"compile": Run(PyTorch, torch_update, compiled=True)}
+    rows = [
+        (*CONFIG[:2], BATCH * TIME, name, "ms", *spread(ms))
+        for name, ms in graph_times({name: run.graph for name, run in runs.items()}).items()
+    ]
+    write_rows("transformer.csv", ["layers", "width", "tokens"], rows)
+    table = [(row[3], row[5], BATCH * TIME / row[5] / 1e3) for row in rows]
+    print(tabulate(table, ["model", "ms a step", "million tokens/s"], floatfmt=".2f"))
+    del runs["triton, first"], first
+    curves = {name: run.train(10) for name, run in runs.items()}
+    _, ax = figure()
+    labels = {"triton": "ours", "torch": "PyTorch", "compile": "torch.compile"}
+    for name, curve in curves.items():
+        ax.plot(*zip(*curve, strict=True), label=labels[name], color=PALETTE.get(name, OURS))
+    gpu = torch.cuda.get_device_name()
+    ax.set(title=f"Ten seconds of training\non {gpu}", xlabel="seconds", ylabel="loss, nats a byte")
+    ax.legend(frameon=False)
+    plt.show()
+    points = [(name, *point) for name, curve in curves.items() for point in curve]
+    write_table("transformer-loss.csv", ["provider", "seconds", "loss"], points)
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# A step with gradients in parts is :measured:`gain`\ × as fast as our first one, and
+# :measured:`faster`\ × as fast as PyTorch's eager mode. Beside ``torch.compile`` it is
+# :measured:`compiled`\ × as fast: the compiler also fuses what lies between our kernels, such as
+# residual additions and the copies around attention. The curves fall together, since all models
+# compute the same; a faster model is only further to the left.
+#
+# A minute of training
+# --------------------
+#
+# Our model sees the text many times in a minute, so it could learn it by heart. **Dropout** makes
+# that harder: :doc:`04-low-memory-dropout` zeroes a fifth of all changes to *x*. Its seeds lie on
+# the GPU, and each step of the graph increments them, or every replay would drop the same elements.
+
+# sphinx_gallery_fold = "trains for a minute, and writes 200 bytes"
+sample = lesson("13-sampling").sample
+
+
+def continued(weights, text, count):
+    """Return *count* bytes that the model writes after the last ones of *text*."""
+    window = text[-TIME:].clone()
+    made = []
+    for seed in range(count):
+        with torch.no_grad():
+            logits = decoder(window[None], weights, CONFIG, Fused)[-1:]
+        made.append(sample(logits.float(), temperature=0.7, top_p=0.95, seed=seed))
+        window = torch.cat([window[1:], made[-1]])
+    return bytes(torch.cat(made).tolist()).decode(errors="replace")
+
+
+if ON_GPU:
+    run = Run(Fused, adamw, drop=True)
+    curve, checks = [], []
+    for _ in range(12):
+        curve += run.train(5)
+        checks.append(run.check())
+    table = [(5 * i, checks[i - 1], checks[i - 1] / 0.6931) for i in (1, 2, 4, 6, 9, 12)]
+    print(tabulate(table, ["seconds", "loss on the kept text", "bits a byte"], floatfmt=".2f"))
+    values += [("lowest", "nats", min(checks)), ("tokens", "1", len(curve) * 50 * BATCH * TIME)]
+    write_table("15-transformer-values.csv", ["name", "unit", "value"], values)
+    print("-" * 60, continued(run.weights, CHECK[:TIME], 200), sep="\n")
+else:
+    print("Without a GPU there is nothing to train.")
+
+# %%
+# In this minute the model has seen :measured:`seen` million bytes. The kept text is new to it, so
+# its loss there says what the model has learned beyond the words. It stops falling, or rises again,
+# once the model knows the rest by heart. The last lines are its own: each byte is sampled from the
+# logits, with :doc:`13-sampling`.
+#
+# Exercises
+# ---------
+#
+# 1. **Decay by group** *(easy, 20 minutes)*. Weight decay should act on matrices and not on the
+#    weights of norms. Give ``adamw_kernel`` a vector with the decay of each weight. What does that
+#    cost in bytes, and how could one number for each group of 128 weights do the same? Compare four
+#    steps with ``torch.optim.AdamW`` and two parameter groups.
+# 2. **A cache for sampling** *(hard, 2 hours)*. ``continued`` computes all 256 positions for each
+#    byte. Keep keys and values of each layer in pages, and use :doc:`11-paged-attention` for the
+#    new position. How many bytes does the model read for one byte then?
+#
+# References
+# ----------
+#
+# * Ilya Loshchilov and Frank Hutter: *Decoupled weight decay regularization*, ICLR 2019,
+#   https://arxiv.org/abs/1711.05101
+# * Alec Radford et al.: *Language models are unsupervised multitask learners*, 2019: the order of
+#   norms and residual additions used here.
+# * Mohammad Shoeybi et al.: *Megatron-LM*, 2019, https://arxiv.org/abs/1909.08053

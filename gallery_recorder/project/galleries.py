@@ -65,11 +65,16 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class Where(msgspec.Struct, frozen=True):
-    """The folder of a project's conf.py and its source folder, or folders of scripts; absolute."""
+    """The folder of a project's conf.py and its source folder, or folders of scripts; absolute.
+
+    ``overrides`` and ``tags`` are the options ``-D`` and ``-t`` of Sphinx.
+    """
 
     conf: Path | None
     source: Path | None
     folders: tuple[Path, ...] = ()
+    overrides: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
 
 
 class Project(msgspec.Struct, frozen=True):

@@ -65,6 +65,7 @@ def _read_app(where: Where, scratch: Path) -> Sphinx:
     overrides = {f"sphinx_gallery_conf.{name}": value for name, value in conf.items()}
     # No page is read here, and Sphinx need not look for pages in folders of recordings.
     overrides["exclude_patterns"] = ["**"]
+    overrides |= where.overrides
     if where.conf is None:
         overrides["extensions"] = [_EXTENSION]
     empty = scratch / "empty"
@@ -78,6 +79,7 @@ def _read_app(where: Where, scratch: Path) -> Sphinx:
             doctreedir=scratch / "doctrees",
             buildername="dummy",
             confoverrides=overrides,
+            tags=where.tags,
             status=None,
             warning=None,
         )

@@ -46,8 +46,10 @@ class Settings(msgspec.Struct, frozen=True):
             those of a kind of device in ``gallery_untimed`` go to the last.
         devices: the devices that a page prefers, best first: ``"nvidia-h200"``, or with a variant,
             ``"nvidia-h200/numpy-2"``. The first is the reference that ``status --check`` asks for.
-        unrecorded: the result of an example that has no current recording or failed unexpectedly:
-            ``"error"``, ``"warn"`` or ``"no-output"``, which is silent about missing recordings
+        unrecorded: the result of an example that has no current recording: ``"error"``; ``"warn"``;
+            ``"no-output"``, which is silent; or ``"stale"``, which shows the outputs of the latest
+            older code, says so, and is an error for an example that has no recording at all.
+            ``publish`` refuses a build with such outputs
         others: whether each other current recording of an example has a page of its own, linked
             under the title of the example's page
         probes: objects, or their dotted names, with ``provenance()``, ``before_block()`` or
@@ -68,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     recordings: Annotated[tuple[str, ...], Meta(min_length=1)] = ("recordings",)
     devices: tuple[str, ...] = ()
-    unrecorded: Literal["error", "warn", "no-output"] = "warn"
+    unrecorded: Literal["error", "warn", "no-output", "stale"] = "warn"
     others: bool = False
     probes: tuple[str, ...] = ()
     environment: dict[Kind, dict[str, str]] = {}
@@ -104,8 +106,9 @@ def register(app: Sphinx) -> None:
     for name, default in msgspec.structs.asdict(Settings()).items():
         if f"gallery_{name}" not in app.config:
             types = {tuple: (list, tuple), type(None): ()}.get(type(default), (type(default),))
+            default = [*default] if isinstance(default, tuple) else default  # for sphinx-build -D
             app.add_config_value(f"gallery_{name}", default, "env" if name in _PAGES else "", types)
-    for name in ("gallery-facts", "gallery-notebook"):
+    for name in ("gallery-facts", "gallery-notebook", "gallery-script"):
         if name not in app.events.events:
             app.add_event(name)
 

@@ -31,6 +31,11 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
             f"{build}: is a build of {found.name} ({found.release}), not of {name}. Build {name}, "
             f"or publish this build as {found.name}"
         )
+    if built.stale:
+        raise RecorderError(
+            f"{build}: these pages show outputs of older code: {', '.join(built.stale)}. Record "
+            "their examples and build again"
+        )
     with _changing(site, name) as trees:
         place, staged = site / name, site / _STAGING / name
         if os.path.lexists(place) and name not in trees:

@@ -72,8 +72,12 @@ def _find_version(app: Sphinx, config: Config) -> None:
         if error is None and app.builder.format == "html":
             files = (path.relative_to(app.outdir).as_posix() for path in app.outdir.rglob("*.html"))
             pages = tuple(sorted(file for file in files if not file.startswith("_")))
-            build = Versions(address=address, title=config.project, all=(version,), pages=(pages,))
-            build.write(app.outdir)
+            stale: tuple[str, ...] = ()
+            if "gallery" in app.env.domains:
+                gallery: Any = app.env.domains["gallery"]
+                stale = tuple(gallery.stale)
+            more = {"title": config.project, "pages": (pages,), "stale": stale}
+            Versions(address=address, all=(version,), **more).write(app.outdir)
 
     known = "write-started" in app.events.events  # since Sphinx 7.4
     app.connect("write-started" if known else "env-check-consistency", set_release)

@@ -35,7 +35,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of ``versions.json``; versions with the same pages share one list of them."""
+    """The content of ``versions.json``; versions with the same pages share one list of them.
+
+    ``stale`` are the pages of a build that show outputs of older code.
+    """
 
     schema: Literal[1] = 1
     of: Literal["site", "build"] = "build"
@@ -45,6 +48,7 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
     latest: str | None = None
     all: tuple[Version, ...] = msgspec.field(name="versions")
     pages: tuple[tuple[str, ...], ...]
+    stale: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
         """Write the list into *folder*."""

@@ -74,6 +74,11 @@ class GalleryDomain(Domain):
         """The pages that show scripts, by document; one for each recording that has a page."""
         return self.selection.pages
 
+    @property
+    def stale(self) -> list[str]:
+        """The pages that show outputs of older code."""
+        return sorted(page.docname for page in self.selection.main if page.is_stale)
+
     def depends(self, on: str) -> None:
         """Read the current page again when the *recordings* or *introductions* change."""
         self.env.note_dependency(str(_mark(seam.app_of(self.env), on)))

@@ -1,6 +1,6 @@
-"""Downloads: notebooks with outputs, and archives that are the same whenever they are made.
+"""Downloads: notebooks with outputs, scripts, and archives with the same bytes each time.
 
-sphinx-gallery's own notebooks and archives stay as they are beside the sources. The finished ones
+sphinx-gallery's own files stay as they are beside the sources. The finished ones
 are made in the folder of the doctrees, and Sphinx copies those into the site.
 """
 
@@ -15,6 +15,9 @@ from sphinx.application import Sphinx
 
 from gallery_recorder.render import notebook
 from gallery_recorder.render.selection import Selection
+
+#: The suffixes of downloads that are finished here, beside archives.
+_FINISHED = (".ipynb", ".py")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Archive:
 
 
 def finish(app: Sphinx, made: Selection, written: set[str] | None) -> None:
-    """Finish the notebooks of the pages *written* (None: of all pages), and all archives.
+    """Finish notebooks and scripts of the pages *written* (None: of all pages), and all archives.
 
     Afterwards the environment, which has been saved, names the finished files as downloads.
     """
@@ -59,12 +62,19 @@ def finish(app: Sphinx, made: Selection, written: set[str] | None) -> None:
     keys = {source / name: name for name in offered}
     finished: dict[Path, Path] = {}
     for raw in keys:
-        if raw.suffix == ".ipynb" and raw.is_file():
-            docname = raw.relative_to(source).with_suffix("").as_posix()
-            finished[raw] = path = target / f"{docname}.ipynb"
-            if written is None or docname in written or not path.is_file():
-                page, content = made.pages.get(docname), raw.read_bytes()
-                write(path, notebook.with_outputs(content, page, app) if page else content)
+        docname = raw.relative_to(source).with_suffix("").as_posix()
+        page = made.pages.get(docname)
+        if raw.suffix not in _FINISHED or not raw.is_file() or (raw.suffix == ".py" and not page):
+            continue
+        finished[raw] = path = target / f"{docname}{raw.suffix}"
+        if written is None or docname in written or not path.is_file():
+            content = raw.read_bytes()
+            if page and raw.suffix == ".py":
+                text = app.emit_firstresult("gallery-script", docname, content.decode())
+                content = text.encode() if text is not None else content
+            elif page:
+                content = notebook.with_outputs(content, page, app)
+            write(path, content)
     for raw, archive in made.archives.items():
         if raw in keys:
             path = target / raw.relative_to(source)

@@ -124,6 +124,8 @@ def _begin(app: Sphinx) -> None:
         kept |= {source / docname for docname in now.selection.pages}
         for _, gallery in seam.galleries(app):
             root = source / gallery
+            if conf["write_computation_times"]:
+                kept.add(root / "sg_execution_times")
             incremental.remove(replay.left_over(root, kept), root)
         stand_in = replay.Replay(source, now.selection.pages, {*unchanged})
         with seam.replaced(**stand_in.functions()):
@@ -137,10 +139,17 @@ def _begin(app: Sphinx) -> None:
 
 
 def _summarize(app: Sphinx, _: Exception | None) -> None:
-    """Have sphinx-gallery say what the pages show, since it executed none of their scripts."""
+    """Have sphinx-gallery say what the pages show, since it executed none of their scripts.
+
+    A script without a current recording may fail or not.
+    """
     pages = domain_of(app.env).now.selection.main
+    unknown = {str(p.script.path) for p in pages if p.recorded is None or p.is_stale}
+    seam.expect_no_failure(unknown, app.config.sphinx_gallery_conf)
     shown = sum(page.recorded is not None for page in pages)
     without = f", {len(pages) - shown} show no outputs" if shown < len(pages) else ""
+    if stale := domain_of(app.env).stale:
+        without += f", {len(stale)} of them outputs of older code ({', '.join(stale)})"
     seam.summarize(f"{shown} of {len(pages)} examples show recordings{without}; none was executed.")
 
 

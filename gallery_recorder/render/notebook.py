@@ -44,8 +44,7 @@ def with_outputs(content: bytes, page: Page, app: Sphinx | None = None) -> bytes
     blocks: dict[int, Block] = {}
     if page.folder:
         made = page.recording
-        pairs = zip(page.script.code, made.blocks, strict=True)
-        blocks = {code.block.lineno: block for code, block in pairs}
+        blocks = {code.block.lineno: block for code, block in page.outputs if block}
         where = {"device": made.provenance.device, "date": made.run.recorded}
         notebook["metadata"]["recorded"] = where
     count = 0
@@ -78,7 +77,6 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
         shown = {mime: data, "text/plain": path.stem}
         outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})
     if block.value:
-        shown = {{"text": "text/plain", "html": "text/html"}[block.value.kind]: block.value.text}
-        result = {"output_type": "execute_result", "execution_count": count, "data": shown}
+        result = {"output_type": "execute_result", "execution_count": count, "data": block.value}
         outputs.append(result | {"metadata": {}})
     return outputs

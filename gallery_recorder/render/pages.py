@@ -28,12 +28,17 @@ from gallery_recorder.store.format import Recording
 def setup(app: Sphinx) -> None:
     """Register the directive and the events."""
     app.add_directive("gallery-recordings", RecordingsDirective)
+    app.add_node(ProvenanceLine, latex=(_skip, _skip))
     app.connect("doctree-read", _add_provenance)
     app.connect("doctree-read", _leave_out, priority=400)  # before Sphinx notes parents
 
 
 class ProvenanceLine(nodes.Admonition, nodes.paragraph):
     """A paragraph about the page, not of it: descriptions and previews leave it out."""
+
+
+def _skip(translator: Any, node: nodes.Node) -> None:
+    raise nodes.SkipNode  # a book is no place for the links of a page
 
 
 def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
@@ -48,6 +53,12 @@ def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
+    if page.later:
+        why, _, detail = page.later.text.partition("\n")
+        when = f"On {labels.readable_date(page.later.recorded)} the current code was executed. "
+        banner = _banner(when + why)
+        banner += nodes.literal_block(detail, detail, language="none") if detail else []
+        yield banner
     if page.recorded is None:
         text = "No recording belongs to the current code. The page has no outputs."
         if needed := needs.told(page.script):
@@ -58,7 +69,15 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     facts = labels.facts_of(app, made)
     record = _reference(page.docname, "ref", page.recorded.label, "full record")
     yield _line(nodes.Text(f"Recorded {_summary(made, facts)} · "), record)
-    if not made.timed:
+    if page.is_stale:
+        changed = sum(block is None or block.key != code.key for code, block in page.outputs)
+        commit = f", from commit {made.provenance.commit[:12]}" if made.provenance.commit else ""
+        yield _banner(
+            f"The code has changed since it was executed: {changed} of {len(page.outputs)} blocks. "
+            f"The outputs are of the older code, recorded on {made.provenance.device} on "
+            f"{labels.readable_date(made.run.recorded)}{plain(commit)}."
+        )
+    elif not made.timed:
         yield _banner(
             "The outputs show what the code computes, not how fast it is. No recording with times "
             "belongs to the current code."
@@ -78,7 +97,7 @@ def _line(*parts: nodes.Node) -> ProvenanceLine:
     return ProvenanceLine("", "", *parts, classes=["gallery-provenance"])
 
 
-def _banner(text: str) -> nodes.Node:
+def _banner(text: str) -> nodes.Element:
     return nodes.warning("", nodes.paragraph("", text), classes=["gallery-banner"])
 
 

@@ -11,18 +11,21 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from difflib import unified_diff
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from gallery_recorder import seam
-from gallery_recorder.project.script import NO_CODE, load_script
+from gallery_recorder.project.script import NO_CODE, CodeBlock, load_script
 from gallery_recorder.render import notebook
 from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.render.selection import Page
-from gallery_recorder.store.format import GALLERY_FOLDER, Block
+from gallery_recorder.store import markup
+from gallery_recorder.store.format import Block
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +77,7 @@ class Replay:
         """What stands in for the functions of sphinx-gallery with these names."""
         names = ["execute_script", "identify_names", "jupyter_notebook", "md5sum_is_current"]
         names += ["_replace_md5", "rst_blocks", "save_rst_example", "zip_files"]
-        names += ["generate_file_rst"]
+        names += ["generate_file_rst", "write_computation_times"]
         return {name: getattr(self, name) for name in names}
 
     def generate_file_rst(self, *arguments: Any) -> Any:
@@ -84,6 +87,12 @@ class Replay:
         if not self._is_here:
             self._make = seam.ORIGINAL["generate_file_rst"]
             made = self._make(*arguments)
+        target = os.path.normpath(Path(arguments[1], arguments[0]))
+        page = self._pages.get(target)
+        if page and page.recorded and target in self._current:  # its time is known all the same
+            run = page.recording.run
+            cost = (run.seconds if run.timed else 0.0, run.memory or 0.0)
+            made = (*made[:2], cost, *made[3:])
         return made
 
     def md5sum_is_current(self, src_file: Any, mode: str = "b") -> bool:
@@ -91,6 +100,14 @@ class Replay:
         del mode
         self._is_here = True
         return str(src_file) in self._current
+
+    def write_computation_times(self, gallery_conf: Any, target_dir: Any, costs: Any) -> None:
+        """Write the page of execution times; the file keeps its time if its text is the same."""
+        path = Path(target_dir or gallery_conf["src_dir"], "sg_execution_times.rst")
+        before = (path.read_bytes(), path.stat()) if path.is_file() else None
+        seam.ORIGINAL["write_computation_times"](gallery_conf, target_dir, costs)
+        if before and path.is_file() and path.read_bytes() == before[0]:
+            os.utime(path, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
 
     def _replace_md5(self, fname_new: Any, fname_old: Any = None, **how: Any) -> bool:
         """Copy a script beside its page, unless the page is current and the copy is there."""
@@ -126,10 +143,12 @@ class Replay:
 
     def _tell_failure(self, page: Page, failed: Block, names: Any, conf: Any) -> None:
         """Report that a script failed when it was recorded, as sphinx-gallery does."""
-        text = failed.exception or "It failed when it was recorded.\n"
+        text = failed.exception or failed.failure or "It failed when it was recorded.\n"
         del names["passing"]
         names.update(formatted_exception=text, execute_script=False)
         self.failed.add(page.docname)
+        if conf["abort_on_example_error"]:
+            raise ExtensionError(f"{page.script.path} failed when it was recorded:\n\n{text}")
         if not seam.is_expected_to_fail(page.script.path, conf):
             told = f"{page.script.path} unexpectedly failed to execute correctly:\n\n{text}"
             logger.warning("%s", told, type="sphinx_gallery", subtype="example_error")
@@ -192,19 +211,36 @@ def outputs_of(page: Page, script_blocks: list[Any], target: Path, source: Path)
     """The outputs of each block; puts their files in place."""
     outputs = ["\n"] * len(script_blocks)
     lines = {block.lineno: number for number, block in enumerate(script_blocks)}
-    for code, block in zip(page.script.code, page.recording.blocks, strict=True):
-        outputs[lines[code.block.lineno]] = output(page, block, target, source)
+    for code, block in page.outputs:
+        made = output(page, block, target, source) if block else ""
+        changed = _changed(code, block) if page.is_stale else ""
+        outputs[lines[code.block.lineno]] = f"{changed}{made}"
     # Sphinx reads a page again when its source changes; so this names its recordings.
     outputs[lines[page.script.code[0].block.lineno]] += f"\n.. recorded: {page.stamp}\n\n"
     return outputs
+
+
+def _changed(code: CodeBlock, block: Block | None) -> str:
+    """What a page says between a block and the output of older code; empty if it is the same."""
+    if block is None:
+        return "\n.. rst-class:: gallery-changed\n\nThis block is new and was not executed yet.\n\n"
+    if block.key == code.key:
+        return ""
+    both = block.code.splitlines(), code.block.content.splitlines()
+    diff = [line for line in unified_diff(*both, n=1, lineterm="") if line[:2] != "@@"][2:]
+    if not block.code:
+        diff = ["The recording is of an older format, which did not keep the code."]
+    shown = "".join(f"    {line}\n" for line in diff)
+    text = "This block has changed. What follows is the output of the older code:"
+    head = f"\n.. rst-class:: gallery-changed\n\n{text}\n\n"
+    return f"{head}.. code-block:: {'diff' if block.code else 'none'}\n\n{shown}\n"
 
 
 def output(page: Page, block: Block, target: Path, source: Path) -> str:
     """The output of a code block as reStructuredText; puts its files in place."""
     folder = page.folder
     assert folder is not None
-    pages = target.parent.relative_to(source).as_posix()
-    rst = block.rst.replace(GALLERY_FOLDER, pages)
+    places: dict[str, str] = {}
     data = source / page.docname / _OWN_FILES
     own = re.compile(rf"images/(?!.*sphx_glr_(?!{re.escape(target.stem)}_(\d{{3}}|thumb)))", re.I)
     for name in block.images:
@@ -213,15 +249,15 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
         # A site has all images in one folder, and none may replace a file of another script, of
         # another recording or of the project.
         if page.view or not own.match(name):
-            shown, place = place, data / (f"{page.view}-{place.name}" if page.view else name)
-            there, here = (f"/{p.relative_to(source).as_posix()}" for p in (shown, place))
-            rst = rst.replace(there, here)
+            place = data / (f"{page.view}-{place.name}" if page.view else name)
+        places[name] = place.relative_to(source).as_posix()
         write(place, (folder / name).read_bytes())
     for name in block.data:
+        places[name] = (data / name).relative_to(source).as_posix()
         write(data / name, (folder / name).read_bytes())
-        link = f"/{target.stem}/{name}>"
-        rst = rst.replace(link, f"{data.as_posix().removeprefix(target.parent.as_posix())}/{name}>")
-    return rst
+    sizes = {name: (folder / name).stat().st_size for name in block.data}
+    pages = target.parent.relative_to(source).as_posix()
+    return markup.output(block, places.__getitem__, pages, sizes)
 
 
 def _choose_thumbnail(

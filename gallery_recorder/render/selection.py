@@ -9,6 +9,7 @@ script without a recording.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ from sphinx.util import logging
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import commands, needs, settings
 from gallery_recorder.project.galleries import Example
-from gallery_recorder.project.script import NO_CODE, Script, ScriptError, key_of
+from gallery_recorder.project.script import NO_CODE, CodeBlock, Script, ScriptError, key_of
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
-from gallery_recorder.store import recording
-from gallery_recorder.store.format import DECODER, FILE_NAME, Recording, order_of
-from gallery_recorder.store.recording import Location, RecordingError
+from gallery_recorder.store import migrations, recording
+from gallery_recorder.store.format import FILE_NAME, Block, Recording, order_of
+from gallery_recorder.store.recording import LaterFailure, Location, RecordingError
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class Page:
         digest: SHA-256 of the script's text.
         recorded: the recording; None if there is none.
         others: the other current recordings that have pages of their own.
+        later: a failure of the current code, which the recording outlived.
         view: on a page of such another recording, its name in the page's address.
     """
 
@@ -92,6 +94,7 @@ class Page:
     digest: str
     recorded: ListedRecording | None = None
     others: tuple[ListedRecording, ...] = ()
+    later: LaterFailure | None = None
     view: str = ""
 
     @property
@@ -111,10 +114,34 @@ class Page:
         return self.recorded.folder if self.recorded else None
 
     @property
+    def is_stale(self) -> bool:
+        """Whether the recording is of older code."""
+        return self.recorded is not None and self.recorded.key != self.script.key
+
+    @property
+    def outputs(self) -> list[tuple[CodeBlock, Block | None]]:
+        """Each code block with what was recorded of it, or of the block in its place before."""
+        old, new = self.recording.blocks, self.script.code
+        keys = [block.key for block in old], [code.key for code in new]
+        found: dict[int, Block] = {}
+        for _, at, end, there, until in SequenceMatcher(None, *keys, False).get_opcodes():
+            before, now = [*old[at:end]], range(there, until)
+            if len(before) == len(now):
+                found |= zip(now, before, strict=True)
+                continue
+            for number in now:  # blocks came or went: those with similar code belong together
+                near = [block for block in before if _is_near(block, new[number])]
+                for block in near[:1]:
+                    found[number] = block
+                    before = before[before.index(block) + 1 :]
+        return [(code, found.get(number)) for number, code in enumerate(new)]
+
+    @property
     def stamp(self) -> str:
         """Digests of script and recordings: pages with equal stamps are equal."""
         shown = (self.recorded, *self.others) if self.recorded else ()
-        return " ".join([self.digest, *(f"{at.location.place} {at.digest}" for at in shown)])
+        parts = [self.digest, *(f"{at.location.place} {at.digest}" for at in shown)]
+        return " ".join([*parts, self.later.recorded] if self.later else parts)
 
     @property
     def views(self) -> "list[Page]":
@@ -125,15 +152,22 @@ class Page:
             device = "" if own and at.variant and at.device == own.device else at.device
             view = "-".join(filter(None, (device, at.variant)))
             name = f"{self.docname}.{view}"
-            found.append(replace(self, docname=name, recorded=item, others=(), view=view))
+            found.append(
+                replace(self, docname=name, recorded=item, others=(), later=None, view=view)
+            )
         return found
+
+
+def _is_near(block: Block, code: CodeBlock) -> bool:
+    """Whether *code* is mostly that of the recorded *block*."""
+    return SequenceMatcher(None, block.code, code.block.content, False).ratio() > 0.6
 
 
 @lru_cache(maxsize=1000)
 def _content(folder: Path, digest: str) -> Recording:
     """The recording of this *digest*, read once."""
     del digest
-    return DECODER.decode((folder / FILE_NAME).read_bytes())
+    return migrations.read((folder / FILE_NAME).read_bytes())
 
 
 @dataclass
@@ -159,8 +193,8 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     """Choose the recording of each of the *examples*; nothing unchanged since *before* is read.
 
     Raises:
-        RecorderError: scripts are damaged or have failed, or recordings are missing, and
-            ``gallery_unrecorded`` makes this an error; the message lists all of them.
+        RecorderError: scripts are damaged, or recordings are missing, and ``gallery_unrecorded``
+            makes this an error; the message lists all of them.
     """
     said = settings.read(app.config, Path(app.confdir))
     chosen = Selection(archives=before.archives)
@@ -171,7 +205,6 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     problems: list[str] = []
     known = {page.example: page for page in before.main}
     without: list[str] = []
-    failed: list[str] = []
     for example in examples:
         if not example.recorded:
             continue  # sphinx-gallery shows it without outputs
@@ -186,12 +219,14 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         items = found.get((example.gallery, example.name), [])
         shown = best(page.script.key, items, said.devices)
         others = _others(shown, items) if shown and said.others else ()
-        page = replace(page, recorded=shown, others=others)
+        if shown is None and said.unrecorded == "stale":
+            shown = best(None, items, said.devices)
+        failures = (recording.later_failure(item.folder, page.script.key) for item in items)
+        later = next(filter(None, failures), None)
+        page = replace(page, recorded=shown, others=others, later=later)
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
         if not (shown or needed):
             without.append(example.name)
-        elif shown and shown.failed and not example.may_fail:
-            failed.append(example.name)
     for text in damaged:
         logger.warning("%s", text, type="gallery", subtype="recording")
     if without and said.unrecorded != "no-output":
@@ -200,14 +235,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
             f"Record what is missing with: {commands.record(without)}"
         )
         problems.append(text)
-    if failed and said.unrecorded == "error":
-        problems.append(
-            f"These scripts failed when they were recorded: {', '.join(failed)}.\n"
-            f"Correct them, then record them with: {commands.record(failed)}"
-        )
-    elif failed:
-        app.config.sphinx_gallery_conf["only_warn_on_example_error"] = True
-    if problems and said.unrecorded == "error":
+    if problems and said.unrecorded in ("error", "stale"):
         raise RecorderError("\n\n".join(problems))
     for text in problems:
         logger.warning("%s", text, type="gallery", subtype="unrecorded")
@@ -263,8 +291,10 @@ def _page(example: Example, known: Page | None) -> Page:
     return Page(f"{example.pages}/{example.path.stem}", example, example.load(), digest)
 
 
-def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> ListedRecording | None:
-    """The recording to show, of those of the code with this *key*."""
+def best(
+    key: str | None, found: list[ListedRecording], devices: Sequence[str]
+) -> ListedRecording | None:
+    """The recording to show, of those of the code with this *key*; of all without a key."""
     order = {name: number for number, name in enumerate(devices)}
 
     def rank(item: ListedRecording) -> tuple[bool, bool, int]:
@@ -274,7 +304,8 @@ def best(key: str, found: list[ListedRecording], devices: Sequence[str]) -> List
     def age(item: ListedRecording) -> tuple[list[tuple[int, int | str]], str]:
         return order_of(item.location.variant or ""), item.recorded
 
-    current = sorted((item for item in found if item.key == key), key=age, reverse=True)
+    candidates = (item for item in found if (item.key == key if key else item.key))
+    current = sorted(candidates, key=age, reverse=True)
     return min(current, key=rank, default=None)
 
 
@@ -296,9 +327,10 @@ def _listed(
     for page in pages:
         for item in found.get((page.example.gallery, page.example.name), []):
             state = "current" if item.key == page.script.key else "of older code"
-            if page.recorded and page.recorded.location == item.location:
+            is_shown = page.recorded is not None and page.recorded.location == item.location
+            if is_shown and not page.is_stale:
                 state = "shown"
-            if item.timed or state == "shown":
+            if item.timed or is_shown:
                 items.append(replace(item, page=page.docname, state=state))
 
     def order(item: ListedRecording) -> tuple[int, str, str]:

@@ -97,10 +97,9 @@ def show(page: Page) -> None:
 
 def _outputs(block: Block) -> Iterator[tuple[str, str]]:
     """The titles and texts of what a block printed, returned and wrote."""
-    value = block.value
-    shown = value.text if value and value.kind == "text" else ""
-    if value and not shown:
-        shown = f"HTML of {len(value.text):,} characters"
+    shown = block.value.get("text/plain", "")
+    if html := block.value.get("text/html"):
+        shown = f"HTML of {len(html):,} characters"
     texts = {
         "stdout": block.stdout,
         "stderr": block.stderr,

@@ -3,15 +3,18 @@
 import errno
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from textwrap import indent
 
+import msgspec
 from msgspec.structs import replace
 
 from gallery_recorder.errors import RecorderError
+from gallery_recorder.project.galleries import decode
 from gallery_recorder.project.script import CodeBlock, Script
 from gallery_recorder.run import provenance
-from gallery_recorder.run.output import shown_rst
-from gallery_recorder.run.protocol import Failure, Refusal, Run
+from gallery_recorder.run.outputs import with_files
+from gallery_recorder.run.protocol import Failure, Finished, Refusal, Run
 from gallery_recorder.run.text import Paths, clean, shorten
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import SCHEMA, Block, Recording, RunFacts
@@ -58,16 +61,41 @@ def failure_of(
     )
 
 
-def recorded(run: Run, script: Script, at: Workspace, failure: Failure) -> Recording:
-    """The recording of a *failure* that ended the process: all that was printed, and the reason."""
+def recorded(
+    run: Run, script: Script, at: Workspace, failure: Failure, made: Recording | None = None
+) -> Recording:
+    """The recording of a *failure*: what finished blocks left, each in its place, and the reason.
+
+    *made* is the recording that the worker wrote, if it came so far.
+    """
     copied = at.copied(run.example.path, run.top)
-    paths = Paths({copied: run.example.source, at.tmp: "<tmp>", at.folder: "<workspace>"})
-    written = at.stdout.read_bytes()[-20_000:] + at.stderr.read_bytes()[-20_000:]
-    printed = paths.name(clean(written))
-    text, number = failure.told(run.example.source), failure.block or 1
-    rst = shown_rst(printed) + shown_rst(text, language="pytb")
-    blocks = [Block(line=code.line, key=code.key, seconds=0.0) for code in script.code]
-    last = replace(blocks[number - 1], passed=False, exception=text, rst=rst, stdout=printed)
+    shown = Paths({copied: run.example.source, at.tmp: "<tmp>", at.folder: "<workspace>"}).name
+    text = shown(failure.for_readers())
+    if made:
+        if made.run.status == "passed":  # it failed after its last block
+            made = replace(
+                made,
+                run=replace(made.run, status="failed"),
+                blocks=(*made.blocks[:-1], replace(made.blocks[-1], passed=False, failure=text)),
+            )
+        return made
+    blocks = [Block(code.line, code.key, 0.0, code.block.content) for code in script.code]
+    finished = []
+    for line in at.finished.read_bytes().splitlines():
+        with suppress(msgspec.DecodeError):  # the process ended while it wrote this line
+            finished.append(decode(line, Finished))
+    for one in finished:
+        blocks[one.number - 1] = one.block
+    last = finished[-1] if finished else None
+    number = min(failure.block or (last.number if last else 0) + 1, len(blocks))
+    streams = zip((at.stdout, at.stderr), last.printed if last else (0, 0), strict=True)
+    stdout, stderr = (shown(clean(path.read_bytes()[begin:][-20_000:])) for path, begin in streams)
+    if last and last.number == number:
+        blocks[number - 1] = replace(last.block, passed=False, failure=text)
+    else:
+        here = replace(blocks[number - 1], passed=False, failure=text, stdout=stdout, stderr=stderr)
+        blocks[number - 1] = replace(here, shown=stdout)  # the text has the end of standard error
+    kept, files = with_files(blocks, last.files if last else (), at.recording)
     return Recording(
         schema=SCHEMA,
         gallery=run.example.gallery,
@@ -77,12 +105,15 @@ def recorded(run: Run, script: Script, at: Workspace, failure: Failure) -> Recor
         variant=run.settings.variant,
         run=RunFacts(provenance.now(), 0.0, status="failed", timed=False),
         provenance=provenance.of_this_process(run.device, run.kind),
-        blocks=(*blocks[: number - 1], last, *blocks[number:]),
+        blocks=kept,
+        files=files,
     )
 
 
 def _remedy(error: BaseException) -> str:
-    text = str(error)
+    text = ""
+    with suppress(Exception):  # what `__str__` of the example's own class raises
+        text = str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES):
         return "Make room on the disk or set the permissions, then record it again."
     if isinstance(error, MemoryError):

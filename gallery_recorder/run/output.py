@@ -27,7 +27,7 @@ class Output:
     def __init__(self, stdout: Path, stderr: Path, limit: int, apart: bool) -> None:
         self._files, self._limit, self._apart = (stdout, stderr), limit, apart
         self._joined: list[str] = []
-        self._taken = [0, 0]  # bytes of each that belong to earlier blocks
+        self.taken = [0, 0]  # bytes of each that belong to earlier blocks
         self.before = (sys.stdout, sys.stderr)
         self.streams = (_Stream(1, self._joined), _Stream(2, self._joined))
         self._libc = ctypes.CDLL(None)
@@ -51,7 +51,7 @@ class Output:
                     f"printed more than {self._limit:,} bytes to {name} in one block",
                     "Print less, or raise gallery_limits in conf.py.",
                 )
-            self._taken[number] += len(text)
+            self.taken[number] += len(text)
             found.append(text)
         return found
 
@@ -61,17 +61,8 @@ class Output:
                 stream.flush()
         self._libc.fflush(None)
         with open(self._files[number], "rb") as file:
-            file.seek(self._taken[number])
+            file.seek(self.taken[number])
             return file.read(self._limit + 1)
-
-
-def shown_rst(text: str, classes: str = "", language: str = "none") -> str:
-    """The box of a *text* on a page, as sphinx-gallery makes it for output."""
-    if not text.strip():
-        return ""
-    shown = "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
-    head = f"\n.. rst-class:: sphx-glr-script-out{classes}\n\n .. code-block:: {language}\n\n"
-    return f"{head}{shown}\n"
 
 
 class _Stream(io.TextIOWrapper):

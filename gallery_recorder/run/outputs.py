@@ -6,21 +6,14 @@ Each belongs to the block that wrote it last.
 import fnmatch
 import shutil
 import stat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich import filesize
+from msgspec.structs import replace
 
-from gallery_recorder.run.protocol import Refusal, Run
-from gallery_recorder.store.format import GALLERY_FOLDER, is_path
+from gallery_recorder.run.protocol import Refusal, Run, Written
+from gallery_recorder.store.format import Block, is_path
 from gallery_recorder.store.recording import digest
-
-
-def data_rst(name: str, size: int, stem: str) -> str:
-    """The link to the file *name* of *size* bytes that a block of the example *stem* wrote."""
-    return (
-        ".. container:: gallery-data\n\n"
-        f"   :download:`{name} </{GALLERY_FOLDER}/{stem}/{name}>` ({filesize.decimal(size)})\n"
-    )
 
 
 class Outputs:
@@ -31,7 +24,6 @@ class Outputs:
 
     def __init__(self, docs: Path, pages: Path, script: Path, run: Run) -> None:
         self.owner: dict[Path, int] = {}
-        self.digests: dict[str, str] = {}  # SHA-256 by name, of what is copied
         self._docs, self._pages, self._script = docs, pages, script
         self._patterns = run.settings.data
         self._size, self._count = run.limit("file"), run.limit("files")
@@ -82,17 +74,32 @@ class Outputs:
             return f"source/{path.relative_to(self._docs).as_posix()}"
         return path.name
 
-    def copy_to(self, folder: Path) -> dict[int, tuple[list[str], list[str]]]:
-        """Copy all files to *folder*; return the names of images and of data files by block."""
-        by_block: dict[int, tuple[list[str], list[str]]] = {}
-        for path, block in sorted(self.owner.items()):
-            name = self.name_of(path)
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-            self.digests[name] = digest(target)
-            by_block.setdefault(block, ([], []))[self._is_data(path)].append(name)
-        return by_block
+    def written(self) -> tuple[Written, ...]:
+        """All files, in order."""
+        owned = sorted(self.owner.items())
+        return tuple(Written(p, self.name_of(p), n, self._is_data(p)) for p, n in owned)
 
     def _is_data(self, path: Path) -> bool:
         return path.parent == self._script.parent
+
+
+def with_files(
+    blocks: Sequence[Block], written: Iterable[Written], folder: Path, thumbnail: str | None = None
+) -> tuple[tuple[Block, ...], dict[str, str]]:
+    """Copy *written* files to *folder*; return *blocks* with their names, and all digests."""
+    files: dict[int, tuple[list[str], list[str]]] = {}
+    digests = {}
+    for one in written:
+        if not one.path.is_file():  # the next block, which was not finished, has removed it
+            continue
+        target = folder / one.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(one.path, target)
+        digests[one.name] = digest(target)
+        if one.name != thumbnail:
+            files.setdefault(one.block, ([], []))[one.is_data].append(one.name)
+    found = []
+    for number, block in enumerate(blocks, 1):
+        images, data = files.get(number, ([], []))
+        found.append(replace(block, images=tuple(images), data=tuple(data)))
+    return tuple(found), dict(sorted(digests.items()))

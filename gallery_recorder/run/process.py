@@ -170,7 +170,10 @@ def execute(
             raise
         finally:
             watched.end()  # all processes of the run that are left
-    return _result(run, workspace)
+    made = _result(run, workspace)
+    if made.run.status == "failed" and not run.example.may_fail:
+        raise protocol.ScriptFailedError("failed and could not say why", "Report this, please.")
+    return made
 
 
 def _result(run: Run, workspace: Workspace) -> Recording:

@@ -10,7 +10,7 @@ import msgspec
 
 from gallery_recorder.project.galleries import Example, Where
 from gallery_recorder.project.settings import Settings
-from gallery_recorder.store.format import Recording
+from gallery_recorder.store.format import Block, Recording
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -43,6 +43,28 @@ class Run(msgspec.Struct, frozen=True):
             )
 
 
+class Written(msgspec.Struct, frozen=True):
+    """A file of an example at *path*: its name in the recording, and the block that wrote it."""
+
+    path: Path
+    name: str
+    block: int  # from 1
+    is_data: bool
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The worker keeps this for each block, in case it does not reach the end.
+
+    ``files`` are those of all blocks so far; ``printed`` are the bytes of standard output and error
+    that belong to them.
+    """
+
+    number: int  # from 1
+    block: Block
+    files: tuple[Written, ...]
+    printed: tuple[int, int]
+
+
 class Failure(msgspec.Struct, frozen=True, tag="failed"):
     """Why an example was not recorded: cause, remedy, details, block and line."""
 
@@ -52,6 +74,11 @@ class Failure(msgspec.Struct, frozen=True, tag="failed"):
     block: int | None = None
     of: int | None = None
     line: int | None = None
+
+    def for_readers(self) -> str:
+        """What a page says, without the remedy, which is the author's."""
+        line = f", in line {self.line}" if self.line else ""
+        return f"This example failed: it {self.cause}{line}.\n{self.detail}".rstrip("\n")
 
     def told(self, source: str) -> str:
         """The message, in which the example is called *source*."""

@@ -33,7 +33,7 @@ from gallery_recorder.store import recording
 from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.lock import locked
 from gallery_recorder.store.reading import NewerError
-from gallery_recorder.store.recording import Found, Location, RecordingError
+from gallery_recorder.store.recording import Found, LaterFailure, Location, RecordingError
 
 
 @dataclass(frozen=True)
@@ -214,8 +214,9 @@ class _Recorder:
         own = self._own(example, found)
         if own and own.error and isinstance(own.error.__cause__, NewerError):
             return Outcome(name, "failed", str(own.error))
-        if self.options.missing and any(one.state == "current" for one in found):
-            return Outcome(name, "current", "a recording of this code exists")
+        enough = {"current", "stale"} if self.settings.unrecorded == "stale" else {"current"}
+        if self.options.missing and any(one.state in enough for one in found):
+            return Outcome(name, "current", "its page has a recording to show")
         if self._is_done(example, own):
             return Outcome(name, "current", "the recording is of this code")
         self.last[example.path] = own.made.run.seconds if own and own.made else None
@@ -295,9 +296,11 @@ class _Recorder:
             try:
                 made = self.engine.execute(run, at, self.stop, told)
             except ScriptFailedError as error:
+                failed, made = error, failure.recorded(run, script, at, error.failure, error.made)
                 if own and own.made and own.made.run.status == "passed":
+                    text = error.failure.for_readers()
+                    LaterFailure(script.key, made.run.recorded, text).note(location.folder)
                     raise  # a failure replaces no good recording
-                failed, made = error, error.made or failure.recorded(run, script, at, error.failure)
             where = msgspec.structs.replace(made.provenance, commit=self.commit)
             made = msgspec.structs.replace(made, provenance=where)
             recording.save(made, at.recording, location.folder)
@@ -315,4 +318,5 @@ def _warnings(made: Recording, example: Example) -> Iterator[str]:
     if after and after.throttling:
         yield f"the GPU's clocks were held down: {', '.join(after.throttling)}"
     if made.run.status == "failed":
-        yield f"it failed, as conf.py allows; {record_again(example.name)}"
+        allowed = "expected_failing_examples or only_warn_on_example_error in conf.py"
+        yield f"failed as expected ({allowed}); {record_again(example.name)}"

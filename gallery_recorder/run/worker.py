@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -25,13 +25,22 @@ from gallery_recorder.project.reader import load
 from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.failure import failure_of
-from gallery_recorder.run.output import Output, Tee, shown_rst
-from gallery_recorder.run.outputs import Outputs, data_rst
-from gallery_recorder.run.protocol import Begun, BlockStarted, Done, Event, Failure, Refusal, Run
-from gallery_recorder.run.text import Paths, clean, encodable
+from gallery_recorder.run.output import Output, Tee
+from gallery_recorder.run.outputs import Outputs, with_files
+from gallery_recorder.run.protocol import (
+    Begun,
+    BlockStarted,
+    Done,
+    Event,
+    Failure,
+    Finished,
+    Refusal,
+    Run,
+)
+from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.workspace import Workspace
-from gallery_recorder.store import format
-from gallery_recorder.store.format import Block, GpuState, Recording, RunFacts, Value
+from gallery_recorder.store import format, markup
+from gallery_recorder.store.format import Block, Figure, GpuState, Recording, RunFacts, Value
 
 
 def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
@@ -84,8 +93,9 @@ class Worker:
         self._outputs = Outputs(workspace.docs, self._pages, path, run)
         self._blocks: list[Block] = []
         self._throttling: set[str] = set()
-        self._deferred = ""  # figures that a block of comments showed before any code
-        self._value: Value | None = None
+        self._deferred: tuple[Figure, ...] = ()  # that a block of comments showed before any code
+        self._figures = ""  # of the last block, as scrapers returned them
+        self._value: Value = {}
 
     def execute(self, app: Any) -> None:
         """Execute all blocks; the result is in the workspace."""
@@ -143,6 +153,8 @@ class Worker:
         """What all blocks did."""
         conf = self._conf
         thumbnail = self._chosen_thumbnail(file_settings)
+        written, folder = self._outputs.written(), self.workspace.recording
+        blocks, digests = with_files(self._blocks, written, folder, thumbnail)
         if after := self._gpu_state():
             after = replace(after, throttling=tuple(sorted(self._throttling)))
         base = seam.memory_base(conf)
@@ -173,11 +185,11 @@ class Worker:
             variant=self._variant,
             run=run,
             provenance=where,
-            blocks=self._with_files(thumbnail),
+            blocks=blocks,
             probes=self._ask("provenance"),
             backreferences={n: meant for n, meant in objects.items() if format.is_code(n, meant)},
             thumbnail=thumbnail,
-            files=dict(sorted(self._outputs.digests.items())),
+            files=digests,
         )
 
     def _gpu_state(self) -> GpuState | None:
@@ -204,13 +216,13 @@ class Worker:
             self._refuse_wrapper()
         if not script_vars["execute_script"] or self.script.blocks[index].type == "text":
             if code:  # after a failure
-                self._blocks.append(Block(line=code.line, key=code.key, seconds=0.0))
+                self._blocks.append(Block(code.line, code.key, 0.0, encodable(code.block.content)))
             return one()
         number = len(self._blocks) + 1 if code else len(self._blocks)
         if code:
             self.current = code
             self.tell(BlockStarted(number, len(self._code), code.line))
-        self._value = None
+        self._value, self._figures = {}, ""
         self.output.begin()
         self._ask("before_block", code.block.content if code else "")
         started = time.perf_counter()
@@ -222,29 +234,42 @@ class Worker:
         self._gpu_state()
         self._outputs.look(max(number, 1))
         if code is None:
-            self._keep_deferred(rst.rstrip() and rst)
+            self._keep_deferred()
+            self._keep_finished()
             return rst
-        rst, self._deferred = self._deferred + rst, ""
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
-        errors = self.shown(clean(stderr))
-        if self.run.settings.stderr == "apart":
-            rst += shown_rst(errors, " gallery-stderr")
+        errors, printed = self.shown(clean(stderr)), self.shown(clean(stdout))
+        shown = self.shown(without_colors(self.output.shown()).expandtabs())
+        is_apart = self.run.settings.stderr == "apart"
+        figures = (*self._deferred, *self._drawn())
+        self._deferred = ()
         self._blocks.append(
             Block(
                 line=code.line,
                 key=code.key,
                 seconds=round(seconds, 3),
+                code=encodable(code.block.content),
                 memory=round(memory[-1], 3) if isinstance(memory, list) and memory[-1] else None,
                 passed=error is None,
                 exception=None if error is None else self.shown(error),
-                rst=self._recorded(rst),
-                stdout=self.shown(clean(stdout)),
+                stdout=printed,
                 stderr=errors,
+                shown=None if is_apart or (shown == printed and not errors) else shown,
                 value=self._value,
+                figures=figures,
                 probes=found,
             )
         )
+        self._keep_finished()
         return rst
+
+    def _keep_finished(self) -> None:
+        """Keep what the last block left, in case the process does not reach the end."""
+        if self._blocks:
+            written, (stdout, stderr) = self._outputs.written(), self.output.taken
+            made = Finished(len(self._blocks), self._blocks[-1], written, (stdout, stderr))
+            with open(self.workspace.finished, "ab") as file:
+                file.write(encode(made) + b"\n")
 
     def _refuse_wrapper(self) -> NoReturn:
         """End the process of a wrapper that forks where this process cannot follow."""
@@ -255,24 +280,37 @@ class Worker:
         self.fail(Refusal(cause, remedy))
         os._exit(1)
 
-    def _keep_deferred(self, rst: str) -> None:
+    def _keep_deferred(self) -> None:
         """Add what a block of comments shows to the block before it, or to the next one."""
         if self._blocks:
             last = self._blocks[-1]
-            self._blocks[-1] = replace(last, rst=last.rst + self._recorded(rst))
+            self._blocks[-1] = replace(last, figures=(*last.figures, *self._drawn(below=True)))
         else:
-            self._deferred += rst
+            self._deferred += self._drawn()
+
+    def drawn(self, rst: str) -> None:
+        """Keep what scrapers returned for a block."""
+        self._figures = rst
+
+    def _drawn(self, below: bool = False) -> tuple[Figure, ...]:
+        """The figures of the block, without paths of this machine and of the pages' folder."""
+        if not self._figures.strip():
+            return ()
+        rst, pages = self._figures, self.run.example.pages
+        rst = rst.replace(f"/{pages}/", f"/{format.GALLERY_FOLDER}/") if pages else rst
+        files = {self._outputs.name_of(path) for path in self._outputs.owner}
+        return (markup.figure_of(self.shown(rst), files, below),)
 
     def value(self, text: str, method: str) -> str:
         """Keep the value of a block's last expression; return it as the page shows it."""
-        kind: Literal["html", "text"] = "html" if method == "_repr_html_" else "text"
-        text = text if kind == "html" else clean(text).rstrip("\n")
+        is_html = method == "_repr_html_"
+        text = text if is_html else clean(text).rstrip("\n")
         if len(text) > (limit := self.run.limit("output")):
             raise Refusal(
                 f"has a last expression whose value takes {len(text):,} characters on the page",
                 f"Show less, or raise gallery_limits in conf.py above {limit:,.0f}.",
             )
-        self._value = Value(kind, self.shown(text))
+        self._value = {"text/html" if is_html else "text/plain": self.shown(text)}
         return text
 
     def _ask(self, hook: str, *told: str) -> dict[str, Any]:
@@ -294,25 +332,6 @@ class Worker:
         return found
 
     # --- what is kept -----------------------------------------------------------------------------
-
-    def _with_files(self, thumbnail: str | None) -> tuple[Block, ...]:
-        """The blocks with the names of their files, which are copied into the recording."""
-        files = self._outputs.copy_to(self.workspace.recording)
-        found = []
-        for number, block in enumerate(self._blocks, 1):
-            images, data = files.get(number, ([], []))
-            rst = block.rst
-            for name in data:
-                size = (self.workspace.recording / name).stat().st_size
-                rst += f"\n{data_rst(name, size, self.script.path.stem)}\n"
-            images = [name for name in images if name != thumbnail]
-            found.append(replace(block, images=tuple(images), data=tuple(data), rst=rst))
-        return tuple(found)
-
-    def _recorded(self, rst: str) -> str:
-        """*rst* without paths of this machine and of the pages' folder."""
-        pages = self.run.example.pages
-        return self.shown(rst.replace(f"/{pages}/", f"/{format.GALLERY_FOLDER}/") if pages else rst)
 
     def shown(self, text: str) -> str:
         """*text* without paths of this run, and passed through the filters of conf.py."""

@@ -36,6 +36,7 @@ class Workspace:
         self.recording = folder / "recording"
         self.order = folder / "order.json"
         self.result = folder / "result.json"
+        self.finished = folder / "finished.jsonl"  # each block that was finished, a line each
         self.stdout = folder / "stdout"
         self.stderr = folder / "stderr"
         self.stack = folder / "stack"  # the stacks of the worker's threads, if it crashed or hung
@@ -45,7 +46,7 @@ class Workspace:
         for path in (self.folder, self.tree, self.docs, self.scratch, self.recording):
             path.mkdir(mode=0o755)
         self.tmp.mkdir(mode=0o700)
-        for path in (self.stack, self.stdout, self.stderr):
+        for path in (self.stack, self.stdout, self.stderr, self.finished):
             path.touch()
 
     def copied(self, script: Path, top: Path) -> Path:

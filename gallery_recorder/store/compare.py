@@ -160,11 +160,11 @@ def _outputs(folder: Path, made: Recording) -> dict[str, list[str]]:
     found |= {name: _content(folder / name, made.files[name]) for name in made.data}
     for block in made.blocks:
         found[block.key] = {
-            "code": f"SHA-256 {block.key}",
+            "code": block.code or f"SHA-256 {block.key}",
             "stdout": block.stdout,
             "stderr": block.stderr,
             "exception": block.exception,
-            "value": block.value and block.value.text,
+            "value": [*block.value.values()],
             "images": [f"SHA-256 {made.files[name]}" for name in block.images],
             **block.probes,
         }

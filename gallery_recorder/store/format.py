@@ -11,10 +11,11 @@ from msgspec import Meta
 
 FILE_NAME = "recording.json"
 
-#: The version of the structures below; raise it when one of them changes.
-SCHEMA = 2
+#: The version of the structures below. A new field with a default keeps it: other versions of the
+#: engine ignore the field. Any other change raises it, with a migration in ``migrations.py``.
+SCHEMA = 3
 
-#: Stands in a block's reStructuredText for the folder of its page, which conf.py may rename.
+#: Stands in a figure's reStructuredText for the folder of its page, which conf.py may rename.
 GALLERY_FOLDER = "@@gallery@@"
 
 #: Files that a build would read as pages, or execute.
@@ -31,21 +32,44 @@ _Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")]
 _Date = Annotated[str, Meta(pattern=r"^[12][0-9]{3}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z\Z")]
 # sphinx-gallery names files after objects.
 _Object = Annotated[str, Meta(pattern=r"^(?!\.\.)[ -.0-\[\]-~]{0,200}\Z")]
+_Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*\Z")]
 # Bounds far beyond any machine: pages calculate with these numbers.
 _Count = Annotated[int, Meta(ge=0, le=10**18)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e8)]
 _Memory = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
-class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a recording."""
+class _Struct(msgspec.Struct, frozen=True):
+    """A part of a recording; fields of newer engines are ignored."""
 
 
-class Value(_Struct, frozen=True):
-    """The value of a block's last expression, as plain text or as HTML."""
+class Image(_Struct, frozen=True, omit_defaults=True):
+    """An image with its alternative text.
 
-    kind: Literal["text", "html"]
-    text: str
+    Attributes:
+        sources: finer files, by scale: ``{"2.0": "images/…_2_00x.png"}``.
+        options: the options of a plain ``image`` directive; none for one of sphinx-gallery.
+    """
+
+    file: _FileName
+    alt: _Line = ""
+    sources: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3})?\Z")], _FileName] = {}
+    options: dict[_Slug, _Line] = {}
+
+
+class Figure(_Struct, frozen=True, omit_defaults=True):
+    """What image scrapers drew: images, or else the ``rst`` that a scraper of the project made.
+
+    ``below`` means below the printed text.
+    """
+
+    images: tuple[Image, ...] = ()
+    rst: str = ""
+    below: bool = False
+
+
+#: The value of a last expression by MIME type: ``text/plain`` or ``text/html``.
+Value = dict[Annotated[str, Meta(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}\Z")], str]
 
 
 class Block(_Struct, frozen=True, omit_defaults=True):
@@ -54,9 +78,12 @@ class Block(_Struct, frozen=True, omit_defaults=True):
     Attributes:
         line: its first line when it was recorded.
         key: the key of its code.
+        code: the code that was executed; empty in a recording of schema 2.
         memory: in MB, as sphinx-gallery measures it.
-        rst: sphinx-gallery's reStructuredText for its output.
-        images: the files that ``rst`` refers to.
+        failure: why the block was not finished, other than by an exception, for readers.
+        shown: the printed text as sphinx-gallery shows it, where it is not ``stdout``.
+        value: the value of the last expression, by MIME type.
+        images: the files of ``figures``.
         data: the files that the block wrote.
         probes: the results of probes, by their dotted names.
     """
@@ -64,13 +91,16 @@ class Block(_Struct, frozen=True, omit_defaults=True):
     line: _Count
     key: _Sha256
     seconds: _Seconds
+    code: str = ""
     memory: _Memory | None = None
     passed: bool = True
     exception: str | None = None
-    rst: str = ""
+    failure: str | None = None
     stdout: str = ""
     stderr: str = ""
-    value: Value | None = None
+    shown: str | None = None
+    value: Value = {}
+    figures: tuple[Figure, ...] = ()
     images: tuple[_FileName, ...] = ()
     data: tuple[_FileName, ...] = ()
     probes: dict[str, Any] = {}
@@ -178,11 +208,6 @@ class Recording(_Struct, frozen=True):
         """The result of the probe *name* for the whole run; empty without one."""
         found = self.probes.get(name)
         return found if isinstance(found, dict) else {}
-
-
-# Made once: threads of the recorder decode at the same time, and a type is prepared when msgspec
-# first meets it.
-DECODER = msgspec.json.Decoder(Recording)
 
 
 def slug(device_name: str) -> str:

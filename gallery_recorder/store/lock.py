@@ -36,6 +36,15 @@ def locked(path: Path, stop: threading.Event, waiting: Callable[[str], None]) ->
         lock.release()
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock *path*; the file may be left of one that was killed."""
+    try:
+        with FileLock(path, mode=0o666).acquire(blocking=False):
+            return False
+    except Timeout:
+        return True
+
+
 def machine_folder() -> Path:
     """The folder for locks of this machine: one for all users, whatever their TMPDIR."""
     folder = Path("/tmp/gallery-recorder-locks")

@@ -31,13 +31,6 @@ class NewerError(ReadingError):
     """A file that a newer version of this package wrote."""
 
 
-class _Schema(msgspec.Struct):
-    schema: int
-
-
-_SCHEMA = msgspec.json.Decoder(_Schema)
-
-
 def load(path: Path, kind: type[_Value], limit: int = MAX_JSON) -> _Value:
     """The JSON in the file *path* as a value of the msgspec type *kind*.
 
@@ -69,22 +62,14 @@ def read_file(path: Path, limit: int = MAX_READ) -> bytes:
         raise ReadingError(f"cannot be read ({getattr(error, 'strerror', error)})") from error
 
 
-def decode(
-    content: bytes, decoder: msgspec.json.Decoder[_Value], schema: int | None = None
-) -> _Value:
-    """The JSON in *content* as the type of *decoder*, of the version *schema* if given.
-
-    NewerError if it is of a later schema; ReadingError if it is anything else.
-    """
+def decode(content: bytes, decoder: msgspec.json.Decoder[_Value]) -> _Value:
+    """The JSON in *content* as the type of *decoder*; ReadingError if it is anything else."""
     try:
-        if schema and (found := _SCHEMA.decode(content).schema) != schema:
-            kind = NewerError if found > schema else ReadingError
-            raise kind(f"`schema` is {found}, but this version reads schema {schema}")
         return decoder.decode(content)
     except msgspec.ValidationError as error:
         raise ReadingError(line(error).replace("`$.", "`")) from error
     except (ValueError, RecursionError) as error:
-        raise ReadingError(f"is not whole JSON ({line(error)})") from error
+        raise ReadingError(f"is not valid JSON ({line(error)})") from error
 
 
 def line(error: Exception) -> str:

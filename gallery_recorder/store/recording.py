@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.script import Script, key_of
-from gallery_recorder.store import atomic, benchmarks, format, reading
+from gallery_recorder.store import atomic, benchmarks, format, migrations, reading
 from gallery_recorder.store.benchmarks import BenchmarkError
-from gallery_recorder.store.format import DECODER, FILE_NAME, SCHEMA, Recording, slug
+from gallery_recorder.store.format import FILE_NAME, Recording, slug
 from gallery_recorder.store.reading import NewerError, ReadingError
 
 _DEEPEST = 20  # folders within each other, far more than a recording's path has
@@ -84,23 +86,54 @@ def find(root: Path, gallery: str, name: str) -> list[Location]:
     return [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
 
 
+class LaterFailure(msgspec.Struct, frozen=True):
+    """A failure of the code with this *key*, noted beside a good recording, which stays."""
+
+    key: str
+    recorded: str
+    text: str  # for readers
+
+    def note(self, folder: Path) -> None:
+        """Note it beside the recording in *folder*."""
+        path, new = (_failure_path(folder, suffix) for suffix in ("", ".new"))
+        new.write_bytes(msgspec.json.encode(self))
+        new.replace(path)
+
+
+def _failure_path(folder: Path, suffix: str = "") -> Path:
+    return folder.with_name(f"{folder.name}.failed.json{suffix}")
+
+
+def later_failure(folder: Path, key: str) -> LaterFailure | None:
+    """The failure of the code with this *key* that was noted beside the recording in *folder*."""
+    if not (path := _failure_path(folder)).is_file():
+        return None
+    try:
+        found = reading.load(path, LaterFailure)
+    except ReadingError as error:
+        raise RecordingError(f"{error}; remove the file") from error
+    return found if found.key == key else None
+
+
 @dataclass(frozen=True)
 class Found:
     """A recording of a script, or the *error* of one that cannot be used.
 
-    ``state`` is *current*, *stale*, *failed* (of this code, but the script failed) or *damaged*.
+    ``state`` is *current*, *stale*, *failed* (of this code, but the script failed) or *damaged*;
+    ``later`` is a failure of this code that an older good recording outlived.
     """
 
     at: Location
     state: str
     made: Recording | None = None
     error: RecordingError | None = None
+    later: LaterFailure | None = None
 
 
 def of_script(
     script: Script, may_fail: bool, roots: Iterable[Path], checks: Sequence[Check] = ()
 ) -> list[Found]:
-    """The recordings of *script* below *roots*; one that *may_fail* has no failed ones."""
+    """The recordings of *script* below *roots*; with *may_fail*, a failed one counts as current."""
     found = []
     for at in (at for root in roots for at in find(root, script.gallery, script.name)):
         try:
@@ -109,8 +142,10 @@ def of_script(
             found.append(Found(at, "damaged", error=error))
             continue
         state = "current" if made.key == script.key else "stale"
+        later = later_failure(at.folder, script.key)
         failed = state == "current" and made.run.status == "failed" and not may_fail
-        found.append(Found(at, "failed" if failed else state, made))
+        failed = failed or (state == "stale" and later is not None)
+        found.append(Found(at, "failed" if failed else state, made, later=later))
     return found
 
 
@@ -138,7 +173,7 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
     try:
         atomic.finish_interrupted_replacement(folder)
         content = reading.read_file(folder / FILE_NAME)
-        recording = reading.decode(content, DECODER, SCHEMA)
+        recording = migrations.read(content)
         remedy = "restore it with git"
         for fault in (*format.contradictions(recording), *_faults_of_files(folder, recording)):
             raise ReadingError(fault)
@@ -180,3 +215,18 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
             os.fsync(file.fileno())
     folder.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace_folder(staging, folder)
+    _failure_path(folder).unlink(missing_ok=True)
+
+
+def migrate(folder: Path) -> bool:
+    """Write the recording in *folder* in the current schema; return whether it was of another.
+
+    RecordingError if it is damaged.
+    """
+    made, path = load(folder), folder / FILE_NAME
+    if migrations.schema_of(path.read_bytes()) == format.SCHEMA:
+        return False
+    new = path.with_name(f".{FILE_NAME}.new")
+    new.write_bytes(format.encode(made))
+    new.replace(path)
+    return True

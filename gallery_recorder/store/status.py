@@ -1,5 +1,6 @@
 """Which recordings are current, stale, damaged or missing, on which device."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from gallery_recorder.project.galleries import Project
 from gallery_recorder.project.script import ScriptError
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import Recording
+from gallery_recorder.store.recording import Found
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
         if not script.code:
             continue
         own = [
-            Row(name, found.at.place, found.state, found.made, str(found.error or ""), needed)
+            Row(name, found.at.place, found.state, found.made, _text(found), needed)
             for found in recording.of_script(script, example.may_fail, roots, checks)
         ]
         if not any(_is_at(row, preferred) for row in own):
@@ -57,6 +59,16 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
                 text = f"{folder}: no gallery has this script; remove the folder"
                 result.append(Row("/".join(rest), device, "orphan", text=text))
     return result
+
+
+def _text(found: Found) -> str:
+    """What there is to say about a recording: its error, or a failure."""
+    if found.later:
+        return f"{found.later.recorded}: {found.later.text}"
+    if found.state == "failed" and found.made:
+        failed = next(block for block in found.made.blocks if not block.passed)
+        return failed.failure or failed.exception or ""
+    return str(found.error or "")
 
 
 def lacking(rows: list[Row], preferred: str | None) -> str | None:
@@ -78,8 +90,14 @@ def lacking(rows: list[Row], preferred: str | None) -> str | None:
     return f"To record{where}:\n{listed}{commands.record([*found])}" if found else None
 
 
-def show(rows: list[Row]) -> None:
-    """Print *rows* as a table, and what is wrong below it."""
+#: All states, in the order of the summary.
+STATES = ("current", "stale", "failed", "damaged", "missing", "unreadable", "orphan")
+
+
+def show(rows: list[Row], only: str | None = None) -> None:
+    """Print *rows*, or those of the state *only*, as a table; below it faults and a summary."""
+    counts = Counter(row.state for row in rows)
+    rows = [row for row in rows if only in (None, row.state)]
     table = [("script", "device", "state", "recorded", "seconds")]
     for row in rows:
         run = row.made.run if row.made else None
@@ -94,7 +112,9 @@ def show(rows: list[Row]) -> None:
         if row.needs and row.state in ("missing", "stale"):
             text = f"it needs {row.needs}"
         if text:
-            print(visible(f"\n{row.name} is {row.state}: {text}"))
+            state = "an orphan" if row.state == "orphan" else row.state
+            print(visible(f"\n{row.name} is {state}: {text}"))
+    print("\n" + (", ".join(f"{counts[s]} {s}" for s in STATES if counts[s]) or "no scripts"))
 
 
 def _is_at(row: Row, preferred: str | None) -> bool:

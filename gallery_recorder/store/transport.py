@@ -15,6 +15,7 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.git import GitError, call, git
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.format import FILE_NAME, Recording, slug
+from gallery_recorder.store.lock import is_held
 from gallery_recorder.store.recording import Location, RecordingError
 
 _ARCHIVES = {".zip": "zip", ".tar.gz": "gztar", ".tgz": "gztar"}
@@ -98,14 +99,15 @@ def _recordings_in(folder: Path) -> _Found:
 def _put(found: _Found, root: Path) -> str:
     """Put *found* into the folder *root* in one step; a newer recording there stays."""
     root = root.resolve()
-    if any(root.rglob(".workspace-*")):
-        remedy = "wait for its end; after a crash, `record` removes what it left"
-        raise TransportError(f"{root}: a recorder is at work there; {remedy}")
+    if any(map(is_held, root.rglob(".lock-*"))):
+        what = "another recorder is using this folder; wait until it finishes"
+        raise TransportError(f"{root}: {what}")
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as scratch:
         new, added, replaced = Path(scratch, "new"), 0, 0
         if root.exists():
-            shutil.copytree(root, new, symlinks=True)
+            left = shutil.ignore_patterns(".workspace-*", ".lock-*")  # of a recorder that crashed
+            shutil.copytree(root, new, symlinks=True, ignore=left)
         for place, (folder, made) in found.items():
             if _is_newer(new / place, made):
                 continue
@@ -119,7 +121,7 @@ def _put(found: _Found, root: Path) -> str:
                 shutil.copyfile(folder / name, new / place / name)
         if added or replaced:
             atomic.replace_folder(new, root)
-    return f"{added} added, {replaced} replaced, {len(found) - added - replaced} as new there"
+    return f"{added} added, {replaced} replaced, {len(found) - added - replaced} already up to date"
 
 
 def _is_newer(folder: Path, made: Recording) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from gallery_recorder.store import recording
-from gallery_recorder.store.format import FILE_NAME, GpuFacts, GpuState
+from gallery_recorder.store.format import FILE_NAME, GALLERY_FOLDER, Figure, GpuFacts, GpuState
 from tests.fixtures import fixture_gallery, forked
 from triton_site.probes import SOFTWARE
 
@@ -278,8 +278,10 @@ def test_no_image_of_a_recording_replaces_a_file_of_the_project(tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{fixture_gallery.SVG}<!-- drawn {number} -->")
         files[name] = recording.digest(folder / name)
-        rst += f"\n.. image:: /{address}\n   :alt: drawn {number}\n"
-    first = msgspec.structs.replace(made.blocks[0], images=DRAWN, rst=rst)
+        there = address if "source" in name else f"{GALLERY_FOLDER}/{name}"
+        rst += f"\n.. image:: /{there}\n   :alt: drawn {number}\n"
+    figure = Figure(rst=rst)
+    first = msgspec.structs.replace(made.blocks[0], images=DRAWN, figures=(figure,))
     fixture_gallery.change(folder, blocks=(first, *made.blocks[1:]), files=files)
     result = build(root)
     assert result.returncode == 0, result.stderr
@@ -335,6 +337,6 @@ def test_damaged_recordings_that_no_page_shows_are_left_out_with_a_warning(tmp_p
     result = build(root)
     for number in range(3):
         (told,) = [line for line in result.stderr.splitlines() if f"zz-other-{number}" in line]
-        assert re.search("is not whole JSON|Expected `object`", told)
+        assert re.search("is not valid JSON|Expected `object`", told)
     assert "Traceback" not in result.stderr
     assert "NVIDIA H200" in page(root, "recordings")

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from gallery_recorder.run.outputs import data_rst
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, encode
 from tests.fixtures import forked
@@ -34,8 +33,7 @@ def site(tmp_path_factory):
     for name, content in FILES.items():
         (folder / name).write_bytes(content)
     last = made.blocks[-1]
-    links = "".join(f"\n{data_rst(name, len(FILES[name]), '01-first')}\n" for name in FILES)
-    last = msgspec.structs.replace(last, data=(*last.data, *FILES), rst=last.rst + links)
+    last = msgspec.structs.replace(last, data=(*last.data, *FILES))
     made = msgspec.structs.replace(
         made,
         blocks=(*made.blocks[:-1], last),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from gallery_recorder.run import process
+from tests.fixtures import forked
 from tests.fixtures.room import SECOND, Room
 
 
@@ -50,6 +51,19 @@ FAULTS = [
         """,
         r"raised RuntimeError\n(.|\n)*KeyError: 'a'(.|\n)*RuntimeError: b\n(.|\n)*Correct the ex",
         8,
+    ),
+    Fault(
+        "exception-without-words",
+        """
+        class Silent(Exception):
+            def __str__(self):
+                raise ValueError
+
+
+        raise Silent
+        """,
+        r"raised Silent\n(.|\n)*Correct the example",
+        6,
     ),
     Fault("interrupt", "raise KeyboardInterrupt", r"raised KeyboardInterrupt"),
     Fault(
@@ -163,3 +177,93 @@ def test_a_file_that_is_no_python_is_refused_and_its_old_recording_stays(tmp_pat
     assert "a.py:6: is not valid Python" in outcome.text
     assert room.content("a") == before
     assert room.left_over() == []
+
+
+#: What ends an example in its third block, after one that draws, writes and prints.
+ENDS = {
+    "crash": "import ctypes; ctypes.string_at(0)",
+    "killed": "import os; os.kill(os.getpid(), 9)",
+    "exits": "import sys; sys.exit(3)",
+    "hangs": "import time; time.sleep(100)  # sphinx_gallery_timeout = 1",
+    "floods": "print('x' * 2_000_000)",
+}
+BEFORE = """
+import matplotlib.pyplot as plt
+plt.plot([1, 2])
+open("speed.csv", "w").write("a\\n1\\n")
+print("finished")
+
+# %%
+# The third block.
+
+print("begun", flush=True)
+{}
+
+# sphinx_gallery_timeout = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """Examples that end themselves in their third block, recorded for the first time."""
+    room = Room(tmp_path_factory.mktemp("ended"))
+    for name, code in ENDS.items():
+        room.write(name, BEFORE.format(code))
+    return room, room.record()
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_what_finished_blocks_left_is_kept_in_its_place(ended, name):
+    room, outcomes = ended
+    made = room.load(name)
+    assert (outcomes[name].status, made.run.status) == ("failed", "failed")
+    begun, finished, failed = made.blocks
+    assert begun.stdout == "begun\n"
+    assert (finished.passed, finished.stdout, finished.data) == (True, "finished\n", ("speed.csv",))
+    assert finished.images[0] == f"images/sphx_glr_{name}_001.svg"
+    assert {*made.files} == {*finished.data, *finished.images}
+    assert not failed.passed
+    assert failed.stdout[:5] == ("xxxxx" if name == "floods" else "begun")
+    assert failed.failure.startswith("This example failed: it ")
+    assert "--timeout" not in failed.failure
+    assert "finished" not in failed.stdout
+
+
+def test_a_failure_after_the_last_block_is_no_good_recording(tmp_path):
+    room = Room(tmp_path)
+    room.write("a", "import subprocess\nchild = subprocess.Popen(['sleep', '987'])")
+    assert room.record()["a"].status == "failed"
+    made = room.load("a")
+    assert made.run.status == "failed"
+    assert "left 1 process running" in made.blocks[-1].failure
+    assert room.record()["a"].status == "failed"
+
+
+def test_a_failure_over_a_good_recording_is_shown_until_the_code_is_recorded(tmp_path):
+    room = Room(tmp_path)
+    (room.tutorials / "GALLERY_HEADER.rst").write_text("Tutorials\n=========\n")
+    path = room.write("a", "print('good')")
+    room.record()
+    before = room.content("a")
+    path.write_text(path.read_text() + "\n1 / 0\n")
+    assert room.record()["a"].status == "failed"
+    assert room.content("a") == before
+
+    def shown():
+        options = ("-c", room.folder, "-b", "html", "-D", "gallery_unrecorded=stale")
+        done = forked.sphinx(room.folder, *options, room.docs, room.folder / "html")
+        assert done.returncode == 0, done.stderr
+        return (room.folder / "html/tutorials/a.html").read_text()
+
+    page = shown()
+    assert "This example failed: it raised ZeroDivisionError" in page
+    assert "good" in page
+    listed = room.run("status").stdout
+    assert "\n1 failed" in listed
+    assert "This example failed: it raised ZeroDivisionError" in listed
+    assert "ZeroDivisionError" not in room.run("status", "--only", "current").stdout
+    path.write_text(path.read_text().replace("1 / 0", "1 / 1"))
+    assert "\n1 stale" in room.run("status").stdout
+    assert room.record()["a"].status == "recorded"
+    assert "ZeroDivisionError" not in shown()
+    assert [p.name for p in room.gallery.iterdir()] == ["a"]

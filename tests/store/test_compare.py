@@ -14,7 +14,6 @@ from gallery_recorder.store.format import (
     Provenance,
     Recording,
     RunFacts,
-    Value,
     slug,
 )
 from tests.fixtures import forked
@@ -119,7 +118,7 @@ def differences(make, old, new):
         ("stdout", "a\nb\n", "a\nc\n", ["-stdout: b", "+stdout: c"]),
         ("stderr", "", "a warning\n", ["+stderr: a warning"]),
         ("exception", None, "ValueError: no", ["+exception: ValueError: no"]),
-        ("value", None, Value("html", "<b>1</b>"), ["+value: <b>1</b>"]),
+        ("value", {}, {"text/html": "<b>1</b>"}, ["+value: 1: <b>1</b>"]),
         ("probes", {"p": {"n": 40}}, {"p": {"n": 80}}, ["-p: n: 40", "+p: n: 80"]),
     ],
 )

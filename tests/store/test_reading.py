@@ -35,10 +35,10 @@ def test_only_plain_files_of_bounded_size_are_read(tmp_path, put, words):
     ("name", "content", "words"),
     [
         ("a.json", b'{"n": "text"}', "Expected `int`, got `str` - at `n`"),
-        ("a.json", b'{"n": 1', "is not whole JSON"),
+        ("a.json", b'{"n": 1', "is not valid JSON"),
         ("a.json", b'{"n": 4611686018427387904}', "Expected `int` <= .* - at `n`"),
-        ("a.json", b'{"n": ' + b"9" * 9_000 + b"}", "out of range|whole JSON"),
-        ("a.json", b'{"n": 1, "any": ' + b"[" * 200_000, "is not whole JSON .maximum recursion"),
+        ("a.json", b'{"n": ' + b"9" * 9_000 + b"}", "out of range|valid JSON"),
+        ("a.json", b'{"n": 1, "any": ' + b"[" * 200_000, "is not valid JSON .maximum recursion"),
         ("a.json", b'{"n": 1, "any": "\xff"}', "utf-8"),
         ("a.json", b'{"n": 1, "\\n\\u001b": 1}', "unknown field"),
         ("a.json.gz", b'{"n": 1}', "Not a gzipped file"),

@@ -13,12 +13,13 @@ from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.format import (
     SCHEMA,
     Block,
+    Figure,
     GpuFacts,
     GpuState,
+    Image,
     Provenance,
     Recording,
     RunFacts,
-    Value,
 )
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Location, RecordingError
@@ -26,6 +27,7 @@ from tests.fixtures.fixture_gallery import PNG
 
 KEY = hashlib.sha256(b"code").hexdigest()
 FIGURE = "images/sphx_glr_01-a_001.svg"
+DRAWN = Figure((Image(FIGURE, "A figure"),))
 THUMBNAIL = "images/sphx_glr_01-a_thumbnail.png"
 
 
@@ -49,8 +51,8 @@ def make(staging, **changes):
             *(GpuFacts("9.0", 150_000_000_000, 132, "580.1"), state, state),
         ),
         blocks=(
-            Block(9, KEY, 1.25, stdout="out\n", stderr="err\n", value=Value("html", "<b>x</b>")),
-            Block(20, KEY, 0.0, rst=f".. image:: /{FIGURE}", images=(FIGURE,), data=("speed.csv",)),
+            Block(9, KEY, 1.25, stdout="out\n", stderr="err\n", value={"text/html": "<b>x</b>"}),
+            Block(20, KEY, 0.0, figures=(DRAWN,), images=(FIGURE,), data=("speed.csv",)),
         ),
         probes={"site.software": {"triton": "3.6.0"}},
         files={name: recording.digest(staging / name) for name in sorted(files)},
@@ -102,14 +104,18 @@ REFERENCE = {
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (put("schema", 1), r"`schema` is 1, but this version reads schema 2; record it again"),
+        (put("schema", 1), r"`schema` is 1, but schemas begin with 2; record it again"),
+        (put("schema", 2), r"is not a recording of schema 2 .*; record it again"),
+        (
+            put("blocks", 1, "figures", 0, "images", 0, "alt", "a\n\n.. raw:: html"),
+            "matching regex",
+        ),
         (lambda content: content["run"].pop("seconds"), "required field `seconds` - at `run`"),
         (put("run", "seconds", 1e300), "Expected `float` <= .* at `run.seconds`"),
         (put("run", "peak_host_memory", 2**62), "Expected `int` <= .* at `run.peak_host_memory`"),
         (put("run", "recorded", "12026-01-02T03:04:05Z"), "matching regex .* at `run.recorded`"),
         (put("run", "recorded", "9999-01-02T03:04:05Z"), "matching regex .* at `run.recorded`"),
         (put("run", "recorded", "2026-02-31T03:04:05Z"), "is not a date"),
-        (put("blocks", 0, "surprise", 1), "unknown field `surprise` - at `blocks"),
         (put("probes", 5), "Expected `object`, .* at `probes`"),
         (put("key", KEY + "\n"), "Expected `str` matching .* at `key`"),
         (put("files", "../x", KEY), "matching regex .* at `key` in `files`"),
@@ -156,10 +162,16 @@ def test_damaged_files_are_one_line_too(folder, name, content, message):
 
 
 def test_a_recording_of_a_newer_version_is_told_apart(folder):
-    change(folder, put("schema", 3))
+    change(folder, put("schema", SCHEMA + 1))
     with pytest.raises(RecordingError, match="install a newer gallery-recorder") as error:
         recording.load(folder)
     assert isinstance(error.value.__cause__, NewerError)
+
+
+def test_a_field_of_a_newer_version_is_ignored(tmp_path, folder):
+    for keys in (["surprise"], ["run", "surprise"], ["blocks", 0, "surprise"]):
+        change(folder, put(*keys, {"new": 1}))
+    assert recording.load(folder) == make(tmp_path / "again")
 
 
 def test_only_whole_recordings_are_saved(tmp_path, folder):

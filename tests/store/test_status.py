@@ -58,7 +58,7 @@ def test_the_table_shows_each_state_and_the_check_names_what_to_record(room):
     assert shown.returncode == 0
     lines = shown.stdout.splitlines()
     assert lines[1].split() == ["01-current", DEVICE, "current", "2026-01-02", "03:04:05", "12.3"]
-    assert "recording.json: is not whole JSON" in shown.stdout
+    assert "recording.json: is not valid JSON" in shown.stdout
     checked = room.run("status", "--check")
     assert checked.returncode == 1
     assert "record 02-stale 03-missing 04-damaged 05-unreadable" in checked.stderr

@@ -3,11 +3,12 @@
 import io
 import subprocess
 import tarfile
+import threading
 
 import msgspec
 import pytest
 
-from gallery_recorder.store import recording, transport
+from gallery_recorder.store import lock, recording, transport
 from gallery_recorder.store.recording import RecordingError
 from gallery_recorder.store.transport import AbsentError, TransportError
 from tests.fixtures.room import Room
@@ -63,7 +64,7 @@ def test_what_is_pushed_can_be_pulled_and_the_newer_recording_stays(tmp_path, pl
     transport.pull(there, room.recordings, room.folder)
     assert recording.load(room.gallery / "01-a").run.recorded.startswith("2027")
     changes = transport.push(there, room.recordings, room.folder)
-    assert changes == "0 added, 1 replaced, 1 as new there"
+    assert changes == "0 added, 1 replaced, 1 already up to date"
     (pulled / "notes.txt").write_text("mine")
     transport.pull(there, pulled, room.folder)
     assert (pulled / "notes.txt").exists()
@@ -118,3 +119,16 @@ def test_a_pull_that_fails_leaves_everything_as_it_was(tmp_path):
     assert contents(room.recordings) == before
     assert not (tmp_path / "outside").exists()
     assert [path.name for path in room.folder.glob(".recordings*")] == []
+
+
+def test_only_a_recorder_that_lives_keeps_recordings_from_being_pulled(tmp_path):
+    here, there = repository(tmp_path / "here", "01-a"), repository(tmp_path / "there", "02-b")
+    (here.device / ".workspace-tutorials--01-a-12ab").mkdir()
+    path = here.device / ".lock-tutorials--01-a"
+    never = threading.Event()
+    with lock.locked(path, never, print), pytest.raises(TransportError, match="another recorder"):
+        transport.pull(str(there.recordings), here.recordings, here.folder)
+    path.touch()  # as after `kill -9`
+    said = transport.pull(str(there.recordings), here.recordings, here.folder)
+    assert said.startswith("1 added")
+    assert here.left_over() == []

@@ -59,6 +59,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
             folder=folder if recorded is not None else None,
             recording=made,
             recorded=made if recorded is not None else None,
+            is_stale=False,
             example=SimpleNamespace(name="01-first"),
         )
         domain = SimpleNamespace(pages={"pages/01-first": page})

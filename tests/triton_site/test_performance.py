@@ -3,7 +3,12 @@
 import pytest
 
 from tests.fixtures import fixture_gallery
-from triton_site.numbers.performance import Comparison, compare_providers, sizes_in_words
+from triton_site.numbers.performance import (
+    Comparison,
+    above_ceilings,
+    compare_providers,
+    sizes_in_words,
+)
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
 
@@ -14,8 +19,8 @@ def compared(tmp_path, *rows):
     return compare_providers(path)
 
 
-def test_each_kernel_is_compared_with_the_others_of_its_suffix_and_timing(tmp_path):
-    plain, relu, called = compared(
+def test_each_kernel_is_compared_with_the_others_of_its_suffix_on_the_gpu(tmp_path):
+    plain, relu = compared(
         tmp_path,
         "7,256,triton,TFLOPS,4,4,4",
         "7,256,cublas,TFLOPS,2,2,2",
@@ -32,8 +37,6 @@ def test_each_kernel_is_compared_with_the_others_of_its_suffix_and_timing(tmp_pa
     assert plain == Comparison("triton", "cublas", {f"{n}256": 2.0, f"{n}512": 0.5})
     assert (plain.mean, plain.least, plain.largest) == (1.0, (0.5, f"{n}512"), (2.0, f"{n}256"))
     assert (relu.provider, relu.against) == ("triton + relu", "cublas + relu")
-    assert (called.provider, called.against) == ("triton, as called", "cublas, as called")
-    assert called.mean == 0.5
 
 
 def test_less_time_is_faster(tmp_path):
@@ -79,3 +82,14 @@ def test_the_page_shows_recordings_of_gpus_as_text(tmp_path):
     assert "&lt;script&gt;alert(" in page
     assert "<strong>1.50</strong>" in page
     assert "<strong>3.00</strong>" in page
+
+
+def test_a_kernel_faster_than_the_limit_of_the_hardware_is_told(tmp_path):
+    path = tmp_path / "b.csv"
+    rows = ["7,256,triton,GB/s,106,1,1", "7,256,copy,GB/s,100,1,1", "7,256,torch,GB/s,10,1,1"]
+    path.write_text(HEAD + "\n".join(rows) + "\n")
+    assert list(above_ceilings(path)) == [
+        "b.csv: triton reaches 1.06 of copy at N\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}256"
+    ]
+    path.write_text(path.read_text().replace("106", "104"))
+    assert not list(above_ceilings(path))

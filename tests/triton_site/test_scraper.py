@@ -1,5 +1,7 @@
 """Figures are sharp, small and repeatable; one of them is the thumbnail."""
 
+from xml.etree import ElementTree
+
 import pytest
 from PIL import Image
 
@@ -20,6 +22,13 @@ SCRIPTS = {
         plt.figure(figsize=(3, 2))
         import numpy as np
         points = plt.plot(*np.random.default_rng(0).random((2, 20_000)), ".")
+        """,
+    "points": """
+        import matplotlib.pyplot as plt
+        for row in (0, 1):
+            plt.plot([256, 4096], [1.25, 3980 + row], marker=".", gid="same", label=f"{row} < 2")
+        plt.plot([1, 2], [3, 4], label="no points")
+        plt.ylabel("GB/s, higher is better")
         """,
     "last-thumbnail": """
         # sphinx_gallery_thumbnail_number = 9
@@ -46,13 +55,22 @@ def test_a_figure_is_the_smaller_of_svg_and_png_with_its_titles_as_text(gallery)
         # many points: PNG is smaller
         ("images/sphx_glr_figures_002.svg", "images/sphx_glr_figures_003.png"),
     ]
-    assert (
-        ".. image:: /@@gallery@@/images/sphx_glr_figures_001.svg\n"
-        "   :alt: Both, Left side, Right\n   :width: 480\n   :height: 288\n"
-    ) in made.blocks[1].rst
+    (image,) = made.blocks[1].figures[0].images
+    assert (image.file, image.alt) == made.blocks[1].images + ("Both, Left side, Right",)
+    assert (image.options["width"], image.options["height"]) == ("480", "288")
     folder = gallery.recordings / "figures"
     assert Image.open(folder / "images/sphx_glr_figures_003.png").size == (450, 300)
     assert "<dc:date>" not in (folder / "images/sphx_glr_figures_002.svg").read_text()
+
+
+def test_each_point_of_a_line_has_its_value(gallery):
+    svg = (gallery.recordings / "points/images/sphx_glr_points_001.svg").read_text()
+    assert [title.text for title in ElementTree.fromstring(svg).iterfind(".//{*}use/{*}title")] == [
+        "0 < 2, 256: 1.25 GB/s",
+        "0 < 2, 4096: 3980 GB/s",
+        "1 < 2, 256: 1.25 GB/s",
+        "1 < 2, 4096: 3981 GB/s",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,11 @@ import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing import assert_close
+
+from tests.tutorials.compiled import compiled
+from tests.tutorials.launches import launches_of
 
 SEEDS = [0, 1, 123, 2**31, 2**32 + 1, 2**63, 2**64 - 1]
 SIZES = [1, 3, 4, 5, 1023, 1024, 5003]
@@ -33,7 +37,7 @@ def test_the_mask_depends_on_seed_and_position_alone(page, n):
     y = page["seeded_dropout"](x, 0.5, 3)
     assert torch.equal(page["seeded_dropout"](x[: n // 2], 0.5, 3), y[: n // 2])
     for block in (64, 2048):
-        assert torch.equal(page["launch_seeded_dropout"](x, 0.5, 3, block=block), y)
+        assert torch.equal(page["launch"](x, None, 0.5, 3, block=block), y)
 
 
 @pytest.mark.parametrize("p", [0.01, 0.5, 0.99])
@@ -96,3 +100,75 @@ def test_without_gradients_nothing_is_recorded(page):
     with torch.no_grad():
         assert not page["seeded_dropout"](x, 0.5, 1).requires_grad
     assert page["seeded_dropout"](x, 0.5, 1).requires_grad
+
+
+def in_memory(seed):
+    """The same 64 bits as an int64 tensor of one element."""
+    return torch.tensor([seed - 2**64 if seed >= 2**63 else seed])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed_in_memory_is_the_same_seed(page, seed):
+    x, place = torch.randn(123), in_memory(seed)
+    y = page["seeded_dropout"](x.requires_grad_(), 0.4, place)
+    assert torch.equal(y, page["seeded_dropout"](x, 0.4, seed))
+    (dx,) = torch.autograd.grad(y, x, torch.ones(123), retain_graph=True)
+    assert torch.equal(dx, page["seeded_dropout"](torch.ones(123), 0.4, seed))
+    assert torch.equal(page["seeded_dropout"](x, 0.4, place[0]), y)
+    place.add_(1)  # the mask of the forward pass cannot be computed again
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(y, x, torch.ones(123))
+
+
+@pytest.mark.parametrize(
+    "seed", [torch.tensor([1, 2]), torch.tensor(1.0), torch.tensor(1, device="meta")]
+)
+def test_a_seed_in_memory_that_does_not_fit(page, seed):
+    with pytest.raises(ValueError, match="seed, if a tensor, must be one int64 on cpu, but is"):
+        page["seeded_dropout"](torch.ones(5), 0.5, seed)
+
+
+@pytest.mark.parametrize("seed", [7, 2**64 - 1])
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_a_compiled_function_is_right_with_its_gradient(page, seed):
+    step = lambda x, seed: 2 * page["seeded_dropout"](x, 0.5, seed)  # noqa: E731
+    with compiled(page["seeded_dropout"], step) as whole:
+        for number in (seed, seed - 1, in_memory(seed)):  # another number, and a tensor
+            x = torch.randn(123, requires_grad=True)
+            y, right = whole(x, number), step(x, number)
+            assert torch.equal(y, right)
+            assert torch.equal(*(torch.autograd.grad(t.sum(), x)[0] for t in (y, right)))
+
+
+def test_fake_and_negated_tensors(page):
+    with FakeTensorMode():
+        y = page["seeded_dropout"](torch.randn(4, 5), 0.5, 3)
+    assert (type(y), y.shape) == (FakeTensor, (4, 5))
+    x = torch.randn(123, dtype=torch.complex64).conj().imag.contiguous()
+    lazily = torch.view_as_real(torch.randn(123, dtype=torch.complex64).resolve_conj())[..., 0]
+    lazily = torch._neg_view(lazily.contiguous())
+    assert lazily.is_neg()
+    for t in (x, lazily):
+        assert torch.equal(
+            page["seeded_dropout"](t, 0.5, 3), page["seeded_dropout"](t.resolve_neg(), 0.5, 3)
+        )
+    with pytest.raises(TypeError, match="the dtype of x"):  # in the interpreter
+        page["seeded_dropout"](x.bfloat16(), 0.5, 3)
+
+
+@pytest.mark.parametrize("n", [1, 1023, 5003])
+def test_the_plain_function_gives_the_same_bits(page, plain, n):
+    x = torch.randn(n)
+    lesson = plain("04-low-memory-dropout")
+    y = page["seeded_dropout"](x, 0.3, 9)
+    assert torch.equal(lesson.seeded_dropout(x, 0.3, 9), y)
+    keep = page["expected_mask"](n, 0.3, 9)
+    assert torch.equal(lesson.dropout(x, keep, 0.3), page["dropout"](x, keep, 0.3))
+
+
+def test_the_plain_function_launches_the_same(page):
+    """The same kernel and grid with equal numbers and constants, so one time serves both."""
+    x = torch.randn(5003)
+    (plainly,), _ = launches_of(page["drop"], x, 0.3, 9)
+    (launched,), _ = launches_of(page["seeded_dropout"], x, 0.3, 9)
+    assert plainly == launched

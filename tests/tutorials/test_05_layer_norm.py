@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional
 from torch.testing import assert_close
 
@@ -65,12 +66,57 @@ def test_nan_and_infinity_stay_in_their_rows(page, norm, n):
     assert torch.equal(y[[0, 1, 3, 5]], good[[0, 1, 3, 5]])
 
 
-def test_a_second_derivative_is_refused(page):
+@both_norms
+def test_a_second_derivative_is_refused(page, norm):
+    """Even if the first one does not need the gradient that arrives, and would be complete."""
+    x, parameters = torch.randn(2, 8, requires_grad=True), torch.ones(2, 8)
+    y = page[norm](x, *parameters[: 2 if norm == "layer_norm" else 1])
+    with pytest.raises(RuntimeError, match=f"{norm} has no second derivative"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
     x = torch.randn(2, 8, requires_grad=True)
-    loss = (page["rms_norm"](x, torch.ones(8)) ** 2).sum()
-    (dx,) = torch.autograd.grad(loss, x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        dx.sum().backward()
+    torch.autograd.grad(page["LayerNorm"].apply(x, *parameters, 1e-5).sum(), x)
+    y = page["LayerNorm"].apply(x, *parameters, 1e-5)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (7, 781), (33, 1024), (2, 4097)])
+def test_the_plain_function_and_the_one_for_programs_agree(page, plain, shape):
+    tensors = [torch.randn(shape), *torch.randn(2, shape[-1])]
+    g, results = torch.randn(shape), []
+    for norm in (plain("05-layer-norm").layer_norm, page["layer_norm"]):
+        leaves = [t.clone().requires_grad_() for t in tensors]
+        y = norm(*leaves)
+        results.append((y.detach(), *torch.autograd.grad(y, leaves, g)))
+    for one, other in zip(*results, strict=True):
+        assert_close(one, other, rtol=1e-5, atol=1e-4)
+
+
+@both_norms
+def test_a_lazily_negated_tensor_has_its_own_sign(page, norm):
+    tensors = torch.randn(4, 3, 48, dtype=torch.complex64).conj().imag
+    assert tensors.is_neg()
+    for _ in range(2):  # the same key as a tensor that is not negated
+        x, g = tensors[0], tensors[1]
+        assert_norm(page, norm, x.resolve_neg(), *tensors[2, :2].resolve_neg(), g=g.resolve_neg())
+        assert_norm(page, norm, x, *tensors[2, :2], g=g)
+
+
+@both_norms
+def test_a_fake_tensor_has_the_right_shape(page, norm):
+    more = 2 if norm == "layer_norm" else 1
+    page[norm](torch.randn(4, 48), *torch.ones(more, 48))  # leaves a plan
+    with FakeTensorMode():
+        y = page[norm](torch.randn(4, 48), *torch.ones(more, 48))
+    assert (type(y), y.shape) == (FakeTensor, (4, 48))
+
+
+def test_what_cannot_be_right_is_refused_by_name(page):
+    x, weight = torch.randn(4, 48), torch.ones(48)
+    with pytest.raises(TypeError, match="the dtype of x"):  # in the interpreter
+        page["rms_norm"](x.bfloat16(), weight)
+    with pytest.raises(ValueError, match="x must be strided"):
+        page["rms_norm"](x.to_sparse(), weight)
 
 
 def test_a_kept_launch_is_for_arguments_that_are_alike(page):
@@ -83,7 +129,7 @@ def test_a_kept_launch_is_for_arguments_that_are_alike(page):
     x = buffer[:-1].view(8, 48)
     page["layer_norm"](x, weight, bias, 1.0)
     for arguments, error, message in (
-        ((x.double(), weight, bias, 1.0), TypeError, "x must be float16.* its dtype is"),
+        ((x.double(), weight, bias, 1.0), TypeError, "the dtype of x must be in .* its dtype is"),
         ((x, weight, bias, True), TypeError, "eps must be a number, but is a bool"),
         ((x, weight, bias, [1.0]), TypeError, "eps must be a number, but is a list"),
         ((x, weight, bias, torch.nan), ValueError, "eps must be finite"),

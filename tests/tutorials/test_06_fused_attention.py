@@ -4,8 +4,11 @@ import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from tests.tutorials.compiled import compiled
 from tests.tutorials.float64 import attention
+from tests.tutorials.launches import launches_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in NumPy
 
@@ -102,6 +105,54 @@ def test_it_refuses_tensors_that_require_gradients(page):
         page["attention"](q, k, v.requires_grad_())
     with torch.no_grad():
         assert_attention(page, q, k, v)
+
+
+def negated(x):
+    return torch._neg_view(x)
+
+
+def assert_plain_is_public(plain_page, page, shape, causal):
+    """Both launch one kernel with the same grid, numbers and constants, and give the same bits."""
+    q, k, v = torch.randn(3, *shape).half()
+    page["PLANS"].clear()
+    found = [launches_of(f, q, k, v, causal) for f in (plain_page.attention, page["attention"])]
+    (shown, o), (full, public) = found
+    padded = [[(n, (*grid, 1, 1)[:3], *more) for n, grid, *more in each] for each in (shown, full)]
+    assert padded[0] == padded[1]
+    assert torch.equal(o, public)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_plain_function_makes_the_launch_that_the_public_one_makes(page, plain, d, causal):
+    assert_plain_is_public(plain("06-fused-attention"), page, (1, 2, 130, d), causal)
+    assert_plain_is_public(plain("06-fused-attention"), page, (1, 1, 1100, d), causal)
+
+
+def test_a_sign_that_is_still_to_be_changed(page):
+    """A plan for the same shapes and strides must not read the numbers with their old sign."""
+    q, k, v = inputs(1, 2, 2, 40, 40, 16)
+    for _ in range(2):
+        assert_attention(page, q, k, v)
+        assert_attention(page, negated(q), k, v)
+        assert_attention(page, q, k, negated(v))
+
+
+def test_bf16_is_refused_in_the_interpreter(page):
+    q, k, v = inputs(1, 1, 1, 5, 5, 16, torch.bfloat16)
+    with pytest.raises(TypeError, match=r"q must be one of .*, but its dtype is torch.bfloat16"):
+        page["attention"](q, k, v)
+
+
+def test_the_compiler_and_tensors_without_memory_get_the_right_shape(page):
+    with FakeTensorMode():
+        assert page["attention"](*inputs(1, 4, 2, 5, 7, 16)).shape == (1, 4, 5, 16)
+    function = page["attention"]
+    with compiled(function, lambda q, k, v: 2 * function(q, k, v, True)) as doubled:
+        for n in (5, 40):
+            q, k, v = inputs(1, 4, 2, n, n, 16)
+            expected = 2 * attention(q.double(), k.double(), v.double(), True)
+            torch.testing.assert_close(doubled(q, k, v).double(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_online_softmax_is_the_softmax(page):

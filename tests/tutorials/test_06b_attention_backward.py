@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.tutorials.float64 import attention, beside_float64
+from tests.tutorials.launches import launches_of, patched
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in NumPy
 
@@ -113,8 +114,47 @@ def test_the_same_bits_every_time(page):
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-def test_a_second_derivative_is_refused(page):
+def test_a_second_derivative_is_refused(page, plain):
+    """It must not be dropped without a word, when another term has one."""
     q, k, v = (x.requires_grad_() for x in inputs(1, 1, 1, 20, 20, 16))
-    (dq,) = torch.autograd.grad(page["attention"](q, k, v).sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError):
-        dq.sum().backward()
+    for function in (page["attention"], plain("06b-attention-backward").attention):
+        o = function(q, k, v).sum()
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.grad(o, q, create_graph=True)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_plain_function_makes_the_launches_that_the_public_one_makes(page, plain, d, causal):
+    q, k, v = (x.half().requires_grad_() for x in torch.randn(3, 1, 2, 130, d))
+    do = torch.randn(1, 2, 130, d).half()
+    page["PLANS"].clear()
+
+    def run(function):
+        launches, o = launches_of(function, q, k, v, causal)
+        with patched(function, more := []):
+            gradients = torch.autograd.grad(o, (q, k, v), do)
+        padded = [(n, (*grid, 1, 1)[:3], *rest) for n, grid, *rest in launches + more]
+        return padded, (o, *gradients)
+
+    shown, full = run(plain("06b-attention-backward").attention), run(page["attention"])
+    assert shown[0] == full[0]
+    assert len(shown[0]) == 3
+    assert all(torch.equal(a, b) for a, b in zip(shown[1], full[1], strict=True))
+
+
+def test_a_sign_that_is_still_to_be_changed(page):
+    q, k, v = inputs(1, 2, 2, 40, 40, 16)
+    for _ in range(2):
+        assert_attention(page, q, k, v)
+        assert_attention(page, torch._neg_view(q), k, torch._neg_view(v))
+    inputs_ = [x.requires_grad_() for x in (q, k, v)]
+    o, g = page["attention"](*inputs_), torch.randn(1, 2, 40, 16)
+    (right,) = torch.autograd.grad(o, q, -g, retain_graph=True)
+    (found,) = torch.autograd.grad(o, q, torch._neg_view(g))
+    assert torch.equal(found, right)
+
+
+def test_bf16_is_refused_in_the_interpreter(page):
+    with pytest.raises(TypeError, match=r"q must be one of .*, but its dtype is torch.bfloat16"):
+        page["attention"](*inputs(1, 1, 1, 5, 5, 16, torch.bfloat16))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 ONE, TWO = torch.ones(3), torch.ones(2, 3)
+GRADIENT = torch.ones(3, requires_grad=True)
 SQUARE = torch.ones(2, 2)
 KEEP = torch.ones(4) > 0
 Q = torch.randn(1, 2, 5, 16)
@@ -30,6 +31,10 @@ CASES = {
         ((ONE, ONE.half()), TypeError, "torch.float32 and torch.float16"),
         ((ONE, ONE.to("meta")), ValueError, "y must .* is on meta"),
         ((torch.ones(6)[::2], ONE), ValueError, r"x must be contiguous.*strides \(2,\)"),
+        ((ONE.to_sparse(), ONE), ValueError, "x must be contiguous.*sparse"),
+        ((ONE, GRADIENT), ValueError, "y requires a gradient.*torch.add"),
+        ((FP8, FP8), TypeError, "dtype of x .*float8_e4m3fn"),
+        ((ONE.bfloat16(), ONE.bfloat16()), TypeError, "dtype of x .*bfloat16"),
     ],
     ("02-fused-softmax", "softmax"): [
         ((TWO.double(),), TypeError, "its dtype is torch.float64"),

@@ -46,7 +46,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _xray(page: Page | None) -> tuple[dict[str, list[Facts]], dict[str, Kernel]]:
     """Facts and code of each kernel in the recording of *page*, which the probe has checked."""
-    if page is None or page.folder is None:
+    if page is None or page.folder is None or page.is_stale:
         return {}, {}
     facts, code = xray_data.read(page.folder, page.recording.probes)
     found: dict[str, list[Facts]] = {}

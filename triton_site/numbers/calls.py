@@ -1,4 +1,4 @@
-"""``.. calls::``: the CPU's share of a call in Triton and in PyTorch, on the reference device.
+"""``.. calls::``: the CPU's share of a call in Triton and in PyTorch.
 
 ``launch`` is the share of an empty kernel that is launched as often.
 """
@@ -13,10 +13,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.store import benchmarks
-from gallery_recorder.store.format import slug
 from triton_site.numbers.recorded import CALLS, current
 from triton_site.numbers.tables import link, table
-from triton_site.probes import REFERENCE_DEVICE
 
 
 class CallsDirective(SphinxDirective):
@@ -25,11 +23,10 @@ class CallsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Make the table; nothing where no calls were recorded."""
         domain_of(self.env).depends("recordings")
-        providers = ("triton", "torch", "launch")
+        providers = {"triton": "Ours", "torch": "PyTorch", "launch": "Empty launches"}
         rows = []
         for item in current(self.env):
-            is_main = item.state == "shown" and slug(item.device) == REFERENCE_DEVICE
-            if is_main and CALLS in item.content.data:
+            if item.state == "shown" and CALLS in item.content.data:
                 measured = benchmarks.read(item.folder / CALLS)
                 for size in measured.get("triton", ()):
                     function = link("doc", item.page, size.partition("=")[2], self.env.docname)
@@ -37,7 +34,7 @@ class CallsDirective(SphinxDirective):
                     shown = [f"{time.median:.1f}" if time else "–" for time in times]
                     rows.append([nodes.paragraph("", "", function), item.content.title, *shown])
         return (
-            [table(["Function", "Page", *(f"{name}, µs" for name in providers)], rows)]
+            [table(["Function", "Page", *(f"{name}, µs" for name in providers.values())], rows)]
             if rows
             else []
         )

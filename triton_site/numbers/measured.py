@@ -31,6 +31,7 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from gallery_recorder.errors import RecorderError
@@ -45,6 +46,8 @@ from triton_site.numbers.recorded import Recorded, current, of_checkout, release
 from triton_site.numbers.tables import link, table
 from triton_site.pages.folds import add_node
 from triton_site.probes import REFERENCE
+
+logger = logging.getLogger(__name__)
 
 FILE = Path(__file__).resolve().parents[2] / "tutorials/numbers.toml"
 
@@ -85,6 +88,9 @@ class StepsDirective(SphinxDirective):
             ceiling = numbers[self.arguments[0]]
             found = [(text.strip(), numbers[name.strip()]) for name, _, text in rows]
         except QuantityError as error:
+            if page.is_stale:  # the older code did not measure it
+                _warn(self.env.docname, error)
+                return []
             raise self.error(str(error)) from error
         head = ["Step", self.options["unit"], "Of the ceiling"]
         body = [_row(text, step, ceiling) for text, step in found]
@@ -97,7 +103,11 @@ class LimitsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """A table with a row for each limit."""
         domain_of(self.env).depends("recordings")
-        pages = (p for p in domain_of(self.env).selection.main if p.recorded and p.recorded.timed)
+        pages = (
+            p
+            for p in domain_of(self.env).selection.main
+            if p.recorded and p.recorded.timed and not p.is_stale
+        )
         rows = []
         for page in pages:
             to = link("doc", page.docname, page.recording.title, self.env.docname)
@@ -131,14 +141,27 @@ def definitions(script: str) -> dict[str, Definition]:
     return _read(FILE.stat().st_mtime_ns).get(script, {})
 
 
+def page_of_script(env: BuildEnvironment, script: str) -> Page | None:
+    """The main page of a *script*."""
+    return next((p for p in domain_of(env).selection.main if p.example.name == script), None)
+
+
+def quantity_of(page: Page, name: str) -> Quantity:
+    """The quantity *name* of the recording that *page* shows.
+
+    Raises:
+        QuantityError: it cannot be computed.
+    """
+    assert page.folder is not None
+    return Numbers(page.folder, page.example.name, definitions(page.example.name))[name]
+
+
 def _page(env: BuildEnvironment, script: str) -> Page | None:
     """The page that is read, or the main page of another *script*, which it then depends on."""
-    domain = domain_of(env)
     if not script:
-        return domain.pages.get(env.docname)
-    domain.depends("recordings")
-    found = (p for p in domain.selection.main if p.example.name == script)
-    return next(found, None)
+        return domain_of(env).pages.get(env.docname)
+    domain_of(env).depends("recordings")
+    return page_of_script(env, script)
 
 
 def _numbers(env: BuildEnvironment, page: Page) -> Numbers:
@@ -159,12 +182,24 @@ def number_node(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
         raise QuantityError(f"{script or env.docname} is not the page of a script")
     if page.recorded is None or not page.recorded.timed:
         return nodes.inline("", "…", classes=["measured"])  # only a GPU has times
-    quantity = _numbers(env, page)[name]
+    try:
+        quantity = _numbers(env, page)[name]
+    except QuantityError as error:
+        if not page.is_stale or name not in definitions(page.example.name):
+            raise
+        _warn(env.docname, error)
+        return nodes.inline("", "–", classes=["measured"])
     text = quantity.text
     if not quantity.held:
         text += f" (expected {quantity.limit_text})"
     device = page.recording.provenance.device
     return nodes.inline("", text, classes=["measured"], device=device)
+
+
+def _warn(docname: str, error: QuantityError) -> None:
+    """Say what a recording of older code lacks."""
+    text = f"{error}; the recording is of older code"
+    logger.warning("%s", text, location=docname, type="gallery", subtype="stale")
 
 
 def _row(text: str, step: Quantity, ceiling: Quantity) -> list[str | nodes.Element]:

@@ -1,14 +1,14 @@
-"""``.. gallery-performance::``: each recorded kernel against its alternatives and ceilings.
+"""``.. gallery-performance::``: each kernel beside its library, and beside the hardware's limit.
 
-There is a table for each device, from the newest recording of each benchmark. The providers
-``triton`` and ``triton + …`` are the kernels of the pages. A kernel is compared with the other
-providers of the same suffix and the same way of timing: ``triton + relu`` with ``cublas + relu``,
-``triton, as called`` with ``torch, as called``. A provider that lacks a size is a step towards the
-kernel and is left to its page.
+The numbers are those of the recordings that the pages show. The providers ``triton`` and
+``triton + …`` are the kernels of the pages. A kernel is compared with the other providers of the
+same suffix: ``triton + relu`` with ``cublas + relu``. A provider that lacks a size is a step
+towards the kernel and is left to its page.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -24,20 +24,47 @@ from sphinx.util.docutils import SphinxDirective
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import ListedRecording
 from gallery_recorder.store import benchmarks
-from gallery_recorder.store.format import slug
-from triton_site.numbers.recorded import CALLS, current, release_of, version_key
+from triton_site.numbers.recorded import CALLS, current, release_of
 from triton_site.numbers.tables import link, table
-from triton_site.probes import REFERENCE_DEVICE, SOFTWARE
+from triton_site.probes import SOFTWARE
 
 logger = logging.getLogger(__name__)
 
-#: Providers that nothing is expected to beat: a copy of the same bytes, the vendor's library.
-CEILINGS = ("copy", "read", "bound", "cublas", "rocblas", "dense")
+#: Providers that no kernel can beat: other work on the same bytes or operations.
+CEILINGS = ("copy", "read", "bound", "dense")
 
-#: The end of a provider's name whose times include what Python does around the kernel.
+#: How far a kernel may exceed such a limit, which was measured like everything else.
+ABOVE = 1.05
+
+#: Providers in words.
+WORDS = {
+    "torch": "PyTorch",
+    "eager": "PyTorch",
+    "compile": "torch.compile",
+    "cublas": "cuBLAS",
+    "rocblas": "rocBLAS",
+    "cudnn": "cuDNN",
+    "flash": "FlashAttention-2",
+    "naive": "PyTorch, unfused",
+    "mask": "a mask in memory",
+    "grouped_mm": "PyTorch's grouped product",
+    "loop": "a product for each expert",
+    "int4pack": "PyTorch's int4 product",
+    "bf16": "cuBLAS in bf16",
+    "gather": "pages gathered, then cuDNN",
+    "sort": "sorting in PyTorch",
+    "softmax": "softmax alone",
+    "liger": "Liger-Kernel",
+    "fla": "flash-linear-attention",
+    "gemlite": "GemLite",
+    "copy": "a copy of the same bytes",
+    "read": "one read of the same bytes",
+    "bound": "bytes and operations alone",
+    "dense": "one product of the same operations",
+}
+
+#: Providers in CSV files of former scripts, with times that include a part of Python's work.
 AS_CALLED = ", as called"
-
-_HEAD = ["Kernel", "Against", "Timed", "Geometric mean", "Least", "Largest"]
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -64,6 +91,16 @@ class Comparison(NamedTuple):
         """The largest ratio and its size."""
         return max((ratio, size) for size, ratio in self.ratios.items())
 
+    @property
+    def suffix(self) -> str:
+        """What the kernel does besides, such as an activation."""
+        return _parts(self.provider)[1]
+
+    @property
+    def with_ceiling(self) -> bool:
+        """Whether the other provider is a limit of the hardware."""
+        return kernel_of(self.against) in CEILINGS
+
 
 class Benchmark(NamedTuple):
     """A benchmark of a recording."""
@@ -72,30 +109,30 @@ class Benchmark(NamedTuple):
     name: str
     comparisons: list[Comparison]
 
-    @property
-    def release(self) -> str:
-        """The release of Triton."""
-        return release_of(self.item.content)
+
+class Ratio(nodes.Inline, nodes.Element):
+    """A bar from 1 to ``mean`` with a whisker to ``least``; ``words`` say the same."""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
+    """Register the directive, the bar, and the files of the page."""
     app.add_directive("gallery-performance", PerformanceDirective)
+    plain = (lambda translator, node: None,) * 2
+    app.add_node(Ratio, html=(_draw, lambda *_: None), latex=plain, text=plain, man=plain)
+    app.connect("html-page-context", _add_files)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 # --- the numbers ---------------------------------------------------------------------------------
 
 
-def newest_benchmarks(env: BuildEnvironment) -> list[Benchmark]:
-    """Of each benchmark on each device the current recording with the newest release of Triton.
-
-    They are in the order of pages and names, with the reference device first.
-    """
-    found: dict[tuple[str, str, str], Benchmark] = {}
-    items = sorted(current(env), key=lambda item: version_key(release_of(item.content)))
-    for item in items:
-        for name in item.content.data:
+def shown_benchmarks(env: BuildEnvironment) -> list[Benchmark]:
+    """The benchmarks of the recordings that pages show, in the order of pages and names."""
+    found = []
+    for item in sorted(current(env), key=lambda item: item.page):
+        if item.state != "shown":
+            continue
+        for name in sorted(item.content.data):
             if not name.endswith(".csv") or name == CALLS:
                 continue
             try:
@@ -104,10 +141,8 @@ def newest_benchmarks(env: BuildEnvironment) -> list[Benchmark]:
                 logger.warning("%s", error, type="gallery", subtype="benchmark")
                 continue
             if comparisons:
-                key = item.page, name, item.device
-                found[key] = Benchmark(item, Path(name).stem, comparisons)
-    order = sorted(found, key=lambda key: (key[:2], slug(key[2]) != REFERENCE_DEVICE, key[2]))
-    return [found[key] for key in order]
+                found.append(Benchmark(item, Path(name).stem, comparisons))
+    return found
 
 
 def compare_providers(path: Path) -> list[Comparison]:
@@ -119,25 +154,40 @@ def compare_providers(path: Path) -> list[Comparison]:
     measured = benchmarks.read(path)
     found = []
     for ours, other in product(measured, measured):
-        kernel, *way = _parts(ours)
-        name, *its_way = _parts(other)
+        if AS_CALLED in ours or AS_CALLED in other:
+            continue
+        kernel, suffix = _parts(ours)
+        name, its_suffix = _parts(other)
         at_every_size = measured[ours].keys() <= measured[other].keys()
-        alike = kernel == "triton" and way == its_way and not name.startswith("triton")
+        alike = kernel == "triton" and suffix == its_suffix and not name.startswith("triton")
         if alike and at_every_size:
             found.append(Comparison(ours, other, ratios(measured[ours], measured[other])))
     return found
 
 
-def _parts(provider: str) -> tuple[str, str, bool]:
-    """The name in front of a ``+``, what follows it, and whether it was timed as called."""
-    plain = provider.removesuffix(AS_CALLED)
-    name, _, suffix = plain.partition(" + ")
-    return name, suffix, plain != provider
+def above_ceilings(path: Path) -> Iterator[str]:
+    """What a benchmark file says that cannot be: kernels faster than a limit of the hardware."""
+    for c in compare_providers(path):
+        ratio, size = c.largest
+        if c.with_ceiling and ratio > ABOVE:
+            yield f"{path.name}: {c.provider} reaches {ratio:.2f} of {c.against} at {size}"
+
+
+def _parts(provider: str) -> tuple[str, str]:
+    """The name in front of a ``+``, and what follows it."""
+    name, _, suffix = provider.partition(" + ")
+    return name, suffix
 
 
 def kernel_of(provider: str) -> str:
-    """``triton`` for ``triton + relu, as called``."""
-    return _parts(provider)[0]
+    """``triton`` for ``triton + relu``."""
+    return _parts(provider.removesuffix(AS_CALLED))[0]
+
+
+def in_words(provider: str) -> str:
+    """``cuBLAS`` for ``cublas + relu``."""
+    name = kernel_of(provider)
+    return WORDS.get(name, name)
 
 
 def benchmark_title(name: str) -> str:
@@ -187,45 +237,100 @@ def _in_words(label: str, column: tuple[str, ...], row: int) -> str:
 
 # --- on the page ---------------------------------------------------------------------------------
 
+_HEAD = ["Kernel", "Beside", "Slower ← 1 → faster", "Mean", "Least", "Largest"]
+_LIMITS = ["Kernel", "Limit", "Share, mean", "Least", "Largest"]
+
 
 class PerformanceDirective(SphinxDirective):
-    """``.. gallery-performance::``: a section with a table for each device."""
+    """``.. gallery-performance::``: the table of libraries, then that of limits."""
 
     def run(self) -> list[nodes.Node]:
-        """Make the sections."""
+        """Make the tables."""
         domain_of(self.env).depends("recordings")
-        found = newest_benchmarks(self.env)
-        made: list[nodes.Node] = []
-        for device in dict.fromkeys(benchmark.item.device for benchmark in found):
-            of_device = [benchmark for benchmark in found if benchmark.item.device == device]
-            section = nodes.section("", nodes.title("", device))
-            section["names"] = [nodes.fully_normalize_name(device)]
-            self.state.document.note_implicit_target(section, section)
-            software = dict.fromkeys(map(_software, of_device))
-            section += nodes.paragraph("", f"Recorded with {'; '.join(software)}.")
-            rows = [row for benchmark in of_device for row in self._rows(benchmark)]
-            section += table(_HEAD, rows, classes=["gallery-performance"])
+        domain_of(self.env).depends("introductions")
+        self.env.metadata[self.env.docname]["gallery-performance"] = "yes"
+        found = shown_benchmarks(self.env)
+        if not found:
+            return [nodes.paragraph("", "No benchmark has been recorded on a GPU yet.")]
+        several = len({benchmark.item.device for benchmark in found}) > 1
+        rows, limits = [], []
+        for benchmark in found:
+            for c in benchmark.comparisons:
+                kernel = self._kernel(benchmark, c, several)
+                if c.with_ceiling:
+                    limits.append([kernel, in_words(c.against), *_shares(c)])
+                else:
+                    rows.append([kernel, in_words(c.against), *_numbers(c)])
+        recorded = dict.fromkeys(map(_software, found))
+        made: list[nodes.Node] = [nodes.paragraph("", f"Recorded on {'; '.join(recorded)}.")]
+        made.append(table(_HEAD, rows, classes=["gallery-performance", "sortable"]))
+        if limits:
+            section = nodes.section("", nodes.title("", "Beside the hardware's limit"))
+            section["ids"] = ["limits"]
+            section["names"] = ["limits"]
+            section += nodes.paragraph(
+                "",
+                "A limit moves the same bytes, or does the same operations, and nothing else. "
+                "A share of 100 % leaves nothing to gain.",
+            )
+            section += table(_LIMITS, limits, classes=["gallery-performance", "sortable"])
             made.append(section)
-        return made or [nodes.paragraph("", "No benchmark has been recorded on a GPU yet.")]
+        return made
 
-    def _rows(self, benchmark: Benchmark) -> Iterator[list[str | nodes.Element]]:
-        title = benchmark_title(benchmark.name)
-        page = link("doc", benchmark.item.page, title, self.env.docname)
-        for c in benchmark.comparisons:
-            _, suffix, called = _parts(c.provider)
-            kernel = nodes.paragraph("", "", page.deepcopy())
-            kernel += nodes.Text(f" + {suffix}" if suffix else "")
-            against = c.against.removesuffix(AS_CALLED)
-            yield [
-                kernel,
-                f"{against} (ceiling)" if kernel_of(against) in CEILINGS else against,
-                "as called" if called else "on the GPU",
-                nodes.paragraph("", "", nodes.strong("", f"{c.mean:.2f}")),
-                "{:.2f} ({})".format(*c.least),
-                "{:.2f} ({})".format(*c.largest),
-            ]
+    def _kernel(self, benchmark: Benchmark, c: Comparison, several: bool) -> nodes.Element:
+        item = benchmark.item
+        words = benchmark_title(benchmark.name) + (f" + {c.suffix}" if c.suffix else "")
+        words = words.replace("_", " ")
+        cell = nodes.paragraph("", "", link("doc", item.page, words, self.env.docname))
+        where = f" · {item.device}" if several else ""
+        cell += nodes.inline("", f"{item.content.title}{where}", classes=["gallery-lesson"])
+        return cell
+
+
+def _numbers(c: Comparison) -> list[str | nodes.Element]:
+    words = "even" if abs(c.mean - 1) < 0.005 else "faster" if c.mean > 1 else "slower"
+    bar = Ratio("", mean=c.mean, least=c.least[0], words=words)
+    return [
+        nodes.paragraph("", "", bar),
+        nodes.paragraph("", "", nodes.strong("", f"{c.mean:.2f}")),
+        "{:.2f} ({})".format(*c.least),
+        "{:.2f} ({})".format(*c.largest),
+    ]
+
+
+def _shares(c: Comparison) -> list[str]:
+    shares = ((100 * ratio, size) for ratio, size in (c.least, c.largest))
+    return [f"{100 * c.mean:.0f} %", *("{:.0f} % ({})".format(*share) for share in shares)]
+
+
+def _at(ratio: float) -> float:
+    """The place of a ratio in a bar of 180 pixels, from 0.35 to 8 on a logarithmic scale."""
+    return 180 * (min(max(math.log2(ratio), -1.5), 3.0) + 1.5) / 4.5
+
+
+def _draw(translator: Any, node: Ratio) -> None:
+    one, mean, least = _at(1.0), _at(node["mean"]), _at(node["least"])
+    left, width = min(one, mean), max(abs(mean - one), 1.5)
+    translator.body.append(
+        f'<svg class="gallery-ratio {node["words"]}" viewBox="0 0 180 18" width="180" height="18" '
+        f'role="img" aria-label="{node["words"]}: {node["mean"]:.2f}">'
+        f'<rect x="{left:.1f}" y="4" width="{width:.1f}" height="10"/>'
+        f'<path d="M{one:.1f} 0V18M{least:.1f} 9H{mean:.1f}M{least:.1f} 5V13"/></svg>'
+    )
+    raise nodes.SkipNode
+
+
+def _add_files(
+    app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Load the script and the style of the tables on their page only."""
+    del template, context, doctree
+    if "gallery-performance" in app.env.metadata.get(pagename, {}):
+        app.add_css_file("performance.css")
+        app.add_js_file("performance.js", loading_method="defer")
 
 
 def _software(benchmark: Benchmark) -> str:
     torch = benchmark.item.content.probe(SOFTWARE).get("torch", "")
-    return f"Triton {benchmark.release} and PyTorch {torch}"
+    release = release_of(benchmark.item.content)
+    return f"an {benchmark.item.device} with Triton {release} and PyTorch {torch}"

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 #: Two recordings differ by this much even where Triton compiles nothing, as in a copy.
 NOISE = 0.02
 
-_HEAD = ["Page", "Provider", "Times as fast", "Least", "Spread of a measurement"]
+_HEAD = ["Page", "Provider", "Speed-up", "Least", "Spread of a measurement"]
 
 
 class Change(NamedTuple):
@@ -45,6 +45,11 @@ class Change(NamedTuple):
     worst: float
     worst_size: str
     spread: float
+
+    @property
+    def in_words(self) -> str:
+        """The speed-up, with an arrow up for a gain and down for a loss."""
+        return f"{'▲' if self.ratio > 1 else '▼'} {self.ratio:.2f}"
 
     @property
     def releases(self) -> tuple[str, str]:
@@ -126,7 +131,7 @@ class ReleasesDirective(SphinxDirective):
         return [
             nodes.paragraph("", "", link("doc", page.page, page.content.title, self.env.docname)),
             f"{change.provider} ({benchmark_title(change.benchmark)})",
-            nodes.paragraph("", "", nodes.strong("", f"{change.ratio:.2f}")),
+            nodes.paragraph("", "", nodes.strong("", change.in_words)),
             f"{change.worst:.2f} ({change.worst_size})",
             f"{100 * change.spread:.1f} %",
         ]
@@ -147,8 +152,8 @@ def _add_line(app: Sphinx, doctree: nodes.document) -> None:
     for change in found:
         if change.older == found[0].older:
             step = change.provider.removeprefix("triton")
-            words.append(f"{benchmark_title(change.benchmark)}{step} {change.ratio:.2f}")
-    text = f"Times as fast with Triton {newest} as with {older}: {', '.join(words)} · "
+            words.append(f"{benchmark_title(change.benchmark)}{step} {change.in_words}")
+    text = f"Speed-up from Triton {older} to {newest}: {', '.join(words)} · "
     line = nodes.paragraph("", text, classes=["gallery-provenance"])
     line += link("ref", "what-a-release-changed", "all changes", docname)
     lines[-1].parent.insert(lines[-1].parent.index(lines[-1]) + 1, line)

@@ -7,15 +7,19 @@ from typing import Any
 from sphinx.application import Sphinx
 
 _EXTENSIONS = (
+    "assets",
     "cards",
     "exercises",
     "folds",
+    "frame",
     "glossary",
     "keylines",
     "links",
     "mathml",
     "notebooks",
+    "path",
     "predict",
+    "scripts",
     "search",
     "settings",
     "software",

@@ -1,6 +1,6 @@
 """``.. cards:: LEVEL``: the pages of a level, each with its introduction and minutes to read.
 
-A script names its level in a comment: ``# sphinx_gallery_level = "first hour"``. The level of a
+A script names its level, and :mod:`triton_site.pages.path` orders it. The level of a
 chapter, with or without code, is the folder of all chapters: ``.. cards:: programming-guide``.
 """
 
@@ -18,6 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import Page
+from triton_site.pages.path import LEVELS, path_of
 
 #: How fast a page is read: words of prose and lines of code a minute.
 _WORDS, _LINES = 180, 25
@@ -58,18 +59,17 @@ def minutes(page: Page) -> int:
     return 5 * max(round((words / _WORDS + lines / _LINES) / 5), 1)
 
 
-def _level(env: BuildEnvironment, name: str) -> str:
-    """The level of a page; pages of other recordings, with a dot in their names, have none."""
-    page = domain_of(env).pages.get(name)
-    chapter = re.fullmatch(r"(.+)/chapter-\d+/(?!recordings-|index$)[^/.]+", name)
-    setting = page.script.settings.get("level") if page and not page.view else None
-    return str(setting or (chapter[1] if chapter else ""))
+def _pages(env: BuildEnvironment, level: str) -> list[str]:
+    """The pages of a level, in order; names with a dot are of other recordings."""
+    if level in LEVELS:
+        return path_of(env)[level]
+    chapter = re.compile(rf"{re.escape(level)}/chapter-\d+/(?!recordings-|index$)[^/.]+")
+    return sorted(name for name in env.found_docs if chapter.fullmatch(name))
 
 
 def _fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for place in list(doctree.findall(CardsPlace)):
-        names = (name for name in app.env.found_docs if _level(app.env, name) == place["level"])
-        cards = (_card(app, docname, name) for name in sorted(names))
+        cards = (_card(app, docname, name) for name in _pages(app.env, place["level"]))
         place.replace_self(nodes.container("", *cards, classes=["gallery-cards"]))
 
 

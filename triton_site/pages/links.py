@@ -52,9 +52,14 @@ def _add_links(
         path = source.relative_to(app.confdir).as_posix()
         context["edit_url"] = f"https://github.com/{github}/edit/{branch}/{path}"
     notebook = f"/{pagename.rpartition('/')[2]}.ipynb"
+    page = page_of(app, pagename)
+    script = f"/{page.main.rpartition('/')[2]}.py" if page else "/"
     for download in doctree.findall(addnodes.download_reference):
         target = download.get("filename", "")  # HASH/NAME
+        if target.endswith(script):
+            context["script_file"] = f"_downloads/{target}"
         if target.endswith(notebook):
+            context["notebook_file"] = f"_downloads/{target}"
             published = f"{github}/blob/{SITE_BRANCH}/{context.get('version_name', branch)}"
             context["colab_url"] = f"{COLAB}/github/{published}/_downloads/{target}"
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gallery_recorder import seam
+from triton_site.pages import points
 
 _PNG_DPI = 150
 _CSS_DPI = 96  # CSS defines an inch as 96 pixels
@@ -41,6 +42,7 @@ class _SvgScraper:
         drawn = [plt.figure(number) for number in plt.get_fignums()]
         if not drawn:
             return ""
+        points.name_lines(drawn)
         count = len(block_vars["image_path_iterator"])
         with matplotlib.rc_context({"svg.hashsalt": "gallery"}):  # the same ids each time
             seam.draw_matplotlib(
@@ -62,6 +64,7 @@ class _SvgScraper:
     def _keep_smaller(self, figure: Any, svg: Path, gallery_conf: Any) -> str:
         from PIL import Image
 
+        svg.write_text(points.with_values(svg.read_text("utf-8"), figure), "utf-8")
         png = Path(tempfile.gettempdir(), f"{svg.stem}.png")  # a thumbnail is made of it, too
         figure.savefig(png, dpi=_PNG_DPI, metadata={"Software": None})
         self._pngs.append(png)

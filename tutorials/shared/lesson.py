@@ -20,9 +20,8 @@ def lesson(name):
     path = next((p for f in FOLDERS if (p := f / f"{name}.py").is_file()), None)
     if path is None:
         raise FileNotFoundError(f"{name}.py is needed: put it beside this script")
-    kept = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if isinstance(node, kept) or is_constant(node)]
+    tree.body = [node for node in tree.body if defines(node)]
     module = type(sys)(f"lesson_{name.replace('-', '_')}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -30,10 +29,13 @@ def lesson(name):
     return module
 
 
-def is_constant(node):
-    """Whether the statement *node* assigns to a name in capitals, or makes a kernel."""
-    if not isinstance(node, ast.Assign):
-        return False
-    names = [n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)]
-    in_capitals = any(name.isupper() and len(name) > 1 for name in names)
-    return in_capitals or ast.unparse(node.value).startswith("triton.jit(")
+def defines(node):
+    """Whether the statement *node* defines something, and neither checks nor times."""
+    if isinstance(node, ast.If):  # such as the properties of a GPU, if there is one
+        inner = [*node.body, *node.orelse]
+        return any(map(defines, inner)) and all(isinstance(n, ast.Assign) for n in inner)
+    if isinstance(node, ast.Assign):
+        names = [n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+        in_capitals = any(name.isupper() and len(name) > 1 for name in names)
+        return in_capitals or ast.unparse(node.value).startswith("triton.jit(")
+    return isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)

@@ -1,0 +1,24 @@
+"""``torch.compile`` of a script's function, without a GPU: what its tracer makes of it."""
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+
+@contextmanager
+def compiled(function: Callable, user: Callable) -> Iterator[Callable]:
+    """Compile *user*, which calls *function* of an executed script, as a whole.
+
+    The tracer imports the module of *function* by its name, as it would find it in a program.
+    """
+    names = function.__globals__
+    module = types.ModuleType(names["__name__"])
+    module.__dict__.update(names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, names["__name__"], module)
+        yield torch.compile(user, backend="aot_eager", fullgraph=True)
+    torch.compiler.reset()
