@@ -292,6 +292,19 @@ def undefined_elements_replaced_by_where():
     assert torch.allclose(out, 2 * x.exp().sum())
 
 
+def undefined_elements_multiplied_with_a_mask():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        mask = offsets < n
+        x = tl.load(x_ptr + offsets, mask=mask)
+        tl.store(out_ptr, tl.sum(x * mask.to(tl.float32), axis=0))
+
+    x, out = torch.randn(100), torch.empty(())
+    kernel[(1,)](x, out, 100, BLOCK=128)
+    assert torch.allclose(out, x.sum(), atol=1e-4)
+
+
 def a_softmax_in_rows():
     @triton.jit
     def kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr):

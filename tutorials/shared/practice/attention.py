@@ -237,3 +237,19 @@ def which_tokens(arguments, wrong):
     """The first token that is wrong, in its chunk."""
     first = wrong.flatten(2).any(dim=2).any(dim=0).nonzero()[0].item()
     return f"The first token that is wrong is number {first} of {wrong.shape[1]}."
+
+
+def outputs(device):
+    """Outputs of attention and their gradients, whose products are large for fp16."""
+    for shape in ((1, 1, 1, 16), (2, 3, 77, 64), (1, 2, 1000, 128)):
+        yield (30 * torch.randn(2, *shape, device=device)).half().unbind()
+    yield torch.full((2, 5, 64), 300.0, device=device).half().unbind()
+
+
+def score_factors(device):
+    """Queries and keys in bf16, for kernels that take tiles of 64 × 128."""
+    for queries, keys, d in ((1, 128, 64), (100, 256, 128), (1000, 4096, 64), (64, 384, 128)):
+        yield (
+            torch.randn(queries, d, device=device).bfloat16(),
+            torch.randn(keys, d, device=device).bfloat16(),
+        )

@@ -162,7 +162,9 @@ def what_is_wrong(exercise, arguments, result, watch):
         try:
             expected = exercise.reference(*arguments)
             seen = exercise.seen(result)
-            found = difference(seen, expected, exercise.tolerance, hint, exercise.names)
+            tolerance = exercise.tolerance
+            tolerance = tolerance(arguments) if callable(tolerance) else tolerance
+            found = difference(seen, expected, tolerance, hint, exercise.names)
         except ValueError as error:
             found = str(error)
         if found:

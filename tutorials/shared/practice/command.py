@@ -54,6 +54,9 @@ def main(arguments=None):
         if not options.file or len(names) != 1:
             list_of(names or EXERCISES)
             return 2 if options.exercise else 0
+        if (need := EXERCISES[names[0]].gpu) and not options.gpu:
+            print(f"{names[0]} needs {need}, since no interpreter executes Gluon: add --gpu.")
+            return 2
         file = options.file
         job = lambda inside: check_file(names[0], file, options.gpu, inside)  # noqa: E731
     if INSIDE in os.environ:
@@ -173,21 +176,27 @@ class Inside:
             self.report.touch()
             watch = Watch.current
             launch = watch.launch if watch else None
-            since = [t for t in (self.began, watch.alive if launch else None) if t]
-            if since and time.monotonic() - max(since) > self.limit:
+            since = [self.began] if self.began else []
+            since += [watch.alive] if launch or (watch and self.began) else []
+            now = time.monotonic()
+            endless = self.began and now - self.began > 15 * self.limit
+            if (since and now - max(since) > self.limit) or endless:
                 place = line_of(sys._current_frames()[self.main])
-                print(f"Not yet. {does_not_end(self.what, self.limit, launch, place)}", flush=True)
+                print(
+                    f"Not yet. {does_not_end(self.what, now - (since[0] if endless else max(since)), launch, place)}",
+                    flush=True,
+                )
                 self.end(1)
                 os._exit(1)
 
 
-def does_not_end(what, limit, launch, place):
+def does_not_end(what, seconds, launch, place):
     """What does not end, in a sentence."""
     if launch is None:
-        return f"{what} does not end: after {limit:g} s it is in {place}."
+        return f"{what} does not end: after {seconds:.0f} s it is in {place}."
     number = program_name(launch.program(max(launch.order.program, 1)), launch.grid)
     return (
-        f"A kernel does not end: after {limit:g} s, program {number} of {launch.kernel} is in "
+        f"A kernel does not end: after {seconds:.0f} s, program {number} of {launch.kernel} is in "
         f"{place}. Usual cause: a loop whose condition does not change, or a program that waits "
         "for a later one: the interpreter executes one after the other."
     )

@@ -19,7 +19,7 @@ class Exercise:
         function: its name and parameters.
         cases: makes the arguments to try, each a tuple.
         reference: computes what the function must return, from the same arguments.
-        tolerance: how far the two may be apart; None for properties in place of a reference.
+        tolerance: how far the two may be apart; a function computes it from the arguments.
         least: the bytes that one call has to move at least, from its arguments and its result.
         multiplied: how many products of two numbers it has to compute at least, from its arguments.
         seen: makes of the result what is compared; a ValueError says what it should have been.
@@ -30,6 +30,7 @@ class Exercise:
         level, minutes: how hard it is for who has read the lesson.
         hints: what helps, one after the other.
         kernels: whether kernels compute the result.
+        gpu: the GPU that it needs, if the interpreter cannot execute it.
         large: makes arguments whose time on a GPU says something.
         pytorch: what PyTorch offers for these arguments.
     """
@@ -37,7 +38,7 @@ class Exercise:
     function: str
     cases: Callable
     reference: Callable | None = None
-    tolerance: dict = field(default_factory=lambda: FP32)
+    tolerance: dict | Callable = field(default_factory=lambda: FP32)
     least: Callable = lambda arguments, result: size_of(*arguments, result)
     multiplied: Callable | None = None
     seen: Callable = lambda result: result
@@ -49,6 +50,7 @@ class Exercise:
     minutes: int = 30
     hints: tuple = ()
     kernels: bool = True
+    gpu: str = ""
     large: Callable | None = None
     pytorch: Callable | None = None
 

@@ -25,6 +25,8 @@ from shared.practice.weights import (
     whose_rows,
 )
 from shared.practice.attention import (
+    outputs,
+    score_factors,
     ATTENTION,
     attention_inputs,
     scores,
@@ -52,6 +54,11 @@ from shared.practice.attention import (
     without_gate,
 )
 from shared.practice.functions import (
+    random_signs,
+    same_bits,
+    last_layers,
+    loss_of_last_layer,
+    of_last_layer,
     add_padded,
     padded,
     as_number,
@@ -289,6 +296,20 @@ EXERCISES = {
         ),
         kernels=False,
     ),
+    "04-signs": Exercise(
+        "random_signs(n, seed)",
+        lambda device: ((n, seed) for n in (1, 5, 123, 1024, 4099) for seed in (0, 7, 2**40)),
+        random_signs,
+        least=lambda arguments, result: size_of(result),
+        seen=lambda result: result.cpu() if isinstance(result, torch.Tensor) else result,
+        level="easy",
+        minutes=15,
+        hints=(
+            "Counter i gives four words: they belong to the elements 4 i to 4 i + 3, side by side.",
+            "``tl.interleave`` takes turns between two blocks: which two words lie two apart?",
+        ),
+        large=lambda device: (2**26, 7),
+    ),
     "04-seed-per-row": Exercise(
         "seeded_dropout_rows(x, p, seeds)",
         lambda device: [(torch.ones(5, 781, device=device), 0.25, torch.arange(5, device=device))],
@@ -337,6 +358,23 @@ EXERCISES = {
             "No program needs all of R: it draws the elements of the tile that it multiplies with.",
         ),
         large=lambda device: (torch.randn(4096, 4096, device=device), 256, 4, 3),
+    ),
+    "05-rms": Exercise(
+        "rms_norm(x, weight)",
+        lambda device: ((x, torch.randn(x.shape[1], device=device)) for (x,) in matrices(device)),
+        lambda x, weight: torch.nn.functional.rms_norm(x, x.shape[1:], weight, 1e-6),
+        {"rtol": 1e-5, "atol": 1e-5},
+        level="easy",
+        minutes=10,
+        hints=(
+            "The block is wider than the row: how many numbers does the mean divide by?",
+            "``other=0.0`` adds nothing to the sum of squares.",
+        ),
+        large=lambda device: (
+            torch.randn(8192, 4096, device=device),
+            torch.ones(4096, device=device),
+        ),
+        pytorch=lambda x, weight: torch.nn.functional.rms_norm(x, x.shape[1:], weight, 1e-6),
     ),
     "05-residual": Exercise(
         "add_norm(x, residual, weight, bias)",
@@ -404,6 +442,51 @@ EXERCISES = {
             0.25,
             3,
         ),
+    ),
+    "05b-column-sums": Exercise(
+        "column_sums(x)",
+        lambda device: (
+            (torch.randn(shape, device=device),)
+            for shape in ((1, 1), (5, 123), (1000, 1025), (4097, 781), (3, 5000))
+        ),
+        lambda x: x.double().sum(0).float(),
+        {"rtol": 1e-5, "atol": 1e-4},
+        properties=(lambda call, device: same_bits(call, torch.randn(1000, 1025, device=device)),),
+        level="easy",
+        minutes=20,
+        hints=(
+            "Each program adds its rows and stores one row of partial sums; a second "
+            "launch adds them.",
+            "A program without rows must store zeros: the second launch reads its "
+            "partial sums, too.",
+        ),
+        large=lambda device: (torch.randn(65536, 4096, device=device),),
+        pytorch=lambda x: x.sum(0),
+    ),
+    "05b-row-variance": Exercise(
+        "row_variance(x)",
+        lambda device: (
+            (mean + torch.randn(shape, device=device),)
+            for shape in ((3, 1), (5, 781), (2, 2049), (4, 20001))
+            for mean in (0, 1000)
+        ),
+        lambda x: x.double().var(1, correction=0).float(),
+        {"rtol": 1e-4, "atol": 1e-7},
+        hint=lambda arguments, wrong: (
+            "The mean is large here: the mean of squares minus the square of the mean cancels."
+            if arguments[0].mean() > 100
+            else ""
+        ),
+        level="medium",
+        minutes=25,
+        hints=(
+            "A block has a mean and a sum of squared deviations. How are those of two "
+            "blocks combined?",
+            "With n and k elements and means that differ by d, the squares grow by ``d*d "
+            "* n*k / (n+k)``.",
+        ),
+        large=lambda device: (torch.randn(8192, 32768, device=device),),
+        pytorch=lambda x: x.var(1, correction=0),
     ),
     "06-weighted-mean": Exercise(
         "weighted_mean(s, v)",
@@ -498,6 +581,74 @@ EXERCISES = {
         pytorch=lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(
             q, k, v, enable_gqa=True
         ),
+    ),
+    "06b-delta": Exercise(
+        "delta(o, do)",
+        outputs,
+        lambda o, do: (o.double() * do.double()).sum(-1).float(),
+        {"rtol": 1e-5, "atol": 0.1},  # the numbers have the size 30
+        level="easy",
+        minutes=15,
+        hints=(
+            "fp16 has 11 significant bits and ends at 65504: convert before you multiply.",
+            "A program can take many rows: ``tl.sum(o * do, axis=1)`` gives a number for each.",
+        ),
+        large=lambda device: torch.randn(2, 16, 16, 4096, 64, device=device).half().unbind(),
+        pytorch=lambda o, do: (o * do).sum(-1),
+    ),
+    "06b-scale-gradient": Exercise(
+        "scale_gradient(q, dq, scale)",
+        lambda device: (
+            (*torch.randn(2, *shape, device=device).unbind(), shape[-1] ** -0.5)
+            for shape in ((1, 1, 5, 16), (2, 2, 70, 64), (1, 4, 1000, 128))
+        ),
+        lambda q, dq, scale: ((q.double() * dq.double()).sum() / scale).float(),
+        {"rtol": 1e-5, "atol": 0.05},  # a sum of up to half a million products
+        properties=(
+            lambda call, device: same_bits(
+                call, *torch.randn(2, 4, 1000, 128, device=device).unbind(), 0.1
+            ),
+        ),
+        level="medium",
+        minutes=30,
+        hints=(
+            "The gradient of the scale is the sum of ``q * dq``, divided by the scale.",
+            "Partial sums in memory and a second launch give the same bits every time.",
+        ),
+        large=lambda device: (*torch.randn(2, 16, 16, 4096, 64, device=device).unbind(), 0.125),
+        pytorch=lambda q, dq, scale: (q * dq).sum() / scale,
+    ),
+    "06c-largest-scores": Exercise(
+        "largest_scores(q, k)",
+        score_factors,
+        lambda q, k: (q.double() @ k.double().T).amax(1).float(),
+        {"rtol": 1e-5, "atol": 1e-4},
+        gpu="a Hopper GPU of NVIDIA",
+        level="hard",
+        minutes=60,
+        hints=(
+            "Start the product of tile j first, and take the maximum of tile j - 1 meanwhile.",
+            "``warpgroup_mma`` is asynchronous; wait for it only where its result is used.",
+        ),
+        large=lambda device: torch.randn(2, 16384, 128, device=device).bfloat16().unbind(),
+        pytorch=lambda q, k: (q @ k.T).amax(1),
+    ),
+    "06c-log-sum-exp": Exercise(
+        "log_sum_exp(q, k, scale=None)",
+        lambda device: (
+            (q, k, scale) for q, k in score_factors(device) for scale in (q.shape[1] ** -0.5, 3.0)
+        ),
+        lambda q, k, scale: torch.logsumexp(scale * q.double() @ k.double().T, 1).float(),
+        {"rtol": 1e-5, "atol": 1e-4},
+        gpu="a Hopper GPU of NVIDIA",
+        level="hard",
+        minutes=60,
+        hints=(
+            "It is the loop of the largest scores with a second running number.",
+            "Whenever the maximum rises, the sum is multiplied by ``exp2(old - new)``.",
+        ),
+        large=lambda device: (*torch.randn(2, 16384, 128, device=device).bfloat16().unbind(), 0.1),
+        pytorch=lambda q, k, scale: torch.logsumexp(scale * (q @ k.T), 1),
     ),
     "07-polynomial": Exercise(
         "exponential(x, terms)",
@@ -608,6 +759,46 @@ EXERCISES = {
         ),
         large=lambda device: (torch.randn(8192, 4096, device=device),),
     ),
+    "09b-row-sums": Exercise(
+        "row_sums(x)",
+        lambda device: (
+            (torch.randn(shape, device=device).bfloat16(),)
+            for shape in ((1, 8), (64, 64), (100, 1000), (5000, 4096))
+        ),
+        lambda x: x.double().sum(1).float(),
+        {"rtol": 1e-5, "atol": 1e-3},
+        gpu="a Hopper GPU of NVIDIA",
+        level="hard",
+        minutes=60,
+        hints=(
+            "Two barriers for each buffer: one says that a tile has arrived, one that it was read.",
+            "The loading warp waits for an empty buffer before it loads into it; the "
+            "first are empty.",
+        ),
+        large=lambda device: (torch.randn(32768, 8192, device=device).bfloat16(),),
+        pytorch=lambda x: x.sum(1, dtype=torch.float32),
+    ),
+    "09b-product": Exercise(
+        "product(a, w)",
+        lambda device: (
+            (
+                torch.randn(m, k, device=device).bfloat16(),
+                torch.randn(n, k, device=device).bfloat16(),
+            )
+            for m, n, k in ((8, 8, 8), (200, 136, 320), (1000, 2048, 4096))
+        ),
+        lambda a, w: (a.double() @ w.double().T).bfloat16(),
+        {"rtol": 2**-7, "atol": 2**-4},
+        gpu="a Hopper GPU of NVIDIA",
+        level="hard",
+        minutes=90,
+        hints=(
+            "Without scales the accumulator stays in ``warpgroup_mma`` for the whole loop.",
+            "Two groups of warps multiply 64 rows each; both say that a buffer is empty.",
+        ),
+        large=lambda device: torch.randn(2, 4096, 4096, device=device).bfloat16().unbind(),
+        pytorch=lambda a, w: a @ w.T,
+    ),
     "10-label-smoothing": Exercise(
         "smoothed_cross_entropy(logits, targets, smoothing)",
         lambda device: loss_cases(device, 0.0, 0.1, 1.0),
@@ -666,6 +857,35 @@ EXERCISES = {
         ),
         pytorch=lambda logits, targets, own: torch.nn.functional.cross_entropy(
             logits, targets, reduction="none"
+        ),
+    ),
+    "10b-bias": Exercise(
+        "with_bias(x, weight, bias, targets, piece)",
+        lambda device: last_layers(
+            device, (7, 5, 781, 3), (64, 32, 1000, 64), (9, 8, 4097, 4), bias=True
+        ),
+        loss_of_last_layer,
+        names=("the loss", *(f"the gradient of {name}" for name in ("x", "weight", "bias"))),
+        tolerance=of_last_layer,
+        level="medium",
+        minutes=45,
+        hints=(
+            "The bias is added to each logit that the kernel loads, that of the target included.",
+            "The gradient of the bias is the sum of the logits' gradients over the rows "
+            "of all pieces.",
+        ),
+    ),
+    "10b-fp32-sum": Exercise(
+        "gradients_in_fp32(x, weight, targets, piece)",
+        lambda device: last_layers(device, (7, 5, 781, 3), (60, 24, 333, 13)),
+        lambda x, weight, targets, piece: loss_of_last_layer(x, weight, None, targets, piece),
+        names=("the loss", "the gradient of x", "the gradient of weight"),
+        tolerance=of_last_layer,
+        level="medium",
+        minutes=40,
+        hints=(
+            "bf16 has 8 significant bits: a small piece is lost when it is added to a large sum.",
+            "Add the pieces in fp32, and convert once, behind the loop.",
         ),
     ),
     "11-window": Exercise(

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 from shared.practice.compare import difference, size_of
@@ -302,3 +303,50 @@ def as_number(result):
     if not isinstance(result, int | float):
         raise ValueError(f"it returns a {type(result).__name__}, and not a number")
     return torch.tensor(result, dtype=torch.float64)
+
+
+def random_signs(n, seed):
+    """1 or -1, by the lowest bits of the words of Philox: four for each counter."""
+    c0 = np.arange((n + 3) // 4, dtype=np.uint64)
+    c1 = c2 = c3 = np.zeros_like(c0)
+    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for _ in range(10):
+        a, b = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c2 = (b >> half) ^ c1 ^ np.uint64(k0), (a >> half) ^ c3 ^ np.uint64(k1)
+        c1, c3 = b & low, a & low
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    words = np.stack([c0, c1, c2, c3], axis=1).reshape(-1)[:n]
+    return torch.from_numpy(1.0 - 2.0 * (words & np.uint64(1)).astype(np.float32))
+
+
+def same_bits(call, *arguments):
+    """Two calls give the same bits."""
+    return "" if torch.equal(call(*arguments), call(*arguments)) else "two calls differ in bits"
+
+
+def last_layers(device, *sizes, bias=False):
+    """Inputs and weights of a last layer, targets of which some do not count, and rows a piece."""
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    for m, k, v, piece in sizes:
+        x, w = torch.randn(m, k, device=device), torch.randn(v, k, device=device) / k**0.5
+        targets = torch.randint(0, v, (m,), device=device)
+        targets[1::3] = -100
+        more = (torch.randn(v, device=device).to(dtype),) if bias else ()
+        yield x.to(dtype), w.to(dtype), *more, targets, piece
+
+
+def loss_of_last_layer(x, weight, bias, targets, piece):
+    """The loss of a last layer, and the gradients of what it is computed from."""
+    given = [t.double().requires_grad_() for t in (x, weight, bias) if t is not None]
+    logits = torch.nn.functional.linear(*given)
+    loss = torch.nn.functional.cross_entropy(logits, targets)
+    gradients = torch.autograd.grad(loss, given)
+    return loss.detach().float(), *(g.to(x.dtype) for g in gradients)
+
+
+def of_last_layer(arguments):
+    """How far results of a last layer may be apart."""
+    if arguments[0].dtype == torch.float32:
+        return {"rtol": 1e-4, "atol": 1e-6}
+    return {"rtol": 2**-5, "atol": 2e-4}

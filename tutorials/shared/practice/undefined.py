@@ -119,8 +119,9 @@ def combined(name, blocks, result):
         rows, columns = masks[0].any(axis=-1), masks[1].any(axis=-2)
         return rows[..., :, None] | columns[..., None, :] | masks[2]
     shape = result.data.shape if hasattr(result, "data") else ()
-    if name in ("create_and", "create_or", "create_mul") and len(blocks) == 2:
-        # A defined zero decides an "and" and a product of integers, all ones an "or".
+    if name in ("create_and", "create_or", "create_mul", "create_fmul") and len(blocks) == 2:
+        # A defined zero decides an "and" and a product, all ones an "or". (Zero times NaN is NaN,
+        # but GPUs load zeros there, and many kernels multiply with a mask.)
         deciding = [decides(name, block) & ~mask for block, mask in zip(blocks, masks, strict=True)]
         return np.broadcast_to((masks[0] | masks[1]) & ~deciding[0] & ~deciding[1], shape)
     if any(mask.shape not in (shape, (), (1,)) for mask in masks):  # a histogram, for example
@@ -130,6 +131,6 @@ def combined(name, blocks, result):
 
 def decides(name, block):
     """Where one operand alone decides the result."""
-    if block.data.dtype.kind == "f":
-        return np.zeros(block.data.shape, bool)  # 0 times NaN is NaN
-    return block.data == (~np.zeros_like(block.data) if name == "create_or" else 0)
+    if name == "create_or":
+        return block.data == ~np.zeros_like(block.data)
+    return block.data == 0

@@ -548,6 +548,7 @@ class Watch:
             buffers = {one.buffer for one in self.launch.ranges.values()}
             self.partly += [b for b in buffers if b.unwritten is not None and b not in self.partly]
             self.launch = None
+            self.alive = time.monotonic()
 
     def _convert(self, original, argument):
         found = original(argument)
