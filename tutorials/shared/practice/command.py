@@ -179,13 +179,12 @@ class Inside:
             since = [self.began] if self.began else []
             since += [watch.alive] if launch or (watch and self.began) else []
             now = time.monotonic()
-            endless = self.began and now - self.began > 15 * self.limit
-            if (since and now - max(since) > self.limit) or endless:
+            if self.began and now - self.began > 15 * self.limit:
+                since = [self.began]  # it launches kernels for ever
+            if since and now - max(since) > self.limit:
                 place = line_of(sys._current_frames()[self.main])
-                print(
-                    f"Not yet. {does_not_end(self.what, now - (since[0] if endless else max(since)), launch, place)}",
-                    flush=True,
-                )
+                text = does_not_end(self.what, now - max(since), launch, place)
+                print(f"Not yet. {text}", flush=True)
                 self.end(1)
                 os._exit(1)
 

@@ -447,7 +447,7 @@ EXERCISES = {
         "column_sums(x)",
         lambda device: (
             (torch.randn(shape, device=device),)
-            for shape in ((1, 1), (5, 123), (1000, 1025), (4097, 781), (3, 5000))
+            for shape in ((1, 1), (5, 123), (3, 5000), (1000, 1025), (4097, 781))
         ),
         lambda x: x.double().sum(0).float(),
         {"rtol": 1e-5, "atol": 1e-4},
