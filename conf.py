@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from triton_site.pages.assemble import assemble_gallery
+from triton_site.pages.exercises import write_checker
 from triton_site.probes import REFERENCE, REFERENCE_DEVICE, SOFTWARE
 
 project = "Triton Gallery"
@@ -89,7 +90,10 @@ sphinx_gallery_conf = {
 
 html_theme = "sphinx_rtd_theme"
 html_theme_options = {"navigation_depth": 3}
-html_static_path = ["docs/_static", "tutorials/shared/exercise.py"]
+html_static_path = [
+    "docs/_static",
+    str(write_checker(_root / "tutorials", _root / "build/checker/exercise.py")),
+]
 html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
 html_js_files = [
     ("site.js", {"defer": ""}),

@@ -65,6 +65,10 @@ def softmax():
 
 # sphinx_gallery_fold = "executes functions as a script, and prints what a terminal shows"
 SCRATCH = tempfile.TemporaryDirectory(prefix="debugging-")
+HERE = Path(globals().get("__file__", "a notebook")).resolve().parent
+# In a checkout the build folder has exercise.py.
+PLACES = [HERE, *(folder / "build" / "checker" for folder in HERE.parents)]
+TOOLS = next((place for place in PLACES if (place / "exercise.py").is_file()), HERE)
 HEAD = """\
 import faulthandler, inspect, os, re, signal
 import triton
@@ -79,13 +83,14 @@ DEVICE = torch.accelerator.current_accelerator() if ON_GPU else "cpu"
 """
 
 
-def run(main, *others, before=("",), keep="", typed="", count=False):
+def run(main, *others, before=("",), through="", keep="", typed="", count=False):
     """Execute ``main()`` as a script, once for each text *before* ``python`` on the command line.
 
     Args:
         main: A function without arguments.
         others: The kernels and functions that it uses, and lines of code as strings.
         before: Environment variables, or a checker.
+        through: A Python program that executes the script.
         keep: A regular expression; other lines are left out.
         typed: What is typed while it runs.
         count: Whether repeated lines are counted.
@@ -106,8 +111,9 @@ def run(main, *others, before=("",), keep="", typed="", count=False):
         return f"{line}: {source[int(place[1]) - 1].strip()}"[:130] if place else line[:104]
 
     for words in before:
-        command = f"{words} {shlex.quote(sys.executable)} {script.name}".strip()
-        print(f"$ {words} python {script.name}".replace("$  ", "$ "))
+        rest = f"{through} {script.name}".strip()
+        command = f"{words} {shlex.quote(sys.executable)} {rest}".strip()
+        print(f"$ {words} python {rest}".replace("$  ", "$ ").replace(f"{TOOLS}{os.sep}", ""))
         done = subprocess.run(
             command, shell=True, cwd=SCRATCH.name, env=environment, input=typed, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
@@ -119,6 +125,14 @@ def run(main, *others, before=("",), keep="", typed="", count=False):
         status = done.returncode if done.returncode >= 0 else 128 - done.returncode
         name = signal.Signals(status - 128).name if status > 128 else f"exit status {status}"
         print(f"[{name}]\n")
+
+
+def watch(main, *others):
+    """Execute ``main()`` as a script whose memory exercise.py watches."""
+    if (TOOLS / "exercise.py").is_file():
+        run(main, *others, through=f"{shlex.quote(str(TOOLS / 'exercise.py'))} --watch")
+    else:
+        print("Put exercise.py beside this script: it executes", main.__name__)
 
 
 # %%
@@ -201,7 +215,8 @@ run(limits, f"{NAMES = }", *KERNELS, before=[INTERPRET])
 #   each other on a GPU does not happen here, or always happens in the same way.
 # * **It knows nothing of the GPU**: not its speed, its shared memory or its rounding. ``tl.dot``
 #   computes in fp32, and may round to TF32 on the GPU.
-# * **A pointer has no length.** What lies beside a tensor is read and written without a word.
+# * **A pointer has no length.** What lies beside a tensor is read and written without a word. The
+#   section `Watching memory`_ has a remedy.
 #
 # ``libdevice``, ``warmup`` and ``do_bench`` do not work. The time grows with the number of
 # programs, so take few programs and small shapes. It is still the tool to begin with: a bug that
@@ -331,3 +346,64 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
 # The remedies: an atomic operation where programs meet in one element; separate input and output
 # instead of working in place; and a second launch where one program needs what others have written.
 # Within one program, :doc:`a barrier </programming-guide/chapter-7/questions-memory>` does it.
+#
+# Watching memory
+# ---------------
+#
+# `exercise.py <../../_static/exercise.py>`__, which checks the exercises here, also executes
+# your own scripts in the interpreter and watches their memory. Each argument of a kernel gets a
+# range of addresses of its own, and each address of a load, a store and an atomic operation is
+# looked up there. This kernel has masks, and still reads an element that does not exist:
+
+
+@triton.jit
+def smooth_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Average each element with its left neighbor."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    left = tl.load(x_ptr + offsets - 1, mask=mask)
+    tl.store(y_ptr + offsets, (left + x) / 2, mask=mask)
+
+
+def smooth():
+    """Smooth ten numbers, with blocks of 8."""
+    x = torch.arange(10.0, device=DEVICE)
+    y = torch.empty_like(x)
+    smooth_kernel[(2,)](x, y, 10, BLOCK=8)
+    print(y.tolist())
+
+
+watch(smooth, smooth_kernel)
+
+# %%
+# The watch also finds the lost additions of the previous section, in one run with four programs. If
+# one program loads an element that another one has written, this is a race, in whatever order the
+# interpreter has executed them:
+
+
+def lost():
+    """Count ones without an atomic operation."""
+    print("not counted:", missing_from_total(False, 4))
+
+
+watch(lost, total_kernel, missing_from_total)
+
+# %%
+# It reports five mistakes, each with the line of the kernel, the argument and the program:
+#
+# * **An access out of bounds**, through a view, a descriptor or a pointer loaded from memory, too.
+# * **A race:** two programs use one element, one of them changes it, and no atomic operation puts
+#   them in order.
+# * **Uninitialized memory:** a load of an element of ``torch.empty`` to which nothing has been
+#   stored, or an output that the kernel does not write completely.
+# * **An undefined value:** an element that a masked load without ``other`` left out reaches a
+#   store, an address or a mask.
+# * **A kernel that does not end**, after 20 seconds in one program.
+#
+# Nothing outside of the tensors is read or written, so the process survives. The watch knows the
+# CPU's memory alone and sees one order of the programs. It cannot find what depends on the
+# compiler or on the threads of a program. For that, :doc:`compute-sanitizer <crash>` watches the
+# compiled kernel on the GPU: it sees each thread's access, but it does not know your tensors.
+# PyTorch takes memory from the GPU in large pieces, so an access behind a tensor often stays within
+# one of them.

@@ -1,23 +1,18 @@
 """The check of exercises: it accepts our solutions, and says what is wrong with other answers."""
 
-import importlib.util
+import ast
+import os
 import re
+import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
 
-from tests.fixtures.forked import execute
 from tests.galleries import FILES
-
-FILE = Path(__file__).resolve().parents[2] / "tutorials" / "shared" / "exercise.py"
-_spec = importlib.util.spec_from_file_location("exercise_check", FILE)
-exercise = importlib.util.module_from_spec(_spec)
-sys.modules["exercise_check"] = exercise
-_spec.loader.exec_module(exercise)
+from tests.tutorials.practice import FILE, exercise
 
 
 def check(name, function):
@@ -78,7 +73,7 @@ WRONG = {
         (lambda a, x, y: 1 / 0, "ends with ZeroDivisionError"),
         (None, r"mine defines no axpy\(a, x, y\)"),
     ],
-    "01-strides": [(lambda x, y: torch.empty(len(x)), "NaN: nothing was written")],
+    "01-strides": [(lambda x, y: torch.empty(len(x)), "no program has written")],
     "03b-waves": [(lambda tiles, processors: tiles / processors, r"\(85, 84\): 1 of 1")],
     "05-residual": [
         (lambda x, r, w, b: layer_norm(x + r, w.shape, w, b), "6: y, the sum, .* and there are 5"),
@@ -91,7 +86,8 @@ WRONG = {
     "08-backward": [(changed("08-backward", leave_empty), "Experts without tokens .* zero")],
     "08-gate": [(lambda x, a, b, o: exercise.gated_experts(x, b, a, o), "rows, of the experts")],
     "09-per-tensor": [
-        (lambda x: x, "should return two tensors"),
+        (lambda x: x, "is the memory of its input x"),
+        (lambda x: 1 * x, "should return two tensors"),
         (lambda x: ((64 * x).to(torch.float8_e4m3fn), torch.tensor(1 / 64)), "should become 448"),
     ],
     "10-label-smoothing": [(changed("10-label-smoothing", fill_ignored), "rows that do not count")],
@@ -112,10 +108,10 @@ def test_fp8_is_rounded_as_on_a_gpu(tutorial):
     q = torch.empty(x.shape, dtype=torch.float8_e4m3fn)
     largest = torch.tensor(448.0).view(torch.int32)  # a scale of 1
     more = {"BLOCK": 32, "EMULATE": False}
-    with exercise.Counter() as counter:
+    with exercise.Watch() as watch:
         names["round_kernel"][(1,)](x, q, largest, torch.empty(()), len(x), **more)
     assert torch.equal(q.float(), x.clamp(max=448).to(torch.float8_e4m3fn).float())
-    assert (counter.loaded, counter.stored) == (4 * len(x) + 4, len(x) + 4)
+    assert (watch.loaded, watch.stored) == (4 * len(x) + 4, len(x) + 4)
 
 
 def test_work_that_can_be_skipped_is_noticed(tutorial):
@@ -132,11 +128,293 @@ def test_work_that_can_be_skipped_is_noticed(tutorial):
     assert "times as many bytes are read" in exercise.reads_keys_once(causal, cpu)
 
 
+ADD = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    y = tl.load(y_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x + y, mask=mask)
+
+
+def add_loop(x, y, programs):
+    out = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), BLOCK=1024)
+    return out
+"""
+
+
+def command(folder, *arguments, **files):
+    """Execute the checker in *folder* with *files*; return its exit status and what it prints."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}
+    run = subprocess.run(
+        [sys.executable, str(FILE), *arguments],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+    )
+    return run.returncode, run.stdout
+
+
+def changed_add(old, new):
+    assert old in ADD
+    return ADD.replace(old, new)
+
+
 def test_the_command_counts_a_load_that_is_not_needed(tmp_path):
     """A kernel that loads x twice moves four thirds of the bytes of an addition."""
-    text = FILES["solutions/01-grid-stride"].path.read_text().split("# The check")[0]
-    line = next(line for line in text.splitlines() if "x = tl.load" in line)
-    (tmp_path / "mine.py").write_text(text.replace(line, f"{line}\n{line}"))
-    run = execute(tmp_path, str(FILE), "01-grid-stride", "mine.py")
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "1.33 times as many" in run.stdout
+    line = "    x = tl.load(x_ptr + offsets, mask=mask)\n"
+    text = changed_add(line, 2 * line)
+    status, printed = command(tmp_path, "01-grid-stride", "mine.py", mine=text)
+    assert status == 0, printed
+    assert "1.33 times as many" in printed
+    assert "1 launch of kernels" in printed
+
+
+#: What is wrong with a file, and what the one line says.
+FAULTS = {
+    "no_function": ("def add_lop(x, y, programs): ...", "defines no add_loop.*is it add_lop"),
+    "parameters": ("def add_loop(x, y): ...", r"add_loop\(x, y\); the exercise asks for add_loop"),
+    "order": ("def add_loop(programs, x, y): ...", r"order should be add_loop\(x, y, programs\)"),
+    "no_callable": ("add_loop = 3", "is no function, but of the type int"),
+    "a_kernel": (
+        changed_add("def kernel", "def add_loop").split("def add_loop(x, y")[0], "is a kernel"
+    ),
+    "syntax": ("def add_loop(x, y, programs)\n    return x", "mine.py line 1.*SyntaxError"),
+    "an_import": ("import nothing_like_this\n", "mine.py line 1.*No module named 'nothing_like"),
+    "exit_at_import": ("import sys\nsys.exit(0)", "SystemExit"),
+    "exit": ("import os\nos._exit(0)", "ends the process .exit status 0. before the check"),
+    "crash": ("import ctypes\nctypes.string_at(8)", "crashes: SIGSEGV in mine.py line 2"),
+    "an_error": (changed_add("torch.empty_like(x)", "torch.empty_like(z)"), "NameError.*line 17"),
+    "shape": (changed_add("return out", "return out[:, None]"), r"shape is \(1, 1\), and should"),
+    "dtype": (changed_add("return out", "return out.double()"), "dtype is torch.float64"),
+    "device": (changed_add("return out", "return out.to('meta')"), "on the device meta"),
+    "nothing": (changed_add("return out", "return None"), "NoneType, and not a tensor"),
+    "alias": (changed_add("torch.empty_like(x)", "x"), "changes its input x in place"),
+    "an_input": (changed_add("return out", "return x"), "is the memory of its input x"),
+    "in_place": (changed_add("return out", "y.zero_()\n    return out"), "changes its input y"),
+    "by_pytorch": ("def add_loop(x, y, programs):\n    return x + y", "launches no kernel"),
+    "mask": (changed_add("x + y, mask=mask", "x + y"), "out of bounds: a store"),
+    "caught": (
+        changed_add("x + y, mask=mask", "x + y").replace("    kernel[", "    try: kernel[")
+        .replace("BLOCK=1024)\n", "BLOCK=1024)\n    except Exception: return x + y\n"),
+        "out of bounds: a store",
+    ),
+    "grid": (
+        changed_add("triton.cdiv(x.numel(), 1024)", "x.numel() // 1024 or 1"),
+        "no program has written",
+    ),
+}  # fmt: skip
+
+
+QUICK_FAULTS = "parameters", "exit", "crash", "an_error", "alias", "mask"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK_FAULTS else pytest.mark.stress)
+        for name in FAULTS
+    ],
+)
+def test_each_fault_of_a_file_is_one_line(name, tmp_path):
+    text, message = FAULTS[name]
+    status, printed = command(tmp_path, "01-grid-stride", "mine.py", mine=text)
+    assert status == 1, printed
+    assert re.search(message, printed), printed
+    assert "Traceback" not in printed
+    assert printed.startswith("Not yet. ")
+    if "out of bounds" not in message and "written" not in message:
+        assert printed.count("\n") == 1, printed
+
+
+def test_a_missing_file_and_a_folder_are_one_line(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name, message in (("none.py", "There is no file none.py"), ("folder", "is a folder")):
+        status, printed = command(tmp_path, "01-axpy", name)
+        assert status == 1
+        assert message in printed
+        assert printed.count("\n") == 1
+
+
+ENDLESS = {
+    "in_a_kernel": changed_add(
+        "    mask = offsets < n\n",
+        "    mask = offsets < n\n    while n > 0:\n        n = n + 0\n",
+    ),
+    "in_python": changed_add("    return out", "    while True:\n        pass"),
+    "at_import": "while True:\n    pass",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_does_not_end_is_stopped(name, tmp_path):
+    status, printed = command(
+        tmp_path, "01-grid-stride", "mine.py", "--limit", "2", mine=ENDLESS[name]
+    )
+    assert status == 1
+    assert re.search("does not end: after 2 s.* mine.py line", printed), printed
+    assert ("program 0 of kernel" in printed) == (name == "in_a_kernel")
+
+
+def test_a_script_is_watched(tmp_path):
+    right = (
+        f"{ADD}\nimport sys\nx = torch.randn(3000)\nassert torch.equal(add_loop(x, x, 1), x + x)\n"
+    )
+    status, printed = command(
+        tmp_path, "--watch", "script.py", "--an", "argument", script=right + "print(sys.argv)\n"
+    )
+    assert status == 0, printed
+    assert "['script.py', '--an', 'argument']" in printed
+    assert "watched 1 launch of kernels and found nothing wrong" in printed
+    wrong = right.replace("x + y, mask=mask", "x + y")
+    status, printed = command(tmp_path, "--watch", "script.py", script=wrong)
+    assert status == 1
+    assert re.search(r"index: +3000 of `out_ptr`, which has 3000 elements", printed), printed
+    assert "Traceback" not in printed
+    status, printed = command(
+        tmp_path, "--watch", "script.py", script=f"{right}\nraise OSError('no')\n"
+    )
+    assert status == 1
+    assert re.search(r"script.py.*OSError: no", printed, re.DOTALL)
+    assert "runpy" not in printed
+    status, printed = command(tmp_path, "--watch", "script.py", script=f"{right}\nsys.exit(3)\n")
+    assert status == 3
+
+
+def test_what_a_script_leaves_out_is_noted(tmp_path):
+    text = f"{ADD}\nx, out = torch.randn(3000), torch.empty(3000)\n"
+    text += "kernel[(2,)](x, x, out, 3000, BLOCK=1024)\n"
+    status, printed = command(tmp_path, "--watch", "script.py", script=text)
+    assert status == 0
+    assert "kernel leaves out a part of `out_ptr`: 952 of 3000 elements" in printed
+
+
+#: Right answers of exercises without a page of their own, and what typical mistakes are called.
+SMALL = {
+    "01-mask": (
+        """
+@triton.jit
+def kernel(x_ptr, y_ptr, out_ptr, n, k, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    y = tl.load(y_ptr + offsets, mask=offsets < k, other=0.0)
+    tl.store(out_ptr + offsets, x + y, mask=offsets < n)
+
+def add_padded(x, y):
+    out = torch.empty_like(x)
+    kernel[(triton.cdiv(len(x), 1024),)](x, y, out, len(x), len(y), BLOCK=1024)
+    return out
+""",
+        [
+            ("offsets < k, other=0.0", "offsets < n", "out of bounds: a load"),
+            (", other=0.0", "", "an undefined value"),
+        ],
+    ),
+    "02-logsumexp": (
+        """
+@triton.jit
+def kernel(x_ptr, out_ptr, stride, N, BLOCK: tl.constexpr):
+    row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + cols, mask=cols < N, other=-float("inf"))
+    m = tl.max(x, axis=0)
+    tl.store(out_ptr + row, m + tl.log(tl.sum(tl.exp(x - m), axis=0)))
+
+def logsumexp(x):
+    out = torch.empty(len(x), device=x.device)
+    kernel[(len(x),)](x, out, x.stride(0), x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+""",
+        [('-float("inf")', "0.0", "elements are wrong"), ("x - m)", "x)", "elements are wrong")],
+    ),
+    "03-transposed": (
+        """
+@triton.jit
+def kernel(a_ptr, b_ptr, c_ptr, M, N, K, am, ak, bk, bn, T: tl.constexpr):
+    rows = tl.program_id(0) * T + tl.arange(0, T)
+    columns = tl.program_id(1) * T + tl.arange(0, T)
+    total = tl.zeros((T, T), dtype=tl.float32)
+    for k in range(0, K, T):
+        d = k + tl.arange(0, T)
+        a_mask, b_mask = (rows[:, None] < M) & (d < K), (d[:, None] < K) & (columns < N)
+        a = tl.load(a_ptr + rows[:, None] * am + d * ak, mask=a_mask, other=0.0)
+        b = tl.load(b_ptr + d[:, None] * bk + columns * bn, mask=b_mask, other=0.0)
+        total = tl.dot(a, b, total)
+    mask = (rows[:, None] < M) & (columns < N)
+    tl.store(c_ptr + rows[:, None] * N + columns, total.to(tl.float16), mask=mask)
+
+def matmul_t(a, w):
+    (M, K), N = a.shape, len(w)
+    c = torch.empty(M, N, dtype=a.dtype, device=a.device)
+    grid = (triton.cdiv(M, 32), triton.cdiv(N, 32))
+    kernel[grid](a, w, c, M, N, K, *a.stride(), w.stride(1), w.stride(0), T=32)
+    return c
+""",
+        [("w.stride(1), w.stride(0)", "w.stride(0), w.stride(1)", "elements are wrong")],
+    ),
+    "06-weighted-mean": (
+        """
+@triton.jit
+def kernel(s_ptr, v_ptr, out_ptr, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    m, z, acc = -1e38, 0.0, 0.0
+    for start in range(0, N, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        s = tl.load(s_ptr + row * N + cols, mask=cols < N, other=-float("inf"))
+        v = tl.load(v_ptr + cols, mask=cols < N, other=0.0)
+        m_new = tl.maximum(m, tl.max(s, axis=0))
+        p = tl.exp(s - m_new)
+        acc = acc * tl.exp(m - m_new) + tl.sum(p * v, axis=0)
+        z = z * tl.exp(m - m_new) + tl.sum(p, axis=0)
+        m = m_new
+    tl.store(out_ptr + row, acc / z)
+
+def weighted_mean(s, v):
+    out = torch.empty(len(s), device=s.device)
+    kernel[(len(s),)](s, v, out, s.shape[1], BLOCK=1024)
+    return out
+""",
+        [("z * tl.exp(m - m_new) +", "z +", "elements are wrong")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_exercise_knows_its_mistakes(name, tmp_path):
+    head = "import torch\nimport triton\nimport triton.language as tl\n"
+    text, mistakes = SMALL[name]
+    status, printed = command(tmp_path, name, "mine.py", mine=head + text)
+    assert status == 0, printed
+    assert "times as many" in printed
+    for old, new, message in mistakes:
+        assert old in text
+        status, printed = command(tmp_path, name, "mine.py", mine=head + text.replace(old, new))
+        assert status == 1
+        assert message in printed, printed
+
+
+def test_every_exercise_has_a_right_answer_that_is_tried():
+    pages = {name.partition("/")[2] for name in FILES if name.startswith("solutions/")}
+    assert set(exercise.EXERCISES) <= pages | set(SMALL) | {"03b-waves"}
+    assert pages <= set(exercise.EXERCISES)
+
+
+def test_modules_of_the_checker_share_no_name():
+    """They become one file, in which a name has one meaning."""
+    owners = {}
+    for path in (FILE.parents[3] / "tutorials/shared/practice").glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                owners.setdefault(node.name, []).append(path.stem)
+    assert not {name: files for name, files in owners.items() if len(files) > 1}

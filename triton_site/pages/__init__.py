@@ -23,6 +23,7 @@ _EXTENSIONS = (
     "search",
     "settings",
     "software",
+    "solutions",
     "tiles",
     "twins",
 )

@@ -81,14 +81,14 @@ def assemble_script(text: str, shared: Path, name: str = "the script") -> str:
 def _code(shared: Path, wanted: ast.ImportFrom, given: set[str], script: str) -> str:
     """The code that an import asks for, with everything it uses, without what is *given*."""
     module = wanted.module.removeprefix("shared.")
-    path = shared / f"{module}.py"
+    path = shared / f"{module.replace('.', '/')}.py"
     try:
         text, body = _read(path, path.stat().st_mtime_ns)
     except OSError as error:
         raise AssembleError(f"{script}: imports shared.{module}: {error}") from None
     owners: dict[str, list[ast.stmt]] = {}
     for node in body:
-        for name in _defined(node):
+        for name in defined(node):
             owners.setdefault(name, []).append(node)
     names = [alias.name for alias in wanted.names]
     if missing := set(names) - set(owners):
@@ -96,13 +96,13 @@ def _code(shared: Path, wanted: ast.ImportFrom, given: set[str], script: str) ->
 
     kept: list[ast.stmt] = []
     # A statement that defines no name, such as a call, always runs.
-    waiting = [node for node in body if not _defined(node) and not _is_docstring(node)]
+    waiting = [node for node in body if not defined(node) and not _is_docstring(node)]
     waiting += [node for name in names for node in owners[name]]
     while waiting:
         node = waiting.pop()
         if node not in kept:
             kept.append(node)
-            waiting += [other for name in _used(node) for other in owners.get(name, ())]
+            waiting += [other for name in used(node) for other in owners.get(name, ())]
 
     before = "".join(_code(shared, n, given, script) for n in body if n in kept and _is_shared(n))
     lines = text.splitlines(keepends=True)
@@ -149,12 +149,13 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 @cache
-def _used(node: ast.stmt) -> set[str]:
+def used(node: ast.stmt) -> set[str]:
+    """The names that a statement uses."""
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 @cache
-def _defined(node: ast.stmt) -> set[str]:
+def defined(node: ast.stmt) -> set[str]:
     """The names that a top-level statement defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return {node.name}

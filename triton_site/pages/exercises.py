@@ -1,16 +1,21 @@
-"""Exercises: below each its solution, folded, and the command that checks a reader's own.
+"""Exercises: level and minutes, the command that checks a reader's answer, hints, the solution.
 
 An exercise is an item of the list under the heading *Exercises*. Its link to a page below
-``solutions/`` names it, and the first kernel of that solution is shown. An exercise without such a
-page is known by the function that it asks for; the check's own function is its solution.
+``solutions/`` names it; that link gets a line of its own, behind the hints. An exercise without
+such a page is known by its function, and the check's own function is its solution.
 
-``tutorials/shared/exercise.py`` checks answers; ``html_static_path`` puts it into the site.
+``tutorials/shared/practice`` checks answers. :func:`write_checker` assembles it into one file,
+which ``html_static_path`` puts into the site.
 """
 
 from __future__ import annotations
 
 import ast
+import base64
+import json
 import re
+import zlib
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +23,13 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
-from triton_site.pages.cells import cells_of, functions, page_of
+from gallery_recorder.render import files
+from triton_site.pages.assemble import assemble_script, defined, used
+from triton_site.pages.cells import functions, page_of
 from triton_site.pages.folds import Fold
-from triton_site.pages.keylines import without_marks
 
-#: The file with the checks, below the folder of ``conf.py``.
-SOURCE = Path("tutorials/shared/exercise.py")
+#: The checks, below the folder of ``conf.py``.
+TABLE = Path("tutorials/shared/practice/exercises.py")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -32,50 +38,93 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
+@dataclass(frozen=True)
+class Exercise:
+    """What the checker's table says of an exercise."""
+
+    function: str
+    level: str = "medium"
+    minutes: int = 30
+    hints: tuple[str, ...] = ()
+
+
 def _add(app: Sphinx, doctree: nodes.document) -> None:
     docname = app.env.docname
     sections = (s for s in doctree.findall(nodes.section) if s[0].astext() == "Exercises")
     section = next(sections, None)
     if section is None or page_of(app, docname) is None:
         return
-    code = Path(app.confdir, SOURCE).read_text(encoding="utf-8")
-    checks = checked_functions(code)
+    table = Path(app.confdir, TABLE)
+    app.env.note_dependency(str(table))
+    exercises = read_table(table.read_text(encoding="utf-8"))
     checked = False
     for item in section.findall(nodes.list_item):
-        name, solution = _solution_of(item), ""
-        if name:
-            solution = _kernel_of(app, f"{docname.rpartition('/')[0]}/solutions/{name}")
-        elif name := _asked_for(item, checks):
-            solution = functions(code)[checks[name]]
-        if name in checks:
+        link = _solution_of(item)
+        name = link["reftarget"].rpartition("/")[2] if link else _asked_for(item, exercises)
+        if exercise := exercises.get(name):
+            item += _facts(item, exercise)
             command = nodes.literal("", f"python exercise.py {name} mine.py")
             item += nodes.paragraph("", "Check yours: ", command, classes=["exercise-check"])
+            item += [_hint(i, hint) for i, hint in enumerate(exercise.hints)]
             checked = True
-        if solution:
+        if link:
+            _take_out(link)
+            item += nodes.paragraph("", "", link, classes=["exercise-solution"])
+        elif exercise and (code := _source(app, exercise.function)):
             fold = Fold(summary="Solution", note="", kind="solution")
-            fold += nodes.literal_block(solution, solution, language="python")
+            fold += nodes.literal_block(code, code, language="python")
             item += fold
     if checked:
-        section.insert(1, _how_to_check(f"{'../' * docname.count('/')}_static/{SOURCE.name}"))
+        section.insert(1, _how_to_check(f"{'../' * docname.count('/')}_static/exercise.py"))
 
 
-def _solution_of(item: nodes.list_item) -> str:
+def _facts(item: nodes.list_item, exercise: Exercise) -> list[nodes.Node]:
+    """Level and minutes, where the author has not named them."""
+    if re.search(r"\d+ minutes", item.astext()):
+        return []
+    facts = f"({exercise.level}, {exercise.minutes} minutes)"
+    return [nodes.paragraph("", facts, classes=["exercise-facts"])]
+
+
+def _hint(number: int, text: str) -> Fold:
+    fold = Fold(summary="Another hint" if number else "Hint", note="", kind="hint")
+    paragraph = nodes.paragraph()
+    for i, part in enumerate(text.split("``")):
+        paragraph += nodes.literal("", part) if i % 2 else nodes.Text(part)
+    fold += paragraph
+    return fold
+
+
+def _take_out(link: nodes.Element) -> None:
+    """Remove a link from its sentence, with the full stop behind it."""
+    paragraph = link.parent
+    place = paragraph.index(link)
+    paragraph.remove(link)
+    if place < len(paragraph) and paragraph[place].astext().startswith("."):
+        paragraph[place] = nodes.Text(paragraph[place].astext()[1:])
+    if place and isinstance(paragraph[place - 1], nodes.Text):
+        paragraph[place - 1] = nodes.Text(paragraph[place - 1].astext().rstrip())
+
+
+def _solution_of(item: nodes.list_item) -> nodes.Element | None:
+    """The link to the solution's page, if there is one."""
     links = item.findall(addnodes.pending_xref)
-    found = (re.search(r"solutions/([\w-]+)$", link["reftarget"]) for link in links)
-    return next((match[1] for match in found if match), "")
+    return next((k for k in links if re.search(r"solutions/[\w-]+$", k["reftarget"])), None)
 
 
-def _asked_for(item: nodes.list_item, checks: dict[str, str]) -> str:
-    """The check of the function that *item* names first, if there is one."""
+def _asked_for(item: nodes.list_item, exercises: dict[str, Exercise]) -> str:
+    """The exercise of the function that *item* names first, if there is one."""
     literal = item.next_node(nodes.literal)
     asked = "" if literal is None else literal.astext().partition("(")[0]
-    return next((name for name, function in checks.items() if function == asked), "")
+    return next((name for name, one in exercises.items() if one.function == asked), "")
 
 
-def _kernel_of(app: Sphinx, docname: str) -> str:
-    page = page_of(app, docname)
-    cells = cells_of(page.script) if page else []
-    return next((without_marks(c.code) for c in cells if "@triton.jit" in c.code), "")
+def _source(app: Sphinx, function: str) -> str:
+    """The checker's own function of this name, if there is one."""
+    for module in sorted(Path(app.confdir, TABLE).parent.glob("*.py")):
+        if code := functions(module.read_text(encoding="utf-8")).get(function):
+            return code
+    return ""
 
 
 def _how_to_check(uri: str) -> nodes.paragraph:
@@ -83,20 +132,69 @@ def _how_to_check(uri: str) -> nodes.paragraph:
     text += [nodes.literal("", "mine.py"), nodes.Text(" and download ")]
     text += nodes.reference("", "exercise.py", refuri=uri, internal=True)
     text += nodes.Text(
-        ", which checks it without a GPU: it names wrong elements and counts the bytes that your "
-        "kernel moves."
+        ", which checks it without a GPU: it names wrong elements, watches every address that your "
+        "kernel uses, and counts the bytes that it moves."
     )
     return text
 
 
-def checked_functions(code: str) -> dict[str, str]:
-    """The name of each exercise that the source *code* checks, with the function it asks for."""
-    for node in ast.parse(code).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXERCISES":
-            assert isinstance(node.value, ast.Dict)
-            return {
-                ast.literal_eval(key): ast.literal_eval(value.args[0]).partition("(")[0]
-                for key, value in zip(node.value.keys, node.value.values, strict=True)
-                if key and isinstance(value, ast.Call)
-            }
-    return {}
+def read_table(code: str) -> dict[str, Exercise]:
+    """The exercises in the source *code* of the checker's table, by name."""
+    table = next(
+        node.value
+        for node in ast.parse(code).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXERCISES"
+    )
+    assert isinstance(table, ast.Dict)
+    found = {}
+    for key, value in zip(table.keys, table.values, strict=True):
+        assert key is not None
+        assert isinstance(value, ast.Call)
+        known = {field.name for field in fields(Exercise)}
+        more = {k.arg: ast.literal_eval(k.value) for k in value.keywords if k.arg in known}
+        function = ast.literal_eval(value.args[0]).partition("(")[0]
+        found[ast.literal_eval(key)] = Exercise(function, **more)
+    return found
+
+
+def write_checker(tutorials: Path, target: Path) -> Path:
+    """Assemble the checker into the one file *target*, with our solutions, and return that."""
+    shared, solutions = tutorials / "shared", tutorials / "solutions"
+    stamp = target.with_name(f"{target.name}.stamp")
+    state = files.digest(files.times([shared, solutions, Path(__file__).parent]))
+    if stamp.is_file() and target.is_file() and stamp.read_text() == state:
+        return target
+    code = assemble_script((shared / "exercise.py").read_text(encoding="utf-8"), shared)
+    texts = {}
+    for name, exercise in read_table((shared / "practice/exercises.py").read_text()).items():
+        script = solutions / f"{name}.py"
+        if script.is_file():
+            text = assemble_script(script.read_text(encoding="utf-8"), shared)
+            texts[name] = needed(text, exercise.function)
+    packed = base64.b85encode(zlib.compress(json.dumps(texts).encode(), 9)).decode()
+    lines = "\n".join(f'    "{packed[i : i + 92]}"' for i in range(0, len(packed), 92))
+    code = code.replace('SOLUTIONS = ""', f"SOLUTIONS = (\n{lines}\n)")
+    if not target.is_file() or target.read_text(encoding="utf-8") != code:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(code, encoding="utf-8")
+    stamp.write_text(state)
+    return target
+
+
+def needed(code: str, name: str) -> str:
+    """The statements of *code* that the function *name* needs, without checks and benchmarks."""
+    lines, kept = code.splitlines(), set()
+    statements = ast.parse(code).body
+    waiting = [name]
+    while waiting:
+        wanted = waiting.pop()
+        for i, node in enumerate(statements):
+            if i not in kept and wanted in defined(node):
+                kept.add(i)
+                waiting += used(node)
+    parts = []
+    for i in sorted(kept):
+        node = statements[i]
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+        parts.append("\n".join(lines[first - 1 : node.end_lineno]))
+    return "\n\n".join(parts) + "\n"

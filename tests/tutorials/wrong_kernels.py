@@ -1,0 +1,564 @@
+"""Kernels that are wrong in different ways: the watch must name what is wrong, and where.
+
+``@names(…)`` lists what the report must contain: its kind, the argument, the index, the cause.
+"""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+B = 128
+CASES = {}
+
+
+def names(*words):
+    """Register a function with the words that its report must contain."""
+
+    def register(function):
+        CASES[function.__name__] = (function, words)
+        return function
+
+    return register
+
+
+OUT, RACE = "out of bounds", "a race"
+NEW, UNDEFINED, GAPS = "uninitialized memory", "an undefined value", "no program has written"
+TWICE = "several values for one element"
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr, L: tl.constexpr, S: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if L:
+        x, y = (
+            tl.load(x_ptr + offsets, mask=offsets < n),
+            tl.load(y_ptr + offsets, mask=offsets < n),
+        )
+    else:
+        x = tl.load(x_ptr + offsets)
+        y = tl.load(y_ptr + offsets)
+    if S:
+        tl.store(out_ptr + offsets, x + y, mask=offsets < n)
+    else:
+        tl.store(out_ptr + offsets, x + y)
+
+
+def add(n, programs, claimed=None, load=True, store=True):
+    x, y = torch.randn(2, n)
+    out = torch.empty(n)
+    more = {"BLOCK": B, "L": load, "S": store}
+    add_kernel[(programs,)](x.clone(), y.clone(), out, claimed or n, **more)
+    return out.sum()
+
+
+@names(
+    OUT,
+    "a store",
+    "index:    1000 of `out_ptr`, which has 1000 elements",
+    "no mask",
+    "program:  7,",
+)
+def no_mask_at_the_store():
+    add(1000, 8, store=False)
+
+
+@names(OUT, "a load", "1000 of `x_ptr`", "24 of 128", "no mask", "x = tl.load(x_ptr + offsets)")
+def no_mask_at_the_loads():
+    add(1000, 8, load=False)
+
+
+@names(OUT, "1000 of `x_ptr`", "another tensor")
+def a_mask_with_another_length():
+    add(1000, 8, claimed=1010)
+
+
+@names(GAPS, "`out_ptr`: 104 of 1000", "first is at 896", "too few programs")
+def a_grid_rounded_down():
+    add(1000, 1000 // B)
+
+
+@names(GAPS, "200 of 1000", "first is at 800")
+def a_mask_that_is_too_narrow():
+    add(1000, 8, claimed=800)
+
+
+@names(OUT, "1024 of `x_ptr`", "too many programs", "program:  8, in a grid of 9")
+def a_grid_that_is_too_large():
+    add(1024, 9, load=False)
+
+
+@names(OUT, "999 of `y_ptr`", "999 elements")
+def a_shorter_second_input():
+    x, y = torch.randn(1000), torch.randn(999)
+    add_kernel[(8,)](x, y, torch.empty(1000), 1000, BLOCK=B, L=True, S=True)
+
+
+@names(OUT, "-1 of `x_ptr`", "below zero")
+def an_index_below_zero():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        left = tl.load(x_ptr + offsets - 1, mask=offsets < n)
+        tl.store(out_ptr + offsets, left, mask=offsets < n)
+
+    kernel[(1,)](torch.randn(50), torch.empty(50), 50, BLOCK=64)
+
+
+@names(OUT, "50 of `x_ptr`", "another tensor or another axis")
+def one_element_too_far():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets <= n), mask=offsets < n)
+
+    kernel[(1,)](torch.randn(50), torch.empty(50), 50, BLOCK=64)
+
+
+@triton.jit
+def rows_kernel(x_ptr, out_ptr, step, column_step, N, BLOCK: tl.constexpr):
+    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * step + columns * column_step, mask=columns < N, other=0.0)
+    tl.store(out_ptr + row, tl.sum(x, axis=0))
+
+
+@names(OUT, "`x_ptr`", "view", "strides (1, 30)")
+def strides_of_a_transposed_matrix_not_passed():
+    x = torch.randn(20, 30).T
+    rows_kernel[(30,)](x[:, :10], torch.empty(30), 20, 1, 10, BLOCK=16)
+
+
+@names(OUT, "`x_ptr`", "600 of", "shape (20, 30)")
+def strides_exchanged():
+    x = torch.randn(20, 30)
+    rows_kernel[(20,)](x, torch.empty(20), 1, 30, 30, BLOCK=32)
+
+
+@names(OUT, "`x_ptr`", "expanded")
+def an_expanded_tensor_read_as_contiguous():
+    x = torch.randn(20, 1).expand(20, 30)
+    rows_kernel[(20,)](x, torch.empty(20), 30, 1, 30, BLOCK=32)
+
+
+@names(OUT, "`x_ptr`", "reaches over")
+def behind_a_view_although_inside_its_memory():
+    whole = torch.randn(1000)
+    rows_kernel[(1,)](whole[100:400:3], torch.empty(1), 0, 3, 128, BLOCK=128)
+
+
+@names(OUT, "100 of `out_ptr`, which has 100 elements")
+def behind_a_part_of_a_larger_tensor():
+    whole = torch.zeros(1000)
+    x = torch.randn(100)
+    add_kernel[(1,)](x, x, whole[:100], 100, BLOCK=B, L=True, S=False)
+
+
+@names(OUT, "-2147483648 of", "wraps around", ".to(tl.int64)", "`x_ptr`")
+def offsets_of_32_bits():
+    x = torch.zeros(2**31 + 2**21, dtype=torch.int8)
+    rows_kernel[(1025,)](x, torch.empty(1025), 2**21, 1, 16, BLOCK=16)
+
+
+@names(RACE, "0 of `total_ptr`", "program:  1,", "program 0 has", "atomic_add")
+def a_total_without_atomics():
+    @triton.jit
+    def kernel(x_ptr, total_ptr, BLOCK: tl.constexpr):
+        x = tl.load(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))
+        tl.store(total_ptr, tl.load(total_ptr) + tl.sum(x, axis=0))
+
+    kernel[(4,)](torch.randn(512), torch.zeros(1), BLOCK=B)
+
+
+@names(RACE, "128 of `x_ptr`", "program 0 has loaded or stored")
+def moved_in_place():
+    @triton.jit
+    def kernel(x_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offsets + 1, mask=offsets + 1 < n)
+        tl.store(x_ptr + offsets, x, mask=offsets + 1 < n)
+
+    kernel[(4,)](torch.randn(512), 512, BLOCK=B)
+
+
+@names(RACE, "127 of `x_ptr`", "program 0 has written")
+def reads_what_the_neighbor_wrote():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        pid = tl.program_id(0)
+        offsets = pid * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x_ptr + offsets, offsets)
+        if pid > 0:
+            tl.store(out_ptr + pid, tl.load(x_ptr + pid * BLOCK - 1))
+
+    kernel[(4,)](torch.zeros(512).int(), torch.zeros(4).int(), BLOCK=B)
+
+
+@names(RACE, "`out_ptr`", "stores another value", "overlap")
+def blocks_that_overlap():
+    @triton.jit
+    def kernel(out_ptr, BLOCK: tl.constexpr):
+        pid = tl.program_id(0)
+        tl.store(out_ptr + pid * (BLOCK - 1) + tl.arange(0, BLOCK), pid)
+
+    kernel[(4,)](torch.empty(4 * B).int(), BLOCK=B)
+
+
+@names(RACE, "`out_ptr`")
+def an_output_without_its_second_axis():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, N):
+        i, j = tl.program_id(0), tl.program_id(1)
+        tl.store(out_ptr + i, tl.load(x_ptr + i * N + j))
+
+    kernel[(3, 5)](torch.randn(3, 5), torch.zeros(3), 5)
+
+
+@names(RACE, "`counts_ptr`")
+def a_histogram_without_atomics():
+    @triton.jit
+    def kernel(x_ptr, counts_ptr):
+        bin_ptr = counts_ptr + tl.load(x_ptr + tl.program_id(0))
+        tl.store(bin_ptr, tl.load(bin_ptr) + 1)
+
+    kernel[(50,)](torch.randint(0, 5, (50,)), torch.zeros(5).int())
+
+
+@names(RACE, "`out_ptr`", "updates")
+def zero_by_the_first_program_and_atomics_by_all():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        pid = tl.program_id(0)
+        if pid == 0:
+            tl.store(out_ptr, 0.0)
+        tl.atomic_add(out_ptr, tl.sum(tl.load(x_ptr + pid * BLOCK + tl.arange(0, BLOCK)), axis=0))
+
+    kernel[(4,)](torch.randn(512), torch.ones(1), BLOCK=B)
+
+
+@names(RACE, "0 of `total_ptr`", "updates the element, which program 0 has loaded")
+def reads_a_total_before_all_have_added():
+    @triton.jit
+    def kernel(x_ptr, total_ptr, out_ptr):
+        pid = tl.program_id(0)
+        tl.atomic_add(total_ptr + tl.arange(0, 2), tl.load(x_ptr + pid))
+        tl.store(out_ptr + pid, tl.load(x_ptr + pid) / tl.load(total_ptr))
+
+    x = torch.rand(4)
+    total = torch.zeros(2)
+    kernel[(4,)](x, total, torch.zeros(4))
+
+
+@names(RACE, "`parts_ptr`")
+def a_counter_without_an_order():
+    @triton.jit
+    def kernel(parts_ptr, count_ptr, out_ptr, PROGRAMS: tl.constexpr):
+        pid = tl.program_id(0)
+        tl.store(parts_ptr + pid, pid)
+        before = tl.atomic_add(count_ptr, 1, sem="relaxed")
+        if before == PROGRAMS - 1:
+            tl.store(out_ptr, tl.sum(tl.load(parts_ptr + tl.arange(0, PROGRAMS)), axis=0))
+
+    kernel[(4,)](torch.empty(4).int(), torch.zeros(1).int(), torch.empty(1).int(), PROGRAMS=4)
+
+
+@names(RACE, "`parts_ptr`")
+def stores_after_the_counter():
+    @triton.jit
+    def kernel(parts_ptr, count_ptr, out_ptr, PROGRAMS: tl.constexpr):
+        pid = tl.program_id(0)
+        before = tl.atomic_add(count_ptr, 1)
+        tl.store(parts_ptr + pid, pid + 1)
+        if before == PROGRAMS - 1:
+            tl.store(out_ptr, tl.sum(tl.load(parts_ptr + tl.arange(0, PROGRAMS)), axis=0))
+
+    kernel[(4,)](torch.zeros(4).int(), torch.zeros(1).int(), torch.empty(1).int(), PROGRAMS=4)
+
+
+@names(NEW, "0 of `total_ptr`", "torch.zeros")
+def a_total_that_begins_with_anything():
+    @triton.jit
+    def kernel(x_ptr, total_ptr, BLOCK: tl.constexpr):
+        x = tl.load(x_ptr + tl.arange(0, BLOCK))
+        tl.store(total_ptr, tl.load(total_ptr) + tl.sum(x, axis=0))
+
+    kernel[(1,)](torch.randn(128), torch.empty(1), BLOCK=B)
+
+
+@names(NEW, "`total_ptr`")
+def atomics_on_new_memory():
+    @triton.jit
+    def kernel(x_ptr, total_ptr, BLOCK: tl.constexpr):
+        x = tl.load(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))
+        tl.atomic_add(total_ptr, tl.sum(x, axis=0))
+
+    kernel[(4,)](torch.randn(512), torch.empty_like(torch.zeros(1)), BLOCK=B)
+
+
+@names(NEW, "256 of `x_ptr`", "earlier kernel")
+def a_first_kernel_that_leaves_elements_out():
+    x, work, out = torch.randn(300), torch.randn(1).new_empty(300), torch.empty(300)
+    add_kernel[(2,)](x, x, work, 300, BLOCK=B, L=True, S=True)
+    add_kernel[(3,)](work, x, out, 300, BLOCK=B, L=True, S=True)
+
+
+@names(NEW, "100 of `x_ptr`")
+def only_a_part_filled_by_pytorch():
+    x = torch.empty(300)
+    x[:100] = 1.0
+    add_kernel[(3,)](x, torch.zeros(300), torch.empty(300), 300, BLOCK=B, L=True, S=True)
+
+
+@names(NEW, "`x_ptr`")
+def new_bytes():
+    x = torch.empty(300, dtype=torch.uint8)
+    add_kernel[(3,)](x, x, torch.empty_like(x), 300, BLOCK=B, L=True, S=True)
+
+
+@names(UNDEFINED, "the value of a store", "other=")
+def a_sum_over_what_the_mask_left_out():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(out_ptr, tl.sum(tl.load(x_ptr + offsets, mask=offsets < n), axis=0) / n)
+
+    kernel[(1,)](torch.randn(100), torch.empty(1), 100, BLOCK=B)
+
+
+@names(UNDEFINED, "the value of a store")
+def a_short_input_without_other():
+    @triton.jit
+    def kernel(x_ptr, y_ptr, out_ptr, n, k, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        y = tl.load(y_ptr + offsets, mask=offsets < k)
+        x = tl.load(x_ptr + offsets, mask=offsets < n)
+        tl.store(out_ptr + offsets, x + y, mask=offsets < n)
+
+    kernel[(1,)](torch.randn(100), torch.randn(60), torch.empty(100), 100, 60, BLOCK=B)
+
+
+@names(UNDEFINED, "the address")
+def an_undefined_index():
+    @triton.jit
+    def kernel(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        index = tl.load(index_ptr + offsets, mask=offsets < n)
+        tl.store(out_ptr + offsets, tl.load(x_ptr + index), mask=offsets < n)
+
+    kernel[(1,)](torch.randn(100), torch.randint(0, 100, (60,)), torch.empty(60), 60, BLOCK=64)
+
+
+@names(UNDEFINED, "the value of a store")
+def a_product_over_undefined_columns():
+    @triton.jit
+    def kernel(a_ptr, out_ptr, K, T: tl.constexpr):
+        i = tl.arange(0, T)
+        places = i[:, None] * K + i[None, :]
+        a = tl.load(a_ptr + places, mask=i[None, :] < K)
+        tl.store(out_ptr + i[:, None] * T + i[None, :], tl.dot(a, tl.trans(a)))
+
+    kernel[(1,)](torch.randn(16, 10), torch.empty(16, 16), 10, T=16)
+
+
+@names(UNDEFINED, "the mask")
+def a_mask_from_undefined_elements():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offsets, mask=offsets < n)
+        tl.store(out_ptr + offsets, 1.0, mask=x > 0)
+
+    kernel[(1,)](torch.randn(100), torch.zeros(B), 100, BLOCK=B)
+
+
+@names(OUT, "`x_ptr`", "descriptor")
+def a_descriptor_with_another_shape():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, M, N, T: tl.constexpr):
+        x = tl.make_tensor_descriptor(x_ptr, [M, N], [N, 1], [T, T])
+        out = tl.make_tensor_descriptor(out_ptr, [T, T], [T, 1], [T, T])
+        out.store([0, 0], x.load([16, 0]))
+
+    kernel[(1,)](torch.randn(20, 16), torch.empty(16, 16), 32, 16, T=16)
+
+
+@names(OUT, "320 of `out`, which has 320 elements", "descriptor")
+def a_descriptor_as_an_argument_with_another_shape():
+    @triton.jit
+    def kernel(x, out, T: tl.constexpr):
+        i = tl.program_id(0) * T
+        out.store([i, 0], x.load([i, 0]))
+
+    x, out = torch.randn(32, 16), torch.empty(20, 16)
+    given = TensorDescriptor.from_tensor(x, [16, 16])
+    wrong = TensorDescriptor(out, [32, 16], [16, 1], [16, 16])
+    kernel[(2,)](given, wrong, T=16)
+
+
+@names(OUT, "`x_ptr`", "boundary_check")
+def a_block_pointer_without_a_check():
+    if not hasattr(InterpreterBuilder, "create_make_block_ptr"):
+        pytest.skip("this Triton has no block pointers")
+
+    @triton.jit
+    def kernel(x_ptr, out_ptr, N, T: tl.constexpr):
+        x = tl.make_block_ptr(x_ptr, (N,), (1,), (tl.program_id(0) * T,), (T,), (0,))
+        tl.store(out_ptr + tl.program_id(0), tl.sum(tl.load(x), axis=0))
+
+    kernel[(2,)](torch.randn(20), torch.empty(2), 20, T=16)
+
+
+@names(OUT, "shape (33,)", "33 of")
+def behind_a_tensor_from_a_table():
+    @triton.jit
+    def kernel(table_ptr, out_ptr, BLOCK: tl.constexpr):
+        pid, offsets = tl.program_id(0), tl.arange(0, BLOCK)
+        x = tl.load(tl.load(table_ptr + pid).to(tl.pointer_type(tl.float32)) + offsets)
+        tl.store(out_ptr + pid, tl.sum(x, axis=0))
+
+    parts = [torch.randn(64), torch.randn(33)]
+    kernel[(2,)](torch.tensor([x.data_ptr() for x in parts]), torch.empty(2), BLOCK=64)
+
+
+@names(OUT, "address", "0x0", "place is empty")
+def an_empty_place_in_a_table():
+    @triton.jit
+    def kernel(table_ptr, out_ptr):
+        pid = tl.program_id(0)
+        x_ptr = tl.load(table_ptr + pid).to(tl.pointer_type(tl.float32))
+        tl.store(out_ptr + pid, tl.load(x_ptr))
+
+    x = torch.randn(3)
+    kernel[(2,)](torch.tensor([x.data_ptr(), 0]), torch.empty(2))
+
+
+@names(OUT, "`pages_ptr`")
+def a_page_that_does_not_exist():
+    @triton.jit
+    def kernel(pages_ptr, table_ptr, out_ptr, PAGE: tl.constexpr):
+        i, rows = tl.program_id(0), tl.arange(0, PAGE)
+        page = tl.load(table_ptr + i)
+        tl.store(out_ptr + i * PAGE + rows, tl.load(pages_ptr + page * PAGE + rows))
+
+    kernel[(3,)](torch.randn(9, 16), torch.tensor([4, 9, 0]), torch.empty(3, 16), PAGE=16)
+
+
+@names(OUT, "`logits_ptr`", "-100")
+def a_target_that_does_not_count():
+    @triton.jit
+    def kernel(logits_ptr, targets_ptr, out_ptr, V):
+        row = tl.program_id(0)
+        target = tl.load(targets_ptr + row)
+        tl.store(out_ptr + row, tl.load(logits_ptr + row * V + target))
+
+    kernel[(2,)](torch.randn(2, 10), torch.tensor([-100, 3]), torch.empty(2), 10)
+
+
+@names(OUT, "update", "`counts_ptr`")
+def a_bin_that_does_not_exist():
+    @triton.jit
+    def kernel(x_ptr, counts_ptr, BLOCK: tl.constexpr):
+        tl.atomic_add(counts_ptr + tl.load(x_ptr + tl.arange(0, BLOCK)), 1)
+
+    kernel[(1,)](torch.arange(8), torch.zeros(7, dtype=torch.int32), BLOCK=8)
+
+
+@names(OUT, "`x_ptr`", "0 elements", "is empty")
+def an_empty_tensor():
+    @triton.jit
+    def kernel(x_ptr, out_ptr):
+        tl.store(out_ptr, tl.load(x_ptr))
+
+    kernel[(1,)](torch.randn(0), torch.empty(1))
+
+
+@names(TWICE, "0 of `out_ptr`", "stride of 0")
+def a_store_with_a_stride_of_zero():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, step, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets * step, tl.load(x_ptr + offsets))
+
+    kernel[(1,)](torch.randn(16), torch.empty(1).expand(16), 0, BLOCK=16)
+
+
+@names(OUT, "16 of `x_ptr`", "square_of")
+def a_function_of_a_kernel():
+    kernel_of_a_function[(1,)](torch.randn(16), torch.empty(1), BLOCK=32)
+
+
+@triton.jit
+def square_of(x_ptr, offsets):
+    x = tl.load(x_ptr + offsets)  # square_of
+    return x * x
+
+
+@triton.jit
+def kernel_of_a_function(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    tl.store(out_ptr, tl.sum(square_of(x_ptr, tl.arange(0, BLOCK)), axis=0))
+
+
+@names(OUT, "`b_ptr`", "program:  (0, 1), in a grid of (2, 2)")
+def a_tile_without_its_second_mask():
+    @triton.jit
+    def kernel(a_ptr, b_ptr, c_ptr, M, N, K: tl.constexpr, T: tl.constexpr):
+        rows = tl.program_id(0) * T + tl.arange(0, T)
+        columns = tl.program_id(1) * T + tl.arange(0, T)
+        depth = tl.arange(0, K)
+        a = tl.load(a_ptr + rows[:, None] * K + depth[None, :], mask=rows[:, None] < M, other=0.0)
+        b = tl.load(b_ptr + depth[:, None] * N + columns[None, :])
+        mask = (rows[:, None] < M) & (columns[None, :] < N)
+        tl.store(c_ptr + rows[:, None] * N + columns[None, :], tl.dot(a, b), mask=mask)
+
+    kernel[(2, 2)](
+        torch.randn(20, 16), torch.randn(16, 20), torch.empty(20, 20), 20, 20, K=16, T=16
+    )
+
+
+@names(OUT, "16 of `x_ptr`", "8 of 16")
+def elements_counted_as_bytes():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets, tl.load(x_ptr.to(tl.pointer_type(tl.float64)) + offsets))
+
+    kernel[(1,)](torch.randn(16), torch.empty(16).double(), BLOCK=16)
+
+
+@names(GAPS, "`out_ptr`: 15 of 30")
+def a_loop_that_skips_blocks():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        for start in range(0, n, 2 * BLOCK):
+            offsets = start + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + offsets, mask=offsets < n)
+            tl.store(out_ptr + offsets, x, mask=offsets < n)
+
+    x, out = torch.randn(30), torch.empty(30)
+    kernel[(1,)](x, out, 30, BLOCK=1)
+    assert torch.equal(x, out)
+
+
+@names(GAPS, "`out_ptr`: 15 of 30")
+def single_bytes_that_are_left_out():
+    @triton.jit
+    def kernel(out_ptr):
+        tl.store(out_ptr + 2 * tl.program_id(0), 7)
+
+    out = torch.empty(30, dtype=torch.int8)
+    kernel[(15,)](out)
+    assert out.sum() == 7 * 30
+
+
+@names(OUT, "5 of `scale_ptr`", "16 of 32")
+def a_group_that_is_rounded_up():
+    @triton.jit
+    def kernel(weight_ptr, scale_ptr, out_ptr, n, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        scale = tl.load(scale_ptr + offsets // GROUP)
+        w = tl.load(weight_ptr + offsets)
+        tl.store(out_ptr + offsets, w * scale, mask=offsets < n)
+
+    w, scales, out = torch.randn(72), torch.randn(5), torch.empty(72)
+    kernel[(3,)](w, scales, out, 72, GROUP=16, BLOCK=32)

@@ -1,0 +1,84 @@
+"""Where something happens, as a reader finds it: a file, a line, a program."""
+
+import linecache
+import os
+import sys
+
+import numpy as np
+import torch
+
+
+class FaultError(Exception):
+    """A kernel does something that is undefined on a GPU.
+
+    *title* names it in a few words. *rows* are pairs: a word, and what the reader should know.
+    """
+
+    def __init__(self, title, *rows):
+        self.title, self.rows = title, rows
+        lines = [f"  {word + ':':10s}{text}" for word, text in rows]
+        super().__init__("\n".join([title, *lines]))
+
+
+def theirs(filename):
+    """Whether a file is the reader's, and not ours, Triton's, PyTorch's, NumPy's or Python's."""
+    triton = sys.modules["triton"].__file__ if "triton" in sys.modules else torch.__file__
+    folders = [os.path.dirname(file) for file in (triton, torch.__file__, np.__file__, os.__file__)]
+    # This code is either a folder of modules or one file.
+    folder = os.path.dirname(__file__)
+    ours = folder if os.path.basename(folder) == "practice" else __file__
+    return not filename.startswith((*(f + os.sep for f in folders), ours, "<"))
+
+
+def line_of(frame):
+    """The reader's line that a frame executes or waits for; nothing if there is none."""
+    while frame and not theirs(frame.f_code.co_filename):
+        frame = frame.f_back
+    if not frame:
+        return ""
+    return line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def line(filename, number):
+    """A line: its file, its number and its text."""
+    text = linecache.getline(filename, number).strip()
+    return f"{os.path.basename(filename)} line {number}" + (f" `{text}`" if text else "")
+
+
+def here():
+    """The reader's line that is being executed."""
+    return line_of(sys._getframe(1))
+
+
+def line_in(error):
+    """The innermost line of the reader's in the traceback of an error and of what it came from."""
+    found = ""
+    for one in chain(error):
+        step, mine = one.__traceback__, ""
+        while step:
+            if theirs(step.tb_frame.f_code.co_filename):
+                mine = line(step.tb_frame.f_code.co_filename, step.tb_lineno)
+            step = step.tb_next
+        found = mine or found
+    return found
+
+
+def chain(error):
+    """An error and those that it came from."""
+    seen = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return seen
+
+
+def program_name(place, grid):
+    """A program as a reader writes it: ``3``, or ``(0, 3)`` in a grid of two axes."""
+    axes = max([1, *(i + 1 for i, n in enumerate(grid) if n > 1)])
+    names = [str(int(i)) for i in place[:axes]]
+    return names[0] if axes == 1 else f"({', '.join(names)})"
+
+
+def count_of(number, noun):
+    """A number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
