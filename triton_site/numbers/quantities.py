@@ -37,7 +37,7 @@ from pathlib import Path
 
 import msgspec
 
-from gallery_recorder.store import reading
+from gallery_recorder.api import reading
 from triton_site.numbers import benchmarks
 
 #: Bytes of ``numbers.toml`` and of a file of values.

@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 
-from gallery_recorder.render import downloads
+from gallery_recorder.api import downloads
 
 #: Pages that repeat others, and pages for maintainers.
 _LISTS = ("recordings", "performance", "releases", "engine")
