@@ -97,7 +97,7 @@ PATCHES = [
     Patch("run/seeds.py", "                execute(module)\n                _SEEDING", "                execute(module)\n                0 and _SEEDING", SEEDS),
     Patch("run/recorder.py", "made.key == script.key and made.run", "made.run", ORPHANS + " -k renamed"),
     Patch("run/recorder.py", "if size > limit:", "if size < limit:", ORPHANS + " -k sizes"),
-    Patch("run/text.py", '.replace("\\r\\n", "\\n")', "", TEXT),
+    Patch("run/text.py", "shown += part[len(shown) :]", "shown += part", TEXT),
     Patch("run/text.py", "key=len, reverse=True", "key=len", TEXT),
     Patch("run/environment.py", "and not _SECRET.search(name)\n    }\n\n\ndef kept", "\n    }\n\n\ndef kept", ENVIRONMENT),
     Patch("run/environment.py", 'and name not in {*VISIBLE_VARIABLES, "CUDA_DEVICE_ORDER"}', "", ENVIRONMENT),

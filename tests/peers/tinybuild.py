@@ -41,7 +41,8 @@ def main(folder: Path) -> int:
     tests = source / "sphinx_gallery" / "tests"
     recordings = folder / "recordings"
     conf = tests / "tinybuild" / "doc"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(source), str(PROJECT)])}
+    paths = [str(source), str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     record = [sys.executable, "-m", "gallery_recorder", "record", "--device", "cpu"]
     command = [*record, "--conf", conf, "--recordings", recordings]
     if subprocess.run(command, env=environment, cwd=folder, check=False).returncode:
