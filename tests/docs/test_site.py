@@ -143,6 +143,11 @@ def test_page_shows_all_of_the_code(site: Path, name: str) -> None:
         assert any("\n".join(lines).strip() in text for text in shown), lines[0]
 
 
+def code(script: Path) -> str:
+    """The syntax of a script, without its docstring."""
+    return ast.dump(ast.Module(ast.parse(script.read_text(encoding="utf-8")).body[1:], []))
+
+
 @every_script
 def test_downloads_open(site: Path, name: str) -> None:
     page = site / f"{PAGES[name]}.html"
@@ -152,8 +157,7 @@ def test_downloads_open(site: Path, name: str) -> None:
         by_kind.setdefault(path.suffix, []).append(path)
 
     (script,) = by_kind[".py"]
-    ast.parse(script.read_text(encoding="utf-8"))
-    assert script.read_bytes() == FILES[name].path.read_bytes()
+    assert code(script) == code(FILES[name].path), "numbers and titles stand in its text alone"
     (notebook,) = by_kind[".ipynb"]
     cells = nbformat.read(notebook, as_version=4)
     assert any(cell.get("outputs") for cell in cells.cells), "the notebook has no outputs"

@@ -111,7 +111,8 @@ class LimitsDirective(SphinxDirective):
             for name in definitions(page.example.name):
                 if limit := numbers[name].limit_text:
                     cell = nodes.paragraph("", "", to.deepcopy())
-                    rows.append([cell, name, numbers[name].text, limit])
+                    unit = numbers.unit_of(name)
+                    rows.append([cell, name, f"{numbers[name].text} {unit}".strip(), limit])
         return [table(["Page", "Number", "Value", "Expected"], rows)] if rows else []
 
 
