@@ -107,6 +107,7 @@ quick: $(TEST) ## run the fast tests: seconds
 
 test-stress: $(TEST) ## run the slow tests: every page and download, a Ray cluster, more kills
 	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
+	$(PY) -m tests.patches
 
 test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each version in TRITONS
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; \

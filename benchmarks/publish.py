@@ -12,7 +12,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from benchmarks._process import cost_of
-from gallery_recorder.publish import versions
+from gallery_recorder.api import versions
 
 ROOT = Path(__file__).parents[1]
 

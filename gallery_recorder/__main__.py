@@ -44,14 +44,14 @@ def _record(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("fcntl") is None:
         return _complain("recording needs Linux or macOS; status, compare and builds do not", 1)
     from gallery_recorder.run import recorder
-    from gallery_recorder.run.process import Server
+    from gallery_recorder.run.process import Client
     from gallery_recorder.run.progress import Progress, report
 
     if options.engine == "local" and options.address:
         return _complain("--address requires --engine ray", 2)
     names = [field.name for field in dataclasses.fields(recorder.Options)]
     chosen = recorder.Options(**{name: getattr(options, name) for name in names})
-    with Server(_where(options)) as server:
+    with Client(_where(options)) as server:
         plan = _told(server.project)
         if plan.missing:
             print(f"Extensions in conf.py that are not installed here: {', '.join(plan.missing)}")

@@ -67,16 +67,13 @@ _NAMES: list[tuple[Any, str, str, str]] = [
         *(gen_rst, "_get_code_output"),
         *("is_last_expr example_globals gallery_conf logging_tee images_rst", "replace"),
     ),
-    (gen_rst, "CODE_OUTPUT", "", "render"),
-    (gen_rst, "HTML_HEADER", "", "render"),
+    *((gen_rst, name, "", "render") for name in ("CODE_OUTPUT", "HTML_HEADER")),
     (gen_rst, "codestr2rst", "codestr lang", "render"),
     (scrapers, "figure_rst", "figure_list sources_dir fig_titles srcsetpaths", "render"),
-    (scrapers, "HLIST_HEADER", "", "render"),
-    (scrapers, "HLIST_IMAGE_MATPLOTLIB", "", "render"),
+    *((scrapers, f"HLIST_{name}", "", "render") for name in ("HEADER", "IMAGE_MATPLOTLIB")),
     (gen_rst, "time", "", "replace"),
     (gen_rst, "_get_call_memory_and_base", "gallery_conf", "run"),
-    (LoggingTee, "set_std_and_reset_position", "self", "replace"),
-    (LoggingTee, "restore_std", "self", "replace"),
+    *((LoggingTee, n, "self", "replace") for n in ("set_std_and_reset_position", "restore_std")),
     (gen_rst, "clean_modules", "gallery_conf fname when", "render"),
     (scrapers, "matplotlib_scraper", "block block_vars gallery_conf", "draw"),
     (scrapers, "_matplotlib_fig_titles", "fig", "draw"),
@@ -249,8 +246,7 @@ def execute(
     Where conf.py has wrapped ``generate_file_rst`` or ``execute_script``, this happens inside of
     its function. The methods of *hooks*: ``begin``; ``block`` gets the index of each block, the
     script's variables and a function that executes it; ``raised`` an exception of a block;
-    ``value`` the text of a last expression; ``drawn`` the markup of figures; ``end``; ``fail`` gets
-    what ends the script early.
+    ``value`` the text of a last expression; ``drawn`` the markup of figures; ``end``; ``fail``.
     *tee* makes the object that collects printed text.
     """
     numbers, inner = itertools.count(), gen_rst.execute_script
@@ -347,9 +343,8 @@ def image_markup(paths: dict[float, str], alt: str) -> str:
 
 def side_by_side(images: Sequence[str]) -> str:
     """The markup of several *images* of :func:`image_markup` in one row."""
-    several = (image.replace("sphx-glr-single-img", "sphx-glr-multi-img") for image in images)
-    items = (scrapers.HLIST_IMAGE_MATPLOTLIB + indent(image, " " * 6) for image in several)
-    return scrapers.HLIST_HEADER + "".join(items)
+    items = (scrapers.HLIST_IMAGE_MATPLOTLIB + indent(image, " " * 6) for image in images)
+    return (scrapers.HLIST_HEADER + "".join(items)).replace("-single-img", "-multi-img")
 
 
 def printed_markup(text: str) -> str:

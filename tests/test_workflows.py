@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from tests import patches
+
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 VERBS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
@@ -69,3 +71,8 @@ def test_a_tag_is_added_to_the_versions_that_are_published(tmp_path):
     listed = ["git", "-C", remote, "ls-tree", "-r", "--name-only", "gh-pages"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
     assert names == ["v1.0.0/x", "v2.0.0/x"]
+
+
+def test_each_small_fault_of_the_stress_tests_still_applies() -> None:
+    assert len(patches.PATCHES) >= 60
+    assert not patches.misfits()

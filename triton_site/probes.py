@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder.store.format import Recording
-from gallery_recorder.store.reading import ReadingError
+from gallery_recorder.api import ReadingError, Recording
 from triton_site.numbers import csv_files
 
 #: The device whose recordings every page shows and `make check` requires.

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder import seam
+from gallery_recorder.api import seam
 from triton_site import launches
 
 FILE_NAME = "xray.json.gz"

@@ -57,7 +57,7 @@
       if (kind !== "page") add(page, 1.5, 1);
       // A page also has the words of its sections.
       else for (const [t, , , p, , , r] of parts.slice(1)) add(`${t} ${p} ${r}`, 0.15, 0.05);
-      sections.push({ title, anchor, kind, prose, code, address, page, label, rank, length });
+      sections.push({ title, anchor, kind, prose, code: `${code} ${rest}`.trim(), address, page, label, rank, length });
       for (const [key, count] of counts) {
         if (!index.has(key)) index.set(key, []);
         index.get(key).push([number, count]);
@@ -311,7 +311,7 @@
     event.preventDefault();
     (at + step < 0 ? field : links[Math.min(at + step, links.length - 1)])?.focus();
   });
-  document.addEventListener("click", (event) => { if (!field.form.contains(event.target)) panel.hidden = true; });
+  document.addEventListener("click", (event) => { if (!event.composedPath().includes(field.form)) panel.hidden = true; });
   panel.addEventListener("click", (event) => { if (event.target.closest("a")) panel.hidden = true; });
 
   // The search page.

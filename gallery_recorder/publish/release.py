@@ -15,7 +15,7 @@ from sphinx.errors import ConfigError
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.git import git
-from gallery_recorder.publish.versions import Version, Versions, check_name, number
+from gallery_recorder.publish.versions import FILE_NAME, Version, Versions, check_name, number
 
 _OTHER = re.compile(r"[^\w.+:\n-]", re.ASCII)
 
@@ -68,8 +68,14 @@ def _find_version(app: Sphinx, config: Config) -> None:
         # Set earlier, these would have all pages read again after each commit.
         app.config.release, app.config.version = release, version.name
 
+    def forget_versions(app: Sphinx) -> None:
+        # What an earlier build left does not vouch for this one, which may end with an error.
+        Path(app.outdir, FILE_NAME).unlink(missing_ok=True)
+
     def write_versions(app: Sphinx, error: Exception | None) -> None:
-        if error is None and app.builder.format == "html":
+        # Under -W, Sphinx ends with an error after this event if there were warnings.
+        warned = getattr(app, "_fail_on_warnings", False) and app._warncount
+        if error is None and not warned and app.builder.format == "html":
             files = (path.relative_to(app.outdir).as_posix() for path in app.outdir.rglob("*.html"))
             pages = tuple(sorted(file for file in files if not file.startswith("_")))
             stale: tuple[str, ...] = ()
@@ -81,4 +87,5 @@ def _find_version(app: Sphinx, config: Config) -> None:
 
     known = "write-started" in app.events.events  # since Sphinx 7.4
     app.connect("write-started" if known else "env-check-consistency", set_release)
-    app.connect("build-finished", write_versions)
+    app.connect("builder-inited", forget_versions)
+    app.connect("build-finished", write_versions, priority=900)  # others may raise

@@ -60,7 +60,7 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
         banner += nodes.literal_block(detail, detail, language="none") if detail else []
         yield banner
     if page.recorded is None:
-        text = "No recording belongs to the current code. The page has no outputs."
+        text = "No recording matches the current code, so this page shows no outputs."
         if needed := needs.told(page.script):
             text = f"This script needs {needed}. {text}"
         yield _banner(text)
@@ -80,7 +80,7 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     elif not made.timed:
         yield _banner(
             "The outputs show what the code computes, not how fast it is. No recording with times "
-            "belongs to the current code."
+            "matches the current code."
         )
     others = [domain_of(app.env).pages[page.main]] if page.view else page.views
     links: list[nodes.Node] = []

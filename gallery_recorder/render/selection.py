@@ -231,7 +231,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         logger.warning("%s", text, type="gallery", subtype="recording")
     if without and said.unrecorded != "no-output":
         text = (
-            f"No recording belongs to the code of: {', '.join(without)}.\n"
+            f"No recording matches the code of: {', '.join(without)}.\n"
             f"Record what is missing with: {commands.record(without)}"
         )
         problems.append(text)

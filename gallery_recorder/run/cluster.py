@@ -72,7 +72,7 @@ def connected(address: str | None, plan: Project) -> Iterator[None]:
         ray.shutdown()
 
 
-class RayEngine:
+class RayExecutor:
     """The GPUs of a cluster, or its cores if it has none."""
 
     def __init__(self, device: str, jobs: int | None) -> None:

@@ -4,11 +4,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.run import gpus, process
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.process import Server
+from gallery_recorder.run.process import Client
 from gallery_recorder.run.protocol import BlockStarted, Run
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording, slug
@@ -21,13 +22,34 @@ Place = Gpu | None
 Told = Callable[[BlockStarted | str], None]
 
 
-class LocalEngine:
+class Executor(Protocol):
+    """Where and how examples are executed; each way is a class with these members.
+
+    ``jobs`` examples are executed at a time, each in one of ``places`` or in several, at most
+    ``together``; ``gpu`` describes the GPUs, which are alike.
+    """
+
+    gpu: Gpu | None
+    places: list[Place]
+    jobs: int
+    together: int
+
+    def execute(self, run: Run, at: Workspace, stop: threading.Event, told: Told) -> Recording:
+        """Execute *run*; the files of the result are in *at*.
+
+        Raises:
+            ScriptFailedError: the example failed.
+            StoppedError: *stop* was set.
+        """
+
+
+class LocalExecutor:
     """The GPUs of this machine, or its cores if it has none.
 
     ``jobs`` examples are executed at a time; each gets at most ``together`` GPUs.
     """
 
-    def __init__(self, device: str, jobs: int | None, server: Server) -> None:
+    def __init__(self, device: str, jobs: int | None, server: Client) -> None:
         """Find the GPUs; *server* forks for each example.
 
         Raises:

@@ -13,10 +13,10 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.galleries import decode
 from gallery_recorder.project.script import CodeBlock, Script
 from gallery_recorder.run import provenance
-from gallery_recorder.run.outputs import with_files
 from gallery_recorder.run.protocol import Failure, Finished, Refusal, Run
 from gallery_recorder.run.text import Paths, clean, shorten
 from gallery_recorder.run.workspace import Workspace
+from gallery_recorder.run.written import with_files
 from gallery_recorder.store.format import SCHEMA, Block, Recording, RunFacts
 
 

@@ -41,14 +41,14 @@ _POLL = 0.05
 _FLOOD = 64  # times the limit of a block: with so much output an example is ended at once
 
 _SIGNALS: dict[int, str] = {
-    signal.SIGKILL: "Perhaps the machine ran out of memory: use smaller sizes.",
+    signal.SIGKILL: "Killed from outside, often because memory ran out: use smaller sizes.",
     signal.SIGSEGV: "A C library or a kernel accessed memory out of bounds.",
     signal.SIGABRT: "A C library gave up; its message is above.",
 }
 
 
-class Server:
-    """A process that reads conf.py when it is first needed, and forks for each example.
+class Client:
+    """The server, a process that reads conf.py when it is first needed and forks for each example.
 
     With *alone* the process of the example reads conf.py.
     """
@@ -96,7 +96,10 @@ class Server:
         raise ProjectError("\n".join([cause, *["It printed before:"] * bool(last), *last]))
 
     def fork(self, workspace: Workspace, descriptors: list[int]) -> str | None:
-        """Start a supervisor with these *descriptors*; return why this cannot be, told once."""
+        """Start a supervisor with these *descriptors*; return None if started, else the reason.
+
+        The reason is given once, and later an empty text.
+        """
         request = json.dumps([str(workspace.folder), str(workspace.tmp)]).encode()
         with self._lock:
             if self._reason:
@@ -110,7 +113,7 @@ class Server:
             self._reason = None if answer.isdecimal() else answer or "ended its process"
             return self._reason
 
-    def __enter__(self) -> "Server":
+    def __enter__(self) -> "Client":
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -130,7 +133,7 @@ def execute(
     workspace: Workspace,
     stop: threading.Event,
     listen: Callable[[BlockStarted | str], None] = lambda event: None,
-    server: Server | None = None,
+    server: Client | None = None,
 ) -> Recording:
     """Execute *run* in *workspace*, an empty one; *listen* gets each block as it begins.
 
@@ -147,7 +150,7 @@ def execute(
     reading, writing = os.pipe()
     life, its = socket.socketpair()
     with (
-        Server(run.where, run) as alone,  # starts where it is needed
+        Client(run.where, run) as alone,  # starts where it is needed
         life,
         open(reading, "rb", buffering=0) as events,
         open(workspace.stdout, "ab") as stdout,

@@ -25,8 +25,8 @@ from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
 from gallery_recorder.run import cluster, failure, provenance, subset, workspace
-from gallery_recorder.run.executors import LocalEngine, Places, lease
-from gallery_recorder.run.process import Server
+from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease
+from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
 from gallery_recorder.store import recording
@@ -55,7 +55,7 @@ class Options:
 
 
 def record(
-    plan: Project, options: Options, progress: Progress, server: Server | None = None
+    plan: Project, options: Options, progress: Progress, server: Client | None = None
 ) -> tuple[list[Outcome], int | None]:
     """Record the examples of *plan* that *options* name; return their outcomes, in order.
 
@@ -79,13 +79,23 @@ def record(
         examples = subset.share(examples, *options.shard, seconds, roots[0])
         number, of = options.shard
         progress.note(f"Share {number} of {of}: {len(examples)} of {count} scripts.")
-    if options.engine == "local":
-        with server or Server(plan.where) as found:
-            engine = LocalEngine(options.device, options.jobs, found)
-            return _Recorder(plan, options, progress, engine, used).record(examples)
+    with _EXECUTORS[options.engine](plan, options, server) as executor:
+        return _Recorder(plan, options, progress, executor, used).record(examples)
+
+
+@contextlib.contextmanager
+def _local(plan: Project, options: Options, server: Client | None) -> Iterator[Executor]:
+    with server or Client(plan.where) as found:
+        yield LocalExecutor(options.device, options.jobs, found)
+
+
+@contextlib.contextmanager
+def _ray(plan: Project, options: Options, _: Client | None) -> Iterator[Executor]:
     with cluster.connected(options.address, plan):
-        nodes = cluster.RayEngine(options.device, options.jobs)
-        return _Recorder(plan, options, progress, nodes, used).record(examples)
+        yield cluster.RayExecutor(options.device, options.jobs)
+
+
+_EXECUTORS = {"local": _local, "ray": _ray}
 
 
 def _recorded_seconds(roots: list[Path], example: Example) -> float | None:
@@ -129,7 +139,7 @@ class _Recorder:
         plan: Project,
         options: Options,
         progress: Progress,
-        engine: LocalEngine | cluster.RayEngine,
+        engine: Executor,
         used: dict[Path, str],
     ) -> None:
         self.plan = plan
@@ -272,7 +282,7 @@ class _Recorder:
                 lease(gpus, self.stop, partial(waiting, does="uses the GPU")) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
-                    return Outcome(name, "interrupted", "was not begun")
+                    return Outcome(name, "interrupted", "was not started")
                 found = recording.of_script(script, example.may_fail, [self.root])
                 own = self._own(example, found)
                 if self._is_done(example, own):

@@ -24,7 +24,7 @@ def clean(output: bytes | str) -> str:
     control characters become ``\xNN``, and tabs become spaces.
     """
     text = output.decode("utf-8", "backslashreplace") if isinstance(output, bytes) else output
-    text = without_colors(encodable(text)).replace("\r\n", "\n")
+    text = without_colors(encodable(text))
     lines = [_overwrite(line).expandtabs() for line in text.split("\n")]
     shown = (_INVISIBLE.sub(lambda c: ascii(c.group())[1:-1], line).rstrip() for line in lines)
     text = "\n".join(shown).rstrip("\n")

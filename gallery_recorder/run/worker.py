@@ -26,7 +26,6 @@ from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, provenance
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.output import Output, Tee
-from gallery_recorder.run.outputs import Outputs, with_files
 from gallery_recorder.run.protocol import (
     Begun,
     BlockStarted,
@@ -40,6 +39,7 @@ from gallery_recorder.run.protocol import (
 from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.workspace import Workspace
+from gallery_recorder.run.written import Outputs, with_files
 from gallery_recorder.store import format, markup
 from gallery_recorder.store.format import Block, Figure, GpuState, Recording, RunFacts, Value
 

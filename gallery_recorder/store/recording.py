@@ -54,7 +54,8 @@ class Location:
     def load(self, keys: Sequence[str] = (), checks: Iterable[Check] = ()) -> Recording:
         """The recording here, as :func:`load` returns it.
 
-        RecordingError also if it belongs elsewhere, or has the script's key and not its *keys*.
+        RecordingError also if it belongs elsewhere, or its script key matches and its block keys,
+        which are *keys*, do not.
         """
         made = load(self.folder, checks)
         location_of(self.folder, self.root, made)

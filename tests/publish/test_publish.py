@@ -98,6 +98,19 @@ def visible(build: Path) -> dict:
     return {name: text for name, text in tree(build).items() if not name.startswith(".")}
 
 
+@pytest.mark.parametrize("wrong", [":doc:`nowhere`", "Text"])
+def test_a_build_that_ended_with_an_error_is_not_published(tmp_path, wrong):
+    checkout = make_checkout(tmp_path / "checkout")
+    forked.build(checkout, "-W").check_returncode()
+    write(checkout / "docs" / "index.rst", f"Index\n=====\n\n{wrong}\n")
+    if wrong == "Text":
+        end = "def setup(app):\n    app.connect('build-finished', lambda app, error: 1 / 0)\n"
+        write(checkout / "conf.py", CONF + end)
+    assert forked.build(checkout, "-W").returncode != 0
+    with pytest.raises(RecorderError, match=r"versions\.json"):
+        publish.publish(checkout / "build" / "html", tmp_path / "site", "main")
+
+
 @pytest.mark.parametrize(
     ("commands", "environment", "expected"),
     [

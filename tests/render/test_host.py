@@ -29,7 +29,7 @@ def test_what_is_expected_to_fail_and_was_not_recorded_is_a_warning_like_others(
     gallery.record("passes")
     done = build(gallery)
     assert done.returncode == 0, done.stderr
-    assert "No recording belongs to the code of: fails." in done.stderr
+    assert "No recording matches the code of: fails." in done.stderr
     assert "not failing" not in done.stderr
     gallery.record()
     assert (build(gallery).returncode, build(gallery).stderr) == (0, "")

@@ -110,7 +110,7 @@ def test_stale_and_missing_recordings_are_listed_with_the_command(tmp_path):
     script.write_text(script.read_text().replace("6 * 7", "6 * 9"))
     result = build(root, "-D", "gallery_unrecorded=error")
     assert result.returncode != 0
-    assert "No recording belongs to the code of: 01-first, 02-second" in result.stderr
+    assert "No recording matches the code of: 01-first, 02-second" in result.stderr
     assert "report" not in result.stderr  # it is no fault of Sphinx
     assert "python -m gallery_recorder record 01-first 02-second" in result.stderr
     assert not (root / "build" / "html" / "index.html").exists()
@@ -209,10 +209,10 @@ def test_a_script_without_a_recording_may_have_a_page(tmp_path, policy, told):
     root = fixture_gallery.make_gallery(tmp_path / "g")
     fixture_gallery.make_recording(root, "01-first")
     result = build(root, "-D", f"gallery_unrecorded={policy}")
-    assert ("No recording belongs to the code of: 02-second" in result.stderr) == told
+    assert ("No recording matches the code of: 02-second" in result.stderr) == told
     assert (result.returncode != 0) == told  # a warning is an error here
     html = page(root, "tutorials/02-second")
-    assert "The page has no outputs" in html
+    assert "this page shows no outputs" in html
     assert "More prose" in html
 
 

@@ -213,4 +213,4 @@ def test_gpus_of_two_types_are_refused(monkeypatch):
     fake = SimpleNamespace(cluster_resources=lambda: resources)
     monkeypatch.setitem(sys.modules, "ray", fake)
     with pytest.raises(DeviceError, match="several types: A100, H200"):
-        cluster.RayEngine("auto", None)
+        cluster.RayExecutor("auto", None)

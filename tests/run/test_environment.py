@@ -47,3 +47,8 @@ def test_other_variables_are_passed_on_and_recorded_only_on_demand(name):
     assert environment.inherited({name: "1"}) == {name: "1"}
     assert environment.kept({name: "1"}) == {}
     assert environment.kept({name: "1"}, (name,)) == {name: "1"}
+
+
+def test_which_of_equal_gpus_was_used_is_not_recorded():
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        assert environment.kept({name: "1"}, (name,)) == {}

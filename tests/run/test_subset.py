@@ -46,6 +46,7 @@ def test_a_share_is_kept_for_the_same_scripts_and_number_of_shares_alone(tmp_pat
     begun = share(1)
     assert share(2, seconds=lambda e: 1.0) == {*"012345"} - begun
     fresh = share(1, seconds=lambda e: 1.0)
+    assert share(1) == begun != fresh  # it is recorded once more: a new beginning
     assert share(1, of=3) != fresh  # another number of shares
     assert share(2, of=3, those=examples[:5]) <= {*"01234"}
     (tmp_path / ".shards.json").write_text("damaged")
@@ -89,6 +90,16 @@ def test_a_script_has_changed_if_its_code_or_a_file_that_it_uses_has(room, file,
     plan = room.project()
     changed = subset.changed_since("main", plan, plan.recorded)
     assert sorted(path.stem for path in changed) == names
+
+
+def test_a_module_that_a_module_imports_counts_too(room):
+    (room.tutorials / "helper.py").write_text("import deep\n")
+    commit(room)
+    (room.tutorials / "deep.py").write_text("x = 1\n")
+    plan = room.project()
+    examples = [one for one in plan.recorded if one.name in ("01-plain", "02-imports")]
+    changed = subset.changed_since("HEAD", plan, examples)
+    assert [path.stem for path in changed] == ["02-imports"]
 
 
 def test_a_renamed_script_has_changed_and_its_neighbors_have_not(room):

@@ -68,9 +68,9 @@ def test_a_renamed_script_takes_its_recording_over_without_executing(tmp_path, f
     before = gallery.load("plot_old")
     new = old.rename(old.with_name("plot_new.py"))
     new.write_text(new.read_text().replace("A title", "B title"))
-    gallery.write("plot_other", DRAWS.replace("drawn", "other"))
+    gallery.write("plot_another", DRAWS.replace("drawn", "another"))
     outcomes = gallery.record(force=force)
-    assert outcomes["plot_other"].status == "recorded"
+    assert outcomes["plot_another"].status == "recorded"
     assert (outcomes["plot_new"].status == "current") != force
     made = gallery.load("plot_new")
     assert (made.title, [*made.files]) == ("B title", ["images/sphx_glr_plot_new_001.png"])

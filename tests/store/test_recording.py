@@ -238,6 +238,7 @@ def test_recordings_are_found_and_no_link_is_followed(tmp_path, folder):
     assert recording.location_of(other.folder, tmp_path, made) == other
     (tmp_path / "everything").symlink_to("/")
     (folder / "again").symlink_to("..")
+    shutil.copytree(folder, tmp_path / ".workspace-01-a-12ab" / "recording", symlinks=True)
     shutil.copytree(folder, tmp_path.joinpath(*["d"] * 100), symlinks=True)
     assert set(recording.all_recordings(tmp_path)) == {folder, other.folder}
 

@@ -2,7 +2,13 @@
 
 import pytest
 
-from triton_site.numbers.quantities import Definition, Numbers, QuantityError, load
+from triton_site.numbers.quantities import (
+    Definition,
+    Numbers,
+    QuantityError,
+    load,
+    separated,
+)
 
 TABLE = """M,N,provider,unit,median,p20,p80
 1,256,triton,GB/s,200,190,210
@@ -41,6 +47,37 @@ def value(folder, text, **others):
 )
 def test_a_number_is_computed_from_the_recorded_rows(folder, text, expected):
     assert value(folder, text, faster="geomean(speed: triton / torch)") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        ("4310", "4310"),
+        ("16384", "16\u202f384"),
+        ("-1234567.5", "-1\u202f234\u202f567.5"),
+        ("0.980", "0.980"),
+        ("141000000000000", "1.41 × 10¹⁴"),
+    ],
+)
+def test_long_numbers_have_separators(number, shown):
+    assert separated(number) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("max(speed: triton)", "GB/s"),
+        ("geomean(speed: triton / torch)", "times"),
+        ("100 * min(speed: triton / torch)", "%"),
+        ("value('largest error')", ""),
+        ("value(rate)", "TFLOPS"),
+        ("max(speed: triton) - min(speed: triton)", ""),
+    ],
+)
+def test_a_quantity_has_the_unit_of_its_rows(folder, text, unit):
+    with (folder / "page-values.csv").open("a") as file:
+        file.write("rate,TFLOPS,700\n")
+    assert Numbers(folder, "page", {"x": Definition(value=text)}).unit_of("x") == unit
 
 
 @pytest.mark.parametrize(

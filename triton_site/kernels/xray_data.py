@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder.store.reading import ReadingError, load
+from gallery_recorder.api import ReadingError, reading
 from triton_site.xray import FILE_NAME, MAX_CODE
 
 PROBE = "triton_site.xray.kernels"
@@ -104,6 +104,6 @@ def read(folder: Path, probes: dict[str, Any]) -> tuple[list[Facts], dict[str, K
         raise ReadingError(f"probes: {PROBE}: {error}") from error
     path = folder / FILE_NAME
     try:
-        return facts, load(path, dict[str, Kernel]) if path.exists() else {}
+        return facts, reading.load(path, dict[str, Kernel]) if path.exists() else {}
     except ReadingError as error:
         raise ReadingError(str(error).removeprefix(f"{folder}/")) from error

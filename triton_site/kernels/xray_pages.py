@@ -23,7 +23,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gallery_recorder.render.selection import Page
+from gallery_recorder.api import Page
 from triton_site import xray
 from triton_site.kernels import xray_data
 from triton_site.kernels.xray_data import Facts, Kernel

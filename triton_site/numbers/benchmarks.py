@@ -12,9 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder.errors import RecorderError
-from gallery_recorder.store import reading
-from gallery_recorder.store.reading import ReadingError
+from gallery_recorder.api import ReadingError, RecorderError, reading
 
 _COLUMNS = ["provider", "unit", "median", "p20", "p80"]
 _RATES = ("GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s")

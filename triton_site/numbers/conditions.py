@@ -18,9 +18,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from gallery_recorder import seam
-from gallery_recorder.project.script import Script, ScriptError, load_script
-from gallery_recorder.store.format import Block
+from gallery_recorder.api import Block, Script, ScriptError, load_script, seam
 from triton_site.numbers.recorded import Recorded
 from triton_site.pages.assemble import AssembleError, assemble_gallery
 

@@ -11,8 +11,7 @@ import io
 import re
 from pathlib import Path
 
-from gallery_recorder.store import reading
-from gallery_recorder.store.reading import ReadingError
+from gallery_recorder.api import ReadingError, reading
 from triton_site.numbers import benchmarks
 
 #: Text in a cell: providers, units, names. No markup, and no more than fits into a table.

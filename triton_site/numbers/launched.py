@@ -11,7 +11,7 @@ import io
 import re
 from collections.abc import Iterator
 
-from gallery_recorder.store.reading import ReadingError, read_file
+from gallery_recorder.api import ReadingError, reading
 from triton_site.kernels.xray_data import Facts, launches
 from triton_site.numbers.recorded import Recorded
 
@@ -44,7 +44,9 @@ def _count(facts: Facts, what: str) -> int:
 def _stated(item: Recorded) -> Iterator[tuple[str, str, str, float]]:
     """Each count that the script has written: of what, the kernel, the shape, the value."""
     try:
-        text = read_file(item.folder / f"{item.content.name}-values.csv", _MAX_FILE).decode()
+        text = reading.read_file(
+            item.folder / f"{item.content.name}-values.csv", _MAX_FILE
+        ).decode()
     except (ReadingError, ValueError):
         return  # it states nothing, or `make check` has said what is wrong
     for row in csv.DictReader(io.StringIO(text)):

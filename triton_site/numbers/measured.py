@@ -34,11 +34,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from gallery_recorder.errors import RecorderError
-from gallery_recorder.render import downloads
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.selection import Page
-from gallery_recorder.store.format import slug
+from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
 from triton_site.numbers import conditions
 from triton_site.numbers.launched import of_launches
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
@@ -115,7 +111,8 @@ class LimitsDirective(SphinxDirective):
             for name in definitions(page.example.name):
                 if limit := numbers[name].limit_text:
                     cell = nodes.paragraph("", "", to.deepcopy())
-                    rows.append([cell, name, numbers[name].text, limit])
+                    unit = numbers.unit_of(name)
+                    rows.append([cell, name, f"{numbers[name].text} {unit}".strip(), limit])
         return [table(["Page", "Number", "Value", "Expected"], rows)] if rows else []
 
 

@@ -14,9 +14,7 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder import seam
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.store.format import slug
+from gallery_recorder.api import domain_of, seam, slug
 from triton_site.numbers.recorded import current, release_of
 from triton_site.probes import REFERENCE_DEVICE
 

@@ -21,8 +21,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.selection import ListedRecording
+from gallery_recorder.api import ListedRecording, domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current, release_of
 from triton_site.numbers.tables import link, table

@@ -37,7 +37,7 @@ from pathlib import Path
 
 import msgspec
 
-from gallery_recorder.store import reading
+from gallery_recorder.api import reading
 from triton_site.numbers import benchmarks
 
 #: Bytes of ``numbers.toml`` and of a file of values.
@@ -107,7 +107,7 @@ class Quantity:
         if self.definition.limit is None:
             return ""
         kind = "at most" if self.definition.at_least is None else "at least"
-        return f"{kind} {self.definition.limit:g}"
+        return f"{kind} {separated(f'{self.definition.limit:.12g}')}"
 
     @property
     def text(self) -> str:
@@ -117,7 +117,22 @@ class Quantity:
             shown = significant(self.value, digits)
             if float(shown) != limit or self.value == limit:
                 break
-        return shown
+        return separated(shown)
+
+
+def separated(number: str) -> str:
+    """*number* with a narrow space between groups of three digits, if it has more than four.
+
+    More than nine digits are a power of ten: 1.41 × 10¹⁴.
+    """
+    whole, dot, fraction = number.partition(".")
+    digits = whole.lstrip("-")
+    if len(digits) > 9:
+        power = str(len(digits) - 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return f"{float(number) / 10 ** (len(digits) - 1):.3g} × 10{power}"
+    if len(digits) > 4:
+        whole = f"{int(whole):,}".replace(",", "\u202f")
+    return whole + dot + fraction
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -180,6 +195,32 @@ class Numbers:
         finally:
             self._under_way.pop()
         return Quantity(value, definition)
+
+    def unit_of(self, name: str) -> str:
+        """The unit of the quantity *name*: that of its rows; *times* for a quotient, % for a share.
+
+        Raises:
+            QuantityError: it is not defined, or its file is missing.
+        """
+        text = self._definitions[name].value
+        if text.startswith("100 *"):
+            return "%"
+        if "/" in text:
+            return "times"
+        terms = _TERM.findall(text)
+        if len(terms) != 1:
+            return ""
+        function, inside = terms[0]
+        try:
+            if function == "value":
+                return self._row(_unquoted(inside.strip())).get("unit") or ""
+            parts = _ROWS.fullmatch(inside)
+            assert parts
+            file, provider = (_unquoted(part) for part in parts.group(1, 2))
+            self._medians(file, provider, [])
+            return next(iter(self._files[file][provider].values())).unit
+        except (ValueError, benchmarks.BenchmarkError) as error:
+            raise QuantityError(f"{self._page}.{name}: {error}") from error
 
     def _computed(self, text: str) -> float:
         terms: list[float] = []
@@ -248,6 +289,9 @@ class Numbers:
         }
 
     def _written(self, name: str) -> float:
+        return float(self._row(name).get("value") or "nan")
+
+    def _row(self, name: str) -> dict[str, str]:
         path = self._folder / f"{self._page}-values.csv"
         try:
             text = reading.read_file(path, _MAX_FILE).decode("utf-8")
@@ -255,7 +299,7 @@ class Numbers:
             raise ValueError(f"{path}: {error}") from error
         for row in csv.DictReader(io.StringIO(text)):
             if row.get("name") == name:
-                return float(row.get("value") or "nan")
+                return row
         raise ValueError(f"{path.name} has no row {name!r}")
 
 

@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 from sphinx.environment import BuildEnvironment
 
-from gallery_recorder.project import galleries, reader
-from gallery_recorder.project.script import Script
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.selection import ListedRecording
-from gallery_recorder.store import recording
-from gallery_recorder.store.format import Recording
+from gallery_recorder.api import (
+    ListedRecording,
+    Recording,
+    Script,
+    domain_of,
+    galleries,
+    reader,
+    recording,
+)
 from triton_site.probes import SOFTWARE
 
 #: The file with the CPU's share of each call of a page; its sizes are the names of functions.

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
-from gallery_recorder.console import visible
-from gallery_recorder.errors import RecorderError
-from gallery_recorder.store import compare, recording
+from gallery_recorder.api import RecorderError, compare, recording, visible
 from triton_site.numbers.benchmarks import Measurement, is_rate, read
 
 #: A provider lost if its ratio within the spread is below this.

@@ -18,7 +18,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from gallery_recorder.render import files
+from gallery_recorder.api import files
 
 _MARK = "# for shared/"
 

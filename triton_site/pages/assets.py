@@ -14,6 +14,7 @@ from sphinx.application import Sphinx
 _CODE = '<div class="highlight'
 #: Each file, by its name, and what the body of a page that uses it contains; None: no page does.
 _USES: dict[str, re.Pattern[str] | None] = {
+    "pygments.css": None,  # custom.css colors code, in the light and in the dark
     "copybutton.css": re.compile(_CODE),
     "clipboard.min.js": re.compile(_CODE),
     "copybutton.js": re.compile(_CODE),

@@ -16,8 +16,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import docname_join
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.selection import Page
+from gallery_recorder.api import Page, domain_of
 from triton_site.pages.path import LEVELS, path_of
 
 #: How fast a page is read: words of prose and lines of code a minute.

@@ -14,10 +14,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gallery_recorder import seam
-from gallery_recorder.project.script import Script
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.selection import Page
+from gallery_recorder.api import Page, Script, domain_of, seam
 from triton_site.pages.keylines import without_marks
 
 

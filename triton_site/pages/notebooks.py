@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransformer
 from sphinx.transforms.post_transforms import ReferencesResolver
 
-from gallery_recorder.render.selection import Page
+from gallery_recorder.api import Page
 from triton_site.pages.cells import boxes_of, cells_of, page_of
 from triton_site.pages.folds import Fold
 from triton_site.pages.markdown import Writer

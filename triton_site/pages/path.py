@@ -21,8 +21,7 @@ from sphinx.application import Sphinx
 from sphinx.directives.other import TocTree
 from sphinx.environment import BuildEnvironment
 
-from gallery_recorder import seam
-from gallery_recorder.render.domain import domain_of
+from gallery_recorder.api import domain_of, seam
 
 #: The levels in their order, with the titles that readers see.
 LEVELS = {

@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder import seam
+from gallery_recorder.api import seam
 from triton_site.pages import points
 
 _PNG_DPI = 150

@@ -15,8 +15,7 @@ from sphinx.domains.std import StandardDomain
 from sphinx.environment import BuildEnvironment
 from sphinx.util import docname_join
 
-from gallery_recorder.render.domain import domain_of
-from gallery_recorder.render.selection import Page
+from gallery_recorder.api import Page, domain_of
 from triton_site.numbers.measured import page_of_script, quantity_of
 
 _MEASURED = re.compile(

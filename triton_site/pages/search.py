@@ -24,8 +24,7 @@ from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 from sphinx.util import docname_join
 
-from gallery_recorder.render import downloads
-from gallery_recorder.render.domain import domain_of
+from gallery_recorder.api import domain_of, downloads
 from triton_site.pages.folds import Fold
 
 #: Pages that repeat others, and pages for maintainers.

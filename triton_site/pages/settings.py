@@ -20,7 +20,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from gallery_recorder.project.settings import Settings
+from gallery_recorder.api import Settings
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

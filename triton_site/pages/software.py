@@ -9,8 +9,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from gallery_recorder.render.labels import Fact, readable_bytes
-from gallery_recorder.store.format import Recording
+from gallery_recorder.api import Fact, Recording, readable_bytes
 
 #: The probe that recorded them.
 PROBE = "triton_site.probes.software"

@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gallery_recorder.render import downloads
+from gallery_recorder.api import downloads
 from triton_site.pages.markdown import Writer
 
 

@@ -1,0 +1,87 @@
+"""What stands around a page: the bar, the path, the sections, the way on, and progress."""
+
+import re
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import reader
+
+GALLERY = "stable/getting-started/tutorials"
+
+
+def test_the_bar_stays_and_the_current_lesson_is_in_sight(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/09b-fp8-gluon.html")
+    expect(page.locator(".wy-menu-vertical a.current")).to_be_in_viewport()
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    for name in (".gallery-home", ".gallery-search input", ".gallery-theme", ".rst-versions"):
+        expect(page.locator(name)).to_be_in_viewport()
+
+
+def test_the_menu_has_the_path_and_the_sections_of_the_lesson(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/02-fused-softmax.html")
+    captions = page.locator(".wy-menu-vertical .caption")
+    expect(captions).to_have_text(["First hour", "A transformer's kernels", "Further"])
+    assert page.locator("li.toctree-l2").count() == page.locator("h2").count()
+
+
+def test_on_a_wide_screen_the_section_in_view_is_marked(page: Page, address: str) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"{address}{GALLERY}/02-fused-softmax.html#counting-the-bytes")
+    sections = page.locator(".gallery-sections")
+    expect(sections).to_be_visible()
+    expect(sections.locator("[aria-current]")).to_have_text("Counting the bytes")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    expect(sections).to_be_hidden()
+
+
+def test_the_way_on_has_titles(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/02-fused-softmax.html")
+    way = page.locator(".gallery-way a")
+    expect(way).to_have_text([re.compile("Previous Vector addition"), re.compile("Next →.*Matrix")])
+
+
+def test_a_page_of_another_release_leads_back_to_the_same_section(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/02-fused-softmax.triton-3.6.0.html#counting-the-bytes")
+    expect(page.locator(".gallery-way a")).to_have_count(2)
+    expect(page.locator(".wy-menu-vertical a.current")).to_have_text("Fused softmax")
+    page.locator(".gallery-same-section").click()
+    expect(page).to_have_url(f"{address}{GALLERY}/02-fused-softmax.html#counting-the-bytes")
+
+
+def test_a_lesson_that_was_read_to_its_end_has_a_mark(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/01-vector-add.html")
+    here = page.locator(".wy-menu-vertical a.current")
+    expect(here).to_have_attribute("data-progress", "seen")
+    page.locator(".gallery-way").scroll_into_view_if_needed()
+    expect(here).to_have_attribute("data-progress", "done")
+    page.goto(f"{address}stable/index.html")
+    card = page.locator(".gallery-card-title").get_by_role("link", name="Vector addition")
+    expect(card).to_have_attribute("data-progress", "done")
+
+
+def test_little_blocks_drawing(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/01-vector-add.html")
+    blocking = page.locator(
+        "head link[rel=stylesheet], head script[src]:not([defer]):not([async])"
+    ).evaluate_all("all => all.map((e) => e.href ?? e.src)")
+    assert len(blocking) <= 6, blocking
+
+
+def test_a_first_visit_is_small(browser: Browser, address: str) -> None:
+    """All that the page loads; the server of this test does not compress."""
+    with reader(browser) as context:
+        page = context.new_page()
+        loaded: list[str] = []
+        page.on("response", lambda answer: loaded.append(answer.url))
+        page.goto(f"{address}{GALLERY}/01-vector-add.html", wait_until="networkidle")
+        assert not [url for url in loaded if "fontawesome" in url or "jquery" in url]
+
+
+def test_the_page_as_markdown_is_copied(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/01-vector-add.html")
+    page.get_by_role("button", name="Copy as Markdown").click()
+    expect(page.locator(".gallery-copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()").startswith("# Vector addition")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download", exact=True).click()
+    assert download.value.suggested_filename == "01-vector-add.py"
