@@ -336,16 +336,17 @@ def an_empty_tensor_behind_a_mask():
     assert not out.any()
 
 
-def a_loop_over_scalars():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, n):
-        total = 0.0
-        for i in range(n):
-            total += tl.load(x_ptr + i)
-        tl.store(out_ptr, total)
+@triton.jit
+def sum_kernel(x_ptr, out_ptr, n):
+    total = 0.0
+    for i in range(n):
+        total += tl.load(x_ptr + i)
+    tl.store(out_ptr + tl.program_id(0), total)
 
+
+def a_loop_over_scalars():
     x, out = torch.randn(37), torch.empty(1)
-    kernel[(1,)](x, out, 37)
+    sum_kernel[(1,)](x, out, 37)
     assert torch.allclose(out, x.sum(), atol=1e-4)
 
 
