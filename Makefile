@@ -75,6 +75,7 @@ check: $(RENDER) ## fail if a recording of the reference GPU is missing or break
 
 compare: $(RENDER) $(if $(OLD),,committed) ## compare speed and outputs: OLD=dir (default: as committed) NEW=dir
 	@$(GALLERY) compare "$${OLD:-build/committed/recordings}" "$$NEW"
+	@$(PY) -m triton_site.numbers.speed "$${OLD:-build/committed/recordings}" "$$NEW"
 
 committed:
 	@rm -rf build/committed && mkdir -p build/committed

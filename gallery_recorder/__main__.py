@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import contextlib
 import dataclasses
 import gc
 import importlib.util
@@ -65,10 +66,32 @@ def _status(options: argparse.Namespace) -> int:
 
     plan = _told(reader.read(_where(options)))
     rows = status.rows(plan, options.recordings)
-    status.show(rows, options.only)
+    status.show(rows, options.only, options.sizes)
     preferred = plan.settings.reference if options.check == "reference" else None
     lacking = status.lacking(rows, preferred) if options.check else None
     return _complain(lacking, 1) if lacking else 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    from gallery_recorder.project import reader
+    from gallery_recorder.store import recording, status
+
+    plan = reader.read(_where(options))
+    rows = status.rows(plan, options.recordings)
+    roots = [options.recordings] if options.recordings else plan.settings.roots
+    orphans = [row.folder for row in rows if row.state == "orphan" and row.folder]
+    for folder in orphans:
+        print(console.visible(f"{folder}: {status.size_of(folder):,} bytes"))
+    answer = "yes" if options.yes or not orphans else ""
+    with contextlib.suppress(EOFError):
+        answer = answer or input(f"Delete these {len(orphans)} recordings? [y/N] ")
+    if answer.strip().lower() not in ("y", "yes"):
+        print("Nothing was deleted. To delete without a question: --yes")
+        return 1
+    for folder in orphans:
+        recording.remove(folder, next(root for root in roots if root in folder.parents))
+    print(f"{len(orphans)} orphans deleted")
+    return 0
 
 
 def _migrate(options: argparse.Namespace) -> int:
@@ -89,22 +112,25 @@ def _migrate(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from gallery_recorder.store import compare
 
-    text, lost = compare.compare(options.old, options.new)
-    print(text)
-    return 1 if lost else 0
+    print(compare.compare(options.old, options.new))
+    return 0
 
 
 def _transport(options: argparse.Namespace) -> int:
     from gallery_recorder.store import transport
 
-    root, repository = options.recordings, Path.cwd()
+    root, repository, labels = options.recordings, Path.cwd(), None
     if root is None:
         from gallery_recorder.project import reader
 
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
+        labels = {example.label for example in plan.recorded}
     try:
-        changes = getattr(transport, options.verb)(options.place, root, repository)
+        if options.verb == "push":
+            changes = transport.push(options.place, root, repository, labels, options.prune)
+        else:
+            changes = transport.pull(options.place, root, repository)
     except transport.AbsentError as error:
         if not options.if_exists:
             raise
@@ -231,6 +257,7 @@ def parser() -> argparse.ArgumentParser:
     _add(status, *_PROJECT)
     states = ("current", "stale", "failed", "damaged", "missing", "unreadable", "orphan")
     status.add_argument("--only", choices=states, help="list the recordings of this state alone")
+    status.add_argument("--sizes", action="store_true", help="show the bytes of each recording")
     status.add_argument(
         "--check",
         nargs="?",
@@ -239,6 +266,11 @@ def parser() -> argparse.ArgumentParser:
         help="fail if a recording is damaged, or if a script has no current one on the first of "
         "gallery_devices in conf.py; with `any`, on any device",
     )
+
+    prune = verbs.add_parser("prune", help="delete recordings without a script, after asking")
+    prune.add_argument("--yes", action="store_true", help="do not ask")
+    prune.set_defaults(command=_prune)
+    _add(prune, *_PROJECT)
 
     migrate = verbs.add_parser(
         "migrate",
@@ -249,7 +281,7 @@ def parser() -> argparse.ArgumentParser:
     migrate.set_defaults(command=_migrate)
     _add(migrate, *_PROJECT)
 
-    compare = verbs.add_parser("compare", help="compare the speed and all outputs of recordings")
+    compare = verbs.add_parser("compare", help="compare all outputs of recordings")
     compare.add_argument("old", type=Path, metavar="OLD", help="a recording, or a folder of some")
     compare.add_argument("new", type=Path, metavar="NEW", help="another one to compare with it")
     compare.set_defaults(command=_compare)
@@ -270,7 +302,7 @@ def parser() -> argparse.ArgumentParser:
     places += ".zip or .tar.gz archive"
     for name, word, help in (
         ("pull", "FROM", "take recordings from a branch, folder or archive"),
-        ("push", "TO", "put recordings to a branch, folder or archive"),
+        ("push", "TO", "push recordings to a branch, folder or archive"),
     ):
         verb = verbs.add_parser(
             name,
@@ -281,7 +313,10 @@ def parser() -> argparse.ArgumentParser:
         verb.set_defaults(command=_transport, verb=name, if_exists=False)
         verb.add_argument("place", metavar=word, help=places)
         _add(verb, *_PROJECT)
-        if name == "pull":
+        if name == "push":
+            text = "leave out recordings without a script, and delete those that are there"
+            verb.add_argument("--prune", action="store_true", help=text)
+        else:
             text = "succeed if FROM does not exist, as before the first push"
             verb.add_argument("--if-exists", action="store_true", help=text)
 

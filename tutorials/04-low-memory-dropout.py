@@ -221,8 +221,7 @@ def drop_threshold(p):
 
 # %%
 # Interleaving moves no data if a thread holds four neighbors, as it does to load 16 bytes with one
-# instruction. Then a thread computes the words of its own elements: here 128 threads with eight
-# elements each.
+# instruction. Then each thread computes the words of its own elements.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``random_signs(n, seed)``, which returns 1 or −1 for each
 # element, by the lowest bit of its word. ``exercise.py`` (see *Exercises*) checks it:

@@ -334,8 +334,10 @@ def check(norm, library, x, *parameters):
     g = torch.randn_like(y)
     found = y, *torch.autograd.grad(y, inputs, g)
     right = right, *torch.autograd.grad(right, exact, g.double())
+    rstd = (exact[0].var(dim=1, correction=0) + 1e-5).rsqrt().max().item()  # multiplies errors
     for one, other in zip(found, right, strict=True):
-        atol = max(2e-5, 2 * torch.finfo(one.dtype).eps) * max(1, other.abs().max().item())
+        most = max(1, rstd, other.abs().max().item())
+        atol = max(2e-5, 2 * torch.finfo(one.dtype).eps) * most
         torch.testing.assert_close(one.double(), other, rtol=0, atol=atol)
 
 
@@ -761,8 +763,10 @@ if ON_GPU:
     for i, way in enumerate(("", " backward")):
         times = {N: 2e-3 * (i + 2) * M * N / rate for M, N, name, _, rate, *_ in results["layer"][i]
                  if name == "triton"}  # fmt: skip
-        longer = [N for N, time in times.items() if time > cpu[f"layer_norm{way}", "triton"]]
-        values.append((f"GPU longer from{way}", "columns", min(longer)))
+        share, most = cpu[f"layer_norm{way}", "triton"], max(times)
+        longer = [N for N, time in times.items() if time > share]
+        beyond = round(most * share / times[most])  # the time grows with the row
+        values.append((f"GPU longer from{way}", "columns", min(longer, default=beyond)))
     write_table("05-layer-norm-values.csv", ["name", "unit", "value"], values)
 
 # %%

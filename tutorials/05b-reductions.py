@@ -2,26 +2,21 @@ r"""
 Reductions at full speed
 ========================
 
-The backward pass of layer normalization needs sums along the rows and sums over the rows. You start
-with a kernel that reaches :measured:`waiting_share` % of the speed of a copy, on rows of 8192
-elements, and bring it to :measured:`best_share` %: you fetch rows ahead, count registers, and let
-two programs share a row. Then you normalize rows that fit into no register file. You need
-:doc:`05-layer-norm`, which explains the sums.
+You sum a matrix along its rows and along its columns while reading it only once, as the backward
+pass of layer normalization needs it. On rows of 8192 elements you start at
+:measured:`waiting_share` % of the speed of a copy and end at :measured:`best_share` %. You need
+:doc:`05-layer-norm`.
 """
 
-# %%
-# The kernel
-# ----------
-#
-# This is the kernel of :doc:`05-layer-norm` that computes the gradients of *x*, weight and bias.
-# Each of *P* programs works on every *P*-th row, keeps its sums of the gradients of weight and bias
-# in registers, and stores them at the end. A second kernel adds up the *P* rows of sums. New are
-# ``STAGES`` and ``EARLY``, which the next sections explain.
-
-# sphinx_gallery_level = "beyond"
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_level = "further"
+# sphinx_gallery_thumbnail_number = 3
 import os
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
+import matplotlib.pyplot as plt
 import torch
 from torch.nn import functional
 
@@ -32,6 +27,75 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a multiprocessor
+if ON_GPU:
+    gpu = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)
+    PROGRAMS, SHARED_BYTES = gpu["multiprocessor_count"], gpu["max_shared_mem"]
+HOPPER = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.bench import figure
+
+# %%
+# Two kinds of sums
+# -----------------
+#
+# The backward pass of layer norm gets a matrix *x* and the gradient *g* of its result, both of *M*
+# rows and *N* columns. In PyTorch it is five lines, with the mean and the reciprocal standard
+# deviation of each row as ``stats``:
+
+
+def gradients_in_pytorch(x, g, weight, stats):
+    """Return the gradients of x, weight and bias."""
+    mean, rstd = stats[:, :, None]  # [M, 1]
+    normal = (x - mean) * rstd
+    wg = weight * g
+    along_rows = wg.mean(1, keepdim=True), (wg * normal).mean(1, keepdim=True)  # [M, 1]
+    dx = (wg - along_rows[0] - normal * along_rows[1]) * rstd
+    return dx, (g * normal).sum(0), g.sum(0)  # the last two along the columns: [N]
+
+
+# %%
+# There are two means **along each row**, and an element of ``dx`` needs them before it can be
+# written. And there are two sums **along each column**, ``dw`` and ``db``, over all rows. To read
+# *x* and *g* only once, a program has to hold a whole row until its means are known, and also the
+# sums of all columns, for as long as it works:
+
+# sphinx_gallery_fold = "draws the sums of a matrix"
+
+
+def draw_sums(rows, columns):
+    """Draw a matrix, the sums of its rows at its right, and the sums of its columns below."""
+    _, ax = figure(height=3)
+    for row in range(rows):
+        for column in range(columns):
+            color = "#cfe3f1" if row == 1 else "white"
+            ax.add_patch(plt.Rectangle((column, row), 1, 0.9, fc=color, ec="#444444"))
+    for row in range(rows):
+        ax.add_patch(plt.Rectangle((columns + 1, row), 1, 0.9, fc="#eeeeee", ec="#444444"))
+        ax.annotate("", (columns + 0.95, row + 0.45), (columns + 0.1, row + 0.45),
+                    arrowprops={"arrowstyle": "->"})  # fmt: skip
+    for column in range(columns):
+        ax.add_patch(plt.Rectangle((column, rows + 1), 1, 0.9, fc="#f6d9c4", ec="#444444"))
+        ax.annotate("", (column + 0.5, rows + 0.95), (column + 0.5, rows),
+                    arrowprops={"arrowstyle": "->"})  # fmt: skip
+    ax.text(columns + 2.2, rows / 2, "two means\nof a row", va="center")
+    ax.text(columns + 0.4, rows + 1.45, "dw and db: kept in registers,\nall columns, until the end",
+            va="center")  # fmt: skip
+    ax.text(-0.2, 1.45, "now", ha="right", va="center")
+    ax.set(xlim=(-1, columns + 7), ylim=(rows + 2, -0.1))
+    ax.axis("off")
+    plt.show()
+
+
+draw_sums(4, 6)
+
+# %%
+# The kernel
+# ----------
+#
+# This is the kernel of :doc:`05-layer-norm`. Each of *P* programs works on every *P*-th row, keeps
+# its sums of the columns in registers, and stores them at the end. A second, small kernel adds up
+# the *P* rows of sums. New are ``STAGES`` and ``EARLY``.
 
 
 @triton.jit
@@ -45,7 +109,7 @@ def whole_kernel(
     mask = columns < N
     w = tl.load(w_ptr + columns, mask=mask, other=0.0).to(tl.float32)
     dw, db = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
-    for number in tl.range(program, M, programs, num_stages=STAGES):
+    for number in tl.range(program, M, programs, num_stages=STAGES):  # <-
         row = tl.cast(number, tl.int64)
         x = tl.load(x_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
         g = tl.load(g_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
@@ -58,53 +122,89 @@ def whole_kernel(
         db += g
     if EARLY:
         gdc_launch_dependents()
-    mine = sums_ptr + tl.cast(program, tl.int64) * N + columns
+    mine = sums_ptr + tl.cast(program, tl.int64) * 2 * N + columns
     tl.store(mine, dw, mask=mask)
-    tl.store(mine + tl.cast(programs, tl.int64) * N, db, mask=mask)
+    tl.store(mine + N, db, mask=mask)
 
 
 # %%
-# The second kernel has little to do, so it should finish quickly. Its tiles are narrow and high,
-# and many programs share the columns.
+# **Fetching ahead.** Most kernels hide the time that a load takes by having many programs: while
+# one waits, the multiprocessor runs another. Here the sums fill the registers, and often only one
+# program fits. So it should ask for the next rows while it works on this one. ``tl.range(…,
+# num_stages=3)`` tells the compiler to do that. The loads become asynchronous copies into shared
+# memory. They need no registers, and run up to two iterations ahead of the loop:
+
+# sphinx_gallery_fold = "draws the loop that waits and the loop that fetches ahead"
+
+
+def draw_timeline():
+    """Draw when rows are loaded and worked on, without fetching ahead and with three stages."""
+    _, ax = figure(height=3)
+    load, work = {"color": "#eeeeee"}, {"color": "#cfe3f1"}
+    bars = [(0, 4 * i, 3, load, i) for i in range(3)] + [
+        (1, 4 * i + 3, 1, work, i) for i in range(3)
+    ]
+    starts = [0, 0, 0, 3, 4, 5]
+    bars += [(2.5 + 0.8 * (i % 3), starts[i], 3, load, i) for i in range(6)]
+    bars += [(4.9, 3 + i, 1, work, i) for i in range(6)]
+    for top, start, length, style, row in bars:
+        ax.barh(top, length, left=start, height=0.7, edgecolor="#444444", **style)
+        ax.text(
+            start + length / 2, top, f"row {row}" if length > 1 else row, ha="center", va="center"
+        )
+    ax.set_yticks([0, 1, 3.3, 4.9], ["load", "work", "loads", "work"])
+    ax.set(ylim=(5.5, -0.6), xticks=[], xlabel="time; above waiting, below with three stages")
+    ax.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+draw_timeline()
+
+# %%
+# Each stage needs shared memory for one row of *x* and one of *g*, so long rows have fewer stages.
+#
+# .. predict:: Rows of 8192 elements: how much does fetching ahead bring?
+#    :number: fetching
+#    :unit: times
+#
+#    The loop that waits reaches :measured:`waiting` GB/s, the one that fetches ahead
+#    :measured:`fetched` GB/s, and a copy :measured:`copied` GB/s.
+#
+# **Starting the second kernel early.** A kernel normally starts when the one before it has ended,
+# and starting takes time. With ``launch_pdl=True`` (*programmatic dependent launch*, on NVIDIA GPUs
+# from Hopper on) it is started as soon as all programs of the first kernel have called
+# ``gdc_launch_dependents``. It prepares itself while they store their sums. At ``gdc_wait`` it
+# waits until all stores are visible. At 4096 rows of 1024 elements, both kernels together take
+# :measured:`late` µs without and :measured:`early` µs with it.
 
 # sphinx_gallery_fold = "adds up the partial sums, and launches both kernels"
-# sphinx_gallery_show = "sums_kernel"
 
 
 @triton.jit
 def sums_kernel(
-    sums_ptr, dw_ptr, db_ptr, P, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
-):  # fmt: skip
-    """Add up the P rows of partial sums, for COLUMNS columns."""
+    sums_ptr, out_ptr, P, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
+):
+    """Add up the P rows of a matrix with N columns, for COLUMNS of them."""
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]  # [1, COLUMNS]
-    dw, db = tl.zeros([ROWS, COLUMNS], tl.float32), tl.zeros([ROWS, COLUMNS], tl.float32)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
     if EARLY:
         gdc_wait()
     for start in range(0, P, ROWS):
         rows = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
         mask = (rows < P) & (columns < N)
-        dw += tl.load(sums_ptr + rows * N + columns, mask=mask, other=0.0)
-        db += tl.load(sums_ptr + (P + rows) * N + columns, mask=mask, other=0.0)
-    tl.store(dw_ptr + columns, tl.sum(dw, axis=0, keep_dims=True), mask=columns < N)
-    tl.store(db_ptr + columns, tl.sum(db, axis=0, keep_dims=True), mask=columns < N)
-
-
-PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a multiprocessor
-if ON_GPU:
-    gpu = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)
-    PROGRAMS, SHARED_BYTES = gpu["multiprocessor_count"], gpu["max_shared_mem"]
-HOPPER = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
+        total += tl.load(sums_ptr + rows * N + columns, mask=mask, other=0.0)
+    tl.store(out_ptr + columns, tl.sum(total, axis=0, keep_dims=True), mask=columns < N)
 
 
 def add_up(sums, dtype, early):
-    """Return the sums over the programs, *sums* being ``[2, P, N]``."""
-    P, N = sums.shape[1:]
-    dw, db = torch.empty((2, N), dtype=dtype, device=sums.device)
+    """Return the sums over the programs, *sums* being ``[P, 2, N]``."""
+    P, _, N = sums.shape
+    both = torch.empty((2, N), dtype=dtype, device=sums.device)
     wide = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
     options = {"ROWS": 2048 // wide, "COLUMNS": wide, "EARLY": early, "num_warps": 8}
     options |= {"launch_pdl": True} if early else {}
-    sums_kernel[(triton.cdiv(N, wide),)](sums, dw, db, P, N, **options)
-    return dw, db
+    sums_kernel[(triton.cdiv(2 * N, wide),)](sums, both, P, 2 * N, **options)
+    return both
 
 
 COMPILED = {}  # what was compiled, by the constants
@@ -115,24 +215,11 @@ def launch(kernel, constants, x, g, weight, stats, programs=PROGRAMS, share=1, e
     M, N = x.shape
     programs = triton.cdiv(M, triton.cdiv(M, max(1, programs // share)))  # none has a row less
     dx = torch.empty_like(x)
-    sums = torch.empty((2, programs, N), dtype=torch.float32, device=x.device)
+    sums = torch.empty((programs, 2, N), dtype=torch.float32, device=x.device)
     COMPILED[kernel, *constants.values()] = kernel[(programs * share,)](
         x, g, weight, stats, dx, sums, M, N, **constants, EARLY=early
     )
     return dx, *add_up(sums, weight.dtype, early)
-
-
-# %%
-# Fetching ahead
-# --------------
-#
-# A kernel with many programs hides the time that a load takes: while one program waits, the
-# multiprocessor runs another. Here the sums fill the registers, and often only one program fits. It
-# should ask for the next rows while it works on this one.
-#
-# ``tl.range(…, num_stages=3)`` tells the compiler to do that. The loads become asynchronous copies
-# into shared memory. They need no registers, and run up to two iterations ahead of the loop. Each
-# stage needs shared memory for one row of *x* and one of *g*, so long rows have fewer stages.
 
 
 def stages_that_fit(stages, bytes_of_a_row):
@@ -149,23 +236,51 @@ def whole(x, *others, stages=3):
 
 
 # %%
-# At 8192 columns, the loop that waits reaches :measured:`waiting` GB/s, and the one that fetches
-# ahead :measured:`fetched` GB/s. A copy reaches :measured:`copied` GB/s.
-#
 # What registers hold
 # -------------------
 #
-# An NVIDIA multiprocessor has 65536 registers of 32 bits. ``whole_kernel`` holds five numbers in
-# fp32 for each element of a row: two sums, the weight, *x* and *g*. At 8192 elements these are more
-# than half of the registers, and at 16384 they are too many. Numbers that do not fit are
-# **spilled**: written to memory and read again in each iteration.
+# An NVIDIA multiprocessor has 65,536 registers of 32 bits. ``whole_kernel`` holds five numbers in
+# fp32 for each element of a row: two sums, the weight, *x* and *g*. Numbers that do not fit are
+# **spilled**: written to memory and read again in each iteration. Two things are wasted:
 #
-# In fp16, two elements fit into one register. A block that is converted as a whole wastes this. So
-# the next kernel cuts the row into pieces, keeps them in fp16, and converts each piece where it is
-# used. Then an element takes three and a half registers: two sums, and half a register for each of
-# *x*, *g* and the weight. ``RELOAD`` saves another half: the weight is loaded again in each
-# iteration, from the cache. The second load has a different hint from the first, because the
-# compiler would merge two equal loads and keep the result in registers.
+# * **Padding.** A block has a power of two elements, so a row of 8320 takes 16,384 places. A block
+#   cannot be cut, but a kernel can have several: a *head* of 8192 and a *tail* of 128, or, as here,
+#   **pieces** of equal length. Pieces that hold only padding are left out. Each piece has its own
+#   loads and its own arithmetic, and one reduction adds up the sums of all.
+# * **Halves.** In fp16, two elements fit into one register, but a block that is converted as a
+#   whole takes a register for each. Pieces stay in fp16, and each one is converted where it is
+#   used.
+#
+# Then an element takes three and a half registers. The first bar is the kernel above, the second
+# the next one, and the last two come below:
+
+# sphinx_gallery_fold = "draws the registers of an element"
+
+
+def draw_registers():
+    """Draw the registers that hold a row of 16384 elements, by what they hold."""
+    _, ax = figure(height=2.9)
+    ways = {"one block": (2, 1, 2), "pieces": (2, 0.5, 1), "weight again": (2, 0, 1)}
+    ways |= {"shared row": (1, 0.5, 0.5)}
+    left, names = [0] * len(ways), ["dw and db", "weight", "x and g"]
+    for i, (name, color) in enumerate(zip(names, ["#f6d9c4", "#eeeeee", "#cfe3f1"], strict=True)):
+        widths = [16384 * way[i] / 1000 for way in ways.values()]
+        ax.barh(list(ways), widths, left=left, color=color, edgecolor="#444444", label=name)
+        left = [one + width for one, width in zip(left, widths, strict=True)]
+    ax.axvline(65.536, color="#444444", linestyle="--")
+    ax.invert_yaxis()
+    ax.set(xlabel="thousand registers, of 65.5 (dashed)")
+    ax.set_title("A row of 16,384 elements in fp16")
+    ax.figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    plt.show()
+
+
+draw_registers()
+
+# %%
+# Triton has no arrays of blocks, but it has tuples: ``xs + (x,)`` appends. A kernel cannot assign
+# to an element of a tuple, so each iteration builds the tuples of sums anew. An index must be a
+# constant, so ``tl.static_range`` unrolls the loops over pieces.
 
 # sphinx_gallery_difference = "whole_kernel"
 
@@ -173,7 +288,7 @@ def whole(x, *others, stages=3):
 @triton.jit
 def pieces_kernel(
     x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, sums_ptr, M, N, PIECE: tl.constexpr,
-    PIECES: tl.constexpr, RELOAD: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    PIECES: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of every P-th row, and partial sums of dw and db."""
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -182,8 +297,7 @@ def pieces_kernel(
     ws, dw, db = (), (), ()
     for i in tl.static_range(PIECES):
         place = i * PIECE + columns
-        if not RELOAD:
-            ws = ws + (tl.load(w_ptr + place, mask=place < N, other=0.0),)
+        ws = ws + (tl.load(w_ptr + place, mask=place < N, other=0.0),)
         dw, db = dw + (zeros,), db + (zeros,)
     for number in tl.range(program, M, programs, num_stages=STAGES):
         row = tl.cast(number, tl.int64)
@@ -194,9 +308,8 @@ def pieces_kernel(
             place = i * PIECE + columns
             x = tl.load(x_ptr + row * N + place, mask=place < N, other=0.0)
             g = tl.load(g_ptr + row * N + place, mask=place < N, other=0.0)
-            w = tl.load(w_ptr + place, mask=place < N, other=0.0) if RELOAD else ws[i]
-            xs, gs = xs + (x,), gs + (g,)
-            wg = w.to(tl.float32) * g.to(tl.float32)
+            xs, gs = xs + (x,), gs + (g,)  # <-
+            wg = ws[i].to(tl.float32) * g.to(tl.float32)
             sum_wg += wg
             sum_wgx += wg * (x.to(tl.float32) - mean)
         mean_wg = tl.sum(sum_wg) / N
@@ -207,59 +320,61 @@ def pieces_kernel(
             g = gs[i].to(tl.float32)
             normal = (xs[i].to(tl.float32) - mean) * rstd
             new_dw, new_db = new_dw + (dw[i] + g * normal,), new_db + (db[i] + g,)
-            if RELOAD:
-                w = tl.load(w_ptr + place, mask=place < N, other=0.0, eviction_policy="evict_last")
-            else:
-                w = ws[i]
-            dx = (w.to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
+            dx = (ws[i].to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
             tl.store(dx_ptr + row * N + place, dx, mask=place < N)
         dw, db = new_dw, new_db
     if EARLY:
         gdc_launch_dependents()
     for i in tl.static_range(PIECES):
         place = i * PIECE + columns
-        mine = sums_ptr + tl.cast(program, tl.int64) * N + place
+        mine = sums_ptr + tl.cast(program, tl.int64) * 2 * N + place
         tl.store(mine, dw[i], mask=place < N)
-        tl.store(mine + tl.cast(programs, tl.int64) * N, db[i], mask=place < N)
+        tl.store(mine + N, db[i], mask=place < N)
 
 
 # %%
-# A kernel cannot assign to an element of a tuple, so each iteration builds the tuples of sums anew.
 # Pieces of 2048 elements suit eight warps: each thread holds eight elements of a piece, and in fp16
-# loads them with one instruction of 16 bytes.
+# loads them with one instruction of 16 bytes. The plain function:
 
 
-def pieces(x, *others, reload=False):
+def pieces(x, g, weight, stats):
     """Return the gradients, computed by programs that hold a row in pieces."""
     count = triton.cdiv(x.shape[1], 2048)
-    fetched = 2048 * count * x.element_size() * (2 if reload else 1)  # the weights are, too
-    stages = stages_that_fit(3, fetched)
-    constants = {"PIECE": 2048, "PIECES": count, "RELOAD": reload, "STAGES": stages}
-    return launch(pieces_kernel, constants | {"num_warps": 8}, x, *others)
+    stages = stages_that_fit(3, 2048 * count * x.element_size())
+    constants = {"PIECE": 2048, "PIECES": count, "STAGES": stages, "num_warps": 8}
+    return launch(pieces_kernel, constants, x, g, weight, stats)
 
 
 # %%
-# Two programs share a row
-# ------------------------
+# Rows of 16,384 elements
+# -----------------------
 #
-# At 16384 elements, the two sums take half of the registers, and *x* and *g* in fp16 a quarter. The
-# rest is too little for the arithmetic. So let two programs share the columns. Each one reads the
-# whole row, for the two means, but keeps only its half: the sums, *x* and *g* of these columns.
-# Both work on the same row at about the same time, so the second one finds it in the L2 cache. The
-# price is that the arithmetic of the first loop is done twice.
+# Here the sums alone take half of the registers, and *x*, *g* and the weight in fp16 most of the
+# rest. Little is left for the arithmetic. There are two ways out.
+#
+# **Load the weight again** in each iteration, from the cache. This saves half a register for each
+# element. The kernel needs the weight twice in an iteration, and the compiler would merge two equal
+# loads and keep the result in registers. So the second load has a different hint for the cache.
+#
+# **Two programs share a row.** Each one reads the whole row, for the two means, but keeps only its
+# half: the sums, *x* and *g* of these columns. Both work on the same row at about the same time, so
+# the second one finds it in the L2 cache. The price is that the arithmetic of the first loop is
+# done twice. If the number of pieces is odd, both programs have the one in the middle.
 
-# sphinx_gallery_fold = "is the kernel of a half, whose own pieces come first"
+# sphinx_gallery_fold = "is the kernel of both ways, with its launches"
 # sphinx_gallery_difference = "pieces_kernel"
 
 
 @triton.jit
-def shared_kernel(
+def long_row_kernel(
     x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, sums_ptr, M, N, PIECE: tl.constexpr,
-    PIECES: tl.constexpr, OWN: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
+    PIECES: tl.constexpr, OWN: tl.constexpr, RELOAD: tl.constexpr, STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Compute a half of the gradients of every P-th row, OWN of PIECES, and its partial sums."""
-    program, programs = tl.program_id(0) // 2, tl.num_programs(0) // 2
-    half = tl.program_id(0) % 2
+    """Compute the gradients of OWN of the PIECES of every P-th row, and their partial sums."""
+    SHARE: tl.constexpr = 1 if OWN == PIECES else 2  # programs that share a row
+    program, programs = tl.program_id(0) // SHARE, tl.num_programs(0) // SHARE
+    half = tl.program_id(0) % SHARE
     first = half * (PIECES - OWN)  # of an odd number, both have the piece in the middle
     least = half * OWN * PIECE  # but only the first half writes it
     columns = tl.arange(0, PIECE)
@@ -267,7 +382,8 @@ def shared_kernel(
     ws, dw, db = (), (), ()
     for i in tl.static_range(PIECES):
         place = (first + i) % PIECES * PIECE + columns  # its own come first
-        ws = ws + (tl.load(w_ptr + place, mask=place < N, other=0.0),)
+        if not RELOAD:
+            ws = ws + (tl.load(w_ptr + place, mask=place < N, other=0.0),)
         if i < OWN:
             dw, db = dw + (zeros,), db + (zeros,)
     for number in tl.range(program, M, programs, num_stages=STAGES):
@@ -281,7 +397,8 @@ def shared_kernel(
             g = tl.load(g_ptr + row * N + place, mask=place < N, other=0.0)
             if i < OWN:
                 xs, gs = xs + (x,), gs + (g,)
-            wg = ws[i].to(tl.float32) * g.to(tl.float32)
+            w = tl.load(w_ptr + place, mask=place < N, other=0.0) if RELOAD else ws[i]
+            wg = w.to(tl.float32) * g.to(tl.float32)
             sum_wg += wg
             sum_wgx += wg * (x.to(tl.float32) - mean)
         mean_wg = tl.sum(sum_wg) / N
@@ -292,7 +409,11 @@ def shared_kernel(
             g = gs[i].to(tl.float32)
             normal = (xs[i].to(tl.float32) - mean) * rstd
             new_dw, new_db = new_dw + (dw[i] + g * normal,), new_db + (db[i] + g,)
-            dx = (ws[i].to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
+            if RELOAD:  # the hint is another one, or both loads would become one
+                w = tl.load(w_ptr + place, mask=place < N, other=0.0, eviction_policy="evict_last")
+            else:
+                w = ws[i]
+            dx = (w.to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
             tl.store(dx_ptr + row * N + place, dx, mask=(place >= least) & (place < N))
         dw, db = new_dw, new_db
     if EARLY:
@@ -300,31 +421,37 @@ def shared_kernel(
     for i in tl.static_range(OWN):
         place = (first + i) * PIECE + columns
         mask = (place >= least) & (place < N)
-        mine = sums_ptr + tl.cast(program, tl.int64) * N + place
+        mine = sums_ptr + tl.cast(program, tl.int64) * 2 * N + place
         tl.store(mine, dw[i], mask=mask)
-        tl.store(mine + tl.cast(programs, tl.int64) * N, db[i], mask=mask)
+        tl.store(mine + N, db[i], mask=mask)
+
+
+def reloaded(x, *others):
+    """Return the gradients, computed by programs that load the weight again."""
+    count = triton.cdiv(x.shape[1], 2048)
+    stages = stages_that_fit(3, 2 * 2048 * count * x.element_size())  # the weight is fetched, too
+    constants = {"PIECE": 2048, "PIECES": count, "OWN": count, "RELOAD": True, "STAGES": stages}
+    return launch(long_row_kernel, constants | {"num_warps": 8}, x, *others)
 
 
 def shared(x, *others):
     """Return the gradients, computed by pairs of programs that share a row."""
     count = triton.cdiv(x.shape[1], 2048)
-    stages = stages_that_fit(4, 2048 * count * x.element_size())
-    constants = {"PIECE": 2048, "PIECES": count, "OWN": triton.cdiv(count, 2), "STAGES": stages}
-    return launch(shared_kernel, constants | {"num_warps": 8}, x, *others, share=2)
+    stages, half = stages_that_fit(4, 2048 * count * x.element_size()), triton.cdiv(count, 2)
+    constants = {"PIECE": 2048, "PIECES": count, "OWN": half, "RELOAD": False, "STAGES": stages}
+    share = 1 if half == count else 2  # of one piece there is no half
+    return launch(long_row_kernel, constants | {"num_warps": 8}, x, *others, share=share)
 
 
 # %%
-# Checking it
-# -----------
-#
 # All five ways must agree with float64, even for rows that leave a piece nearly empty. Each of them
 # must give the same bits in every call.
 
 # sphinx_gallery_fold = "compares all ways with float64"
 
 torch.manual_seed(0)
-WAYS = {"waiting": partial(whole, stages=1), "fetched": whole, "pieces": pieces}
-WAYS |= {"reloaded": partial(pieces, reload=True), "shared": shared}
+WAYS = {"waiting": partial(whole, stages=1), "fetched": whole, "pieces": pieces,
+        "reloaded": reloaded, "shared": shared}  # fmt: skip
 
 
 def inputs_of(M, N, dtype):
@@ -344,6 +471,8 @@ def check(found, x, g, weight):
         torch.testing.assert_close(one.double(), right, rtol=0, atol=atol)
 
 
+x, g, weight, stats = inputs_of(7, 781, torch.float32)
+check(gradients_in_pytorch(x, g, weight, stats), x, g, weight)
 shapes = [(1823, 12301), (4096, 16384)] if ON_GPU else [(7, 781), (9, 2049), (5, 4097)]
 for M, N in shapes:
     x, g, weight, stats = inputs_of(M, N, torch.float16)
@@ -354,15 +483,77 @@ for M, N in shapes:
 print(f"{len(WAYS)} ways agree with float64 on {len(shapes)} shapes")
 
 # %%
-# Starting the second kernel early
-# --------------------------------
+# The benchmark has 4096 rows in fp16. The rates count three transfers: *x*, *g* and the gradient of
+# *x*. The copy moves as many bytes.
+
+# sphinx_gallery_fold = "times the ways, draws the rates, and keeps the rows"
+# sphinx_gallery_xray = "pieces_kernel: 4096 × 16384, fp16; long_row_kernel: 4096 × 16384, fp16, two programs a row; whole_kernel: 4096 × 16384, fp16"  # noqa: E501
+from shared.bench import draw_rates, gpu_times, rates, spread, write_rows, write_table
+from tabulate import tabulate
+
+VALUES = []  # (name, unit, value) of what the page says
+
+
+def registers(M, N):
+    """Return (way, registers of a thread, how many of them are spilled) for each way."""
+    inputs, found = inputs_of(M, N, torch.float16), []
+    for name, way in WAYS.items():
+        COMPILED.clear()
+        way(*inputs)
+        (compiled,) = COMPILED.values()
+        found.append((name, compiled.n_regs, compiled.n_spills))
+    return found
+
+
+def microseconds(calls):
+    """Return {name: median time on the GPU}."""
+    return {name: 1e3 * spread(ms)[0] for name, ms in gpu_times(calls).items()}
+
+
+if ON_GPU:
+    inputs = inputs_of(4096, 1024, torch.float16)
+    constants = {"BLOCK": 1024, "STAGES": 3, "num_warps": 4}
+    two = partial(launch, whole_kernel, constants, *inputs, 2 * PROGRAMS)
+    times = microseconds({"late": partial(two, early=False), "early": two})
+    VALUES += [(name, "µs", time) for name, time in times.items()]
+    rows = []
+    for N in (2048, 4096, 8192, 10240, 12288, 14336, 16384):
+        inputs = inputs_of(4096, N, torch.float16)
+        source = torch.empty(3 * 4096 * N // 2, device=DEVICE, dtype=torch.float16)
+        calls = {name: partial(way, *inputs) for name, way in WAYS.items()}
+        calls["copy"] = partial(torch.empty_like(source).copy_, source)
+        rows += rates((4096, N), calls, "GB/s", 6 * 4096 * N, rounds=20)
+    write_rows("reductions.csv", ["M", "N"], rows)
+    names = {"waiting": "waiting", "fetched": "fetched ahead", "pieces": "pieces"}
+    names |= {"reloaded": "weight again", "shared": "shared row"}
+    names = {f"triton, {name}": label for name, label in names.items()} | {"copy": "copy (ceiling)"}
+    shown = [(M, N, name if name == "copy" else f"triton, {name}", *rest)
+             for M, N, name, *rest in rows]  # fmt: skip
+    title = "Gradients of layer norm, 4096 rows, fp16"
+    draw_rates(shown, names, title, "elements in a row", column=1, share_of="copy")
+    table = registers(4096, 16384)
+    print(tabulate(table, ["16,384 elements", "registers of a thread", "spilled"]))
+    kernels = {"fetched": "whole_kernel", "pieces": "pieces_kernel", "shared": "long_row_kernel"}
+    for name, used, spilled in table:
+        VALUES.append((f"registers {kernels.get(name, name)}", "registers", used))
+        VALUES.append((f"spills {kernels.get(name, name)}", "registers", spilled))
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+# .. steps:: copied
+#    :unit: GB/s
 #
-# A kernel normally starts when the one before it has ended, and starting takes time. With
-# ``launch_pdl=True`` (*programmatic dependent launch*, on NVIDIA GPUs from Hopper on) it is started
-# as soon as all programs of the first kernel have called ``gdc_launch_dependents``. It prepares
-# itself while they store their sums, and waits at ``gdc_wait`` until all stores are visible. At
-# 4096 rows of 1024 elements, both kernels take :measured:`late` µs without and :measured:`early` µs
-# with it.
+#    waiting: one block, each row waited for
+#    fetched: rows fetched ahead
+#    in_pieces: a row in pieces
+#
+# These are the steps at 8192 columns. At 16,384 columns the registers decide. A row in pieces
+# reaches :measured:`long_pieces` GB/s, and each thread spills :measured:`spilled` registers.
+# Loading the weight again gives :measured:`long_reloaded` GB/s and :measured:`spilled_reloaded`
+# spilled registers. Two programs for a row give :measured:`long_shared` GB/s and
+# :measured:`spilled_shared`. So: hold a row in pieces as long as the sums fit into registers, then
+# load the weight again, then share the row.
 #
 # Rows that do not fit
 # --------------------
@@ -379,7 +570,9 @@ print(f"{len(WAYS)} ways agree with float64 on {len(shapes)} shapes")
 #     \mu' = \mu + \delta \, \frac{p}{n + p}, \qquad
 #     S' = S + S_p + \delta^2 \, \frac{n p}{n + p}
 #
-# This avoids the cancellation of the one-pass formula, because squares are only added.
+# This avoids the cancellation of the one-pass formula, because squares are only added. For the
+# numbers 1, 3 and 8, 12, in two blocks: the means are 2 and 10, and the squared deviations 2 and 8.
+# Together the mean is 2 + 8 · 2/4 = 6, and the squared deviations are 2 + 8 + 64 · 4/4 = 74.
 
 
 @triton.jit
@@ -419,8 +612,7 @@ def long_forward_kernel(
 # program has one block of them and works down the rows, and its sums fit into registers however
 # long the rows are. These are five transfers, not three.
 
-# sphinx_gallery_fold = "computes the two means of each row, then the gradients column by column"
-# sphinx_gallery_show = "columns_kernel"
+# sphinx_gallery_fold = "computes the two means of each row"
 
 
 @triton.jit
@@ -443,6 +635,10 @@ def means_kernel(
     tl.store(means_ptr + M + row, tl.sum(sum_wgx) / N)
 
 
+# %%
+# This kernel has the columns, and the functions launch them all:
+
+
 @triton.jit
 def columns_kernel(
     x_ptr, g_ptr, w_ptr, stats_ptr, means_ptr, dx_ptr, sums_ptr, M, N, BLOCK: tl.constexpr
@@ -463,39 +659,13 @@ def columns_kernel(
         db += g
         dx = w * g - tl.load(means_ptr + row) - normal * tl.load(means_ptr + M + row)
         tl.store(dx_ptr + row * N + columns, dx * rstd, mask=mask)
-    mine = sums_ptr + tl.cast(program, tl.int64) * N + columns
+    mine = sums_ptr + tl.cast(program, tl.int64) * 2 * N + columns
     tl.store(mine, dw, mask=mask)
-    tl.store(mine + tl.cast(programs, tl.int64) * N, db, mask=mask)
-
-
-# %%
-# The functions check that the tensors fit, since a kernel does not check its arguments.
-
-# sphinx_gallery_fold = "checks the arguments, and compares both functions with float64"
-# sphinx_gallery_show = "long_layer_norm, long_layer_norm_backward"
-
-
-def check_arguments(x, **others):
-    """Raise TypeError or ValueError, naming the argument, if the kernels cannot take it."""
-    shapes = {"g": x.shape, "weight": x.shape[-1:], "bias": x.shape[-1:], "stats": (2, len(x))}
-    if x.ndim != 2 or not x.numel():
-        raise ValueError(f"x must be a matrix with elements, but has shape {tuple(x.shape)}")
-    for name, t in {"x": x, **others}.items():
-        if not t.dtype.is_floating_point or t.dtype == torch.float64:
-            raise TypeError(f"{name} must be float16, bfloat16 or float32, but is {t.dtype}")
-        if t.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
-        if not t.is_contiguous():
-            raise ValueError(f"{name} must be contiguous; pass {name}.contiguous()")
-        if name != "x" and t.shape != shapes[name]:
-            raise ValueError(
-                f"{name} must have shape {tuple(shapes[name])}, but has {tuple(t.shape)}"
-            )
+    tl.store(mine + N, db, mask=mask)
 
 
 def long_layer_norm(x, weight, bias, eps=1e-5):
     """Return the layer norm of the rows of a contiguous matrix, and their statistics ``[2, M]``."""
-    check_arguments(x, weight=weight, bias=bias)
     (M, N), y = x.shape, torch.empty_like(x)
     stats = torch.empty((2, M), dtype=torch.float32, device=x.device)
     long_forward_kernel[(M,)](x, weight, bias, y, stats, M, N, eps, BLOCK=4096, num_warps=8)
@@ -504,15 +674,19 @@ def long_layer_norm(x, weight, bias, eps=1e-5):
 
 def long_layer_norm_backward(x, g, weight, stats):
     """Return the gradients of x, weight and bias, for the gradient *g* of the result."""
-    check_arguments(x, g=g, weight=weight, stats=stats)
     (M, N), dx, means = x.shape, torch.empty_like(x), torch.empty_like(stats)
     means_kernel[(M,)](x, g, weight, stats, means, M, N, BLOCK=4096, num_warps=8)
     programs = min(M, PROGRAMS)
-    sums = torch.empty((2, programs, N), dtype=torch.float32, device=x.device)
+    sums = torch.empty((programs, 2, N), dtype=torch.float32, device=x.device)
     grid = triton.cdiv(N, 1024), programs
     columns_kernel[grid](x, g, weight, stats, means, dx, sums, M, N, BLOCK=1024, num_warps=4)
     return dx, *add_up(sums, weight.dtype, False)
 
+
+# %%
+# Both are compared with float64, for a mean of 100 as well, and timed on rows of 65,536 elements:
+
+# sphinx_gallery_fold = "compares both functions with float64, and times them"
 
 for M, N in [(3, 9001)] + [(257, 2**18)] * ON_GPU:
     x, g, weight, _ = inputs_of(M, N, torch.float32)
@@ -521,122 +695,97 @@ for M, N in [(3, 9001)] + [(257, 2**18)] * ON_GPU:
     exact = functional.layer_norm(x.double(), (N,), weight.double(), weight.double())
     torch.testing.assert_close(y.double(), exact, atol=2e-4, rtol=1e-4)
     x -= 100
-    check(
-        long_layer_norm_backward(x, g, weight, long_layer_norm(x, weight, weight)[1]), x, g, weight
-    )
+    _, stats = long_layer_norm(x, weight, weight)
+    check(long_layer_norm_backward(x, g, weight, stats), x, g, weight)
 print("The kernels for long rows agree with float64")
 
-# %%
-# Timing it
-# ---------
-#
-# 4096 rows in fp16, with each way to hold a row. The rates count three transfers: *x*, *g* and the
-# gradient of *x*. The copy moves as many bytes.
-
-# sphinx_gallery_fold = "times the ways, draws the rates, and keeps the rows"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-import matplotlib.pyplot as plt
-from tabulate import tabulate
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.bench import rows_of, spread, time_on_gpu, write_rows, write_table
-
-
-def benchmark(M, sizes):
-    """Return rows (M, N, provider, unit, median, p20, p80)."""
-    rows = []
-    for N in sizes:
-        inputs = inputs_of(M, N, torch.float16)
-        source = torch.empty(3 * M * N // 2, device=DEVICE, dtype=torch.float16)
-        calls = {name: partial(way, *inputs) for name, way in WAYS.items()}
-        calls["copy"] = partial(torch.empty_like(source).copy_, source)
-        rows += rows_of((M, N), calls, "GB/s", 6 * M * N, rounds=20)
-    return rows
-
-
-def draw(rows):
-    """Draw the rate of each way over the length of a row."""
-    labels = {"waiting": "one block, waiting", "fetched": "one block, fetched ahead"}
-    labels |= {"pieces": "in pieces", "reloaded": "weights loaded again"}
-    labels |= {"shared": "two programs share a row", "copy": "copy (ceiling)"}
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    for name, label in labels.items():
-        points = [(N, median) for _, N, provider, _, median, *_ in rows if provider == name]
-        style = {"color": "#444444", "linestyle": "--"} if name == "copy" else {"marker": "."}
-        ax.plot(*zip(*points, strict=True), label=label, **style)
-    gpu = torch.get_device_module().get_device_name()
-    ax.set(title=f"Gradients of layer norm, 4096 rows in fp16\non {gpu}", ylim=0)
-    ax.set(xlabel="elements in a row", ylabel="GB/s, higher is better")
-    ax.grid(alpha=0.3)
-    ax.legend()
-    plt.show()
-
-
-def registers(M, N):
-    """Return (way, registers of a thread, how many of them are spilled) for each way."""
-    inputs, found = inputs_of(M, N, torch.float16), []
-    for name, way in WAYS.items():
-        COMPILED.clear()
-        way(*inputs)
-        (compiled,) = COMPILED.values()
-        found.append((name, compiled.n_regs, compiled.n_spills))
-    return found
-
-
-def microseconds(calls):
-    """Return {name: median time on the GPU}."""
-    return {name: 1e3 * spread(ms)[0] for name, ms in time_on_gpu(calls).items()}
-
-
 if ON_GPU:
-    rows = benchmark(4096, (2048, 4096, 8192, 10240, 12288, 14336, 16384))
-    write_rows("reductions.csv", ["M", "N"], rows)
-    draw(rows)
-    table = registers(4096, 16384)
-    print(tabulate(table, ["16384 elements", "registers of a thread", "spilled"]))
-    values = [(f"{name}, registers", "registers", used) for name, used, _ in table]
-    values += [(f"{name}, spilled", "registers", spilled) for name, _, spilled in table]
-    inputs = inputs_of(4096, 1024, torch.float16)
-    constants = {"BLOCK": 1024, "STAGES": 3, "num_warps": 4}
-    two = partial(launch, whole_kernel, constants, *inputs, 2 * PROGRAMS)
-    times = microseconds({"late": partial(two, early=False), "early": two})
     x, g, weight, _ = inputs_of(2048, 2**16, torch.float16)
     leaves = [t.clone().requires_grad_() for t in (x, weight, weight)]
     y = functional.layer_norm(leaves[0], weight.shape, *leaves[1:])
-    times |= microseconds({
+    _, stats = long_layer_norm(x, weight, weight)
+    times = microseconds({
         "long forward": partial(long_layer_norm, x, weight, weight),
         "torch forward": partial(functional.layer_norm, x, weight.shape, weight, weight),
-        "long backward": partial(
-            long_layer_norm_backward, x, g, weight, long_layer_norm(x, weight, weight)[1]
-        ),
+        "long backward": partial(long_layer_norm_backward, x, g, weight, stats),
         "torch backward": partial(torch.autograd.grad, y, leaves, g, retain_graph=True),
     })  # fmt: skip
-    values += [(name, "µs", time) for name, time in times.items()]
-    write_table("05b-reductions-values.csv", ["name", "unit", "value"], values)
-else:
-    print("Without a GPU there is nothing to time.")
+    VALUES += [(name, "µs", time) for name, time in times.items()]
+    write_table("05b-reductions-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# .. steps:: copied
-#    :unit: GB/s
+# The kernels for long rows have :measured:`long_forward` times the speed of PyTorch forward, and
+# :measured:`long_backward` times backward.
 #
-#    waiting: one block, each row waited for
-#    fetched: rows fetched ahead
-#    in_pieces: a row in pieces
+# In a program
+# ------------
 #
-# These are the steps at 8192 columns. At 16384 columns the registers decide. A row in pieces
-# reaches :measured:`long_pieces` GB/s, and each thread spills :measured:`spilled` registers.
-# Loading the weights again gives :measured:`long_reloaded` GB/s and :measured:`spilled_reloaded`
-# spilled registers; two programs for a row, :measured:`long_shared` GB/s and
-# :measured:`spilled_shared`.
+# The kernels above trust their arguments, so the two functions for long rows check them. They
+# refuse tensors that require a gradient, because the result would have none:
+# ``long_layer_norm_backward`` is called by hand, or by a ``torch.autograd.Function`` as in
+# :doc:`05-layer-norm`. That lesson's ``layer_norm`` uses the kernels for rows of up to 16,384
+# elements, and keeps its launches (:doc:`/programming-guide/chapter-6/calls`).
+
+# sphinx_gallery_fold = "the functions with their checks"
+from shared.launch import on_device_of
+
+FLOATS = [torch.float16, torch.float32]
+FLOATS = FLOATS + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
+LAUNCHED_FORWARD, LAUNCHED_BACKWARD = long_layer_norm, long_layer_norm_backward
+
+
+def check_arguments(x, **others):
+    """Raise TypeError or ValueError, naming the argument, if the kernels cannot take it."""
+    for name, t in {"x": x, **others}.items():
+        if not isinstance(t, torch.Tensor) or t.dtype not in FLOATS:
+            kind = getattr(t, "dtype", type(t).__name__)
+            raise TypeError(f"{name} must be a tensor with a dtype in {FLOATS}, but is {kind}")
+        if t.device.type != DEVICE.type or t.device != x.device:
+            wanted = f"a {DEVICE.type} device" if name == "x" else f"{x.device}, like x"
+            raise ValueError(f"{name} must be on {wanted}, but is on {t.device}")
+        if t.layout != torch.strided or not t.is_contiguous():
+            raise ValueError(f"{name} must be contiguous; pass {name}.contiguous()")
+        if name == "x" and (x.ndim != 2 or not x.numel()):
+            raise ValueError(f"x must be a matrix with elements, but has shape {tuple(x.shape)}")
+        shape = {"x": x.shape, "g": x.shape, "stats": (2, len(x))}.get(name, x.shape[-1:])
+        if t.shape != shape:
+            raise ValueError(f"{name} must have shape {tuple(shape)}, but has {tuple(t.shape)}")
+        if t.requires_grad and torch.is_grad_enabled():
+            hint = f"use layer_norm of 05-layer-norm, or pass {name}.detach()"
+            raise ValueError(f"{name} requires a gradient, but the result has none; {hint}")
+
+
+def long_layer_norm(x, weight, bias, eps=1e-5):
+    """Return the layer norm of the rows of a contiguous matrix, and their statistics ``[2, M]``.
+
+    *x* is float16, float32 or, on a GPU, bfloat16; *weight* and *bias* are contiguous ``[N]``.
+    Raises TypeError or ValueError, naming the argument that is not so or requires a gradient.
+    """
+    check_arguments(x, weight=weight, bias=bias)
+    with on_device_of(x):
+        return LAUNCHED_FORWARD(*(t.resolve_neg() for t in (x, weight, bias)), eps)
+
+
+def long_layer_norm_backward(x, g, weight, stats):
+    """Return the gradients of x, weight and bias, for the gradient *g* of the result.
+
+    *g* is like *x*, and *stats* is what ``long_layer_norm`` returned. Raises errors as it does.
+    """
+    check_arguments(x, g=g, weight=weight, stats=stats)
+    with on_device_of(x):
+        return LAUNCHED_BACKWARD(*(t.resolve_neg() for t in (x, g, weight, stats)))
+
+
+# %%
+# Exercises
+# ---------
 #
-# On rows of 65536 elements, the kernels for long rows are :measured:`long_forward` times as fast as
-# PyTorch forward, and :measured:`long_backward` times backward.
-#
-# Hold the row in pieces as long as the sums fit into registers. For longer rows, load the weights
-# again, then share the row. Read the row twice only if all of this is not enough.
+# 1. **Sums of columns** *(easy, 20 minutes)*. Write ``column_sums(x)``, which adds up the rows of a
+#    matrix in two kernels, with equal bits in every call. How many programs are needed to reach the
+#    speed of a copy? :doc:`Solution <solutions/05b-column-sums>`.
+# 2. **The variance of long rows** *(medium, 25 minutes)*. Write ``row_variance(x)``, which reads
+#    rows of any length once and is right for a mean of 1000 deviations. :doc:`Solution
+#    <solutions/05b-row-variance>`.
 #
 # References
 # ----------

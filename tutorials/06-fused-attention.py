@@ -115,14 +115,14 @@ print(f"acc / z = {acc / z:.4f}; whole row: {scores.flatten().softmax(0) @ value
 _, ax = figure(height=2.7)
 ax.bar(range(16), scores.flatten().tolist(), color=WHOLE, edgecolor=EDGE)
 largest = [row[0] for row in table]
-ax.step([-0.5, 3.5, 7.5, 11.5, 15.5], [largest[0], *largest], color=TILE, label="m, maximum so far")
+ax.step([-0.5, 3.5, 7.5, 11.5, 15.5], [largest[0], *largest], color=TILE)
+ax.text(7.6, 5.1, "m so far", color=TILE)
 for tile, (_, factor, *_) in enumerate(table):
     text = "start" if tile == 0 else f"× {factor:.3f}"
     ax.text(4 * tile + 1.5, 6.7, text, ha="center")
     ax.axvline(4 * tile - 0.5, color=EDGE, linewidth=0.8, linestyle=":")
 ax.set(ylim=(0, 7.6), xlim=(-0.5, 15.5), ylabel="score", xlabel="key")
 ax.set_title("What multiplies z and acc at the start of each tile")
-ax.legend(loc="upper left", bbox_to_anchor=(0, 0.86), frameon=False)
 plt.show()
 
 # %%
@@ -467,8 +467,9 @@ if ON_GPU:
 # the descriptors. :doc:`/programming-guide/chapter-6/calls` explains plans and what they save.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import ORDINARY, Plan, Plans, check_attention, know_the_gpu, ready
+from shared.attention import check_attention, ready
 from shared.launch import Launch, key_of, on_device_of
+from shared.plans import ORDINARY, Plan, Plans, know_the_gpu
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 PLANS = Plans()
@@ -544,8 +545,9 @@ def attention_shape(q, k, v, causal, scale):
 # The same check, also with another order of strides, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls, and keeps the figures"
-from shared.attention import empty_kernel, first_longer
+from shared.attention import first_longer
 from shared.bench import write_calls, write_table
+from shared.plans import empty_kernel
 
 check(attention)
 check(lambda q, k, v, **options: attention(q.mT.contiguous().mT, k, v, **options))

@@ -66,9 +66,8 @@ q, k, v = torch.randn(3, 6, 4, dtype=torch.float64).requires_grad_().unbind()
 o = torch.softmax(q @ k.T * 4**-0.5, -1) @ v
 do = torch.randn_like(o)
 expected = torch.autograd.grad(o, (q, k, v), do)
-for name, ours, right in zip(("dQ", "dK", "dV"), formula(q, k, v, do), expected, strict=True):
-    torch.testing.assert_close(ours, right)
-    print(f"{name} agrees with autograd; its first row:", [f"{x:.3f}" for x in ours[0].tolist()])
+torch.testing.assert_close(formula(q, k, v, do), expected)
+print("dQ, dK and dV agree with autograd")
 
 # %%
 # **The weights** are N × N numbers, and storing them would undo what the forward pass saved. So
@@ -80,7 +79,7 @@ for name, ours, right in zip(("dQ", "dK", "dV"), formula(q, k, v, do), expected,
 # :math:`\delta_i = \sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``delta(o, do)`` for fp16 tensors, with sums in fp32.
-# ``exercise.py`` (see *Exercises*) checks it:
+# ``exercise.py`` checks it:
 #
 # .. code-block:: console
 #
@@ -90,7 +89,7 @@ for name, ours, right in zip(("dQ", "dK", "dV"), formula(q, k, v, do), expected,
 #
 # **Two directions.** *dQ* is a sum over keys, so one program can own some queries and walk along
 # their row of tiles. *dK* and *dV* are sums over queries, so another program owns some keys and
-# walks down their column of tiles:
+# walks down their column of tiles. Causal attention skips the gray tiles:
 
 # sphinx_gallery_fold = "draws what one program of each kernel visits"
 _, ax = figure(height=3.2)
@@ -109,8 +108,6 @@ ax.axis("off")
 plt.show()
 
 # %%
-# The picture shows causal attention: the gray tiles are skipped.
-#
 # The kernel
 # ----------
 #
@@ -252,7 +249,7 @@ def key_gradient_kernel(
 # whole tile to the unit that also loads tiles (``cp.reduce.async.bulk.tensor`` in PTX). For
 # N = 8192, *d* = 128, causal, our two kernels take :measured:`both` ms together. One kernel with
 # ``tl.atomic_add`` takes :measured:`atomics` ms, and with ``desc.atomic_add`` :measured:`bulk` ms.
-# ``attention`` uses two kernels, and gives the same bits every time.
+# So ``attention`` uses two kernels, and gives the same bits every time.
 
 # sphinx_gallery_fold = "one kernel for all three gradients, with atomic additions"
 
@@ -506,22 +503,14 @@ print("the same bits twice; with atomics the same up to rounding")
 
 # sphinx_gallery_fold = "times the backward passes, keeps the rows, and draws the rates"
 # sphinx_gallery_xray = "query_gradient_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16; key_gradient_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"  # noqa: E501
-from shared.attention import PEERS, peers, random_inputs
-
-
-def gradient_calls(calls, inputs):
-    """Return {provider: call of the backward pass} of {provider: call of the forward pass}."""
-    again = partial(torch.autograd.grad, inputs=inputs, retain_graph=True)
-    do = torch.randn_like(inputs[0])
-    return {name: partial(again, call(), grad_outputs=do) for name, call in calls.items()}
-
+from shared.attention import PEERS, gradient_calls, peers, random_inputs
 
 if ON_GPU:
     arguments, delta = backward_inputs(*tensors(2, 16, 16, 8192, 8192, 128, torch.bfloat16, DEVICE))
     q, k, v, _, lse, do = arguments
-    calls = {"both": partial(backward, *arguments, True, 128**-0.5)}
-    for bulk, name in enumerate(("atomics", "bulk")):
-        calls[name] = partial(atomic_gradients, q, k, v, do, lse, delta, bool(bulk))
+    one = partial(atomic_gradients, q, k, v, do, lse, delta)
+    calls = {"atomics": partial(one, False), "bulk": partial(one, True)}
+    calls["both"] = partial(backward, *arguments, True, 128**-0.5)
     figures, rows = [row[:3] for row in rates((), calls, "ms", rounds=10)], []
     for d, c, n in [(d, c, 512 << i) for d in (64, 128) for c in (0, 1) for i in range(6)]:
         inputs = [x.requires_grad_() for x in random_inputs(n, d)]
@@ -531,8 +520,7 @@ if ON_GPU:
     torch.autograd.grad(attention(*inputs, True).sum(), inputs)  # the launches of the X-rays
     write_rows("attention-backward.csv", ["N", "head_dim", "causal"], rows)
     shown = [row for row in rows if row[1:3] == (128, 1)]
-    names = {"triton": "attention", **PEERS}
-    title = "Backward pass of causal attention, d = 128, bf16"
+    title, names = "Causal attention, backward, d = 128, bf16", {"triton": "attention", **PEERS}
     draw_rates(shown, names, title, "N, tokens", xscale="log")
 
 # %%
@@ -541,8 +529,6 @@ if ON_GPU:
 #
 # **The rate counts five of seven products.** The two kernels multiply at 7/5 of the rate in the
 # picture, :measured:`multiplied` TFLOPS at N = 16,384. The remaining gain is in fewer products.
-#
-# **Short sequences are slower**, for the reasons of the forward pass.
 #
 # In a program
 # ------------
@@ -556,8 +542,9 @@ if ON_GPU:
 # :doc:`/programming-guide/chapter-6/calls` explains.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import Plan, Plans, check_attention, know_the_gpu, ready
+from shared.attention import check_attention, ready
 from shared.launch import Launch, key_of, on_device_of
+from shared.plans import Plan, Plans, know_the_gpu
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 PLANS = Plans()
@@ -569,20 +556,6 @@ def make_plan(kernel, q, k, tensors, sides, others, causal, scale):
     tiles = [described(x, tile[side]) for x, side in zip(tensors, sides, strict=True)]
     strides = [x.stride()[:3] for x in others]
     return Plan(Launch(kernel, grid, (*strides, *numbers), options), tiles)
-
-
-def forward_plan(q, k, v, *more):
-    """Return the plan of the forward pass."""
-    return make_plan(
-        attention_kernel, q, k, (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), (), *more
-    )
-
-
-def gradient_plans(q, k, v, o, do, *more):
-    """Return the plans of both kernels of the backward pass."""
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    one = make_plan(query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq), *more)
-    return one, make_plan(key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv), *more)
 
 
 def run_forward(plan, q, k, v):
@@ -600,9 +573,12 @@ def run_backward(q, k, v, o, lse, do, causal, scale):
     plans = PLANS.get((key_of(q, k, v, o, do), causal, scale))
     if plans is None:
         q, k, v, o, do = (ready(x) for x in (q, k, v, o, do))
-        plans = gradient_plans(q, k, v, o, do, causal, scale)
-        PLANS.keep((key_of(q, k, v, o, do), causal, scale), plans)
     dq, dk, dv, delta = [torch.empty_like(x) for x in (q, k, v, lse)]
+    if plans is None:
+        one = query_gradient_kernel, q, k, (k, v), (1, 1), (q, o, do, dq)
+        other = key_gradient_kernel, q, k, (q, do), (1, 1), (k, v, dk, dv)
+        plans = [make_plan(*parts, causal, scale) for parts in (one, other)]
+        PLANS.keep((key_of(q, k, v, o, do), causal, scale), plans)
     plans[0]((k, v), q, o, do, dq, lse, delta)
     plans[1]((q, do), k, v, dk, dv, lse, delta)
     return dq, dk, dv
@@ -627,7 +603,6 @@ class PlannedAttention(torch.autograd.Function):
         return None, *run_backward(*ctx.saved_tensors, do, *ctx.more), None
 
 
-@torch.compiler.disable  # torch.compile calls it between its graphs
 def attention(q, k, v, causal=False, scale=None):
     """Return softmax(scale · q @ kᵀ) @ v for each head; q, k and v get gradients.
 
@@ -636,6 +611,8 @@ def attention(q, k, v, causal=False, scale=None):
     dimensions other than 16, 32, 64 and 128, shapes or devices that do not fit, and a scale that is
     not positive. A backward pass with ``create_graph=True`` raises RuntimeError.
     """
+    if torch.compiler.is_compiling():
+        return not_compiled(q, k, v, causal, scale)
     try:
         if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
             q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
@@ -651,27 +628,33 @@ def attention(q, k, v, causal=False, scale=None):
     if plan is None:
         with on_device_of(q):
             know_the_gpu()
-            plan = forward_plan(q, k, v, causal, number)
+            parts = (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), ()
+            plan = make_plan(attention_kernel, q, k, *parts, causal, number)
         PLANS.keep((key_of(q, k, v), causal, scale), plan)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return PlannedAttention.apply(plan, q, k, v, (bool(causal), number))
     return run_forward(plan, q, k, v)[0]
 
 
+@torch.compiler.disable  # torch.compile calls it between its graphs
+def not_compiled(*arguments):
+    """Return ``attention(*arguments)``."""
+    return attention(*arguments)
+
+
 # %%
-# The same check of this function, also with other strides, and the CPU's share of a call:
+# The same check, also with other strides, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls and kernels, and keeps the figures"
-from shared.attention import empty_kernel, first_longer
+from shared.attention import first_longer
 from shared.bench import write_calls, write_table
+from shared.plans import empty_kernel
 
 for case in CASES:
     for causal in (False, True):
         compare_gradients(attention, *tensors(*case, DEVICE), causal)
 views = (x.transpose(1, 2) for x in tensors(1, 40, 40, 2, 2, 16, torch.float32, DEVICE))
 compare_gradients(attention, *views, True, 3.0)
-print("attention and its gradients agree with float64")
-
 if ON_GPU:
     inputs = [x.requires_grad_() for x in random_inputs(256, 64, 256)]
     calls = {"triton": partial(attention, *inputs), "torch": partial(torch_attention, *inputs)}
@@ -691,8 +674,7 @@ if ON_GPU:
 
     longer = first_longer(call_of, cpu["attention backward", "triton"])
     figures.append(("GPU longer from", "tokens", longer))
-    header = ["name", "unit", "value"]
-    write_table("06b-attention-backward-values.csv", header, figures)
+    write_table("06b-attention-backward-values.csv", ["name", "unit", "value"], figures)
 
 # %%
 # A backward pass keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for :measured:`cpu_torch`
@@ -704,10 +686,7 @@ if ON_GPU:
 # Exercises
 # ---------
 #
-# Write each function into a file of your own, and have ``exercise.py`` check it.
-#
-# 1. **Delta** *(easy, 15 minutes)*. The exercise above. How many bytes does it move, and how many
-#    does our first kernel save by computing delta itself? :doc:`Solution <solutions/06b-delta>`.
+# 1. **Delta** *(easy, 15 minutes)*. The exercise above. :doc:`Solution <solutions/06b-delta>`.
 # 2. **The gradient of the scale** *(medium, 30 minutes)*. Some models learn the scale of their
 #    scores. Compute its gradient from ``q`` and ``dq`` alone, with the same bits every time.
 #    :doc:`Solution <solutions/06b-scale-gradient>`.

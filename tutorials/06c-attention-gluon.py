@@ -1,61 +1,42 @@
 """
-Attention on Hopper's own instructions
-======================================
+Attention with warp roles
+=========================
 
-You write ``attention(q, k, v, causal=False, scale=None)`` once more, for Hopper GPUs (H100, H200)
-and in **Gluon**, the language below Triton. Warps get roles, and products run while the softmax is
-computed. From 1024 tokens on, heads of 128 reach :measured:`share128` % of cuDNN's speed, and heads
-of 64 :measured:`share64` %. You need :doc:`06-fused-attention`. No later page needs this one.
+You build ``attention(q, k, v, causal=False, scale=None)`` once more, for Hopper GPUs (H100, H200)
+and in Gluon. Warps get roles, and products run while the softmax is computed. From 1024 tokens on,
+heads of 128 reach :measured:`share128` % of cuDNN's speed, and heads of 64 :measured:`share64` %.
+You need :doc:`06-fused-attention` and :doc:`09b-fp8-gluon`. No later page needs this one.
 """
 
-# %%
-# The loop that waits
-# -------------------
-#
-# In the kernel of :doc:`06-fused-attention` the softmax needs the scores, and the second product
-# needs the weights. So a group of four warps alternates between tensor cores and exponentials,
-# unless *another* program fills the gaps. On Hopper a product is *started*, and runs until the
-# group waits for it. The group could start two products, and compute a softmax while the second
-# runs::
-#
-#     tensor cores   q·k₁            q·k₂ p₁·v₁       q·k₃ p₂·v₂       q·k₄ p₃·v₃
-#     other units        softmax₁         softmax₂         softmax₃         softmax₄
-#
-# Plain Triton cannot express that: its compiler waits for each product before it goes on.
-# Gluon comes with Triton, and has the same ``@jit`` and the same Python. You decide what Triton's
-# compiler decides otherwise:
-#
-# * A **layout** says which thread holds which element of a tile.
-# * Shared memory is allocated by name, and filled by asynchronous copies.
-# * A **barrier** counts arrivals, or bytes. When all have arrived, a *phase* ends. A wait for 0
-#   ends with phase 1, 3, …, and a wait for 1 with phase 0, 2, …. Phase 0 has ended from the start.
-#
-# The price is a multiple of the code, for one kind of GPU, with names that change between releases.
-
-# sphinx_gallery_level = "beyond"
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_thumbnail_number = 1
+# sphinx_gallery_level = "further"
+# sphinx_gallery_after = "09b-fp8-gluon"
 import atexit
 import math
 import os
+import sys  # for shared/
+from contextlib import suppress
 from functools import partial
+from pathlib import Path  # for shared/
 
-import matplotlib.pyplot as plt
 import torch
 from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
 ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
+import matplotlib.pyplot as plt
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+    fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+)  # fmt: skip
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+from shared.bench import draw_rates, figure, rates, write_rows
+
 start_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # until 3.8
 start_store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 HOPPER = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) == (9, 0)
@@ -64,43 +45,60 @@ if HOPPER:  # Gluon's compiler reports objects of its own as leaked when Python 
 else:
     print("These kernels need a Hopper GPU. Here attention calls PyTorch's function.")
 
+# %%
+# In the kernel of :doc:`06-fused-attention` the softmax needs the scores, and the second product
+# needs the weights. So a warpgroup alternates between tensor cores and exponentials, unless
+# *another* program fills the gaps. On Hopper a product is *started*, and runs until the warpgroup
+# waits for it. So the warpgroup could start the scores of the next tile, and compute a softmax
+# while the product with the values runs:
+
+# sphinx_gallery_fold = "draws the loop that waits and the loop that is one product ahead"
+_, ax = figure(height=3.6)
+COLORS = {"q·k": "#cfe3f1", "p·v": "#8fb9d9", "soft-\nmax": "#f2c6b4"}
+waits = [(3, 6 * i, 2, "q·k", i) for i in range(2)] + [
+    (3, 6 * i + 4, 2, "p·v", i) for i in range(2)
+]
+waits += [(2, 6 * i + 2, 2, "soft-\nmax", i) for i in range(2)]
+starts = [0, 4, 8]  # of the products with the keys
+runs = [(0.7, start, 2, "q·k", i) for i, start in enumerate(starts)]
+runs += [(0.7, start + 2, 2, "p·v", i) for i, start in enumerate(starts[1:])]
+runs += [(-0.3, start + 2, 2, "soft-\nmax", i) for i, start in enumerate(starts)]
+for y, start, width, kind, i in waits + runs:
+    ax.barh(y, width, left=start, color=COLORS[kind], edgecolor="#444444", height=0.8)
+    ax.text(start + width / 2, y, f"{kind} {i}", ha="center", va="center", fontsize=11.8)
+places = (3, "tensor cores"), (2, "other units"), (0.7, "tensor cores"), (-0.3, "other units")
+ax.set_yticks(*zip(*places, strict=True))
+ax.text(6, 3.55, "the loop that waits", ha="center")
+ax.text(6, 1.25, "one product ahead", ha="center")
+ax.set(xticks=[], xlabel="time (a sketch)", xlim=(0, 12), ylim=(-0.8, 4))
+plt.show()
+
+# %%
+# Plain Triton cannot express the second loop: its compiler waits for each product before it goes
+# on. Gluon can. Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The price is
+# a multiple of the code, for one kind of GPU, with names that change between releases.
+#
+# The kernel
+# ----------
+#
+# In the loop, the first tile has only its first product, before the loop, and the last tile
+# only its second one, behind it. In between, an iteration starts the first product of tile *j* and
+# the second of tile *j − 1*. Then ``warpgroup_mma_wait(1, …)`` waits until only *one* is in flight.
+# Products end in the order in which they start, so the scores are ready, and the softmax runs
+# during the second product.
+
 
 @gluon.jit
-def barriers(COUNT: gl.constexpr, arrivals: gl.constexpr):
-    """Return COUNT barriers whose phases end after so many arrivals."""
-    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(COUNT):
-        mbarrier.init(made.index(i), count=arrivals)
-    return made
-
-
-@gluon.jit
-def fetch(desc, row, arrived, buffer, wanted=True):
-    """Start to copy a tile to *buffer*; the barrier *arrived* will know when it is there."""
-    mbarrier.expect(arrived, desc.block_type.nbytes, pred=wanted)
-    start_load(desc, [row, 0], arrived, buffer, pred=wanted)
-
-
-@gluon.jit
-def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr):
-    """Say that a buffer has been read: fetch the next tile, or tell the fetching warp."""
-    if ALONE:
-        fetch(desc, row, arrived.index(slot), buffers.index(slot), wanted)
-    else:
-        mbarrier.arrive(read.index(slot), count=1)
+def online_softmax(s, m, z, scale):
+    """Return the weights of a tile, the correction, and the maximum and the sum so far."""
+    m_new = gl.maximum(m, gl.max(s, 1) * scale)
+    p = gl.exp2(s * scale - m_new[:, None])
+    correction = gl.exp2(m - m_new)
+    return p, correction, m_new, z * correction + gl.sum(p, 1)
 
 
 # %%
-# ``fetch`` tells a barrier how many bytes to expect, and starts the copy. ``release`` says that a
-# buffer has been read. In the next kernel a program is *alone* and fetches its own next tile.
-#
-# One product ahead
-# -----------------
-#
-# The loop starts the first product of tile *j* and the second of tile *j − 1*. Then
-# ``warpgroup_mma_wait(1, …)`` waits until only *one* is in flight. Products end in the order in
-# which they start, so the scores are ready. The softmax runs during the second product. Tiles are
-# taken **from the last to the first**: only the first one, on the diagonal, needs a mask.
+# That was the online softmax of a tile. Here is the loop around it:
 
 
 @gluon.jit
@@ -135,14 +133,10 @@ def attend(
         s = warpgroup_mma(q, k, zeros, use_acc=False, is_async=True)
         mbarrier.wait(v_arrived.index(before), (count + j - 1) // STAGES & 1)
         acc = warpgroup_mma(p_left, v_tiles.index(before), acc, is_async=True)
-        s = warpgroup_mma_wait(1, deps=[s])  # the second product is still running
+        s = warpgroup_mma_wait(1, deps=[s])  # <-
         row = last - (j + STAGES) * BLOCK_N
         release(k_desc, row, k_arrived, k_read, k_tiles, slot, j + STAGES < tiles, ALONE)
-        m_new = gl.maximum(m, gl.max(s, 1) * scale)
-        p = gl.exp2(s * scale - m_new[:, None])
-        correction = gl.exp2(m - m_new)
-        z = z * correction + gl.sum(p, 1)
-        m = m_new
+        p, correction, m, z = online_softmax(s, m, z, scale)
         acc, p_left = warpgroup_mma_wait(0, deps=[acc, p_left])
         row, wanted = last - (j - 1 + STAGES) * BLOCK_N, j - 1 + STAGES < tiles
         release(v_desc, row, v_arrived, v_read, v_tiles, before, wanted, ALONE)
@@ -159,17 +153,57 @@ def attend(
 
 
 # %%
-# Registers are the limit: a running product occupies them with its sum and its left factor. Beside
-# the output, a thread holds the weights of this tile and the scores of the next one. With 128
-# threads and *d* = 128, a tile of 128 × 128 needs 128 + 64 + 128 = 320 registers of each thread,
-# which can have 255. A tile of 64 × 128 needs 64 + 32 + 64 = 160, and the rest is left for maxima,
-# sums and exponentials in flight. So a group takes 64 queries and 128 keys.
+# .. predict:: How many products are in flight while the softmax is computed?
+#    :choices: none | one | two
+#    :answer: one
 #
-# ``ahead_kernel`` allocates buffers and fetches the first tiles. ``attention`` uses it at *d* = 64.
-# Its tensors are matrices with a row for each token of each head, so 128 has to divide the lengths.
+#    Two are started, the scores of tile *j* and the product with the values of tile *j − 1*. The
+#    wait for *one* in flight returns when the first of them is done.
+#
+# Tiles are taken **from the last to the first**. Only the tile that is taken first lies on the
+# diagonal, so only it needs a mask, and the loop has none.
+#
+# ``release`` says that a buffer has been read. If a program is *alone*, it fetches its next tile
+# into the buffer itself. Otherwise it tells the warp that fetches.
+
+
+@gluon.jit
+def fetch(desc, row, arrived, buffer, wanted=True):
+    """Start to copy a tile to *buffer*; the barrier *arrived* will know when it is there."""
+    mbarrier.expect(arrived, desc.block_type.nbytes, pred=wanted)
+    start_load(desc, [row, 0], arrived, buffer, pred=wanted)
+
+
+@gluon.jit
+def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr):
+    """Say that a buffer has been read: fetch the next tile, or tell the fetching warp."""
+    if ALONE:
+        fetch(desc, row, arrived.index(slot), buffers.index(slot), wanted)
+    else:
+        mbarrier.arrive(read.index(slot), count=1)
+
+
+# %%
+# **Try it** *(medium, 40 minutes)*. Write ``largest_scores(q, k)``, the largest q·k of each query,
+# with the product of tile *j* started before the maximum of tile *j − 1*. ``exercise.py`` (see
+# *Exercises*) checks it on a Hopper GPU:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 06c-largest-scores mine.py
+#
+# If a buffer is fetched again while its product is in flight, some maxima are those of wrong keys.
+#
+# **Registers are the limit.** A product in flight occupies them with its sum and its left factor.
+# Beside the output, a thread holds the weights of this tile and the scores of the next one. With
+# 128 threads and *d* = 128, a tile of 128 × 128 needs 128 + 64 + 128 = 320 registers of each
+# thread, which can have 255. A tile of 64 × 128 needs 64 + 32 + 64 = 160, and the rest is left for
+# maxima, sums and exponentials in flight. So a warpgroup takes 64 queries and 128 keys.
+#
+# ``ahead_kernel`` allocates buffers, fetches the first tiles, and calls ``attend``. Its tensors are
+# matrices with a row for each token of each head, so 128 has to divide the lengths.
 
 # sphinx_gallery_fold = "orders programs, allocates buffers, fetches the first tiles and stores"
-# sphinx_gallery_show = "ahead_kernel"
 COUNTS = ["queries", "keys", "total", "together"]  # one kernel for all lengths
 
 
@@ -180,6 +214,15 @@ def place(program, blocks, heads, together):
     size = min(heads - first, together)  # the last section may have fewer heads
     rest = program - first * blocks
     return blocks - 1 - rest // size, first + rest % size
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr, arrivals: gl.constexpr):
+    """Return COUNT barriers whose phases end after so many arrivals."""
+    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(COUNT):
+        mbarrier.init(made.index(i), count=arrivals)
+    return made
 
 
 @gluon.jit(do_not_specialize=COUNTS)
@@ -221,15 +264,16 @@ def ahead_kernel(
 # Roles of warps
 # --------------
 #
-# At *d* = 128 tiles are larger, so fewer programs fit on an SM. Each has its own copy of the same
-# keys and values, and first waits for them. One large program with **roles** solves both:
+# At *d* = 128 tiles are larger, so fewer programs fit on a multiprocessor. Each has its own copy of
+# the same keys and values, and first waits for them. One large program with **roles** solves both:
 #
 # * **One warp fetches**, as far ahead as there are buffers. It needs few registers.
-# * **Two groups of four warps compute**, 64 queries each, with the same keys and values. They never
-#   wait for each other: one multiplies while the other computes its softmax.
+# * **Two warpgroups compute**, 64 queries each, with the same keys and values. They never wait for
+#   each other: one multiplies while the other computes its softmax.
 #
-# While the groups store a result, the fetching warp already fetches tiles of the next block. Each
-# buffer has two barriers. The groups wait for ``arrived``, the fetching warp for ``read``.
+# While the warpgroups store a result, the fetching warp already fetches tiles of the next block.
+# Each buffer has two barriers, called *ready* and *empty* in :doc:`09b-fp8-gluon`: here the
+# warpgroups wait for ``arrived``, and the fetching warp waits for the other parity of ``read``.
 
 
 @gluon.jit
@@ -257,7 +301,7 @@ def fetching_warp(
         block, head, tiles = work(program, sizes, BLOCK_N, CAUSAL)
         for half in gl.static_range(2):
             row = head * queries + block * 128 + half * 64
-            mbarrier.wait(read[0].index(half), turn & 1 ^ 1)
+            mbarrier.wait(read[0].index(half), turn & 1 ^ 1)  # the other parity: empty
             fetch(descs[0], row, arrived[0].index(half), buffers[0].index(half))
         for j in range(tiles):
             slot, phase = (count + j) % STAGES, (count + j) // STAGES & 1 ^ 1
@@ -300,8 +344,10 @@ def computing_group(
 
 
 # %%
-# ``warp_specialize`` starts the first group in the four warps of the launch, the second in four
-# more, and the fetching warp in one. The last two get 240 and 24 registers a thread.
+# The rest is that of :doc:`09b-fp8-gluon`: ``warp_specialize`` starts the first warpgroup in the
+# four warps of the launch, the second in four more, and the fetching warp in one.
+
+# sphinx_gallery_fold = "allocates buffers and barriers, and starts the roles"
 
 
 @gluon.jit(do_not_specialize=COUNTS)
@@ -340,85 +386,24 @@ def roles_kernel(
 #    :unit: TFLOPS
 #
 #    older: FlashAttention-2, for the GPUs before Hopper
-#    ahead: the softmax beside a product
-#    roles: one warp fetches, two groups compute
+#    ahead: ahead_kernel: the softmax beside a product
+#    roles: roles_kernel: one warp fetches, two warpgroups compute
 #
-# At *d* = 64 ``roles_kernel`` reaches only :measured:`roles_64` % of the rate of ``ahead_kernel``.
+# At *d* = 64 ``roles_kernel`` has :measured:`roles_64` % of the rate of ``ahead_kernel``.
 #
 # Calling it
 # ----------
 #
-# The kernels are for fp16 and bf16, *d* = 64 or 128, and lengths that 128 divides. For all else,
-# and on all other GPUs, ``attention`` calls PyTorch's function. A program with roles goes on to the
-# next block, but long causal blocks differ in length: each has a program, and the GPU distributes
-# them. The plan of a launch is kept for each shape, as in :doc:`06-fused-attention`.
+# The kernels are for fp16 and bf16, *d* = 64 or 128, and lengths that 128 divides. A program with
+# roles goes on to the next block of queries. But long causal blocks differ in length: each has a
+# program, and the GPU distributes them.
 
-# sphinx_gallery_fold = "checks the arguments"
-
-
-def check_arguments(q, k, v, scale):
-    """Raise TypeError or ValueError, naming the argument, if ``attention`` cannot be right."""
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
-        if x.dtype != q.dtype or q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            allowed = "float16, bfloat16 or float32" if x is q else f"{q.dtype} as q"
-            raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
-        if x.ndim != 4:
-            raise ValueError(f"{name} must be [batch, heads, N, head_dim], not {tuple(x.shape)}")
-        if x.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {x.device}")
-        if x.shape[3] != q.shape[3] or q.shape[3] not in (16, 32, 64, 128):
-            allowed = "16, 32, 64 or 128" if x is q else f"{q.shape[3]} as q"
-            raise ValueError(f"{name} must have a head_dim of {allowed}, but has {x.shape[3]}")
-        if torch.is_grad_enabled() and x.requires_grad:
-            remedy = "use that of 06b-attention-backward, or torch.no_grad()"
-            raise ValueError(f"{name} requires a gradient, which this attention lacks: {remedy}")
-    shapes = f"have {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
-    if k.shape != v.shape or k.shape[0] != q.shape[0] or 0 in k.shape[1:3]:
-        raise ValueError(f"k and v must have one shape, q's batch, and keys; q, k and v {shapes}")
-    if q.shape[1] % k.shape[1]:
-        raise ValueError(f"q must have a multiple of the heads of k; q, k and v {shapes}")
-    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise ValueError(f"scale must be positive and finite, but is {scale!r}")
-
-
-# %%
-
-# sphinx_gallery_fold = "keeps a plan for each kind of call, and calls a kernel"
-# sphinx_gallery_show = "attention"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch import Launch, key_of
-
+# sphinx_gallery_fold = "chooses tiles, stages, the grid and the order of the heads"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
-PLANS = {}
 
 
-def is_covered(q, k):
-    """Return whether a kernel of this page is for these tensors."""
-    lengths = q.shape[2] and q.shape[2] % 128 == k.shape[2] % 128 == 0
-    return HOPPER and lengths and q.dtype != torch.float32 and q.shape[3] in (64, 128)
-
-
-def ready(x):
-    """Return *x* if it is contiguous and aligned, and a copy of it otherwise."""
-    aligned = x.is_contiguous() and x.data_ptr() % 16 == 0
-    return x if aligned else x.clone(memory_format=torch.contiguous_format)
-
-
-def described(x, rows):
-    """Return a descriptor of the contiguous *x* with tiles of *rows* by d."""
-    d = x.shape[3]
-    dtype = gl.bfloat16 if x.dtype == torch.bfloat16 else gl.float16
-    layout = gl.NVMMASharedLayout.get_default_for([rows, d], dtype)
-    return TensorDescriptor(x.view(-1, d), [x.numel() // d, d], [d, 1], [rows, d], layout)
-
-
-def prepare(kernel, q, k, v, o, causal, scale):
-    """Return (a launch of *kernel*, the descriptors of the tensors)."""
+def settings(kernel, q, k, causal, scale):
+    """Return the grid, the other arguments and the constants of a launch."""
     (batch, heads, queries, d), (_, key_heads, keys, _) = q.shape, k.shape
     group, total = heads // key_heads, batch * heads
     short = not causal or keys <= 1024
@@ -435,50 +420,38 @@ def prepare(kernel, q, k, v, o, causal, scale):
     else:
         options["BLOCK_M"] = 64
     options |= {"GROUP": group, "D": d, "CAUSAL": causal, "BLOCK_N": cols, "num_warps": 4}
-    tiles = map(described, (q, k, v, o), (64, cols, cols, 64))
-    return Launch(kernel, (programs,), numbers, options), list(tiles)
+    return (programs,), numbers, options
 
 
-def attention(q, k, v, causal=False, scale=None):
-    """Return softmax(scale · q @ kᵀ) @ v for each head; arguments and errors are those of 06."""
-    plan, compiling = None, torch.compiler.is_compiling()
-    try:
-        if not (compiling or q.requires_grad or k.requires_grad or v.requires_grad):
-            plan = PLANS.get((key_of(q, k, v), causal, scale))
-    except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
-        pass
-    if plan is None:
-        check_arguments(q, k, v, scale)
-        if not is_covered(q, k):
-            options = {"is_causal": bool(causal), "scale": scale, "enable_gqa": True}
-            return torch_attention(q, k, v, **options)
-        if compiling:
-            return attention_op(q, k, v, bool(causal), scale)
-        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
-        kernel = ahead_kernel if q.shape[3] == 64 else roles_kernel
-        launch, tiles = prepare(kernel, q, k, v, torch.empty_like(q), causal, scale)
-        if len(PLANS) == 1000:  # a program whose shapes never repeat
-            PLANS.clear()
-        plan = launch, [vars(tile) | {"base": None} for tile in tiles]
-        plan = PLANS.setdefault((key_of(q, k, v), causal, scale), plan)
-    launch, fields = plan
+# %%
+
+
+def described(x, rows):
+    """Return a descriptor of the contiguous *x*, as a matrix, with tiles of *rows* by d."""
+    d, dtype = x.shape[3], gl.bfloat16 if x.dtype == torch.bfloat16 else gl.float16
+    layout = gl.NVMMASharedLayout.get_default_for([rows, d], dtype)
+    return TensorDescriptor(x.view(-1, d), [x.numel() // d, d], [d, 1], [rows, d], layout)
+
+
+def run(kernel, q, k, v, causal, scale=None):
+    """Return the attention of contiguous tensors by one of the kernels."""
     o = torch.empty_like(q)
-    tiles = [object.__new__(TensorDescriptor) for _ in fields]  # not checked again
-    for tile, same, x in zip(tiles, fields, (q, k, v, o), strict=True):
-        tile.__dict__.update(same, base=x)
-    launch(*tiles)
+    grid, numbers, constants = settings(kernel, q, k, causal, scale)
+    cols = constants["BLOCK_N"]
+    tiles = described(q, 64), described(k, cols), described(v, cols), described(o, 64)
+    kernel[grid](*tiles, *numbers, **constants)
     return o
 
 
-# For torch.compile the function is one operation.
-schema = "(Tensor q, Tensor k, Tensor v, bool causal, float? scale) -> Tensor"
-attention_op = torch.library.custom_op("gallery::attention_c", mutates_args=(), schema=schema)(
-    lambda *arguments: attention(*arguments).contiguous()
-)
-attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
+def attention(q, k, v, causal=False, scale=None):
+    """Return softmax(scale · q @ kᵀ) @ v for contiguous tensors whose lengths 128 divides."""
+    if not HOPPER:
+        return torch_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
+    return run(ahead_kernel if q.shape[3] == 64 else roles_kernel, q, k, v, causal, scale)
+
 
 # %%
-# The check covers both kernels on Hopper, and PyTorch's function elsewhere.
+# The check covers both kernels on Hopper, with grouped heads, and PyTorch's function elsewhere.
 
 # sphinx_gallery_fold = "compares attention with float64"
 
@@ -490,16 +463,25 @@ def compare(o, q, k, v, **options):
     torch.testing.assert_close(o.double(), exact, rtol=unit, atol=unit)
 
 
-torch.manual_seed(0)
-cases = [(4, 2, 100, 77, 128), (2, 2, 1, 67, 16)]  # heads, key heads, queries, keys, d
-if HOPPER:
-    cases += [(2, 2, 4096, 4096, d) for d in (64, 128)] + [(40, 40, 512, 512, 128)]
-    cases += [(4, 2, 384, 640, 64), (4, 2, 640, 384, 128)]
-for heads, key_heads, queries, keys, d in cases * 2:  # the second time with a plan
-    q = torch.randn(1, queries, heads, d, device=DEVICE).bfloat16().transpose(1, 2)
+def check(function, heads, key_heads, queries, keys, d):
+    """Stop unless *function* agrees with float64 at these sizes."""
+    q = torch.randn(1, heads, queries, d, device=DEVICE).bfloat16()
     k, v = torch.randn(2, 1, key_heads, keys, d, device=DEVICE).bfloat16()
-    compare(attention(q, k, v), q, k, v)
-    compare(attention(q, k, v, causal=True, scale=2.0), q, k, v, is_causal=True, scale=2.0)
+    compare(function(q, k, v), q, k, v)
+    o = function(q, k, v, causal=True, scale=2.0)
+    compare(o, q, k, v, is_causal=True, scale=2.0)
+
+
+torch.manual_seed(0)
+CASES = [(4, 2, 384, 640, 64), (4, 2, 640, 384, 128)]  # heads, key heads, queries, keys, d
+if HOPPER:
+    CASES += [(2, 2, 4096, 4096, d) for d in (64, 128)] + [(40, 40, 512, 512, 128)]
+    q, k, v = torch.randn(3, 1, 4, 640, 128, device=DEVICE).bfloat16()
+    compare(run(ahead_kernel, q, k, v, True), q, k, v, is_causal=True)
+    q, k, v = torch.randn(3, 1, 4, 640, 64, device=DEVICE).bfloat16()
+    compare(run(roles_kernel, q, k, v, True), q, k, v, is_causal=True)
+for case in CASES:
+    check(attention, *case)
 print("attention agrees with float64")
 
 # %%
@@ -509,58 +491,157 @@ print("attention agrees with float64")
 # Sizes and peers are those of :doc:`06-fused-attention`. The picture: causal, *d* = 128.
 
 # sphinx_gallery_fold = "times attention, its peers and the steps, and draws the rates"
-from shared.bench import COLORS, plot_rates, rows_of, write_calls, write_rows, write_table
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-PEERS = {"flash": "FlashAttention-2", "cudnn": "cuDNN"}
-
-
-def calls_of(n, d, causal, tokens=16384):
-    """Return q, k and v with *tokens* tokens in all, and {provider: call}."""
-    qkv = torch.randn(3, tokens // n, 2048 // d, n, d, device=DEVICE).bfloat16()
-    calls = {"triton": partial(attention, *qkv, causal)}
-    calls["torch"] = partial(torch_attention, *qkv, is_causal=causal)
-    for name in PEERS:
-        backend = getattr(SDPBackend, f"{name.upper()}_ATTENTION")
-        calls[name] = sdpa_kernel(backend)(calls["torch"])
-    return qkv, calls
-
-
-def step(kernel, d):
-    """Return a call of causal attention with N = 4096 by one kernel."""
-    q, k, v = calls_of(4096, d, True)[0]
-    launch, tiles = prepare(kernel, q, k, v, torch.empty_like(q), True, None)
-    return partial(launch, *tiles)
-
+# sphinx_gallery_xray = "ahead_kernel: 32 heads × 16384 tokens, d = 64, causal, bf16; roles_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"  # noqa: E501
+from shared.attention import PEERS, peers, random_inputs
 
 if HOPPER:
+    q, k, v = random_inputs(4096, 128)
+    narrow = random_inputs(4096, 64)
+    steps = {"ahead 64": partial(run, ahead_kernel, *narrow, True)}
+    steps["roles 64"] = partial(run, roles_kernel, *narrow, True)
+    steps["ahead 128"] = partial(run, ahead_kernel, q, k, v, True)
+    steps["roles 128"] = partial(run, roles_kernel, q, k, v, True)
+    steps |= peers(q, k, v, True)
+    figures = [row[:3] for row in rates((), steps, "TFLOPS", 2 * 16384 * 4096 * 2048)]
     rows = []
     for d, c, n in [(d, c, 512 << i) for d in (64, 128) for c in (0, 1) for i in range(6)]:
-        calls = calls_of(n, d, bool(c))[1]
-        del calls["torch"]
-        called = [name for name in calls if name != "flash"]
-        rows += rows_of((n, d, c), calls, "TFLOPS", 4 * 16384 * n * 2048 // (1 + c), 20, called)
-    steps = {f"ahead {d}": step(ahead_kernel, d) for d in (64, 128)}
-    steps["roles 64"] = step(roles_kernel, 64)
-    values = [row[:3] for row in rows_of((), steps, "TFLOPS", 2 * 16384 * 4096 * 2048)]
+        q, k, v = random_inputs(n, d)
+        calls = {"triton": partial(attention, q, k, v, bool(c))} | peers(q, k, v, c)
+        rows += rates((n, d, c), calls, "TFLOPS", 4 * 16384 * n * 2048 // (1 + c), rounds=20)
+    attention(q, k, v, True)  # the last launch is the one whose X-ray is shown
     write_rows("attention-forward.csv", ["N", "head_dim", "causal"], rows)
-    write_table("06c-attention-gluon-values.csv", ["name", "unit", "value"], values)
-    write_calls({"attention": calls_of(256, 64, False, 256)[1]})
-    COLORS |= {"cudnn": COLORS["torch"], "flash": COLORS["compile"]}
-    names = {"triton": "attention", "triton, as called": "attention, as called", **PEERS}
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    ax.set_xscale("log", base=2)
-    shown = [(n, *row) for n, d, causal, *row in rows if d == 128 and causal]
-    plot_rates(ax, shown, names, "Causal attention, d = 128, bf16", "N")
-else:
-    print("This benchmark needs a Hopper GPU.")
+    shown = [row for row in rows if row[1:3] == (128, 1)]
+    names = {"triton": "attention", **PEERS}
+    draw_rates(shown, names, "Causal attention, d = 128, bf16", "N, tokens", xscale="log")
 
 # %%
-# At N = 16384 ``attention`` reaches :measured:`long` TFLOPS on the GPU and :measured:`called` as
-# called, cuDNN :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. At N = 512 it
-# reaches :measured:`short` TFLOPS: on the diagonal, half of each tile is computed but not counted,
-# and a short row has few other tiles. **As called**, short calls wait for Python. ``attention``
-# keeps the CPU busy for :measured:`cpu` µs, and PyTorch's function for :measured:`cpu_torch` µs.
+# At N = 16,384 ``attention`` reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
+# FlashAttention-2 :measured:`flash_long`. At N = 512 it reaches :measured:`short` TFLOPS: on the
+# diagonal, half of each tile is computed but not counted, and a short row has few other tiles.
+#
+# In a program
+# ------------
+#
+# The kernels cover few cases, and a function for strangers has to be right in all of them. So
+# ``attention`` asks first whether a kernel covers its arguments, and calls PyTorch's function
+# otherwise: for fp32, for other head dimensions and lengths, and on other GPUs. Its checks are
+# those of :doc:`06-fused-attention`, and so are its plans. What is not contiguous is copied.
+
+# sphinx_gallery_fold = "the function with its checks"
+from shared.attention import check_attention
+from shared.launch import Launch, key_of, on_device_of
+from shared.plans import ORDINARY, Plan, Plans, know_the_gpu
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+PLANS = Plans()
+
+
+def is_covered(q, k):
+    """Return whether a kernel of this page is for these tensors."""
+    lengths = q.shape[2] and q.shape[2] % 128 == k.shape[2] % 128 == 0
+    return HOPPER and lengths and q.dtype != torch.float32 and q.shape[3] in (64, 128)
+
+
+def ready(x):
+    """Return *x* if it is contiguous and aligned, and a copy of it otherwise."""
+    aligned = x.is_contiguous() and x.data_ptr() % 16 == 0
+    return x if aligned else x.clone(memory_format=torch.contiguous_format)
+
+
+def plan_for(q, k, v, causal, scale):
+    """Return a plan for tensors like these."""
+    know_the_gpu()  # a new thread does not
+    kernel = ahead_kernel if q.shape[3] == 64 else roles_kernel
+    grid, numbers, constants = settings(kernel, q, k, causal, scale)
+    rows = 64, constants["BLOCK_N"], constants["BLOCK_N"], 64
+    tiles = map(described, (q, k, v, torch.empty_like(q)), rows)
+    return Plan(Launch(kernel, grid, numbers, constants), tiles)
+
+
+def attention(q, k, v, causal=False, scale=None):
+    """Return softmax(scale · q @ kᵀ) @ v for each head, without gradients.
+
+    Arguments are those of 06-fused-attention. TypeError refuses what is no tensor, and dtypes
+    other than fp16, bf16 and fp32. ValueError refuses head dimensions other than 16, 32, 64 and
+    128, shapes or devices that do not fit, a scale that is not positive, and tensors that require a
+    gradient outside of ``torch.no_grad()``.
+    """
+    whole = torch.compiler.is_compiling() or not {type(q), type(k), type(v)} <= ORDINARY
+    plan, wanted = None, torch.is_grad_enabled()
+    if not whole and not (wanted and (q.requires_grad or k.requires_grad or v.requires_grad)):
+        if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
+            q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
+        with suppress(TypeError):  # a scale that cannot be in a key
+            plan = PLANS.get((key_of(q, k, v), causal, scale))
+    if plan is None:
+        check_attention(q, k, v, scale, DEVICE, DTYPES)
+        if not is_covered(q, k):
+            options = {"is_causal": bool(causal), "scale": scale, "enable_gqa": True}
+            return torch_attention(q, k, v, **options)
+        if whole:
+            return attention_op(q, k, v, bool(causal), scale)
+        if q.numel() == 0:
+            return torch.empty_like(q)
+        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
+        with on_device_of(q):
+            plan = plan_for(q, k, v, causal, scale)
+        PLANS.keep((key_of(q, k, v), causal, scale), plan)
+    o = torch.empty_like(q)
+    plan((q, k, v, o))
+    return o
+
+
+# For torch.compile, and for tensors without memory, the function is one operation.
+SCHEMA = "(Tensor q, Tensor k, Tensor v, bool causal, float? scale) -> Tensor"
+
+
+@torch.library.custom_op("gallery::attention_c", mutates_args=(), schema=SCHEMA)
+def attention_op(q, k, v, causal, scale):
+    """Return the contiguous result of ``attention``."""
+    return attention(q.detach(), k.detach(), v.detach(), causal, scale).contiguous()
+
+
+@attention_op.register_fake
+def attention_shape(q, k, v, causal, scale):
+    """Return a tensor like the result, without computing it."""
+    return q.new_empty(q.shape)
+
+
+# %%
+# The same check of this function, twice, because the second call uses the plan, with two cases that
+# no kernel covers, and the CPU's share of a call:
+
+# sphinx_gallery_fold = "checks the function, times its calls, and keeps the figures"
+from shared.attention import first_longer
+from shared.bench import write_calls, write_table
+
+for case in [*CASES, (4, 2, 100, 77, 128), (2, 2, 1, 67, 16)] * 2:
+    check(attention, *case)
+    check(lambda q, k, v, **options: attention(q.mT.contiguous().mT, k, v, **options), *case)
+print("attention agrees with float64")
+
+if HOPPER:
+    q, k, v = torch.randn(3, 1, 32, 256, 64, device=DEVICE).bfloat16()
+    calls = {"triton": partial(attention, q, k, v), "torch": partial(torch_attention, q, k, v)}
+    cpu = write_calls({"attention": calls})["attention", "triton"]
+    longer = first_longer(lambda q, k, v: partial(attention, q, k, v, True), cpu)
+    figures.append(("GPU longer from", "tokens", longer))
+    write_table("06c-attention-gluon-values.csv", ["name", "unit", "value"], figures)
+
+# %%
+# A call keeps the CPU busy for :measured:`cpu` µs, and PyTorch's function for :measured:`cpu_torch`
+# µs. In a loop that does not wait, a call costs the larger of two times: the CPU's, and the GPU's.
+# For one causal sequence with 16 heads of 128, the GPU's is the larger from :measured:`gpu_longer`
+# tokens on.
+#
+# Exercises
+# ---------
+#
+# 1. **The largest score** *(medium, 40 minutes)*. The exercise above.
+#    :doc:`Solution <solutions/06c-largest-scores>`.
+# 2. **The log-sum-exp** *(hard, 50 minutes)*. Write ``log_sum_exp(q, k, scale=None)``, one number
+#    for each query, as :doc:`06b-attention-backward` needs it. All of the online softmax of a tile
+#    runs while the next one is multiplied. :doc:`Solution <solutions/06c-log-sum-exp>`.
 #
 # References
 # ----------

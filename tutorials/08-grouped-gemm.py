@@ -2,23 +2,19 @@
 Grouped matrix multiplication
 =============================
 
-In a **mixture of experts** each token is multiplied by a few of many matrices, the *experts*. The
-result is a batch of products with different numbers of rows, which only the GPU knows. You build
-``grouped_mm(x, w, offsets)``, which computes all products in one launch. On average over ten cases
-it is :measured:`library` times as fast as PyTorch's ``torch._grouped_mm``. You need
+You build ``grouped_mm(x, w, offsets)``, which multiplies groups of rows by different matrices in
+one launch, as the *experts* of a language model need. On average over ten cases it has
+:measured:`library` times the speed of PyTorch's ``torch._grouped_mm``. You need
 :doc:`03-matrix-multiplication` and :doc:`03b-full-waves`.
 """
 
-# %%
-# The kernel
-# ----------
-#
-# ``x``, *tokens* × *K*, has one row for each token, sorted by expert. ``w``, *experts* × *K* × *N*,
-# has one matrix for each expert. The rows of expert *e* end before row ``offsets[e]``, and those of
-# the next expert start there. An expert may have no rows.
-
-# sphinx_gallery_level = "beyond"
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_thumbnail_number = 1
+# sphinx_gallery_level = "further"
 import os
+import sys  # for shared/
+from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 
@@ -29,6 +25,23 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+FACTS = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
+SMS = getattr(FACTS, "multi_processor_count", 5)  # the interpreter needs only a few programs
+SHARED_BYTES = getattr(FACTS, "shared_memory_per_block_optin", 65536)  # of an SM
+HAS_DESCRIPTORS = not ON_GPU or SHARED_BYTES > 200000  # NVIDIA, from Hopper on
+
+# %%
+# The kernel
+# ----------
+#
+# In a **mixture of experts** each token is multiplied by a few of many matrices, the *experts*. The
+# result is a batch of products with different numbers of rows, which only the GPU knows.
+#
+# ``x``, *tokens* × *K*, has one row for each token, sorted by expert. ``w``, *experts* × *K* × *N*,
+# has one matrix for each expert. The rows of expert *e* end before row ``offsets[e]``, and those of
+# the next expert start there. An expert may have no rows. One program computes one **tile** of the
+# result, ``BLOCK_M × BLOCK_N`` numbers:
 
 
 @triton.jit(do_not_specialize=["experts", "tokens"])  # not compiled anew for other numbers
@@ -44,7 +57,7 @@ def one_launch_kernel(
     for expert in range(experts):
         end = tl.maximum(tl.minimum(tl.load(offsets_ptr + expert), tokens), start)
         after = first + tl.cdiv(end - start, BLOCK_M) * tiles_n
-        if (tile >= first) & (tile < after):
+        if (tile >= first) & (tile < after):  # <-
             rows = start + (tile - first) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M).to(tl.int64)
             columns = (tile - first) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N).to(tl.int64)
             ks = tl.arange(0, BLOCK_K).to(tl.int64)
@@ -76,11 +89,15 @@ def one_launch_kernel(
 # the store protects the rows of the next expert. With wrong offsets, ``tl.minimum`` and
 # ``tl.maximum`` prevent writes outside of ``out``.
 #
+# .. predict:: Three experts have 100, 0 and 129 rows, and a tile has 128. How many rows of tiles?
+#    :choices: two | three | four
+#    :answer: three
+#
+#    One for the first expert, none for the second, and two for the third. The last tile has one row
+#    that counts, and the tensor cores multiply all 128.
+#
 # The grid covers the worst case: one row of tiles more for each expert than a single product of all
 # tokens has. Programs without a tile exit at once.
-
-facts = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
-SHARED_BYTES = getattr(facts, "shared_memory_per_block_optin", 65536)  # of an SM
 
 
 def one_launch(x, w, offsets):
@@ -189,8 +206,7 @@ def persistent_kernel(
 # computes one tile after another. With ``flatten=True`` it loads its next tile, perhaps of another
 # expert, while it finishes this one.
 
-SMS = getattr(facts, "multi_processor_count", 5)  # the interpreter needs only a few programs
-HAS_DESCRIPTORS = not ON_GPU or SHARED_BYTES > 200000  # NVIDIA, from Hopper on
+
 TILE_BY_TILE = 128, 128, 8, 3, 0  # rows, columns, warps, stages, programs on an SM (0: no limit)
 LARGE = 128, 256, 8, 3, 1
 
@@ -215,27 +231,67 @@ def prepare(tiling, x, w):
 # A tile that fits the experts
 # ----------------------------
 #
-# A dense product is fastest with a large tile. Experts need tiles with fewer rows: the last row of
-# tiles of each expert is only partly full, but the tensor cores multiply all of it. Such a tile
-# should be wide, to use each number of ``x`` in more products. There are three tilings:
+# A dense product is fastest with a large tile: it uses each number that it loads in more products.
+# But the last row of tiles of each expert is only partly full, and the tensor cores multiply all of
+# it. So the tile depends on the layer:
+#
+# * Long sums (*K* from 4096 on): the large tile. One program runs on an SM. While it stores a tile,
+#   the tensor cores are idle, but after a long sum that does not matter.
+# * Shorter sums: a smaller tile, and two programs on an SM. One multiplies while the other stores.
+# * Up to 64 tokens for an expert: half of the rows. The product is memory-bound then, because every
+#   matrix is read for a few rows, so many loads should be in flight.
 
-FEW = 64, 128, 4, 4, 2  # up to 64 tokens an expert: memory-bound, so many loads are in flight
-PAIR = 128, 128, 4, 3, 2  # one program multiplies while the other one stores
-WIDE = 64, 256, 8, 4, 1  # sums so long that the pauses between tiles do not matter
+FEW = 64, 128, 4, 4, 2  # rows, columns, warps, stages, programs on an SM
+PAIR = 128, 128, 4, 3, 2
+
+
+def tiling_for(tokens, experts, K, N):
+    """Return the tiling for such a layer."""
+    if tokens <= 64 * experts:
+        return FEW
+    return LARGE if N % 256 == 0 and K >= 4096 else PAIR
+
 
 # %%
 # Calling it
 # ----------
+
+
+def grouped_mm(x, w, offsets):
+    """Return the rows of *x*, each multiplied by the matrix of its expert."""
+    (tokens, K), (experts, _, N) = x.shape, w.shape
+    tiles, (grid, numbers, constants) = prepare(tiling_for(tokens, experts, K, N), x, w)
+    out = x.new_empty(tokens, N)
+    persistent_kernel[grid](*tiles, out, offsets, *numbers, **constants)
+    return out
+
+
+# %%
+# Descriptors need rows that start at multiples of 16 bytes. The check has such matrices, with sizes
+# around those of a tile, stored by rows and by columns:
+
+# sphinx_gallery_fold = "checks grouped_mm"
+problems = [draw_problem(sizes, 64, 96) for sizes in ([0, 0, 3], [0, 200, 0, 0], [5] * 31, [0, 0])]
+problems += [draw_problem([127, 128, 129, 0, 1], 72, 264)]
+problems += [(x, w.mT.contiguous().mT, *more) for x, w, *more in problems]  # stored by columns
+if HAS_DESCRIPTORS:
+    for x, w, offsets, ends in problems[:3] + problems[4:8]:
+        assert_right(grouped_mm(x, w, offsets), x, w, ends)
+    print("grouped_mm is right on 7 problems")
+
+# %%
+# In a program
+# ------------
 #
-# ``grouped_mm`` keeps a plan for each kind of arguments, as in
-# :doc:`/programming-guide/chapter-6/calls`: the launch, and the fields of both descriptors.
+# A function for strangers takes what the plain one cannot. A view whose rows do not start at
+# multiples of 16 bytes has no descriptor, so the first kernel of this page multiplies it. Gradients
+# are refused: the result would have none, without a word. ``torch._grouped_mm`` has them. For each
+# kind of arguments the function keeps a *plan*, the launch and the fields of both descriptors, as
+# in :doc:`/programming-guide/chapter-6/calls`. In the benchmark it makes the launch of the plain
+# function, so one time serves both.
 
-# sphinx_gallery_fold = "checks the arguments, and plans a launch"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch import Launch, key_of
+# sphinx_gallery_fold = "the function with its checks"
+from shared.launch import Launch, key_of, on_device_of
 
 
 def check_arguments(x, w, offsets):
@@ -243,9 +299,14 @@ def check_arguments(x, w, offsets):
     for name, t, dims in (("x", x, 2), ("w", w, 3), ("offsets", offsets, 1)):
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-        if t.dim() != dims or t.device != DEVICE:
+        if t.dim() != dims or t.device.type != DEVICE.type or t.device != x.device:
             found = f"but is on {t.device} and has shape {tuple(t.shape)}"
             raise ValueError(f"{name} must be on {DEVICE} and have {dims} dimensions, {found}")
+        if t.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"{name} requires a gradient, which grouped_mm does not compute; use "
+                f"torch._grouped_mm, or pass {name}.detach()"
+            )
     if x.dtype not in (torch.bfloat16, torch.float16) or w.dtype != x.dtype:
         raise TypeError(f"x and w must both be bfloat16 or float16, but are {x.dtype}, {w.dtype}")
     if offsets.dtype != torch.int32 or not offsets.is_contiguous():
@@ -256,7 +317,8 @@ def check_arguments(x, w, offsets):
     if len(offsets) != len(w):
         found = f"{len(w)}, but has {len(offsets)}"
         raise ValueError(f"offsets must have one number for each expert, {found}")
-    ends = [0] if ON_GPU or torch.compiler.is_compiling() else [0, *offsets.tolist()]
+    known = not ON_GPU and type(offsets) is torch.Tensor and not torch.compiler.is_compiling()
+    ends = [0, *offsets.tolist()] if known else [0]
     if ends != sorted(ends) or ends[-1] > len(x):
         found = f"{len(x)}, the rows of x, but are {ends[1:]}"
         raise ValueError(f"offsets must not decrease, and must be from 0 to {found}")
@@ -275,35 +337,38 @@ def plan_of(x, w):
     (tokens, K), (experts, _, N) = x.shape, w.shape
     if not (HAS_DESCRIPTORS and described and N % 8 == 0):
         return None, None
-    tiling = WIDE if N % 256 == 0 and K >= 4096 else PAIR
-    tiles, arguments = prepare(FEW if tokens <= 64 * experts else tiling, x, w)
+    tiles, arguments = prepare(tiling_for(tokens, experts, K, N), x, w)
     return Launch(persistent_kernel, *arguments), [vars(tile) | {"base": None} for tile in tiles]
 
 
-# %%
-
 PLANS = {}
+ORDINARY = {torch.Tensor, torch.nn.Parameter}
 
 
 def grouped_mm(x, w, offsets):
     """Return the rows of *x*, each multiplied by the matrix of its expert, without gradients.
 
     Args:
-        x: tokens × K in bf16 or fp16, sorted by expert.
+        x: tokens × K in bf16 or fp16, sorted by expert, with any strides.
         w: experts × K × N of the same dtype, with any strides. It is fastest if the rows or columns
             of each matrix are contiguous and start at multiples of 16 bytes.
-        offsets: int32, the row of *x* behind each expert's last row. Results behind the last one
-            are undefined. The values are checked on the CPU only: on a GPU that would wait.
+        offsets: int32, contiguous: the row of *x* behind each expert's last row. Results behind the
+            last one are undefined. The values are checked on the CPU only: on a GPU that would
+            wait.
+
+    Raises:
+        TypeError: An argument is no tensor, or has another dtype.
+        ValueError: Shapes or devices do not fit, or a tensor requires a gradient outside of
+            ``torch.no_grad()``.
     """
-    compiling = torch.compiler.is_compiling()
-    try:
-        plan = PLANS.get(key_of(x, w, offsets)) if ON_GPU and not compiling else None
-    except (AttributeError, RuntimeError):  # not tensors, or not dense
-        plan = None
+    if torch.compiler.is_compiling() or not {type(x), type(w), type(offsets)} <= ORDINARY:
+        check_arguments(x, w, offsets)
+        return grouped_mm_op(x, w, offsets)
+    x, w, offsets = x.resolve_neg(), w.resolve_neg(), offsets.resolve_neg()
+    needs_gradient = (x.requires_grad or w.requires_grad) and torch.is_grad_enabled()
+    plan = PLANS.get(key_of(x, w, offsets)) if ON_GPU and not needs_gradient else None
     if plan is None:
         check_arguments(x, w, offsets)
-        if compiling:
-            return grouped_mm_op(x, w, offsets)
         if not x.numel() or not w.numel():
             return x.new_zeros(x.shape[0], w.shape[2])
         if not ON_GPU and x.dtype == torch.bfloat16:  # the interpreter computes bf16 wrongly
@@ -313,7 +378,8 @@ def grouped_mm(x, w, offsets):
         plan = PLANS[key_of(x, w, offsets)] = plan_of(x, w)
     launch, fields = plan
     if launch is None:
-        out = one_launch(x, w, offsets)
+        with on_device_of(x):
+            out = one_launch(x, w, offsets)
     else:
         out = x.new_empty(x.shape[0], w.shape[2])
         tiles = [object.__new__(TensorDescriptor) for _ in fields]  # the plan has checked them
@@ -323,22 +389,26 @@ def grouped_mm(x, w, offsets):
     return out.bfloat16() if out.dtype == torch.float32 else out
 
 
-# For torch.compile, the function is one operation, which the compiler does not look into.
-schema = "(Tensor x, Tensor w, Tensor offsets) -> Tensor"
-grouped_mm_op = torch.library.custom_op("gallery::grouped_mm", mutates_args=(), schema=schema)(
-    lambda x, w, offsets: grouped_mm(x, w, offsets)
-)
-grouped_mm_op.register_fake(lambda x, w, offsets: x.new_empty(x.shape[0], w.shape[2]))
+# For torch.compile, and for tensors without memory, the function is one operation.
+SCHEMA = "(Tensor x, Tensor w, Tensor offsets) -> Tensor"
 
-# %%
-# The check covers sizes around those of a tile, and tensors that need the first kernel, all twice.
 
-problems = [draw_problem(sizes, 64, 96) for sizes in ([0, 0, 3], [0, 200, 0, 0], [5] * 31, [0, 0])]
-problems += [draw_problem(sizes, 45, 77) for sizes in ([1], [127, 128, 129, 0, 1])]
-problems += [(x, w.mT.contiguous().mT, *more) for x, w, *more in problems]  # stored by columns
+@torch.library.custom_op("gallery::grouped_mm", mutates_args=(), schema=SCHEMA)
+def grouped_mm_op(x, w, offsets):
+    """Return what ``grouped_mm`` returns."""
+    return grouped_mm(x.detach(), w.detach(), offsets)
+
+
+@grouped_mm_op.register_fake
+def grouped_mm_shape(x, w, offsets):
+    """Return a tensor like the result, without computing it."""
+    return x.new_empty(x.shape[0], w.shape[2])
+
+
 x, w, offsets, ends = draw_problem([40, 0, 24], 64, 96)
 problems += [(x, w[:, :, ::2], offsets, ends), (x[:, 8:], w[:, 8:], offsets, ends)]
-for x, w, offsets, ends in 2 * problems:
+problems += [draw_problem([127, 128, 129, 0, 1], 45, 77)]  # for the first kernel
+for x, w, offsets, ends in 2 * problems:  # the second call uses the plan
     assert_right(grouped_mm(x, w, offsets), x, w, ends)
 print(f"grouped_mm is right on {len(problems)} problems")
 
@@ -347,15 +417,13 @@ print(f"grouped_mm is right on {len(problems)} problems")
 # -------------
 #
 # We time five layers, each with random and with skewed numbers of tokens. The *dense* product of
-# the same work is the ceiling: it reads one matrix instead of one for each expert. The *loop* has
+# the same work is a ceiling: it reads one matrix instead of one for each expert. The *loop* has
 # its offsets on the CPU already. A real program would wait for the GPU to fetch them.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
-from functools import partial
-
+# sphinx_gallery_xray = "persistent_kernel: 128 experts, 4096 tokens, bf16"
+from shared.bench import figure, gpu_times, rates, spread, write_calls, write_rows, write_table
 import matplotlib.pyplot as plt
-
-from shared.bench import rows_of, write_calls, write_rows
 
 CASES = [(8, 8192, 4096, 4096), (8, 8192, 4096, 14336), (64, 8192, 2048, 1408),
          (64, 65536, 2048, 1408), (128, 4096, 2048, 768)]  # fmt: skip
@@ -388,41 +456,72 @@ def benchmark(case, skewed):
         for name, tiling in {"2 descriptors": TILE_BY_TILE, "3 persistent": LARGE}.items():
             tiles, arguments = prepare(tiling, x, w)
             calls[name] = partial(Launch(persistent_kernel, *arguments), *tiles, out, offsets)
-    amount, as_called = 2 * tokens * K * N, {"triton", "grouped_mm"} & set(calls)
-    return rows_of((*case, int(skewed)), calls, "TFLOPS", amount, 60, as_called)
+    rows = rates((*case, int(skewed)), calls, "TFLOPS", 2 * tokens * K * N, 60)
+    calls["triton"]()  # the last launch is the one whose X-ray is shown
+    return rows
+
+
+def weights_allow(experts, tokens, K, N):
+    """Return the megabytes of all weights, and the TFLOPS if reading them took all the time."""
+    w = torch.randn(experts, K, N, device=DEVICE, dtype=torch.bfloat16)
+    ms = spread(gpu_times({"": w.amax})[""])[0]
+    return w.nbytes / 1e6, 2 * tokens * K * N / ms / 1e9
+
+
+def draw(rows):
+    """Draw a bar for each provider, on the skewed layers."""
+    names = {"triton": "ours", "grouped_mm": "PyTorch", "loop": "loop", "dense": "dense"}
+    colors = ["#1b6ca8", "#d1495b", "#d9820f", "#444444"]
+    fig, ax = figure(height=5.6)
+    for i, (provider, label) in enumerate(names.items()):
+        found = [row[7] for row in rows if row[4] and row[5] == provider]
+        ax.barh([5 * j + i for j in range(len(found))], found, color=colors[i], label=label)
+    labels = [f"{e} × {k} × {n}\n{t} tokens" for e, t, k, n in CASES]
+    ax.set_yticks([5 * j + 1.5 for j in range(len(CASES))], labels)
+    ax.invert_yaxis()
+    gpu = torch.get_device_module().get_device_name()
+    ax.set(xlabel="TFLOPS, higher is better", title=f"Grouped products, bf16, skewed\non {gpu}")
+    fig.legend(loc="outside lower center", ncols=4, frameon=False)
+    plt.show()
 
 
 if ON_GPU:
     rows = [row for case in CASES for skewed in (False, True) for row in benchmark(case, skewed)]
     write_rows("grouped-gemm-performance.csv", ["experts", "tokens", "K", "N", "skewed"], rows)
+    megabytes, allowed = weights_allow(*CASES[-1])
+    values = [("weights", "MB", megabytes), ("weights allow", "TFLOPS", allowed)]
+    draw(rows)
+else:
+    print("Without a GPU there is nothing to time.")
+
+# %%
+
+# sphinx_gallery_fold = "measures the CPU's share of a call, and where the GPU takes longer"
+if ON_GPU:
     x, w, offsets, _ = draw_problem([64, 0, 100, 92], 512, 512)
     calls = {"triton": partial(grouped_mm, x, w, offsets), "launch": empty_kernel[(1,)]}
     more = {"torch": partial(torch._grouped_mm, x, w, offs=offsets)} if HAS_DESCRIPTORS else {}
-    write_calls({"grouped_mm": calls | more})
-    colors = {"triton": "#1b6ca8", "triton, as called": "#8fbcdb", "grouped_mm": "#d1495b"}
-    _, ax = plt.subplots(figsize=(7, 6), layout="constrained")
-    for i, (name, color) in enumerate((colors | {"loop": "#2e8b57", "dense": "#444444"}).items()):
-        rates = [row[7] for row in rows if row[4] and row[5] == name]
-        ax.barh([6 * j + i for j in range(len(rates))], rates, color=color, label=name)
-    labels = [f"{e} × {k} × {n}\n{t} tokens" for e, t, k, n in CASES]
-    ax.set_yticks([6 * j + 2 for j in range(len(CASES))], labels)
-    ax.invert_yaxis()
-    gpu = torch.get_device_module().get_device_name()
-    ax.set(xlabel="TFLOPS, higher is better", title=f"Grouped products, bf16, skewed, on {gpu}")
-    ax.legend()
-    plt.show()
-else:
-    print("Without a GPU there is nothing to time.")
+    cpu = write_calls({"grouped_mm": calls | more})
+    for tokens in [8 * 2**i for i in range(12)]:
+        x, w, offsets, _ = draw_problem([tokens // 8] * 8, 1024, 1024)
+        ((_, _, median, *_),) = rates((), {"": partial(grouped_mm, x, w, offsets)}, "µs")
+        if median > cpu["grouped_mm", "triton"]:
+            break
+    values.append(("GPU longer from", "tokens", tokens))
+    write_table("08-grouped-gemm-values.csv", ["name", "unit", "value"], values)
 
 # %%
 # * **Few experts, many tokens** (the first two layers). Each product of the loop fills the GPU by
 #   itself. ``grouped_mm`` reaches :measured:`large_loop` times the rate of the loop, and
 #   :measured:`large_dense` % of the dense product.
 # * **Many experts, few tokens** (the third layer and the last). Each product of the loop ends
-#   before the next launch arrives: ``grouped_mm`` is at least :measured:`few_loop` times as fast.
-# * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS on
-#   the GPU and :measured:`called` as called. The CPU's share of a call is :measured:`cpu` µs, and
-#   that of ``torch._grouped_mm`` :measured:`cpu_torch` µs. The steps of this page in this layer:
+#   before the next launch arrives: ``grouped_mm`` has at least :measured:`few_loop` times its
+#   speed.
+# * **The last layer is memory-bound.** The weights of all experts have :measured:`weights` MB.
+#   Reading them once allows :measured:`allowed` TFLOPS, and ``grouped_mm`` reaches
+#   :measured:`few_rate`. The dense product reads a single matrix, so it is no ceiling there.
+# * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS.
+#   The steps of this page in this layer, on skewed numbers of tokens:
 #
 # .. steps:: dense
 #    :unit: TFLOPS
@@ -432,14 +531,22 @@ else:
 #    persistent: persistent programs, with large tiles
 #    triton: tiles that fit the experts
 #
+# A call keeps the CPU busy for :measured:`cpu` µs, and a call of ``torch._grouped_mm`` for
+# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the
+# CPU's, and the GPU's. For eight experts of 1024 × 1024 the GPU's is the larger from
+# :measured:`gpu_longer` tokens on.
+#
 # Exercises
 # ---------
 #
-# 1. **The backward product.** The gradient of ``w[e]`` is a sum over the rows of expert *e*. Which
-#    mask does that need? Write ``grouped_gradient(x, g, offsets)`` with the gradient *g* of the
-#    output. :doc:`Solution <solutions/08-backward>`.
-# 2. **A gate.** Compute ``silu(x @ w_gate[e]) * (x @ w_up[e])``, the first layer of many experts,
-#    in a kernel: ``gated_experts(x, w_gate, w_up, offsets)``. :doc:`Solution <solutions/08-gate>`.
+# Write each function into a file of your own, and have ``exercise.py`` check it.
+#
+# 1. **The backward product** *(hard, 60 minutes)*. The gradient of ``w[e]`` is a sum over the rows
+#    of expert *e*. Which mask does that need? Write ``grouped_gradient(x, g, offsets)`` with the
+#    gradient *g* of the output. :doc:`Solution <solutions/08-backward>`.
+# 2. **A gate** *(medium, 40 minutes)*. Compute ``silu(x @ w_gate[e]) * (x @ w_up[e])``, the first
+#    layer of many experts, in a kernel: ``gated_experts(x, w_gate, w_up, offsets)``. :doc:`Solution
+#    <solutions/08-gate>`.
 #
 # References
 # ----------

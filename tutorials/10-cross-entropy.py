@@ -2,31 +2,19 @@ r"""
 Cross-entropy
 =============
 
-You write ``cross_entropy(logits, targets)`` here, the loss of a language model. It writes its
-gradient in the forward pass, while the logits are still in the cache. Forward and backward together
-are at least :measured:`faster` times as fast as PyTorch's. You need :doc:`02-fused-softmax`, and
-autograd functions from :doc:`04-low-memory-dropout`. The last layer is fused with its loss in
-:doc:`10b-linear-cross-entropy`.
+You build ``cross_entropy(logits, targets)``, the loss of a language model. Its forward pass also
+writes the gradient, while the logits are still in the cache. Loss and gradient together take at
+most one part in :measured:`faster` of PyTorch's time. You need :doc:`02-fused-softmax`, and
+autograd functions from :doc:`04-low-memory-dropout`.
 """
 
-# %%
-# The kernel
-# ----------
-#
-# A language model gives one number to each of the *V* words that it knows: the **logits** *x* of a
-# token. The **target** *t* is the word that came next. The loss is minus the logarithm of the
-# probability that softmax gives to the target:
-#
-# .. math::
-#
-#     \ell = -\log \frac{e^{x_t}}{\sum_j e^{x_j}} = \log \sum_j e^{x_j} - x_t
-#
-# A row of a hundred thousand logits does not fit into registers, so a program reads it in blocks.
-
-# sphinx_gallery_thumbnail_number = 1
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_thumbnail_number = 2
 # sphinx_gallery_level = "transformer"
 import os
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 from torch.nn import functional
@@ -37,20 +25,23 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
-LOWEST = tl.constexpr(torch.finfo(torch.float32).min)  # the least finite number
+LOWEST = tl.constexpr(torch.finfo(torch.float32).min)  # the lowest finite number
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 
-
-@triton.jit
-def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, HINT: tl.constexpr):
-    """Return the maximum m and the sum s of exp(x - m), with n more logits."""
-    for start in range(0, n, BLOCK):
-        cols = start + tl.arange(0, BLOCK)  # [BLOCK]
-        x = tl.load(x_ptr + cols, mask=cols < n, other=-float("inf"), eviction_policy=HINT)
-        x = x.to(tl.float32)
-        larger = tl.maximum(m, tl.max(x, axis=0))
-        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
-        m = larger
-    return m, s
+# %%
+# The kernel
+# ----------
+#
+# A language model has a **vocabulary** of *V* tokens. For the next token it computes *V* numbers,
+# the **logits** *x*. The **target** *t* is the token that really came next. The loss is minus the
+# logarithm of the probability that softmax gives to the target:
+#
+# .. math::
+#
+#     \ell = -\log \frac{e^{x_t}}{\sum_j e^{x_j}} = \log \sum_j e^{x_j} - x_t
+#
+# One program computes the loss of one row of logits. A row of a hundred thousand logits does not
+# fit into registers, so the program reads it in blocks.
 
 
 @triton.jit
@@ -58,33 +49,53 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
     """Compute the loss of one row."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + row)
+    x_ptr += row * stride
     m = LOWEST
     s = 0.0
-    m, s = add_up(m, s, x_ptr + row * stride, V, BLOCK, HINT="")
+    for start in range(0, V, BLOCK):
+        cols = start + tl.arange(0, BLOCK)  # [BLOCK]
+        x = tl.load(x_ptr + cols, mask=cols < V, other=-float("inf")).to(tl.float32)
+        larger = tl.maximum(m, tl.max(x, axis=0))
+        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)  # <-
+        m = larger
     loss = 0.0
     if target != ignore_index:
-        loss = m - tl.load(x_ptr + row * stride + target).to(tl.float32) + tl.log(s)
-    tl.store(loss_ptr + row, loss)
+        loss = m - tl.load(x_ptr + target).to(tl.float32) + tl.log(s)
+    tl.store(loss_ptr + 1 + row, loss)  # place 0 is for the number of rows
 
-
-torch.manual_seed(0)
-logits = 3 * torch.randn(5, 10000, device=DEVICE)
-logits[0, :9000] = -float("inf")  # words that must not come
-targets = torch.tensor([9999, 0, -100, 17, 9998], device=DEVICE)  # one row that does not count
-losses = torch.empty(5, device=DEVICE)
-loss_kernel[(5,)](logits, targets, losses, logits.stride(0), 10000, -100, BLOCK=8192, num_warps=8)
-torch.testing.assert_close(losses, functional.cross_entropy(logits, targets, reduction="none"))
-print(losses.cpu())
 
 # %%
-# The loop is the **online softmax**: a larger maximum corrects the sum by :math:`e^{m - m'}`. ``m``
-# starts at the least finite number. Words that must not come are often masked with minus infinity.
-# In a block of such words only, ``x - m`` would be NaN if ``m`` were minus infinity, too.
+# How it works
+# ------------
 #
-# The gradient before it is asked for
-# -----------------------------------
+# * **The online softmax.** ``m`` is the maximum so far, and ``s`` is the sum of
+#   :math:`e^{x - m}` so far. If a block has a larger maximum, every term of ``s`` is too large by
+#   the same factor, and one multiplication corrects them all.
+# * **The first maximum.** Tokens that must not come often have the logit −∞. If ``m`` also started
+#   at −∞, a block of such tokens would compute −∞ − (−∞), which is NaN. So ``m`` starts at the
+#   lowest finite number.
+# * **Ignored rows.** A target equal to ``ignore_index``, usually −100, marks a row that does not
+#   count. Padding has such targets.
 #
-# The gradient of the mean over *n* rows is the probabilities, less 1 at the target, divided by *n*:
+# This check has masked tokens in one row and an ignored target in another:
+
+# sphinx_gallery_fold = "compares the losses with PyTorch"
+torch.manual_seed(0)
+logits = 3 * torch.randn(5, 10000, device=DEVICE)
+logits[0, :9000] = -float("inf")  # tokens that must not come
+targets = torch.tensor([9999, 0, -100, 17, 9998], device=DEVICE)  # one row that does not count
+losses = torch.empty(6, device=DEVICE)
+loss_kernel[(5,)](logits, targets, losses, logits.stride(0), 10000, -100, BLOCK=8192, num_warps=8)
+expected = functional.cross_entropy(logits, targets, reduction="none")
+torch.testing.assert_close(losses[1:], expected)
+print("losses:", ", ".join(f"{loss:.3f}" for loss in losses[1:].tolist()))
+
+# %%
+# The gradient, before anyone asks for it
+# ---------------------------------------
+#
+# The loss of a batch is the mean over the *n* rows that count. Its gradient is the probabilities,
+# less 1 at the target, divided by *n*:
 #
 # .. math::
 #
@@ -92,108 +103,72 @@ print(losses.cpu())
 #     \qquad \text{with} \quad p_j = e^{x_j - m} / s
 #
 # Count the bytes. The forward pass reads the logits. The backward pass reads them again and writes
-# as many numbers. These are **three transfers** of the largest tensor of the training step.
+# a gradient of the same size. These are **three transfers** of the largest tensor of a training
+# step.
 #
-# But a loss is the last layer. Its caller asks for the gradient next, and the gradient that arrives
-# from behind is one number, nearly always 1. So **the forward pass can write the gradient**. Each
-# program reads its row again at once. A row is small compared with the L2 cache, so the second read
-# can hit there. Then **two transfers** remain: one read and one write.
+# But the loss comes last, so its gradient is asked for next, and the incoming gradient is a single
+# number, nearly always 1. So **the forward pass can write the gradient**. Each program reads its
+# row a second time, right after the first. If the row is still in the L2 cache, **two transfers**
+# of memory remain: one read and one write.
 
-
-@triton.jit
-def write_gradient(
-    x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr, HINT: tl.constexpr,
-    BACKWARDS: tl.constexpr,
-):  # fmt: skip
-    """Write the gradient of n logits; *share* is 1 / n of the rows."""
-    last = (n - 1) // BLOCK * BLOCK
-    for done in range(0, n, BLOCK):
-        start = last - done if BACKWARDS else done
-        cols = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + cols, mask=cols < n, other=0.0, eviction_policy=HINT).to(tl.float32)
-        p = tl.exp(x - m) * (share / s)
-        gradient = tl.where(cols == target, p - share, p)
-        tl.store(grad_ptr + cols, gradient, mask=cols < n, eviction_policy=HINT)
+# sphinx_gallery_difference = "loss_kernel"
 
 
 @triton.jit
 def one_launch_kernel(
-    x_ptr, target_ptr, loss_ptr, grad_ptr, stride, V, ignore_index,
-    BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, BACKWARDS: tl.constexpr,
-):  # fmt: skip
+    x_ptr, target_ptr, loss_ptr, grad_ptr, stride, V, ignore_index, BLOCK: tl.constexpr
+):
     """Compute the loss of one row, then its gradient."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + row)
-    x_ptr, grad_ptr = x_ptr + row * stride, grad_ptr + row * V
+    x_ptr += row * stride
     m = LOWEST
     s = 0.0
-    m, s = add_up(m, s, x_ptr, V, BLOCK, FIRST)
-    share = tl.load(loss_ptr)
+    for start in range(0, V, BLOCK):
+        cols = start + tl.arange(0, BLOCK)  # [BLOCK]
+        x = tl.load(x_ptr + cols, mask=cols < V, other=-float("inf")).to(tl.float32)
+        larger = tl.maximum(m, tl.max(x, axis=0))
+        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
+        m = larger
     loss = 0.0
+    share = 0.0
     if target != ignore_index:
         loss = m - tl.load(x_ptr + target).to(tl.float32) + tl.log(s)
-    else:
-        share = 0.0
-    tl.store(loss_ptr + 1 + row, loss)
-    write_gradient(x_ptr, grad_ptr, V, target, m, s, share, BLOCK, SECOND, BACKWARDS)
+        share = tl.load(loss_ptr)  # 1 / n
+    tl.store(loss_ptr + 1 + row, loss)  # place 0 is for the number of rows
+    grad_ptr += row * V
+    for start in range(0, V, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < V, other=0.0).to(tl.float32)
+        p = tl.exp(x - m) * (share / s)
+        gradient = tl.where(cols == target, p - share, p)  # <-
+        tl.store(grad_ptr + cols, gradient, mask=cols < V)
 
 
 # %%
-# Only the GPU knows *n*, and Python would have to wait for it. So a kernel of one program counts
-# the rows and stores the **share** of a row, 1/*n*, in front of the losses. It also stops the GPU
-# at a target out of range, as PyTorch's loss does: ``tl.device_assert`` works in kernels with
-# ``debug=True``. A third kernel computes the mean.
+# The targets are on the GPU, so Python does not know *n*, and asking for it would mean waiting. A
+# small kernel of one program counts the rows, and stores the **share** of a row, 1/*n*, in front of
+# the losses. It also stops at a target outside of the vocabulary, as PyTorch's loss does. Another
+# small kernel computes the mean.
 
 
-# sphinx_gallery_fold = "counts the rows, computes the mean, and compares with float64"
-@triton.jit(debug=True, do_not_specialize=["M", "V", "ignore_index"])
-def count_kernel(target_ptr, loss_ptr, M, V, ignore_index, BLOCK: tl.constexpr):
-    """Write 1 / n, where n of the M targets count; NaN if none does."""
-    n = 0
-    for start in range(0, M, BLOCK):
-        rows = start + tl.arange(0, BLOCK)
-        target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-        counts = target != ignore_index
-        in_range = (target >= 0) & (target < V)
-        tl.device_assert(in_range | (target == ignore_index), "a target is out of range")
-        n += tl.sum(counts.to(tl.int32), axis=0)
-    tl.store(loss_ptr, tl.where(n > 0, 1.0 / tl.maximum(n, 1), float("nan")))
+from shared.losses import ONE, count_kernel, mean_kernel, resident_programs
 
 
-@triton.jit(do_not_specialize=["M"])
-def mean_kernel(loss_ptr, mean_ptr, M, BLOCK: tl.constexpr):
-    """Write the sum of M losses times the share of a row."""
-    total = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, M, BLOCK):
-        rows = start + tl.arange(0, BLOCK)
-        total += tl.load(loss_ptr + 1 + rows, mask=rows < M, other=0.0)
-    tl.store(mean_ptr, tl.sum(total, axis=0) * tl.load(loss_ptr))
-
-
-ONE = {"BLOCK": 4096, "num_warps": 8}  # for one program that looks at all rows
-
-
-def run(plan, logits, targets, gradient):
-    """Launch the three kernels of a plan; return the mean loss, and the losses behind the share."""
-    M, count_rows, rows, mean_of = logits.shape[0], *plan
-    losses = torch.empty(M + 1, dtype=torch.float32, device=DEVICE)  # the share of a row is first
-    mean = torch.empty((), dtype=torch.float32, device=DEVICE)
-    count_rows(targets, losses)
-    if M > 0:
-        rows(logits, targets, losses, gradient)
-    mean_of(losses, mean)
-    return mean, losses
-
-
-def in_one_launch(logits, targets, **constants):
-    """Return the mean loss and its gradient."""
+def with_rows(kernel, logits, targets, **constants):
+    """Return the mean loss and its gradient; *kernel* computes both for each row."""
     M, V = logits.shape
-    numbers = {"stride": logits.stride(0), "V": V, "ignore_index": -100}
-    count_rows = partial(count_kernel[(1,)], M=M, V=V, ignore_index=-100, **ONE)
-    rows = partial(one_launch_kernel[(M,)], **numbers, **constants, BLOCK=8192, num_warps=8)
-    mean_of = partial(mean_kernel[(1,)], M=M, **ONE)
-    gradient = torch.empty_like(logits)
-    return run((count_rows, rows, mean_of), logits, targets, gradient)[0], gradient
+    losses = torch.empty(M + 1, dtype=torch.float32, device=logits.device)  # the share is first
+    mean, gradient = torch.empty_like(losses[0]), torch.empty_like(logits)
+    count_kernel[(1,)](targets, losses, M, V, -100, **ONE)
+    kernel[(M,)](logits, targets, losses, gradient, V, V, -100, **constants)
+    mean_kernel[(1,)](losses, mean, M, **ONE)
+    return mean, gradient
+
+
+# %%
+
+# sphinx_gallery_fold = "compares loss and gradient with float64"
 
 
 def compare(function, logits, targets, rtol=1e-5):
@@ -207,20 +182,48 @@ def compare(function, logits, targets, rtol=1e-5):
     torch.testing.assert_close(gradient.double(), wanted, rtol=rtol, atol=rtol * largest)
 
 
-plain = partial(in_one_launch, FIRST="", SECOND="", BACKWARDS=False)
-compare(plain, logits, targets)  # stops where the kernel is wrong
+in_one_launch = partial(with_rows, one_launch_kernel, BLOCK=8192, num_warps=8)
+compare(in_one_launch, logits, targets)
+print("one_launch_kernel agrees with float64")
 
 # %%
 # The cache that failed, read backwards
 # -------------------------------------
 #
-# The second read ends in the cache only if the row is still there. A cache that evicts the block
-# used longest ago fails in a bad way: a row that is a little too long loses its *beginning*, which
-# the second loop reads first. Fetching it evicts what the loop reads next, and so on to the end.
-# Here is such a cache with room for 8 blocks, and a row of 9:
+# The second read is cheap only if the row is still in the L2 cache. All SMs share this cache, and
+# between the two reads of one program the other programs read their rows. So what has to fit is not
+# one row, but **the resident programs times the bytes of a row**:
+
+# sphinx_gallery_fold = "counts the resident programs and their bytes"
+from tabulate import tabulate
+
+values = []  # (name, unit, value), what no benchmark holds
 
 
-def hits(order, room=8):
+if ON_GPU and torch.version.cuda:
+    x, g, few = torch.zeros(2, 10000, device=DEVICE).bfloat16(), logits[:2].bfloat16(), targets[:2]
+    compiled = one_launch_kernel[(2,)](x, few, losses, g, 10000, 10000, -100, 8192, num_warps=8)
+    resident = resident_programs(compiled, 8, DEVICE)
+    cache = torch.cuda.get_device_properties(DEVICE).L2_cache_size / 1e6
+    values += [("resident programs", "1", resident), ("L2 cache", "MB", cache)]
+    table = [(f"{V:,}", 2e-3 * V, 2e-6 * V * resident) for V in (32768, 50257, 131072)]
+    values += [(f"rows of {V.replace(',', '')}", "MB", size) for V, _, size in table]
+    print(f"{resident} resident programs, an L2 cache of {cache:.0f} MB; rows in bf16:")
+    heads = ["V", "a row, KB", "all resident rows, MB"]
+    print(tabulate(table, heads, floatfmt=".0f", stralign="right"))
+else:
+    print("Resident programs are counted on an NVIDIA GPU only.")
+
+# %%
+# With *V* = 32 768 the resident rows have :measured:`rows_small` MB, and with *V* = 131 072 they
+# have :measured:`rows_large` MB. The cache has :measured:`cache` MB.
+#
+# What happens if the rows are a little too long? A simple cache evicts the block that was used
+# longest ago. Here is such a cache with room for 32 blocks. Four programs share it, and each one
+# reads a row of 9 blocks:
+
+
+def hits(order, room=32):
     """Return how many of the blocks in *order* are found in a cache for *room* blocks."""
     cache, found = [], 0
     for block in order:
@@ -229,24 +232,61 @@ def hits(order, room=8):
     return found
 
 
-row = list(range(9))
-print("forwards, then forwards: ", hits(row + row), "of 9 blocks found")
-print("forwards, then backwards:", hits(row + row[::-1]), "of 9 blocks found")
+once = [(program, block) for block in range(9) for program in range(4)]
+print("forwards, then forwards: ", hits(once + once), "of 36 blocks found")
+print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found")
 
 # %%
-# All but one block were in the cache, and none was found. Two remedies take a few letters each:
+# All but one block of each row were in the cache, and none was found. The second loop first asks
+# for the beginning of the row, which has just been evicted. Fetching it evicts the block that the
+# loop asks for next, and so on to the end. Two remedies take a few letters each:
 #
-# * **Read backwards.** The second loop starts at the end of the row, finds what was read last, and
-#   misses only what did not fit.
+# * **Read backwards.** The second loop starts at the end of the row. It finds what was read last,
+#   and misses only what did not fit.
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
-#   one needs these bytes. The second loop loads and stores with ``"evict_first"``.
+#   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
+#
+# Here are the two loops with both remedies, as functions that the last kernel of this page calls:
 
-kept = partial(in_one_launch, FIRST="evict_last", SECOND="evict_first", BACKWARDS=True)
-compare(kept, logits, targets)
+
+@triton.jit
+def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr):
+    """Return the maximum m and the sum s of exp(x - m), with n more logits."""
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)  # [BLOCK]
+        x = tl.load(
+            x_ptr + cols, mask=cols < n, other=-float("inf"), eviction_policy="evict_last"
+        )  # <-
+        x = x.to(tl.float32)
+        larger = tl.maximum(m, tl.max(x, axis=0))
+        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
+        m = larger
+    return m, s
+
+
+@triton.jit
+def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr):
+    """Write the gradient of n logits; *share* is 1 / n of the rows."""
+    last = (n - 1) // BLOCK * BLOCK
+    for done in range(0, n, BLOCK):
+        cols = last - done + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < n, other=0.0, eviction_policy="evict_first")
+        p = tl.exp(x.to(tl.float32) - m) * (share / s)
+        gradient = tl.where(cols == target, p - share, p)
+        tl.store(grad_ptr + cols, gradient, mask=cols < n, eviction_policy="evict_first")
+
 
 # %%
-# The rates for 8192 tokens and *V* = 32 768 in bf16, with three transfers counted. The ceiling is
-# one read and one write at the speed of a copy:
+# .. predict:: How much faster is the kernel at *V* = 32 768 with both remedies?
+#    :number: gain
+#    :unit: ×
+#
+#    The reads that hit the cache cost no memory bandwidth. The writes and the first reads still
+#    do.
+#
+# The rates for 8192 tokens and *V* = 32 768 in bf16. The ceiling is one read and one write at the
+# speed of a copy. Every rate counts three transfers, also that of the ceiling, so the rates compare
+# as the times do:
 #
 # .. steps:: ceiling
 #    :unit: GB/s
@@ -257,22 +297,25 @@ compare(kept, logits, targets)
 # Rows of odd length
 # ------------------
 #
-# GPT-2's vocabulary has 50 257 words, an odd number. A thread loads 16 bytes with one instruction,
-# eight elements of bf16, if their address is divisible by 16. With an odd *V* nearly no row begins
-# at such an address, so the compiler loads **element by element**: eight times as many
+# GPT-2's vocabulary has 50 257 tokens, an odd number. A thread loads 16 bytes, eight elements of
+# bf16, with one instruction if their address is divisible by 16. With an odd *V* nearly no row
+# begins at such an address, so the compiler loads **element by element**: eight times as many
 # instructions for the same bytes.
 #
-# But each row *contains* such addresses, one at every eighth element. Cut the row into three parts:
-# up to seven elements before the first such address, whole groups of eight, and the rest.
+# But each row *contains* such addresses, one at every eighth element. So cut the row into three
+# parts: up to seven elements before the first such address, whole groups of eight, and the rest.
 
-for row in range(4):  # 29 elements in groups of 8; a dot is an element on an edge
+# sphinx_gallery_fold = "prints four rows of 29 elements, cut into groups of 8"
+for row in range(4):  # a dot is an element on an edge
     lead = -row * 29 % 8
     groups, rest = divmod(29 - lead, 8)
     print(f"row {row}: {lead * '.'}{groups * '[======]'}{rest * '.'}")
 
 # %%
 # The compiler *sees* this: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``, and
-# Triton derives that. Both edges together are a block of 16 elements, loaded element by element.
+# Triton derives that. Both edges together are one block of 16 elements, which is loaded element by
+# element. Our last kernel handles the edges itself,
+# and the groups with the two functions of above:
 
 
 @triton.jit
@@ -292,7 +335,7 @@ def cross_entropy_kernel(
     m = LOWEST
     s = 0.0
     if GROUP > 1:
-        first = (begin + GROUP - 1) // GROUP * GROUP  # where the whole groups begin
+        first = (begin + GROUP - 1) // GROUP * GROUP  # <-
         grad_first = (grad_begin + GROUP - 1) // GROUP * GROUP
         lead = tl.minimum(first - begin, V).to(tl.int32)  # elements before them
         middle = (V - lead) // GROUP * GROUP  # elements in them
@@ -302,7 +345,7 @@ def cross_entropy_kernel(
         x_edge = tl.load(x_ptr + begin + edge, mask=on_edge, other=-float("inf")).to(tl.float32)
         m = tl.maximum(m, tl.max(x_edge, axis=0))
         s = tl.sum(tl.exp(x_edge - m), axis=0)
-    m, s = add_up(m, s, x_ptr + first, middle, BLOCK, HINT="evict_last")
+    m, s = add_up(m, s, x_ptr + first, middle, BLOCK)
     share = tl.load(loss_ptr) if SHARED else 1.0
     loss = 0.0
     if target != ignore_index:
@@ -312,17 +355,23 @@ def cross_entropy_kernel(
     tl.store(loss_ptr + 1 + row, loss)
     if WRITE:
         write_gradient(
-            x_ptr + first, grad_ptr + grad_first, middle, target - lead, m, s, share, BLOCK,
-            HINT="evict_first", BACKWARDS=True,
-        )  # fmt: skip
+            x_ptr + first, grad_ptr + grad_first, middle, target - lead, m, s, share, BLOCK
+        )
         if GROUP > 1:
             p = tl.exp(x_edge - m) * (share / s)
             gradient = tl.where(edge == target, p - share, p)
             tl.store(grad_ptr + grad_begin + edge, gradient, mask=on_edge)
 
 
+uncut = {"GROUP": 1, "WRITE": True, "SHARED": True}
+kept = partial(with_rows, cross_entropy_kernel, **uncut, BLOCK=8192, num_warps=8)
+compare(kept, logits, targets)
+print("cross_entropy_kernel agrees with float64")
+
 # %%
-# For *V* = 50 257 the cut changes the rate like this:
+# The kernel has three more features, which the function at the end of this page needs. It loads the
+# logit of the target first, because the gradient may overwrite the row (``grad_ptr`` is ``x_ptr``
+# then). It can leave out the gradient, or the share. For *V* = 50 257 the cut changes the rate:
 #
 # .. steps:: odd_ceiling
 #    :unit: GB/s
@@ -330,96 +379,89 @@ def cross_entropy_kernel(
 #    odd_kept: backwards, with hints
 #    odd_cut: the row cut into groups of 16 bytes
 #
-# The kernel also loads the logit of the target first, because ``grad_ptr`` may be ``x_ptr``. A
-# program that overwrites its own row must read that logit before. In the second loop each thread
-# stores only elements that it has loaded itself.
-#
 # Calling it
 # ----------
 #
-# The gradient that arrives from behind is 1 for ``loss.backward()``, and another number after
-# ``loss / 4``. Python would have to wait for it. So a kernel reads it, and ends at once if it is 1.
+# The forward pass computes loss and gradient and keeps the gradient. The backward pass multiplies
+# it by the incoming gradient. For very long rows the programs are twice as large. So half as many
+# are resident, and their rows need half of the cache. At *V* = 131 072 this gives
+# :measured:`large_programs` times the speed.
 
-# sphinx_gallery_fold = "multiplies the gradient where the factor is not 1"
+
+def loss_and_gradient(logits, targets):
+    """Return the mean loss of contiguous logits [M, V], and its gradient."""
+    V = logits.shape[1]
+    size = {"BLOCK": 8192, "num_warps": 8} if V <= 65536 else {"BLOCK": 16384, "num_warps": 16}
+    group = 1 if V % 16 == 0 else 16 // logits.element_size()
+    constants = {**size, "GROUP": group, "WRITE": True, "SHARED": True}
+    return with_rows(cross_entropy_kernel, logits, targets, **constants)
 
 
-@triton.jit
-def scale_kernel(grad_ptr, factor_ptr, n, BLOCK: tl.constexpr):
-    """Multiply n elements by a factor on the GPU; if it is 1, touch nothing."""
-    factor = tl.load(factor_ptr)
-    if factor != 1.0:
-        begin = tl.program_id(0).to(tl.int64) * BLOCK
-        for start in range(begin, n, tl.num_programs(0) * BLOCK):
-            offsets = start + tl.arange(0, BLOCK)
-            value = tl.load(grad_ptr + offsets, mask=offsets < n).to(tl.float32)
-            tl.store(grad_ptr + offsets, factor * value, mask=offsets < n)
+class CrossEntropy(torch.autograd.Function):
+    """The loss, whose gradient exists before it is asked for."""
+
+    @staticmethod
+    def forward(ctx, logits, targets):
+        """Compute the loss and the gradient."""
+        mean, ctx.gradient = loss_and_gradient(logits, targets)
+        return mean
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Multiply the gradient by the incoming one."""
+        return grad * ctx.gradient, None
+
+
+def cross_entropy(logits, targets):
+    """Return the mean cross-entropy of the rows of *logits*; targets of -100 do not count."""
+    return CrossEntropy.apply(logits, targets)
 
 
 # %%
-# * **fp16.** The smallest fp16 number above zero is 2⁻²⁴. A probability divided by thousands of
-#   rows is often less. It would become zero, and no loss scaler restores it. So in fp16 the
-#   backward pass multiplies by the share, not the kernel (``SHARED``): two more transfers.
-# * **In place.** With ``inplace=True`` the gradient overwrites the logits. ``increment_version``
-#   tells PyTorch. A layer that needs the old logits for its own backward pass then raises an error.
-# * **Twice.** The function hands over its only copy of the gradient, and the caller may change it.
-#   So a second backward pass is refused, and so is a second derivative.
+# The check has vocabularies of one token, of odd lengths, and of several blocks:
+
+# sphinx_gallery_fold = "compares loss and gradient with float64"
+
+
+def by_autograd(function, logits, targets):
+    """Return the loss and the gradient of the logits, from the second of two calls."""
+    logits = logits.detach().requires_grad_()
+    for _ in range(2):
+        loss = function(logits, targets)
+    return loss.detach(), *torch.autograd.grad(loss, logits)
+
+
+def draw(M, V, dtype=torch.float32):
+    """Return random logits and targets, a quarter of which do not count."""
+    targets = torch.randint(0, V, (M,), device=DEVICE)
+    targets[1::4] = -100
+    return (3 * torch.randn(M, V, device=DEVICE)).to(dtype), targets
+
+
+SHAPES = [(1, 1), (5, 3), (7, 781), (3, 4096), (3, 10001)] + [(64, 131072), (257, 50257)] * ON_GPU
+for M, V in SHAPES:
+    compare(partial(by_autograd, cross_entropy), *draw(M, V))
+print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
+
+# %%
+# In a program
+# ------------
 #
-# A **plan** makes the three launches cheaper: see :doc:`/programming-guide/chapter-6/calls`.
+# A function for strangers decides more. In fp16 a gradient divided by thousands of rows can vanish
+# (the smallest number is 2⁻²⁴), so its share is multiplied in the backward pass. ``inplace=True``
+# writes the gradient over the logits, and tells PyTorch that they changed. The factor of the
+# backward pass stays on the GPU: a kernel reads it and touches nothing if it is 1. The function
+# hands over its only copy of the gradient, so it refuses a second backward pass and a second
+# derivative. For the three launches it keeps a *plan*: see
+# :doc:`/programming-guide/chapter-6/calls`. At the sizes of the benchmark it makes the launches of
+# the plain function, so one time serves both.
 
-# sphinx_gallery_fold = "brings the plan, and checks the arguments"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+# sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
+from shared.losses import check_logits, handed_over, scaled
 
-
-def check_arguments(logits, targets, ignore_index, inplace):
-    """Raise TypeError or ValueError where ``cross_entropy`` cannot work on its arguments."""
-    floats, ints = (torch.float16, torch.bfloat16, torch.float32), (torch.int64, torch.int32)
-    for name, x, dtypes in (("logits", logits, floats), ("targets", targets, ints)):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
-        if x.dtype not in dtypes:
-            allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-            raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
-        if x.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {x.device}")
-    shape, strides = tuple(logits.shape), logits.stride()
-    if len(shape) != 2 or shape[1] == 0:
-        raise ValueError(f"logits must be a matrix with at least one column, but has shape {shape}")
-    if (shape[1] > 1 and strides[1] != 1) or (inplace and not logits.is_contiguous()):
-        what = "with inplace=True, logits" if strides[1] == 1 else "the rows of logits"
-        raise ValueError(f"{what} must be contiguous, but the strides are {strides}; pass "
-                         f"logits.contiguous()")  # fmt: skip
-    if targets.shape != shape[:1] or not targets.is_contiguous():
-        raise ValueError(
-            f"targets must be contiguous and have one element for each row, shape {shape[:1]}, but "
-            f"has shape {tuple(targets.shape)} and strides {targets.stride()}"
-        )
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
-        raise TypeError(f"ignore_index must be an int, but is a {type(ignore_index).__name__}")
-
-
-def check_values(logits, targets, ignore_index, inplace):
-    """Raise ValueError for what no plan knows: values on a CPU, and a leaf to be overwritten."""
-    if DEVICE.type == "cpu":  # a GPU would have to be waited for
-        V = logits.shape[1]
-        for row, target in enumerate(targets.tolist()):
-            if not 0 <= target < V and target != ignore_index:
-                raise ValueError(
-                    f"targets must be from 0 to {V - 1}, or {ignore_index} for rows that do not "
-                    f"count, but targets[{row}] is {target}"
-                )
-    if inplace and logits.requires_grad and logits.is_leaf:
-        raise ValueError("with inplace=True, logits must be the result of a layer: these have no "
-                         "history, so their gradient would overwrite their only copy")  # fmt: skip
-
-
-# %%
-
-# sphinx_gallery_fold = "makes the plan, and defines the autograd function"
-# sphinx_gallery_show = "cross_entropy"
+DTYPES = (torch.float16, torch.float32) + (torch.bfloat16,) * ON_GPU  # wrong in the interpreter
+ANY = torch.device(DEVICE.type)  # any GPU
 
 
 def new_plan(logits, ignore_index, wanted):
@@ -430,7 +472,8 @@ def new_plan(logits, ignore_index, wanted):
     # Groups of the logits have to be groups of the gradient, too, whose rows follow one another.
     alike = stride == V or (V % in_16_bytes == 0 and stride % in_16_bytes == 0)
     group = in_16_bytes if cut and alike and logits.data_ptr() % 16 == 0 else 1
-    size = {"BLOCK": 8192, "num_warps": 8} if V > 4096 else {"BLOCK": 1024, "num_warps": 4}
+    size = {"BLOCK": 8192, "num_warps": 8} if V <= 65536 else {"BLOCK": 16384, "num_warps": 16}
+    size = {"BLOCK": 1024, "num_warps": 4} if V <= 4096 else size
     constants = {**size, "GROUP": group, "WRITE": wanted, "SHARED": logits.dtype != torch.float16}
     return (
         Launch(count_kernel, (1,), (M, V, ignore_index), ONE),
@@ -439,126 +482,146 @@ def new_plan(logits, ignore_index, wanted):
     )
 
 
-class CrossEntropy(torch.autograd.Function):
+PLANS = {}
+
+
+def run(key, logits, targets, gradient):
+    """Return the mean loss, and the losses behind the share; write the gradient if wanted."""
+    plan = PLANS.get(key)
+    if plan is None:
+        plan = new_plan(logits, *key[1:])
+        if len(PLANS) < 1000:  # or the shapes of this program never repeat
+            PLANS[key] = plan
+    count_rows, rows, mean_of = plan
+    losses = torch.empty(len(targets) + 1, dtype=torch.float32, device=logits.device)
+    mean = torch.empty((), dtype=torch.float32, device=logits.device)
+    count_rows(targets, losses)
+    if len(targets):
+        rows(logits, targets, losses, gradient)
+    mean_of(losses, mean)
+    return mean, losses
+
+
+class CheckedCrossEntropy(torch.autograd.Function):
     """The loss, with a gradient that exists before it is asked for."""
 
     @staticmethod
-    def forward(ctx, logits, targets, plan, inplace):
+    def forward(ctx, logits, targets, key, inplace):
         """Compute the loss and the gradient."""
         gradient = logits if inplace else logits.new_empty(logits.shape)
-        mean, losses = run(plan, logits, targets, gradient)
+        mean, losses = run(key, logits, targets, gradient)
         if inplace:
             torch.autograd.graph.increment_version(logits)
             gradient = logits.detach()
-        ctx.gradient = gradient
+        ctx.gradient = (gradient,)
         ctx.share = losses[0] if logits.dtype == torch.float16 else None
         return mean
 
     @staticmethod
     def backward(ctx, grad):
         """Hand the gradient over, multiplied by *grad* where that is not 1."""
-        if torch.is_grad_enabled():  # in a backward pass: with create_graph=True
-            raise RuntimeError("cross_entropy: there is no second derivative; leave out "
-                               "create_graph=True")  # fmt: skip
-        gradient, ctx.gradient = ctx.gradient, None
-        if gradient is None:
-            raise RuntimeError("cross_entropy: backward was called twice, but the gradient exists "
-                               "only once; add the losses up first")  # fmt: skip
+        (gradient,), ctx.gradient = handed_over("cross_entropy", ctx.gradient), None
         factor = grad if ctx.share is None else grad * ctx.share.nan_to_num()
-        if n := gradient.numel():
-            grid = (min(1024, triton.cdiv(n, 4096)),)
-            scale_kernel[grid](gradient, factor, n, BLOCK=4096, num_warps=8)
-        return gradient, None, None, None
-
-
-PLANS = {}
+        return scaled(gradient, factor), None, None, None
 
 
 def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
     """Return the mean cross-entropy of the rows of *logits*, as a float32 scalar.
 
-    *logits* [M, V] are fp16, bf16 or fp32, their rows contiguous. *targets* [M] are int64 or int32,
-    from 0 to V - 1, or *ignore_index* for rows that do not count; if none counts, the mean is NaN.
-    *inplace* writes the gradient over the logits, which are of no use afterwards. TypeError and
-    ValueError name a wrong argument. On a GPU, an assertion stops a kernel at a wrong target.
+    Args:
+        logits: fp16, bf16 (on a GPU) or fp32 of shape [M, V], with contiguous rows.
+        targets: Contiguous int64 or int32 of shape [M], from 0 to V - 1. On a GPU, an assertion
+            stops a kernel at a wrong target.
+        ignore_index: The target of rows that do not count. If none counts, the mean is NaN.
+        inplace: Write the gradient over the logits, which are of no use afterwards. They must be
+            contiguous and the result of a layer. ``torch.compile`` does not know this.
+
+    Raises:
+        TypeError: An argument is no tensor, or has another dtype.
+        ValueError: Shapes, strides or devices do not fit, or a target on the CPU is out of range.
+        RuntimeError: Backward runs twice, or with ``create_graph=True``.
     """
-    plan = None
-    compiling = torch.compiler.is_compiling()  # the compiler sees launches that it knows
-    try:
-        wanted = logits.requires_grad and torch.is_grad_enabled()
-        if not compiling:
-            inplace = bool(inplace)
-            key = key_of(logits, targets), ignore_index, type(ignore_index), wanted, inplace
-            plan = PLANS.get(key)
-    except (AttributeError, TypeError):  # not tensors, or an index that cannot be in a key
-        pass
-    if plan is None:
-        check_arguments(logits, targets, ignore_index, inplace)
-        plan = new_plan(logits, ignore_index, wanted)
-        if compiling:
-            plan = tuple(launch.ask for launch in plan)
-        elif len(PLANS) < 1000:  # or the shapes of this program never repeat
-            PLANS[key] = plan
-    if inplace or DEVICE.type == "cpu":
-        check_values(logits, targets, ignore_index, inplace)
-    if not wanted:
-        return run(plan, logits, targets, logits)[0]
-    return CrossEntropy.apply(logits, targets, plan, inplace)
+    ordinary = {type(logits), type(targets)} <= {torch.Tensor, torch.nn.Parameter}
+    if torch.compiler.is_compiling() or not ordinary:  # not tensors, or without memory
+        check_logits(logits, targets, ignore_index, inplace, DTYPES, ANY)
+        if inplace:
+            raise ValueError("inplace=True works neither in torch.compile nor on fake tensors")
+        return cross_entropy_op(logits.resolve_neg(), targets, ignore_index)[0]
+    if logits.is_neg() or targets.is_neg():  # the sign is still to be changed
+        inplace = inplace and not logits.is_neg()  # then the result is a copy, and may be changed
+        logits, targets = logits.resolve_neg(), targets.resolve_neg()
+    wanted = logits.requires_grad and torch.is_grad_enabled()
+    key = key_of(logits, targets), ignore_index, wanted
+    if DEVICE.type == "cpu" or inplace or type(ignore_index) is not int or key not in PLANS:
+        check_logits(logits, targets, ignore_index, inplace, DTYPES, ANY)
+    if wanted:
+        return CheckedCrossEntropy.apply(logits, targets, key, bool(inplace))
+    return run(key, logits, targets, logits)[0]
 
 
-# %%
-# The check takes awkward shapes: a vocabulary of one word, odd vocabularies, rows shorter than a
-# group, views, no rows, and no row that counts. The second call of a shape uses the plan.
+# For torch.compile, and for tensors without memory, the function is one operation.
+SCHEMA = "(Tensor logits, Tensor targets, int ignore_index) -> (Tensor, Tensor, Tensor)"
 
 
-# sphinx_gallery_fold = "compares shapes, dtypes, views, a multiple, and in place"
-def by_autograd(logits, targets):
-    """Return the loss and the gradient of the logits, from a call with a plan."""
-    logits = logits.detach().requires_grad_()
-    for _ in range(2):
-        loss = cross_entropy(logits, targets)
-    (gradient,) = torch.autograd.grad(loss, logits)
-    return loss.detach(), gradient
+@torch.library.custom_op("gallery::cross_entropy", mutates_args=(), schema=SCHEMA)
+def cross_entropy_op(logits, targets, ignore_index):
+    """Return the mean loss, its gradient, and what the gradient is still to be multiplied by."""
+    gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    mean, losses = run((key_of(logits, targets), ignore_index, True), logits, targets, gradient)
+    share = losses[0].nan_to_num() if logits.dtype == torch.float16 else torch.ones_like(mean)
+    return mean, gradient, share.clone()
 
+
+@cross_entropy_op.register_fake
+def cross_entropy_shapes(logits, targets, ignore_index):
+    """Return tensors like the results, without computing them."""
+    number = logits.new_empty((), dtype=torch.float32)
+    return number, logits.new_empty(logits.shape), torch.empty_like(number)
+
+
+def keep_gradient(ctx, inputs, output):
+    """Keep what the backward pass of the operation needs."""
+    ctx.save_for_backward(output[1], output[2])
+
+
+def backward_of_op(ctx, grad, *_):
+    """Return the gradient of the logits."""
+    gradient, share = ctx.saved_tensors
+    return (grad * share).to(gradient.dtype) * gradient, None, None
+
+
+cross_entropy_op.register_autograd(backward_of_op, setup_context=keep_gradient)
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2**-10, torch.bfloat16: 2**-7}  # one rounding
-dtypes = [torch.float32, torch.float16] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
-shapes = [(1, 1), (5, 3), (9, 7), (7, 781), (3, 4096), (3, 10001), (2, 50257)]
-if ON_GPU:
-    shapes += [(257, 50257), (64, 131072), (33, 262147)]
-for dtype in dtypes:
-    for M, V in shapes if dtype == torch.float32 else shapes[3:]:  # the tiny ones once
-        logits = (3 * torch.randn(M, V, device=DEVICE)).to(dtype)
-        targets = torch.randint(0, V, (M,), device=DEVICE)
-        targets[1::4] = -100
-        compare(by_autograd, logits, targets, TOLERANCE[dtype])
+for dtype in DTYPES:
+    for M, V in SHAPES if dtype == torch.float32 else SHAPES[2:]:  # the tiny ones once
+        compare(partial(by_autograd, cross_entropy), *draw(M, V, dtype), TOLERANCE[dtype])
 
-wide = 3 * torch.randn(40, 300, device=DEVICE)
-targets = torch.randint(0, 64, (40,), device=DEVICE)
+wide, targets = draw(40, 300)
+targets = targets.clamp_max(63)
 for view in (wide[:, 10:91], wide[:, :64], wide[::3, :272], wide[:1].expand(5, -1)):
-    compare(by_autograd, view, targets[: len(view)])
-loss, gradient = by_autograd(wide, torch.full_like(targets, -100))
+    compare(partial(by_autograd, cross_entropy), view, targets[: len(view)])
+loss, gradient = by_autograd(cross_entropy, wide, torch.full_like(targets, -100))
 assert loss.isnan() and not gradient.any()
 assert cross_entropy(wide[:0], targets[:0]).isnan()
 
-expected = 3.5 * by_autograd(wide, targets)[1]
+expected = 3.5 * by_autograd(cross_entropy, wide, targets)[1]
 for inplace in (False, True):
     x = wide.clone().requires_grad_()
-    logits = x * 1  # the result of a layer
-    (3.5 * cross_entropy(logits, targets, inplace=inplace)).backward()
+    (3.5 * cross_entropy(x * 1, targets, inplace=inplace)).backward()
     torch.testing.assert_close(x.grad, expected)
-print(f"cross_entropy agrees with float64 on {len(shapes)} shapes and in {len(dtypes)} dtypes")
+print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes and in {len(DTYPES)} dtypes")
 
 # %%
-# Timing it
-# ---------
+# The benchmark
+# -------------
 #
-# The benchmark computes loss and gradient of 8192 tokens in bf16. The vocabularies have about the
-# sizes of Llama 2's, GPT-2's and Llama 3's. All rates count three transfers.
+# The benchmark computes loss and gradient of 8192 tokens in bf16, on the GPU's own clock. The
+# vocabularies have about the sizes of Llama 2's, GPT-2's and Llama 3's.
 
 # sphinx_gallery_fold = "times loss and gradient, draws the rates, and keeps the rows"
-import matplotlib.pyplot as plt
-from shared.bench import plot_rates, rows_of, write_calls, write_rows
+# sphinx_gallery_xray = "cross_entropy_kernel: 8192 × 131 072, bf16"
+from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
 
 
 @triton.jit
@@ -566,23 +629,28 @@ def empty_kernel():
     """Do nothing."""
 
 
-def loss_and_gradient(function, logits, targets):
+def step(function, logits, targets):
     """Compute the loss and the gradient of the *logits*."""
     return torch.autograd.grad(function(logits, targets), logits)
 
 
 def benchmark(M, V):
-    """Return rows (M, V, provider, unit, median, p20, p80)."""
+    """Return rows (M, V, provider, unit, median, p20, p80), all in GB/s of three transfers."""
     torch.compiler.reset()
     compiled = torch.compile(functional.cross_entropy, dynamic=False)
     logits = (2 * torch.randn(M, V, device=DEVICE, dtype=torch.bfloat16)).requires_grad_()
     targets = torch.randint(0, V, (M,), device=DEVICE)
-    losses = {"triton": cross_entropy, "torch": functional.cross_entropy, "compile": compiled}
-    calls = {name: partial(loss_and_gradient, f, logits, targets) for name, f in losses.items()}
-    for name, f in (("one launch", plain), ("kept", kept)):
-        calls[f"triton, {name}"] = partial(f, logits.detach(), targets)
-    rows = rows_of((M, V), calls, "GB/s", 3 * 2 * M * V, as_called=("triton", "torch"))
-    return rows + rows_of((M, V), {"copy": logits.detach().clone}, "GB/s", 2 * 2 * M * V)
+    calls = {
+        "torch": partial(step, functional.cross_entropy, logits, targets),
+        "compile": partial(step, compiled, logits, targets),
+        "triton, one launch": partial(in_one_launch, logits.detach(), targets),
+        "triton, kept": partial(kept, logits.detach(), targets),
+        "triton": partial(step, cross_entropy, logits, targets),
+        "copy": logits.detach().clone,  # one read and one write: the ceiling
+    }
+    found = rates((M, V), calls, "GB/s", 3 * 2 * M * V)
+    calls["triton"]()  # the last launch is the one whose X-ray is shown
+    return found
 
 
 if ON_GPU:
@@ -591,50 +659,60 @@ if ON_GPU:
     config.compile_threads = 1  # or its processes start while others are timed, on all cores
     rows = [row for V in (32768, 50257, 131072) for row in benchmark(8192, V)]
     write_rows("cross-entropy-performance.csv", ["M", "V"], rows)
-    logits = torch.randn(64, 1024, device=DEVICE, dtype=torch.bfloat16).requires_grad_()
-    targets = torch.randint(0, 1024, (64,), device=DEVICE)
+    names = {"triton": "cross_entropy", "compile": "torch.compile", "torch": "PyTorch"}
+    title = "Cross-entropy and its gradient, 8192 tokens"
+    labels = names | {"copy": "one read, one write"}
+    draw_rates(rows, labels, title, "vocabulary", column=1, share_of="copy", xscale="log")
+
+    x, targets = draw(64, 1024, torch.bfloat16)
     losses = {"triton": cross_entropy, "torch": functional.cross_entropy}
-    calls = {name: partial(function, logits, targets) for name, function in losses.items()}
+    calls = {name: partial(f, x.requires_grad_(), targets) for name, f in losses.items()}
     calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(3)]
-    write_calls({"cross_entropy": calls})
-    shown = [row[1:] for row in rows]
-    for V, _, unit, *rates in [row for row in shown if row[1] == "copy"]:
-        shown.append((V, "ceiling", unit, *(1.5 * rate for rate in rates)))
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    ax.set(xscale="log", ylim=(0, 1.1 * max(row[3] for row in shown)))
-    names = {"ceiling": "one read, one write (ceiling)", "triton": "cross_entropy"}
-    names |= {"triton, as called": "as called", "compile": "torch.compile", "torch": "PyTorch"}
-    plot_rates(ax, shown, names, "Cross-entropy and its gradient, 8192 tokens, bf16", "vocabulary")
+    cpu = write_calls({"cross_entropy": calls})
+    for tokens in [2**i for i in range(4, 14)]:
+        x, targets = draw(tokens, 32768, torch.bfloat16)
+        calls = {"": partial(cross_entropy, x.requires_grad_(), targets)}
+        ((_, _, median, *_),) = rates((), calls, "µs")
+        if median > cpu["cross_entropy", "triton"]:
+            break
+    values.append(("GPU longer from", "tokens", tokens))
+    write_table("10-cross-entropy-values.csv", ["name", "unit", "value"], values)
 else:
-    print("Without a GPU there is no plot.")
+    print("Without a GPU there is nothing to time.")
 
 # %%
-# For *V* = 131 072 our function reaches :measured:`largest` GB/s on the GPU and :measured:`called`
-# GB/s as called. PyTorch reaches :measured:`torch` GB/s, and its backward pass makes two more
-# tensors as large as the logits. ``torch.compile`` makes one kernel for each pass. It takes at
-# least :measured:`compiled` times as long as our function.
+# For *V* = 131 072 our function reaches :measured:`largest` GB/s, and PyTorch's reaches
+# :measured:`torch` GB/s. PyTorch's backward pass makes two more tensors as large as the logits.
+# ``torch.compile`` makes one kernel for each pass: our function has at least :measured:`compiled`
+# times its speed.
 #
 # **The ceiling** is one read and one write. Our function reaches :measured:`share` % of it at
-# *V* = 32 768 and :measured:`share_large` % at *V* = 131 072. The rest is lost to second reads that
-# come from memory, and to programs that compute while they load nothing.
+# *V* = 32 768, and :measured:`share_large` % at *V* = 131 072. The rest is lost to second reads
+# that come from memory, and to programs that compute while they load nothing.
 #
-# **The CPU** is busy for :measured:`cpu` µs with one call that prepares the gradient, and for
-# :measured:`cpu_torch` µs with PyTorch's. Small batches wait for it, large ones hide it.
+# **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, and for
+# :measured:`cpu_torch` µs with PyTorch's. In a loop that does not wait, a call costs the larger of
+# two times: the CPU's, and the GPU's. With *V* = 32 768 the GPU's is the larger from
+# :measured:`gpu_longer` tokens on.
 #
 # Exercises
 # ---------
 #
-# 1. **Label smoothing.** Give the target the probability :math:`1 - \varepsilon` and spread
-#    :math:`\varepsilon` over all words. Which sum do you need in addition? Return the mean loss and
-#    the gradient from ``smoothed_cross_entropy(logits, targets, smoothing)``.
+# Write each function into a file of your own, and have ``exercise.py`` check it.
+#
+# 1. **Label smoothing** *(medium, 30 minutes)*. Give the target the probability
+#    :math:`1 - \varepsilon` and spread :math:`\varepsilon` over all tokens. Which sum do you need
+#    in addition? Return the mean loss and the gradient from
+#    ``smoothed_cross_entropy(logits, targets, smoothing)``.
 #    :doc:`Solution <solutions/10-label-smoothing>`.
-# 2. **A penalty on the log-sum-exp.** Add :math:`\alpha \, (\log \sum_j e^{x_j})^2` to the loss,
-#    which keeps logits from drifting. Return the loss and the gradient from
-#    ``cross_entropy_with_z_loss(logits, targets, alpha)``. :doc:`Solution <solutions/10-z-loss>`.
-# 3. **A maximum for each place.** In each iteration all threads wait for the maximum of a block.
-#    Let each place of the block keep a maximum and a sum of its own, and reduce them once after the
-#    loop. ``losses_of(logits, targets, own)`` returns the loss of each row in the new way, or with
-#    ``own=False`` in the old one. :doc:`Solution <solutions/10-own-maxima>`.
+# 2. **A penalty on the log-sum-exp** *(easy, 20 minutes)*. Add
+#    :math:`\alpha \, (\log \sum_j e^{x_j})^2` to the loss, which keeps logits from drifting. Return
+#    the loss and the gradient from ``cross_entropy_with_z_loss(logits, targets, alpha)``.
+#    :doc:`Solution <solutions/10-z-loss>`.
+# 3. **A maximum for each place** *(hard, 40 minutes)*. In each iteration all threads wait for the
+#    maximum of a block. Let each place of the block keep a maximum and a sum of its own, and reduce
+#    them once after the loop. ``losses_of(logits, targets, own)`` returns the loss of each row in
+#    the new way, or with ``own=False`` in the old one. :doc:`Solution <solutions/10-own-maxima>`.
 #
 # References
 # ----------

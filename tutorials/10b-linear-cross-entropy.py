@@ -2,23 +2,17 @@ r"""
 The last layer and its loss
 ===========================
 
-You write ``linear_cross_entropy(x, weight, targets)`` here: the last layer of a language model and
-its cross-entropy, with both gradients. It never holds all logits. Its peak memory is
-:measured:`peak` % of PyTorch's, and its time :measured:`time` times. Read :doc:`10-cross-entropy`.
+You build ``linear_cross_entropy(x, weight, targets)``: the last layer of a language model and its
+loss, with both gradients, in a fraction of the memory. The peak is :measured:`peak` % of
+PyTorch's, and the time is :measured:`time` times PyTorch's. You need :doc:`10-cross-entropy`.
 """
 
-# %%
-# The kernel
-# ----------
-#
-# This kernel computes the loss of a row of logits, and overwrites the row with its gradient. It
-# is simpler than that of :doc:`10-cross-entropy`, because the function allocates the logits itself
-# and chooses where rows begin: ``stride`` is *V* rounded up to a multiple of 16. So each row begins
-# at an address divisible by 16, and loads read 16 bytes. Columns past *V* count as minus infinity.
-
-# sphinx_gallery_level = "beyond"
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_level = "transformer"
 import os
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 from torch.nn import functional
@@ -29,7 +23,18 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
-LOWEST = tl.constexpr(torch.finfo(torch.float32).min)  # the least finite number
+LOWEST = tl.constexpr(torch.finfo(torch.float32).min)  # the lowest finite number
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+
+# %%
+# The kernel
+# ----------
+#
+# This kernel computes the loss of a row of logits, and overwrites the row with its gradient. It is
+# simpler than that of :doc:`10-cross-entropy`, because here our own function allocates the logits
+# and chooses where rows begin: ``stride`` is *V*, the number of tokens in the vocabulary, rounded
+# up to a multiple of 16. So each row begins at an address divisible by 16, and a thread reads 16
+# bytes with one instruction. Columns past *V* count as −∞.
 
 
 @triton.jit
@@ -66,219 +71,142 @@ def overwriting_kernel(
             x = tl.load(row_ptr + cols, mask=mask, eviction_policy="evict_first")
             x = tl.where(cols < V, x.to(tl.float32), -float("inf"))
             p = tl.exp(x - m) * (share / s)
-            gradient = tl.where(cols == target, p - share, p)
+            gradient = tl.where(cols == target, p - share, p)  # <-
             tl.store(row_ptr + cols, gradient, mask=mask, eviction_policy="evict_first")
 
 
 # %%
-# The kernel loads the logit of the target first, because a fast warp in the second loop could
-# overwrite it before a slow warp reads it. There each thread stores only what it has loaded itself.
+# How it works
+# ------------
 #
-# The share of a row in the mean is 1/*n*, where *n* rows count. As in tutorial 10, a kernel of one
-# program computes it, so Python does not wait for the GPU.
+# * The first loop is the online softmax: the maximum ``m`` and the sum ``s`` of all exponentials.
+# * The second loop reads the row again, backwards, and **overwrites each logit with its gradient**.
+#   No thread needs a logit that another thread has overwritten, because each thread stores only
+#   elements that it has loaded itself.
+# * The logit of the target is the exception, since every thread uses it for the loss. So it is
+#   loaded before the first loop.
+# * ``share`` is 1/*n*, where *n* rows count. A small kernel counts them on the GPU, as in
+#   :doc:`10-cross-entropy`.
+#
+# Here is a row of five logits, whose target is token 2, before and after:
 
-# sphinx_gallery_fold = "counts the rows, and scales a gradient"
-
-
-@triton.jit(debug=True, do_not_specialize=["M", "V", "ignore_index"])
-def count_kernel(target_ptr, share_ptr, M, V, ignore_index, BLOCK: tl.constexpr):
-    """Write 1 / n, where n of the M targets count; NaN if none does."""
-    n = 0
-    for start in range(0, M, BLOCK):
-        rows = start + tl.arange(0, BLOCK)
-        target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-        counts = target != ignore_index
-        in_range = (target >= 0) & (target < V)
-        tl.device_assert(in_range | (target == ignore_index), "a target is out of range")
-        n += tl.sum(counts.to(tl.int32), axis=0)
-    tl.store(share_ptr, tl.where(n > 0, 1.0 / tl.maximum(n, 1), float("nan")))
-
-
-@triton.jit
-def scale_kernel(grad_ptr, factor_ptr, n, BLOCK: tl.constexpr):
-    """Multiply n elements by a factor on the GPU; if it is 1, touch nothing."""
-    factor = tl.load(factor_ptr)
-    if factor != 1.0:
-        begin = tl.program_id(0).to(tl.int64) * BLOCK
-        for start in range(begin, n, tl.num_programs(0) * BLOCK):
-            offsets = start + tl.arange(0, BLOCK)
-            value = tl.load(grad_ptr + offsets, mask=offsets < n).to(tl.float32)
-            tl.store(grad_ptr + offsets, factor * value, mask=offsets < n)
-
+# sphinx_gallery_fold = "runs the kernel on one row"
+row = torch.zeros(1, 16, device=DEVICE)
+row[0, :5] = torch.tensor([1.0, 0.0, 2.0, -1.0, 0.5])
+print("logits:  ", ", ".join(f"{x:6.3f}" for x in row[0, :5].tolist()))
+target, loss, share = torch.tensor([2], device=DEVICE), row.new_empty(1), row.new_ones(1)
+wanted = functional.cross_entropy(row[:, :5], target)
+overwriting_kernel[(1,)](row, target, loss, share, 16, 5, -100, BLOCK=16, WRITE=True)
+torch.testing.assert_close(loss[0], wanted)
+print("gradient:", ", ".join(f"{x:6.3f}" for x in row[0, :5].tolist()))
 
 # %%
 # A piece of the tokens
 # ---------------------
 #
-# The last layer is a product: ``logits = x @ weight.T``, with ``x`` of shape [M, K] and ``weight``
-# of shape [V, K], where *K* is the width of the model. Its gradients are two more products, and
-# *G*, the gradient of the logits, has the shape of the logits:
+# The last layer is a product: ``logits = x @ weight.T``. There ``x`` has the shape [M, K], for *M*
+# tokens and a model that is *K* wide, and ``weight`` has the shape [V, K]. Let *G* be the gradient
+# of the logits. It has their shape, and two more products give the gradients that training needs:
 #
 # .. math::
 #
 #     G_x = G \cdot \mathrm{weight} \qquad G_\mathrm{weight} = G^T \cdot x
 #
-# One product computes the logits, our kernel turns them into *G*, and two products read *G*.
-# Nothing else reads the logits or *G*, and each row of *G* depends on one row of logits. So take
-# **a piece of the tokens**, compute all of it, and then compute the next piece in the same memory:
+# The logits are by far the largest tensor: for 8192 tokens and a vocabulary of 131 072 they have
+# 2 GiB in bf16. But only our kernel reads them, and only two products read *G*. A row of *G*
+# depends on one row of logits. So take **a piece of the tokens**, finish it, and compute the next
+# piece in the same memory:
+
+# sphinx_gallery_fold = "draws the pieces"
+import matplotlib.pyplot as plt
+from shared.bench import figure
 
 
-class LinearCrossEntropy(torch.autograd.Function):
-    """The loss of a last layer, with the gradients of its input and of its weight."""
+def draw_pieces(pieces=4):
+    """Draw x, the memory of one piece of logits, and the two gradients."""
+    _, ax = figure(height=2.7)
+    boxes = [(0, 1.2, "x"), (2.2, 3.6, "logits, then G"), (6.8, 1.2, "$G_x$")]
+    for left, width, name in boxes:
+        for i in range(pieces):
+            ours, kept = i == 1, name[0] != "l"
+            if ours or kept:
+                color = "#cfe3f1" if ours else "#eeeeee"
+                ax.add_patch(
+                    plt.Rectangle((left, i), width, 1, facecolor=color, edgecolor="#444444")
+                )
+        ax.text(left + width / 2, -0.25, name, ha="center", va="bottom")
+    ax.text(1.7, 1.5, "→", ha="center", va="center")
+    ax.text(6.3, 1.5, "→", ha="center", va="center")
+    ax.text(4, 2.7, "the next piece uses\nthe same memory", ha="center", va="center")
+    ax.add_patch(plt.Rectangle((8.8, 1), 2.6, 1, facecolor="#cfe3f1", edgecolor="#444444"))
+    ax.text(10.1, 0.75, r"$G_\mathrm{weight}$", ha="center", va="bottom")
+    ax.text(10.1, 2.5, "every piece\nadds to all of it", ha="center", va="center")
+    ax.text(8.4, 1.5, "→", ha="center", va="center")
+    ax.set(xlim=(-0.2, 11.6), ylim=(pieces + 0.1, -1))
+    ax.axis("off")
+    plt.show()
 
-    @staticmethod
-    def forward(ctx, x, weight, targets, ignore_index, piece, enabled):
-        """Compute the loss and the gradients that are wanted, piece by piece."""
-        M, V = len(x), len(weight)
-        stride = triton.cdiv(V, 16) * 16
-        block, warps = (8192, 8) if V > 4096 else (1024, 4)
-        for_x, for_weight = [enabled and needed for needed in ctx.needs_input_grad[:2]]
-        like = {"dtype": x.dtype, "device": x.device}
-        x_gradient = torch.empty(x.shape, **like) if for_x else None
-        weight_gradient = torch.empty(weight.shape, **like) if for_weight else None
-        if for_weight and M == 0:
-            weight_gradient.zero_()
-        share = torch.empty(1, dtype=torch.float32, device=x.device)
-        losses = torch.empty(M, dtype=torch.float32, device=x.device)
-        count_kernel[(1,)](targets, share, M, V, ignore_index, BLOCK=8192, num_warps=16)
-        memory = torch.empty(min(piece, M), stride, **like)
-        for start in range(0, M, piece):
-            rows = slice(start, min(start + piece, M))
-            logits = torch.mm(x[rows], weight.T, out=memory[: rows.stop - start, :V])
-            overwriting_kernel[(len(logits),)](
-                logits, targets[rows], losses[rows], share, stride, V, ignore_index,
-                BLOCK=block, WRITE=for_x or for_weight, num_warps=warps,
-            )  # fmt: skip
-            if for_x:
-                torch.mm(logits, weight, out=x_gradient[rows])  # the logits are G now
-            if for_weight:
-                first = start == 0  # with beta=0, what is in the memory does not count
-                weight_gradient.addmm_(logits.T, x[rows], beta=0 if first else 1)
-        ctx.gradients = [x_gradient, weight_gradient]
-        return (losses.sum() * share).squeeze()
 
-    @staticmethod
-    def backward(ctx, grad):
-        """Hand the gradients over, multiplied by *grad* where that is not 1."""
-        if torch.is_grad_enabled():  # in a backward pass: with create_graph=True
-            raise RuntimeError(
-                "linear_cross_entropy: there is no second derivative; leave out create_graph=True"
-            )
-        gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None:
-            raise RuntimeError(
-                "linear_cross_entropy: backward was called twice, but the gradients exist only "
-                "once; add the losses up first, or compute the loss again"
-            )
-        for gradient in gradients:
-            if gradient is not None and (n := gradient.numel()):
-                programs = min(1024, triton.cdiv(n, 4096))
-                scale_kernel[(programs,)](gradient, grad, n, BLOCK=4096, num_warps=8)
-        return *gradients, None, None, None, None
-
+draw_pieces()
 
 # %%
-# The rows of :math:`G_x` belong to the tokens, so each piece writes its own. But each piece adds to
-# *all* of :math:`G_\mathrm{weight}`. That has two prices:
+# PyTorch holds all logits and several more tensors of their size. Our pieces have 320 MiB.
 #
-# * **Time.** Each piece reads and writes :math:`G_\mathrm{weight}` once more. In a large piece the
-#   product takes longer than this transfer, and hides it.
-# * **Digits.** A product adds up in fp32, but between two pieces the sum is rounded to bf16, which
-#   keeps eight bits.
+# .. predict:: How much memory do we need, beside the gradients?
+#    :choices: about 1 % of PyTorch's | about 6 % of PyTorch's | about 25 % of PyTorch's
+#    :answer: about 6 % of PyTorch's
+#
+#    Ours is one piece. On this GPU it is :measured:`working` GB, and PyTorch's is
+#    :measured:`working_torch` GB. With more tokens ours stays, and PyTorch's grows.
 #
 # Calling it
 # ----------
-
-# sphinx_gallery_fold = "checks the arguments"
-
-
-def check_tensor(name, x, dtypes):
-    """Raise TypeError or ValueError where *x* is no tensor of one of *dtypes* on our device."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
-    if x.dtype not in dtypes:
-        allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
-    if x.device != DEVICE:
-        raise ValueError(f"{name} must be on {DEVICE}, but is on {x.device}")
-
-
-def check_targets(targets, M, V, ignore_index):
-    """Raise TypeError or ValueError where *targets* are not M integers; look at them on a CPU."""
-    check_tensor("targets", targets, (torch.int64, torch.int32))
-    if targets.shape != (M,):
-        raise ValueError(
-            f"targets must have one element for each row, shape {(M,)}, but has shape "
-            f"{tuple(targets.shape)}"
-        )
-    if not targets.is_contiguous():
-        raise ValueError(
-            f"targets must be contiguous, but its stride is {targets.stride(0)}; pass "
-            f"targets.contiguous()"
-        )
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
-        raise TypeError(f"ignore_index must be an int, but is a {type(ignore_index).__name__}")
-    if targets.device.type == "cpu":  # a GPU would have to be waited for
-        wrong = ((targets < 0) | (targets >= V)) & (targets != ignore_index)
-        if wrong.any():
-            row = int(wrong.nonzero()[0, 0])
-            raise ValueError(
-                f"targets must be from 0 to {V - 1}, or {ignore_index} for rows that do not count, "
-                f"but targets[{row}] is {int(targets[row])}"
-            )
-
-
-def check_layer(x, weight, targets, ignore_index, piece):
-    """Raise TypeError or ValueError where ``linear_cross_entropy`` cannot work."""
-    for name, matrix in (("x", x), ("weight", weight)):
-        # In fp16 small gradients would be lost before a loss scaler could save them.
-        check_tensor(name, matrix, (torch.bfloat16, torch.float32))
-        if matrix.ndim != 2:
-            raise ValueError(f"{name} must be a matrix, but has shape {tuple(matrix.shape)}")
-    if weight.dtype != x.dtype:
-        raise TypeError(f"weight must be {x.dtype} as x is, but its dtype is {weight.dtype}")
-    if weight.shape[1] != x.shape[1]:
-        raise ValueError(
-            f"weight must have as many columns as x, {x.shape[1]}, but has shape "
-            f"{tuple(weight.shape)}"
-        )
-    if len(weight) == 0:
-        raise ValueError("weight must have at least one row, but has none")
-    check_targets(targets, len(x), len(weight), ignore_index)
-    if piece is not None and (isinstance(piece, bool) or not isinstance(piece, int)):
-        raise TypeError(f"piece must be an int or None, but is a {type(piece).__name__}")
-    if piece is not None and piece < 1:
-        raise ValueError(f"piece must be 1 or more, but is {piece}")
-
-
-# %%
-
-
-def linear_cross_entropy(x, weight, targets, ignore_index=-100, piece=None):
-    """Return the mean cross-entropy of ``x @ weight.T``, without ever holding all logits.
-
-    Args:
-        x: bfloat16 or float32 of shape [M, K].
-        weight: The same dtype, of shape [V, K], as in ``torch.nn.Linear``.
-        targets: int64 or int32 of shape [M], from 0 to V - 1.
-        ignore_index: The target of rows that do not count.
-        piece: Tokens at a time. If None, as many as make 320 MiB of logits.
-
-    Raises:
-        TypeError: An argument is no tensor of such a dtype.
-        ValueError: Shapes or devices do not fit; or, on a CPU, a target is out of range.
-    """
-    check_layer(x, weight, targets, ignore_index, piece)
-    if piece is None:
-        piece = max(128, 5 * 2**26 // (len(weight) * x.element_size()) // 128 * 128)
-    enabled = torch.is_grad_enabled()
-    return LinearCrossEntropy.apply(x, weight, targets, ignore_index, piece, enabled)
-
-
-# %%
-# fp16 is refused. The share makes many gradients smaller than the smallest fp16 number, and the
-# products need them before a loss scaler can help.
 #
+# Three products and one kernel for each piece, and no tensor for all logits:
+
+from shared.losses import ONE, count_kernel
+
+
+def loss_and_gradients(x, weight, targets, piece):
+    """Return the mean loss and the gradients of *x* and *weight*, *piece* tokens at a time."""
+    M, V = len(x), len(weight)
+    stride = triton.cdiv(V, 16) * 16
+    size = {"BLOCK": 8192, "num_warps": 8} if V > 4096 else {"BLOCK": 1024, "num_warps": 4}
+    losses, share = (torch.empty(n, dtype=torch.float32, device=x.device) for n in (M, 1))
+    x_gradient, weight_gradient = torch.empty_like(x), torch.empty_like(weight)
+    memory = x.new_empty(min(piece, M), stride)
+    count_kernel[(1,)](targets, share, M, V, -100, **ONE)
+    for start in range(0, M, piece):
+        rows = slice(start, min(start + piece, M))
+        logits = torch.mm(x[rows], weight.T, out=memory[: rows.stop - start, :V])
+        arguments = logits, targets[rows], losses[rows], share, stride, V, -100
+        overwriting_kernel[(len(logits),)](*arguments, WRITE=True, **size)
+        torch.mm(logits, weight, out=x_gradient[rows])  # the logits are G now
+        weight_gradient.addmm_(logits.T, x[rows], beta=0 if start == 0 else 1)  # 0: overwrite
+    return (losses.sum() * share).squeeze(), x_gradient, weight_gradient
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """The loss, whose gradients exist before they are asked for."""
+
+    @staticmethod
+    def forward(ctx, x, weight, targets, piece):
+        """Compute the loss and both gradients."""
+        loss, *ctx.gradients = loss_and_gradients(x, weight, targets, piece)
+        return loss
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Multiply the gradients by the incoming one."""
+        return *(grad * gradient for gradient in ctx.gradients), None, None
+
+
+def linear_cross_entropy(x, weight, targets, piece=1280):
+    """Return the mean cross-entropy of ``x @ weight.T``; targets of -100 do not count."""
+    return LinearCrossEntropy.apply(x, weight, targets, piece)
+
+
+# %%
 # The check is against float64, with pieces that do not divide the tokens. Each element of a product
 # is a sum with its own rounding errors, so the error is compared with the norm of the whole
 # gradient.
@@ -297,21 +225,34 @@ def layer_errors(function, x, weight, targets):
     return [float((a.double() - b).norm() / b.norm()) for a, b in zip(got, wanted, strict=True)]
 
 
-torch.manual_seed(0)
-for dtype, limit in [(torch.float32, 1e-5)] + [(torch.bfloat16, 2**-6)] * ON_GPU:
+def check(function, dtype, limit):
+    """Stop where an error of *function*, in pieces of several sizes, exceeds *limit*."""
+    torch.manual_seed(0)
     for M, K, V, piece in ((7, 5, 781, 3), (64, 32, 1000, 64), (130, 24, 333, 50), (9, 8, 4097, 4)):
         x = torch.randn(M, K, device=DEVICE).to(dtype)
         weight = torch.randn(V, K, device=DEVICE).to(dtype)
         targets = torch.randint(0, V, (M,), device=DEVICE)
         targets[2::5] = -100
-        errors = layer_errors(partial(linear_cross_entropy, piece=piece), x, weight, targets)
+        errors = layer_errors(partial(function, piece=piece), x, weight, targets)
         torch.testing.assert_close(errors, [0.0] * 3, rtol=0, atol=limit)
-        assert linear_cross_entropy(x[:0], weight, targets[:0]).isnan()
+
+
+LIMITS = {torch.float32: 1e-5} | ({torch.bfloat16: 2**-6} if ON_GPU else {})
+for dtype, limit in LIMITS.items():
+    check(linear_cross_entropy, dtype, limit)
 print("linear_cross_entropy agrees with float64")
 
 # %%
-# What the pieces cost in digits
-# ------------------------------
+# What the pieces cost
+# --------------------
+#
+# The rows of :math:`G_x` belong to the tokens, so each piece writes its own. But each piece adds to
+# *all* of :math:`G_\mathrm{weight}`. That has two prices:
+#
+# * **Time.** Each piece reads and writes :math:`G_\mathrm{weight}` once more. In a large piece the
+#   product takes longer than this transfer, and hides it.
+# * **Digits.** A product adds up in fp32, but between two pieces the sum is rounded to bf16, which
+#   keeps eight bits.
 #
 # The table shows the error of the weight's gradient against float64, in one piece and in several.
 # The layer has 8192 tokens and is small enough for float64.
@@ -344,20 +285,132 @@ else:
 # times. Each piece rounds the whole gradient once more, and the rounding errors add up. Larger
 # pieces keep more digits and need more memory.
 #
-# Time and memory
-# ---------------
+# In a program
+# ------------
 #
-# The benchmark has 8192 tokens, 4096 wide, and 131 072 words, forward and backward. The **peak** is
-# the most memory that was allocated beyond the inputs, by PyTorch's own count. Every peak includes
-# the gradients. The rest is **working memory**.
+# A function for strangers computes only the gradients that somebody wants: with a frozen weight,
+# one product less for each piece. It refuses fp16: the share makes many gradients smaller than the
+# smallest fp16 number, and the products need them before a loss scaler can help. It refuses a
+# second backward pass, since the gradients exist only once, and it multiplies them only if the
+# incoming gradient is not 1. Under ``torch.compile`` the function stays outside of the compiled
+# code. With both gradients wanted it makes the launches of the plain function, so one time serves
+# both. :doc:`/programming-guide/chapter-6/calls` says what the checks of a call cost.
+
+# sphinx_gallery_fold = "the function with its checks"
+from shared.launch import on_device_of
+from shared.losses import check_targets, check_tensor, handed_over, scaled
+
+# In fp16 small gradients would be lost. In the interpreter bf16 is wrong.
+DTYPES = (torch.float32,) + (torch.bfloat16,) * ON_GPU
+
+
+class CheckedLinearCrossEntropy(torch.autograd.Function):
+    """The loss of a last layer, with the gradients of its input and of its weight."""
+
+    @staticmethod
+    def forward(ctx, x, weight, targets, ignore_index, piece, enabled):
+        """Compute the loss and the gradients that are wanted, piece by piece."""
+        M, V = len(x), len(weight)
+        stride = triton.cdiv(V, 16) * 16
+        size = {"BLOCK": 8192, "num_warps": 8} if V > 4096 else {"BLOCK": 1024, "num_warps": 4}
+        for_x, for_weight = [enabled and needed for needed in ctx.needs_input_grad[:2]]
+        like = {"dtype": x.dtype, "device": x.device}
+        x_gradient = torch.empty(x.shape, **like) if for_x else None
+        weight_gradient = torch.empty(weight.shape, **like) if for_weight else None
+        if for_weight and M == 0:
+            weight_gradient.zero_()
+        losses, share = (torch.empty(n, dtype=torch.float32, device=x.device) for n in (M, 1))
+        memory = torch.empty(min(piece, M), stride, **like)
+        with on_device_of(x):
+            count_kernel[(1,)](targets, share, M, V, ignore_index, **ONE)
+            for start in range(0, M, piece):
+                rows = slice(start, min(start + piece, M))
+                logits = torch.mm(x[rows], weight.T, out=memory[: rows.stop - start, :V])
+                arguments = logits, targets[rows], losses[rows], share, stride, V, ignore_index
+                overwriting_kernel[(len(logits),)](*arguments, WRITE=for_x or for_weight, **size)
+                if for_x:
+                    torch.mm(logits, weight, out=x_gradient[rows])  # the logits are G now
+                if for_weight:
+                    weight_gradient.addmm_(logits.T, x[rows], beta=0 if start == 0 else 1)
+        ctx.gradients = [x_gradient, weight_gradient]
+        return (losses.sum() * share).squeeze()
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Hand the gradients over, multiplied by *grad* where that is not 1."""
+        gradients, ctx.gradients = handed_over("linear_cross_entropy", ctx.gradients), None
+        wanted = [None if gradient is None else scaled(gradient, grad) for gradient in gradients]
+        return *wanted, None, None, None, None
+
+
+def check_layer(x, weight, targets, ignore_index, piece):
+    """Raise TypeError or ValueError where ``linear_cross_entropy`` cannot work."""
+    check_tensor("x", x, DTYPES, torch.device(DEVICE.type))
+    check_tensor("weight", weight, (torch.float32, torch.bfloat16), x.device)
+    for name, matrix in (("x", x), ("weight", weight)):
+        if matrix.ndim != 2:
+            raise ValueError(f"{name} must be a matrix, but has shape {tuple(matrix.shape)}")
+    if weight.dtype != x.dtype:
+        raise TypeError(f"weight must be {x.dtype} as x is, but its dtype is {weight.dtype}")
+    if weight.shape[1] != x.shape[1]:
+        raise ValueError(
+            f"weight must have as many columns as x, {x.shape[1]}, but has shape "
+            f"{tuple(weight.shape)}"
+        )
+    if len(weight) == 0:
+        raise ValueError("weight must have at least one row, but has none")
+    check_targets(targets, len(x), len(weight), ignore_index, x.device)
+    for name, tensor in (("x", x), ("weight", weight), ("targets", targets)):
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise TypeError(f"{name} must hold numbers, but is a {type(tensor).__name__}")
+    if piece is not None and (isinstance(piece, bool) or not isinstance(piece, int)):
+        raise TypeError(f"piece must be an int or None, but is a {type(piece).__name__}")
+    if piece is not None and piece < 1:
+        raise ValueError(f"piece must be 1 or more, but is {piece}")
+
+
+@torch.compiler.disable
+def linear_cross_entropy(x, weight, targets, ignore_index=-100, piece=None):
+    """Return the mean cross-entropy of ``x @ weight.T``, without ever holding all logits.
+
+    Args:
+        x: bf16 (on a GPU) or fp32 of shape [M, K], with any strides.
+        weight: The same dtype and device, of shape [V, K], as in ``torch.nn.Linear``.
+        targets: Contiguous int64 or int32 of shape [M], from 0 to V - 1. On a GPU, an assertion
+            stops a kernel at a wrong target.
+        ignore_index: The target of rows that do not count. If none counts, the mean is NaN.
+        piece: Tokens at a time. If None, as many as make 320 MiB of logits.
+
+    Raises:
+        TypeError: An argument is no tensor, has another dtype, or is a fake tensor.
+        ValueError: Shapes, strides or devices do not fit, or a target on the CPU is out of range.
+        RuntimeError: Backward runs twice, or with ``create_graph=True``.
+    """
+    check_layer(x, weight, targets, ignore_index, piece)
+    targets = targets.resolve_neg()
+    if piece is None:
+        piece = max(128, 5 * 2**26 // (len(weight) * x.element_size()) // 128 * 128)
+    enabled = torch.is_grad_enabled()
+    return CheckedLinearCrossEntropy.apply(x, weight, targets, ignore_index, piece, enabled)
+
+
+for dtype, limit in LIMITS.items():
+    check(linear_cross_entropy, dtype, limit)
+none = torch.empty(0, 5, device=DEVICE), torch.ones(3, 5, device=DEVICE)
+assert linear_cross_entropy(*none, torch.empty(0, dtype=torch.int64, device=DEVICE)).isnan()
+print("linear_cross_entropy agrees with float64")
+
+# %%
+# The benchmark
+# -------------
+#
+# The benchmark has 8192 tokens, 4096 wide, and a vocabulary of 131 072, forward and backward. The
+# **peak** is the most memory that was allocated beyond the inputs, by PyTorch's own count. Every
+# peak includes the gradients. The rest is **working memory**.
 
 # sphinx_gallery_fold = "times the layer, measures its memory, draws it, and keeps the rows"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-import matplotlib.pyplot as plt
-from shared.bench import rows_of, write_calls, write_rows, write_table
+# sphinx_gallery_xray = "overwriting_kernel: rows of 131 072, bf16"
+from shared.bench import rates, write_calls, write_rows, write_table
 
 
 @triton.jit
@@ -384,8 +437,8 @@ def peak_memory(call):
 
 def draw_memory(memory):
     """Draw a bar for each provider: gradients, then working memory."""
-    _, ax = plt.subplots(figsize=(7, 2.8), layout="constrained")
-    names = {"triton": "linear_cross_entropy", "torch": "PyTorch", "compile": "torch.compile"}
+    fig, ax = figure(height=3)
+    names = {"triton": "ours", "torch": "PyTorch", "compile": "torch.compile"}
     labels = [names[provider] for provider in memory]
     working = [most for _, most in memory.values()]
     gradients = [peak - most for peak, most in memory.values()]
@@ -394,25 +447,30 @@ def draw_memory(memory):
     ax.invert_yaxis()
     gpu = torch.get_device_module(DEVICE).get_device_name()
     ax.set(xlabel="GB, lower is better", title=f"Memory of the last layer and its loss\non {gpu}")
-    ax.legend()
+    fig.legend(loc="outside lower center", ncols=2, frameon=False)
     plt.show()
+
+
+def layer(M, K, V):
+    """Return a random input, weight and targets in bf16, with gradients."""
+    x = torch.randn(M, K, device=DEVICE, dtype=torch.bfloat16).requires_grad_()
+    weight = (torch.randn(V, K, device=DEVICE) / K**0.5).bfloat16().requires_grad_()
+    return x, weight, torch.randint(0, V, (M,), device=DEVICE)
 
 
 if ON_GPU:
     from torch._inductor import config
 
     config.compile_threads = 1  # or its processes start while others are timed, on all cores
-    M, K, V = size = 8192, 4096, 131072
-    x = torch.randn(M, K, device=DEVICE, dtype=torch.bfloat16).requires_grad_()
-    weight = (torch.randn(V, K, device=DEVICE) / K**0.5).bfloat16().requires_grad_()
-    targets = torch.randint(0, V, (M,), device=DEVICE)
-    functions = {"triton": linear_cross_entropy, "torch": plain_layer}
-    functions["compile"] = torch.compile(plain_layer, dynamic=False)
+    x, weight, targets = layer(*(size := (8192, 4096, 131072)))
+    functions = {"torch": plain_layer, "compile": torch.compile(plain_layer, dynamic=False)}
+    functions["triton"] = linear_cross_entropy
     calls = {name: partial(layer_step, f, x, weight, targets) for name, f in functions.items()}
     for call in calls.values():
         call()  # compiles the kernels, and cuBLAS allocates its workspace
-    memory = {provider: peak_memory(call) for provider, call in calls.items()}
-    rows = rows_of(size, calls, "ms", rounds=10, as_called=("triton", "torch"))
+    memory = {provider: peak_memory(calls[provider]) for provider in ("triton", "torch", "compile")}
+    rows = rates(size, calls, "ms", rounds=10)
+    calls["triton"]()  # the last launch is the one whose X-ray is shown
     write_rows("linear-cross-entropy.csv", ["M", "K", "V"], rows)
     header = ["M", "K", "V", "provider", "peak GB", "working GB"]
     write_table("linear-cross-entropy-memory.csv", header, [
@@ -420,25 +478,52 @@ if ON_GPU:
     ])  # fmt: skip
     for provider, most in memory.items():
         values += [(f"peak {provider}", "GB", most[0]), (f"working {provider}", "GB", most[1])]
-    write_table("10b-linear-cross-entropy-values.csv", ["name", "unit", "value"], values)
-    x, weight, targets = x[:64], weight[:1024], targets[:64] % 1024
-    functions = {"triton": linear_cross_entropy, "torch": plain_layer}
-    calls = {name: partial(function, x, weight, targets) for name, function in functions.items()}
-    calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(2)]
-    write_calls({"linear_cross_entropy": calls})
     table = [(provider, ms) for _, _, _, provider, _, ms, _, _ in rows]
     print(tabulate(table, ["8192 × 4096 × 131072", "ms"], floatfmt=".1f"))
     draw_memory(memory)
+    few = layer(64, 4096, 1024)
+    functions = {"triton": linear_cross_entropy, "torch": plain_layer}
+    calls = {name: partial(function, *few) for name, function in functions.items()}
+    calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(2)]
+    cpu = write_calls({"linear_cross_entropy": calls})
+    for tokens in (16, 32, 64, 128, 256, 512, 1024):
+        one = partial(linear_cross_entropy, x[:tokens], weight, targets[:tokens])
+        ((_, _, median, *_),) = rates((), {"": one}, "µs", rounds=10)
+        if median > cpu["linear_cross_entropy", "triton"]:
+            break
+    values.append(("GPU longer from", "tokens", tokens))
+    write_table("10b-linear-cross-entropy-values.csv", ["name", "unit", "value"], values)
 else:
     print("Without a GPU there is neither time nor memory to measure.")
 
 # %%
-# Our function takes :measured:`ours` ms on the GPU and :measured:`called` ms as called. PyTorch
-# takes :measured:`torch` ms. Both spend nearly all of this time on the same products.
+# Our function takes :measured:`ours` ms on the GPU, PyTorch takes :measured:`torch` ms, and
+# ``torch.compile`` of PyTorch's two lines takes :measured:`compile` ms. All three spend nearly all
+# of this time on the same products. The compiler's kernels write no gradient more than once, while
+# ours adds to the gradient of the weight for each piece. If memory is plentiful, ``torch.compile``
+# is the simpler choice.
 #
 # PyTorch's working memory is :measured:`working_torch` GB, which holds several tensors of the size
 # of the logits. Ours is :measured:`working` GB, the memory of one piece, and does not grow with the
 # tokens.
+#
+# A call keeps the CPU busy for :measured:`cpu` µs, and PyTorch's two for :measured:`cpu_torch` µs.
+# In a loop that does not wait, a call costs the larger of two times: the CPU's, and the GPU's. With
+# this weight the GPU's is the larger from :measured:`gpu_longer` tokens on.
+#
+# Exercises
+# ---------
+#
+# Write each function into a file of your own, and have ``exercise.py`` check it.
+#
+# 1. **A sum in fp32** *(easy, 20 minutes)*. Keep the gradient of the weight in fp32 between the
+#    pieces, and round it once. ``gradients_in_fp32(x, weight, targets, piece)`` returns the mean
+#    loss and both gradients. How many bytes does it cost, and how large is the error with 64
+#    pieces? :doc:`Solution <solutions/10b-fp32-sum>`.
+# 2. **A bias** *(medium, 40 minutes)*. Add a bias to the layer: the logits are
+#    ``x @ weight.T + bias``. Its gradient is the sum of *G* over the tokens. Which kernel adds the
+#    bias without another transfer of the logits? ``with_bias(x, weight, bias, targets, piece)``
+#    returns the mean loss and three gradients. :doc:`Solution <solutions/10b-bias>`.
 #
 # References
 # ----------

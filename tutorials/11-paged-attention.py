@@ -3,24 +3,19 @@ Paged attention
 ===============
 
 A model that writes text computes one token at a time. Each token attends to the keys and values of
-all tokens before it, which a serving system keeps in **pages**. You write
-``paged_attention(q, k_pages, v_pages, page_table, lengths)``. It reads the pages where they are,
-and from 16 sequences on it is at least :measured:`gather` times as fast as collecting the pages for
+all tokens before it, which a serving system keeps in **pages**. You build
+``paged_attention(q, k_pages, v_pages, page_table, lengths)``, which reads the pages where they are.
+From 16 sequences on it has at least :measured:`gather` times the speed of collecting the pages for
 cuDNN. You need :doc:`06-fused-attention`.
 """
 
-# %%
-# The kernel
-# ----------
-#
-# A page holds the keys or values of 16 tokens. ``page_table[i]`` lists the pages of sequence *i*,
-# and ``lengths[i]`` is its number of tokens. A program takes one sequence, one head of keys, and a
-# **chunk** of the sequence. At first, a chunk is a whole sequence.
-
+# sphinx_gallery_fold = "imports and device"
 # sphinx_gallery_level = "transformer"
 import math
 import os
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 
@@ -33,6 +28,172 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 EARLY = ON_GPU and not torch.version.hip and GPU.major >= 9  # from Hopper on; explained below
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+
+# %%
+# The kernel
+# ----------
+#
+# A page holds the keys or the values of 16 tokens. Row *i* of ``page_table`` lists the pages of
+# sequence *i*, and ``lengths[i]`` is its number of tokens. The simplest kernel has a program for
+# each sequence and each head of queries. It walks over the pages of its sequence, one at a time,
+# with the online softmax of :doc:`06-fused-attention`.
+
+
+@triton.jit
+def page_kernel(
+    q_ptr, k_ptr, v_ptr, table_ptr, lengths_ptr, o_ptr, heads, kv_heads, most_pages, scale,
+    stride_page, stride_token, PAGE: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """Compute the attention of one head of one sequence, page by page."""
+    sequence, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    kv = head // (heads // kv_heads)  # several heads of queries share a head of keys
+    dims, tokens = tl.arange(0, D), tl.arange(0, PAGE)
+    q = tl.load(q_ptr + (sequence * heads + head) * D + dims).to(tl.float32)
+    length = tl.load(lengths_ptr + sequence)
+    m, z = tl.full((), -float("inf"), tl.float32), tl.full((), 0.0, tl.float32)
+    acc = tl.zeros((D,), tl.float32)
+    for i in range(tl.cdiv(length, PAGE)):
+        page = tl.load(table_ptr + sequence * most_pages + i).to(tl.int64)  # <-
+        seen = i * PAGE + tokens < length
+        at = page * stride_page + tokens[:, None] * stride_token + kv * D + dims[None, :]  # <-
+        k = tl.load(k_ptr + at, mask=seen[:, None], other=0.0).to(tl.float32)  # [PAGE, D]
+        v = tl.load(v_ptr + at, mask=seen[:, None], other=0.0).to(tl.float32)
+        s = tl.where(seen, tl.sum(q[None, :] * k, axis=1) * scale, -float("inf"))
+        m_new = tl.maximum(m, tl.max(s))
+        p, correction = tl.exp2(s - m_new), tl.exp2(m - m_new)
+        z = z * correction + tl.sum(p)
+        acc = acc * correction + tl.sum(p[:, None] * v, axis=0)
+        m = m_new
+    o = acc / tl.where(z == 0, 1.0, z)  # zeros for a length of 0
+    tl.store(o_ptr + (sequence * heads + head) * D + dims, o.to(o_ptr.dtype.element_ty))
+
+
+# %%
+# New are the two marked lines. Two strides lead to a key: one from page to page, and one from token
+# to token within a page. Which page comes next is data, read from the table. Tokens behind the
+# length are not loaded, so the rest of the last page may hold anything, even NaN.
+
+# sphinx_gallery_fold = "draws a page table and its pages"
+import matplotlib.pyplot as plt
+from shared.bench import PALETTE, figure
+
+
+def draw_pages():
+    """Draw two sequences, their rows of the page table, and the pages in memory."""
+    _, ax = figure(height=2.8)
+    tables, colors = ([5, 1, 3], [0, 6]), ("#cfe3f1", "#f3d9b1")
+    owner = {page: color for row, color in zip(tables, colors, strict=True) for page in row}
+    for y, (row, color, length) in enumerate(zip(tables, colors, (40, 25), strict=True)):
+        ax.text(-0.1, y + 0.4, f"sequence {y}\n{length} tokens", ha="right", va="center")
+        for x, page in enumerate(row):
+            ax.add_patch(plt.Rectangle((x, y), 0.9, 0.8, facecolor=color, edgecolor="#444444"))
+            ax.text(x + 0.45, y + 0.4, page, ha="center", va="center")
+    ax.text(-0.1, 3.0, "pages in\nmemory", ha="right", va="center")
+    for page in range(8):
+        style = {"facecolor": owner.get(page, "white"), "edgecolor": "#444444"}
+        ax.add_patch(plt.Rectangle((page, 2.6), 0.9, 0.8, **style))
+        ax.text(page + 0.45, 3.0, page, ha="center", va="center")
+    ax.set(xlim=(-2.2, 8), ylim=(3.6, -0.2), title="The page table, with pages of 16 tokens")
+    ax.axis("off")
+    plt.show()
+
+
+draw_pages()
+
+# %%
+# Calling it
+# ----------
+
+
+def paged_attention(q, k_pages, v_pages, page_table, lengths):
+    """Return the attention of one token of each sequence, for contiguous tensors."""
+    (batch, heads, d), (_, page, kv_heads, _) = q.shape, k_pages.shape
+    scale, o = d**-0.5 * math.log2(math.e), torch.empty_like(q)  # exp2 instead of exp
+    page_kernel[batch, heads](
+        q, k_pages, v_pages, page_table, lengths, o, heads, kv_heads, page_table.shape[1], scale,
+        k_pages.stride(0), k_pages.stride(1), PAGE=page, D=d,
+    )  # fmt: skip
+    return o
+
+
+plain_attention = paged_attention
+
+# %%
+# The check draws pages in random order, and sequences of any length, also of none:
+
+# sphinx_gallery_fold = "draws problems, and compares with float64"
+
+
+def draw_problem(lengths, heads, kv_heads, d, page=16):
+    """Return arguments for sequences whose pages lie in random order; three pages are unused."""
+    counts = [-(-n // page) for n in lengths]
+    order = torch.randperm(sum(counts) + 3).int()
+    page_table = torch.full((len(lengths), max(1, *counts)), -(2**31), dtype=torch.int32)
+    dtype, shape = torch.bfloat16 if ON_GPU else torch.float16, (len(order), page, kv_heads, d)
+    q = torch.randn(len(lengths), heads, d, device=DEVICE).to(dtype)
+    k_pages, v_pages = (torch.randn(shape, device=DEVICE, dtype=dtype) for _ in range(2))
+    for n, row, own in zip(lengths, page_table, order[:-3].split(counts), strict=True):
+        row[: len(own)] = own
+        if n % page:  # behind the length
+            k_pages[own[-1], n % page :] = v_pages[own[-1], n % page :] = math.nan
+    return q, k_pages, v_pages, page_table.to(DEVICE), torch.tensor(lengths).int().to(DEVICE)
+
+
+def assert_right(out, q, k_pages, v_pages, page_table, lengths, scale=None):
+    """Stop unless *out* agrees with the formula in float64, up to the rounding of its dtype."""
+    eps, scale = torch.finfo(out.dtype).eps, q.shape[2] ** -0.5 if scale is None else scale
+    for i, n in enumerate(lengths.tolist()):
+        own = page_table[i, : -(-n // k_pages.shape[1])].long()
+        k, v = (x[own].flatten(0, 1)[:n].double().transpose(0, 1) for x in (k_pages, v_pages))
+        scores = scale * q[i].double().unflatten(0, (len(k), -1)) @ k.mT  # [kv heads, group, n]
+        expected = (scores.softmax(-1) @ v).flatten(0, 1)
+        torch.testing.assert_close(out[i].double(), expected, rtol=eps, atol=eps)
+
+
+torch.manual_seed(0)
+problem = draw_problem([0, 1, 15, 16, 17, 100], heads=8, kv_heads=2, d=64)
+assert_right(paged_attention(*problem), *problem)
+print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist())
+
+# %%
+# What decoding reads
+# -------------------
+#
+# A token has one query for each head, but reads all keys and values before it: 4096 bytes for each
+# token and layer, with 8 heads of keys and values, *d* = 128, and bf16. Each byte is used in a few
+# operations, so decoding is **memory-bound**.
+#
+# .. predict:: How often does this kernel load each key, with 64 heads of queries and 8 of keys?
+#    :choices: once | 8 times | 64 times
+#    :answer: 8 times
+#
+#    Eight heads of queries share a head of keys, and each has a program of its own. The caches
+#    absorb some of these reads, but all keys still travel to eight programs.
+#
+# **Grouped heads share a read.** One program takes all queries that use a head of keys, as the rows
+# of one tile ``q``. Half of its 16 rows are empty, but the tensor cores have time to spare.
+#
+# **Pages save memory, not time.** A contiguous cache must reserve the longest possible row for each
+# sequence. Pages are given out while a sequence grows, and sequences with the same beginning share
+# its pages. The price is one more load before the loads of keys and values.
+#
+# **Loads in flight.** A load takes most of a microsecond. In this time a multiprocessor (SM) of an
+# H200 can receive more than twenty kilobytes, so as much must be in flight at any time. Two numbers
+# of the launch do this: four pages in each iteration (``BLOCK_N = 64``) and ``num_stages = 5``. The
+# compiler sees that loads of keys depend on page numbers. It starts the former two iterations
+# early, and the latter four: :term:`pipelining`.
+#
+# **Split keys.** One sequence has only eight heads of keys, hence eight programs, on eight SMs. And
+# with mixed lengths, the longest sequence decides when all are done. One remedy solves both: each
+# sequence is cut into **chunks**, one program for each. The lengths are on the GPU, and the CPU
+# must not wait for them. So the grid has programs for all chunks that the page table has room for,
+# and a program behind the end of its sequence exits immediately.
+#
+# The kernel with these three changes has the same loop. Each program handles ``GROUP`` heads and
+# one chunk, and all strides are its arguments:
+
+# sphinx_gallery_fold = "the kernel for grouped heads and chunks"
 
 
 @triton.jit(do_not_specialize=["most", "pages", "chunk"])
@@ -46,7 +207,8 @@ def attention_kernel(
     if EARLY:
         gdc_launch_dependents()
     kv_heads, part = heads // GROUP, tl.program_id(1)
-    sequence, kv = (tl.program_id(0) // kv_heads).to(tl.int64), tl.program_id(0) % kv_heads
+    sequence = (tl.program_id(0) // kv_heads).to(tl.int64)
+    kv = (tl.program_id(0) % kv_heads).to(tl.int64)  # offsets of large caches need 64 bits
     length = tl.minimum(tl.load(lengths_ptr + sequence), most)  # most: room in the table
     first = part * chunk
     if (first >= length) & (part > 0):
@@ -64,8 +226,9 @@ def attention_kernel(
         seen = keys < stop
         page = tl.load(table_ptr + sequence * stride_row + keys // PAGE, mask=seen, other=0)
         page = tl.minimum(tl.maximum(page, 0), pages - 1).to(tl.int64)  # never another address
-        k_at = page * stride_k + keys % PAGE * stride_k_token + kv * stride_k_head
-        v_at = page * stride_v + keys % PAGE * stride_v_token + kv * stride_v_head
+        token = (keys % PAGE).to(tl.int64)
+        k_at = page * stride_k + token * stride_k_token + kv * stride_k_head
+        v_at = page * stride_v + token * stride_v_token + kv * stride_v_head
         k = tl.load(k_ptr + k_at[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
         v = tl.load(v_ptr + v_at[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T, input_precision="ieee")  # [ROWS, BLOCK_N]
@@ -105,72 +268,11 @@ def simple(q, k_pages, v_pages, page_table, lengths, **options):
     return o
 
 
-# %%
-# The loop is the online softmax of :doc:`06-fused-attention`. New are the offsets ``k_at`` and
-# ``v_at`` in pages that the table names. Rows behind the length are not loaded and may be NaN.
-
-# sphinx_gallery_fold = "draws problems, and compares with float64"
-
-
-def draw_problem(lengths, heads, kv_heads, d, page=16):
-    """Return arguments for sequences whose pages lie in random order; three pages are unused."""
-    counts = [-(-n // page) for n in lengths]
-    order = torch.randperm(sum(counts) + 3).int()
-    page_table = torch.full((len(lengths), max(1, *counts)), -(2**31), dtype=torch.int32)
-    dtype, shape = torch.bfloat16 if ON_GPU else torch.float16, (len(order), page, kv_heads, d)
-    q = torch.randn(len(lengths), heads, d, device=DEVICE).to(dtype)
-    k_pages, v_pages = (torch.randn(shape, device=DEVICE, dtype=dtype) for _ in range(2))
-    for n, row, own in zip(lengths, page_table, order[:-3].split(counts), strict=True):
-        row[: len(own)] = own
-        if n % page:  # behind the length
-            k_pages[own[-1], n % page :] = v_pages[own[-1], n % page :] = math.nan
-    return q, k_pages, v_pages, page_table.to(DEVICE), torch.tensor(lengths).int().to(DEVICE)
-
-
-def assert_right(out, q, k_pages, v_pages, page_table, lengths, scale=None):
-    """Stop unless *out* agrees with the formula in float64, up to the rounding of its dtype."""
-    eps, scale = torch.finfo(out.dtype).eps, q.shape[2] ** -0.5 if scale is None else scale
-    for i, n in enumerate(lengths.tolist()):
-        own = page_table[i, : -(-n // k_pages.shape[1])].long()
-        k, v = (x[own].flatten(0, 1)[:n].double().transpose(0, 1) for x in (k_pages, v_pages))
-        scores = scale * q[i].double().unflatten(0, (len(k), -1)) @ k.mT  # [kv heads, group, n]
-        expected = (scores.softmax(-1) @ v).flatten(0, 1)
-        torch.testing.assert_close(out[i].double(), expected, rtol=eps, atol=eps)
-
-
-# %%
-
-torch.manual_seed(0)
-problem = draw_problem([0, 1, 15, 16, 17, 100], heads=8, kv_heads=2, d=64)
 assert_right(simple(*problem), *problem)
-print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist())
 
 # %%
-# What decoding reads
-# -------------------
-#
-# A token has one query for each head, but reads all keys and values before it: 4096 bytes for each
-# token and layer, with 8 heads of keys and values, *d* = 128, and bf16. Each byte is used in a few
-# operations, so decoding is **memory-bound**.
-#
-# * **Grouped heads share a read.** Often eight heads of queries use the same head of keys. They are
-#   the rows of one tile ``q``. Half of its 16 rows are empty, but the tensor cores have time.
-# * **Pages save memory, not time.** A contiguous cache must reserve the longest possible row for
-#   each sequence. Pages are given out while a sequence grows, and sequences with the same beginning
-#   share its pages. The price is one more load before the loads of keys and values.
-#
-# A load takes most of a microsecond. In this time a multiprocessor (SM) of an H200 can receive more
-# than twenty kilobytes, so as much must be **in flight** at any time. Two numbers of the launch do
-# this: ``BLOCK_N = 64`` and ``num_stages = 5``. The compiler sees that loads of keys depend on page
-# numbers. It starts the former two iterations early, and the latter four: :term:`pipelining`.
-#
-# Split keys
-# ----------
-#
-# One sequence has only eight programs, on eight SMs. And with mixed lengths, the longest sequence
-# decides when all are done. One remedy solves both: several chunks for each sequence. The lengths
-# are on the GPU, and the CPU must not wait for them. So the grid has programs for all chunks that
-# the page table has room for. A program behind the end of its sequence exits at once.
+# Combining the chunks
+# --------------------
 #
 # The result of a chunk is a weighted mean of its values. Its weight is the sum of the exponentials
 # of its scores. The logarithm of this sum, the :term:`log-sum-exp`, is stored behind the means. A
@@ -202,18 +304,25 @@ def combine_kernel(
 
 
 # %%
-# Calling it
-# ----------
+# In a program
+# ------------
 #
-# ``plan_of`` takes the number of parts whose :term:`waves <wave>` end first. The function keeps a
-# plan for each kind of arguments, as in :doc:`/programming-guide/chapter-6/calls`.
+# The public ``paged_attention`` launches both kernels. It picks the number of chunks estimated to
+# finish first, from the number of programs that fit on the GPU at the same time, and keeps a plan
+# for each kind of arguments: :doc:`/programming-guide/chapter-6/calls`. It reads pages with any
+# strides. Lengths and page numbers are on the GPU, and looking at them would wait for it. So the
+# kernel limits both: a wrong page number reads the wrong page, but never other memory. For
+# ``torch.compile`` the function is one operation.
 
-# sphinx_gallery_fold = "checks the arguments, and plans both launches"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+# sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
+from torch._subclasses.fake_tensor import FakeTensor
+
+
+def traced(x):
+    """Return whether *x* has no values, as PyTorch's compiler asks for shapes only."""
+    return torch.compiler.is_compiling() or isinstance(x, FakeTensor)
+
 
 SMS = getattr(GPU, "multi_processor_count", 5)  # the interpreter needs only a few programs
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536)  # of an SM
@@ -230,9 +339,11 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
         if x.dtype not in ((torch.int32,) if dims < 3 else FLOATS if x is q else (q.dtype,)):
             rule = "int32" if dims < 3 else "fp16, bf16 or fp32" if x is q else f"as q, {q.dtype}"
             raise TypeError(f"{name} must be {rule}, but its dtype is {x.dtype}")
-        if x.dim() != dims or x.device != DEVICE:
+        if x.dim() != dims or x.device.type != DEVICE.type or x.device != q.device:
             found = f"but is on {x.device} and has shape {tuple(x.shape)}"
-            raise ValueError(f"{name} must be on {DEVICE} and have {dims} dimensions, {found}")
+            raise ValueError(
+                f"{name} must be on one {DEVICE.type} device and have {dims} dimensions, {found}"
+            )
         if x.requires_grad and torch.is_grad_enabled():
             raise ValueError(f"{name} requires a gradient; use torch.no_grad(): there is none")
         if x is not q and x.stride(-1) != 1 and x.shape[-1] > 1:
@@ -250,7 +361,7 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
             raise ValueError(f"{rule}, but the shapes are {shapes}")
     if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
         raise ValueError(f"scale must be positive and finite, but is {scale!r}")
-    if ON_GPU or not batch or torch.compiler.is_compiling():
+    if ON_GPU or not batch or traced(q):
         return  # the next checks would wait for the GPU
     most = page_table.shape[1] * page
     if not 0 <= lengths.min() <= lengths.max() <= most:
@@ -278,8 +389,6 @@ def plan_of(q, k_pages, v_pages, page_table, scale):
     return first, second if parts > 1 else None, size
 
 
-# %%
-
 PLANS = {}
 
 
@@ -296,12 +405,17 @@ def paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None):
 
     Values of page_table and lengths are checked on the CPU only: on a GPU that would wait. There,
     another page is read in place of one that does not exist.
+
+    Raises:
+        TypeError: An argument is no tensor, or its dtype is not as described.
+        ValueError: Shapes, devices or strides do not fit, or a tensor requires a gradient.
     """
-    plan, compiling = None, torch.compiler.is_compiling()
+    plan, compiling = None, traced(q)
     tensors = q, k_pages, v_pages, page_table, lengths
     try:
+        tensors = q, k_pages, v_pages, *_ = [t.resolve_neg() for t in tensors]
         gradient = q.requires_grad or k_pages.requires_grad or v_pages.requires_grad
-        if ON_GPU and not compiling and not gradient:
+        if ON_GPU and not compiling and not (gradient and torch.is_grad_enabled()):
             plan = PLANS.get((key_of(*tensors), scale))
     except (AttributeError, RuntimeError, TypeError):  # no tensors, or a scale that is not a number
         pass
@@ -332,10 +446,6 @@ operation = torch.library.custom_op("gallery::paged_attention", mutates_args=(),
 paged_attention_op = operation(paged_attention)
 fake = paged_attention_op.register_fake(lambda q, *_: q.new_empty(q.shape))
 
-# %%
-# The check covers lengths around a page, pages of other sizes, and sequences without tokens.
-
-# sphinx_gallery_fold = "compares with float64"
 for page, heads, kv_heads, d in ((16, 8, 2, 64), (1, 4, 4, 16), (24, 6, 1, 32), (64, 16, 8, 128)):
     for lengths in ([0, 1, page - 1, page, page + 1], [600], [3, 300, 0, 64, 16], [0, 0]):
         problem = draw_problem(lengths, heads, kv_heads, d, page)
@@ -343,8 +453,8 @@ for page, heads, kv_heads, d in ((16, 8, 2, 64), (1, 4, 4, 16), (24, 6, 1, 32), 
 print("paged_attention agrees with float64")
 
 # %%
-# Timing it
-# ---------
+# The benchmark
+# -------------
 #
 # The benchmark has 64 heads of queries, 8 of keys, *d* = 128, bf16, and pages of 16 in any order.
 # In the last case, 64 sequences have 100 to 8000 tokens. Rates count keys and values once.
@@ -352,8 +462,8 @@ print("paged_attention agrees with float64")
 # into such keys first. ``amax`` **reads** all bytes; a better read may be a little faster.
 
 # sphinx_gallery_fold = "times five batches, draws the rates, and keeps the rows"
-import matplotlib.pyplot as plt
-from shared.bench import rows_of, write_calls, write_rows
+# sphinx_gallery_xray = "attention_kernel: 64 sequences of mixed lengths"
+from shared.bench import rates, write_calls, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
@@ -382,6 +492,7 @@ def benchmark(lengths):
     mask = (torch.arange(16 * page_table.shape[1], device=DEVICE) < n[:, None])[:, None, None]
     calls = {"triton": partial(paged_attention, *problem)}
     calls["triton, one page"] = partial(simple, *problem)
+    calls["triton, plain"] = partial(plain_attention, *problem)
     calls["triton, in flight"] = partial(simple, *problem, block_n=64, stages=5)
     if not torch.version.hip:
         contiguous = [x[page_table].flatten(1, 2).transpose(1, 2).contiguous() for x in pages]
@@ -393,7 +504,7 @@ def benchmark(lengths):
     amount = 2 * sum(lengths) * k_pages[0, 0].nbytes
     calls["read"] = torch.zeros(amount // 4, dtype=torch.int32, device=DEVICE).amax
     size = len(lengths), 0 if mixed else lengths[0], 16
-    return rows_of(size, calls, "GB/s", amount, 30, {"triton", "cudnn"} & set(calls))
+    return rates(size, calls, "GB/s", amount, rounds=20)
 
 
 if ON_GPU:
@@ -404,43 +515,54 @@ if ON_GPU:
     calls["torch"] = partial(torch_attention, q.repeat(1, 8, 1, 1), k, v, enable_gqa=True)
     calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(2)]
     write_calls({"paged_attention": calls})
-    colors = {"read": "#444444", "cudnn": "#d1495b", "triton": "#1b6ca8", "gather": "#2e8b57"}
-    _, ax = plt.subplots(figsize=(7, 5.5), layout="constrained")
-    for i, (name, color) in enumerate(colors.items()):
-        rates = [row[5] for row in rows if row[3] == name]
-        ax.barh([5 * j + i for j in range(len(rates))], rates, color=color, label=name)
-    labels = [f"{row[0]} × {row[1] or 'mixed'}" for row in rows if row[3] == "triton"]
-    ax.set_yticks([5 * j + 1.5 for j in range(len(labels))], labels)
+    labels = {"read": "read (ceiling)", "cudnn": "cuDNN, contiguous keys"}
+    labels |= {"triton": "paged_attention", "gather": "gather, then cuDNN"}
+    _, ax = figure(height=5)
+    for i, (name, label) in enumerate(labels.items()):
+        speeds = [row[5] for row in rows if row[3] == name]
+        color = PALETTE.get(name, "#1b6ca8")
+        ax.barh([5 * j + i for j in range(len(speeds))], speeds, color=color, label=label)
+    names = [f"{row[0]} × {row[1] or 'mixed'}" for row in rows if row[3] == "triton"]
+    ax.set_yticks([5 * j + 1.5 for j in range(len(names))], names)
     ax.invert_yaxis()
     ax.set(xlabel="GB/s of keys and values, higher is better", ylabel="sequences × keys")
-    ax.set_title(f"Attention of one token, bf16, on {GPU.name}")
-    ax.legend()
+    ax.set_title(f"Attention of one token, bf16\non {GPU.name}")
+    ax.figure.legend(loc="outside lower center", ncols=2, frameon=False)
     plt.show()
+    paged_attention(*draw_problem(mixed, 64, 8, 128))  # the launch whose X-ray is shown
 else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# With one sequence, chunks bring :measured:`split` times the rate of a program for each head of
-# keys. ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, and
-# with mixed lengths :measured:`mixed` % of the rate of a read. As called, it reaches
-# :measured:`called` GB/s with 64 sequences of 4096 tokens. The CPU's share is :measured:`cpu` µs,
-# that of PyTorch :measured:`cpu_torch` µs. The steps, with mixed lengths:
+# The steps, with mixed lengths:
 #
 # .. steps:: read
 #    :unit: GB/s
 #
-#    pages: pages one by one
+#    plain: one program for each head of queries
+#    pages: heads share a read, pages one by one
 #    flight: loads in flight
 #    triton: split keys
+#
+# With one sequence, chunks bring :measured:`split` times the rate of a program for each head of
+# keys. ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, and
+# with mixed lengths :measured:`mixed` % of the rate of a read. cuDNN itself can read page tables,
+# but PyTorch's attention function does not offer that. FlashInfer and FlashAttention have kernels
+# for pages, too; they need a compiler for CUDA, which our measurements do without.
+#
+# A call keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for :measured:`cpu_torch` µs. In a
+# loop that does not wait, a call costs the larger of the CPU's and the GPU's time.
 #
 # Exercises
 # ---------
 #
-# 1. **A window.** Let each token see the last *W* keys only, in ``window_attention(q, k_pages,
-#    v_pages, page_table, lengths, window)``. :doc:`Solution <solutions/11-window>`.
-# 2. **Pages of int8.** Each row has a scale, in ``k_scales`` and ``v_scales``, [pages, page, kv
-#    heads]. Multiply scores and weights, not keys and values, in ``int8_attention(q, k_pages,
-#    v_pages, k_scales, v_scales, page_table, lengths)``. :doc:`Solution <solutions/11-int8-pages>`.
+# 1. **A window** *(easy, 20 minutes)*. Let each token see the last *W* keys only, in
+#    ``window_attention(q, k_pages, v_pages, page_table, lengths, window)``.
+#    :doc:`Solution <solutions/11-window>`.
+# 2. **Pages of int8** *(medium, 40 minutes)*. Each row has a scale, in ``k_scales`` and
+#    ``v_scales``, [pages, page, kv heads]. Multiply scores and weights, not keys and values, in
+#    ``int8_attention(q, k_pages, v_pages, k_scales, v_scales, page_table, lengths)``.
+#    :doc:`Solution <solutions/11-int8-pages>`.
 #
 # References
 # ----------

@@ -1,26 +1,13 @@
-// The search page: ranks the sections in search-sections.js by the words of the query.
+// The search: ranks the sections in search-index.js by the words of the query, in a panel below the
+// field of the bar as one types, and on the search page.
 //
-// A word matches words with the same stem. If no section has it, words with that beginning count, or
-// else the words with the closest spelling. The score is BM25 with fields (Robertson and Zaragoza, The
+// A word matches words with the same stem, or words with that beginning. If there are none, the closest
+// spelling is offered as a question. The score is BM25 with fields (Robertson and Zaragoza, The
 // Probabilistic Relevance Framework, 2009), and sections with more of the query's words come first.
 (function () {
   "use strict";
   const SHOWN = 40;
-  // What readers type: what the pages call it.
-  const SYNONYMS = {
-    tma: ["descriptor"], gemm: ["matmul"], moe: ["expert"], norm: ["normalization"], layernorm: ["normalization"],
-    rmsnorm: ["normalization"], smem: ["shared"], vectorize: ["contiguous"], printf: ["device_print"],
-    print: ["device_print"], oob: ["mask"], bounds: ["mask"], sm: ["multiprocessor"], cta: ["program"],
-    libdevice: ["math"], crash: ["illegal"], stuck: ["hang"], bf16: ["bfloat16"], fp16: ["float16"],
-    matmul: ["product"], size: ["large"], swizzle: ["group"], rasterization: ["group"], flash: ["online"],
-    profile: ["profiler"], overflow: ["64"], deterministic: ["same"], smaller: ["small"],
-    recompilation: ["again"], recompile: ["again"], recompiles: ["again"], overhead: ["price"],
-    throttling: ["clock"], amd: ["rocm"], licence: ["license"], deadlock: ["hang"], citation: ["cite"],
-    backward: ["gradient"], precision: ["accuracy", "error"], prefix: ["cumsum"],
-    fp8e4nv: ["float8e4nv"], fp8e5: ["float8e5"], welford: ["variance"], uncoalesced: ["coalescing"],
-    attn: ["attention"], vecadd: ["addition"], mutex: ["lock"], semaphore: ["lock"], aot: ["compile"],
-    infinite: ["hang"], notes: ["changelog"], jl: ["johnson"], multi: ["several"], multiple: ["several"],
-  };
+  const { pages, synonyms, phrases, whole: alone } = window.galleryIndex;
   const stemmer = new Stemmer();
 
   function tokens(text) {
@@ -44,11 +31,13 @@
     return stems.get(word);
   }
 
-  // The index: for each stem, the sections that have it, and its weighted count there.
+  // The index: for each stem, the sections that have it, and its weighted count there. And words as
+  // they are written, with how often: a stem is no word to offer.
   const sections = [];
   const index = new Map();
-  for (const [address, page, rank, parts] of window.gallerySections) {
-    for (const [title, anchor, kind, prose, code, terms] of parts) {
+  const spellings = new Map();
+  for (const [address, page, label, rank, parts] of pages) {
+    for (const [title, anchor, kind, prose, code, terms, rest] of parts) {
       const number = sections.length;
       const counts = new Map();
       let length = 0;
@@ -57,24 +46,26 @@
           const key = stem(word);
           counts.set(key, (counts.get(key) || 0) + weight);
           length += size;
+          if (weight >= 0.9 && /^\p{L}[\p{L}\p{N}_]{2,}$/u.test(word)) spellings.set(word, (spellings.get(word) || 0) + 1);
         }
       };
       add(title, 6, 1);
       add(prose, 1, 1);
+      add(rest, 0.9, 1.6); // each word once
       add(terms, 2, 0); // words that are introduced here
       add(code, 0.35, 0.2);
       if (kind !== "page") add(page, 1.5, 1);
       // A page also has the words of its sections.
-      else for (const [t, , , p] of parts.slice(1)) add(`${t} ${p}`, 0.15, 0.05);
-      sections.push({ title, anchor, kind, prose, code, address, page, rank, length });
+      else for (const [t, , , p, , , r] of parts.slice(1)) add(`${t} ${p} ${r}`, 0.15, 0.05);
+      sections.push({ title, anchor, kind, prose, code, address, page, label, rank, length });
       for (const [key, count] of counts) {
         if (!index.has(key)) index.set(key, []);
         index.get(key).push([number, count]);
       }
     }
   }
-  // A misspelled synonym is found, too.
-  for (const [word, others] of Object.entries(SYNONYMS)) {
+  for (const [word, others] of Object.entries(synonyms)) {
+    spellings.set(word, (spellings.get(word) || 0) + 1);
     if (!index.has(stem(word))) index.set(stem(word), others.flatMap((other) => index.get(stem(other)) || []));
   }
   const mean = sections.reduce((sum, s) => sum + s.length, 0) / sections.length;
@@ -86,11 +77,18 @@
     for (const [key, list] of index) {
       if (key.startsWith(word)) for (const [n, count] of list) found.set(n, (found.get(n) || 0) + count);
     }
-    const name = word.slice(word.lastIndexOf(".") + 1);
-    if (found.size || !/^[a-z]{4,}$/.test(name)) return [[...found], 0.5];
-    const like = [...index].map(([key, list]) => [Math.min(slips(key, name), slips(key, stem(name))), -list.length, list]);
-    const [least, , list] = like.reduce((a, b) => (a[0] - b[0] || a[1] - b[1]) <= 0 ? a : b);
-    return [least < (name.length < 8 ? 2 : 3) ? list : [], 0.5];
+    return [[...found], 0.5];
+  }
+
+  // The known word with the closest spelling, if there is one: of equals the most frequent.
+  function closest(word) {
+    if (word.length < 4 || /\d{2}/.test(word)) return "";
+    let best = ["", (word.length < 8 ? 1 : 2) + 1, 0];
+    for (const [known, count] of spellings) {
+      const away = slips(known, word);
+      if (away < best[1] || (away === best[1] && count > best[2])) best = [known, away, count];
+    }
+    return best[0];
   }
 
   // The edit distance: letters too many, missing, wrong or exchanged with the next.
@@ -109,8 +107,9 @@
   }
 
   function alternatives(token) {
-    const words = split(token).map((word, i) => [word, i ? 0.5 : 1]);
-    for (const word of SYNONYMS[token] || []) words.push([word, 0.8]);
+    // The parts of a name say less where the whole name is known.
+    const words = split(token).map((word, i) => [word, i ? (index.has(stem(token)) ? 0.25 : 0.5) : 1]);
+    for (const word of synonyms[token] || []) words.push([word, 0.8]);
     if (/^[a-z]{4,}$/.test(token)) words.push([token.endsWith("er") ? token.slice(0, -2) : token + "er", 0.6]);
     return words.filter(([word], i) => i === 0 || index.has(stem(word)));
   }
@@ -127,9 +126,30 @@
     return width;
   }
 
+  // A query in the words of the pages, also if it is German, Chinese or Korean.
+  const foreign = Object.entries(phrases).sort(([a], [b]) => b.length - a.length);
+  function translated(query) {
+    let text = query.toLowerCase().trim();
+    text = alone[text] ?? text;
+    for (const [theirs, ours] of foreign) {
+      if (text.includes(theirs)) text = text.replaceAll(theirs, ` ${ours} `);
+    }
+    return text.replace(/ +/g, " ").trim();
+  }
+
+  // The sections for a query, best first. If no page has a word, `unknown` names it, and `instead` is the
+  // query with the closest spelling, if there is one, whose sections these are.
   function search(query) {
+    const text = translated(query);
+    const found = ranked(text);
+    const instead = found.unknown.reduce((all, word) => all.replace(word, closest(word) || word), text);
+    return instead === text ? found : Object.assign(ranked(instead), { instead, unknown: found.unknown });
+  }
+
+  function ranked(query) {
     // `soft max` is softmax.
-    const typed = tokens(query.replace(/['’]s\b/g, " is"));
+    const asSaid = (text) => text.replace(/['’]s\b/g, " is");
+    const typed = tokens(asSaid(query));
     const known = (word) => stopwords.has(word) || index.has(stem(word));
     const joined = typed.flatMap((word, i) => {
       const pairs = (a, b) => a && b && !(known(a) && known(b)) && index.has(stem(a + b));
@@ -139,7 +159,12 @@
     // "triton" is on all pages, but "a vs b" asks for both.
     const both = all.some((word) => ["vs", "versus"].includes(word));
     const rare = all.filter((word) => !stopwords.has(word) && !["vs", "versus", both ? "" : "triton"].includes(word));
-    const asked = rare.length ? rare : all;
+    let asked = rare.length ? rare : all;
+    // In a message that is pasted whole, numbers and names that no page has say nothing.
+    const isMessage = asked.length > 5;
+    const isKnown = (word) => alternatives(word).some(([other]) => postings(other)[0].length);
+    if (isMessage) asked = asked.filter((word) => !/^[\d.]+$/.test(word) && isKnown(word));
+    const unknown = [];
     const scores = new Map();
     const matched = new Map();
     for (const word of asked) {
@@ -153,25 +178,28 @@
           best.set(n, Math.max(best.get(n) || 0, score));
         }
       }
+      if (!best.size) unknown.push(word);
       for (const [n, score] of best) {
         scores.set(n, (scores.get(n) || 0) + score);
         matched.set(n, (matched.get(n) || 0) + 1);
       }
     }
     const plain = (text) => text.toLowerCase().replaceAll("-", " ");
-    const whole = query.trim().toLowerCase().replace(/^tl\./, "triton.language.").replace(/['’]s\b/g, " is");
-    const phrase = plain(query.trim());
+    const whole = asSaid(query).replace(/^tl\./, "triton.language.");
+    const phrase = plain(query);
     for (const [n, score] of scores) {
       const s = sections[n];
       const title = s.title.toLowerCase();
-      let factor = s.rank * Math.pow(matched.get(n) / asked.length, 3);
+      let factor = s.rank * Math.pow(matched.get(n) / asked.length, isMessage ? 1.5 : 3);
       const named = split(s.title).map(stem);
       const isTerm = s.kind === "term" && named.join() === asked.map(stem).join();
       const isTitle = title === whole || title.endsWith("." + whole) || isTerm;
-      if (isTitle) factor *= s.rank < 1 ? 1 : 3;
+      const isPlain = s.label === "API" && /^\p{L}+$/u.test(query); // a word that may mean a subject
+      if (isTitle) factor *= s.rank < 1 ? 1 : isPlain ? 1.6 : 3;
+      else if (/ /.test(title) && ` ${whole} `.includes(` ${title} `)) factor *= 2.5;
       else if (/ /.test(phrase) && [title, s.prose, s.code].some((text) => plain(text).includes(phrase))) factor *= 1.8;
-      if (s.kind === "page") factor *= asked.every((word) => named.includes(stem(word))) ? 1.6 : 0.9;
-      if (s.title === "References" || s.title === "Exercises") factor *= s.title === "References" ? 0.3 : 0.6;
+      if (s.kind === "page") factor *= asked.every((word) => alternatives(word).some(([other]) => named.includes(stem(other)))) ? (named.length < asked.length + 3 ? 2.2 : 1.6) : 0.9;
+      if (s.title === "References" || s.title === "Exercises") factor *= s.title === "References" ? 0.3 : 0.4;
       scores.set(n, score * factor);
     }
     // Words that stand together count more than words far apart, among the results that are shown.
@@ -183,45 +211,116 @@
         else if (width <= 6 * asked.length) scores.set(n, score * 1.2);
       }
     }
-    return [...scores].sort((a, b) => b[1] - a[1] || a[0] - b[0]).map(([n]) => sections[n]);
+    const best = [...scores].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+    return Object.assign(best.map(([n]) => sections[n]), { unknown });
   }
 
-  function excerpt(section, words) {
-    const text = section.prose || section.code;
-    const places = words.map((word) => text.toLowerCase().indexOf(word)).filter((place) => place >= 0);
-    const from = places.length ? text.lastIndexOf(" ", Math.max(0, Math.min(...places) - 80)) + 1 : 0;
-    const end = text.indexOf(" ", from + 220);
-    return (from ? "… " : "") + (end < 0 ? text.slice(from) : `${text.slice(from, end)} …`);
-  }
+  // --- what is shown --------------------------------------------------------------------------------
 
-  function element(name, text, attributes) {
-    const made = Object.assign(document.createElement(name), attributes);
-    if (text) made.textContent = text;
+  function make(name, properties, ...children) {
+    const made = Object.assign(document.createElement(name), properties);
+    made.append(...children);
     return made;
   }
 
-  function show(query) {
-    const place = document.getElementById("search-results");
-    const found = search(query);
-    const words = split(query);
-    const list = element("ul", "", { className: "search" });
-    for (const section of found.slice(0, SHOWN)) {
-      const item = element("li");
-      const root = document.documentElement.dataset.content_root || "";
-      const href = root + section.address + (section.anchor ? "#" + section.anchor : "");
-      item.append(element("a", section.title, { href }));
-      if (section.kind !== "page") item.append(element("span", " – " + section.page, { className: "search-page" }));
-      item.append(element("p", excerpt(section, words), { className: "context" }));
-      list.append(item);
+  // A piece of the section's text around the words, which are marked.
+  function excerpt(section, words) {
+    const text = section.prose || section.code;
+    const either = words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|");
+    const hit = either && new RegExp(`(?<![\\p{L}\\p{N}])(?:${either})\\p{L}*`, "giu");
+    const place = hit ? text.search(hit) : -1;
+    const from = place > 80 ? text.indexOf(" ", place - 70) + 1 : 0;
+    const end = text.indexOf(" ", from + 170);
+    const piece = (from ? "… " : "") + (end < 0 ? text.slice(from) : `${text.slice(from, end)} …`);
+    const line = make("span", { className: "context" });
+    let last = 0;
+    for (const match of hit ? piece.matchAll(hit) : []) {
+      line.append(piece.slice(last, match.index), make("mark", {}, match[0]));
+      last = match.index + match[0].length;
     }
-    const more = found.length > SHOWN ? `; the first ${SHOWN} are shown` : "";
-    const none = found.length ? "" : ". Try fewer words, or a name of the API such as tl.load";
-    const summary = `Results for “${query}”: ${found.length}${more}${none}.`;
-    place.replaceChildren(element("h2", "Search results"), element("p", summary, { role: "status" }), list);
+    line.append(piece.slice(last));
+    return line;
   }
 
-  const query = new URLSearchParams(window.location.search).get("q") || "";
-  for (const box of document.querySelectorAll("input[name=q]")) box.value = query;
-  if (query.trim()) show(query);
+  const root = document.documentElement.dataset.content_root || "";
+  const isName = (section) => section.kind === "term" || (section.kind === "entry" && section.label === "API");
+  function item(section, words) {
+    const href = root + section.address + (section.anchor ? `#${section.anchor}` : "");
+    const name = section.kind === "page" ? section.page : isName(section) ? section.title : `${section.page} › ${section.title}`;
+    return make("li", {}, make("a", { href }, make("b", {}, name), make("small", {}, section.label), excerpt(section, words)));
+  }
+
+  // Results of one page stand together. After the first group, a page stands before its sections.
+  function grouped(found, most) {
+    const groups = new Map();
+    for (const section of found.slice(0, 4 * most)) {
+      const key = isName(section) ? section : section.address;
+      if (!groups.has(key)) groups.set(key, []);
+      groups.get(key).push(section);
+    }
+    const rows = [];
+    for (const group of groups.values()) {
+      const best = group.slice(0, 4);
+      const whole = best.findIndex((section) => section.kind === "page");
+      if (whole > 0 && rows.length) best.unshift(...best.splice(whole, 1));
+      rows.push(...best);
+    }
+    return rows.slice(0, most);
+  }
+
+  function show(place, query, most, heading) {
+    const found = search(query);
+    const all = split(found.instead || translated(query));
+    const words = [...new Set(all)].filter((word) => !stopwords.has(word) && word.length > 1);
+    const status = make("p");
+    status.setAttribute("role", "status");
+    const list = make("ul", { className: "search" });
+    if (found.instead) {
+      const button = make("button", { type: "button" }, found.instead);
+      button.addEventListener("click", () => {
+        for (const box of document.querySelectorAll("input[name=q]")) box.value = found.instead;
+        show(place, found.instead, most, heading);
+      });
+      status.append(`No result for “${found.unknown.join(" ")}”. Did you mean `, button, "?");
+    } else if (found.length) {
+      const more = found.length > most ? `; the first ${most} are shown` : "";
+      const none = found.unknown.length ? ` No page has “${found.unknown.join(", ")}”.` : "";
+      status.append(`Results for “${query}”: ${found.length}${more}.${none}`);
+      list.append(...grouped(found, most).map((section) => item(section, words)));
+    } else status.append(`No result for “${query}”. Try fewer words, or a name of the API such as tl.load.`);
+    place.replaceChildren(...(heading ? [make("h2", {}, heading)] : []), status, list);
+  }
+
+  // The panel below the field.
+  const field = document.querySelector(".gallery-search input");
+  const panel = make("div", { className: "gallery-results gallery-found", hidden: true });
+  document.querySelector(".gallery-searching")?.remove();
+  field.form.append(panel);
+  const update = () => {
+    panel.hidden = !field.value.trim();
+    if (!panel.hidden) show(panel, field.value.trim(), 12);
+  };
+  field.addEventListener("input", update);
+  field.addEventListener("focus", update);
+  field.form.addEventListener("keydown", (event) => {
+    const links = [...panel.querySelectorAll("a, button")];
+    const at = links.indexOf(document.activeElement);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") { panel.hidden = true; field.blur(); }
+    if (!step || panel.hidden) return;
+    event.preventDefault();
+    (at + step < 0 ? field : links[Math.min(at + step, links.length - 1)])?.focus();
+  });
+  document.addEventListener("click", (event) => { if (!field.form.contains(event.target)) panel.hidden = true; });
+  panel.addEventListener("click", (event) => { if (event.target.closest("a")) panel.hidden = true; });
+
+  // The search page.
+  const place = document.getElementById("search-results");
+  const query = new URLSearchParams(location.search).get("q") || "";
+  if (place) {
+    for (const box of document.querySelectorAll("input[name=q]")) box.value = query;
+    if (query.trim()) show(place, query.trim(), SHOWN, "Search results");
+    else place.replaceChildren();
+  } else if (document.activeElement === field) update();
   window.gallerySearch = search;
 })();

@@ -109,7 +109,10 @@
   function load() {
     if (loaded) return;
     loaded = true;
-    for (const src of [form.dataset.script, form.dataset.index]) {
+    const wait = Object.assign(document.createElement("p"), { className: "gallery-results gallery-searching", textContent: "Searching…", hidden: !field.value });
+    field.addEventListener("input", () => { wait.hidden = !field.value; });
+    form.append(wait);
+    for (const src of form.dataset.scripts.split(" ")) {
       document.head.append(Object.assign(document.createElement("script"), { src, async: false }));
     }
   }

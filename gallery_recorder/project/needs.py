@@ -1,6 +1,7 @@
-"""A script's own settings: ``# sphinx_gallery_timeout = …`` and ``# sphinx_gallery_needs = …``."""
+"""A script's own settings in comments: its timeout, its launcher and the GPUs that it needs."""
 
 import re
+import shlex
 from collections.abc import Sequence
 
 import msgspec
@@ -39,6 +40,21 @@ def timeout_of(script: Script, default: float) -> float:
             "Write for example: # sphinx_gallery_timeout = 120"
         )
     return float(value)
+
+
+def launcher_of(script: Script, default: tuple[str, ...]) -> tuple[str, ...]:
+    """The command that starts the ranks of *script*: its own, or *default*; ScriptError if wrong.
+
+    An empty one starts the script without a launcher.
+    """
+    value = script.settings.get("launcher", default)
+    try:
+        return tuple(shlex.split(value)) if isinstance(value, str) else tuple(value)
+    except (ValueError, TypeError) as error:
+        raise ScriptError(
+            f"{script.source}: sphinx_gallery_launcher = {value!r} is no command. Write for "
+            'example: # sphinx_gallery_launcher = "torchrun --nproc-per-node=2"'
+        ) from error
 
 
 def needs_of(script: Script) -> list[str]:

@@ -18,13 +18,14 @@ from gallery_recorder.errors import RecorderError
 #: The kinds of device that a script can be executed on.
 Kind = Literal["gpu", "cpu"]
 
-_Limit = Literal["output", "file", "files", "seconds"]
+_Limit = Literal["output", "file", "files", "warning", "seconds"]
 
 #: The limits of one recording, unless ``gallery_limits`` has others: git keeps it for ever.
 LIMITS: dict[_Limit, float] = {
     "output": 1_000_000,  # bytes that a block prints
     "file": 8_000_000,  # bytes of an image or a data file
     "files": 100,
+    "warning": 20_000_000,  # bytes of all files, from which `record` warns
     "seconds": 600.0,  # for a script that has no timeout of its own
 }
 
@@ -58,12 +59,18 @@ class Settings(msgspec.Struct, frozen=True):
         environment: variables that examples get: ``{"cpu": {"NAME": "value"}, "gpu": {}}``
         variables: patterns of further variables that are kept in the provenance
         limits: the limits of one recording: bytes of ``output`` of a block, bytes of a ``file``,
-            number of ``files``, ``seconds`` of the example
+            number of ``files``, ``seconds`` of the example; ``warning``: ``record`` warns of a
+            recording with more bytes
         variant: a name, or a function that returns one, for recordings that are kept beside each
             other: a release of a library, for example
         untimed: kinds of device whose times mean nothing, and their names:
             ``{"cpu": "interpreter"}``
         data: patterns of files that examples write and readers may download: ``["*.csv"]``
+        launcher: the command that starts the ranks of each example, such as
+            ``["srun", "-n", "2"]``; an example may name its own, or ``""``, in the comment
+            ``# sphinx_gallery_launcher``. Its page shows the output of rank 0
+        seed: a number that seeds Python, NumPy and PyTorch before each example, so that outputs of
+            examples that seed nothing repeat
         stderr: ``"apart"`` shows standard error in a box of its own
         filters: functions from text to text for recorded text: masking addresses, for example
     """
@@ -79,6 +86,8 @@ class Settings(msgspec.Struct, frozen=True):
     variant: _Folder | None = None
     untimed: dict[Kind, str] = {}
     data: tuple[str, ...] = ()
+    launcher: tuple[str, ...] = ()
+    seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
     stderr: Literal["joined", "apart"] = "joined"
     filters: tuple[str, ...] = ()
 

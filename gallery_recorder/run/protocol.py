@@ -27,6 +27,7 @@ class Run(msgspec.Struct, frozen=True):
     timeout: float  # seconds
     gpus: int = 0  # that it gets
     visible: dict[str, str] = {}  # variables that show the worker its GPUs and no other
+    launcher: tuple[str, ...] = ()  # the command that starts its ranks
 
     def limit(self, name: Literal["output", "file", "files"]) -> int:
         """The limit *name* in conf.py."""

@@ -30,6 +30,7 @@ from gallery_recorder.run.process import Server
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
 from gallery_recorder.store import recording
+from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.lock import locked
 from gallery_recorder.store.reading import NewerError
@@ -75,7 +76,7 @@ def record(
     if options.shard:
         roots = [options.recordings] if options.recordings else plan.settings.roots
         count, seconds = len(examples), partial(_recorded_seconds, roots)
-        examples = subset.share(examples, *options.shard, seconds)
+        examples = subset.share(examples, *options.shard, seconds, roots[0])
         number, of = options.shard
         progress.note(f"Share {number} of {of}: {len(examples)} of {count} scripts.")
     if options.engine == "local":
@@ -203,6 +204,7 @@ class _Recorder:
         try:
             script = example.load()
             needs.timeout_of(script, self.settings.limits["seconds"])
+            needs.launcher_of(script, self.settings.launcher)
             unmet = needs.unmet_need(script, self.engine.gpu, self.engine.together)
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
@@ -219,8 +221,27 @@ class _Recorder:
             return Outcome(name, "current", "its page has a recording to show")
         if self._is_done(example, own):
             return Outcome(name, "current", "the recording is of this code")
+        if own is None and not self.options.force and self._take_over(example, script):
+            return Outcome(name, "current", "took over the recording of the same code")
         self.last[example.path] = own.made.run.seconds if own and own.made else None
         return script
+
+    def _take_over(self, example: Example, script: Script) -> bool:
+        """Move the recording of the same code of a script that is gone: a script was renamed."""
+        labels = {example.label for example in self.plan.examples}
+        for folder in recording.all_recordings(self.folder):
+            place = folder.relative_to(self.root).parts
+            if not recording.is_orphan(place, labels):
+                continue
+            with contextlib.suppress(RecordingError):
+                made = recording.load(folder)
+                if made.key == script.key and made.run.status == "passed":
+                    with workspace.made(self.folder, example.label) as at:
+                        now = recording.moved(folder, made, script, at.recording)
+                        recording.save(now, at.recording, self._location(example).folder)
+                    recording.remove(folder, self.root)
+                    return True
+        return False
 
     def _own(self, example: Example, found: list[Found]) -> Found | None:
         """The one of *found* that a new recording replaces."""
@@ -289,6 +310,7 @@ class _Recorder:
             timeout=self.options.timeout or limit,
             gpus=self._gpus(script),
             visible=needs.visible(gpus),
+            launcher=needs.launcher_of(script, self.settings.launcher),
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:
@@ -303,15 +325,29 @@ class _Recorder:
                     raise  # a failure replaces no good recording
             where = msgspec.structs.replace(made.provenance, commit=self.commit)
             made = msgspec.structs.replace(made, provenance=where)
+            warnings = [*_warnings(made, example, self.settings.limits["warning"], at.recording)]
+            if own and own.made and own.state == "current" and not failed:
+                warnings += _unrepeated(location.folder, own.made, at.recording, made)
             recording.save(made, at.recording, location.folder)
         if failed:
             raise failed
-        seconds, warnings = time.monotonic() - started, tuple(_warnings(made, example))
-        return Outcome(name, "recorded", str(location.folder), seconds, warnings)
+        seconds = time.monotonic() - started
+        return Outcome(name, "recorded", str(location.folder), seconds, tuple(warnings))
 
 
-def _warnings(made: Recording, example: Example) -> Iterator[str]:
-    """Reasons to doubt a recording."""
+def _unrepeated(old: Path, was: Recording, new: Path, now: Recording) -> Iterator[str]:
+    """The outputs that changed though the code did not."""
+    titles = (line.strip() for line in changed_outputs(old, was, new, now) if line[:3] != "   ")
+    if names := [title for title in titles if title != "provenance"]:
+        listed = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+        yield f"the code is the same, but these outputs changed: {listed}; see gallery_seed"
+
+
+def _warnings(made: Recording, example: Example, limit: float, folder: Path) -> Iterator[str]:
+    """Reasons to doubt a recording, whose files are in *folder*; *limit* is of its bytes."""
+    size = sum((folder / name).stat().st_size for name in made.files)
+    if size > limit:
+        yield f"the files take {size:,} bytes; gallery_limits warns above {limit:,.0f}"
     before, after = made.provenance.before, made.provenance.after
     if others := max((s.other_processes or 0 for s in (before, after) if s), default=0):
         yield f"{others} other process{'es' * (others > 1)} used the GPU at the same time"

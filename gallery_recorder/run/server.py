@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from gallery_recorder import seam
 from gallery_recorder.project import reader
 from gallery_recorder.project.galleries import ProjectError, Where, decode, encode
-from gallery_recorder.run import environment, gpus, supervisor, worker
+from gallery_recorder.run import environment, gpus, ranks, supervisor, worker
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
 
@@ -137,7 +137,10 @@ class _Server:
             Path("/proc/self/oom_score_adj").write_text("1000")
         run = decode(workspace.order.read_bytes(), Run)
         environment.enter(run, workspace, self._given, self._changed)
-        status = worker.main(run, workspace, events, self._app)
+        if run.launcher:
+            status = ranks.launch(run, workspace, events)
+        else:
+            status = worker.main(run, workspace, events, self._app)
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):

@@ -5,9 +5,13 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from statistics import median
+
+import msgspec
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.galleries import Example, Project
@@ -29,10 +33,48 @@ class SubsetError(RecorderError):
     status = 2
 
 
+class _Shares(msgspec.Struct):
+    """Shares of examples by label, and the numbers of those that were begun."""
+
+    of: list[list[str]]
+    begun: list[int]
+
+
 def share(
-    examples: Sequence[Example], number: int, of: int, seconds: Callable[[Example], float | None]
+    examples: Sequence[Example],
+    number: int,
+    of: int,
+    seconds: Callable[[Example], float | None],
+    folder: Path,
 ) -> list[Example]:
-    """The share *number* (from 1) of *of* shares of about the same recorded *seconds*.
+    """The share as of the beginning: where the first of several is recorded, *folder* keeps all.
+
+    What it records would change the shares of those that follow it in the same folder.
+    """
+    path, found = folder / ".shards.json", None
+    with suppress(OSError, msgspec.DecodeError):
+        found = msgspec.json.decode(path.read_bytes(), type=_Shares)
+    listed = sorted(example.label for example in examples)
+    if (
+        found is None
+        or number in found.begun
+        or (len(found.of), sorted(chain.from_iterable(found.of))) != (of, listed)
+    ):
+        made = shares(examples, of, seconds)
+        found = _Shares([[example.label for example in share] for share in made], [])
+    found.begun.append(number)
+    folder.mkdir(parents=True, exist_ok=True)
+    if len(found.begun) == of:
+        path.unlink(missing_ok=True)
+    elif of > 1:
+        path.write_bytes(msgspec.json.encode(found))
+    return [example for example in examples if example.label in found.of[number - 1]]
+
+
+def shares(
+    examples: Sequence[Example], of: int, seconds: Callable[[Example], float | None]
+) -> list[list[Example]]:
+    """Shares of about the same recorded *seconds*.
 
     An example without recorded seconds counts as the median. Where the same recordings are, the
     shares are the same.
@@ -41,13 +83,13 @@ def share(
     usual = median([value for value in known.values() if value is not None] or [1.0])
     # A second for the start, so that examples that take no time are shared, too.
     cost = {path: 1.0 + (usual if value is None else value) for path, value in known.items()}
-    loads, mine = [0.0] * of, set()
+    loads = [0.0] * of
+    mine: list[list[Example]] = [[] for _ in loads]
     for example in sorted(examples, key=lambda example: (-cost[example.path], example.label)):
         lightest = loads.index(min(loads))
         loads[lightest] += cost[example.path]
-        if lightest == number - 1:
-            mine.add(example.path)
-    return [example for example in examples if example.path in mine]
+        mine[lightest].append(example)
+    return mine
 
 
 def changed_since(ref: str, project: Project, examples: Sequence[Example]) -> dict[Path, str]:

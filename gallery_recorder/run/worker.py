@@ -37,6 +37,7 @@ from gallery_recorder.run.protocol import (
     Refusal,
     Run,
 )
+from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import format, markup
@@ -120,6 +121,8 @@ class Worker:
         """This process, which conf.py may have started, executes the example."""
         self._process = os.getpid()
         apart = self._process != self._started
+        if (seed := self.run.settings.seed) is not None:
+            seed_all(seed)
         self.tell(Begun(self._process, seam.wrapper("generate_file_rst") if apart else ""))
 
     def end(

@@ -1,142 +1,66 @@
-"""Compare two recordings, or two folders of recordings: speed and every output.
-
-For each size of a benchmark, the *ratio* is how many times as fast the new recording is: new / old
-for rates (GB/s, TFLOPS), old / new for times (ms, us). A provider's ratio is the geometric mean
-over the sizes that both recordings have.
-
-A ratio below 1 may be noise. So each slower size is also rated *within the spread*: with the better
-end of the new spread against the worse end of the old one, and as 1 where they overlap. A provider
-**lost** if the geometric mean of these generous ratios is below 0.95. Between two GPU models
-nothing is lost.
+"""Compare the outputs of two recordings, or of two folders of recordings.
 
 Outputs are compared by line: text and CSV as they are, JSON and results of probes as one value a
 line, with its path; images and other files by their SHA-256.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
 import msgspec
 
 from gallery_recorder.console import visible
+from gallery_recorder.errors import RecorderError
 from gallery_recorder.store import reading, recording
-from gallery_recorder.store.benchmarks import BenchmarkError, Measurement, is_rate, read
 from gallery_recorder.store.format import Recording
 from gallery_recorder.store.reading import ReadingError
-
-#: A provider lost if its ratio within the spread is below this.
-TOLERATED = 0.95
 
 #: Lines of an output that are compared, which takes quadratic time, and that are shown.
 _COMPARED, _SHOWN, _WIDEST = 4_000, 20, 240
 
 
-@dataclass(frozen=True)
-class Line:
-    """One provider of one benchmark in both recordings."""
-
-    benchmark: str
-    provider: str
-    ratio: float
-    generous: float
-    worst: float
-    worst_size: str
-    sizes: int
-
-    @property
-    def lost(self) -> bool:
-        """Whether it is slower than noise explains."""
-        return self.generous < TOLERATED
-
-
-def compare(old: Path, new: Path) -> tuple[str, bool]:
-    """What differs in *new*, for a terminal, and whether a provider lost speed on the same GPU.
-
-    *old* and *new* are two recordings, or folders with recordings at the same paths below them.
-    """
-    before = {folder.relative_to(old) for folder in recording.all_recordings(old)}
-    after = {folder.relative_to(new) for folder in recording.all_recordings(new)}
+def pairs(old: Path, new: Path) -> list[Path]:
+    """The paths below *old* and *new*, two recordings or folders, that both have recordings at."""
+    before, after = _below(old), _below(new)
     if not before & after:
-        raise BenchmarkError(f"{old} and {new} have no recordings at the same paths below them")
+        raise RecorderError(f"{old} and {new} have no recordings at the same paths below them")
+    return sorted(before & after)
+
+
+def _below(root: Path) -> set[Path]:
+    return {folder.relative_to(root) for folder in recording.all_recordings(root)}
+
+
+def compare(old: Path, new: Path) -> str:
+    """What differs in *new*, for a terminal; *old* and *new* are as in :func:`pairs`."""
     parts: list[str] = []
-    unchanged, lost = 0, False
-    for place in sorted(before & after):
-        source, folder = old / place, new / place
-        was, now = recording.load(source), recording.load(folder)
-        lines = [
-            line
-            for name in now.data
-            if name in was.data and name.endswith(".csv")
-            for line in compare_benchmark(name, read(source / name), read(folder / name))
-        ]
-        same_gpu = was.provenance.device == now.provenance.device
-        lost = lost or (same_gpu and any(line.lost for line in lines))
-        if changes := [*_changes(source, was, folder, now)]:
-            parts += [f"{now.gallery}/{now.name}: {_where(was)} → {_where(now)}"]
-            parts += [*_ratios_shown(lines, same_gpu), *changes, ""]
+    unchanged = 0
+    for place in pairs(old, new):
+        was, now = recording.load(old / place), recording.load(new / place)
+        if changes := changed_outputs(old / place, was, new / place, now):
+            parts += [f"{now.gallery}/{now.name}: {where(was)} → {where(now)}", *changes, ""]
         else:
             unchanged += 1
     parts += [f"Unchanged recordings: {unchanged}."]
-    parts += [f"Only in {old}: {place}." for place in sorted(before - after)]
-    parts += [f"Only in {new}: {place}." for place in sorted(after - before)]
-    return visible("\n".join(parts)), lost
+    parts += [f"Only in {old}: {place}." for place in sorted(_below(old) - _below(new))]
+    parts += [f"Only in {new}: {place}." for place in sorted(_below(new) - _below(old))]
+    return visible("\n".join(parts))
 
 
-def _where(made: Recording) -> str:
+def where(made: Recording) -> str:
+    """Device, variant and date of a recording."""
     at = made.provenance
     return ", ".join(filter(None, (at.device, made.variant, made.run.recorded[:10])))
 
 
-# --- speed ----------------------------------------------------------------------------------------
-
-
-def _ratios_shown(lines: list[Line], same_gpu: bool) -> Iterator[str]:
-    if not same_gpu:
-        yield "  The GPUs differ, so nothing counts as lost."
-    for line in lines:
-        lost = f"  LOST: {line.generous:.3f} within the spread" if same_gpu and line.lost else ""
-        yield (
-            f"  {line.benchmark}  {line.provider}  {line.ratio:.3f} times as fast over "
-            f"{line.sizes} sizes, worst {line.worst:.3f} ({line.worst_size}){lost}"
-        )
-
-
-def compare_benchmark(
-    name: str,
-    old: dict[str, dict[str, Measurement]],
-    new: dict[str, dict[str, Measurement]],
-) -> list[Line]:
-    """A line for each provider that both have; the arguments are what :func:`read` returns."""
-    lines = []
-    for provider, sizes in new.items():
-        before = old.get(provider, {})
-        both = [size for size, m in sizes.items() if size in before and before[size].unit == m.unit]
-        if ratios := {size: _ratios(before[size], sizes[size]) for size in both}:
-            plain, generous = zip(*ratios.values(), strict=True)
-            means = geometric_mean(plain), geometric_mean(generous)
-            worst = min((ratio, size) for size, (ratio, _) in ratios.items())
-            lines.append(Line(name.removesuffix(".csv"), provider, *means, *worst, len(ratios)))
-    return lines
-
-
-def _ratios(old: Measurement, new: Measurement) -> tuple[float, float]:
-    """How many times as fast: by the medians, and within the spread."""
-    if is_rate(old.unit):
-        plain, generous = new.median / old.median, new.p80 / old.p20
-    else:
-        plain, generous = old.median / new.median, old.p80 / new.p20
-    return plain, plain if plain >= 1 else min(1.0, generous)
-
-
-# --- outputs --------------------------------------------------------------------------------------
+def changed_outputs(old: Path, was: Recording, new: Path, now: Recording) -> list[str]:
+    """The outputs that differ, of recordings in the folders *old* and *new*: titles and lines."""
+    return [*_changes(old, was, new, now)]
 
 
 def _changes(old: Path, was: Recording, new: Path, now: Recording) -> Iterator[str]:
-    """The outputs that differ: the title of each, then its lines."""
     lines = {block.key: block.line for block in (*was.blocks, *now.blocks)}
     before, after = _outputs(old, was), _outputs(new, now)
     for name in dict.fromkeys([*after, *before]):

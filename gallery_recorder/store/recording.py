@@ -7,7 +7,8 @@ A recording is a folder ``<recordings>/<device>[/<variant>]/<gallery>/<name>/`` 
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,7 @@ import msgspec
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.script import Script, key_of
-from gallery_recorder.store import atomic, benchmarks, format, migrations, reading
-from gallery_recorder.store.benchmarks import BenchmarkError
+from gallery_recorder.store import atomic, format, migrations, reading
 from gallery_recorder.store.format import FILE_NAME, Recording, slug
 from gallery_recorder.store.reading import NewerError, ReadingError
 
@@ -194,9 +194,7 @@ def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
             content = reading.read_file(folder / name)
             if hashlib.sha256(content).hexdigest() != sha256:
                 yield f"`files`: {name} is not the file that was recorded"
-            elif name.lower().endswith(".csv"):
-                benchmarks.parse(content)
-        except (ReadingError, BenchmarkError) as error:
+        except ReadingError as error:
             yield f"`files`: {name} {error}"
 
 
@@ -216,6 +214,37 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     atomic.replace_folder(staging, folder)
     _failure_path(folder).unlink(missing_ok=True)
+
+
+def remove(folder: Path, root: Path) -> None:
+    """Remove the recording in *folder*, and folders below *root* that are empty then."""
+    atomic.remove(folder)
+    _failure_path(folder).unlink(missing_ok=True)
+    for above in folder.parents:
+        if above == root or any(above.iterdir()):
+            break
+        above.rmdir()
+
+
+def moved(old: Path, made: Recording, script: Script, staging: Path) -> Recording:
+    """The recording *made* of the folder *old* as that of *script*, which has the same code.
+
+    Its files, which sphinx-gallery names after the script, are put into *staging*.
+    """
+    was, now = (f"sphx_glr_{Path(name).name}_" for name in (made.name, script.name))
+    for name in made.files:
+        path = staging / name.replace(was, now)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(old / name, path)
+    content = format.encode(made).replace(was.encode(), now.encode())
+    named = {"gallery": script.gallery, "name": script.name, "title": script.title}
+    return msgspec.structs.replace(migrations.read(content), **named)
+
+
+def is_orphan(place: Sequence[str], labels: Container[str]) -> bool:
+    """Whether no script of these *labels* belongs to *place*, the path below a root."""
+    _, *rest = place
+    return "/".join(rest) not in labels and "/".join(rest[1:]) not in labels  # with a variant
 
 
 def migrate(folder: Path) -> bool:

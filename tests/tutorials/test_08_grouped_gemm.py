@@ -6,7 +6,10 @@ import types
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
+
+from tests.tutorials.launches import launches_of
 
 
 def ends(*offsets):
@@ -41,7 +44,7 @@ def test_sizes_that_no_tile_divides(page, i, sizes, shift):
     assert_right(page["grouped_mm"](x, w, offsets), x, w, sizes)
 
 
-@pytest.mark.parametrize("tiling", ["FEW", "PAIR", "WIDE", "LARGE", "TILE_BY_TILE"])
+@pytest.mark.parametrize("tiling", ["FEW", "PAIR", "LARGE", "TILE_BY_TILE"])
 def test_every_tiling_computes_every_row(page, tiling):
     sizes = [130, 0, 65, 1, 64]
     columns = page[tiling][1] + 8
@@ -121,3 +124,47 @@ def test_a_plan_holds_no_tensor(page):
     x, w, _ = problem([30, 0, 10], 64, 96)
     _, fields = page["plan_of"](x, w)
     assert all(field["base"] is None for field in fields)
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused(page):
+    """The result would have no gradient."""
+    x, w, offsets = problem([30, 0, 10], 64, 96)
+    for _ in range(2):
+        page["grouped_mm"](x, w, offsets)
+        with pytest.raises(ValueError, match=r"w requires a gradient, .* torch\._grouped_mm"):
+            page["grouped_mm"](x, w.clone().requires_grad_(), offsets)
+        with pytest.raises(ValueError, match="x requires a gradient"):
+            page["grouped_mm"](x.clone().requires_grad_(), torch.nn.Parameter(w), offsets)
+    with torch.no_grad():
+        assert_right(page["grouped_mm"](x, torch.nn.Parameter(w), offsets), x, w, [30, 0, 10])
+
+
+def test_a_sign_that_is_still_to_be_changed(page):
+    sizes = [30, 0, 10]
+    x, w, offsets = problem(sizes, 64, 96)
+    for _ in range(2):
+        assert_right(page["grouped_mm"](torch._neg_view(x), w, offsets), -x, w, sizes)
+        assert_right(page["grouped_mm"](x, torch._neg_view(w), offsets), x, -w, sizes)
+
+
+def test_tensors_without_memory_get_the_right_shape(page):
+    with FakeTensorMode():
+        x, w = torch.empty(40, 64).half(), torch.empty(3, 64, 96).half()
+        assert page["grouped_mm"](x, w, torch.empty(3, dtype=torch.int32)).shape == (40, 96)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "k", "n", "tiling"),
+    [([30, 0, 10], 64, 96, "FEW"), ([200, 0, 10], 64, 96, "PAIR"), ([70], 4096, 256, "LARGE")],
+)
+def test_the_plain_function_makes_the_launch_of_the_public_one(page, plain, sizes, k, n, tiling):
+    x, w, offsets = problem(sizes, k, n)
+    shown, out = launches_of(plain("08-grouped-gemm").grouped_mm, x, w, offsets)
+    assert torch.equal(out, page["grouped_mm"](x, w, offsets))
+    launch, _ = page["plan_of"](x, w)
+    ((name, grid, numbers, constants),) = shown
+    assert constants["BLOCK_M"] == page[tiling][0]
+    assert name == launch.kernel.fn.__name__
+    assert (*grid, 1, 1)[:3] == launch.grid
+    assert numbers[-len(launch.numbers) :] == launch.numbers
+    assert constants == launch.constants

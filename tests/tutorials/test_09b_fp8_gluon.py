@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.tutorials.cells import shown_functions
 
 E5M2 = torch.float8_e5m2
 
@@ -27,7 +30,6 @@ def test_e5m2_and_views(page):
 
 def test_wrong_arguments_are_refused_before_and_after_a_right_call(page):
     a, b, scale_a, scale_b = problem = page["draw_problem"](64, 48, 256)
-    page["PLANS"].clear()
     for _ in range(2):
         for wrong, error, message in (
             ((a, None, scale_a, scale_b), TypeError, "b must be a torch.Tensor"),
@@ -41,4 +43,37 @@ def test_wrong_arguments_are_refused_before_and_after_a_right_call(page):
             with pytest.raises(error, match=message):
                 page["scaled_mm_by_blocks"](*wrong)
         check(page, *problem)
-    assert len(page["PLANS"]) == 1
+
+
+def test_the_plain_function_gives_the_bits_of_the_public_one(page, plain):
+    """In the interpreter, without roles; tests/gpu compares the launches with roles."""
+    problem = page["draw_problem"](77, 48, 304)
+    found = plain("09b-fp8-gluon").scaled_mm_by_blocks(*problem)
+    assert torch.equal(found, page["scaled_mm_by_blocks"](*problem))
+
+
+def test_scales_that_require_a_gradient_are_refused(page):
+    a, b, scale_a, scale_b = page["draw_problem"](64, 48, 256)
+    page["scaled_mm_by_blocks"](a, b, scale_a, scale_b)
+    scale_b = scale_b.detach().requires_grad_()
+    with pytest.raises(ValueError, match="scale_b requires a gradient"):
+        page["scaled_mm_by_blocks"](a, b, scale_a, scale_b)
+    with torch.no_grad():
+        check(page, a, b, scale_a, scale_b)
+
+
+def test_a_sign_of_scales_that_is_still_to_be_changed(page):
+    a, b, scale_a, scale_b = page["draw_problem"](64, 48, 256)
+    right = page["scaled_mm_by_blocks"](a, b, -scale_a, scale_b)
+    assert torch.equal(page["scaled_mm_by_blocks"](a, b, torch._neg_view(scale_a), scale_b), right)
+
+
+def test_tensors_without_memory_get_the_right_shape(page):
+    with FakeTensorMode():
+        a, b = torch.empty(64, 256, dtype=E5M2), torch.empty(48, 256, dtype=E5M2).T
+        c = page["scaled_mm_by_blocks"](a, b, torch.empty(64, 2), torch.empty(2, 1))
+    assert (c.shape, c.dtype) == ((64, 48), torch.bfloat16)
+
+
+def test_no_cell_shows_the_address_of_a_function():
+    assert not shown_functions("09b-fp8-gluon")

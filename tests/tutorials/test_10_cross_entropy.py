@@ -4,8 +4,12 @@ import math
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.testing import assert_close
+
+from tests.tutorials.compiled import compiled
+from tests.tutorials.launches import launches_of
 
 # A probability has an error of a few units of 2**-24 times its logit; fp16 rounds to 11 bits.
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2**-10}
@@ -161,3 +165,66 @@ def test_a_plan_lets_no_wrong_argument_pass(page):
             page["cross_entropy"](logits.detach(), right, index)
             page["cross_entropy"](logits, right, index)
             page["cross_entropy"](logits * 1, right, index, True)
+
+
+def test_a_rate_of_the_ceiling_counts_the_bytes_of_the_kernel(page, monkeypatch):
+    """Else the kernel seems to exceed one read and one write."""
+    counted = []
+
+    def rates(size, calls, unit, amount, **_):
+        counted.append((set(calls), amount))
+        return []
+
+    monkeypatch.setitem(page, "rates", rates)
+    monkeypatch.setitem(page["benchmark"].__globals__, "rates", rates)
+    monkeypatch.setitem(page["benchmark"].__globals__, "cross_entropy", lambda x, _: x.sum())
+    page["benchmark"](4, 16)
+    ((providers, amount),) = counted  # one run, in turns
+    assert {"triton", "copy"} <= providers
+    assert amount == 3 * 2 * 4 * 16
+
+
+@pytest.mark.parametrize("v", [8192, 10001, 65537, 65552])
+def test_the_plain_function_makes_the_launches_of_the_public_one(page, plain, v):
+    logits, targets = drawn(3, v)
+    lesson = plain("10-cross-entropy")
+    page["PLANS"].clear()
+    shown, (loss, gradient) = launches_of(lesson.loss_and_gradient, logits, targets)
+    mean = page["cross_entropy"](logits.requires_grad_(), targets)
+    (found,) = torch.autograd.grad(mean, logits)
+    assert torch.equal(loss, mean)
+    assert torch.equal(gradient, found)
+    (plan,) = page["PLANS"].values()
+    rows = plan[1]
+    ((name, grid, numbers, constants),) = [launch for launch in shown if "entropy" in launch[0]]
+    assert name == rows.kernel.fn.__name__
+    assert (*grid, 1, 1)[:3] == rows.grid
+    assert numbers[-len(rows.numbers) :] == rows.numbers
+    assert constants == rows.constants
+
+
+def test_a_sign_that_is_still_to_be_changed(page):
+    logits, targets = drawn(5, 40)
+    for _ in range(2):
+        assert_cross_entropy(page, logits, targets)
+        loss = page["cross_entropy"](torch._neg_view(logits), targets)
+        assert_close(loss, functional.cross_entropy(-logits, targets))
+
+
+def test_bf16_is_refused_in_the_interpreter(page):
+    logits, targets = drawn(5, 40, torch.bfloat16)
+    with pytest.raises(TypeError, match=r"logits must be .* its dtype is torch\.bfloat16"):
+        page["cross_entropy"](logits, targets)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_the_compiler_and_tensors_without_memory(page, dtype):
+    with FakeTensorMode():
+        assert page["cross_entropy"](*drawn(3, 5)).shape == ()
+    function = page["cross_entropy"]
+    with compiled(function, lambda x, t: 2 * function(x, t)) as doubled:
+        for m in (4, 7):
+            logits, targets = drawn(m, 30, dtype)
+            loss = doubled(logits.requires_grad_(), targets)
+            (gradient,) = torch.autograd.grad(loss, logits)
+            assert_loss((loss / 2, gradient / 2), logits, targets)

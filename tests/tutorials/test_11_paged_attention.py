@@ -6,6 +6,7 @@ import types
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 
@@ -128,3 +129,47 @@ def test_under_torch_compile(page, monkeypatch):
     attention = page["paged_attention"]
     function = torch.compile(lambda q: attention(2 * q, *rest), backend="eager", fullgraph=True)
     assert_right(function(q / 2), *given)
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_the_plain_function(plain, size):
+    given = problem([0, 1, size, size + 1, 100], size, heads=6, kv_heads=2)
+    assert_right(plain("11-paged-attention").paged_attention(*given), *given)
+
+
+def far_apart(pages, page, heads, d, apart):
+    """Return random keys whose heads lie *apart* elements from each other, as views of one storage.
+
+    The memory between them is never touched, so it costs nothing.
+    """
+    size = (heads - 1) * apart + pages * page * d
+    keys = torch.empty(0, dtype=torch.float16)
+    keys.set_(torch.UntypedStorage(2 * size), 0, (pages, page, heads, d), (page * d, d, apart, 1))
+    return keys.copy_(torch.randn(keys.shape))
+
+
+@pytest.mark.parametrize("function", ["paged_attention", "window_attention"])
+def test_heads_far_apart(page, tutorial, function):
+    """Each stride fits into 32 bits, and twice the stride does not."""
+    q, k, _, table, lengths = problem([20, 33], heads=3, kv_heads=3, d=16)
+    pages = far_apart(len(k), 16, 3, 16, 2**30 + 64)
+    if function == "paged_attention":
+        out = page[function](q, pages, pages, table, lengths)
+    else:
+        out = tutorial("solutions/11-window")[function](q, pages, pages, table, lengths, 1000)
+    assert_right(out, q, pages, pages, table, lengths)
+
+
+def test_without_values_the_shape_is_right(page):
+    with FakeTensorMode() as mode:
+        given = [mode.from_tensor(x) for x in problem([20, 33])]
+        assert page["paged_attention"](*given).shape == given[0].shape
+
+
+def test_gradients_are_refused_and_allowed_where_none_are_kept(page):
+    q, *rest = given = problem([20])
+    page["paged_attention"](*given)
+    with pytest.raises(ValueError, match="q requires a gradient"):
+        page["paged_attention"](q.clone().requires_grad_(), *rest)
+    with torch.no_grad():
+        assert_right(page["paged_attention"](q.clone().requires_grad_(), *rest), *given)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from triton.runtime._allocation import _allocator
 
 
 def unpacked(packed, scales, zeros):
@@ -59,10 +60,10 @@ def test_odd_sizes(page, rows, n, k, group):
     assert_right(page["int4_mm"](x, *pack, group), x, pack)
 
 
-def test_the_first_kernel(page):
-    pack = page["pack_int4"](torch.randn(19, 384))
+def test_the_plain_function(page, plain):
+    pack = page["pack_int4"](torch.randn(19, 384), 64)
     x = torch.randn(18, 384).half()
-    assert_right(page["simple_mm"](x, *pack), x, pack)
+    assert_right(plain("12-int4-weights").int4_mm(x, *pack, group=64), x, pack)
 
 
 @pytest.mark.parametrize("rows", [2, 20])
@@ -104,3 +105,39 @@ def test_gradients_are_refused_after_a_right_call(page):
         page["int4_mm"](x.requires_grad_(), *pack)
     with torch.no_grad():
         assert_right(page["int4_mm"](x, *pack), x, pack)
+
+
+def test_scales_beside_zeros_in_another_dtype(page):
+    """They lie as pack_int4 leaves them, but their bits are no bf16."""
+    packed, scales, zeros = page["pack_int4"](torch.randn(33, 256))
+    x = torch.randn(3, 256).half()
+    pairs = torch.stack([scales.T, zeros.T], dim=2).half()
+    other = pairs[..., 0].T, pairs[..., 1].T
+    assert other[1].data_ptr() == other[0].data_ptr() + 2
+    rounded = [t.bfloat16() for t in other]
+    for _ in range(2):
+        assert torch.equal(page["int4_mm"](x, packed, *other), page["int4_mm"](x, packed, *rounded))
+    assert_right(page["int4_mm"](x, packed, *other), x, (packed, *rounded))
+
+
+@pytest.mark.parametrize("rows", [3, 30])
+def test_the_allocator_of_the_program_stays(page, rows):
+    """Descriptors need an allocator; the one that the program has set is still set afterwards."""
+    pack, x = page["pack_int4"](torch.randn(33, 128)), torch.randn(rows, 128).half()
+    before = _allocator.get()
+    page["int4_mm"](x, *pack)
+    assert _allocator.get() is before
+
+
+def test_scales_that_require_a_gradient_are_refused(page):
+    packed, scales, zeros = page["pack_int4"](torch.randn(33, 128))
+    x = torch.randn(3, 128).half()
+    with pytest.raises(ValueError, match="scales requires a gradient"):
+        page["int4_mm"](x, packed, scales.clone().requires_grad_(), zeros)
+
+
+def test_a_lazily_negated_x(page):
+    pack = page["pack_int4"](torch.randn(33, 128))
+    half = torch.view_as_complex(torch.randn(3, 128, 2).half()).conj().imag
+    assert half.is_neg()
+    assert_right(page["int4_mm"](half, *pack), half.resolve_neg(), pack)

@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
-from gallery_recorder.store import benchmarks
+from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current
 from triton_site.numbers.tables import link, table
 

@@ -11,8 +11,9 @@ import io
 import re
 from pathlib import Path
 
-from gallery_recorder.store import benchmarks, reading
+from gallery_recorder.store import reading
 from gallery_recorder.store.reading import ReadingError
+from triton_site.numbers import benchmarks
 
 #: Text in a cell: providers, units, names. No markup, and no more than fits into a table.
 _TEXT = re.compile(r"[^<>`|\\\x00-\x1f\x7f]{0,80}")

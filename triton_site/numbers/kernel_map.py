@@ -20,7 +20,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.rst import escape
 
 from gallery_recorder.render.domain import domain_of
-from gallery_recorder.store import benchmarks
+from triton_site.numbers import benchmarks
 from triton_site.numbers.performance import Comparison, ratios
 from triton_site.numbers.tables import table
 

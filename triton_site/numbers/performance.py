@@ -23,7 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import ListedRecording
-from gallery_recorder.store import benchmarks
+from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current, release_of
 from triton_site.numbers.tables import link, table
 from triton_site.probes import SOFTWARE

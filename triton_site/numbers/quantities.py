@@ -37,7 +37,8 @@ from pathlib import Path
 
 import msgspec
 
-from gallery_recorder.store import benchmarks, reading
+from gallery_recorder.store import reading
+from triton_site.numbers import benchmarks
 
 #: Bytes of ``numbers.toml`` and of a file of values.
 _MAX_FILE = 1_000_000

@@ -20,10 +20,10 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.selection import ListedRecording
-from gallery_recorder.store import benchmarks
-from gallery_recorder.store.compare import compare_benchmark
+from triton_site.numbers import benchmarks
 from triton_site.numbers.performance import benchmark_title, kernel_of, sizes_in_words
 from triton_site.numbers.recorded import CALLS, current, release_of, version_key
+from triton_site.numbers.speed import compare_benchmark
 from triton_site.numbers.tables import link, table
 
 logger = logging.getLogger(__name__)

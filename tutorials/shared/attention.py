@@ -1,23 +1,15 @@
 """What the scripts on attention share: the checks of arguments, and the benchmark's inputs."""
 
 import math
-import threading
 from functools import partial
 
 import torch
-import triton
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
 from shared.bench import gpu_times, spread
 
-ORDINARY = {torch.Tensor, torch.nn.Parameter}  # other types may be without memory
 PEERS = {"flash": "FlashAttention-2"} | ({} if torch.version.hip else {"cudnn": "cuDNN"})
-
-
-@triton.jit
-def empty_kernel():
-    """Do nothing."""
 
 
 def check_attention(q, k, v, scale, device, dtypes, gradients=False):
@@ -58,44 +50,6 @@ def ready(x):
     return x if aligned and x.stride(3) == 1 else x.clone(memory_format=torch.contiguous_format)
 
 
-THREAD = threading.local()
-
-
-def know_the_gpu():
-    """Let the driver know the current GPU in a new thread, or no descriptor can be encoded."""
-    if torch.accelerator.is_available() and not hasattr(THREAD, "knows"):
-        torch.cuda.set_device(torch.cuda.current_device())
-        THREAD.knows = True
-
-
-class Plan:
-    """A launch with descriptors, for tensors of given shapes and strides; it holds none of them."""
-
-    def __init__(self, launch, tiles):
-        """Keep the *launch*, and what the descriptors *tiles* say except their tensors."""
-        self.launch = launch
-        self.tiles = [(type(tile), vars(tile) | {"base": None}) for tile in tiles]
-
-    def __call__(self, tensors, *pointers):
-        """Launch it with descriptors of *tensors*, and with *pointers*."""
-        described = []
-        for (kind, fields), x in zip(self.tiles, tensors, strict=True):
-            tile = object.__new__(kind)  # not checked again
-            tile.__dict__.update(fields, base=x)
-            described.append(tile)
-        self.launch(*described, *pointers)
-
-
-class Plans(dict):
-    """Plans by their keys; a program whose shapes never repeat begins anew after 1000."""
-
-    def keep(self, key, plan):
-        """Keep *plan* for *key*."""
-        if len(self) == 1000:
-            self.clear()
-        self[key] = plan
-
-
 def tensors(batch, heads, key_heads, queries, keys, d, dtype, device):
     """Return random q, k and v of these sizes."""
     q = torch.randn(batch, heads, queries, d, device=device).to(dtype)
@@ -128,6 +82,13 @@ def peers(q, k, v, causal):
     call = partial(torch_attention, q, k, v, is_causal=bool(causal))
     backends = {name: getattr(SDPBackend, f"{name.upper()}_ATTENTION") for name in PEERS}
     return {name: sdpa_kernel(backend)(call) for name, backend in backends.items()}
+
+
+def gradient_calls(calls, inputs):
+    """Return {provider: call of the backward pass} of {provider: call of the forward pass}."""
+    again = partial(torch.autograd.grad, inputs=inputs, retain_graph=True)
+    do = torch.randn_like(inputs[0])
+    return {name: partial(again, call(), grad_outputs=do) for name, call in calls.items()}
 
 
 def first_longer(call_of, cpu):

@@ -45,7 +45,7 @@ def int8_kernel(
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Compute one sequence and one head of keys for the GROUP heads of queries that share it."""
-    sequence, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    sequence, kv = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     rows, dims = tl.arange(0, ROWS), tl.arange(0, D)
     at = (sequence * heads + kv * GROUP + rows)[:, None] * D + dims[None, :]
     q = tl.load(q_ptr + at, mask=rows[:, None] < GROUP, other=0.0)

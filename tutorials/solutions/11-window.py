@@ -37,7 +37,7 @@ def window_kernel(
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Compute one sequence and one head of keys for the GROUP heads of queries that share it."""
-    sequence, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    sequence, kv = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     rows, dims = tl.arange(0, ROWS), tl.arange(0, D)
     at = (sequence * heads + kv * GROUP + rows)[:, None] * D + dims[None, :]
     q = tl.load(q_ptr + at, mask=rows[:, None] < GROUP, other=0.0)
@@ -50,7 +50,7 @@ def window_kernel(
         keys = start + tl.arange(0, BLOCK_N)
         seen = (keys >= first) & (keys < length)
         page = tl.load(table_ptr + sequence * stride_row + keys // PAGE, mask=seen, other=0)
-        page, token = page.to(tl.int64), keys % PAGE
+        page, token = page.to(tl.int64), (keys % PAGE).to(tl.int64)
         k_row = page * stride_k + token * stride_k_token + kv * stride_k_head
         v_row = page * stride_v + token * stride_v_token + kv * stride_v_head
         k = tl.load(k_ptr + k_row[:, None] + dims[None, :], mask=seen[:, None], other=0.0)
@@ -123,5 +123,6 @@ for window in (1, 16, 33, 1000):
 print("window_attention agrees with float64")
 
 # %%
-# A long sequence costs no more than one of *W* tokens. With the equal shares of the tutorial,
-# ``share_of`` counts the units of the window only, from ``max(0, length - window) // 16`` on.
+# A long sequence costs no more than one of *W* tokens. The lesson's ``paged_attention`` also splits
+# long sequences into chunks. With a window, only the chunks from ``max(0, length - window)`` on
+# have work, so a short window needs few of them.

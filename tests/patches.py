@@ -1,0 +1,165 @@
+"""Small faults, some for each promise of the engine, and the tests that must notice each.
+
+``python -m tests.patches [WORD …]`` applies each patch (or those with a WORD in their line) to a
+copy of the checkout and runs its tests there. It ends with 1 if a patch survives: then a test is
+missing, or one cannot fail. ``make test-stress`` runs it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Patch(NamedTuple):
+    """A fault in *file*: *new* stands in place of *old*; *tests* below ``tests`` must fail."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+RECORDING, MIGRATIONS = "store/test_recording.py", "store/test_migrations.py"
+SUBSET, ORPHANS, STATUS = "run/test_subset.py", "store/test_orphans.py", "store/test_status.py"
+TRANSPORT, SCRIPT, TEXT = "store/test_transport.py", "project/test_script.py", "run/test_text.py"
+STALE, SELECTION = "render/test_stale.py", "render/test_selection.py"
+COMPARE, GPUS, PROJECT = "store/test_compare.py", "run/test_gpus.py", "project/test_project.py"
+SEEDS, RECORDER = "run/test_seeds.py", "run/test_recorder.py"
+ENVIRONMENT, PUBLISH = "run/test_environment.py", "publish/test_publish.py"
+
+PATCHES = [
+    # A recording outlives the engine, and damage is noticed.
+    Patch("store/migrations.py", "if schema > SCHEMA:", "if schema > 99:", RECORDING),
+    Patch("store/migrations.py", "schema += 1", "schema += 2", MIGRATIONS + " -k nothing_else"),
+    Patch("store/migrations.py", 're.sub("^    ", "", box[2]', 're.sub("^   ", "", box[2]', MIGRATIONS),
+    Patch("store/migrations.py", "apart, rst = True,", "apart, rst = False,", MIGRATIONS),
+    Patch("store/migrations.py", '"text/html": value', '"text/plain": value', MIGRATIONS),
+    Patch("store/migrations.py", "if not is_as_printed or", "if False and", MIGRATIONS),
+    Patch("store/markup.py", "== _lines(rst)", "!= []", MIGRATIONS),
+    Patch("store/markup.py", "all(name in files for name in named) and ", "", MIGRATIONS),
+    Patch("store/markup.py", "in_a_row = len(made) > 1", "in_a_row = len(made) > 2", MIGRATIONS),
+    Patch("store/markup.py", "block.shown is None and block.stderr", "block.stderr", MIGRATIONS),
+    Patch("store/recording.py", "if migrations.schema_of(", "if not migrations.schema_of(", MIGRATIONS),
+    Patch("store/recording.py", "!= sha256:", "== sha256:", RECORDING),
+    Patch("store/recording.py", "if location.folder != folder:", "if False:", RECORDING),
+    Patch("store/recording.py", "    load(staging)\n", "", RECORDING),
+    Patch("store/recording.py", 'if name[0] != ".")', "if True)", "store/test_recording.py store/test_status.py render/test_replay.py -k 'among or found'"),
+    Patch("store/format.py", "*recording.data} - recording.files.keys()", "*()} - recording.files.keys()", RECORDING),
+    Patch("store/format.py", "if len(folded) <= len(recording.files):", "if False:", RECORDING),
+    Patch("store/format.py", "endswith(_SOURCES)", "endswith(_THUMBNAILS)", RECORDING),
+    Patch("store/atomic.py", "elif exchange(new, folder):", "elif True:", RECORDING),
+    Patch("store/atomic.py", "os.rename(_aside(folder), folder)", "pass", RECORDING),
+    Patch("store/reading.py", "if not stat.S_ISREG(status.st_mode):", "if False:", "store/test_reading.py -k 'link or large'"),
+    Patch("store/reading.py", "if status.st_size > limit:", "if False:", "store/test_reading.py -k 'link or large'"),
+    Patch("store/reading.py", "if len(content) > limit:", "if False:", "store/test_reading.py"),
+    # What is current, and what is said of the rest.
+    Patch("store/recording.py", '"current" if made.key == script.key', '"current" if True', STATUS),
+    Patch("store/recording.py", "and not may_fail\n", "and may_fail\n", "run/test_faults.py -k after_the_last"),
+    Patch("store/recording.py", "return found if found.key == key else None", "return found", "run/test_faults.py -k over_a_good"),
+    Patch("store/recording.py", "    atomic.replace_folder(staging, folder)\n    _failure_path(folder).unlink(missing_ok=True)", "    atomic.replace_folder(staging, folder)", "run/test_faults.py -k over_a_good"),
+    Patch("store/status.py", 'if row.state in ("damaged", "unreadable"):', "if False:", STATUS),
+    Patch("store/status.py", "if only in (None, row.state)", "if True", "run/test_faults.py -k over_a_good"),
+    Patch("store/compare.py", "if one == other:", "if True:", COMPARE),
+    Patch("store/compare.py", '"exception": block.exception,', "", COMPARE),
+    Patch("store/compare.py", "yield from (f\"{path}{line}\"", "yield from (f\"{line}\"", COMPARE),
+    # Orphans, shards, transport.
+    Patch("store/recording.py", '"/".join(rest) not in labels', "True", ORPHANS + " -k prune"),
+    Patch("store/recording.py", "now.encode())\n", "was.encode())\n", ORPHANS + " -k renamed"),
+    Patch("__main__.py", 'if options.yes or not orphans else ""', 'if True else ""', ORPHANS + " -k prune"),
+    Patch("store/transport.py", "if added or replaced or deleted:", "if added or replaced:", ORPHANS + " -k push"),
+    Patch("store/transport.py", ">= made.run.recorded", "> made.run.recorded", TRANSPORT),
+    Patch("store/transport.py", "if any(map(is_held", "if any(map(bool", TRANSPORT),
+    Patch("store/transport.py", "if old and branch.is_foreign(old):", "if False:", TRANSPORT),
+    Patch("run/subset.py", "or number in found.begun", "", SUBSET),
+    Patch("run/subset.py", "path.write_bytes(msgspec.json.encode(found))", "pass", SUBSET + " -k shares"),
+    Patch("run/subset.py", "load_script(old).key != example.load().key", "False", SUBSET),
+    Patch("run/subset.py", "waiting |= found - imported", "pass", SUBSET),
+    # Keys of code.
+    Patch("project/script.py", '- {"kind", "type_comment"}', "", SCRIPT),
+    Patch("project/script.py", "and not keep_docstrings:", "and keep_docstrings:", SCRIPT),
+    Patch("project/script.py", "key_of([code.key, *others]) if others", "key_of([code.key]) if others", SCRIPT),
+    Patch("project/needs.py", "gpu.memory < int(memory)", "gpu.memory > int(memory)", SCRIPT),
+    # Pages.
+    Patch("render/selection.py", "not item.timed, order.get", "item.timed, order.get", SELECTION),
+    Patch("render/selection.py", "key=age, reverse=True", "key=age", SELECTION),
+    Patch("render/selection.py", "self.recorded.key != self.script.key", "False", STALE),
+    Patch("render/selection.py", "ratio() > 0.6", "ratio() > 2", STALE),
+    Patch("publish/publish.py", "    if built.stale:", "    if False:", STALE),
+    Patch("render/replay.py", "    if block.key == code.key:\n", "    if False:\n", STALE),
+    # Recording.
+    Patch("run/seeds.py", "    random.seed(seed)\n", "", SEEDS),
+    Patch("run/seeds.py", "                execute(module)\n                _SEEDING", "                execute(module)\n                0 and _SEEDING", SEEDS),
+    Patch("run/recorder.py", "made.key == script.key and made.run", "made.run", ORPHANS + " -k renamed"),
+    Patch("run/recorder.py", "if size > limit:", "if size < limit:", ORPHANS + " -k sizes"),
+    Patch("run/text.py", '.replace("\\r\\n", "\\n")', "", TEXT),
+    Patch("run/text.py", "key=len, reverse=True", "key=len", TEXT),
+    Patch("run/environment.py", "and not _SECRET.search(name)\n    }\n\n\ndef kept", "\n    }\n\n\ndef kept", ENVIRONMENT),
+    Patch("run/environment.py", 'and name not in {*VISIBLE_VARIABLES, "CUDA_DEVICE_ORDER"}', "", ENVIRONMENT),
+    Patch("run/failure.py", "text = shown(failure.for_readers())", "text = failure.told('')", "run/test_faults.py -k 'finished and exits or finished and crash or finished and floods or finished and hangs'"),
+    Patch("run/failure.py", "blocks[one.number - 1] = one.block", "pass", "run/test_faults.py -k 'finished and exits'"),
+    # Versions.
+    Patch("publish/publish.py", 'trees[name].all[0].kind == "tag" and not overwrite', "False", PUBLISH),
+    Patch("publish/versions.py", "reverse=True)\n    branches", "reverse=False)\n    branches", PUBLISH),
+]  # fmt: skip
+
+
+def survives(patch: Patch, copy: Path) -> bool:
+    """Whether no test fails in the *copy* of the checkout with this *patch*."""
+    path = copy / "gallery_recorder" / patch.file
+    before = path.read_text(encoding="utf-8")
+    path.write_text(before.replace(patch.old, patch.new), encoding="utf-8")
+    words = patch.tests.partition(" -k ")
+    tests = [f"tests/{name}" for name in words[0].split()]
+    chosen = ["-k", words[2].strip("'")] if words[2] else []
+    try:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "--no-header", "-p"]
+        done = subprocess.run(
+            [*command, "no:cacheprovider", *tests, *chosen],
+            cwd=copy,
+            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    except subprocess.TimeoutExpired:
+        return False  # a hang is noticed
+    finally:
+        path.write_text(before, encoding="utf-8")
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{patch.file}: the tests could not be run:\n{done.stdout[-2000:]}")
+    return done.returncode == 0
+
+
+def misfits() -> list[str]:
+    """Patches whose old text is not in its file exactly once."""
+    texts = {p.file: (ROOT / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES}
+    return [f"{p.file}: {p.old!r}" for p in PATCHES if texts[p.file].count(p.old) != 1]
+
+
+def main(words: list[str]) -> int:
+    """Try all patches, or those with one of *words* in them."""
+    chosen = [p for p in PATCHES if not words or any(word in " ".join(p) for word in words)]
+    survived = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for path in ROOT.iterdir():
+            if path.name in ("gallery_recorder", "tests", "triton_site"):
+                shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns("*.pyc"))
+            elif path.name not in (".git", "build"):
+                (copy / path.name).symlink_to(path)
+        for number, patch in enumerate(chosen, 1):
+            result = "SURVIVED" if survives(patch, copy) else "noticed"
+            survived += [patch] * (result == "SURVIVED")
+            print(f"{number}/{len(chosen)} {result}: {patch.file}: {patch.old.strip()!r}", flush=True)
+    print(f"{len(survived)} of {len(chosen)} patches survived")
+    return int(bool(survived))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""What both lessons on the loss share: the mean over the rows that count, and the checks."""
+
+import torch
+import triton
+import triton.language as tl
+from shared.launch import on_device_of
+
+
+@triton.jit(debug=True, do_not_specialize=["M", "V", "ignore_index"])
+def count_kernel(target_ptr, loss_ptr, M, V, ignore_index, BLOCK: tl.constexpr):
+    """Write 1 / n, where n of the M targets count; NaN if none does."""
+    n = 0
+    for start in range(0, M, BLOCK):
+        rows = start + tl.arange(0, BLOCK)
+        target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
+        counts = target != ignore_index
+        in_range = (target >= 0) & (target < V)
+        tl.device_assert(in_range | (target == ignore_index), "a target is out of range")
+        n += tl.sum(counts.to(tl.int32), axis=0)
+    tl.store(loss_ptr, tl.where(n > 0, 1.0 / tl.maximum(n, 1), float("nan")))
+
+
+@triton.jit(do_not_specialize=["M"])
+def mean_kernel(loss_ptr, mean_ptr, M, BLOCK: tl.constexpr):
+    """Write the sum of M losses times the share of a row."""
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, M, BLOCK):
+        rows = start + tl.arange(0, BLOCK)
+        total += tl.load(loss_ptr + 1 + rows, mask=rows < M, other=0.0)
+    tl.store(mean_ptr, tl.sum(total, axis=0) * tl.load(loss_ptr))
+
+
+ONE = {"BLOCK": 4096, "num_warps": 8}  # for one program that looks at all rows
+
+
+@triton.jit
+def scale_kernel(grad_ptr, factor_ptr, n, BLOCK: tl.constexpr):
+    """Multiply n elements by a factor on the GPU; if it is 1, touch nothing."""
+    factor = tl.load(factor_ptr)
+    if factor != 1.0:
+        begin = tl.program_id(0).to(tl.int64) * BLOCK
+        for start in range(begin, n, tl.num_programs(0) * BLOCK):
+            offsets = start + tl.arange(0, BLOCK)
+            value = tl.load(grad_ptr + offsets, mask=offsets < n).to(tl.float32)
+            tl.store(grad_ptr + offsets, factor * value, mask=offsets < n)
+
+
+def scaled(gradient, factor):
+    """Multiply *gradient* by a number on the GPU, without waiting for it; return it."""
+    if n := gradient.numel():
+        with on_device_of(gradient):
+            grid = (min(1024, triton.cdiv(n, 4096)),)
+            scale_kernel[grid](gradient, factor, n, BLOCK=4096, num_warps=8)
+    return gradient
+
+
+def handed_over(name, gradients):
+    """Return the *gradients* of the loss *name*, or raise RuntimeError where there are none."""
+    if torch.is_grad_enabled():  # in a backward pass: with create_graph=True
+        raise RuntimeError(f"{name}: there is no second derivative; leave out create_graph=True")
+    if gradients is None:
+        raise RuntimeError(
+            f"{name}: backward was called twice, but the gradients exist only once; add the losses "
+            f"up first, or compute the loss again"
+        )
+    return gradients
+
+
+def check_tensor(name, x, dtypes, device):
+    """Raise TypeError or ValueError where *x* is no tensor of one of *dtypes* on such a device."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
+    if x.dtype not in dtypes:
+        allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
+    if x.device.type != device.type or (device.index not in (None, x.device.index)):
+        raise ValueError(f"{name} must be on {device}, but is on {x.device}")
+
+
+def check_targets(targets, M, V, ignore_index, device):
+    """Raise TypeError or ValueError where *targets* are not M integers; look at them on a CPU."""
+    check_tensor("targets", targets, (torch.int64, torch.int32), device)
+    if targets.shape != (M,) or not targets.is_contiguous():
+        raise ValueError(
+            f"targets must be contiguous and have one element for each row, shape {(M,)}, but "
+            f"has shape {tuple(targets.shape)} and strides {targets.stride()}"
+        )
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+        raise TypeError(f"ignore_index must be an int, but is a {type(ignore_index).__name__}")
+    if type(targets) is torch.Tensor and device.type == "cpu":  # a GPU would have to be waited for
+        wrong = ((targets < 0) | (targets >= V)) & (targets != ignore_index)
+        if not torch.compiler.is_compiling() and wrong.any():
+            row = int(wrong.nonzero()[0, 0])
+            raise ValueError(
+                f"targets must be from 0 to {V - 1}, or {ignore_index} for rows that do not count, "
+                f"but targets[{row}] is {int(targets[row])}"
+            )
+
+
+def check_logits(logits, targets, ignore_index, inplace, dtypes, device):
+    """Raise TypeError or ValueError where the arguments of ``cross_entropy`` are wrong."""
+    check_tensor("logits", logits, dtypes, device)
+    shape, strides = tuple(logits.shape), logits.stride()
+    if len(shape) != 2 or shape[1] == 0:
+        raise ValueError(f"logits must be a matrix with at least one column, but has shape {shape}")
+    if (shape[1] > 1 and strides[1] != 1) or (inplace and not logits.is_contiguous()):
+        what = "with inplace=True, logits" if strides[1] == 1 else "the rows of logits"
+        raise ValueError(f"{what} must be contiguous, but the strides are {strides}; pass "
+                         f"logits.contiguous()")  # fmt: skip
+    check_targets(targets, *shape, ignore_index, logits.device)
+    if inplace and logits.requires_grad and logits.is_leaf:
+        raise ValueError("with inplace=True, logits must be the result of a layer: these have no "
+                         "history, so their gradient would overwrite their only copy")  # fmt: skip
+
+
+def resident_programs(compiled, warps, device):
+    """Return how many programs of a compiled kernel the GPU can run at the same time."""
+    gpu = torch.cuda.get_device_properties(device)
+    of_a_warp = (compiled.n_regs + 7) // 8 * 8 * gpu.warp_size  # registers come in groups of 8
+    by_registers = gpu.regs_per_multiprocessor // (of_a_warp * warps)
+    by_threads = gpu.max_threads_per_multi_processor // (gpu.warp_size * warps)
+    return gpu.multi_processor_count * min(by_registers, by_threads)
