@@ -156,7 +156,9 @@ def main(words: list[str]) -> int:
         for number, patch in enumerate(chosen, 1):
             result = "SURVIVED" if survives(patch, copy) else "noticed"
             survived += [patch] * (result == "SURVIVED")
-            print(f"{number}/{len(chosen)} {result}: {patch.file}: {patch.old.strip()!r}", flush=True)
+            print(
+                f"{number}/{len(chosen)} {result}: {patch.file}: {patch.old.strip()!r}", flush=True
+            )
     print(f"{len(survived)} of {len(chosen)} patches survived")
     return int(bool(survived))
 

@@ -86,7 +86,9 @@ def test_standard_error_with_a_box_of_its_own_keeps_it():
     block = migrations.read(json.dumps(kept).encode()).blocks[0]
     assert (block.shown, block.stdout, block.stderr) == (None, "printed by Python\n", "an error\n")
     shown = markup.output(block, str, "g", {})
-    assert [line for line in shown.splitlines() if line] == [line for line in rst.splitlines() if line]
+    assert [line for line in shown.splitlines() if line] == [
+        line for line in rst.splitlines() if line
+    ]
 
 
 def test_migrate_writes_the_current_schema_and_changes_nothing_else(tmp_path):

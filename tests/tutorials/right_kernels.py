@@ -504,6 +504,16 @@ def results_of_unknown_length():
     assert torch.equal(out[: count.item()], x[x > 0])
 
 
+def rows_with_gaps_between_groups():
+    """Groups begin at multiples of 16, and nobody uses the rows between them."""
+    x, out = torch.randn(20), torch.empty(48)
+    for first, last, place in ((0, 5, 0), (5, 16, 16), (16, 20, 32)):
+        copy_kernel[(1,)](x[first:last], out[place:], last - first, BLOCK=16)
+    rows = torch.cat([torch.arange(0, 5), torch.arange(16, 27), torch.arange(32, 36)])
+    assert torch.equal(out[rows], x)
+    assert torch.equal(out.index_select(0, rows), x)
+
+
 def half_precision_and_integers():
     for dtype in (torch.float16, torch.int8, torch.int16, torch.int64, torch.float64, torch.bool):
         x = torch.randint(0, 2, (300,)).to(dtype)
