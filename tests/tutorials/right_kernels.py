@@ -801,6 +801,18 @@ def an_integer_that_wraps_in_a_hash():
     assert torch.equal(out, ((x.long() * 1664525 + 1013904223) & 255).int())
 
 
+def a_hash_as_an_index():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        place = ((offsets + 7) * 1664525 * 22695477 + 1013904223) & 15
+        tl.store(out_ptr + offsets, tl.load(x_ptr + place))
+
+    x, out = torch.randn(16), torch.empty(32)
+    kernel[(1,)](x, out, BLOCK=32)
+    assert set(out.tolist()) <= set(x.tolist())
+
+
 def offsets_of_64_bits():
     @triton.jit
     def kernel(x_ptr, out_ptr, step, BLOCK: tl.constexpr):

@@ -156,6 +156,13 @@ class Watch:
         low, high = int(addresses.min()), int(addresses.max())
         one = self.launch.ranges.get(low >> SLOT)
         if one and one.first <= low and high + width <= one.end:
+            wrapped = getattr(pointers, "wrapped", None)
+            if wrapped is not None and (wrapped & chosen).any():
+                raise self.fault(
+                    f"int32 overflow: the address of a {kind} depends on it",
+                    ("index", f"{(low - one.first) // one.width} of `{one.name}`"),
+                    ("cause", f"{self.launch.wrapped}: convert it with `.to(tl.int64)`"),
+                )
             offsets = (addresses - np.uint64(one.shift + one.buffer.base)).astype(np.int64)
             return pointers.data - np.uint64(one.shift), [(one, slice(None), offsets)]
         return self._look_up_several(pointers, chosen, addresses, width, kind)
@@ -570,7 +577,7 @@ class Watch:
         name = "binary_op_sanitize_overflow_impl"
 
         def notice(original, semantic, left, right, operation):
-            if not self.launch or self.launch.wrapped:
+            if not self.launch:
                 return
             kind = left.type.scalar
             if not kind.is_int() or kind.int_bitwidth != 32 or not kind.is_int_signed():
@@ -583,9 +590,12 @@ class Watch:
             if (largest[0] * largest[1] if operation.__name__ == "mul" else sum(largest)) < 2**31:
                 return
             exact = function(a.astype(np.int64), b.astype(np.int64))
-            if exact.max() >= 2**31 or exact.min() < -(2**31):
+            wraps = (exact >= 2**31) | (exact < -(2**31))
+            if wraps.any():
                 place = here().partition(" `")[0]
                 self.launch.wrapped = f"an integer of 32 bits wraps around in {place}"
+                self.following.begin()
+                self.following.wraps = wraps
 
         return name, notice
 
