@@ -141,6 +141,8 @@ class Watch:
         The latter are pairs: a range, and the places of its elements among those that the mask
         lets through, with their offsets in the buffer.
         """
+        if pointers.data.size == 1 and (found := self._look_up_one(pointers, mask)):
+            return found
         if undefined(mask) is not None and undefined(mask).any():
             raise self.undefined(f"the mask of a {kind}")
         chosen = getattr(mask, "data", mask) if not isinstance(mask, np.ndarray) else mask
@@ -166,6 +168,20 @@ class Watch:
             offsets = (addresses - np.uint64(one.shift + one.buffer.base)).astype(np.int64)
             return pointers.data - np.uint64(one.shift), [(one, slice(None), offsets)]
         return self._look_up_several(pointers, chosen, addresses, width, kind)
+
+    def _look_up_one(self, pointers, mask):
+        """The same for one address that is right, which is fast; None otherwise."""
+        known = pointers.__dict__
+        if "undefined" in known or "wrapped" in known or undefined(mask) is not None:
+            return None
+        address = int(pointers.data.reshape(-1)[0])
+        one = self.launch.ranges.get(address >> SLOT)
+        if one is None or not one.first <= address or not np.all(getattr(mask, "data", mask)):
+            return None
+        if address + max(1, pointers.get_element_ty().primitive_bitwidth // 8) > one.end:
+            return None
+        offset = address - one.shift - one.buffer.base
+        return pointers.data - np.uint64(one.shift), [(one, slice(None), np.array([offset]))]
 
     def _look_up_several(self, pointers, chosen, addresses, width, kind):
         real, used = np.array(pointers.data), []
@@ -490,15 +506,12 @@ class Watch:
         value = original(builder, self._handle(real, pointers), mask, other, *rest, **named)
         if pointers.get_element_ty().is_ptr():
             value.data = self.to_pointers(value.data)
-        out = ~np.broadcast_to(np.asarray(getattr(mask, "data", mask), bool), value.data.shape)
-        lost = (
-            out
-            if other is None
-            else out & undefined(other)
-            if undefined(other) is not None
-            else None
-        )
-        if lost is not None and lost.any():
+        chosen = np.asarray(getattr(mask, "data", mask), bool)
+        if chosen.all() or (other is not None and undefined(other) is None):
+            return value
+        lost = ~np.broadcast_to(chosen, value.data.shape)
+        lost = lost if other is None else lost & undefined(other)
+        if lost.any():
             self.following.begin()
             value.undefined = lost
         return value
