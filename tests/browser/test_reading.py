@@ -36,17 +36,17 @@ def test_the_slider_goes_through_the_waves(page: Page, address: str) -> None:
     assert "108 tiles read" in slider.get_attribute("aria-valuetext")
 
 
-def test_an_exercise_names_its_check_and_folds_its_solution(page: Page, address: str) -> None:
+def test_an_exercise_names_its_check_and_folds_its_hints(page: Page, address: str) -> None:
     page.goto(f"{address}{FIRST}")
     exercises = page.locator("#exercises")
     check = exercises.get_by_role("link", name="exercise.py")
     answer = page.request.get(page.evaluate("a => a.href", check.element_handle()))
     command = exercises.locator("li .exercise-check code").first.inner_text()
     assert f'"{command.split()[2]}"' in answer.text()  # python exercise.py NAME mine.py
-    solution = exercises.locator(".gallery-fold-solution").first
-    expect(solution.locator("pre")).to_be_hidden()
-    solution.locator("summary").click()
-    expect(solution.locator("pre")).to_contain_text("@triton.jit")
+    hint = exercises.locator(".gallery-fold-hint").first
+    expect(hint.locator("p")).to_be_hidden()
+    hint.locator("summary").click()
+    expect(hint.locator("p")).to_be_visible()
 
 
 def test_an_xray_shows_what_a_line_became(page: Page, address: str) -> None:

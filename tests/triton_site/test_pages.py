@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gallery_recorder.project.settings import Settings
 from gallery_recorder.run.recorder import Options
 from tests import galleries
 from triton_site.pages import settings, tiles
-from triton_site.pages.exercises import SOURCE, checked_functions
+from triton_site.pages.exercises import TABLE, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 T = "getting-started/tutorials"
@@ -34,12 +35,48 @@ def test_the_guide_lists_every_chapter_with_what_it_is_about(site):
     assert not [text for text in listed.values() if "Recorded " in text or "2019" in text]
 
 
-def test_each_check_is_named_at_its_exercise(site):
-    checks = checked_functions((ROOT / SOURCE).read_text())
+def test_each_check_is_named_on_a_page(site):
+    """At its exercise, or in a command of a lesson."""
+    checks = read_table((ROOT / TABLE).read_text())
     html = "".join(page.read_text(encoding="utf-8") for page in (site / T).glob("[0-9]*.html"))
     words = re.sub("<[^>]+>", "", html)
-    assert set(re.findall(r"Check yours: python exercise\.py (\S+) mine\.py", words)) == set(checks)
-    assert (site / "_static/exercise.py").read_bytes() == (ROOT / SOURCE).read_bytes()
+    assert set(re.findall(r"python exercise\.py (\d\S+) mine\.py", words)) == set(checks)
+
+
+def test_the_checker_is_one_file_that_needs_no_other(site):
+    code = (site / "_static/exercise.py").read_text(encoding="utf-8")
+    assert "from shared" not in code
+    assert '"""Check your solution of an exercise' in code
+    tree = ast.parse(code)
+    modules = {name for node in ast.walk(tree) for name in modules_of(node)}
+    assert modules - sys.stdlib_module_names == {"numpy", "torch", "triton"}
+
+
+def modules_of(node):
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    return [node.module.partition(".")[0]] if isinstance(node, ast.ImportFrom) else []
+
+
+def test_an_exercise_has_hints_and_its_solution_on_a_line_of_its_own(site):
+    page = soup(site / T / "01-vector-add.html")
+    items = page.select("#exercises li")
+    item = next(item for item in items if "01-axpy" in item.text)
+    assert item.select_one(".gallery-fold-hint summary").text.strip() == "Hint"
+    (link,) = item.select("a[href*='solutions/']")
+    assert "exercise-solution" in link.find_parent("p")["class"]
+    assert re.search(r"\d+ minutes", item.text)
+
+
+def test_solutions_are_listed_by_lesson(site):
+    page = soup(site / T / "solutions/index.html")
+    assert not page.select(".sphx-glr-thumbcontainer")
+    lists = page.select("section > ul")
+    lessons = page.select("section > p > strong > a")
+    assert len(lists) == len(lessons) > 5
+    assert lists[0].a["href"].startswith("01-")
+    listed = {a["href"] for one in lists for a in one.select("a")}
+    assert listed == {f"{path.stem}.html" for path in (ROOT / "tutorials/solutions").glob("*.py")}
 
 
 def test_the_first_use_of_a_term_in_prose_leads_to_the_glossary(site):

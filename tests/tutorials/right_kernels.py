@@ -336,16 +336,17 @@ def an_empty_tensor_behind_a_mask():
     assert not out.any()
 
 
-def a_loop_over_scalars():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, n):
-        total = 0.0
-        for i in range(n):
-            total += tl.load(x_ptr + i)
-        tl.store(out_ptr, total)
+@triton.jit
+def sum_kernel(x_ptr, out_ptr, n):
+    total = 0.0
+    for i in range(n):
+        total += tl.load(x_ptr + i)
+    tl.store(out_ptr + tl.program_id(0), total)
 
+
+def a_loop_over_scalars():
     x, out = torch.randn(37), torch.empty(1)
-    kernel[(1,)](x, out, 37)
+    sum_kernel[(1,)](x, out, 37)
     assert torch.allclose(out, x.sum(), atol=1e-4)
 
 
@@ -501,6 +502,16 @@ def results_of_unknown_length():
     x, out, count = torch.randn(100), torch.empty(100), torch.empty(1, dtype=torch.int32)
     kernel[(1,)](x, out, count, 100, BLOCK=128)
     assert torch.equal(out[: count.item()], x[x > 0])
+
+
+def rows_with_gaps_between_groups():
+    """Groups begin at multiples of 16, and nobody uses the rows between them."""
+    x, out = torch.randn(20), torch.empty(48)
+    for first, last, place in ((0, 5, 0), (5, 16, 16), (16, 20, 32)):
+        copy_kernel[(1,)](x[first:last], out[place:], last - first, BLOCK=16)
+    rows = torch.cat([torch.arange(0, 5), torch.arange(16, 27), torch.arange(32, 36)])
+    assert torch.equal(out[rows], x)
+    assert torch.equal(out.index_select(0, rows), x)
 
 
 def half_precision_and_integers():
@@ -788,6 +799,18 @@ def an_integer_that_wraps_in_a_hash():
     x, out = torch.randint(0, 2**30, (32,), dtype=torch.int32), torch.empty(32, dtype=torch.int32)
     kernel[(1,)](x, out, BLOCK=32)
     assert torch.equal(out, ((x.long() * 1664525 + 1013904223) & 255).int())
+
+
+def a_hash_as_an_index():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        place = ((offsets + 7) * 1664525 * 22695477 + 1013904223) & 15
+        tl.store(out_ptr + offsets, tl.load(x_ptr + place))
+
+    x, out = torch.randn(16), torch.empty(32)
+    kernel[(1,)](x, out, BLOCK=32)
+    assert set(out.tolist()) <= set(x.tolist())
 
 
 def offsets_of_64_bits():

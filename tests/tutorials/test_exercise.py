@@ -30,8 +30,8 @@ QUICK = "01-axpy", "02-log-softmax", "05-group-norm", "06-alibi", "09-per-tensor
     "name",
     [
         pytest.param(name, marks=() if name in QUICK else pytest.mark.stress)
-        for name in exercise.EXERCISES
-        if f"solutions/{name}" in FILES
+        for name, one in exercise.EXERCISES.items()
+        if f"solutions/{name}" in FILES and not one.gpu
     ],
 )
 def test_our_solution_is_accepted(name, tutorial, capsys):
@@ -291,6 +291,13 @@ def test_a_script_is_watched(tmp_path):
     assert "runpy" not in printed
     status, printed = command(tmp_path, "--watch", "script.py", script=f"{right}\nsys.exit(3)\n")
     assert status == 3
+    wrong = right.replace("    mask = offsets < n", "    tl.static_assert(BLOCK == 3)")
+    status, printed = command(tmp_path, "--watch", "script.py", script=wrong)
+    assert status == 1
+    assert re.search(
+        "kernel ends with AssertionError.*line: .*script.py line 10", printed, re.DOTALL
+    )
+    assert "Traceback" not in printed
 
 
 def test_what_a_script_leaves_out_is_noted(tmp_path):
@@ -387,6 +394,43 @@ def weighted_mean(s, v):
 """,
         [("z * tl.exp(m - m_new) +", "z +", "elements are wrong")],
     ),
+    "04-signs": (
+        """
+@triton.jit
+def kernel(out_ptr, n, seed, BLOCK: tl.constexpr):
+    block = tl.program_id(0).to(tl.int64)
+    counters = block * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
+    w0, w1, w2, w3 = tl.randint4x(seed, counters)
+    words = tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
+    offsets = block * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, 1.0 - 2.0 * (words & 1), mask=offsets < n)
+
+def random_signs(n, seed):
+    out = torch.empty(n)
+    kernel[(triton.cdiv(n, 1024),)](out, n, seed, BLOCK=1024)
+    return out
+""",
+        [("w0, w2), tl.interleave(w1, w3)", "w0, w1), tl.interleave(w2, w3)", "are wrong")],
+    ),
+    "05-rms": (
+        """
+@triton.jit
+def kernel(x_ptr, w_ptr, y_ptr, N, BLOCK: tl.constexpr):
+    row, cols = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    mask = cols < N
+    x = tl.load(x_ptr + row * N + cols, mask=mask, other=0.0)
+    r = tl.rsqrt(tl.sum(x * x) / N + 1e-6)
+    w = tl.load(w_ptr + cols, mask=mask)
+    tl.store(y_ptr + row * N + cols, x * r * w, mask=mask)
+
+def rms_norm(x, weight):
+    y = torch.empty_like(x)
+    block = triton.next_power_of_2(x.shape[1])
+    kernel[(len(x),)](x, weight, y, x.shape[1], BLOCK=block)
+    return y
+""",
+        [("x * x) / N", "x * x) / BLOCK", "elements are wrong")],
+    ),
 }
 
 
@@ -406,7 +450,8 @@ def test_a_small_exercise_knows_its_mistakes(name, tmp_path):
 
 def test_every_exercise_has_a_right_answer_that_is_tried():
     pages = {name.partition("/")[2] for name in FILES if name.startswith("solutions/")}
-    assert set(exercise.EXERCISES) <= pages | set(SMALL) | {"03b-waves"}
+    on_gpu = {name for name, one in exercise.EXERCISES.items() if one.gpu}
+    assert set(exercise.EXERCISES) <= pages | set(SMALL) | on_gpu | {"03b-waves"}
     assert pages <= set(exercise.EXERCISES)
 
 

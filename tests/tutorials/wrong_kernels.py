@@ -161,6 +161,17 @@ def offsets_of_32_bits():
     rows_kernel[(1025,)](x, torch.empty(1025), 2**21, 1, 16, BLOCK=16)
 
 
+@names("int32 overflow", "`x_ptr`", "wraps around", ".to(tl.int64)", "program:  1,")
+def offsets_that_wrap_into_the_tensor():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, step, BLOCK: tl.constexpr):
+        row, columns = tl.program_id(0), tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * step * BLOCK + columns)
+        tl.store(out_ptr + row * BLOCK + columns, x)
+
+    kernel[(2,)](torch.randn(64), torch.empty(2, 16), 2**28, BLOCK=16)
+
+
 @names(RACE, "0 of `total_ptr`", "program:  1,", "program 0 has", "atomic_add")
 def a_total_without_atomics():
     @triton.jit

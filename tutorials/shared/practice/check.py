@@ -9,7 +9,7 @@ import torch
 from shared.practice.compare import difference, shown
 from shared.practice.exercises import EXERCISES
 from shared.practice.operations import results_with_gaps
-from shared.practice.places import FaultError, count_of, line_in
+from shared.practice.places import FaultError, count_of, line_in, root_of
 from shared.practice.watch import Watch
 
 
@@ -148,7 +148,7 @@ def failed(error):
     """An exception in a line."""
     if isinstance(error, FaultError):
         return str(error)
-    where = line_in(error)
+    where, error = line_in(error), root_of(error)
     text = str(error).strip() or "without a text"
     return f" ends with {type(error).__name__}: {text}" + (f" (in {where})" if where else "")
 

@@ -19,7 +19,16 @@ from pathlib import Path
 
 from shared.practice.check import check
 from shared.practice.exercises import EXERCISES
-from shared.practice.places import FaultError, chain, line, line_in, line_of, program_name, theirs
+from shared.practice.places import (
+    FaultError,
+    chain,
+    line,
+    line_in,
+    line_of,
+    program_name,
+    root_of,
+    theirs,
+)
 from shared.practice.timing import compare_speed
 from shared.practice.watch import Watch
 
@@ -256,6 +265,12 @@ def watch_script(command, inside):
 
 def print_error(error):
     """Print an error of the reader's script without our part of the traceback."""
+    root = root_of(error)
+    if root is not error:
+        print(
+            f"Found: a kernel ends with {type(root).__name__}: {root}\n  line:     {line_in(error)}"
+        )
+        return
     step = error.__traceback__
     while step and not theirs(step.tb_frame.f_code.co_filename):
         step = step.tb_next

@@ -11,8 +11,12 @@ NEW = {
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted",
     "aten::new_empty", "aten::new_empty_strided",
 }  # fmt: skip
-# These only pass elements on.
-COPIES = {"aten::clone", "aten::copy_", "aten::detach", "aten::lift_fresh"}
+# These only pass elements on, or choose some of them.
+COPIES = {
+    "aten::clone", "aten::copy_", "aten::detach", "aten::lift_fresh", "aten::embedding",
+    "aten::gather", "aten::index", "aten::index_select", "aten::masked_fill",
+    "aten::masked_select", "aten::take", "aten::where",
+}  # fmt: skip
 
 
 class Operations(TorchDispatchMode):

@@ -72,6 +72,13 @@ def chain(error):
     return seen
 
 
+def root_of(error):
+    """The error inside of a kernel, or the error itself."""
+    while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 def program_name(place, grid):
     """A program as a reader writes it: ``3``, or ``(0, 3)`` in a grid of two axes."""
     axes = max([1, *(i + 1 for i, n in enumerate(grid) if n > 1)])

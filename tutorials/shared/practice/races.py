@@ -71,9 +71,23 @@ class Uses:
 
     def read(self, offsets, width):
         """The program loads elements."""
+        if len(offsets) == 1 and self._read_one(int(offsets[0]), width):
+            return
         self._apart(self.changed, offsets, width, wrote=True)
         self._apart(self.atomics, offsets, width, wrote=True)
         self._note(self.touched, offsets, width)
+
+    def _read_one(self, offset, width):
+        """Whether one element is used by this program alone: the usual case, which is fast."""
+        touched, changed = self.touched, self.changed
+        if self.atomics is not None or not touched.grain == changed.grain == width:
+            return False
+        place, now = offset // width, self.order.now
+        for use in (int(changed.values[place]), int(touched.values[place])):
+            if use and use >> 32 != now >> 32:
+                return False
+        touched.values[place] = now
+        return True
 
     def write(self, offsets, width, differs):
         """The program stores elements; *differs* says which of them get another value."""

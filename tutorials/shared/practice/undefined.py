@@ -1,7 +1,9 @@
 """Follow undefined elements: those that a masked load without ``other`` leaves out.
 
 A kernel may compute with them, as long as they reach no store, no address and no mask. While there
-are any, a result of the interpreter has an array ``undefined``: which of its elements are.
+are any, a result of the interpreter has an array ``undefined``: which of its elements are. In the
+same way ``wrapped`` says which integers of 32 bits have become too large: as a hash they are right,
+as a part of an address they are not.
 """
 
 import numpy as np
@@ -11,6 +13,8 @@ MOVES = {
     "create_reshape", "create_trans", "create_expand_dims", "create_broadcast", "create_cat",
     "create_join", "create_split", "create_splat", "create_unsplat", "create_gather",
 }  # fmt: skip
+# What passes on that an integer has wrapped around; a remainder or an "and" makes it harmless.
+ARITHMETIC = {"create_add", "create_sub", "create_mul", "create_int_cast", "create_addptr"}
 # These keep what they are given, or are looked at elsewhere.
 APART = {
     "create_masked_load", "create_masked_store", "create_load", "create_store",
@@ -32,6 +36,7 @@ class Following:
     def __init__(self, interpreter):
         self.interpreter = interpreter
         self.undo = []
+        self.wraps = None  # which elements of the next sum or product wrap around
 
     def begin(self):
         """Follow from here on."""
@@ -61,24 +66,34 @@ class Following:
         def operation(builder, *arguments, **named):
             result = before(builder, *arguments, **named)
             blocks = [a for a in arguments if isinstance(a, handle)]
-            if all(undefined(block) is None for block in blocks):
-                return result
-            if name in MOVES:
-                masks = [
-                    handle(where(a), self.interpreter.tl.int1)
-                    if isinstance(a, handle) and not (name == "create_gather" and a is blocks[1])
-                    else a
-                    for a in arguments
-                ]
-                found = before(builder, *masks, **named)
-            else:
-                found = combined(name, blocks, result)
-            if isinstance(result, tuple):
-                for one, mask in zip(result, found, strict=True):
-                    one.undefined = mask.data
-            elif isinstance(result, handle):
-                result.undefined = found.data if isinstance(found, handle) else found
+            for kind in ("undefined", "wrapped"):
+                if all(getattr(block, kind, None) is None for block in blocks):
+                    continue
+                if name in MOVES:
+                    masks = [moved(a, kind, blocks) for a in arguments]
+                    found = before(builder, *masks, **named)
+                elif kind == "undefined":
+                    found = combined(name, blocks, result)
+                elif name in ARITHMETIC:
+                    found = in_any([where(block, kind) for block in blocks], result.data.shape)
+                else:
+                    continue
+                if isinstance(result, tuple):
+                    for one, mask in zip(result, found, strict=True):
+                        setattr(one, kind, mask.data)
+                elif isinstance(result, handle):
+                    setattr(result, kind, found.data if isinstance(found, handle) else found)
+            if self.wraps is not None and name in ("create_add", "create_sub", "create_mul"):
+                result.wrapped = in_any([self.wraps, where(result, "wrapped")], result.data.shape)
+                self.wraps = None
             return result
+
+        def moved(argument, kind, blocks):
+            if not isinstance(argument, handle) or (
+                name == "create_gather" and argument is blocks[1]
+            ):
+                return argument
+            return handle(where(argument, kind), self.interpreter.tl.int1)
 
         return operation
 
@@ -103,9 +118,14 @@ class Following:
         return reduction
 
 
-def where(handle):
-    """Which elements of a block are undefined, as an array of its shape."""
-    found = undefined(handle)
+def in_any(masks, shape):
+    """Which elements are in one of the masks."""
+    return np.broadcast_to(np.logical_or.reduce(np.broadcast_arrays(*masks)), shape)
+
+
+def where(handle, kind="undefined"):
+    """Which elements of a block are undefined, or have wrapped, as an array of its shape."""
+    found = getattr(handle, kind, None)
     return np.zeros(handle.data.shape, bool) if found is None else found
 
 
@@ -126,7 +146,7 @@ def combined(name, blocks, result):
         return np.broadcast_to((masks[0] | masks[1]) & ~deciding[0] & ~deciding[1], shape)
     if any(mask.shape not in (shape, (), (1,)) for mask in masks):  # a histogram, for example
         return np.full(shape, any(mask.any() for mask in masks))
-    return np.broadcast_to(np.logical_or.reduce(np.broadcast_arrays(*masks)), shape)
+    return in_any(masks, shape)
 
 
 def decides(name, block):

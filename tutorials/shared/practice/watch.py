@@ -141,6 +141,8 @@ class Watch:
         The latter are pairs: a range, and the places of its elements among those that the mask
         lets through, with their offsets in the buffer.
         """
+        if pointers.data.size == 1 and (found := self._look_up_one(pointers, mask)):
+            return found
         if undefined(mask) is not None and undefined(mask).any():
             raise self.undefined(f"the mask of a {kind}")
         chosen = getattr(mask, "data", mask) if not isinstance(mask, np.ndarray) else mask
@@ -156,9 +158,30 @@ class Watch:
         low, high = int(addresses.min()), int(addresses.max())
         one = self.launch.ranges.get(low >> SLOT)
         if one and one.first <= low and high + width <= one.end:
+            wrapped = getattr(pointers, "wrapped", None)
+            if wrapped is not None and (wrapped & chosen).any():
+                raise self.fault(
+                    f"int32 overflow: the address of a {kind} depends on it",
+                    ("index", f"{(low - one.first) // one.width} of `{one.name}`"),
+                    ("cause", f"{self.launch.wrapped}: convert it with `.to(tl.int64)`"),
+                )
             offsets = (addresses - np.uint64(one.shift + one.buffer.base)).astype(np.int64)
             return pointers.data - np.uint64(one.shift), [(one, slice(None), offsets)]
         return self._look_up_several(pointers, chosen, addresses, width, kind)
+
+    def _look_up_one(self, pointers, mask):
+        """The same for one address that is right, which is fast; None otherwise."""
+        known = pointers.__dict__
+        if "undefined" in known or "wrapped" in known or undefined(mask) is not None:
+            return None
+        address = int(pointers.data.reshape(-1)[0])
+        one = self.launch.ranges.get(address >> SLOT)
+        if one is None or not one.first <= address or not np.all(getattr(mask, "data", mask)):
+            return None
+        if address + max(1, pointers.get_element_ty().primitive_bitwidth // 8) > one.end:
+            return None
+        offset = address - one.shift - one.buffer.base
+        return pointers.data - np.uint64(one.shift), [(one, slice(None), np.array([offset]))]
 
     def _look_up_several(self, pointers, chosen, addresses, width, kind):
         real, used = np.array(pointers.data), []
@@ -483,15 +506,12 @@ class Watch:
         value = original(builder, self._handle(real, pointers), mask, other, *rest, **named)
         if pointers.get_element_ty().is_ptr():
             value.data = self.to_pointers(value.data)
-        out = ~np.broadcast_to(np.asarray(getattr(mask, "data", mask), bool), value.data.shape)
-        lost = (
-            out
-            if other is None
-            else out & undefined(other)
-            if undefined(other) is not None
-            else None
-        )
-        if lost is not None and lost.any():
+        chosen = np.asarray(getattr(mask, "data", mask), bool)
+        if chosen.all() or (other is not None and undefined(other) is None):
+            return value
+        lost = ~np.broadcast_to(chosen, value.data.shape)
+        lost = lost if other is None else lost & undefined(other)
+        if lost.any():
             self.following.begin()
             value.undefined = lost
         return value
@@ -570,7 +590,7 @@ class Watch:
         name = "binary_op_sanitize_overflow_impl"
 
         def notice(original, semantic, left, right, operation):
-            if not self.launch or self.launch.wrapped:
+            if not self.launch:
                 return
             kind = left.type.scalar
             if not kind.is_int() or kind.int_bitwidth != 32 or not kind.is_int_signed():
@@ -583,9 +603,12 @@ class Watch:
             if (largest[0] * largest[1] if operation.__name__ == "mul" else sum(largest)) < 2**31:
                 return
             exact = function(a.astype(np.int64), b.astype(np.int64))
-            if exact.max() >= 2**31 or exact.min() < -(2**31):
+            wraps = (exact >= 2**31) | (exact < -(2**31))
+            if wraps.any():
                 place = here().partition(" `")[0]
                 self.launch.wrapped = f"an integer of 32 bits wraps around in {place}"
+                self.following.begin()
+                self.following.wraps = wraps
 
         return name, notice
 
