@@ -4,7 +4,7 @@ from pathlib import Path
 
 from triton_site.pages.assemble import assemble_gallery
 from triton_site.pages.exercises import write_checker
-from triton_site.probes import REFERENCE, REFERENCE_DEVICE, SOFTWARE
+from triton_site.probes import REFERENCE_DEVICES, REFERENCES, SOFTWARE
 
 project = "Triton Gallery"
 author = "the Triton Gallery authors"
@@ -48,7 +48,7 @@ gallery_environment = {
     "gpu": {"TRITON_DEFAULT_FP_FUSION": "1"},
 }
 gallery_untimed = {"cpu": "interpreter"}
-gallery_devices = [REFERENCE, REFERENCE_DEVICE]
+gallery_devices = [*REFERENCES, *REFERENCE_DEVICES]
 gallery_unrecorded = "stale"  # for who has no GPU; `make publish` refuses such a build
 gallery_others = True  # a page for each other recording, such as that of an older Triton
 gallery_variant = "triton_site.probes.triton_release"

@@ -13,11 +13,11 @@ from msgspec import Meta
 from gallery_recorder.api import ReadingError, Recording
 from triton_site.numbers import csv_files
 
-#: The device whose recordings every page shows and `make check` requires.
-REFERENCE_DEVICE = "nvidia-h200"
+#: The devices whose recordings pages show, in this order, and `make check` requires one of.
+REFERENCE_DEVICES = ("nvidia-h100-80gb-hbm3", "nvidia-h200")
 
-#: Its release of Triton.
-REFERENCE = f"{REFERENCE_DEVICE}/triton-3.9.0"
+#: The same with the release of Triton.
+REFERENCES = tuple(f"{device}/triton-3.9.0" for device in REFERENCE_DEVICES)
 
 #: The name of the probe below in recordings.
 SOFTWARE = f"{__name__}.software"

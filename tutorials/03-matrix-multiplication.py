@@ -285,7 +285,7 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch import Launch, key_of
+from shared.launch_recorded import Launch, key_of
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -268,7 +268,7 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch import Launch, key_of
+from shared.launch_recorded import Launch, key_of
 
 KEPT = {}  # a prepared product for each kind of arguments
 

@@ -97,11 +97,9 @@ def rows_kernel(
 # of the range: they bring the largest number to 448. So weights and activations are usually kept in
 # e4m3. Gradients vary more in size, and e5m2 is meant for them. ``scaled_mm`` takes both.
 #
-# A row has the numbers 1 to 100, and one outlier of 100 000. Its scale brings the outlier to 448.
-#
-# .. predict:: What happens to the number 1?
-#    :choices: it keeps four bits | it loses bits | it becomes zero
-#    :answer: it loses bits
+# .. predict:: A row has the numbers 1 to 100, and one outlier of 100 000. The scale brings the
+# outlier to 448. What happens to the number 1? :choices: it keeps four bits | it loses bits | it
+# becomes zero :answer: it loses bits
 #
 #    It becomes 0.0045, less than 2⁻⁶. Below this number the distance between neighbors no longer
 #    shrinks: it is 2⁻⁹, about 0.002. So the number is rounded to two such steps.
@@ -294,7 +292,7 @@ for K in (512, 4096, 65536) if ON_GPU else (256, 512):
     sums = [448**2 + 0.375 * (K - 1)]
     for scales in ((1, 16), (K // 128, 1)) if CAN_RUN else ():
         one = torch.ones(16, scales[0], device=DEVICE), torch.ones(scales, device=DEVICE)
-        sums.append(float(scaled_mm(a.to(E4M3), b.to(E4M3).T, *one)[0, 0].bfloat16()))
+        sums.append(float(scaled_mm(a.to(E4M3), b.to(E4M3).T, *one)[0, 0]))
     table.append((K, *sums))
 print("448 × 448 + (K - 1) × 0.375 × 1, rounded to bf16")
 print(tabulate(table, ["K", "exact", "as it comes", "promoted"], floatfmt=".0f"))

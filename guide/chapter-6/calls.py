@@ -211,7 +211,7 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.launch import Launch, key_of
+from shared.launch_recorded import Launch, key_of
 
 # %%
 # The function looks for its plan first. Arguments without a plan are checked, as before. Wrong

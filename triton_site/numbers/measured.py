@@ -41,7 +41,7 @@ from triton_site.numbers.quantities import Definition, Numbers, Quantity, Quanti
 from triton_site.numbers.recorded import Recorded, current, of_checkout, release_of
 from triton_site.numbers.tables import link, table
 from triton_site.pages.folds import add_node
-from triton_site.probes import REFERENCE
+from triton_site.probes import REFERENCES
 
 logger = logging.getLogger(__name__)
 
@@ -229,19 +229,25 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
 
 # --- make check -----------------------------------------------------------------------------------
 
+_ANY = " or ".join(REFERENCES)
+
 
 def of_reference(roots: Sequence[Path]) -> dict[str, Recorded]:
-    """The reference's current recordings below *roots*, by the name of their scripts.
+    """The current recordings below *roots* that pages show, by the name of their scripts.
+
+    Of several references, the first one that has a recording of today's code.
 
     Raises:
         RecorderError: a script or a recording is damaged.
     """
-    found = {}
+    found: dict[str, tuple[int, Recorded]] = {}
     for item in of_checkout(roots):
         place = f"{slug(item.content.provenance.device)}/triton-{release_of(item.content)}"
-        if place == REFERENCE:
-            found[item.content.name] = item
-    return found
+        if place in REFERENCES:
+            rank = REFERENCES.index(place)
+            if item.content.name not in found or rank < found[item.content.name][0]:
+                found[item.content.name] = rank, item
+    return {name: item for name, (_, item) in found.items()}
 
 
 def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
@@ -253,7 +259,7 @@ def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
     count, found = 0, []
     for script, quantities in load(FILE).items():
         if script not in recordings:
-            found.append(f"{FILE.name}: {script} has no current recording of {REFERENCE}")
+            found.append(f"{FILE.name}: {script} has no current recording of {_ANY}")
             continue
         numbers = Numbers(recordings[script].folder, script, quantities)
         for name in quantities:
@@ -265,7 +271,8 @@ def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
                 continue
             if not quantity.held:
                 found.append(
-                    f"{script}.{name} is {quantity.text} on {REFERENCE}, but the page says "
+                    f"{script}.{name} is {quantity.text} on "
+                    f"{recordings[script].content.provenance.device}, but the page says "
                     f"{quantity.limit_text}; change the kernel or the page"
                 )
     return count, found
@@ -284,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for problem in found:
         print(problem, file=sys.stderr)
-    print(f"{count} numbers of {REFERENCE}: {len(found)} problems")
+    print(f"{count} numbers of {_ANY}: {len(found)} problems")
     # Counted until all pages have been recorded again.
     said = list(conditions.remarks(recordings.values(), FILE.parents[1]))
     for remark in said:

@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.api import domain_of, seam, slug
 from triton_site.numbers.recorded import current, release_of
-from triton_site.probes import REFERENCE_DEVICE
+from triton_site.probes import REFERENCE_DEVICES
 
 
 class OutputOfDirective(SphinxDirective):
@@ -40,7 +40,7 @@ class OutputOfDirective(SphinxDirective):
             raise self.error(f"one cell of this script must have the comment {comment}")
         block = names.index(self.arguments[0])
         for item in current(self.env, page.main):
-            if release_of(item.content) == release and slug(item.device) == REFERENCE_DEVICE:
+            if release_of(item.content) == release and slug(item.device) in REFERENCE_DEVICES:
                 text = item.content.blocks[block].stdout.rstrip() or "(no output)"
                 caption = f"Output of the cell above with Triton {release}, on {item.device}:"
                 made = nodes.literal_block(text, text, language="none")
