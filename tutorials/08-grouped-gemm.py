@@ -531,6 +531,8 @@ if ON_GPU:
 #    persistent: persistent programs, with large tiles
 #    triton: tiles that fit the experts
 #
+# Which of the last two is faster in this layer depends on the GPU.
+#
 # A call keeps the CPU busy for :measured:`cpu` µs, and a call of ``torch._grouped_mm`` for
 # :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the
 # CPU's, and the GPU's. For eight experts of 1024 × 1024 the GPU's is the larger from

@@ -92,6 +92,11 @@ def launches(probes: dict[str, Any]) -> dict[str, tuple[str, Facts | None]]:
     }
 
 
+def names(probes: dict[str, Any]) -> set[str]:
+    """The names of the kernels that a recording's script compiled."""
+    return {facts.name for facts in msgspec.convert(probes.get(PROBE, {}), _Found).kernels}
+
+
 def read(folder: Path, probes: dict[str, Any]) -> tuple[list[Facts], dict[str, Kernel]]:
     """The X-ray of the recording in *folder*, whose probes noted *probes*.
 

@@ -1,7 +1,7 @@
 """What a script says of a kernel is what the X-ray shows of it: ``make check`` compares.
 
-A script writes ``registers KERNEL`` and ``spills KERNEL`` into ``PAGE-values.csv``. The X-ray shows
-the variant that ``# sphinx_gallery_xray`` chooses: see :mod:`triton_site.launches`.
+A script writes ``registers KERNEL`` and ``spills KERNEL`` into ``PAGE-values.csv``; other words than
+names of its kernels, such as those of a step, are not compared. The X-ray shows the variant that ``# sphinx_gallery_xray`` chooses: see :mod:`triton_site.launches`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from gallery_recorder.api import ReadingError, reading
-from triton_site.kernels.xray_data import Facts, launches
+from triton_site.kernels.xray_data import Facts, launches, names
 from triton_site.numbers.recorded import Recorded
 
 _VALUE = re.compile(r"(registers|spills) (\w+)(?: (.+))?")
@@ -27,7 +27,10 @@ def of_launches(item: Recorded) -> list[str]:
         for name, (_, facts) in launched.items()
         if facts is None
     ]
+    kernels = names(item.content.probes)
     for what, kernel, shape, value in _stated(item):
+        if kernel not in kernels:
+            continue
         of, facts = launched.get(kernel, ("", None))
         if facts is None:
             found.append(f"{script}: no sphinx_gallery_xray names {kernel} of '{what} {kernel}'")

@@ -38,7 +38,13 @@ from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
 from triton_site.numbers import conditions
 from triton_site.numbers.launched import of_launches
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
-from triton_site.numbers.recorded import Recorded, current, of_checkout, release_of
+from triton_site.numbers.recorded import (
+    Recorded,
+    current,
+    of_checkout,
+    release_of,
+    scripts_of_checkout,
+)
 from triton_site.numbers.tables import link, table
 from triton_site.pages.folds import add_node
 from triton_site.probes import REFERENCES
@@ -259,7 +265,7 @@ def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
     count, found = 0, []
     for script, quantities in load(FILE).items():
         if script not in recordings:
-            found.append(f"{FILE.name}: {script} has no current recording of {_ANY}")
+            found.append(f"{FILE.name}: {script} is no recorded script")
             continue
         numbers = Numbers(recordings[script].folder, script, quantities)
         for name in quantities:
@@ -284,6 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         recordings = of_reference(roots or [Path("recordings")])
         count, found = problems(recordings)
+        names = [script.name for script in scripts_of_checkout()]
+        without = [name for name in names if name not in recordings]
+        found += [f"{name} has no current recording of {_ANY}" for name in without]
         for item in recordings.values():
             found += of_launches(item)
     except (QuantityError, RecorderError) as error:

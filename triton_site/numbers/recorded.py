@@ -51,13 +51,23 @@ class Recorded(NamedTuple):
     script: Script
 
 
+def scripts_of_checkout() -> list[Script]:
+    """The scripts of the working directory that have code to record.
+
+    Raises:
+        RecorderError: a script is damaged.
+    """
+    examples = reader.read(galleries.find(None, None, ())).recorded
+    return [script for example in examples if (script := example.load()).code]
+
+
 def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
     """The timed recordings below *roots* of the current code in the working directory.
 
     Raises:
         RecorderError: a script or a recording is damaged.
     """
-    scripts = [example.load() for example in reader.read(galleries.find(None, None, ())).recorded]
+    scripts = scripts_of_checkout()
     of = {(script.gallery, script.name): script for script in scripts}
     found = []
     for root in roots:
