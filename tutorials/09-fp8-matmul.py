@@ -97,9 +97,11 @@ def rows_kernel(
 # of the range: they bring the largest number to 448. So weights and activations are usually kept in
 # e4m3. Gradients vary more in size, and e5m2 is meant for them. ``scaled_mm`` takes both.
 #
-# .. predict:: A row has the numbers 1 to 100, and one outlier of 100 000. The scale brings the
-# outlier to 448. What happens to the number 1? :choices: it keeps four bits | it loses bits | it
-# becomes zero :answer: it loses bits
+# A row has the numbers 1 to 100, and one outlier of 100 000. Its scale brings the outlier to 448.
+#
+# .. predict:: What happens to the number 1?
+#    :choices: it keeps four bits | it loses bits | it becomes zero
+#    :answer: it loses bits
 #
 #    It becomes 0.0045, less than 2⁻⁶. Below this number the distance between neighbors no longer
 #    shrinks: it is 2⁻⁹, about 0.002. So the number is rounded to two such steps.

@@ -98,8 +98,7 @@ plt.show()
 # * ``mbarrier.expect(bar, bytes)`` says how many bytes this phase waits for.
 # * ``mbarrier.arrive(bar)`` counts one arrival.
 # * ``mbarrier.wait(bar, parity)`` returns when the phase of that parity has completed. A new
-# barrier
-#   acts as if a phase of parity 1 had completed before.
+#   barrier acts as if a phase of parity 1 had completed before.
 #
 # A buffer that is filled again and again needs two barriers. ``ready`` completes a phase when data
 # has arrived, and ``empty`` when the data has been used. Here are both for one buffer:
