@@ -1,7 +1,7 @@
 """What a script says of a kernel is what the X-ray shows of it: ``make check`` compares.
 
-A script writes ``registers KERNEL`` and ``spills KERNEL`` into ``PAGE-values.csv``. Other words than
-the names of its kernels, such as that of a step, are not compared. The X-ray shows the variant that
+A script writes ``registers KERNEL`` and ``spills KERNEL`` into ``PAGE-values.csv``. Other words,
+such as the name of a step, are not compared. The X-ray shows the variant that
 ``# sphinx_gallery_xray`` chooses: see :mod:`triton_site.launches`.
 """
 

@@ -23,7 +23,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
-from gallery_recorder.render import files
+from gallery_recorder.api import files
 from triton_site.pages.assemble import assemble_script, defined, used
 from triton_site.pages.cells import functions, page_of
 from triton_site.pages.folds import Fold

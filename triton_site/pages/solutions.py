@@ -13,7 +13,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gallery_recorder.render.domain import domain_of
+from gallery_recorder.api import domain_of
 from triton_site.pages.exercises import TABLE, read_table
 from triton_site.pages.path import path_of
 
