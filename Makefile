@@ -44,7 +44,7 @@ GALLERY := $(PY) -m gallery_recorder
 TOOLS   := PATH="$(dir $(PY)):$$PATH"
 
 .PHONY: help html record new status check compare publish unpublish test quick lint test-stress \
-  test-matrix test-peers test-engines api linkcheck bench serve clean missing committed tests
+  test-patches test-matrix test-peers test-engines api linkcheck bench serve clean missing committed tests
 
 help: ## list the verbs
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -107,6 +107,8 @@ quick: $(TEST) ## run the fast tests: seconds
 
 test-stress: $(TEST) ## run the slow tests: every page and download, a Ray cluster, more kills
 	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
+
+test-patches: $(TEST) ## break the engine in 65 small ways, one at a time: a test must notice each
 	$(PY) -m tests.patches
 
 test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each version in TRITONS
