@@ -2,7 +2,7 @@
 
 ``python -m tests.patches [WORD …]`` applies each patch (or those with a WORD in their line) to a
 copy of the checkout and runs its tests there. It ends with 1 if a patch survives: then a test is
-missing, or one cannot fail. ``make test-stress`` runs it.
+missing, or one cannot fail. ``make test-patches`` runs it.
 """
 
 import os

@@ -437,6 +437,8 @@ else:
 # 3. **Backward.** For the output *y* and its gradient *g*, the gradient of the input is
 #    :math:`y \cdot (g - \sum_j g_j y_j)`. Write a kernel for it. What speed-up over PyTorch
 #    operations do you expect? :doc:`Solution <solutions/02-softmax-backward>`.
+# 4. **Log-sum-exp** *(easy, 15 minutes)*. Write ``logsumexp(x)``, which returns the logarithm of
+#    the sum of the exponentials of each row. Which value does the padding need?
 #
 # References
 # ----------

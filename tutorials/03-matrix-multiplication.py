@@ -440,6 +440,9 @@ if ON_GPU:
 #    ReLU or GELU as well. What does each cost? :doc:`Solution <solutions/03-linear-layer>`.
 # 2. **A batch.** Multiply many pairs of small matrices with one launch. Where does the batch go in
 #    the grid, and what is gained? :doc:`Solution <solutions/03-batched>`.
+# 3. **A transposed weight** *(easy, 15 minutes)*. Write ``matmul_t(a, w)``, which returns
+#    ``a @ w.T``
+#    without a copy of *w*. Which strides does the kernel get?
 #
 # ``python exercise.py 03-batched mine.py`` checks your function, as on :doc:`01-vector-add`.
 #

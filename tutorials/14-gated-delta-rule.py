@@ -24,7 +24,7 @@ same rule token by token. You need :doc:`03-matrix-multiplication` and :doc:`06-
 # With β = 1 and a key of length 1, the state afterwards maps *k* to *v* exactly: a value that was
 # stored under this key is replaced. This correction is the **delta rule** of Widrow and Hoff, 1960.
 
-# sphinx_gallery_level = "beyond"
+# sphinx_gallery_level = "transformer"
 import os
 from functools import partial
 
