@@ -203,9 +203,14 @@ print("without a mask, past element 20:", buffer[21:].tolist())
 # .. code-block:: console
 #
 #    $ python exercise.py 01-mask mine.py
+#    Not yet. add_padded((5,), (3,)): out of bounds: a load
+#      kernel:   kernel, mine.py line 11 `y = tl.load(y_ptr + offsets, mask=mask)`
+#      program:  0, in a grid of 1
+#      index:    3 of `y_ptr`, which has 3 elements
+#      block:    2 of 5 addresses are out of bounds
+#      cause:    a mask for the length of another tensor or another axis
 #
-# With a single mask for both loads, it names the line that reads past the end of *y*. Without
-# ``other``, it finds undefined values in the result.
+# This is the answer to one mask for both loads.
 #
 # Timing it
 # ---------

@@ -153,8 +153,8 @@ draw_pieces()
 # PyTorch holds all logits and several more tensors of their size. Our pieces have 320 MiB.
 #
 # .. predict:: How much memory do we need, beside the gradients?
-#    :choices: about 1 % of PyTorch's | about 6 % of PyTorch's | about 25 % of PyTorch's
-#    :answer: about 6 % of PyTorch's
+#    :choices: a hundredth of PyTorch's | a sixteenth of PyTorch's | a quarter of PyTorch's
+#    :answer: a sixteenth of PyTorch's
 #
 #    Ours is one piece. On this GPU it is :measured:`working` GB, and PyTorch's is
 #    :measured:`working_torch` GB. With more tokens ours stays, and PyTorch's grows.

@@ -707,9 +707,10 @@ else:
 # one program; 512 × 151 936 logits take :measured:`large` µs. The table gives what each
 # kernel adds to the time of those before it.
 #
-# Serving systems do not sort either: vLLM uses FlashInfer's kernels. The public figures for
-# 128 × 131 072 logits are 0.139 ms for top-p and 0.198 ms for top-k (pull request 40376 of vLLM,
-# 2026; we found no GPU named beside them). We did not run these kernels.
+# Serving systems do not sort either: vLLM uses FlashInfer's kernels. Their public figures, also for
+# 128 × 131 072 logits, are in `pull request 40376 of vLLM
+# <https://github.com/vllm-project/vllm/pull/40376>`_, without the name of a GPU. We did not run
+# these kernels.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs, and sorting for :measured:`cpu_sort` µs. In a
 # loop that does not wait, a call costs the larger of the CPU's and the GPU's time.
