@@ -21,7 +21,7 @@ All quantities of all current recordings are in the site's ``_static/numbers.jso
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,8 +37,10 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
 from triton_site.numbers import conditions
 from triton_site.numbers.launched import of_launches
+from triton_site.numbers.performance import above_ceilings
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
 from triton_site.numbers.recorded import (
+    CALLS,
     Recorded,
     current,
     of_checkout,
@@ -284,6 +286,13 @@ def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
     return count, found
 
 
+def _above_ceilings(item: Recorded) -> Iterator[str]:
+    for name in sorted(item.content.data):
+        if name.endswith(".csv") and name != CALLS and not name.endswith("-values.csv"):
+            for said in above_ceilings(item.folder / name):
+                yield f"{item.script.name}: {said}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the recordings below the folders given, by default ``recordings``; 1 for a problem."""
     roots = [Path(name) for name in (sys.argv[1:] if arguments is None else arguments)]
@@ -295,6 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += [f"{name} has no current recording of {_ANY}" for name in without]
         for item in recordings.values():
             found += of_launches(item)
+            found += _above_ceilings(item)
     except (QuantityError, RecorderError) as error:
         print(f"triton_site.numbers.measured: {error}", file=sys.stderr)
         return 1
