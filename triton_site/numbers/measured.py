@@ -35,7 +35,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
-from triton_site.numbers import conditions
+from triton_site.numbers import conditions, typed
 from triton_site.numbers.launched import of_launches
 from triton_site.numbers.performance import above_ceilings
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
@@ -299,9 +299,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         recordings = of_reference(roots or [Path("recordings")])
         count, found = problems(recordings)
-        names = [script.name for script in scripts_of_checkout()]
+        scripts = scripts_of_checkout()
+        names = [script.name for script in scripts]
         without = [name for name in names if name not in recordings]
         found += [f"{name} has no current recording of {_ANY}" for name in without]
+        for script in scripts:
+            found += typed.in_prose(script)
         for item in recordings.values():
             found += of_launches(item)
             found += _above_ceilings(item)
