@@ -415,6 +415,7 @@ if ON_GPU:
 #
 # .. steps:: library
 #    :unit: TFLOPS
+#    :of: the library
 #
 #    plain: the plain loop, tiles of 64 × 64
 #    rows: large tiles, row by row

@@ -5,10 +5,11 @@
     ``:measured:`02-fused-softmax:faster` `` on another page.
 ``.. steps:: ceiling``
     The steps of a page as bars; *ceiling* is the quantity at 100 %. Each line of the content names
-    a quantity and says what changed::
+    a quantity and says what changed. A library is no ceiling, so ``:of:`` names it::
 
         .. steps:: cublas
            :unit: TFLOPS
+           :of: cuBLAS
 
            plain: a plain loop over K
            grouped: tiles in groups
@@ -79,7 +80,10 @@ class StepsDirective(SphinxDirective):
 
     required_arguments = 1
     has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {"unit": directives.unchanged_required}
+    option_spec: ClassVar[dict[str, Any]] = {
+        "unit": directives.unchanged_required,
+        "of": directives.unchanged_required,
+    }
 
     def run(self) -> list[nodes.Node]:
         """A table with a row for each step; nothing where no times were recorded."""
@@ -96,7 +100,7 @@ class StepsDirective(SphinxDirective):
                 _warn(self.env.docname, error)
                 return []
             raise self.error(str(error)) from error
-        head = ["Step", self.options["unit"], "Of the ceiling"]
+        head = ["Step", self.options["unit"], f"Of {self.options.get('of', 'the ceiling')}"]
         body = [_row(text, step, ceiling) for text, step in found]
         return [table(head, body, classes=["gallery-steps"])]
 
