@@ -517,9 +517,11 @@ if ON_GPU:
 # * **Many experts, few tokens** (the third layer and the last). Each product of the loop ends
 #   before the next launch arrives: ``grouped_mm`` has at least :measured:`few_loop` times its
 #   speed.
-# * **The last layer is memory-bound.** The weights of all experts have :measured:`weights` MB.
-#   Reading them once allows :measured:`allowed` TFLOPS, and ``grouped_mm`` reaches
-#   :measured:`few_rate`. The dense product reads a single matrix, so it is no ceiling there.
+# * **The last layer is memory-bound.** The weights of all experts have :measured:`weights` MB. If
+#   the product took as long as PyTorch needs to read them once, its rate would be
+#   :measured:`allowed` TFLOPS. ``grouped_mm`` reaches :measured:`few_rate` on random numbers of
+#   tokens. On skewed ones it can be faster, since an eighth of the experts has no tokens. The dense
+#   product reads a single matrix, so it is no ceiling there.
 # * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS.
 #   The steps of this page in this layer, on skewed numbers of tokens:
 #
