@@ -3,8 +3,8 @@ Cross-entropy
 =============
 
 You build ``cross_entropy(logits, targets)``, the loss of a language model. Its forward pass also
-writes the gradient, while the logits are still in the cache. Loss and gradient together take at
-most one part in :measured:`faster` of PyTorch's time. You need :doc:`02-fused-softmax`, and
+writes the gradient, while the logits are still in the cache. Loss and gradient together have at
+least :measured:`faster` times the speed of PyTorch's. You need :doc:`02-fused-softmax`, and
 autograd functions from :doc:`04-low-memory-dropout`.
 """
 
@@ -315,7 +315,7 @@ for row in range(4):  # a dot is an element on an edge
 # The compiler *sees* this: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``, and
 # Triton derives that. Both edges together are one block of 16 elements, which is loaded element by
 # element. Our last kernel handles the edges itself,
-# and the groups with the two functions of above:
+# and the groups with the two functions from above:
 
 
 @triton.jit
