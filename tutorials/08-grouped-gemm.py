@@ -81,7 +81,7 @@ def one_launch_kernel(
 
 # %%
 # How it works
-# ------------
+# ~~~~~~~~~~~~
 #
 # The tiles of all products form one list: all tiles of expert 0, then those of expert 1, and so on.
 # Program *t* computes tile *t*. It counts the tiles of one expert after another until it reaches

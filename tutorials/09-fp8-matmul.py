@@ -67,7 +67,7 @@ def rows_kernel(
 
 # %%
 # How it works
-# ------------
+# ~~~~~~~~~~~~
 #
 # Row *m* of A has the scale :math:`s_m`, and column *n* of B has :math:`t_n`. Both are constant
 # along K, so they factor out of the sum:

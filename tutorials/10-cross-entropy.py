@@ -66,7 +66,7 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 
 # %%
 # How it works
-# ------------
+# ~~~~~~~~~~~~
 #
 # * **The online softmax.** ``m`` is the maximum so far, and ``s`` is the sum of
 #   :math:`e^{x - m}` so far. If a block has a larger maximum, every term of ``s`` is too large by

@@ -320,7 +320,7 @@ def weights_of(words, pairs, TRICK: tl.constexpr, dtype: tl.constexpr):
 # ``join`` and ``permute`` cost nothing: each number stays in its register.
 #
 # Few rows and many
-# -----------------
+# ~~~~~~~~~~~~~~~~~
 #
 # The benchmarked kernel uses this trick, and two layouts of the work:
 #

@@ -188,7 +188,7 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 # before a sum could overflow 63 bits. A weight below 2⁻⁴⁰ counts as zero.
 #
 # Sampling a token
-# ----------------
+# ~~~~~~~~~~~~~~~~
 #
 # Philox makes 32 random bits of the seed and the row, as in :doc:`04-low-memory-dropout`. Read as a
 # fraction *u* from 0 to 1, they give a **target**: *u* times the sum of all kept weights. The

@@ -28,16 +28,13 @@ KNOWN = {
     "05-layer-norm": {"N lines of script, N at most"},
     "05b-reductions": {"N lines of script, N at most"},
     "06c-attention-gluon": {"a block of N lines in sight, N at most"},
-    "08-grouped-gemm": {"N headings, N at most"},
-    "09-fp8-matmul": {"N headings, N at most"},
     "10-cross-entropy": {
         "N lines of code in sight, N at most",
         "a block of N lines in sight, N at most",
-        "N headings, N at most",
         "N lines of script, N at most",
     },
-    "12-int4-weights": {"N headings, N at most", "N lines of script, N at most"},
-    "13-sampling": {"N headings, N at most", "N lines of script, N at most"},
+    "12-int4-weights": {"N lines of script, N at most"},
+    "13-sampling": {"N lines of script, N at most"},
 }
 
 
