@@ -50,7 +50,7 @@ print("weights back", *(f"{value:5.2f}" for value in (n * s + z).tolist()))
 # matrix. They have 16 bits each, so a weight takes 4 + 32/128 = 4.25 bits.
 #
 # Packing
-# -------
+# ~~~~~~~
 #
 # A **word** of 16 bits holds four integers, one in each four bits. A group of 128 fills 32 words.
 # Which four share a word? Word *j* gets columns *j*, *j* + 32, *j* + 64 and *j* + 96. So the lowest
