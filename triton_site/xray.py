@@ -51,6 +51,10 @@ INSTRUCTIONS = {
 }
 
 
+#: Programs on a multiprocessor at most, by compute capability; PyTorch does not know them.
+_MOST_PROGRAMS = {(7, 0): 32, (8, 0): 32, (8, 6): 16, (8, 9): 24, (9, 0): 32, (10, 0): 32}
+
+
 class kernels:  # noqa: N801 - its name is the name in the recordings
     """Facts about every kernel that the script compiled, and the code of one of each name."""
 
@@ -223,14 +227,18 @@ def occupancy(
 ) -> dict[str, Any] | None:
     """Programs that fit on a multiprocessor, and the resource that limits them.
 
-    NVIDIA allocates the registers of a warp in units of 256, and 1 KiB of shared memory more than
-    a program asks for. None where the limits of the GPU are unknown.
+    NVIDIA allocates the registers of a warp in units of 256, in the quarter of the multiprocessor
+    that executes the warp, and 1 KiB of shared memory more than a program asks for. None where the
+    limits of the GPU are unknown.
     """
     if not limits.get("warps"):
         return None
     room = {"warps": limits["warps"] // warps}
+    if limits.get("programs"):
+        room["programs"] = limits["programs"]
     if registers and limits.get("registers"):
-        room["registers"] = limits["registers"] // (-(-registers * 32 // 256) * 256) // warps
+        of_warp = -(-registers * 32 // 256) * 256
+        room["registers"] = 4 * (limits["registers"] // of_warp // 4) // warps
     if shared and limits.get("shared"):
         room["shared memory"] = limits["shared"] // (shared + 1024)
     limit = min(room, key=lambda name: room[name])
@@ -248,7 +256,9 @@ def _device_limits() -> dict[str, int]:
     if torch is None or torch.version.hip or not torch.cuda.is_available():
         return {}
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    generation = getattr(properties, "major", 0), getattr(properties, "minor", 0)
     return {
+        "programs": _MOST_PROGRAMS.get(generation, 0),
         "warps": getattr(properties, "max_threads_per_multi_processor", 0) // 32,
         "registers": getattr(properties, "regs_per_multiprocessor", 0),
         "shared": getattr(properties, "shared_memory_per_multiprocessor", 0),

@@ -192,10 +192,10 @@ print("atomic additions, different gradients of the weight:", answers["atomics"]
 # ---------------------
 #
 # **Step 2: rows in a loop, partial sums.** Start only *P* programs, such as one for each
-# multiprocessor, and let each one work on every *P*-th row. A program that stays like this is
-# called **persistent**. It adds up its rows in registers, in their order. At the end it stores its
-# sums in a row of its own. Now nobody writes to the same address, and nothing is atomic. The
-# picture has *P* = 3:
+# :doc:`multiprocessor </programming-guide/chapter-1/gpu>`, and let each one work on every *P*-th
+# row. A program that stays like this is called **persistent**. It adds up its rows in registers, in
+# their order. At the end it stores its sums in a row of its own. Now nobody writes to the same
+# address, and nothing is atomic. The picture has *P* = 3:
 
 # sphinx_gallery_fold = "draws which program adds which rows"
 import matplotlib.pyplot as plt

@@ -239,9 +239,10 @@ def whole(x, *others, stages=3):
 # What registers hold
 # -------------------
 #
-# An NVIDIA multiprocessor has 65,536 registers of 32 bits. ``whole_kernel`` holds five numbers in
-# fp32 for each element of a row: two sums, the weight, *x* and *g*. Numbers that do not fit are
-# **spilled**: written to memory and read again in each iteration. Two things are wasted:
+# An NVIDIA multiprocessor has 65,536 registers of 32 bits
+# (:doc:`/programming-guide/chapter-1/gpu`). ``whole_kernel`` holds five numbers in fp32 for each
+# element of a row: two sums, the weight, *x* and *g*. Numbers that do not fit are **spilled**:
+# written to memory and read again in each iteration. Two things are wasted:
 #
 # * **Padding.** A block has a power of two elements, so a row of 8320 takes 16,384 places. A block
 #   cannot be cut, but a kernel can have several: a *head* of 8192 and a *tail* of 128, or, as here,

@@ -202,7 +202,55 @@ def draw_tile(tile: int = 64, warps: int = 2, rows: int = 16, columns: int = 8) 
     drawing.save("tile")
 
 
+def draw_gpu(processors: int = 132, width: int = 344) -> None:
+    """A multiprocessor, and the memory behind it, as narrow as a phone."""
+    drawing = Drawing(
+        width,
+        548,
+        f"One of {processors} multiprocessors: four quarters, each with a scheduler, 16 warps, "
+        "64 KiB of registers and a tensor core; below them L1 cache and shared memory. All share "
+        "the L2 cache and the memory behind it. The latency grows from 40 to 690 cycles.",
+    )
+    for offset in (16, 8):  # the others, behind it
+        drawing.box(10 + offset, 30 - offset + 6, width - 36, 300, "cell")
+    drawing.box(10, 36, width - 36, 300, "cell")
+    drawing.text(20, 58, f"Multiprocessor, 1 of {processors}", "bold")
+    quarter = (width - 36 - 50) / 4
+    for number in range(4):
+        x = 20 + number * (quarter + 10)
+        drawing.box(x, 70, quarter, 178, "frame")
+        drawing.text(x + quarter / 2, 87, "scheduler", "small middle")
+        for warp in range(16):
+            left, top = x + 7 + warp % 4 * (quarter - 14) / 4, 95 + warp // 4 * 13
+            drawing.box(left, top, (quarter - 14) / 4 - 2, 11, "c")
+        drawing.text(x + quarter / 2, 161, "16 warps", "small middle")
+        drawing.box(x + 5, 169, quarter - 10, 34, "b")
+        drawing.text(x + quarter / 2, 183, "registers", "small middle")
+        drawing.text(x + quarter / 2, 197, "64 KiB", "small middle")
+        drawing.box(x + 5, 208, quarter - 10, 34, "a")
+        drawing.text(x + quarter / 2, 222, "tensor", "small middle")
+        drawing.text(x + quarter / 2, 236, "core", "small middle")
+    drawing.line(width / 2 - 8, 248, width / 2 - 8, 268)
+    drawing.text(width / 2, 262, "40 cycles", "small")
+    drawing.box(20, 268, width - 56, 56, "b")
+    drawing.text(width / 2 - 8, 290, "L1 cache and shared memory", "middle")
+    drawing.text(width / 2 - 8, 310, "256 KiB, at most 228 KiB shared", "small middle")
+    drawing.line(width / 2 - 8, 336, width / 2 - 8, 376)
+    drawing.text(width / 2, 362, "281 cycles", "small")
+    drawing.box(10, 378, width - 20, 56, "b")
+    drawing.text(width / 2, 400, "L2 cache, for all multiprocessors", "middle")
+    drawing.text(width / 2, 420, "50 MiB on an H100", "small middle")
+    drawing.line(width / 2 - 8, 434, width / 2 - 8, 474)
+    drawing.text(width / 2, 458, "690 cycles", "small")
+    drawing.box(10, 476, width - 20, 62, "b")
+    drawing.text(width / 2, 498, "Memory (HBM)", "middle")
+    drawing.text(width / 2, 516, "H100: 80 GB, 3.35 TB/s", "small middle")
+    drawing.text(width / 2, 531, "H200: 141 GB, 4.8 TB/s", "small middle")
+    drawing.save("gpu")
+
+
 if __name__ == "__main__":
+    draw_gpu()
     draw_programs()
     draw_coalescing()
     draw_pipeline()

@@ -31,6 +31,7 @@ _USES: dict[str, re.Pattern[str] | None] = {
     "sphinx_highlight.js": None,
     "reading.css": re.compile(r"gallery-(?:fold|steps|tiles|predict|difference)|sphx-glr-|<h2"),
     "reference.css": re.compile(r'class="(?:api-|py |sig|side-by-side)|<figure|citation'),
+    "occupancy.js": re.compile(r"gallery-occupancy"),
     "tiles.js": re.compile(r"gallery-tiles"),
     "xray.js": re.compile(r"gallery-xray"),
     "plots.js": re.compile(r'sphx-glr-single-img" src="[^"]*\.svg|\.svg"[^>]*sphx-glr-single-img'),
