@@ -33,7 +33,7 @@ _USES: dict[str, re.Pattern[str] | None] = {
     "doctools.js": None,
     "sphinx_highlight.js": None,
     "reading.css": re.compile(r"gallery-(?:fold|steps|tiles|predict|difference)|sphx-glr-|<h2"),
-    "reference.css": re.compile(r'class="(?:api-|py |sig|side-by-side)|<figure|citation'),
+    "reference.css": re.compile(r'class="(?:api-|py |sig|side-by-side)|<figure class|citation'),
     "tiles.js": re.compile(r"gallery-tiles"),
     "xray.js": re.compile(r"gallery-xray"),
     "plots.js": re.compile(r'sphx-glr-single-img" src="[^"]*\.svg|\.svg"[^>]*sphx-glr-single-img'),

@@ -142,5 +142,5 @@ def first_paragraph(
             if name in env.titles:
                 reference.replace_self(nodes.Text(env.titles[name].astext()))
     for number in [n for n in first.findall(nodes.inline) if "measured" in n["classes"]]:
-        number.replace_self(nodes.Text(f"{begin}{number.astext()}{end}"))
+        number.parent.replace(number, nodes.Text(f"{begin}{number.astext()}{end}"))
     return re.sub(r"\s+(?=[.,]|$)", "", " ".join(first.astext().split()))
