@@ -76,6 +76,7 @@ sphinx_gallery_conf = {
     "filename_pattern": "",
     "within_subsection_order": "triton_site.pages.path.PathSortKey",
     "image_scrapers": ("triton_site.pages.scraper.svg_scraper",),
+    "copyfile_regex": r".*\.svg",  # drawings beside the scripts, made by `python -m docs.figures`
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts.
     "write_computation_times": False,

@@ -196,6 +196,12 @@ draw_words(16)
 # :math:`p`. Triton's words are ``int32``, so half of them are negative and below every threshold.
 # ``to(tl.uint32, bitcast=True)`` keeps the bits and reads them without a sign. With :math:`p = 0`
 # the threshold is 0, and the result is ``x``, bit for bit.
+#
+# .. image:: 04-low-memory-dropout.svg
+#    :alt: Philox makes four random words of each counter; an element is kept if its word is at
+#          least the threshold.
+#    :scale: 100
+#    :loading: lazy
 
 # sphinx_gallery_difference = "one_sample_kernel"
 

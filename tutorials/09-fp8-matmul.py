@@ -165,6 +165,12 @@ print(tabulate(table, ["outliers", "larger by\na factor of", *kinds], disable_nu
 # the SM add in full precision. Meanwhile the tensor cores are idle. So several
 # programs run on a multiprocessor (SM): while one adds, another multiplies. Their tiles are small,
 # because the programs share the registers and the shared memory of the SM.
+#
+# .. image:: 09-fp8-matmul.svg
+#    :alt: With scales by rows and columns, the finished sum is multiplied by two scales. With
+#          scales by blocks, the sum over each block is multiplied before it is added.
+#    :scale: 100
+#    :loading: lazy
 
 
 @triton.jit(do_not_specialize=["M", "N", "K", "stride_sak", "stride_sbk", "stride_sbn"])

@@ -239,7 +239,15 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # %%
 # All but one block of each row were in the cache, and none was found. The second loop first asks
 # for the beginning of the row, which has just been evicted. Fetching it evicts the block that the
-# loop asks for next, and so on to the end. Two remedies take a few letters each:
+# loop asks for next, and so on to the end.
+#
+# .. image:: 10-cross-entropy.svg
+#    :alt: After the first loop the last eight of nine blocks are in the cache. Read again forwards,
+#          none is found; read backwards, eight are.
+#    :scale: 100
+#    :loading: lazy
+#
+# Two remedies take a few letters each:
 #
 # * **Read backwards.** The second loop starts at the end of the row. It finds what was read last,
 #   and misses only what did not fit.

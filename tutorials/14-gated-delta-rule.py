@@ -92,6 +92,12 @@ def draw(tokens, k_heads, v_heads, d, dtype=torch.float16, batch=1):
 # From tokens to chunks
 # ---------------------
 #
+# .. image:: 14-gated-delta-rule.svg
+#    :alt: Twelve tokens in chunks of four. Tokens of one chunk meet in products of matrices; what
+#          earlier chunks have written arrives through the state.
+#    :scale: 100
+#    :loading: lazy
+#
 # The remedy is a **chunk** of *C* = 64 tokens whose work becomes products of matrices. In a chunk
 # that begins with the state *S*, let *γᵢ* be the product of the decays up to token *i*. Token *i*
 # writes *kᵢ uᵢ*\ :sup:`⊤`, where the correction *uᵢ* depends on the state before it. That state is

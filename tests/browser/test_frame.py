@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import reader
@@ -59,8 +60,9 @@ def test_a_lesson_that_was_read_to_its_end_has_a_mark(page: Page, address: str) 
     expect(card).to_have_attribute("data-progress", "done")
 
 
-def test_little_blocks_drawing(page: Page, address: str) -> None:
-    page.goto(f"{address}{GALLERY}/01-vector-add.html")
+@pytest.mark.parametrize("lesson", ["01-vector-add", "03-matrix-multiplication"])
+def test_little_blocks_drawing(page: Page, address: str, lesson: str) -> None:
+    page.goto(f"{address}{GALLERY}/{lesson}.html")
     blocking = page.locator(
         "head link[rel=stylesheet], head script[src]:not([defer]):not([async])"
     ).evaluate_all("all => all.map((e) => e.href ?? e.src)")

@@ -36,6 +36,20 @@ def test_the_guide_lists_every_chapter_with_what_it_is_about(site):
     assert not [text for text in listed.values() if "Recorded " in text or "2019" in text]
 
 
+def test_a_lesson_has_a_card_with_a_picture_a_sentence_a_number_and_minutes(site):
+    lessons = soup(site / "index.html").select(".gallery-card")
+    assert len(lessons) > 10
+    for card in lessons:
+        title, sentence, number, minutes = (p.text for p in card.select("p"))
+        (picture,) = card.select("img")
+        assert (site / picture["src"]).is_file(), title
+        assert picture["alt"] == "", "the title says what the card is about"
+        assert len(re.findall(r"[.!?](?= |$)", sentence)) == 1, sentence
+        assert len(re.findall(r"[.!?](?= |$)", number)) == 1, number
+        assert re.match(r"[\d.]+$", card.strong.text), number
+        assert re.match(r"\d+ minutes", minutes), title
+
+
 def test_each_check_is_named_on_a_page(site):
     """At its exercise, or in a command of a lesson."""
     checks = read_table((ROOT / TABLE).read_text())
