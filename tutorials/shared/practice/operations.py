@@ -37,6 +37,15 @@ class Operations(TorchDispatchMode):
             self.watch.memory.buffer(result.untyped_storage()).is_new(result.dtype)
         return result
 
+    def shown(self, tensor):
+        """Note what of a tensor that is printed has never been written."""
+        buffer = self.watch.memory.known(tensor)
+        if buffer in self.watch.partly:
+            try:
+                self._is_written(buffer, tensor)
+            except FaultError:
+                pass  # it is noted, and the script goes on
+
     def _reads(self, described, arguments, named):
         given = [*zip(described, arguments, strict=False)]
         given += [(d, named[d.name]) for d in described if d.name in named]

@@ -158,6 +158,7 @@ class Watch:
         low, high = int(addresses.min()), int(addresses.max())
         one = self.launch.ranges.get(low >> SLOT)
         if one and one.first <= low and high + width <= one.end:
+            self._in_view(one, addresses, kind, addresses.size)
             wrapped = getattr(pointers, "wrapped", None)
             if wrapped is not None and (wrapped & chosen).any():
                 raise self.fault(
@@ -180,6 +181,8 @@ class Watch:
             return None
         if address + max(1, pointers.get_element_ty().primitive_bitwidth // 8) > one.end:
             return None
+        if one.members is not None and not one.members[(address - one.first) // one.width]:
+            return None
         offset = address - one.shift - one.buffer.base
         return pointers.data - np.uint64(one.shift), [(one, slice(None), np.array([offset]))]
 
@@ -195,6 +198,7 @@ class Watch:
             outside = (mine < np.uint64(one.first)) | (mine + np.uint64(width) > np.uint64(one.end))
             if outside.any():
                 raise self._outside(one, mine, outside, kind, len(addresses))
+            self._in_view(one, mine, kind, len(addresses))
             offsets = (mine - np.uint64(one.shift + one.buffer.base)).astype(np.int64)
             used.append((one, places, offsets))
             moved[places] = mine - np.uint64(one.shift)
@@ -209,6 +213,19 @@ class Watch:
             ("cause", "no `other=` at that load: what its mask leaves out is undefined"),
         )
 
+    def _in_view(self, one, addresses, kind, count):
+        """No address lies between the elements of a view, where its memory has others."""
+        if one.members is not None:
+            outside = ~one.members[(addresses - np.uint64(one.first)) // np.uint64(one.width)]
+            if outside.any():
+                raise self._outside(one, addresses, outside, kind, count)
+
+    def _is_defined(self, value, chosen, kind):
+        """The elements of a block that are written are defined."""
+        lost = undefined(value)
+        if lost is not None and (np.broadcast_to(lost, chosen.shape) & chosen.astype(bool)).any():
+            raise self.undefined(f"the value of {kind}")
+
     def _outside(self, one, addresses, outside, kind, count):
         index = (int(addresses[outside][0]) - one.first) // one.width
         shape = one.place.shape
@@ -218,6 +235,8 @@ class Watch:
         if len(shape) != 1:
             has += f", shape {shape}"
         whole = int(outside.sum()) == count
+        if 0 <= index < one.length:
+            has = f"which is none of its elements: it is a view of shape {shape}"
         rows = [("index", f"{index} of `{one.name}`, {has}")]
         if count > 1:
             rows.append(("block", f"{outside.sum()} of {count} addresses are out of bounds"))
@@ -321,9 +340,7 @@ class Watch:
         width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         chosen = mask if isinstance(mask, np.ndarray) else mask.data
         chosen = np.broadcast_to(np.asarray(chosen, bool), pointers.data.shape)
-        lost = undefined(value)
-        if lost is not None and (np.broadcast_to(lost, chosen.shape) & chosen).any():
-            raise self.undefined("the value of a store")
+        self._is_defined(value, chosen, "a store")
         new = bits(np.broadcast_to(value.data, chosen.shape)[chosen], width) if used else None
         for one, places, offsets in used:
             self.stored += len(offsets) * width
@@ -420,8 +437,11 @@ class Watch:
         self._set(interpreter, "_implicit_cvt", self._convert)
         if hasattr(interpreter, "_convert_float"):
             self._set(interpreter, "_convert_float", self._round)
+        self._set(interpreter, "_patch_lang_tensor", self._to_python)
         self._set(autotuner.Autotuner, "_bench", self._first_configuration)
         self._set(torch.Tensor, "data_ptr", self._data_ptr)
+        self._set(torch.Tensor, "__repr__", self._shown)
+        self._set(torch.Tensor, "tolist", self._shown)
         self._set(interpreter.interpreter_semantic.__class__, *self._overflow())
         self.mode = Operations(self)
         self.mode.__enter__()
@@ -457,6 +477,8 @@ class Watch:
             "create_atomic_rmw": self._atomic_rmw,
             "create_atomic_cas": self._atomic_cas,
             "create_dot": self._dot,
+            "create_gather": self._gather,
+            "binary_op": self._binary,
             "create_int_to_ptr": self._int_to_ptr,
             "create_ptr_to_int": self._ptr_to_int,
             "set_grid_idx": self._program,
@@ -524,17 +546,48 @@ class Watch:
 
     def _atomic_rmw(self, original, builder, operation, pointers, value, mask, sem, scope):
         real = self.update(pointers, mask, *orders(sem))
+        self._is_defined(value, np.broadcast_to(mask.data, pointers.data.shape), "an update")
         return original(builder, operation, self._handle(real, pointers), value, mask, sem, scope)
 
     def _atomic_cas(self, original, builder, pointers, expected, value, sem, scope):
         mask = np.ones(pointers.data.shape, bool)
         real = self.update(pointers, mask, *orders(sem))
+        self._is_defined(expected, mask, "an update")
+        self._is_defined(value, mask, "an update")
         return original(builder, self._handle(real, pointers), expected, value, sem, scope)
 
     def _dot(self, original, builder, a, b, *rest):
         self.dots += 1
         self.multiplied += a.data.size * b.data.shape[-1]
-        return original(builder, a, b, *rest)
+        return original(builder, self._in_fp32(a), self._in_fp32(b), *rest)
+
+    def _in_fp32(self, block):
+        """A block; of bf16 as fp32, since the interpreter computes with bf16 as with integers."""
+        if block.data.dtype != np.uint16 or block.dtype.scalar != self.interpreter.tl.bfloat16:
+            return block
+        data = (block.data.astype(np.uint32) << 16).view(np.float32)
+        return self.interpreter.TensorHandle(data, self.interpreter.tl.float32)
+
+    def _binary(self, original, builder, left, right, operation):
+        wide = self._in_fp32(left)
+        if wide is left:
+            return original(builder, left, right, operation)
+        result = original(builder, wide, self._in_fp32(right), operation)
+        if result.data.dtype == np.float32:
+            return builder.cast_impl(result, self.interpreter.tl.bfloat16)
+        return self._handle(result.data, left)
+
+    def _gather(self, original, builder, source, indices, axis):
+        length = source.data.shape[axis]
+        outside = (indices.data < 0) | (indices.data >= length)
+        if outside.any():
+            index = indices.data[outside].reshape(-1)[0]
+            raise self.fault(
+                "out of bounds: a gather",
+                ("index", f"{index} of a block which has {count_of(length, 'element')} there"),
+                ("cause", "an index into the tensor, and not into the block that was loaded"),
+            )
+        return original(builder, source, indices, axis)
 
     def _int_to_ptr(self, original, builder, value, kind):
         found = original(builder, value, kind)
@@ -543,6 +596,20 @@ class Watch:
 
     def _ptr_to_int(self, original, builder, pointer, kind):
         return original(builder, self._handle(self.to_integers(pointer.data), pointer), kind)
+
+    def _to_python(self, original, tensor, *scope):
+        """Branches and loops make numbers of Python of the elements that they depend on."""
+        original(tensor, *scope)
+        for name in ("__bool__", "__index__"):
+            before = getattr(tensor, name)
+
+            def number(block, before=before):
+                lost = undefined(block.handle)
+                if self.launch and lost is not None and lost.size == 1 and lost.all():
+                    raise self.undefined("a branch or a loop")
+                return before(block)
+
+            setattr(tensor, name, number)
 
     def _program(self, original, builder, *place):
         self.launch.grid = builder.grid_dim
@@ -580,6 +647,12 @@ class Watch:
         if not self.launch:
             self.memory.points_to(tensor)
         return original(tensor)
+
+    def _shown(self, original, tensor, **named):
+        """The script prints a tensor: what was never written in it is named at the end."""
+        if not self.launch:
+            self.mode.shown(tensor)
+        return original(tensor, **named)
 
     def _first_configuration(self, original, tuner, *arguments, config, **named):
         """Without a GPU there is nothing to time: the first configuration is as good as any."""
