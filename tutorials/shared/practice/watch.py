@@ -92,6 +92,7 @@ class Watch:
         self.alive = time.monotonic()  # when a program began last
         self.undo = []
         self.plain = False  # whether the access being executed has no mask
+        self.other = False  # whether the load being executed has an ``other``
         self.atomic = ""
 
     def reset(self):
@@ -162,7 +163,7 @@ class Watch:
             wrapped = getattr(pointers, "wrapped", None)
             if wrapped is not None and (wrapped & chosen).any():
                 raise self.fault(
-                    f"int32 overflow: the address of a {kind} depends on it",
+                    f"integer overflow: the address of a {kind} depends on it",
                     ("index", f"{(low - one.first) // one.width} of `{one.name}`"),
                     ("cause", f"{self.launch.wrapped}: convert it with `.to(tl.int64)`"),
                 )
@@ -443,6 +444,7 @@ class Watch:
         self._set(torch.Tensor, "__repr__", self._shown)
         self._set(torch.Tensor, "tolist", self._shown)
         self._set(interpreter.interpreter_semantic.__class__, *self._overflow())
+        self._set(interpreter.interpreter_semantic.__class__, "load", self._with_other)
         self.mode = Operations(self)
         self.mode.__enter__()
         Watch.current = self
@@ -478,7 +480,8 @@ class Watch:
             "create_atomic_cas": self._atomic_cas,
             "create_dot": self._dot,
             "create_gather": self._gather,
-            "binary_op": self._binary,
+            "binary_op": self._compute,
+            "unary_op": self._compute,
             "create_int_to_ptr": self._int_to_ptr,
             "create_ptr_to_int": self._ptr_to_int,
             "set_grid_idx": self._program,
@@ -522,6 +525,14 @@ class Watch:
     def _handle(self, data, like):
         return self.interpreter.TensorHandle(data, like.dtype)
 
+    def _with_other(self, original, semantic, pointers, mask, other, *rest, **named):
+        """The interpreter takes the ``other`` of one element that is 0 for none."""
+        self.other = other is not None
+        try:
+            return original(semantic, pointers, mask, other, *rest, **named)
+        finally:
+            self.other = False
+
     def _load(self, original, builder, pointers, mask, other, *rest, **named):
         volatile = named.get("is_volatile", rest[-1] if rest else False)
         real = self.load(pointers, mask, bool(volatile))
@@ -529,7 +540,8 @@ class Watch:
         if pointers.get_element_ty().is_ptr():
             value.data = self.to_pointers(value.data)
         chosen = np.asarray(getattr(mask, "data", mask), bool)
-        if chosen.all() or (other is not None and undefined(other) is None):
+        given = self.other if other is None else undefined(other) is None
+        if chosen.all() or given:
             return value
         lost = ~np.broadcast_to(chosen, value.data.shape)
         lost = lost if other is None else lost & undefined(other)
@@ -568,14 +580,14 @@ class Watch:
         data = (block.data.astype(np.uint32) << 16).view(np.float32)
         return self.interpreter.TensorHandle(data, self.interpreter.tl.float32)
 
-    def _binary(self, original, builder, left, right, operation):
-        wide = self._in_fp32(left)
-        if wide is left:
-            return original(builder, left, right, operation)
-        result = original(builder, wide, self._in_fp32(right), operation)
+    def _compute(self, original, builder, first, *rest):
+        wide = self._in_fp32(first)
+        if wide is first:
+            return original(builder, first, *rest)
+        result = original(builder, wide, *map(self._in_fp32, rest[:-1]), rest[-1])
         if result.data.dtype == np.float32:
             return builder.cast_impl(result, self.interpreter.tl.bfloat16)
-        return self._handle(result.data, left)
+        return self._handle(result.data, first)
 
     def _gather(self, original, builder, source, indices, axis):
         length = source.data.shape[axis]
@@ -603,11 +615,12 @@ class Watch:
         for name in ("__bool__", "__index__"):
             before = getattr(tensor, name)
 
-            def number(block, before=before):
+            def number(block, name=name, before=before):
                 lost = undefined(block.handle)
                 if self.launch and lost is not None and lost.size == 1 and lost.all():
                     raise self.undefined("a branch or a loop")
-                return before(block)
+                # Triton 3.6 expects an older NumPy, which makes a number of an array.
+                return before(block) if name == "__bool__" else int(block.handle.data.item())
 
             setattr(tensor, name, number)
 
@@ -659,27 +672,33 @@ class Watch:
         return [0.0 if config is tuner.configs[0] else 1.0] * 3
 
     def _overflow(self):
-        """Notice where an integer of 32 bits wraps around; the interpreter only prepares to."""
+        """Notice where an integer wraps around; the interpreter only prepares to."""
         name = "binary_op_sanitize_overflow_impl"
 
         def notice(original, semantic, left, right, operation):
             if not self.launch:
                 return
             kind = left.type.scalar
-            if not kind.is_int() or kind.int_bitwidth != 32 or not kind.is_int_signed():
+            if (
+                not kind.is_int()
+                or kind.int_bitwidth not in (8, 16, 32)
+                or not kind.is_int_signed()
+            ):
                 return
+            end = 2 ** (kind.int_bitwidth - 1)
             a, b = left.handle.data, right.handle.data
             if not a.size or not b.size:
                 return
             function = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[operation.__name__]
             largest = [max(abs(int(x.min())), abs(int(x.max()))) for x in (a, b)]
-            if (largest[0] * largest[1] if operation.__name__ == "mul" else sum(largest)) < 2**31:
+            if (largest[0] * largest[1] if operation.__name__ == "mul" else sum(largest)) < end:
                 return
             exact = function(a.astype(np.int64), b.astype(np.int64))
-            wraps = (exact >= 2**31) | (exact < -(2**31))
+            wraps = (exact >= end) | (exact < -end)
             if wraps.any():
                 place = here().partition(" `")[0]
-                self.launch.wrapped = f"an integer of 32 bits wraps around in {place}"
+                width = kind.int_bitwidth
+                self.launch.wrapped = f"an integer of {width} bits wraps around in {place}"
                 self.following.begin()
                 self.following.wraps = wraps
 
