@@ -1,5 +1,7 @@
 """PyTorch's own operations while kernels are watched: which memory is new, and who reads it."""
 
+import contextlib
+
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,10 +43,8 @@ class Operations(TorchDispatchMode):
         """Note what of a tensor that is printed has never been written."""
         buffer = self.watch.memory.known(tensor)
         if buffer in self.watch.partly:
-            try:
+            with contextlib.suppress(FaultError):  # it is noted, and the script goes on
                 self._is_written(buffer, tensor)
-            except FaultError:
-                pass  # it is noted, and the script goes on
 
     def _reads(self, described, arguments, named):
         given = [*zip(described, arguments, strict=False)]

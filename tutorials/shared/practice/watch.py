@@ -697,7 +697,6 @@ class Watch:
             wraps = (exact >= end) | (exact < -end)
             if wraps.any():
                 place = here().partition(" `")[0]
-                width = kind.int_bitwidth
                 self.launch.wrapped = f"an integer of {width} bits wraps around in {place}"
                 self.following.begin()
                 self.following.wraps = wraps
