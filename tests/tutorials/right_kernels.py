@@ -826,3 +826,60 @@ def offsets_of_64_bits():
     x[2**30] = x[3 * 2**30] = 5
     kernel[(4,)](x, out, 2**30, BLOCK=64)
     assert out[:, 0].tolist() == [0, 5, 0, 5]
+
+
+def a_zero_for_what_the_mask_leaves_out():
+    """The interpreter forgets an ``other`` of one element that is zero."""
+
+    @triton.jit
+    def kernel(count_ptr, out_ptr, n):
+        pid = tl.program_id(0)
+        count, total = tl.load(count_ptr + pid, mask=pid < n, other=0), 0
+        for i in range(count):
+            total += i
+        tl.store(out_ptr + pid, total + count)
+
+    out = torch.empty(3, dtype=torch.int32)
+    kernel[(3,)](torch.tensor([3, 1], dtype=torch.int32), out, 2)
+    assert out.tolist() == [6, 1, 0]
+
+
+def a_histogram_of_what_the_mask_lets_through():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, BINS: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offsets, mask=offsets < n)
+        counts = tl.histogram(x, BINS, mask=offsets < n)
+        tl.atomic_add(out_ptr + tl.arange(0, BINS), counts)
+
+    x, out = torch.randint(0, 8, (100,), dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    kernel[(4,)](x, out, 100, BLOCK=32, BINS=8)
+    assert torch.equal(out, x.bincount(minlength=8).int())
+
+
+def bf16_as_on_a_gpu():
+    """The interpreter alone adds and multiplies the bits as integers."""
+
+    @triton.jit
+    def kernel(a_ptr, b_ptr, out_ptr, T: tl.constexpr):
+        i = tl.arange(0, T)
+        places = i[:, None] * T + i[None, :]
+        a, b = tl.load(a_ptr + places), tl.load(b_ptr + places)
+        x = tl.dot(a, b).to(tl.bfloat16) + a
+        tl.store(out_ptr + places, tl.where(x > b, x, -(x * b)))
+
+    a, b = torch.randn(2, 16, 16).bfloat16()
+    out = torch.empty(16, 16, dtype=torch.bfloat16)
+    kernel[(1,)](a.clone(), b.clone(), out, T=16)
+    x = (a.float() @ b.float()).bfloat16() + a
+    expected = torch.where(x > b, x, -(x * b))
+    assert torch.allclose(out.float(), expected.float(), rtol=2**-6, atol=2**-6)
+
+
+def rows_in_a_wider_matrix():
+    x, whole = torch.randn(20, 50), torch.empty(20, 64)
+    out = whole[:, :50]
+    for row in range(20):
+        copy_kernel[(1,)](x[row], out[row], 50, BLOCK=64)
+    rows(out)
+    repr(out[:, :9].tolist())

@@ -306,6 +306,11 @@ def test_what_a_script_leaves_out_is_noted(tmp_path):
     status, printed = command(tmp_path, "--watch", "script.py", script=text)
     assert status == 0
     assert "kernel leaves out a part of `out_ptr`: 952 of 3000 elements" in printed
+    assert printed.endswith("watched 1 launch of kernels and found nothing else.\n")
+    for use in ("print(out)", "out.tolist()", "torch.testing.assert_close(out, 2 * x)"):
+        status, printed = command(tmp_path, "--watch", "script.py", script=f"{text}{use}\n")
+        assert status == 1
+        assert re.search(r"Found: .*no program has written.*`out_ptr`: 952 of 3000", printed, re.S)
 
 
 #: Right answers of exercises without a page of their own, and what typical mistakes are called.

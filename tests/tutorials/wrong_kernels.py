@@ -161,7 +161,7 @@ def offsets_of_32_bits():
     rows_kernel[(1025,)](x, torch.empty(1025), 2**21, 1, 16, BLOCK=16)
 
 
-@names("int32 overflow", "`x_ptr`", "wraps around", ".to(tl.int64)", "program:  1,")
+@names("integer overflow", "`x_ptr`", "wraps around", ".to(tl.int64)", "program:  1,")
 def offsets_that_wrap_into_the_tensor():
     @triton.jit
     def kernel(x_ptr, out_ptr, step, BLOCK: tl.constexpr):
@@ -573,3 +573,81 @@ def a_group_that_is_rounded_up():
 
     w, scales, out = torch.randn(72), torch.randn(5), torch.empty(72)
     kernel[(3,)](w, scales, out, 72, GROUP=16, BLOCK=32)
+
+
+@names(OUT, "5 of `x_ptr`, which is none of its elements", "(20, 5)", "strides (10, 1)")
+def a_part_of_rows_read_as_contiguous():
+    rows_kernel[(20,)](torch.randn(20, 10)[:, :5], torch.empty(20), 5, 1, 5, BLOCK=8)
+
+
+@names(OUT, "a store", "1 of `out_ptr`, which is none of its elements")
+def a_store_between_the_elements_of_a_view():
+    x = torch.randn(16)
+    add_kernel[(1,)](x, x, torch.zeros(32)[::2], 16, BLOCK=16, L=True, S=True)
+
+
+@names("integer overflow", "`x_ptr`", "of 8 bits wraps around")
+def indices_of_8_bits():
+    @triton.jit
+    def kernel(x_ptr, index_ptr, out_ptr, N: tl.constexpr):
+        row, columns = tl.program_id(0), tl.arange(0, N)
+        index = tl.load(index_ptr + row)
+        x = tl.load(x_ptr + 512 + index * N + columns)
+        tl.store(out_ptr + row * N + columns, x)
+
+    index = torch.tensor([1, 9], dtype=torch.int8)
+    kernel[(2,)](torch.randn(1024), index, torch.empty(2, 16), N=16)
+
+
+@names(OUT, "a gather", "-1 of a block which has 16 elements")
+def a_gather_below_zero():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets, tl.gather(tl.load(x_ptr + offsets), offsets - 1, 0))
+
+    kernel[(1,)](torch.randn(16), torch.empty(16), BLOCK=16)
+
+
+@names(UNDEFINED, "the value of an update", "program:  1,")
+def an_update_with_what_the_mask_left_out():
+    @triton.jit
+    def kernel(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.atomic_add(total_ptr, tl.sum(tl.load(x_ptr + offsets, mask=offsets < n), axis=0))
+
+    kernel[(2,)](torch.randn(50), torch.zeros(1), 50, BLOCK=32)
+
+
+@triton.jit
+def counts_kernel(count_ptr, out_ptr, n, WAY: tl.constexpr):
+    pid = tl.program_id(0)
+    count, total = tl.load(count_ptr + pid, mask=pid < n), 0
+    if WAY == "branch":
+        if count > 1:
+            total = 1
+    elif WAY == "while":
+        while total < count:
+            total += 1
+    else:
+        for i in range(count):
+            total += i
+    tl.store(out_ptr + pid, total)
+
+
+@names(UNDEFINED, "a branch or a loop", "if count > 1", "program:  2,")
+def a_branch_by_an_undefined_element():
+    counts = torch.tensor([3, 1], dtype=torch.int32)
+    counts_kernel[(3,)](counts, torch.empty(3).int(), 2, WAY="branch")
+
+
+@names(UNDEFINED, "a branch or a loop", "while total < count")
+def a_loop_by_an_undefined_element():
+    counts = torch.tensor([3, 1], dtype=torch.int32)
+    counts_kernel[(3,)](counts, torch.empty(3).int(), 2, WAY="while")
+
+
+@names(UNDEFINED, "a branch or a loop", "for i in range(count)")
+def a_range_of_undefined_length():
+    counts = torch.tensor([3, 1], dtype=torch.int32)
+    counts_kernel[(3,)](counts, torch.empty(3).int(), 2, WAY="range")

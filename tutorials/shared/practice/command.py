@@ -255,10 +255,12 @@ def watch_script(command, inside):
     for fault in watch.faults:
         print(f"Found: {fault}")
     if not watch.faults:
-        for gap in watch.gaps():
+        gaps = list(watch.gaps())
+        for gap in gaps:
             print(f"Note: {gap}")
         launches = f"{watch.launches} {'launch' if watch.launches == 1 else 'launches'}"
-        print(f"exercise.py watched {launches} of kernels and found nothing wrong with memory.")
+        found = "nothing else" if gaps else "nothing wrong with memory"
+        print(f"exercise.py watched {launches} of kernels and found {found}.")
     del names  # the tensors of the script live until here
     return status or int(bool(watch.faults))
 
