@@ -20,7 +20,7 @@ EXTENSIONS = (
     "triton_site.kernels.kernel_diff",
     "triton_site.pages.folds",
     "triton_site.pages.keylines",
-    "triton_site.pages.predict",
+    "triton_site.numbers.predict",
     "triton_site.numbers.measured",
     "triton_site.kernels.xray_pages",
 )

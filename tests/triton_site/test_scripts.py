@@ -8,7 +8,7 @@ import pytest
 
 from gallery_recorder.project.script import load_script
 from tests.galleries import FILES
-from triton_site.pages import scripts
+from triton_site.numbers import scripts
 
 TEXT = '''"""
 First

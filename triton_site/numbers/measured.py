@@ -47,7 +47,7 @@ from triton_site.numbers.recorded import (
 )
 from triton_site.numbers.tables import link, table
 from triton_site.pages.folds import add_node
-from triton_site.probes import REFERENCES
+from triton_site.references import REFERENCES
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
         at = item.location
         numbers = Numbers(item.folder, at.name, definitions(at.name))
         for name in definitions(at.name):
-            made = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
+            made: dict[str, Any] = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
             quantity = numbers[name]
             made |= {"value": quantity.value, "limit": quantity.limit_text, "held": quantity.held}
             found.append(made)

@@ -18,8 +18,6 @@ _EXTENSIONS = (
     "mathml",
     "notebooks",
     "path",
-    "predict",
-    "scripts",
     "search",
     "settings",
     "software",

@@ -6,13 +6,13 @@ the second is what ``gallery-recorder record --help`` prints.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import os
 import re
 import subprocess
 import sys
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -63,7 +63,7 @@ class CommandDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Write the help of the command."""
-        self.env.note_dependency(importlib.util.find_spec("gallery_recorder.__main__").origin)
+        self.env.note_dependency(str(files("gallery_recorder") / "__main__.py"))
         text = help_of(self.arguments[0])
         return [nodes.literal_block(text, text, language="none", classes=["gallery-command"])]
 
