@@ -357,7 +357,7 @@ print(f"softmax agrees with float64 on {len(shapes)} shapes in {len(dtypes)} dty
 # Timing it
 # ---------
 #
-# The benchmark has 4096 rows of 256 to 12672 elements in fp32. All rates count the bytes that a
+# The benchmark has 4096 rows of 256 to 12,672 elements in fp32. All rates count the bytes that a
 # fused softmax must move, ``2 * M * N * 4``. A copy of the matrix moves as much and is the ceiling.
 
 # sphinx_gallery_fold = "times the softmaxes, draws the rates, and keeps the rows"
@@ -403,7 +403,7 @@ else:
 # Reading the curve
 # -----------------
 #
-# **The prediction.** At N = 12672 the bytes predict a factor of 4, and ``softmax`` is
+# **The prediction.** At N = 12,672 the bytes predict a factor of 4, and ``softmax`` is
 # :measured:`faster` times as fast as the five operations. It moves :measured:`ours` GB/s, and the
 # copy moves :measured:`copy` GB/s. The five operations move four times the bytes that the plot
 # counts, so they reach :measured:`naive_moves` GB/s. A rate below the copy's means that they leave

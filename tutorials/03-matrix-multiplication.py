@@ -415,10 +415,11 @@ if ON_GPU:
 #
 # .. steps:: library
 #    :unit: TFLOPS
+#    :of: the library
 #
 #    plain: the plain loop, tiles of 64 × 64
 #    rows: large tiles, row by row
-#    grouped: large tiles in groups, the kernel of ``matmul``
+#    grouped: large tiles in groups, as in matmul
 #
 # **The left end** is launch-bound: small products end after a few steps along K. **The teeth** are
 # waves. The rate drops where the tiles need one more wave, and recovers as that wave fills up. The

@@ -391,8 +391,8 @@ else:
 # it records launches with their numbers and replays them, so a number would give the same mask in
 # every replay. A tensor is read when the kernel runs, and ``seed.random_()`` or ``seed.add_(1)``
 # between two replays gives a new mask. For ``torch.compile`` the function is an *operation* of
-# PyTorch, as in :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` has more about what
-# a call costs.
+# PyTorch, as in :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` takes such a call
+# apart.
 
 # sphinx_gallery_fold = "the functions with their checks"
 from shared.launch import on_device_of

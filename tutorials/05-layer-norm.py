@@ -71,7 +71,7 @@ def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, BLOCK: tl.const
 # * **Padding counts in a sum.** ``other=0.0`` fills it with zeros for the first sum. Subtracting
 #   the mean turns them into :math:`-\mu`, so ``tl.where`` sets them back to zero for the second
 #   sum.
-# * **``rstd`` is the reciprocal standard deviation.** One root serves the whole row. After that
+# * ``rstd`` is the **reciprocal standard deviation**. One root serves the whole row. After that
 #   every element is multiplied, which is cheaper than a division.
 # * **Two numbers of a row are kept**, ``rstd`` and the mean, in fp32. The backward pass needs them.
 # * Forward reads *x* and writes *y*. A copy moves the same bytes, so its speed is the ceiling.

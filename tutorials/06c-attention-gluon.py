@@ -384,6 +384,7 @@ def roles_kernel(
 #
 # .. steps:: cudnn
 #    :unit: TFLOPS
+#    :of: cuDNN
 #
 #    older: FlashAttention-2, for the GPUs before Hopper
 #    ahead: ahead_kernel: the softmax beside a product

@@ -508,7 +508,7 @@ else:
 # The function that others call checks its argument, and launches on the GPU where it lies. It
 # refuses a tensor that requires a gradient, because the result would have none. The second exercise
 # adds the derivative. For ``torch.compile`` it is an *operation* of PyTorch, as in
-# :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` has more about what a call costs.
+# :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` takes such a call apart.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of

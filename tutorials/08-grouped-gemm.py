@@ -525,6 +525,7 @@ if ON_GPU:
 #
 # .. steps:: dense
 #    :unit: TFLOPS
+#    :of: the dense product
 #
 #    one: one launch, with pointers
 #    descriptors: descriptors, and a table of the experts

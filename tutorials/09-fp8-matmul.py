@@ -97,7 +97,7 @@ def rows_kernel(
 # of the range: they bring the largest number to 448. So weights and activations are usually kept in
 # e4m3. Gradients vary more in size, and e5m2 is meant for them. ``scaled_mm`` takes both.
 #
-# A row has the numbers 1 to 100, and one outlier of 100 000. Its scale brings the outlier to 448.
+# A row has the numbers 1 to 100, and one outlier of 100,000. Its scale brings the outlier to 448.
 #
 # .. predict:: What happens to the number 1?
 #    :choices: it keeps four bits | it loses bits | it becomes zero

@@ -215,7 +215,7 @@ else:
     print("Resident programs are counted on an NVIDIA GPU only.")
 
 # %%
-# With *V* = 32 768 the resident rows have :measured:`rows_small` MB, and with *V* = 131 072 they
+# With *V* = 32,768 the resident rows have :measured:`rows_small` MB, and with *V* = 131,072 they
 # have :measured:`rows_large` MB. The cache has :measured:`cache` MB.
 #
 # What happens if the rows are a little too long? A simple cache evicts the block that was used
@@ -277,14 +277,14 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 
 
 # %%
-# .. predict:: How much faster is the kernel at *V* = 32 768 with both remedies?
+# .. predict:: How much faster is the kernel at *V* = 32,768 with both remedies?
 #    :number: gain
 #    :unit: ×
 #
 #    The reads that hit the cache cost no memory bandwidth. The writes and the first reads still
 #    do.
 #
-# The rates for 8192 tokens and *V* = 32 768 in bf16. The ceiling is one read and one write at the
+# The rates for 8192 tokens and *V* = 32,768 in bf16. The ceiling is one read and one write at the
 # speed of a copy. Every rate counts three transfers, also that of the ceiling, so the rates compare
 # as the times do:
 #
@@ -297,7 +297,7 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 # Rows of odd length
 # ------------------
 #
-# GPT-2's vocabulary has 50 257 tokens, an odd number. A thread loads 16 bytes, eight elements of
+# GPT-2's vocabulary has 50,257 tokens, an odd number. A thread loads 16 bytes, eight elements of
 # bf16, with one instruction if their address is divisible by 16. With an odd *V* nearly no row
 # begins at such an address, so the compiler loads **element by element**: eight times as many
 # instructions for the same bytes.
@@ -371,7 +371,7 @@ print("cross_entropy_kernel agrees with float64")
 # %%
 # The kernel has three more features, which the function at the end of this page needs. It loads the
 # logit of the target first, because the gradient may overwrite the row (``grad_ptr`` is ``x_ptr``
-# then). It can leave out the gradient, or the share. For *V* = 50 257 the cut changes the rate:
+# then). It can leave out the gradient, or the share. For *V* = 50,257 the cut changes the rate:
 #
 # .. steps:: odd_ceiling
 #    :unit: GB/s
@@ -384,7 +384,7 @@ print("cross_entropy_kernel agrees with float64")
 #
 # The forward pass computes loss and gradient and keeps the gradient. The backward pass multiplies
 # it by the incoming gradient. For very long rows the programs are twice as large. So half as many
-# are resident, and their rows need half of the cache. At *V* = 131 072 this gives
+# are resident, and their rows need half of the cache. At *V* = 131,072 this gives
 # :measured:`large_programs` times the speed.
 
 
@@ -681,18 +681,18 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# For *V* = 131 072 our function reaches :measured:`largest` GB/s, and PyTorch's reaches
+# For *V* = 131,072 our function reaches :measured:`largest` GB/s, and PyTorch's reaches
 # :measured:`torch` GB/s. PyTorch's backward pass makes two more tensors as large as the logits.
 # ``torch.compile`` makes one kernel for each pass: our function has at least :measured:`compiled`
 # times its speed.
 #
 # **The ceiling** is one read and one write. Our function reaches :measured:`share` % of it at
-# *V* = 32 768, and :measured:`share_large` % at *V* = 131 072. The rest is lost to second reads
+# *V* = 32,768, and :measured:`share_large` % at *V* = 131,072. The rest is lost to second reads
 # that come from memory, and to programs that compute while they load nothing.
 #
 # **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, and for
 # :measured:`cpu_torch` µs with PyTorch's. In a loop that does not wait, a call costs the larger of
-# two times: the CPU's, and the GPU's. With *V* = 32 768 the GPU's is the larger from
+# two times: the CPU's, and the GPU's. With *V* = 32,768 the GPU's is the larger from
 # :measured:`gpu_longer` tokens on.
 #
 # Exercises

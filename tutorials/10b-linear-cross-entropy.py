@@ -112,7 +112,7 @@ print("gradient:", ", ".join(f"{x:6.3f}" for x in row[0, :5].tolist()))
 #
 #     G_x = G \cdot \mathrm{weight} \qquad G_\mathrm{weight} = G^T \cdot x
 #
-# The logits are by far the largest tensor: for 8192 tokens and a vocabulary of 131 072 they have
+# The logits are by far the largest tensor: for 8192 tokens and a vocabulary of 131,072 they have
 # 2 GiB in bf16. But only our kernel reads them, and only two products read *G*. A row of *G*
 # depends on one row of logits. So take **a piece of the tokens**, finish it, and compute the next
 # piece in the same memory:
@@ -404,7 +404,7 @@ print("linear_cross_entropy agrees with float64")
 # The benchmark
 # -------------
 #
-# The benchmark has 8192 tokens, 4096 wide, and a vocabulary of 131 072, forward and backward. The
+# The benchmark has 8192 tokens, 4096 wide, and a vocabulary of 131,072, forward and backward. The
 # **peak** is the most memory that was allocated beyond the inputs, by PyTorch's own count. Every
 # peak includes the gradients. The rest is **working memory**.
 

@@ -85,8 +85,8 @@ def draw(tokens, k_heads, v_heads, d, dtype=torch.float16, batch=1):
 
 
 # %%
-# This kernel is slow for two reasons. Each token waits for the one before it, so a text of 32768
-# tokens is a chain of 32768 steps, :measured:`step` µs each. And a step multiplies a matrix by a
+# This kernel is slow for two reasons. Each token waits for the one before it, so a text of 32,768
+# tokens is a chain of 32,768 steps, :measured:`step` µs each. And a step multiplies a matrix by a
 # vector, for which **tensor cores** are useless.
 #
 # From tokens to chunks
@@ -429,7 +429,7 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# Twice the text takes about twice the time. At 32768 tokens ``gated_delta_rule`` takes
+# Twice the text takes about twice the time. At 32,768 tokens ``gated_delta_rule`` takes
 # :measured:`triton` ms, the form in PyTorch :measured:`torch` ms, and token by token
 # :measured:`token` ms. Of our time, :measured:`chunks` % passes before the chain begins. The bound
 # is only :measured:`bound` ms, so the chain is **latency-bound**: its step of 64 tokens takes

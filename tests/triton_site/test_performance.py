@@ -93,3 +93,13 @@ def test_a_kernel_faster_than_the_limit_of_the_hardware_is_told(tmp_path):
     ]
     path.write_text(path.read_text().replace("106", "104"))
     assert not list(above_ceilings(path))
+
+
+def test_a_copy_that_is_slow_itself_limits_nothing(tmp_path):
+    path = tmp_path / "b.csv"
+    rows = ["7,256,triton,GB/s,300,1,1", "7,256,copy,GB/s,100,1,1"]
+    rows += ["7,8192,triton,GB/s,900,1,1", "7,8192,copy,GB/s,1000,1,1"]
+    path.write_text(HEAD + "\n".join(rows) + "\n")
+    assert not list(above_ceilings(path))
+    path.write_text(path.read_text().replace(",900,", ",1100,"))
+    assert len(list(above_ceilings(path))) == 1

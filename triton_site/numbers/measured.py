@@ -5,10 +5,11 @@
     ``:measured:`02-fused-softmax:faster` `` on another page.
 ``.. steps:: ceiling``
     The steps of a page as bars; *ceiling* is the quantity at 100 %. Each line of the content names
-    a quantity and says what changed::
+    a quantity and says what changed. A library is no ceiling, so ``:of:`` names it::
 
         .. steps:: cublas
            :unit: TFLOPS
+           :of: cuBLAS
 
            plain: a plain loop over K
            grouped: tiles in groups
@@ -21,7 +22,7 @@ All quantities of all current recordings are in the site's ``_static/numbers.jso
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,10 +36,12 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
-from triton_site.numbers import conditions
+from triton_site.numbers import conditions, typed
 from triton_site.numbers.launched import of_launches
+from triton_site.numbers.performance import above_ceilings
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
 from triton_site.numbers.recorded import (
+    CALLS,
     Recorded,
     current,
     of_checkout,
@@ -77,7 +80,10 @@ class StepsDirective(SphinxDirective):
 
     required_arguments = 1
     has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {"unit": directives.unchanged_required}
+    option_spec: ClassVar[dict[str, Any]] = {
+        "unit": directives.unchanged_required,
+        "of": directives.unchanged_required,
+    }
 
     def run(self) -> list[nodes.Node]:
         """A table with a row for each step; nothing where no times were recorded."""
@@ -94,7 +100,7 @@ class StepsDirective(SphinxDirective):
                 _warn(self.env.docname, error)
                 return []
             raise self.error(str(error)) from error
-        head = ["Step", self.options["unit"], "Of the ceiling"]
+        head = ["Step", self.options["unit"], f"Of {self.options.get('of', 'the ceiling')}"]
         body = [_row(text, step, ceiling) for text, step in found]
         return [table(head, body, classes=["gallery-steps"])]
 
@@ -284,17 +290,28 @@ def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
     return count, found
 
 
+def _above_ceilings(item: Recorded) -> Iterator[str]:
+    for name in sorted(item.content.data):
+        if name.endswith(".csv") and name != CALLS and not name.endswith("-values.csv"):
+            for said in above_ceilings(item.folder / name):
+                yield f"{item.script.name}: {said}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the recordings below the folders given, by default ``recordings``; 1 for a problem."""
     roots = [Path(name) for name in (sys.argv[1:] if arguments is None else arguments)]
     try:
         recordings = of_reference(roots or [Path("recordings")])
         count, found = problems(recordings)
-        names = [script.name for script in scripts_of_checkout()]
+        scripts = scripts_of_checkout()
+        names = [script.name for script in scripts]
         without = [name for name in names if name not in recordings]
         found += [f"{name} has no current recording of {_ANY}" for name in without]
+        for script in scripts:
+            found += typed.in_prose(script)
         for item in recordings.values():
             found += of_launches(item)
+            found += _above_ceilings(item)
     except (QuantityError, RecorderError) as error:
         print(f"triton_site.numbers.measured: {error}", file=sys.stderr)
         return 1

@@ -157,6 +157,8 @@ def compare_providers(path: Path) -> list[Comparison]:
             continue
         kernel, suffix = _parts(ours)
         name, its_suffix = _parts(other)
+        if name == "read" and "copy" in measured:  # of as many bytes: it is the limit there
+            continue
         at_every_size = measured[ours].keys() <= measured[other].keys()
         alike = kernel == "triton" and suffix == its_suffix and not name.startswith("triton")
         if alike and at_every_size:
@@ -165,11 +167,20 @@ def compare_providers(path: Path) -> list[Comparison]:
 
 
 def above_ceilings(path: Path) -> Iterator[str]:
-    """What a benchmark file says that cannot be: kernels faster than a limit of the hardware."""
-    for c in compare_providers(path):
-        ratio, size = c.largest
-        if c.with_ceiling and ratio > ABOVE:
-            yield f"{path.name}: {c.provider} reaches {ratio:.2f} of {c.against} at {size}"
+    """What a benchmark file says that cannot be: kernels faster than a limit of the hardware.
+
+    A copy of a few bytes is slow itself. A rate is a limit where it is half of its largest.
+    """
+    measured = benchmarks.read(path)
+    for c in (c for c in compare_providers(path) if c.with_ceiling):
+        limit = measured[c.against]
+        largest = max(row.median for row in limit.values())
+        words = sizes_in_words(measured[c.provider])
+        for size, row in limit.items():
+            slow = benchmarks.is_rate(row.unit) and row.median < largest / 2
+            where = words.get(size, "")
+            if where and not slow and (ratio := c.ratios[where]) > ABOVE:
+                yield f"{path.name}: {c.provider} reaches {ratio:.2f} of {c.against} at {where}"
 
 
 def _parts(provider: str) -> tuple[str, str]:
