@@ -125,7 +125,7 @@ def _transport(options: argparse.Namespace) -> int:
 
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
-        labels = {example.label for example in plan.recorded}
+        labels = {example.label for example in plan.executed}
     try:
         if options.verb == "push":
             changes = transport.push(options.place, root, repository, labels, options.prune)
@@ -171,7 +171,7 @@ def _where(options: argparse.Namespace) -> Where:
 
 
 def _told(plan: Project) -> Project:
-    if not plan.recorded:
+    if not plan.executed:
         print(f"No script of the galleries is executed: {galleries.EXECUTED}.")
     return plan
 

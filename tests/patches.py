@@ -88,7 +88,7 @@ PATCHES = [
     # Pages.
     Patch("render/selection.py", "not item.timed, order.get", "item.timed, order.get", SELECTION),
     Patch("render/selection.py", "key=age, reverse=True", "key=age", SELECTION),
-    Patch("render/selection.py", "self.recorded.key != self.script.key", "False", STALE),
+    Patch("render/selection.py", "self.shown.key != self.script.key", "False", STALE),
     Patch("render/selection.py", "ratio() > 0.6", "ratio() > 2", STALE),
     Patch("publish/publish.py", "    if built.stale:", "    if False:", STALE),
     Patch("render/replay.py", "    if block.key == code.key:\n", "    if False:\n", STALE),

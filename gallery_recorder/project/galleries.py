@@ -35,7 +35,7 @@ class Example(msgspec.Struct, frozen=True):
     Attributes:
         gallery, name: of its recordings; the name is its path below the gallery, without suffix.
         pages: the folder of its page, below the documentation's source folder.
-        recorded: whether sphinx-gallery executes it.
+        executed: whether sphinx-gallery executes it.
         may_fail: whether conf.py expects it to fail, or only warns of failures.
     """
 
@@ -43,7 +43,7 @@ class Example(msgspec.Struct, frozen=True):
     gallery: str
     name: str
     pages: str
-    recorded: bool
+    executed: bool
     may_fail: bool
 
     @property
@@ -86,9 +86,9 @@ class Project(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
     @property
-    def recorded(self) -> list[Example]:
+    def executed(self) -> list[Example]:
         """The scripts that sphinx-gallery executes."""
-        return [example for example in self.examples if example.recorded]
+        return [example for example in self.examples if example.executed]
 
     def label(self, example: Example) -> str:
         """The name of *example* in messages, with its gallery if another gallery has that name."""
@@ -119,9 +119,9 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
             listing = f"`{commands.command()} status` lists the names"
             raise ScriptError(f"no script has the name {name!r}; {listing}.")
         chosen.update(example.path for example in found)
-        if not any(example.recorded for example in found):
+        if not any(example.executed for example in found):
             raise ScriptError(f"{name} is not executed: {EXECUTED}.")
-    return [example for example in project.recorded if example.path in chosen or not names]
+    return [example for example in project.executed if example.path in chosen or not names]
 
 
 def _meant(examples: Sequence[Example], name: str) -> list[Example]:

@@ -108,7 +108,7 @@ def examples_of(app: Any) -> list[Example]:
                     gallery=gallery,
                     name=_name(path, root),
                     pages=Path(os.path.normpath(Path(pages, section))).as_posix(),
-                    recorded=path.suffix == ".py" and seam.is_executed(path, conf),
+                    executed=path.suffix == ".py" and seam.is_executed(path, conf),
                     may_fail=conf["only_warn_on_example_error"]
                     or seam.is_expected_to_fail(path, conf),
                 )

@@ -144,9 +144,9 @@ def _summarize(app: Sphinx, _: Exception | None) -> None:
     A script without a current recording may fail or not.
     """
     pages = domain_of(app.env).now.selection.main
-    unknown = {str(p.script.path) for p in pages if p.recorded is None or p.is_stale}
+    unknown = {str(p.script.path) for p in pages if p.shown is None or p.is_stale}
     seam.expect_no_failure(unknown, app.config.sphinx_gallery_conf)
-    shown = sum(page.recorded is not None for page in pages)
+    shown = sum(page.shown is not None for page in pages)
     without = f", {len(pages) - shown} show no outputs" if shown < len(pages) else ""
     if stale := domain_of(app.env).stale:
         without += f", {len(stale)} of them outputs of older code ({', '.join(stale)})"

@@ -59,7 +59,7 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
         banner = _banner(when + why)
         banner += nodes.literal_block(detail, detail, language="none") if detail else []
         yield banner
-    if page.recorded is None:
+    if page.shown is None:
         text = "No recording matches the current code, so this page shows no outputs."
         if needed := needs.told(page.script):
             text = f"This script needs {needed}. {text}"
@@ -67,7 +67,7 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
         return
     made = page.recording
     facts = labels.facts_of(app, made)
-    record = _reference(page.docname, "ref", page.recorded.label, "full record")
+    record = _reference(page.docname, "ref", page.shown.label, "full record")
     yield _line(nodes.Text(f"Recorded {_summary(made, facts)} · "), record)
     if page.is_stale:
         changed = sum(block is None or block.key != code.key for code, block in page.outputs)
@@ -85,8 +85,8 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     others = [domain_of(app.env).pages[page.main]] if page.view else page.views
     links: list[nodes.Node] = []
     for other in others:
-        assert other.recorded is not None
-        there = _reference(page.docname, "doc", f"/{other.docname}", other.recorded.place)
+        assert other.shown is not None
+        there = _reference(page.docname, "doc", f"/{other.docname}", other.shown.place)
         links += [nodes.Text(", "), there]
     if links:
         text = "Reference recording: " if page.view else "Also recorded: "

@@ -89,7 +89,7 @@ class Replay:
             made = self._make(*arguments)
         target = os.path.normpath(Path(arguments[1], arguments[0]))
         page = self._pages.get(target)
-        if page and page.recorded and target in self._current:  # its time is known all the same
+        if page and page.shown and target in self._current:  # its time is known all the same
             run = page.recording.run
             cost = (run.seconds if run.timed else 0.0, run.memory or 0.0)
             made = (*made[:2], cost, *made[3:])
@@ -130,7 +130,7 @@ class Replay:
         if page is None or not names["execute_script"]:
             return seam.ORIGINAL["execute_script"](blocks, names, conf, file_conf)
         names.update(memory_delta=0.0, example_globals={}, passing=True)
-        if page.recorded is None:
+        if page.shown is None:
             return ["\n"] * len(blocks), 0.0
         made = page.recording
         outputs = outputs_of(page, blocks, target, source)
@@ -202,7 +202,7 @@ class Replay:
 
     def identify_names(self, blocks: Any, regex: Any, names: Any = None, node: Any = "") -> Any:
         """The names that were found when the script's variables could be inspected."""
-        if self._page and self._page.recorded and self._page.recording.backreferences:
+        if self._page and self._page.shown and self._page.recording.backreferences:
             return self._page.recording.backreferences
         return seam.ORIGINAL["identify_names"](blocks, regex, None, node)
 

@@ -82,8 +82,8 @@ class Page:
     Attributes:
         example: the script's place in the project.
         digest: SHA-256 of the script's text.
-        recorded: the recording; None if there is none.
-        others: the other current recordings that have pages of their own.
+        shown: the recording; None if there is none.
+        other_recordings: the other current recordings that have pages of their own.
         later: a failure of the current code, which the recording outlived.
         view: on a page of such another recording, its name in the page's address.
     """
@@ -92,8 +92,8 @@ class Page:
     example: Example
     script: Script
     digest: str
-    recorded: ListedRecording | None = None
-    others: tuple[ListedRecording, ...] = ()
+    shown: ListedRecording | None = None
+    other_recordings: tuple[ListedRecording, ...] = ()
     later: LaterFailure | None = None
     view: str = ""
 
@@ -105,18 +105,18 @@ class Page:
     @property
     def recording(self) -> Recording:
         """The recording that the page shows."""
-        assert self.recorded is not None
-        return self.recorded.content
+        assert self.shown is not None
+        return self.shown.content
 
     @property
     def folder(self) -> Path | None:
         """The folder of the recording's files; None without a recording."""
-        return self.recorded.folder if self.recorded else None
+        return self.shown.folder if self.shown else None
 
     @property
     def is_stale(self) -> bool:
         """Whether the recording is of older code."""
-        return self.recorded is not None and self.recorded.key != self.script.key
+        return self.shown is not None and self.shown.key != self.script.key
 
     @property
     def outputs(self) -> list[tuple[CodeBlock, Block | None]]:
@@ -139,7 +139,7 @@ class Page:
     @property
     def stamp(self) -> str:
         """Digests of script and recordings: pages with equal stamps are equal."""
-        shown = (self.recorded, *self.others) if self.recorded else ()
+        shown = (self.shown, *self.other_recordings) if self.shown else ()
         parts = [self.digest, *(f"{at.location.place} {at.digest}" for at in shown)]
         return " ".join([*parts, self.later.recorded] if self.later else parts)
 
@@ -147,13 +147,13 @@ class Page:
     def views(self) -> "list[Page]":
         """The pages of the script's other recordings."""
         found = []
-        for item in self.others:
-            at, own = item.location, self.recorded.location if self.recorded else None
+        for item in self.other_recordings:
+            at, own = item.location, self.shown.location if self.shown else None
             device = "" if own and at.variant and at.device == own.device else at.device
             view = "-".join(filter(None, (device, at.variant)))
             name = f"{self.docname}.{view}"
             found.append(
-                replace(self, docname=name, recorded=item, others=(), later=None, view=view)
+                replace(self, docname=name, shown=item, other_recordings=(), later=None, view=view)
             )
         return found
 
@@ -206,7 +206,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     known = {page.example: page for page in before.main}
     without: list[str] = []
     for example in examples:
-        if not example.recorded:
+        if not example.executed:
             continue  # sphinx-gallery shows it without outputs
         try:
             page = _page(example, known.get(example))
@@ -223,7 +223,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
             shown = best(None, items, said.devices)
         failures = (recording.later_failure(item.folder, page.script.key) for item in items)
         later = next(filter(None, failures), None)
-        page = replace(page, recorded=shown, others=others, later=later)
+        page = replace(page, shown=shown, other_recordings=others, later=later)
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
         if not (shown or needed):
             without.append(example.name)
@@ -327,7 +327,7 @@ def _listed(
     for page in pages:
         for item in found.get((page.example.gallery, page.example.name), []):
             state = "current" if item.key == page.script.key else "of older code"
-            is_shown = page.recorded is not None and page.recorded.location == item.location
+            is_shown = page.shown is not None and page.shown.location == item.location
             if is_shown and not page.is_stale:
                 state = "shown"
             if item.timed or is_shown:

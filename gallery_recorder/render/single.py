@@ -54,8 +54,8 @@ class Single:
 
     def export(self, page: Page, folder: Path) -> Path:
         """Write the notebook of *page* with its outputs to *folder*; return its path."""
-        assert page.recorded
-        if page.recorded.state != "current":
+        assert page.shown
+        if page.shown.state != "current":
             name = self.project.label(page.example)
             raise RecordingError(f"{name}: the recording is of older code; {record_again(name)}")
         conf = self._app.config.sphinx_gallery_conf
@@ -76,13 +76,13 @@ def _date(item: ListedRecording) -> str:
 
 def show(page: Page) -> None:
     """Print the recording of *page*."""
-    assert page.recorded
+    assert page.shown
     out = Console(highlight=False, soft_wrap=True)
     made = page.recording
     _heading(out, f"{made.gallery}/{made.name}: {made.title}")
-    facts = {"Code": page.recorded.state, "Status": made.run.status, **pages.record_of(made, [])}
+    facts = {"Code": page.shown.state, "Status": made.run.status, **pages.record_of(made, [])}
     facts["Folder"] = str(page.folder)
-    facts["Others"] = "; ".join(f"{item.place}, {item.recorded}" for item in page.others)
+    facts["Others"] = "; ".join(f"{item.place}, {item.recorded}" for item in page.other_recordings)
     for name, fact in facts.items():
         if fact:
             out.print(_text(f"{name + ':':<18}{fact}"))

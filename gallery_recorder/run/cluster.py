@@ -24,7 +24,7 @@ from gallery_recorder.project.galleries import Project, encode
 from gallery_recorder.run import gpus, process, workspace
 from gallery_recorder.run.executors import Place, Told, lease
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.protocol import Failure, Run, ExampleFailedError, StoppedError
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
 from gallery_recorder.store.lock import locked
@@ -127,7 +127,7 @@ class RayExecutor:
                     break
             if left:
                 told(f"its worker or node was lost; starting again ({cause})")
-        raise ScriptFailedError(
+        raise ExampleFailedError(
             f"could not be executed on the cluster: {cause}",
             "Read Ray's logs on the nodes (/tmp/ray/session_latest/logs). Every node needs the "
             "same Python, Ray and packages, and enough memory.",
@@ -145,7 +145,7 @@ _Answer = tuple[Recording, dict[str, bytes]] | Failure
 def _kept(answer: _Answer, run: Run, at: Workspace) -> Recording:
     """The recording in the *answer* for *run*; its files are put into *at*."""
     if isinstance(answer, Failure):
-        raise ScriptFailedError(answer)
+        raise ExampleFailedError(answer)
     made, files = answer
     run.check(made)
     for name, content in files.items():
@@ -170,7 +170,7 @@ def execute_on_node(run: Run) -> _Answer:
     try:
         if others := {gpu.name for gpu in leased} - {run.device}:
             cause = f"was given a {min(others)}, and these are recordings of a {run.device}"
-            raise ScriptFailedError(cause, "Start the cluster on machines with the same GPUs.")
+            raise ExampleFailedError(cause, "Start the cluster on machines with the same GPUs.")
         folder.mkdir(mode=0o700, exist_ok=True)
         workspace.remove_leftovers(folder, print)
         with (
@@ -187,5 +187,5 @@ def execute_on_node(run: Run) -> _Answer:
             there = msgspec.structs.replace(there, visible=needs.visible(leased))
             made = process.execute(there, at, never)
             return made, {name: (at.recording / name).read_bytes() for name in made.files}
-    except ScriptFailedError as error:
+    except ExampleFailedError as error:
         return error.failure

@@ -38,7 +38,7 @@ class Executor(Protocol):
         """Execute *run*; the files of the result are in *at*.
 
         Raises:
-            ScriptFailedError: the example failed.
+            ExampleFailedError: the example failed.
             StoppedError: *stop* was set.
         """
 

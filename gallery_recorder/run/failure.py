@@ -61,7 +61,7 @@ def failure_of(
     )
 
 
-def recorded(
+def recording_of(
     run: Run, script: Script, at: Workspace, failure: Failure, made: Recording | None = None
 ) -> Recording:
     """The recording of a *failure*: what finished blocks left, each in its place, and the reason.

@@ -142,7 +142,7 @@ def execute(
     where this function raises or this process is killed.
 
     Raises:
-        ScriptFailedError: the example failed; says why.
+        ExampleFailedError: the example failed; says why.
         StoppedError: *stop* was set.
     """
     workspace.overlay(run.example.path, run.top)
@@ -167,7 +167,7 @@ def execute(
         try:
             watched.follow(events, stop, listen)
             watched.check()
-        except protocol.ScriptFailedError as error:
+        except protocol.ExampleFailedError as error:
             if workspace.result.exists():
                 error.made = _result(run, workspace)
             raise
@@ -175,7 +175,7 @@ def execute(
             watched.end()  # all processes of the run that are left
     made = _result(run, workspace)
     if made.run.status == "failed" and not run.example.may_fail:
-        raise protocol.ScriptFailedError("failed and could not say why", "Report this, please.")
+        raise protocol.ExampleFailedError("failed and could not say why", "Report this, please.")
     return made
 
 
@@ -243,7 +243,7 @@ class _Watched:
                 remedy = "A thread or an exit handler is still running. End it in the example."
                 self._limit(_FAREWELL, cause, remedy)
             case Failure():
-                raise protocol.ScriptFailedError(event)
+                raise protocol.ExampleFailedError(event)
             case protocol.Ended():
                 self.ended = event
 
@@ -290,7 +290,7 @@ class _Watched:
         if words := clean(self.workspace.stderr.read_bytes()[-4000:]):
             words = "\n".join(shorten(words.replace(copied, source)).splitlines()[-15:])
             detail = f"Standard error ends with:\n{indent(words, '  ')}\n"
-        raise protocol.ScriptFailedError(Failure(cause, remedy, detail, block, of, line))
+        raise protocol.ExampleFailedError(Failure(cause, remedy, detail, block, of, line))
 
     def _line(self, copied: str) -> int | None:
         """The line of the copy that is being executed, or was; faulthandler tells."""

@@ -34,11 +34,11 @@ class Run(msgspec.Struct, frozen=True):
         return int(self.settings.limits[name])
 
     def check(self, made: Recording) -> None:
-        """Raise ScriptFailedError if *made* is of other code or another variant than this."""
+        """Raise ExampleFailedError if *made* is of other code or another variant than this."""
         if tuple(block.key for block in made.blocks) != self.keys:
-            raise ScriptFailedError("was changed while it was being recorded", "Record it again.")
+            raise ExampleFailedError("was changed while it was being recorded", "Record it again.")
         if made.variant != self.settings.variant:
-            raise ScriptFailedError(
+            raise ExampleFailedError(
                 f"was executed as variant {made.variant}, not {self.settings.variant}",
                 "Install the same versions on the machine that executes examples.",
             )
@@ -118,7 +118,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 Event = Begun | BlockStarted | Failure | Done | Ended
 
 
-class ScriptFailedError(Exception):
+class ExampleFailedError(Exception):
     """An example has failed: a failure, or its cause and remedy; ``made`` is what it did before."""
 
     made: Recording | None = None

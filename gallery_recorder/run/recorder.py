@@ -28,7 +28,7 @@ from gallery_recorder.run import cluster, failure, provenance, subset, workspace
 from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
-from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.protocol import Failure, Run, ExampleFailedError, StoppedError
 from gallery_recorder.store import recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
@@ -290,7 +290,7 @@ class _Recorder:
                 return self._execute(example, script, gpus, own)
         except StoppedError as error:
             return Outcome(name, "interrupted", str(error) or "was ended")
-        except ScriptFailedError as error:
+        except ExampleFailedError as error:
             why = error.failure
         except RecordingError as error:
             remedy = "Correct the file that the example draws or writes, then record it again."
@@ -327,8 +327,11 @@ class _Recorder:
             told, failed = partial(self.progress.told, name), None
             try:
                 made = self.engine.execute(run, at, self.stop, told)
-            except ScriptFailedError as error:
-                failed, made = error, failure.recorded(run, script, at, error.failure, error.made)
+            except ExampleFailedError as error:
+                failed, made = (
+                    error,
+                    failure.recording_of(run, script, at, error.failure, error.made),
+                )
                 if own and own.made and own.made.run.status == "passed":
                     text = error.failure.for_readers()
                     LaterFailure(script.key, made.run.recorded, text).note(location.folder)

@@ -39,7 +39,7 @@ from gallery_recorder.run.protocol import (
 from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.workspace import Workspace
-from gallery_recorder.run.written import Outputs, with_files
+from gallery_recorder.run.written import WrittenFiles, with_files
 from gallery_recorder.store import format, markup
 from gallery_recorder.store.format import Block, Figure, GpuState, Recording, RunFacts, Value
 
@@ -91,7 +91,7 @@ class Worker:
         self._printed: list[bytes] = [b"", b""]  # by the last block
         self._error: BaseException | None = None  # that a block raised
         self._conf: dict[str, Any] = {}
-        self._outputs = Outputs(workspace.docs, self._pages, path, run)
+        self._outputs = WrittenFiles(workspace.docs, self._pages, path, run)
         self._blocks: list[Block] = []
         self._throttling: set[str] = set()
         self._deferred: tuple[Figure, ...] = ()  # that a block of comments showed before any code

@@ -16,7 +16,7 @@ from gallery_recorder.store.format import Block, is_path
 from gallery_recorder.store.recording import digest
 
 
-class Outputs:
+class WrittenFiles:
     """The files of an example; ``owner`` is the number of the block that wrote each path last.
 
     *docs* is the source folder of the documentation, *pages* the folder of the page in it.

@@ -37,7 +37,7 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
     roots = [recordings] if recordings else project.settings.roots
     preferred, checks = project.settings.reference, settings.checks(project.settings)
     result = []
-    for example in project.recorded:
+    for example in project.executed:
         name = project.label(example)
         try:
             script = example.load()
@@ -56,7 +56,7 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
         if not any(_is_at(row, preferred) for row in own):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
         result += own
-    labels = {example.label for example in project.recorded}
+    labels = {example.label for example in project.executed}
     for root in roots:
         for folder in recording.all_recordings(root):
             device, *rest = folder.relative_to(root).parts

@@ -55,7 +55,7 @@ def test_scripts_are_those_of_sphinx_gallery(tmp_path):
         "more/examples/plot_a.py",
     ]
     found = read(make(tmp_path, files=files))
-    assert [(e.source, e.pages, e.recorded, e.may_fail) for e in found.examples] == [
+    assert [(e.source, e.pages, e.executed, e.may_fail) for e in found.examples] == [
         ("examples/other.py", "auto", False, False),
         ("examples/plot_a.py", "auto", True, False),
         ("examples/plot_b.py", "auto", True, False),
@@ -63,7 +63,7 @@ def test_scripts_are_those_of_sphinx_gallery(tmp_path):
         ("examples/sub/plot_c.py", "auto/sub", True, False),
         ("more-examples/plot_a.py", "auto_more", True, False),
     ]
-    one, _, _, _, other = found.recorded
+    one, _, _, _, other = found.executed
     assert found.label(one) == "examples/plot_a", "another gallery has a script of this name"
     assert galleries.select(found, ["plot_a"]) == [one, other]
     assert galleries.select(found, ["more-examples/plot_a"]) == [other]
@@ -138,7 +138,7 @@ def setup(app):
     app.connect("builder-inited", begin, priority=50)
 """
     found = read(make(tmp_path, conf=CONF + conf, files=["examples/plot_a.py"]))
-    assert [example.name for example in found.recorded] == ["run_b"]
+    assert [example.name for example in found.executed] == ["run_b"]
 
 
 def test_a_project_is_found_from_usual_places(tmp_path, monkeypatch):

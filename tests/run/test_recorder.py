@@ -13,7 +13,7 @@ import pytest
 
 from gallery_recorder.run import executors, gpus, process
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.protocol import Failure, ScriptFailedError
+from gallery_recorder.run.protocol import Failure, ExampleFailedError
 from tests.fixtures.room import Room, made_up
 from tests.fixtures.waiting import wait_for
 
@@ -172,7 +172,7 @@ def used(room, monkeypatch):
         begun = time.monotonic()
         time.sleep(0.05)
         spans.append((run.visible["CUDA_VISIBLE_DEVICES"], begun, time.monotonic()))
-        raise ScriptFailedError(Failure("was made up", "Nothing."))
+        raise ExampleFailedError(Failure("was made up", "Nothing."))
 
     monkeypatch.setattr(process, "execute", execute)
     return spans

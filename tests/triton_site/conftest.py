@@ -58,7 +58,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
             script=load_script(script, gallery),
             folder=folder if recorded is not None else None,
             recording=made,
-            recorded=made if recorded is not None else None,
+            shown=made if recorded is not None else None,
             is_stale=False,
             example=SimpleNamespace(name="01-first"),
         )

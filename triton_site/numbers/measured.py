@@ -88,7 +88,7 @@ class StepsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """A table with a row for each step; nothing where no times were recorded."""
         page = _page(self.env, "")
-        if page is None or page.recorded is None or not page.recorded.timed:
+        if page is None or page.shown is None or not page.shown.timed:
             return []
         rows = [line.partition(":") for line in self.content if line.strip()]
         try:
@@ -114,7 +114,7 @@ class LimitsDirective(SphinxDirective):
         pages = (
             p
             for p in domain_of(self.env).selection.main
-            if p.recorded and p.recorded.timed and not p.is_stale
+            if p.shown and p.shown.timed and not p.is_stale
         )
         rows = []
         for page in pages:
@@ -189,7 +189,7 @@ def number_node(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
     page = _page(env, script)
     if page is None:
         raise QuantityError(f"{script or env.docname} is not the page of a script")
-    if page.recorded is None or not page.recorded.timed:
+    if page.shown is None or not page.shown.timed:
         return nodes.inline("", "…", classes=["measured"])  # only a GPU has times
     try:
         quantity = _numbers(env, page)[name]

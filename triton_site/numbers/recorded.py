@@ -57,7 +57,7 @@ def scripts_of_checkout() -> list[Script]:
     Raises:
         RecorderError: a script is damaged.
     """
-    examples = reader.read(galleries.find(None, None, ())).recorded
+    examples = reader.read(galleries.find(None, None, ())).executed
     return [script for example in examples if (script := example.load()).code]
 
 
