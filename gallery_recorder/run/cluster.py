@@ -24,7 +24,7 @@ from gallery_recorder.project.galleries import Project, encode
 from gallery_recorder.run import gpus, process, workspace
 from gallery_recorder.run.executors import Place, Told, lease
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.protocol import Failure, Run, ExampleFailedError, StoppedError
+from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
 from gallery_recorder.store.lock import locked

@@ -28,7 +28,7 @@ from gallery_recorder.run import cluster, failure, provenance, subset, workspace
 from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
-from gallery_recorder.run.protocol import Failure, Run, ExampleFailedError, StoppedError
+from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
 from gallery_recorder.store import recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gallery_recorder.run import process
-from gallery_recorder.run.protocol import BlockStarted, Run, ExampleFailedError, StoppedError
+from gallery_recorder.run.protocol import BlockStarted, ExampleFailedError, Run, StoppedError
 from gallery_recorder.run.workspace import Workspace
 from tests.fixtures.room import Room
 from tests.fixtures.waiting import PATIENCE, wait_for

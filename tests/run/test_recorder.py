@@ -13,7 +13,7 @@ import pytest
 
 from gallery_recorder.run import executors, gpus, process
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.protocol import Failure, ExampleFailedError
+from gallery_recorder.run.protocol import ExampleFailedError, Failure
 from tests.fixtures.room import Room, made_up
 from tests.fixtures.waiting import wait_for
 
