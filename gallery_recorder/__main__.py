@@ -125,7 +125,7 @@ def _transport(options: argparse.Namespace) -> int:
 
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
-        labels = {example.label for example in plan.executed}
+        labels = {example.label for example in plan.examples}
     try:
         if options.verb == "push":
             changes = transport.push(options.place, root, repository, labels, options.prune)

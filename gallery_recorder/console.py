@@ -1,7 +1,6 @@
-"""Standard streams that never stop the program.
+"""Standard streams whose failure does not stop the program.
 
-With a closed pipe (``| head``), a lost terminal or a locale without the characters, the work goes
-on.
+Work goes on with a closed pipe (``| head``), a lost terminal, or a locale that lacks characters.
 """
 
 import contextlib
@@ -11,10 +10,10 @@ from typing import Any, TextIO
 
 
 def make_lasting() -> None:
-    """Let ``sys.stdout`` and ``sys.stderr`` outlast their readers."""
+    """Make ``sys.stdout`` and ``sys.stderr`` survive the loss of their readers."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # it was closed from the start
+        if stream is None:  # closed from the start
             stream = open(os.devnull, "w")  # noqa: SIM115 - as long as the program
         if not isinstance(stream, _Lasting):
             if hasattr(stream, "reconfigure"):
@@ -23,7 +22,7 @@ def make_lasting() -> None:
 
 
 def visible(text: str) -> str:
-    """*text* without characters that control a terminal or the direction of text."""
+    """*text* without characters that control the terminal or the direction of text."""
     return "".join(c if c == "\n" or c.isprintable() else "\ufffd" for c in text)
 
 
@@ -49,7 +48,7 @@ class _Lasting:
             self._discard()
 
     def _discard(self) -> None:
-        """Discard buffered and future output: Python flushes it again when it ends."""
+        """Discard buffered and future output, which Python would flush again at exit."""
         with contextlib.suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._stream.fileno())

@@ -95,13 +95,13 @@ PATCHES = [
     # Recording.
     Patch("run/seeds.py", "    random.seed(seed)\n", "", SEEDS),
     Patch("run/seeds.py", "                execute(module)\n                _SEEDING", "                execute(module)\n                0 and _SEEDING", SEEDS),
-    Patch("run/recorder.py", "made.key == script.key and made.run", "made.run", ORPHANS + " -k renamed"),
+    Patch("run/recorder.py", "recording.is_current(made.key, script) and made.run", "made.run", ORPHANS + " -k renamed"),
     Patch("run/recorder.py", "if size > limit:", "if size < limit:", ORPHANS + " -k sizes"),
     Patch("run/text.py", "shown += part[len(shown) :]", "shown += part", TEXT),
     Patch("run/text.py", "key=len, reverse=True", "key=len", TEXT),
     Patch("run/environment.py", "and not _SECRET.search(name)\n    }\n\n\ndef kept", "\n    }\n\n\ndef kept", ENVIRONMENT),
     Patch("run/environment.py", 'and name not in {*VISIBLE_VARIABLES, "CUDA_DEVICE_ORDER"}', "", ENVIRONMENT),
-    Patch("run/failure.py", "text = shown(failure.for_readers())", "text = failure.told('')", "run/test_faults.py -k 'finished and exits or finished and crash or finished and floods or finished and hangs'"),
+    Patch("run/failure.py", "text = shown(failure.for_readers())", "text = failure.for_author('')", "run/test_faults.py -k 'finished and exits or finished and crash or finished and floods or finished and hangs'"),
     Patch("run/failure.py", "blocks[one.number - 1] = one.block", "pass", "run/test_faults.py -k 'finished and exits'"),
     # Versions.
     Patch("publish/publish.py", 'trees[name].all[0].kind == "tag" and not overwrite', "False", PUBLISH),

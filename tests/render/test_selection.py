@@ -28,7 +28,7 @@ def seen(device: str, variant: str | None, recorded: str, key: str = "k", timed:
     ],
 )
 def test_the_highest_variant_of_the_preferred_device_is_shown(found, shown):
-    chosen = best("k", [seen(*item) for item in found], ["fast"])
+    chosen = best(SimpleNamespace(key="k"), [seen(*item) for item in found], ["fast"])
     assert (chosen.location.place if chosen else "") == shown
 
 

@@ -9,6 +9,7 @@ from sphinx.application import Sphinx
 _EXTENSIONS = (
     "assets",
     "cards",
+    "commands",
     "exercises",
     "folds",
     "frame",
@@ -19,7 +20,6 @@ _EXTENSIONS = (
     "notebooks",
     "path",
     "search",
-    "settings",
     "software",
     "solutions",
     "tiles",
