@@ -21,6 +21,17 @@ def make_lasting() -> None:
             setattr(sys, name, _Lasting(stream))
 
 
+def confirms(question: str) -> bool:
+    """Whether the user answers *question* with yes; if not, say that nothing was deleted."""
+    answer = ""
+    with contextlib.suppress(EOFError):
+        answer = input(f"{question} [y/N] ")
+    if answer.strip().lower() in ("y", "yes"):
+        return True
+    print("Nothing was deleted. To delete without a question: --yes (make: YES=1)")
+    return False
+
+
 def visible(text: str) -> str:
     """*text* without characters that control the terminal or the direction of text."""
     return "".join(c if c == "\n" or c.isprintable() else "\ufffd" for c in text)

@@ -59,9 +59,9 @@ PATCHES = [
     Patch("store/reading.py", "if status.st_size > limit:", "if False:", "store/test_reading.py -k 'link or large'"),
     Patch("store/reading.py", "if len(content) > limit:", "if False:", "store/test_reading.py"),
     # What is current, and what is said of the rest.
-    Patch("store/recording.py", '"current" if made.key == script.key', '"current" if True', STATUS),
+    Patch("store/recording.py", '"current" if is_current(made.key, script)', '"current" if True', STATUS),
     Patch("store/recording.py", "and not may_fail\n", "and may_fail\n", "run/test_faults.py -k after_the_last"),
-    Patch("store/recording.py", "return found if found.key == key else None", "return found", "run/test_faults.py -k over_a_good"),
+    Patch("store/recording.py", "return found if is_current(found.key, script) else None", "return found", "run/test_faults.py -k over_a_good"),
     Patch("store/recording.py", "    atomic.replace_folder(staging, folder)\n    _failure_path(folder).unlink(missing_ok=True)", "    atomic.replace_folder(staging, folder)", "run/test_faults.py -k over_a_good"),
     Patch("store/status.py", 'if row.state in ("damaged", "unreadable"):', "if False:", STATUS),
     Patch("store/status.py", "if only in (None, row.state)", "if True", "run/test_faults.py -k over_a_good"),
@@ -71,7 +71,7 @@ PATCHES = [
     # Orphans, shards, transport.
     Patch("store/recording.py", '"/".join(rest) not in labels', "True", ORPHANS + " -k prune"),
     Patch("store/recording.py", "now.encode())\n", "was.encode())\n", ORPHANS + " -k renamed"),
-    Patch("__main__.py", 'if options.yes or not orphans else ""', 'if True else ""', ORPHANS + " -k prune"),
+    Patch("__main__.py", "if orphans and not options.yes and not", "if False and not", ORPHANS + " -k prune"),
     Patch("store/transport.py", "if added or replaced or deleted:", "if added or replaced:", ORPHANS + " -k push"),
     Patch("store/transport.py", ">= made.run.recorded", "> made.run.recorded", TRANSPORT),
     Patch("store/transport.py", "if any(map(is_held", "if any(map(bool", TRANSPORT),
@@ -88,8 +88,8 @@ PATCHES = [
     # Pages.
     Patch("render/selection.py", "not item.timed, order.get", "item.timed, order.get", SELECTION),
     Patch("render/selection.py", "key=age, reverse=True", "key=age", SELECTION),
-    Patch("render/selection.py", "self.shown.key != self.script.key", "False", STALE),
-    Patch("render/selection.py", "ratio() > 0.6", "ratio() > 2", STALE),
+    Patch("render/selection.py", "not recording.is_current(self.shown.key, self.script)", "False", STALE),
+    Patch("render/selection.py", "similarity > 0.6", "similarity > 2", STALE),
     Patch("publish/publish.py", "    if built.stale:", "    if False:", STALE),
     Patch("render/replay.py", "    if block.key == code.key:\n", "    if False:\n", STALE),
     # Recording.

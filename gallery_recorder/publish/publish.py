@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gallery_recorder import console
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import versions
 from gallery_recorder.publish.versions import Versions
@@ -161,11 +162,8 @@ def _publish(options: argparse.Namespace) -> int:
 
 
 def _unpublish(options: argparse.Namespace) -> int:
-    answer = "yes" if options.yes else ""
-    with contextlib.suppress(EOFError):
-        answer = answer or input(f"Delete {options.version} from {options.site}? [y/N] ")
-    if answer.strip().lower() not in ("y", "yes"):
-        print("Nothing was deleted. To delete without a question: --yes (make: YES=1)")
+    question = f"Delete {options.version} from {options.site}?"
+    if not options.yes and not console.confirms(question):
         return 1
     listed = unpublish(options.site, options.version)
     print(f"Deleted: {options.site / options.version} (stable: {listed.stable})")

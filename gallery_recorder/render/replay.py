@@ -222,9 +222,7 @@ def outputs_of(page: Page, script_blocks: list[Any], target: Path, source: Path)
 def _changed(code: CodeBlock, block: Block | None) -> str:
     """The notice between a changed block and the output of its older code; empty if unchanged."""
     if block is None:
-        return (
-            "\n.. rst-class:: gallery-changed\n\nThis block is new and has not been executed.\n\n"
-        )
+        return "\n.. rst-class:: gallery-changed\n\nThis new block has not been executed.\n\n"
     if block.key == code.key:
         return ""
     both = block.code.splitlines(), code.block.content.splitlines()
