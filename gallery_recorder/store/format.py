@@ -236,7 +236,7 @@ def contradictions(recording: Recording) -> Iterator[str]:
         yield f"`blocks` or `thumbnail` names {name}, which `files` does not list"
     folded = {normalize("NFC", name.casefold()) for name in (FILE_NAME, *recording.files)}
     if len(folded) <= len(recording.files):
-        yield f"`files` lists {FILE_NAME}, or names that differ only in case"
+        yield f"`files` lists {FILE_NAME}, or names that some systems cannot tell apart"
 
 
 def is_path(name: str) -> bool:

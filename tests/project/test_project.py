@@ -95,7 +95,7 @@ def test_scripts_are_selected_by_path_name_or_number(tmp_path, monkeypatch):
     assert select("../01-a.py", "./01-c.py") == ["01-a", "solutions/01-c"], "as a shell completes"
     assert select(str(folder / "01-a.py")) == ["01-a"]
     for wrong in ("3", "0", "1", "b"):
-        with pytest.raises(ScriptError, match=r"no script has the name .* lists the names"):
+        with pytest.raises(ScriptError, match=r"no example has the name .* lists the names"):
             select(wrong)
 
 
@@ -148,10 +148,10 @@ def test_a_project_is_found_from_usual_places(tmp_path, monkeypatch):
     assert where.conf == root / "doc"
     assert where.source == root / "doc"
     monkeypatch.chdir(root / "examples")
-    with pytest.raises(ProjectError, match="this folder: has no conf"):
+    with pytest.raises(ProjectError, match="this folder: contains no conf"):
         galleries.find(None, None, ())
     assert galleries.find(Path("../doc"), None, ()) == where
-    with pytest.raises(ProjectError, match=r"examples: has no conf\.py\. Name its folder"):
+    with pytest.raises(ProjectError, match=r"examples: contains no conf\.py\. Give its folder"):
         galleries.find(root / "examples", None, ())
 
 
@@ -160,7 +160,7 @@ def test_scripts_that_are_not_executed_are_told(tmp_path, capsys):
     with pytest.raises(ScriptError, match=r"^other is not executed: filename_pattern and plot_"):
         galleries.select(read(root), ["other"])
     assert cli.main(["status", "--conf", str(root / "doc")]) == 0
-    assert "No script of the galleries is executed: filename_pattern" in capsys.readouterr().out
+    assert "No example is executed: filename_pattern" in capsys.readouterr().out
 
 
 def test_galleries_have_the_same_names_in_every_checkout():

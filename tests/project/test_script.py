@@ -173,7 +173,7 @@ def test_a_script_is_recorded_only_on_a_gpu_that_it_can_use(load, said, gpu, unm
 
 
 def test_a_need_that_is_unknown_is_an_error(load):
-    with pytest.raises(ScriptError, match=r"'luck'.* is not a need"):
+    with pytest.raises(ScriptError, match=r"'luck'.* is not a valid need"):
         needs.needs_of(load('"""A."""\nx = 1\n# sphinx_gallery_needs = "luck"\n'))
 
 

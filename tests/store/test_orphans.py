@@ -25,7 +25,7 @@ def test_prune_asks_and_deletes_only_orphans(room):
     assert (asked.returncode, "02-gone" in asked.stdout) == (1, True)
     assert (room.gallery / "02-gone").exists()
     (room.gallery / "02-gone.failed.json").write_text("{}")
-    assert room.run("prune", "--yes").stdout.endswith("1 orphans deleted\n")
+    assert room.run("prune", "--yes").stdout.endswith("Deleted: 1\n")
     assert [path.name for path in room.gallery.iterdir()] == ["01-a"]
     (room.tutorials / "01-a.py").unlink()
     room.write("03-b", "x = 1")
@@ -38,7 +38,7 @@ def test_push_says_how_many_orphans_it_takes_along_or_leaves_them_out(room, tmp_
     labels = {"tutorials/01-a"}
     said = transport.push(str(there), room.recordings, room.folder, labels)
     assert said.startswith("2 added")
-    assert "1 of all without a script (--prune" in said
+    assert "; 1 of them" in said
     said = transport.push(str(there), room.recordings, room.folder, labels, prune=True)
     assert said == "0 added, 0 replaced, 1 already up to date, 1 deleted"
     assert [path.parent.name for path in there.rglob("recording.json")] == ["01-a"]
