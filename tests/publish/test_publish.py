@@ -281,7 +281,7 @@ def test_what_is_not_ours_stays(site, builds, tmp_path):
         for overwrite in (False, True):
             with pytest.raises(RecorderError, match="v2: exists and is not a version"):
                 publish.publish(build, site, "v2", overwrite)
-        with pytest.raises(RecorderError, match="Name one of"):
+        with pytest.raises(RecorderError, match="Name a version"):
             publish.unpublish(site, "v2")
         assert tree(site) == with_it
         (site / "v2").rename(tmp_path / f"aside-{number}")

@@ -99,7 +99,10 @@ def test_migrate_writes_the_current_schema_and_changes_nothing_else(tmp_path):
     folders = {s: room.recordings / f"cpu-{s}" / "examples" / "everything" for s in SCHEMAS}
     before = {s: (recording.load(f), digests(f)) for s, f in folders.items()}
     made = room.run("migrate")
-    assert (made.returncode, f"{len(SCHEMAS) - 1} migrated, 1 already of schema" in made.stdout) == (
+    assert (
+        made.returncode,
+        f"{len(SCHEMAS) - 1} migrated, 1 already of schema" in made.stdout,
+    ) == (
         1,
         True,
     )

@@ -1,10 +1,12 @@
 """Recordings whose script is gone or has another name."""
 
 import shutil
+import sys
 
 import pytest
 
 from gallery_recorder.store import transport
+from tests.fixtures import forked
 from tests.fixtures.gallery import Gallery
 from tests.fixtures.room import Room
 
@@ -31,6 +33,17 @@ def test_prune_asks_and_deletes_only_orphans(room):
     room.write("03-b", "x = 1")
     assert room.run("prune", "--yes").returncode == 0
     assert [*room.recordings.iterdir()] == []
+
+
+def test_an_example_that_is_not_executed_now_is_no_orphan(tmp_path):
+    gallery = Gallery(tmp_path)
+    for name in ("one", "two"):
+        gallery.write(name, "x = 1")
+    gallery.record_all()
+    words = [sys.executable, "-m", "gallery_recorder", "prune", "--yes", "--pattern", "one"]
+    pruned = forked.run([*words, "--conf", str(tmp_path / "doc")], cwd=tmp_path)
+    assert (pruned.returncode, pruned.stdout) == (0, "Deleted: 0\n")
+    assert (gallery.recordings / "two").exists()
 
 
 def test_push_says_how_many_orphans_it_takes_along_or_leaves_them_out(room, tmp_path):
