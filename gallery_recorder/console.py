@@ -6,6 +6,7 @@ Work goes on with a closed pipe (``| head``), a lost terminal, or a locale that 
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 
@@ -45,25 +46,23 @@ class _Lasting:
 
     def write(self, text: str) -> int:
         """Write *text*, unless the reader is gone."""
-        try:
-            return self._stream.write(text)
-        except (OSError, ValueError):
-            self._discard()
-            return len(text)
+        with self._lasting():
+            self._stream.write(text)
+        return len(text)
 
     def flush(self) -> None:
         """Flush, unless the reader is gone."""
-        try:
+        with self._lasting():
             self._stream.flush()
-        except (OSError, ValueError):
-            self._discard()
 
-    def _discard(self) -> None:
-        """Discard buffered and future output, which Python would flush again at exit."""
-        with contextlib.suppress(OSError, ValueError):
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self._stream.fileno())
-            os.close(null)
+    @contextlib.contextmanager
+    def _lasting(self) -> Iterator[None]:
+        """Discard buffered and future output after an error: Python flushes again at exit."""
+        try:
+            yield
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
+                os.dup2(null.fileno(), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

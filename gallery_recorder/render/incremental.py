@@ -18,6 +18,7 @@ from sphinx.environment import BuildEnvironment
 from gallery_recorder import seam
 from gallery_recorder.render import downloads, files
 from gallery_recorder.render.domain import Site, domain_of
+from gallery_recorder.store import atomic
 
 #: Targets of references in Sphinx's domains that ``get_objects`` leaves out.
 _REFERENCES = (("math", "objects"), ("citation", "citations"))
@@ -131,7 +132,4 @@ def remove(paths: Iterable[Path], root: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-        folder = path.parent
-        while root in folder.parents and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-            folder = folder.parent
+        atomic.remove_empty_folders(path, root)

@@ -23,19 +23,10 @@ from gallery_recorder.project import settings
 from gallery_recorder.project.galleries import encode
 from gallery_recorder.project.reader import load
 from gallery_recorder.project.script import CodeBlock, load_script
-from gallery_recorder.run import environment, gpus, provenance
+from gallery_recorder.run import environment, gpus, protocol, provenance
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.output import Output, Tee
-from gallery_recorder.run.protocol import (
-    Begun,
-    BlockStarted,
-    Done,
-    Event,
-    Failure,
-    Finished,
-    Refusal,
-    Run,
-)
+from gallery_recorder.run.protocol import Refusal, Run
 from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.workspace import Workspace
@@ -123,7 +114,7 @@ class Worker:
         apart = self._process != self._started
         if (seed := self.run.settings.seed) is not None:
             seed_all(seed)
-        self.tell(Begun(self._process, seam.wrapper("generate_file_rst") if apart else ""))
+        self.tell(protocol.Begun(self._process, seam.wrapper("generate_file_rst") if apart else ""))
 
     def end(
         self, seconds: float, script_vars: dict[str, Any], file_settings: dict[str, Any]
@@ -134,7 +125,7 @@ class Worker:
         made = self._recording(seconds, script_vars, file_settings)
         self.workspace.result.write_bytes(encode(made))
         if self._error is None or self.run.example.may_fail:
-            self.tell(Done())
+            self.tell(protocol.Done())
         else:
             self.tell(self._failure(self._error, self._printed))
 
@@ -143,7 +134,7 @@ class Worker:
         if not self.workspace.result.exists():  # after the result, an error does not matter
             self.tell(self._failure(error, self.output.take(limited=False)))
 
-    def _failure(self, error: BaseException, printed: list[bytes]) -> Failure:
+    def _failure(self, error: BaseException, printed: list[bytes]) -> protocol.Failure:
         return failure_of(error, self.script, self.current, printed, self.shown)
 
     def raised(self, error: BaseException) -> None:
@@ -197,7 +188,7 @@ class Worker:
         self._throttling.update(state.throttling if state else ())
         return state
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: protocol.Event) -> None:
         """Send *event* to the recorder."""
         self._end_copies()
         os.write(self._events, encode(event) + b"\n")
@@ -221,7 +212,7 @@ class Worker:
         number = len(self._blocks) + 1 if code else len(self._blocks)
         if code:
             self.current = code
-            self.tell(BlockStarted(number, len(self._code), code.line))
+            self.tell(protocol.BlockStarted(number, len(self._code), code.line))
         self._value, self._figures = {}, ""
         self.output.begin()
         self._ask("before_block", code.block.content if code else "")
@@ -267,7 +258,7 @@ class Worker:
         """Save the last block, in case the process does not reach the end."""
         if self._blocks:
             written, (stdout, stderr) = self._outputs.written(), self.output.taken
-            made = Finished(len(self._blocks), self._blocks[-1], written, (stdout, stderr))
+            made = protocol.Finished(len(self._blocks), self._blocks[-1], written, (stdout, stderr))
             with open(self.workspace.finished, "ab") as file:
                 file.write(encode(made) + b"\n")
 

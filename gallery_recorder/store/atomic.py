@@ -49,6 +49,15 @@ def exchange(one: Path, other: Path) -> bool:
     return hasattr(libc, "renameat2") and libc.renameat2(*paths, swap) == 0
 
 
+def remove_empty_folders(path: Path, root: Path) -> None:
+    """Remove the folders above *path* that are empty, up to *root*, which stays."""
+    for above in path.parents:
+        if root not in above.parents or (above.is_dir() and any(above.iterdir())):
+            break
+        with contextlib.suppress(FileNotFoundError):
+            above.rmdir()
+
+
 def remove(path: Path) -> None:
     """Remove a file, link or folder, even a folder without permissions or nested very deeply."""
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):

@@ -223,10 +223,7 @@ def remove(folder: Path, root: Path) -> None:
     """Remove the recording in *folder*, and then the empty folders above it, up to *root*."""
     atomic.remove(folder)
     _failure_path(folder).unlink(missing_ok=True)
-    for above in folder.parents:
-        if above == root or any(above.iterdir()):
-            break
-        above.rmdir()
+    atomic.remove_empty_folders(folder, root)
 
 
 def moved(old: Path, made: Recording, script: Script, staging: Path) -> Recording:
