@@ -4,7 +4,7 @@ from pathlib import Path
 
 from triton_site.pages.assemble import assemble_gallery
 from triton_site.pages.exercises import write_checker
-from triton_site.probes import REFERENCE_DEVICES, REFERENCES, SOFTWARE
+from triton_site.references import REFERENCE_DEVICES, REFERENCES, SOFTWARE
 
 project = "Triton Gallery"
 author = "the Triton Gallery authors"

@@ -22,12 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from gallery_recorder.api import seam
-from triton_site import launches
+from triton_site import launches, xray_data
+from triton_site.xray_data import FILE_NAME, MAX_CODE
 
-FILE_NAME = "xray.json.gz"
-
-#: Characters of one intermediate code, and of all kernels of a script; longer code is cut.
-MAX_CODE = 250_000
+#: Characters of the intermediate code of all kernels of a script; longer code is cut.
 MAX_ALL = 2_500_000
 
 #: What each instruction of PTX says about a kernel, by the beginning of its name.
@@ -124,8 +122,6 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
     @staticmethod
     def check(folder: Path, made: Any) -> None:
         """Raise ReadingError if facts or code of the recording *made* in *folder* are damaged."""
-        from triton_site.kernels import xray_data
-
         xray_data.read(folder, made.probes)
 
     def _hook(self) -> None:

@@ -1,8 +1,7 @@
-"""A second build shows what a first one would.
+"""Incremental builds with the result of a full build.
 
-Sphinx writes the pages whose source changed. Pages also show titles, links and menus of others:
-where one of these changed, all pages are written. Files of pages that are gone are removed.
-Everything here is done by events.
+Sphinx writes the pages whose source changed. Pages also show titles, links and menus of other
+pages; if one of these changed, all pages are written. Files of removed pages are removed.
 """
 
 import glob
@@ -19,6 +18,7 @@ from sphinx.environment import BuildEnvironment
 from gallery_recorder import seam
 from gallery_recorder.render import downloads, files
 from gallery_recorder.render.domain import Site, domain_of
+from gallery_recorder.store import atomic
 
 #: Targets of references in Sphinx's domains that ``get_objects`` leaves out.
 _REFERENCES = (("math", "objects"), ("citation", "citations"))
@@ -39,14 +39,14 @@ def setup(app: Sphinx) -> None:
 
 
 def _note_minigallery(app: Sphinx, docname: str, content: list[str]) -> None:
-    """A page with a minigallery shows introductions of scripts."""
+    """Let pages with a minigallery depend on the introductions of examples."""
     del docname
     if ".. minigallery::" in content[0]:
         domain_of(app.env).depends("introductions")
 
 
 def _forget_archives(app: Sphinx, doctree: nodes.document) -> None:
-    """A page offers archives but does not show what is in them."""
+    """Let no page depend on its archives, whose content it does not show."""
     del doctree
     depends = app.env.dependencies[app.env.docname]
     depends -= {name for name in depends if str(name).endswith(".zip")}
@@ -61,7 +61,7 @@ def _note_read(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
 
 
 def _sort(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """Sort pages, which Sphinx keeps in the order of reading."""
+    """Sort pages, which Sphinx keeps in the order in which it read them."""
     del app
     env.all_docs = dict(sorted(env.all_docs.items()))
     env.titles = dict(sorted(env.titles.items()))
@@ -69,7 +69,7 @@ def _sort(app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def _write_all(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """All pages, if something that pages show of one another has changed."""
+    """All pages, if something that pages show from one another has changed."""
     domain, builder = domain_of(env), app.builder
     if builder.format != "html":
         return []
@@ -92,26 +92,26 @@ def _shown(env: BuildEnvironment) -> Iterator[str]:
 
 
 def output(builder: Builder) -> str:
-    """What identifies an output: its builder and folder."""
+    """The identity of an output: its builder and folder."""
     return f"{builder.name} {builder.outdir}"
 
 
 def _before_writing(app: Sphinx) -> None:
-    """Finish downloads; the environment has been saved by now."""
+    """Finish downloads, now that the environment is saved."""
     domain, builder = domain_of(app.env), app.builder
     written = None if domain.all_are_written else domain.read
     if builder.format == "html" and written is not None:
-        # No title and no section changed: menus of parents are as they were.
+        # No title and no section has changed, so the menus of parents are unchanged.
         app.env.files_to_rebuild = {}
     if getattr(builder, "download_support", False):  # an EPUB has none
         downloads.finish(app, domain.selection, written)
 
 
-# --- what goes ------------------------------------------------------------------------------------
+# --- removing -------------------------------------------------------------------------------------
 
 
 def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
-    """Remove pages that are gone, and downloads that no page offers."""
+    """Remove the files of removed pages, and downloads that no page offers."""
     domain, out = domain_of(app.env), Path(app.outdir)
     builder: Any = app.builder
     if error is not None or domain.site is None:
@@ -126,13 +126,10 @@ def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
 
 
 def remove(paths: Iterable[Path], root: Path) -> None:
-    """Remove files and folders, and folders below *root* that are empty then."""
+    """Remove files and folders, and then the empty folders above them, up to *root*."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-        folder = path.parent
-        while root in folder.parents and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-            folder = folder.parent
+        atomic.remove_empty_folders(path, root)

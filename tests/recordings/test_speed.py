@@ -11,7 +11,7 @@ import pytest
 
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, slug
-from triton_site.probes import REFERENCES, SOFTWARE
+from triton_site.references import REFERENCES, SOFTWARE
 
 ROOT = Path(__file__).parents[2] / "recordings"
 

@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, GALLERY_FOLDER, Figure, GpuFacts, GpuState
 from tests.fixtures import fixture_gallery, forked
-from triton_site.probes import SOFTWARE
+from triton_site.references import SOFTWARE
 
 #: A machine without PyTorch: an import of these fails, whatever is installed.
 WITHOUT_TORCH = ("torch", "triton", "matplotlib", "numpy")

@@ -56,7 +56,7 @@ def test_two_recorders_at_once_record_an_example_once(room):
     first = room.start()
     wait_for(lambda: list(room.device.glob(".workspace-*")))
     second = room.start()
-    assert second.stdout.readline() == "01-a: begins\n"
+    assert second.stdout.readline() == "01-a: started\n"
     assert second.stdout.readline() == "01-a: waits: another recorder is recording it\n"
     (room.folder / "go").touch()
     assert "01-a: recorded" in first.communicate(timeout=PATIENCE)[0]

@@ -122,7 +122,7 @@ FAULTS = [
     Fault(
         "large-file",
         "open('big.bin', 'wb').truncate(8_000_001)\nNone",
-        r"wrote a file, big\.bin, of 8,000,001 bytes; the limit is 8,000,000\nKeep what",
+        r"wrote a file, big\.bin, of 8,000,001 bytes; the limit is 8,000,000\nWrite only",
     ),
     Fault(
         "many-files",

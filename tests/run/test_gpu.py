@@ -12,7 +12,7 @@ from gallery_recorder.run import gpus
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import slug
 from tests.fixtures.room import Room
-from triton_site.probes import SOFTWARE
+from triton_site.references import SOFTWARE
 
 GPUS = gpus.find_gpus()
 pytestmark = [

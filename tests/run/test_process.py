@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gallery_recorder.run import process
-from gallery_recorder.run.protocol import BlockStarted, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.protocol import BlockStarted, ExampleFailedError, Run, StoppedError
 from gallery_recorder.run.workspace import Workspace
 from tests.fixtures.room import Room
 from tests.fixtures.waiting import PATIENCE, wait_for
@@ -59,7 +59,7 @@ def test_the_file_that_is_executed_is_a_copy_and_blocks_are_told_as_they_begin(r
 
 def test_an_example_that_was_edited_before_the_copy_is_refused(room):
     run, workspace = make_run(room, "x = 1", keys=("0" * 64,))
-    with pytest.raises(ScriptFailedError, match="was changed while it was being recorded"):
+    with pytest.raises(ExampleFailedError, match="was changed while it was being recorded"):
         process.execute(run, workspace, threading.Event())
 
 
@@ -96,7 +96,7 @@ def test_a_killed_supervisor_takes_the_worker_with_it(room):
             number = wait_for(lambda: workspace.stdout.read_text().partition("parent ")[2])
             os.kill(int(number), signal.SIGKILL)
 
-    with pytest.raises(ScriptFailedError, match=r"was ended by signal 9 \(Killed\)"):
+    with pytest.raises(ExampleFailedError, match=r"was ended by signal 9 \(Killed\)"):
         process.execute(run, workspace, threading.Event(), kill)
     wait_for(lambda: room.processes() == [])
 

@@ -75,7 +75,8 @@ def test_a_launcher_that_starts_programs_and_one_that_is_not_there(room):
     assert outcomes["one"].status == outcomes["none"].status == "recorded", outcomes["one"].text
     assert room.load("one").blocks[1].stdout == "0\n"
     assert outcomes["wrong"].status == "failed"
-    assert "no-such-launcher" in outcomes["wrong"].text
+    assert "cannot start its launcher, no-such-launcher" in outcomes["wrong"].text
+    assert "Traceback" not in outcomes["wrong"].text
     assert room.left_over() == []
 
 

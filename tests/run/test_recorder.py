@@ -13,7 +13,7 @@ import pytest
 
 from gallery_recorder.run import executors, gpus, process
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.protocol import Failure, ScriptFailedError
+from gallery_recorder.run.protocol import ExampleFailedError, Failure
 from tests.fixtures.room import Room, made_up
 from tests.fixtures.waiting import wait_for
 
@@ -148,12 +148,12 @@ def test_several_are_recorded_at_once_and_the_longest_first(room):
     out = io.StringIO()
 
     def let_go():
-        wait_for(lambda: out.getvalue().count("begins") == 2)
+        wait_for(lambda: out.getvalue().count(": started") == 2)
         go.touch()
 
     threading.Thread(target=let_go).start()
     room.record(jobs=2, out=out)
-    begun = re.findall("^(.*): begins", out.getvalue(), re.MULTILINE)
+    begun = re.findall("^(.*): started", out.getvalue(), re.MULTILINE)
     assert sorted(begun[:2]) == ["02-long", "03-longer"]
     assert begun[2:] == ["01-short"]
 
@@ -172,7 +172,7 @@ def used(room, monkeypatch):
         begun = time.monotonic()
         time.sleep(0.05)
         spans.append((run.visible["CUDA_VISIBLE_DEVICES"], begun, time.monotonic()))
-        raise ScriptFailedError(Failure("was made up", "Nothing."))
+        raise ExampleFailedError(Failure("was made up", "Nothing."))
 
     monkeypatch.setattr(process, "execute", execute)
     return spans
@@ -199,7 +199,7 @@ def test_an_example_gets_the_gpus_that_it_needs_and_others_wait_for_them(room, u
     for begun, ended in both:
         others = [span[1:] for span in used if span[1:] != (begun, ended)]
         assert all(to <= begun or since >= ended for since, to in others)
-    assert outcomes["05-a"].text == "needs 3 GPUs, and 2 can be used here"
+    assert outcomes["05-a"].text == "needs 3 GPUs; 2 can be used here"
 
 
 def test_a_gpu_is_not_shared_between_recorders(room, used):

@@ -88,7 +88,7 @@ def test_a_script_has_changed_if_its_code_or_a_file_that_it_uses_has(room, file,
     path = room.tutorials / file
     path.write_text(text or f"{path.read_text()}# a comment\n")
     plan = room.project()
-    changed = subset.changed_since("main", plan, plan.recorded)
+    changed = subset.changed_since("main", plan, plan.executed)
     assert sorted(path.stem for path in changed) == names
 
 
@@ -97,7 +97,7 @@ def test_a_module_that_a_module_imports_counts_too(room):
     commit(room)
     (room.tutorials / "deep.py").write_text("x = 1\n")
     plan = room.project()
-    examples = [one for one in plan.recorded if one.name in ("01-plain", "02-imports")]
+    examples = [one for one in plan.executed if one.name in ("01-plain", "02-imports")]
     changed = subset.changed_since("HEAD", plan, examples)
     assert [path.stem for path in changed] == ["02-imports"]
 
@@ -105,13 +105,13 @@ def test_a_module_that_a_module_imports_counts_too(room):
 def test_a_renamed_script_has_changed_and_its_neighbors_have_not(room):
     (room.tutorials / "01-plain.py").rename(room.tutorials / "05-plain.py")
     plan = room.project()
-    assert [p.stem for p in subset.changed_since("HEAD", plan, plan.recorded)] == ["05-plain"]
+    assert [p.stem for p in subset.changed_since("HEAD", plan, plan.executed)] == ["05-plain"]
 
 
 def test_what_cannot_be_compared_is_an_error_with_its_remedy(room, tmp_path):
     plan = room.project()
     with pytest.raises(SubsetError, match="Not a valid object name"):
-        subset.changed_since("nothere", plan, plan.recorded)
+        subset.changed_since("nothere", plan, plan.executed)
     (tmp_path / ".git").rename(tmp_path / "git")
     with pytest.raises(SubsetError, match="not a git repository"):
-        subset.changed_since("HEAD", plan, plan.recorded)
+        subset.changed_since("HEAD", plan, plan.executed)

@@ -99,10 +99,8 @@ def test_migrate_writes_the_current_schema_and_changes_nothing_else(tmp_path):
     folders = {s: room.recordings / f"cpu-{s}" / "examples" / "everything" for s in SCHEMAS}
     before = {s: (recording.load(f), digests(f)) for s, f in folders.items()}
     made = room.run("migrate")
-    assert (made.returncode, f"{len(SCHEMAS) - 1} migrated, 1 of schema" in made.stdout) == (
-        1,
-        True,
-    )
+    assert made.returncode == 1
+    assert f"{len(SCHEMAS) - 1} migrated, 1 already of schema" in made.stdout
     assert "damaged/recording.json: is not valid JSON" in made.stderr
     for schema, folder in folders.items():
         assert json.loads((folder / "recording.json").read_text())["schema"] == SCHEMA

@@ -9,6 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from gallery_recorder.project.script import key_of
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.format import (
     SCHEMA,
@@ -43,7 +44,7 @@ def make(staging, **changes):
         gallery="tutorials",
         name="01-a",
         title="A title",
-        key=KEY,
+        key=key_of([KEY, KEY]),
         run=RunFacts("2026-01-02T03:04:05Z", 12.5, 3.5, 2**30),
         provenance=Provenance(
             *("NVIDIA H200", "gpu", "Linux", "3.12.3"),
@@ -104,7 +105,7 @@ REFERENCE = {
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (put("schema", 1), r"`schema` is 1, but schemas begin with 2; record it again"),
+        (put("schema", 1), r"`schema` is 1; the oldest schema is 2; record it again"),
         (put("schema", 2), r"is not a recording of schema 2 .*; record it again"),
         (
             put("blocks", 1, "figures", 0, "images", 0, "alt", "a\n\n.. raw:: html"),

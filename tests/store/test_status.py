@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gallery_recorder.project.script import load_script
+from gallery_recorder.project.script import key_of, load_script
 from gallery_recorder.store import recording, status
 from gallery_recorder.store.format import Block
 from gallery_recorder.store.reading import ReadingError
@@ -21,11 +21,12 @@ def put_on_gpu(room, name, key=None):
     """Make up a recording of *name* on the reference device, current unless *key* is given."""
     folder = room.put_recording(name, 12.34)
     script = load_script(room.tutorials / f"{name}.py", name)
+    keys = [key] if key else [code.key for code in script.code]
     made = recording.load(folder)
     made = msgspec.structs.replace(
         made,
-        key=key or script.key,
-        blocks=tuple(Block(code.line, code.key, 1.0) for code in script.code),
+        key=key_of(keys),
+        blocks=tuple(Block(9, one, 1.0) for one in keys),
         run=msgspec.structs.replace(made.run, timed=True),
         provenance=msgspec.structs.replace(made.provenance, device="NVIDIA H200", kind="gpu"),
     )

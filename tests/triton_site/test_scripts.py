@@ -8,7 +8,7 @@ import pytest
 
 from gallery_recorder.project.script import load_script
 from tests.galleries import FILES
-from triton_site.pages import scripts
+from triton_site.numbers import scripts
 
 TEXT = '''"""
 First
@@ -28,7 +28,7 @@ code = ":measured:`share`"
 @pytest.fixture
 def finished(monkeypatch):
     values = {"share": "95.0", "copy": "4310", "faster": "1.40"}
-    pages = {"pages/01-first": SimpleNamespace(main="pages/01-first", recorded=None)}
+    pages = {"pages/01-first": SimpleNamespace(main="pages/01-first", shown=None)}
     titles = {"pages/02-second": SimpleNamespace(astext=lambda: "The second page")}
     std = SimpleNamespace(labels={"costs": ("page", "costs", "What it costs")})
     env = SimpleNamespace(titles=titles, get_domain=lambda name: std)
@@ -41,7 +41,7 @@ def finished(monkeypatch):
 
     def make(device: str | None) -> str:
         page = pages["pages/01-first"]
-        page.recorded = device and SimpleNamespace(timed=True)
+        page.shown = device and SimpleNamespace(timed=True)
         page.recording = SimpleNamespace(provenance=SimpleNamespace(device=device))
         return scripts.finish(SimpleNamespace(env=env), "pages/01-first", TEXT)
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from gallery_recorder.store.reading import ReadingError
-from triton_site import xray
-from triton_site.kernels import xray_data, xray_pages
+from triton_site import xray, xray_data
+from triton_site.kernels import xray_pages
 
 PTX = """
 	.file	1 "/home/someone/script.py"

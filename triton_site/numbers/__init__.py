@@ -13,7 +13,9 @@ _EXTENSIONS = (
     "measured",
     "other_output",
     "performance",
+    "predict",
     "releases",
+    "scripts",
 )
 
 

@@ -50,7 +50,7 @@ from triton_site.numbers.recorded import (
 )
 from triton_site.numbers.tables import link, table
 from triton_site.pages.folds import add_node
-from triton_site.probes import REFERENCES
+from triton_site.references import REFERENCES
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class StepsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """A table with a row for each step; nothing where no times were recorded."""
         page = _page(self.env, "")
-        if page is None or page.recorded is None or not page.recorded.timed:
+        if page is None or page.shown is None or not page.shown.timed:
             return []
         rows = [line.partition(":") for line in self.content if line.strip()]
         try:
@@ -114,7 +114,7 @@ class LimitsDirective(SphinxDirective):
         pages = (
             p
             for p in domain_of(self.env).selection.main
-            if p.recorded and p.recorded.timed and not p.is_stale
+            if p.shown and p.shown.timed and not p.is_stale
         )
         rows = []
         for page in pages:
@@ -189,7 +189,7 @@ def number_node(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
     page = _page(env, script)
     if page is None:
         raise QuantityError(f"{script or env.docname} is not the page of a script")
-    if page.recorded is None or not page.recorded.timed:
+    if page.shown is None or not page.shown.timed:
         return nodes.inline("", "…", classes=["measured"])  # only a GPU has times
     try:
         quantity = _numbers(env, page)[name]
@@ -231,7 +231,7 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
         at = item.location
         numbers = Numbers(item.folder, at.name, definitions(at.name))
         for name in definitions(at.name):
-            made = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
+            made: dict[str, Any] = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
             quantity = numbers[name]
             made |= {"value": quantity.value, "limit": quantity.limit_text, "held": quantity.held}
             found.append(made)

@@ -25,7 +25,7 @@ from gallery_recorder.api import ListedRecording, domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current, release_of
 from triton_site.numbers.tables import link, table
-from triton_site.probes import SOFTWARE
+from triton_site.references import SOFTWARE
 
 logger = logging.getLogger(__name__)
 

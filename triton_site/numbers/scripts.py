@@ -44,7 +44,7 @@ def _finished(env: BuildEnvironment, page: Page, text: str) -> str:
     def number(match: re.Match[str]) -> str:
         script, _, name = match[1].rpartition(":")
         of = page_of_script(env, script) if script else page
-        if of is None or of.recorded is None or not of.recorded.timed:
+        if of is None or of.shown is None or not of.shown.timed:
             return f"…{match[3] or ''}"
         device = of.recording.provenance.device
         shown = f"{quantity_of(of, name).text}{match[3] or ''}"
