@@ -77,6 +77,10 @@
   const end = document.querySelector(".gallery-way");
   if (lesson && end) new IntersectionObserver(([entry]) => { if (entry.isIntersecting) note("done"); }).observe(end);
 
+  // An entry that stood on this page: its old address leads to its page.
+  const old = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest(".api-index-pages :is(a, p)");
+  if (old) location.replace(old.matches("a") ? old.href.replace(/#.*/, location.hash) : old.querySelector("a").href);
+
   // The page as Markdown.
   for (const button of all(".gallery-copy")) {
     button.addEventListener("click", async () => {
