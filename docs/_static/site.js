@@ -93,11 +93,12 @@
 
   // Wide tables scroll by themselves, and the keyboard scrolls all wide boxes.
   for (const table of all(".rst-content table.docutils:not(.field-list, .footnote, .citation)")) {
-    const box = Object.assign(document.createElement("div"), { className: "wy-table-responsive" });
+    const box = Object.assign(document.createElement("div"), { className: "wy-table-responsive wide" });
     table.replaceWith(box);
     box.append(table);
   }
   function letKeyboardScroll() {
+    for (const box of all(".wy-table-responsive")) box.classList.toggle("wide", box.firstElementChild.offsetWidth > box.clientWidth + 1);
     for (const box of all("pre, .wy-table-responsive, div.math, .rst-content figure, .wy-side-scroll, .gallery-sections")) {
       if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight + 1) box.tabIndex = 0;
     }

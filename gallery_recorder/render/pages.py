@@ -200,21 +200,22 @@ class RecordingsDirective(SphinxDirective):
         body = nodes.tbody()
         for item, (row, record) in zip(items, told, strict=True):
             texts = (nodes.Text(plain(row.get(name, ""))) for name in columns[1:])
-            page = _reference(self.env.docname, "doc", f"/{item.page}", item.page)
+            page = _reference(self.env.docname, "doc", f"/{item.page}", item.location.name)
             details = Details("", self._fields(item, record), summary="Full record")
             whole = nodes.entry("", details, morecols=len(columns) - 1)
             body += [nodes.row("", *map(_entry, (page, *texts))), nodes.row("", whole)]
         widths = [nodes.colspec(colwidth=20)] * len(columns)
         group = nodes.tgroup("", *widths, nodes.thead("", head), body, cols=len(columns))
-        return nodes.table("", group, classes=["gallery-recordings"])
+        return nodes.table("", group, classes=["gallery-recordings", "colwidths-auto"])
 
     def _told(self, item: ListedRecording) -> tuple[dict[str, str], dict[str, str]]:
         """The columns of a recording, and its full record."""
         made = item.content
         facts = labels.facts_of(seam.app_of(self.env), made)
         record = record_of(made, facts) | {"State": item.state}
-        row = {"Script": item.page, "Device": record["Device"]}
-        row |= {fact.name: fact.text for fact in facts if fact.line and not fact.measured}
+        row = {"Script": item.location.name}
+        shown = (fact for fact in facts if fact.line and not fact.measured)
+        row |= {fact.name: fact.text for fact in shown if fact.name != "Device"}
         row["Recorded"] = labels.readable_date(made.run.recorded)
         row |= {name: record[name] for name in ("Time", "State")}
         return row | {"Commit": (made.provenance.commit or "")[:12]}, record
@@ -256,13 +257,15 @@ def record_of(made: Recording, facts: list[labels.Fact]) -> dict[str, str]:
 
 
 _NAMES = {"os": "Operating system", "gpu": "GPU", "before": "GPU before", "after": "GPU after"}
-_UNITS = {"memory": "bytes", "temperature": "°C", "power": "W"}
+_UNITS = {"temperature": "°C", "power": "W"}
 _UNITS |= dict.fromkeys(("sm_clock", "memory_clock"), "MHz")
 
 
 def _told(value: Any) -> str:
     if isinstance(value, dict):
         known = {name: _told(item) for name, item in value.items() if item}
+        if value.get("memory"):
+            known["memory"] = labels.readable_bytes(value["memory"])
         texts = (f"{name} {text} {_UNITS.get(name, '')}" for name, text in known.items())
         return ", ".join(text.strip() for text in texts)
     return "; ".join(value) if isinstance(value, list) else str(value or "")

@@ -116,7 +116,9 @@ def test_code_of_tutorials_links_to_entries_and_back(site):
         "triton.html#triton.jit",  # a decorator
     ):
         assert f'href="../../python-api/{target}"' in tutorial
-    assert 'href="../../getting-started/tutorials/01-vector-add.html"' in entry_html(site, "load", "memory")
+    assert 'href="../../getting-started/tutorials/01-vector-add.html"' in entry_html(
+        site, "load", "memory"
+    )
 
 
 def test_what_stood_on_one_page_has_its_old_address_there(site):

@@ -11,7 +11,8 @@ A page groups names and may add text of its own::
        Sorts along the last dimension, with a bitonic network.
 
 Several names may share an entry; a name without a docstring and without text is a warning.
-``.. api-index::`` lists the names of its page, or of the pages below it. Links from the code of tutorials and back are
+``.. api-index::`` lists the names of its page, or of the pages below it. Links from the code of
+tutorials and back are
 sphinx-gallery's, with its ``doc_module`` and ``backreferences_dir``.
 """
 
@@ -56,7 +57,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(index_node)
     app.connect("builder-inited", _load, priority=600)  # sphinx-gallery generates at 500
     app.connect("doctree-resolved", _fill_index)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "4"}
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 4}
 
 
 # --- what was read -------------------------------------------------------------------------------
@@ -347,32 +348,35 @@ def _own_names(doctree: nodes.document) -> Iterator[nodes.paragraph]:
             if isinstance(signature, addnodes.desc_signature)
         ]
         if ids:
-            title = section[0].astext().rpartition(": ")[2]
-            row = nodes.paragraph("", "", nodes.strong("", f"{title}: "))
-            yield row.__iadd__([part for name in ids for part in _link(name, refid=name)])
+            row = nodes.paragraph("", "", nodes.strong("", f"{_short(section)}: "))
+            row += [part for name in ids for part in _link(name, refid=name)]
+            yield row
 
 
 def _names_below(app: Sphinx, docname: str) -> Iterator[nodes.paragraph]:
-    """A line for each page below *docname*, with the ids that these names once had on this page.
+    """A line for each page below *docname*, with the ids that its entries once had on this page.
 
     ``site.js`` leads from such an id to the entry.
     """
     objects: Any = app.env.domains["py"].data["objects"]
     for page in app.env.toctree_includes.get(docname, []):
         uri = app.builder.get_relative_uri(docname, page)
-        title = app.env.titles[page].astext().rpartition(": ")[2]
-        head = nodes.reference("", "", nodes.strong("", title), internal=True, refuri=uri)
-        row = nodes.paragraph("", "", head, nodes.Text(": "), ids=[page.rpartition("/")[2]])
-        link = nodes.Element()
-        for name, found in objects.items():
-            if found.docname != page or found.aliased:
-                continue
-            if f"{name.rpartition('.')[0]}" == link.get("names"):  # a member of the last class
-                link["ids"].append(found.node_id)
-                continue
-            link, space = _link(name, refuri=f"{uri}#{found.node_id}", ids=[found.node_id])
-            row += [link, space]
+        own = {n: item for n, item in objects.items() if item.docname == page and not item.aliased}
+        classes = [name for name, item in own.items() if item.objtype == "class"]
+        title = nodes.strong("", _short(nodes.Element("", app.env.titles[page])))
+        row = nodes.paragraph("", "", ids=[page.rpartition("/")[2]])
+        row += [nodes.reference("", "", title, internal=True, refuri=uri), nodes.Text(" ")]
+        for name, item in own.items():
+            if name.rpartition(".")[0] not in classes:
+                inside = [own[n].node_id for n in own if n.startswith(f"{name}.")]
+                ids = [item.node_id, *(inside if name in classes else ())]
+                row += _link(name, refuri=f"{uri}#{item.node_id}", ids=ids)
         yield row
+
+
+def _short(section: nodes.Element) -> str:
+    """The title of a section without the module before a colon."""
+    return section[0].astext().rpartition(": ")[2]
 
 
 def _link(name: str, **target: Any) -> list[nodes.Node]:

@@ -14,6 +14,7 @@ _EXTENSIONS = (
     "other_output",
     "performance",
     "releases",
+    "tables",
 )
 
 

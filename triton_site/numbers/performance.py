@@ -24,7 +24,7 @@ from sphinx.util.docutils import SphinxDirective
 from gallery_recorder.api import ListedRecording, domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current, release_of
-from triton_site.numbers.tables import link, table
+from triton_site.numbers.tables import at_size, link, table
 from triton_site.probes import SOFTWARE
 
 logger = logging.getLogger(__name__)
@@ -292,14 +292,13 @@ def _numbers(c: Comparison) -> list[str | nodes.Element]:
     return [
         nodes.paragraph("", "", bar),
         nodes.paragraph("", "", nodes.strong("", f"{c.mean:.2f}")),
-        "{:.2f} ({})".format(*c.least),
-        "{:.2f} ({})".format(*c.largest),
+        *(at_size(f"{ratio:.2f}", size) for ratio, size in (c.least, c.largest)),
     ]
 
 
-def _shares(c: Comparison) -> list[str]:
-    shares = ((100 * ratio, size) for ratio, size in (c.least, c.largest))
-    return [f"{100 * c.mean:.0f} %", *("{:.0f} % ({})".format(*share) for share in shares)]
+def _shares(c: Comparison) -> list[str | nodes.Element]:
+    shares = (at_size(f"{100 * ratio:.0f} %", size) for ratio, size in (c.least, c.largest))
+    return [f"{100 * c.mean:.0f} %", *shares]
 
 
 def _at(ratio: float) -> float:

@@ -23,7 +23,7 @@ from triton_site.numbers import benchmarks
 from triton_site.numbers.performance import benchmark_title, kernel_of, sizes_in_words
 from triton_site.numbers.recorded import CALLS, current, release_of, version_key
 from triton_site.numbers.speed import compare_benchmark
-from triton_site.numbers.tables import link, table
+from triton_site.numbers.tables import at_size, link, table
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class ReleasesDirective(SphinxDirective):
             nodes.paragraph("", "", link("doc", page.page, page.content.title, self.env.docname)),
             f"{change.provider} ({benchmark_title(change.benchmark)})",
             nodes.paragraph("", "", nodes.strong("", change.in_words)),
-            f"{change.worst:.2f} ({change.worst_size})",
+            at_size(f"{change.worst:.2f}", change.worst_size),
             f"{100 * change.spread:.1f} %",
         ]
 
