@@ -53,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True):
             ``publish`` refuses a build with such outputs
         others: whether each other current recording of an example has a page of its own, linked
             under the title of the example's page
+        menus: what the theme's menus show of other pages: their ``"sections"``, or their
+            ``"titles"`` alone, and then a changed heading lets Sphinx write few pages
         probes: objects, or their dotted names, with ``provenance()``, ``before_block()`` or
             ``after_block()``, whose results are recorded under their name; a probe's
             ``check(folder, recording)`` raises ``ReadingError`` where its results are damaged
@@ -79,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()
     unrecorded: Literal["error", "warn", "no-output", "stale"] = "warn"
     others: bool = False
+    menus: Literal["sections", "titles"] = "sections"
     probes: tuple[str, ...] = ()
     environment: dict[Kind, dict[str, str]] = {}
     variables: tuple[str, ...] = ()

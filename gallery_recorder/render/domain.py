@@ -29,10 +29,11 @@ _FILE_NAME = "gallery-recorder.pickle"
 class Site:
     """What a build wrote with one builder into one folder: pages, and downloads as *files*.
 
-    *shown* is a digest of everything that pages show of one another.
+    *shown* is a digest of everything that pages show of one another, *sections* of all headings.
     """
 
     shown: str = ""
+    sections: str = ""
     pages: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
 

@@ -20,7 +20,7 @@ from triton_site.numbers.quantities import separated
 Cell: TypeAlias = str | nodes.Element
 #: A number with a sign or an arrow before it, and a unit behind it.
 _NUMBER = re.compile(
-    r"[▲▼]? ?[-+−]?\d+([,\u202f]\d{3})*(\.\d+)?( × 10[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?"
+    r"[▲▼]? ?[-+−]?(\d+ min )?\d+([,\u202f]\d{3})*(\.\d+)?( × 10[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?"
     r"( ?(%|×|[nµm]?s|[kMGT]?B|[GT]B/s|TFLOPS))?"
 )
 _LONG = re.compile(r"(?<![\d.])\d{5,}")
@@ -35,7 +35,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _mark_numbers(app: Sphinx, doctree: nodes.document) -> None:
     del app
     for group in doctree.findall(nodes.tgroup):
-        for column in zip(*(_entries(row) for row in group.findall(nodes.row)), strict=False):
+        rows = [cells for row in group.findall(nodes.row) if (cells := _entries(row))]
+        for column in zip(*rows, strict=False):
             cells = [entry for entry in column if not isinstance(entry.parent.parent, nodes.thead)]
             texts = [_text(entry) for entry in cells]
             known = [text for text in texts if text not in ("", "–", "…")]
@@ -61,20 +62,22 @@ def _text(entry: nodes.Element) -> str:
 
 def at_size(number: str, size: str) -> nodes.paragraph:
     """A cell with a *number*, and below it the *size* at which it was measured."""
-    return nodes.paragraph("", number, nodes.inline("", f" {size}", classes=["gallery-lesson"]))
+    return nodes.paragraph("", number, nodes.inline("", f" {size}", classes=["gallery-size"]))
 
 
 def table(
     head: Sequence[Cell],
     rows: Iterable[Sequence[Cell]],
     title: nodes.title | str = "",
+    widths: Sequence[int] = (),
     **attributes: list[str],
 ) -> nodes.table:
     """A table with a row of headings; *attributes* are ``classes`` and ``ids`` of the table."""
     made = nodes.table("", **attributes)
     if title:
         made += nodes.title("", title) if isinstance(title, str) else title
-    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in head), cols=len(head))
+    columns = [nodes.colspec(colwidth=width) for width in widths or [1] * len(head)]
+    group = nodes.tgroup("", *columns, cols=len(head))
     group += nodes.thead("", _row(head))
     group += nodes.tbody("", *map(_row, rows))
     made += group
