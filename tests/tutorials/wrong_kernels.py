@@ -216,26 +216,6 @@ def blocks_that_overlap():
     kernel[(4,)](torch.empty(4 * B).int(), BLOCK=B)
 
 
-@names(RACE, "`out_ptr`")
-def an_output_without_its_second_axis():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, N):
-        i, j = tl.program_id(0), tl.program_id(1)
-        tl.store(out_ptr + i, tl.load(x_ptr + i * N + j))
-
-    kernel[(3, 5)](torch.randn(3, 5), torch.zeros(3), 5)
-
-
-@names(RACE, "`counts_ptr`")
-def a_histogram_without_atomics():
-    @triton.jit
-    def kernel(x_ptr, counts_ptr):
-        bin_ptr = counts_ptr + tl.load(x_ptr + tl.program_id(0))
-        tl.store(bin_ptr, tl.load(bin_ptr) + 1)
-
-    kernel[(50,)](torch.randint(0, 5, (50,)), torch.zeros(5).int())
-
-
 @names(RACE, "`out_ptr`", "updates")
 def zero_by_the_first_program_and_atomics_by_all():
     @triton.jit
@@ -337,18 +317,6 @@ def a_sum_over_what_the_mask_left_out():
     kernel[(1,)](torch.randn(100), torch.empty(1), 100, BLOCK=B)
 
 
-@names(UNDEFINED, "the value of a store")
-def a_short_input_without_other():
-    @triton.jit
-    def kernel(x_ptr, y_ptr, out_ptr, n, k, BLOCK: tl.constexpr):
-        offsets = tl.arange(0, BLOCK)
-        y = tl.load(y_ptr + offsets, mask=offsets < k)
-        x = tl.load(x_ptr + offsets, mask=offsets < n)
-        tl.store(out_ptr + offsets, x + y, mask=offsets < n)
-
-    kernel[(1,)](torch.randn(100), torch.randn(60), torch.empty(100), 100, 60, BLOCK=B)
-
-
 @names(UNDEFINED, "the address")
 def an_undefined_index():
     @triton.jit
@@ -444,17 +412,6 @@ def an_empty_place_in_a_table():
     kernel[(2,)](torch.tensor([x.data_ptr(), 0]), torch.empty(2))
 
 
-@names(OUT, "`pages_ptr`")
-def a_page_that_does_not_exist():
-    @triton.jit
-    def kernel(pages_ptr, table_ptr, out_ptr, PAGE: tl.constexpr):
-        i, rows = tl.program_id(0), tl.arange(0, PAGE)
-        page = tl.load(table_ptr + i)
-        tl.store(out_ptr + i * PAGE + rows, tl.load(pages_ptr + page * PAGE + rows))
-
-    kernel[(3,)](torch.randn(9, 16), torch.tensor([4, 9, 0]), torch.empty(3, 16), PAGE=16)
-
-
 @names(OUT, "`logits_ptr`", "-100")
 def a_target_that_does_not_count():
     @triton.jit
@@ -538,20 +495,6 @@ def elements_counted_as_bytes():
 
 
 @names(GAPS, "`out_ptr`: 15 of 30")
-def a_loop_that_skips_blocks():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-        for start in range(0, n, 2 * BLOCK):
-            offsets = start + tl.arange(0, BLOCK)
-            x = tl.load(x_ptr + offsets, mask=offsets < n)
-            tl.store(out_ptr + offsets, x, mask=offsets < n)
-
-    x, out = torch.randn(30), torch.empty(30)
-    kernel[(1,)](x, out, 30, BLOCK=1)
-    assert torch.equal(x, out)
-
-
-@names(GAPS, "`out_ptr`: 15 of 30")
 def single_bytes_that_are_left_out():
     @triton.jit
     def kernel(out_ptr):
@@ -560,16 +503,3 @@ def single_bytes_that_are_left_out():
     out = torch.empty(30, dtype=torch.int8)
     kernel[(15,)](out)
     assert out.sum() == 7 * 30
-
-
-@names(OUT, "5 of `scale_ptr`", "16 of 32")
-def a_group_that_is_rounded_up():
-    @triton.jit
-    def kernel(weight_ptr, scale_ptr, out_ptr, n, GROUP: tl.constexpr, BLOCK: tl.constexpr):
-        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        scale = tl.load(scale_ptr + offsets // GROUP)
-        w = tl.load(weight_ptr + offsets)
-        tl.store(out_ptr + offsets, w * scale, mask=offsets < n)
-
-    w, scales, out = torch.randn(72), torch.randn(5), torch.empty(72)
-    kernel[(3,)](w, scales, out, 72, GROUP=16, BLOCK=32)
