@@ -45,7 +45,7 @@ _LONG = ("browser", "execute", "cluster", "record", "site")
 #: The tests of the later tutorials, which are half of the work.
 _LATE = re.compile(
     r"/test_(0[6-9]|1\d)_|/test_(attention|math|grouped|fp8|cross)"
-    r"|/test_(empty|errors|every_tutorial|exercise)\.py::.*\[(solutions/)?(0[6-9]|1\d)"
+    r"|/test_(empty|errors|every_tutorial|exercise|functions)\.py::.*\[(solutions/)?(0[6-9]|1\d)"
 )
 
 
