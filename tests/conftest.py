@@ -1,12 +1,13 @@
 """What all tests share: Triton's interpreter, marks, the built site, groups for pytest-xdist."""
 
-import contextlib
 import fcntl
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -51,15 +52,6 @@ _LATE = re.compile(
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the interpreter, except for ``-m gpu``: Triton decides when it is imported."""
-    with contextlib.suppress(ImportError):  # a GPU machine may not have it
-        import hypothesis
-
-        # Deadlines fail on a busy machine; a random failure has no relation to the change.
-        slow = [hypothesis.HealthCheck.too_slow]
-        hypothesis.settings.register_profile(
-            "tests", deadline=None, derandomize=True, suppress_health_check=slow
-        )
-        hypothesis.settings.load_profile("tests")
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["OMP_NUM_THREADS"] = "1"  # blocks are small: more threads only wait
@@ -101,6 +93,19 @@ def _group(place: str, item: pytest.Item) -> str | None:
     if folder == "tutorials" or place in ("docs/test_guide.py", "docs/test_semantics.py"):
         return "tutorials"  # with one process to copy that has imported PyTorch
     return "browser" if folder == "browser" else place
+
+
+def not_tried(reasons: Iterable[str]) -> str:
+    """What was skipped and why, in a line; each reason says how to have what is missing."""
+    counts = Counter(reason.removeprefix("Skipped: ") for reason in reasons)
+    return "; ".join(f"{n} tests: {reason}" for reason, n in counts.most_common())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say in the last line what was not tried."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and (skipped := reporter.stats.get("skipped")):
+        reporter.write_line(f"NOT TRIED: {not_tried(report.longrepr[2] for report in skipped)}")
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -14,7 +14,7 @@ import pytest
 from gallery_recorder.project.script import load_script
 from gallery_recorder.run import process
 from gallery_recorder.store import atomic
-from tests.fixtures.room import Room, made_up
+from tests.fixtures.room import Room, printed
 from tests.fixtures.waiting import PATIENCE, wait_for
 
 #: An example that waits for the file ``go`` in the room's folder.
@@ -29,7 +29,7 @@ def room(tmp_path):
 def execute(run, at, *_):
     """In the place of `process.execute`."""
     number = os.environ.get("NUMBER", "last")
-    return made_up(at.recording, run.example.name, run.keys, number)
+    return printed(at.recording, run.example.name, run.keys, number)
 
 
 def test_a_damaged_recording_is_recorded_again(room):
@@ -85,7 +85,7 @@ def start_one_that_runs(room, *arguments, **options):
 def test_a_signal_or_a_closed_terminal_ends_it_cleanly(room, number):
     recorder = start_one_that_runs(room)
     before = room.content("01-a")
-    recorder.send_signal(number)
+    os.killpg(recorder.pid, number)  # as a terminal does
     printed, _ = recorder.communicate(timeout=PATIENCE)
     assert recorder.returncode == 128 + number
     assert "01-a: interrupted: was ended" in printed

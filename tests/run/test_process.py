@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from gallery_recorder.run import process
 from gallery_recorder.run.protocol import BlockStarted, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.workspace import Workspace
-from tests.fixtures.room import Room
+from tests.fixtures.room import PROJECT, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
 
@@ -99,6 +100,25 @@ def test_a_killed_supervisor_takes_the_worker_with_it(room):
     with pytest.raises(ScriptFailedError, match=r"was ended by signal 9 \(Killed\)"):
         process.execute(run, workspace, threading.Event(), kill)
     wait_for(lambda: room.processes() == [])
+
+
+def test_the_process_that_reads_conf_py_is_started_apart_from_the_recorder(room):
+    """By forked.py in other tests. Neither the folder nor the input of the recorder is its own."""
+    room.write("random", "import random\nprint(random.randint(3, 3))")
+    with open(room.folder / "conf.py", "a") as conf:
+        conf.write("import sys\nassert not sys.stdin.read()\n")
+    python, *words = room.command("record", "--device", "cpu")
+    done = subprocess.run(
+        [python, "-P", *words],
+        cwd=room.tutorials,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        input="typed",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert room.load("random").blocks[1].stdout == "3\n"
 
 
 def test_a_gallery_and_conf_py_may_have_no_folder_in_common_but_the_root(tmp_path):

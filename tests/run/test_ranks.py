@@ -87,7 +87,7 @@ def test_a_launcher_that_starts_programs_and_one_that_is_not_there(room):
     assert room.left_over() == []
 
 
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun: apt-get install openmpi-bin")
 def test_rank_0_is_recorded_under_mpirun(room):
     more = "--oversubscribe --allow-run-as-root" if os.getuid() == 0 else "--oversubscribe"
     code = f"print('once')\n# sphinx_gallery_launcher = 'mpirun {more} -n 2'"

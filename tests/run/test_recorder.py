@@ -14,7 +14,7 @@ import pytest
 from gallery_recorder.run import executors, gpus, process
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.protocol import Failure, ScriptFailedError
-from tests.fixtures.room import Room, made_up
+from tests.fixtures.room import Room, printed
 from tests.fixtures.waiting import wait_for
 
 #: An example that waits for the file ``go`` in the room's folder.
@@ -93,7 +93,7 @@ def test_the_commit_is_recorded(room, monkeypatch):
     monkeypatch.setattr(
         process,
         "execute",
-        lambda run, at, *_: made_up(at.recording, run.example.name, run.keys, ""),
+        lambda run, at, *_: printed(at.recording, run.example.name, run.keys, ""),
     )
     room.write("01-a", "x = 1")
 
