@@ -12,7 +12,7 @@ import pytest
 from gallery_recorder.run import process
 from gallery_recorder.run.protocol import BlockStarted, Run, ScriptFailedError, StoppedError
 from gallery_recorder.run.workspace import Workspace
-from tests.fixtures.room import PROJECT, Room
+from tests.fixtures.gallery import PROJECT, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
 
@@ -31,19 +31,19 @@ def make_run(room, code, **changes):
         keys=tuple(block.key for block in example.load().code),
         where=plan.where,
         top=plan.top,
-        folder=room.folder,
+        folder=room.root,
         settings=plan.settings,
         kind="cpu",
         device="cpu",
         timeout=PATIENCE,
     )
-    workspace = Workspace(room.folder / "workspace", room.folder / "gallery-tmp")
+    workspace = Workspace(room.root / "workspace", room.root / "gallery-tmp")
     workspace.create()
     return msgspec.structs.replace(run, **changes), workspace
 
 
 def test_the_file_that_is_executed_is_a_copy_and_blocks_are_told_as_they_begin(room):
-    path = str(room.tutorials / "a.py")
+    path = str(room.examples / "a.py")
     waits = f"while 'the ' + 'second' not in open({path!r}).read():\n    pass\nprint('first')"
     run, workspace = make_run(room, waits)
     told = []
@@ -105,12 +105,12 @@ def test_a_killed_supervisor_takes_the_worker_with_it(room):
 def test_the_process_that_reads_conf_py_is_started_apart_from_the_recorder(room):
     """By forked.py in other tests. Neither the folder nor the input of the recorder is its own."""
     room.write("random", "import random\nprint(random.randint(3, 3))")
-    with open(room.folder / "conf.py", "a") as conf:
+    with open(room.root / "conf.py", "a") as conf:
         conf.write("import sys\nassert not sys.stdin.read()\n")
     python, *words = room.command("record", "--device", "cpu")
     done = subprocess.run(
         [python, "-P", *words],
-        cwd=room.tutorials,
+        cwd=room.examples,
         env=os.environ | {"PYTHONPATH": str(PROJECT)},
         input="typed",
         capture_output=True,

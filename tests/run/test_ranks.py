@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.fixtures.room import Room
+from tests.fixtures.gallery import Room
 
 TORCHRUN = f"{sys.executable} -m torch.distributed.run --nproc-per-node=2"
 SUMS = """
@@ -55,7 +55,7 @@ def test_rank_0_is_recorded_under_torchrun(room):
     made = room.load("sums")
     assert made.blocks[1].stdout == "rank 0 of 2 sum 3.0\n"
     assert made.blocks[1].stderr == ""
-    assert (room.gallery / "sums" / "ranks.csv").read_text() == "0\n"
+    assert (room.recorded / "sums" / "ranks.csv").read_text() == "0\n"
     assert room.left_over() == []
 
 
@@ -71,10 +71,10 @@ def test_a_failure_of_another_rank_is_told_and_all_end(room):
 
 
 def test_a_launcher_that_starts_programs_and_one_that_is_not_there(room):
-    launcher = room.folder / "mpirun"
+    launcher = room.root / "mpirun"
     launcher.write_text(MPIRUN.format(python=sys.executable))
     launcher.chmod(0o700)
-    conf = room.folder / "conf.py"
+    conf = room.root / "conf.py"
     conf.write_text(f"{conf.read_text()}\ngallery_launcher = [{str(launcher)!r}]\n")
     room.write("one", "import os\nprint(os.environ['PMI_RANK'])")
     room.write("none", "print('plain')\n# sphinx_gallery_launcher = ''")
