@@ -105,7 +105,6 @@ PATCHES = [
     Patch("run/failure.py", "blocks[one.number - 1] = one.block", "pass", "run/test_faults.py -k 'finished and exits'"),
     Patch("run/process.py", "sys.path.remove(''); ", "", "run/test_process.py -k apart"),
     Patch("run/process.py", "stdin=subprocess.DEVNULL,", "stdin=None,", "run/test_process.py -k apart"),
-    Patch("run/process.py", "start_new_session=True,", "start_new_session=False,", "run/test_disturbed.py -k closed_terminal_ends"),
     # Versions.
     Patch("publish/publish.py", 'trees[name].all[0].kind == "tag" and not overwrite', "False", PUBLISH),
     Patch("publish/versions.py", "reverse=True)\n    branches", "reverse=False)\n    branches", PUBLISH),
