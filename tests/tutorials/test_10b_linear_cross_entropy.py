@@ -63,3 +63,9 @@ def test_the_plain_function_makes_the_launches_of_the_public_one(page, plain):
     assert torch.equal(loss, mean)
     for a, b in zip(gradients, torch.autograd.grad(mean, ours), strict=True):
         assert torch.equal(a, b)
+
+
+def test_targets_whose_sign_is_still_to_be_changed(page):
+    x, weight, targets = torch.randn(7, 3), torch.randn(33, 3), torch.randint(0, 33, (7,))
+    right = functional.cross_entropy(x @ weight.T, targets)
+    assert_close(page["linear_cross_entropy"](x, weight, torch._neg_view(-targets)), right)

