@@ -98,7 +98,8 @@ def _group(place: str, item: pytest.Item) -> str | None:
 def not_tried(reasons: Iterable[str]) -> str:
     """What was skipped and why, in a line; each reason says how to have what is missing."""
     counts = Counter(reason.removeprefix("Skipped: ") for reason in reasons)
-    return "; ".join(f"{n} tests: {reason}" for reason, n in counts.most_common())
+    tests = ((n, "test" if n == 1 else "tests", reason) for reason, n in counts.most_common())
+    return "; ".join(f"{n} {word}: {reason}" for n, word, reason in tests)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -76,7 +76,7 @@ def test_a_tag_is_added_to_the_versions_that_are_published(tmp_path):
 def test_the_last_line_of_a_run_says_what_was_not_tried_and_how_to_have_it() -> None:
     reasons = 2 * ["Skipped: no browser: install one"] + ["Skipped: no mpirun: apt-get"]
     assert conftest.not_tried(reasons) == (
-        "2 tests: no browser: install one; 1 tests: no mpirun: apt-get"
+        "2 tests: no browser: install one; 1 test: no mpirun: apt-get"
     )
 
 

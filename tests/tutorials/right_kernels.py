@@ -276,28 +276,6 @@ def a_loop_that_ends_by_data():
     assert out.item() == 5
 
 
-@triton.jit
-def square(x):
-    return x * x
-
-
-@triton.jit
-def load_row(x_ptr, row, N, BLOCK: tl.constexpr):
-    columns = tl.arange(0, BLOCK)
-    return tl.load(x_ptr + row * N + columns, mask=columns < N, other=0.0)
-
-
-def functions_of_its_own():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
-        row = tl.program_id(0)
-        tl.store(out_ptr + row, tl.sum(square(load_row(x_ptr, row, N, BLOCK)), axis=0))
-
-    x, out = torch.randn(5, 33), torch.empty(5)
-    kernel[(5,)](x, out, 33, BLOCK=64)
-    assert torch.allclose(out, x.square().sum(dim=1), atol=1e-4)
-
-
 @triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])
 @triton.jit
 def tuned_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
@@ -406,29 +384,6 @@ def half_precision_and_integers():
         copy(x, torch.empty_like(x))
 
 
-@triton.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, am, ak, bk, bn, T: tl.constexpr):
-    rows = tl.program_id(0) * T + tl.arange(0, T)
-    columns = tl.program_id(1) * T + tl.arange(0, T)
-    total = tl.zeros((T, T), dtype=tl.float32)
-    for k in range(0, K, T):
-        depth = k + tl.arange(0, T)
-        a_mask = (rows[:, None] < M) & (depth[None, :] < K)
-        b_mask = (depth[:, None] < K) & (columns[None, :] < N)
-        a = tl.load(a_ptr + rows[:, None] * am + depth[None, :] * ak, mask=a_mask, other=0.0)
-        b = tl.load(b_ptr + depth[:, None] * bk + columns[None, :] * bn, mask=b_mask, other=0.0)
-        total = tl.dot(a, b, total)
-    mask = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=mask)
-
-
-def a_product_of_matrices():
-    a, b = torch.randn(35, 50), torch.randn(41, 50).T
-    c = torch.empty(35, 41)
-    matmul_kernel[(3, 3)](a, b, c, 35, 41, 50, *a.stride(), *b.stride(), T=16)
-    assert torch.allclose(c, a @ b, atol=1e-4)
-
-
 def a_product_whose_edges_are_undefined():
     """Rows that no mask lets through are undefined, and are not stored."""
 
@@ -442,20 +397,6 @@ def a_product_whose_edges_are_undefined():
 
     a, b, c = torch.randn(9, 16), torch.randn(16, 16), torch.empty(9, 16)
     kernel[(1,)](a, b, c, 9, K=16, T=16)
-    assert torch.allclose(c, a @ b, atol=1e-4)
-
-
-def split_k_by_atomics():
-    @triton.jit
-    def kernel(a_ptr, b_ptr, c_ptr, K, T: tl.constexpr):
-        i = tl.arange(0, T)
-        depth = tl.program_id(0) * T + i
-        a = tl.load(a_ptr + i[:, None] * K + depth[None, :])
-        b = tl.load(b_ptr + depth[:, None] * T + i[None, :])
-        tl.atomic_add(c_ptr + i[:, None] * T + i[None, :], tl.dot(a, b))
-
-    a, b, c = torch.randn(16, 64), torch.randn(64, 16), torch.zeros(16, 16)
-    kernel[(4,)](a, b, c, 64, T=16)
     assert torch.allclose(c, a @ b, atol=1e-4)
 
 
@@ -615,17 +556,6 @@ def an_optional_argument():
         out = torch.empty(30)
         kernel[(1,)](x, bias, out, 30, BLOCK=32)
         assert torch.equal(out, x if bias is None else x + 2)
-
-
-def three_axes_of_programs():
-    @triton.jit
-    def kernel(out_ptr, J, K):
-        i, j, k = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-        tl.store(out_ptr + (i * J + j) * K + k, i * 100 + j * 10 + k)
-
-    out = torch.empty(2, 3, 4, dtype=torch.int32)
-    kernel[(2, 3, 4)](out, 3, 4)
-    assert out[1, 2, 3] == 123
 
 
 def a_hash_as_an_index():

@@ -107,16 +107,6 @@ def an_index_below_zero():
     kernel[(1,)](torch.randn(50), torch.empty(50), 50, BLOCK=64)
 
 
-@names(OUT, "50 of `x_ptr`", "another tensor or another axis")
-def one_element_too_far():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-        offsets = tl.arange(0, BLOCK)
-        tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets <= n), mask=offsets < n)
-
-    kernel[(1,)](torch.randn(50), torch.empty(50), 50, BLOCK=64)
-
-
 @triton.jit
 def rows_kernel(x_ptr, out_ptr, step, column_step, N, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0), tl.arange(0, BLOCK)
@@ -410,17 +400,6 @@ def an_empty_place_in_a_table():
 
     x = torch.randn(3)
     kernel[(2,)](torch.tensor([x.data_ptr(), 0]), torch.empty(2))
-
-
-@names(OUT, "`logits_ptr`", "-100")
-def a_target_that_does_not_count():
-    @triton.jit
-    def kernel(logits_ptr, targets_ptr, out_ptr, V):
-        row = tl.program_id(0)
-        target = tl.load(targets_ptr + row)
-        tl.store(out_ptr + row, tl.load(logits_ptr + row * V + target))
-
-    kernel[(2,)](torch.randn(2, 10), torch.tensor([-100, 3]), torch.empty(2), 10)
 
 
 @names(OUT, "update", "`counts_ptr`")
