@@ -184,7 +184,7 @@ ENDS = {
     "crash": "import ctypes; ctypes.string_at(0)",
     "killed": "import os; os.kill(os.getpid(), 9)",
     "exits": "import sys; sys.exit(3)",
-    "hangs": "import time; time.sleep(100)  # sphinx_gallery_timeout = 1",
+    "hangs": "import time; time.sleep(1000)\n\n# sphinx_gallery_timeout = 8",
     "floods": "print('x' * 2_000_000)",
 }
 BEFORE = """
@@ -198,8 +198,6 @@ print("finished")
 
 print("begun", flush=True)
 {}
-
-# sphinx_gallery_timeout = 2
 """
 
 
