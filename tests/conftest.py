@@ -49,6 +49,8 @@ _LATE = re.compile(
     r"|/test_(empty|errors|every_tutorial|exercise|functions)\.py::.*\[(solutions/)?(0[6-9]|1\d)"
 )
 
+_WITH_PYTORCH = ("docs/test_guide.py", "docs/test_semantics.py", "triton_site/test_new_tutorial.py")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the interpreter, except for ``-m gpu``: Triton decides when it is imported."""
@@ -90,7 +92,7 @@ def _group(place: str, item: pytest.Item) -> str | None:
     folder = place.partition("/")[0]
     if folder == "tutorials" and _LATE.search(f"/{item.nodeid}"):
         return "late tutorials"
-    if folder == "tutorials" or place in ("docs/test_guide.py", "docs/test_semantics.py"):
+    if folder == "tutorials" or place in _WITH_PYTORCH:
         return "tutorials"  # with one process to copy that has imported PyTorch
     return "browser" if folder == "browser" else place
 
