@@ -36,7 +36,7 @@ LINT   := $(call needs,lint) $(if $(PYTHON),,.venv/actionlint)
 
 # Pages written by hand; the others are generated.
 PAGES   := $(wildcard docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst \
-  docs/programming-guide/chapter-[12]/*.rst docs/python-api/*.rst)
+  docs/programming-guide/chapter-[12]/*.rst docs/python-api/*.rst docs/python-api/*/*.rst)
 
 # Warnings are errors in workflows. Here a page may show outputs of older code, which warns.
 SPHINX  := $(PY) -m sphinx -c . -d build/doctrees $(if $(CI),-W --keep-going) -q -j auto

@@ -103,7 +103,9 @@ def test_the_head_of_a_long_table_stays_below_the_bar(page: Page, address: str) 
     expect(page.get_by_role("columnheader", name="Expected")).to_be_in_viewport()
     number = page.locator("td.number").first
     expect(number).to_have_css("text-align", "right")
-    page.set_viewport_size({"width": 390, "height": 800})  # the table scrolls by itself
+    page.set_viewport_size(
+        {"width": 390, "height": 800}
+    )  # wider than a phone: it scrolls by itself
     expect(page.locator(".wy-table-responsive.wide")).to_have_css("overflow-x", "auto")
 
 

@@ -300,7 +300,8 @@ class PerformanceDirective(SphinxDirective):
                 "A limit moves the same bytes, or does the same operations, and nothing else. "
                 "A share of 100 % leaves nothing to gain.",
             )
-            section += table(_LIMITS, limits, classes=["gallery-performance", "sortable"])
+            classes = ["gallery-performance", "gallery-limits", "sortable"]
+            section += table(_LIMITS, limits, classes=classes)
             made.append(section)
         return made
 
