@@ -89,18 +89,18 @@ def one_launch_kernel(
 # the store protects the rows of the next expert. With wrong offsets, ``tl.minimum`` and
 # ``tl.maximum`` prevent writes outside of ``out``.
 #
-# .. image:: 08-grouped-gemm.svg
-#    :alt: Three experts of 4, 0 and 5 rows. Their products have two, no and four tiles, which are
-#          numbered in one list; program t computes tile t.
-#    :scale: 100
-#    :loading: lazy
-#
 # .. predict:: Three experts have 100, 0 and 129 rows, and a tile has 128. How many rows of tiles?
 #    :choices: two | three | four
 #    :answer: three
 #
 #    One for the first expert, none for the second, and two for the third. The last tile has one row
 #    that counts, and the tensor cores multiply all 128.
+#
+# .. image:: 08-grouped-gemm.svg
+#    :alt: Three experts of 4, 0 and 5 rows. Their products have two, no and four tiles, which are
+#          numbered in one list; program t computes tile t.
+#    :scale: 100
+#    :loading: lazy
 #
 # The grid covers the worst case: one row of tiles more for each expert than a single product of all
 # tokens has. Programs without a tile exit at once.

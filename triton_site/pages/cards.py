@@ -110,17 +110,20 @@ def _picture(doctree: nodes.document) -> nodes.image | None:
 
 def _sentences(env: BuildEnvironment, doctree: nodes.document) -> list[nodes.paragraph]:
     """The first sentence of a page, and the first with a measured number, which is strong."""
-    found = _SENTENCES.split(first_paragraph(env, doctree, _BEGIN, _END))
-    with_number = next((sentence for sentence in found[1:] if _BEGIN in sentence), "")
-    line, sentence = (re.sub(f"[{_BEGIN}{_END}]", "", text) for text in (found[0], with_number))
-    if not sentence:
-        return [nodes.paragraph("", line)]
-    number = with_number[with_number.index(_BEGIN) + 1 : with_number.index(_END)]
-    before, _, after = sentence.partition(number)
-    return [
-        nodes.paragraph("", line),
-        nodes.paragraph("", before, nodes.strong("", number), nodes.Text(after)),
-    ]
+    text = first_paragraph(env, doctree, _BEGIN, _END).replace(" %", "\N{NO-BREAK SPACE}%")
+    found = _SENTENCES.split(text)
+    line = nodes.paragraph("", _without_marks(found[0]))
+    with_number = next((sentence for sentence in found[1:] if _BEGIN in sentence), None)
+    if with_number is None:
+        return [line]
+    before, _, rest = with_number.partition(_BEGIN)
+    number, _, after = rest.partition(_END)
+    parts = nodes.Text(before), nodes.strong("", number), nodes.Text(_without_marks(after))
+    return [line, nodes.paragraph("", "", *parts)]
+
+
+def _without_marks(text: str) -> str:
+    return text.replace(_BEGIN, "").replace(_END, "")
 
 
 def first_paragraph(
