@@ -103,8 +103,8 @@ print("integers", n.tolist(), "→ words", [f"{word:04x}" for word in words.toli
 print(unpack_group(words).tolist())
 
 # %%
-# **Try it** *(easy, 10 minutes)*. Write ``unpack_words(words)``, a kernel that unpacks each row of a
-# matrix of int16 words in this way, to int8. ``exercise.py`` checks it:
+# **Try it** *(easy, 10 minutes)*. Write ``unpack_words(words)``, a kernel that unpacks each row of
+# a matrix of int16 words in this way, to int8. ``exercise.py`` (see *Exercises*) checks it:
 #
 # .. code-block:: console
 #

@@ -437,6 +437,30 @@ def rms_norm(x, weight):
 """,
         [("x * x) / N", "x * x) / BLOCK", "elements are wrong")],
     ),
+    "07-tanh": (
+        """
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    e = tl.exp(-2 * tl.abs(x))
+    y = (1 - e) / (1 + e)
+    tl.store(y_ptr + offsets, tl.where(x < 0, -y, y), mask=mask)
+
+def tanh(x):
+    y = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+""",
+        [
+            (
+                "e = tl.exp(-2 * tl.abs(x))\n    y = (1 - e) / (1 + e)",
+                "e = tl.exp(2 * tl.abs(x))\n    y = (e - 1) / (e + 1)",
+                "All of them are NaN",
+            )
+        ],
+    ),
     "08-sums": (
         """
 @triton.jit

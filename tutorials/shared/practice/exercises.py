@@ -662,6 +662,21 @@ EXERCISES = {
         large=lambda device: (*torch.randn(2, 16384, 128, device=device).bfloat16().unbind(), 0.1),
         pytorch=lambda q, k, scale: torch.logsumexp(scale * (q @ k.T), 1),
     ),
+    "07-tanh": Exercise(
+        "tanh(x)",
+        lambda device: (
+            (x,) for x in (torch.linspace(-100, 100, 21, device=device), *next(vectors(device)))
+        ),
+        torch.tanh,
+        level="easy",
+        minutes=10,
+        hints=(
+            "``tl.exp`` overflows at large numbers, and infinity divided by infinity is NaN.",
+            "The exponential of ``-2 * tl.abs(x)`` is at most 1; the sign comes last.",
+        ),
+        large=lambda device: (torch.randn(2**26, device=device),),
+        pytorch=torch.tanh,
+    ),
     "07-polynomial": Exercise(
         "exponential(x, terms)",
         polynomials,
