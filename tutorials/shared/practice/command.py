@@ -71,7 +71,8 @@ def main(arguments=None):
         file = options.file
         job = lambda inside: check_file(names[0], file, options.gpu, inside)  # noqa: E731
     if INSIDE in os.environ:
-        return Inside(options.limit).run(job)
+        # On a GPU a call also compiles, and perhaps tunes.
+        return Inside(options.limit * (10 if options.gpu else 1)).run(job)
     if wrong := unreadable(Path(file)):
         print(f"Not yet. {wrong}")
         return 1
@@ -113,9 +114,8 @@ def in_a_process(arguments, file, options):
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
         report.touch()
-        environment = {**os.environ, INSIDE: str(report)}
-        if not options.gpu:
-            environment["TRITON_INTERPRET"] = "1"
+        interpret = "0" if options.gpu else "1"
+        environment = {**os.environ, INSIDE: str(report), "TRITON_INTERPRET": interpret}
         command = [sys.executable, os.path.abspath(sys.modules["__main__"].__file__), *arguments]
         child = subprocess.Popen(command, env=environment)
         try:
@@ -182,6 +182,7 @@ class Inside:
         self.what, self.began = what, time.monotonic()
 
     def _look(self):
+        last, worked = 0.0, 0.0
         while True:
             time.sleep(0.25)
             self.report.touch()
@@ -192,9 +193,13 @@ class Inside:
             now = time.monotonic()
             if self.began and now - self.began > 15 * self.limit:
                 since = [self.began]  # it launches kernels for ever
-            if since and now - max(since) > self.limit:
+            if since and max(since) != last:
+                last, worked = max(since), time.process_time()
+            # A busy machine gives the process little time: wait for longer then.
+            idle = time.process_time() - worked < self.limit / 4
+            if since and now - last > self.limit * (4 if idle else 1):
                 place = line_of(sys._current_frames()[self.main])
-                text = does_not_end(self.what, now - max(since), launch, place)
+                text = does_not_end(self.what, now - last, launch, place or "code of others")
                 print(f"Not yet. {text}", flush=True)
                 self.end(1)
                 os._exit(1)
