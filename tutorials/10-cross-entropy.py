@@ -77,8 +77,8 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 # * **Ignored rows.** A target equal to ``ignore_index``, usually −100, marks a row that does not
 #   count. Padding has such targets.
 #
-# **Try it** *(easy, 15 minutes)*. Write ``target_probabilities(logits, targets)``, which returns the
-# probability of each target, and 0 where the target is −100. ``exercise.py`` (see *Exercises*)
+# **Try it** *(easy, 15 minutes)*. Write ``target_probabilities(logits, targets)``, which returns
+# the probability of each target, and 0 where the target is −100. ``exercise.py`` (see *Exercises*)
 # checks it:
 #
 # .. code-block:: console

@@ -524,8 +524,8 @@ else:
 #
 # Write each function into a file of your own, and have ``exercise.py`` check it.
 #
-# 1. **A sum in fp32** *(easy, 20 minutes)*. The exercise above. How many bytes does it cost, and how
-#    large is the error with 64 pieces? :doc:`Solution <solutions/10b-fp32-sum>`.
+# 1. **A sum in fp32** *(easy, 20 minutes)*. The exercise above. How many bytes does it cost, and
+#    how large is the error with 64 pieces? :doc:`Solution <solutions/10b-fp32-sum>`.
 # 2. **A bias** *(medium, 40 minutes)*. Add a bias to the layer: the logits are
 #    ``x @ weight.T + bias``. Its gradient is the sum of *G* over the tokens. Which kernel adds the
 #    bias without another transfer of the logits? ``with_bias(x, weight, bias, targets, piece)``

@@ -265,7 +265,7 @@ def test_what_does_not_end_is_stopped(name, tmp_path):
         tmp_path, "01-grid-stride", "mine.py", "--limit", "2", mine=ENDLESS[name]
     )
     assert status == 1
-    assert re.search("does not end: after 2 s.* mine.py line", printed), printed
+    assert re.search(r"does not end: after \d+ s.* mine.py line", printed), printed
     assert ("program 0 of kernel" in printed) == (name == "in_a_kernel")
 
 

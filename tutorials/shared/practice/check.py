@@ -85,6 +85,7 @@ class Counting:
         from triton import knobs
 
         knobs.runtime.launch_enter_hook.remove(self._launched)
+        torch.accelerator.synchronize()  # an error of a kernel shows here
 
 
 def is_no_answer(exercise, call, module):
@@ -150,6 +151,8 @@ def failed(error):
         return str(error)
     where, error = line_in(error), root_of(error)
     text = str(error).strip() or "without a text"
+    if "illegal memory access" in text:
+        text = "an illegal memory access. Without --gpu, the checker names the line and the index"
     return f" ends with {type(error).__name__}: {text}" + (f" (in {where})" if where else "")
 
 

@@ -18,6 +18,7 @@ import traceback
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from shared.practice.check import check
 from shared.practice.exercises import EXERCISES
@@ -70,6 +71,9 @@ def main(arguments=None):
             return 2
         file = options.file
         job = lambda inside: check_file(names[0], file, options.gpu, inside)  # noqa: E731
+    if options.gpu and not torch.accelerator.is_available():
+        print("PyTorch finds no GPU here. Without --gpu, Triton's interpreter checks the file.")
+        return 2
     if INSIDE in os.environ:
         # On a GPU a call also compiles, and perhaps tunes.
         return Inside(options.limit * (10 if options.gpu else 1)).run(job)
