@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import warnings
 
 import torch
 
@@ -26,6 +27,7 @@ def check(name, module, on_gpu=False, began=lambda: None):
     device = torch.accelerator.current_accelerator() if on_gpu else torch.device("cpu")
     torch.manual_seed(0)
     # On a GPU, what is never written becomes NaN, and not what happened to lie there.
+    warnings.filterwarnings("ignore", message=".*determinis")
     torch.use_deterministic_algorithms(True, warn_only=True)
     watch = Counting() if on_gpu else Watch()
     tried = 0
