@@ -85,6 +85,8 @@ def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, BLOCK: tl.const
 # .. code-block:: console
 #
 #    $ python exercise.py 05-rms mine.py
+#    Not yet. rms_norm((5, 7), (7,)): 35 of 35 elements are wrong. The first is at (0, 0): -1.25348
+#    in place of -1.17253.
 #
 # If the sum is divided by ``BLOCK`` instead of *N*, only rows of a power of two are right.
 #

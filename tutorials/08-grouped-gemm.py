@@ -104,6 +104,19 @@ def one_launch_kernel(
 #
 # The grid covers the worst case: one row of tiles more for each expert than a single product of all
 # tokens has. Programs without a tile exit at once.
+#
+# **Try it** *(easy, 15 minutes)*. Write ``expert_sums(x, offsets)``, which adds up the rows of each
+# expert, with one program for an expert. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 08-sums mine.py
+#    Not yet. expert_sums((3, 5), (1,)): out of bounds: a load
+#      kernel:   kernel, mine.py line 8 `start = tl.load(offsets_ptr + expert - 1)`
+#      program:  0, in a grid of 1
+#      index:    -1 of `offsets_ptr`, which has 1 element
+#
+# The first expert has no expert before it.
 
 
 def one_launch(x, w, offsets):

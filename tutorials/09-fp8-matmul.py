@@ -171,6 +171,20 @@ print(tabulate(table, ["outliers", "larger by\na factor of", *kinds], disable_nu
 #          scales by blocks, the sum over each block is multiplied before it is added.
 #    :scale: 100
 #    :loading: lazy
+#
+# **Try it** *(easy, 10 minutes)*. Write ``dequantize_blocks(q, scales)``, which multiplies fp8
+# numbers by the scales of their blocks of 128 columns. The result is in fp32. ``exercise.py`` (see
+# *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 09-blocks mine.py
+#    Not yet. dequantize_blocks((1, 1), (1, 1)): elements that no program has written
+#      kernel:   kernel
+#      tensor:   `out_ptr`: 1 of 1 element have never been written; the first is at (0, 0)
+#      cause:    a grid with too few programs, or a mask that leaves out too much
+#
+# The number of blocks in a row must be rounded up.
 
 
 @triton.jit(do_not_specialize=["M", "N", "K", "stride_sak", "stride_sbk", "stride_sbn"])

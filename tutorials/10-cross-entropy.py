@@ -77,6 +77,20 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 # * **Ignored rows.** A target equal to ``ignore_index``, usually −100, marks a row that does not
 #   count. Padding has such targets.
 #
+# **Try it** *(easy, 15 minutes)*. Write ``target_probabilities(logits, targets)``, which returns
+# the probability of each target, and 0 where the target is −100. ``exercise.py`` (see *Exercises*)
+# checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 10-probability mine.py
+#    Not yet. target_probabilities((1, 5), (1,)): out of bounds: a load
+#      kernel:   kernel, mine.py line 18 `p = tl.exp(tl.load(x_ptr + target) - m) / s`
+#      program:  0, in a grid of 1
+#      index:    -100 of `x_ptr`, which has 5 elements, shape (1, 5)
+#
+# This kernel loads the logit of a target that does not count.
+#
 # This check has masked tokens in one row and an ignored target in another:
 
 # sphinx_gallery_fold = "compares the losses with PyTorch"

@@ -254,6 +254,14 @@ print("linear_cross_entropy agrees with float64")
 # * **Digits.** A product adds up in fp32, but between two pieces the sum is rounded to bf16, which
 #   keeps eight bits.
 #
+# **Try it** *(easy, 20 minutes)*. Keep the gradient of the weight in fp32 between the pieces, and
+# round it once. ``gradients_in_fp32(x, weight, targets, piece)`` returns the mean loss and both
+# gradients. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 10b-fp32-sum mine.py
+#
 # The table shows the error of the weight's gradient against float64, in one piece and in several.
 # The layer has 8192 tokens and is small enough for float64.
 
@@ -516,10 +524,8 @@ else:
 #
 # Write each function into a file of your own, and have ``exercise.py`` check it.
 #
-# 1. **A sum in fp32** *(easy, 20 minutes)*. Keep the gradient of the weight in fp32 between the
-#    pieces, and round it once. ``gradients_in_fp32(x, weight, targets, piece)`` returns the mean
-#    loss and both gradients. How many bytes does it cost, and how large is the error with 64
-#    pieces? :doc:`Solution <solutions/10b-fp32-sum>`.
+# 1. **A sum in fp32** *(easy, 20 minutes)*. The exercise above. How many bytes does it cost, and
+#    how large is the error with 64 pieces? :doc:`Solution <solutions/10b-fp32-sum>`.
 # 2. **A bias** *(medium, 40 minutes)*. Add a bias to the layer: the logits are
 #    ``x @ weight.T + bias``. Its gradient is the sum of *G* over the tokens. Which kernel adds the
 #    bias without another transfer of the logits? ``with_bias(x, weight, bias, targets, piece)``

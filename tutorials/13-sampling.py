@@ -87,6 +87,20 @@ def draw_threshold(weights, goal):
 draw_threshold(weights, goal)
 
 # %%
+# **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)``, the sum of one round for
+# whole rows: the share that the logits from a row's threshold on have of the weights of the row,
+# for *T* = 1. ``exercise.py`` checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 13-share mine.py
+#    Not yet. share_above((5, 7), (5,)): an undefined value
+#      kernel:   kernel, mine.py line 11 `tl.store(out_ptr + row, share)`
+#      program:  0, in a grid of 5
+#      what:     the value of a store depends on elements that a masked load left out
+#
+# What stands behind the end of a row needs a weight of 0.
+#
 # .. predict:: How many rounds find the exact threshold among all numbers of fp32?
 #    :choices: 24 | 32 | 131,072
 #    :answer: 32

@@ -679,13 +679,10 @@ class Watch:
             if not self.launch:
                 return
             kind = left.type.scalar
-            if (
-                not kind.is_int()
-                or kind.int_bitwidth not in (8, 16, 32)
-                or not kind.is_int_signed()
-            ):
+            width = kind.int_bitwidth if kind.is_int_signed() else 64
+            if width not in (8, 16, 32):
                 return
-            end = 2 ** (kind.int_bitwidth - 1)
+            end = 2 ** (width - 1)
             a, b = left.handle.data, right.handle.data
             if not a.size or not b.size:
                 return
