@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup
 from tests.triton_site.test_xray import FACTS
 from triton_site import xray
 from triton_site.kernels import occupancy
-from triton_site.kernels.xray_data import PROBE
+from triton_site.xray_data import PROBE
 
 UNKNOWN = {"constants": {"BLOCK_M": 128, "STAGES": 1}, "registers": 40}
 

@@ -25,12 +25,11 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.api import Page, domain_of
-from triton_site import xray
-from triton_site.kernels import xray_data
-from triton_site.kernels.xray_data import Facts
+from triton_site import xray, xray_data
 from triton_site.numbers import measured
 from triton_site.numbers.tables import Cell, table
 from triton_site.pages.folds import add_node
+from triton_site.xray_data import Facts
 
 #: The resources of a multiprocessor of compute capability 9.0, as the probe would note them.
 LIMITS = {"warps": 64, "programs": 32, "registers": 65536, "shared": 228 * 1024}
@@ -80,7 +79,7 @@ class OccupancyDirective(SphinxDirective):
         return [Calculator("", made, kernels=kernels)] if "calculator" in self.options else [made]
 
     def _rate(self, page: Page, name: str) -> str:
-        if page.recorded is None or not page.recorded.timed:
+        if page.shown is None or not page.shown.timed:
             return "…"
         quantity = measured.quantity_of(page, name)
         return f"{quantity.text} GB/s"
