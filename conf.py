@@ -51,6 +51,7 @@ gallery_untimed = {"cpu": "interpreter"}
 gallery_devices = [*REFERENCES, *REFERENCE_DEVICES]
 gallery_unrecorded = "stale"  # for who has no GPU; `make publish` refuses such a build
 gallery_others = True  # a page for each other recording, such as that of an older Triton
+gallery_menus = "titles"  # triton_site/pages/frame.py
 gallery_variant = "triton_site.probes.triton_release"
 gallery_probes = [SOFTWARE, "triton_site.xray.kernels"]
 gallery_variables = ["TRITON_*", "TORCH_*", "PYTORCH_*"]

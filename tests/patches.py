@@ -103,6 +103,8 @@ PATCHES = [
     Patch("run/environment.py", 'and name not in {*VISIBLE_VARIABLES, "CUDA_DEVICE_ORDER"}', "", ENVIRONMENT),
     Patch("run/failure.py", "text = shown(failure.for_readers())", "text = failure.for_author('')", "run/test_faults.py -k 'finished and exits or finished and crash or finished and floods or finished and hangs'"),
     Patch("run/failure.py", "blocks[one.number - 1] = one.block", "pass", "run/test_faults.py -k 'finished and exits'"),
+    Patch("run/process.py", "sys.path.remove(''); ", "", "run/test_process.py -k apart"),
+    Patch("run/process.py", "stdin=subprocess.DEVNULL,", "stdin=None,", "run/test_process.py -k apart"),
     # Versions.
     Patch("publish/publish.py", 'trees[name].all[0].kind == "tag" and not overwrite', "False", PUBLISH),
     Patch("publish/versions.py", "reverse=True)\n    branches", "reverse=False)\n    branches", PUBLISH),

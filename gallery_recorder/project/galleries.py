@@ -111,7 +111,8 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
     """The examples of *project* with these *names*; without names, all that are executed.
 
     A name is the path of a file, ``<gallery>/<name>``, ``<name>`` or the file's name, with or
-    without suffix, or the number at its beginning. ScriptError if it matches no example.
+    without suffix, or the number at its beginning, such as ``03b``. ScriptError if it matches no
+    example, or if several have the number.
     """
     chosen: set[Path] = set()
     for name in names:
@@ -127,13 +128,17 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
 
 def _meant(examples: Sequence[Example], name: str) -> list[Example]:
     path, wanted = os.path.abspath(name), name.removesuffix(".py")
-    number = rf"{wanted}(?!\d)[^/]*" if wanted.isdigit() else ""
-    return (
+    number = rf"{wanted}[-_.][^/]*" if re.fullmatch(r"\d+[a-z]*", wanted) else ""
+    numbered = [example for example in examples if re.fullmatch(number, example.name)]
+    found = (
         [example for example in examples if str(example.path) == path]
         or [example for example in examples if wanted in (example.name, example.label)]
         or [example for example in examples if example.path.stem == wanted]
-        or [example for example in examples if re.fullmatch(number, example.name)]
     )
+    if not found and len(numbered) > 1:
+        names = ", ".join(example.label for example in numbered)
+        raise ScriptError(f"{len(numbered)} examples have the number {name}: {names}. Name one.")
+    return found or numbered
 
 
 def encode(value: Any) -> bytes:

@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()
     unrecorded: Literal["error", "warn", "no-output", "stale"] = "warn"
     others: bool = False
+    menus: Literal["sections", "titles"] = "sections"
     probes: tuple[str, ...] = ()
     environment: dict[Kind, dict[str, str]] = {}
     variables: tuple[str, ...] = ()

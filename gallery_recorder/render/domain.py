@@ -30,10 +30,11 @@ _FILE_NAME = "gallery-recorder.pickle"
 class Site:
     """The pages and downloads (*files*) that a build wrote with one builder into one folder.
 
-    *shown* is a digest of everything that pages show from one another.
+    *shown* is a digest of everything that pages show from one another, *sections* of all headings.
     """
 
     shown: str = ""
+    sections: str = ""
     pages: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
 

@@ -58,7 +58,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     incremental.setup(app)
     variants.setup(app)
     pages.setup(app)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "4"}
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 5}
 
 
 def _configure(reading: ExitStack, app: Sphinx, config: Any) -> None:

@@ -1,7 +1,8 @@
 """Incremental builds with the result of a full build.
 
 Sphinx writes the pages whose source changed. Pages also show titles, links and menus of other
-pages; if one of these changed, all pages are written. Files of removed pages are removed.
+pages; if one of these changed, all pages are written. With ``gallery_menus = "titles"`` menus show
+no sections, so a changed section lets no other page be written. Files of removed pages go.
 """
 
 import glob
@@ -74,16 +75,18 @@ def _write_all(app: Sphinx, env: BuildEnvironment) -> list[str]:
     if builder.format != "html":
         return []
     loaded = (f"_downloads/{name}" for _, name in env.dlfiles.values())
-    domain.site = Site(files.digest(_shown(env)), {*env.all_docs}, {*loaded})
+    sections = files.digest(f"{name} {toc.pformat()}" for name, toc in sorted(env.tocs.items()))
+    shown = files.digest([*_shown(env), sections * (app.config.gallery_menus == "sections")])
+    domain.site = Site(shown, sections, {*env.all_docs}, {*loaded})
     before = domain.before.sites.get(output(builder))
     domain.all_are_written = before is None or domain.site.shown != before.shown
     return sorted(env.all_docs) if domain.all_are_written else []
 
 
 def _shown(env: BuildEnvironment) -> Iterator[str]:
-    """Titles, sections, the order of pages, and targets of references."""
-    for docname, toc in sorted(env.tocs.items()):
-        yield f"{docname} {env.longtitles[docname].astext()} {toc.pformat()}"
+    """Titles, the order of pages, and targets of references."""
+    for docname, title in sorted(env.longtitles.items()):
+        yield f"{docname} {title.astext()}"
     yield repr(sorted(env.toctree_includes.items()))
     for name in sorted(seam.app_of(env).registry.domains):
         yield from sorted(map(repr, env.get_domain(name).get_objects()))
@@ -101,8 +104,10 @@ def _before_writing(app: Sphinx) -> None:
     domain, builder = domain_of(app.env), app.builder
     written = None if domain.all_are_written else domain.read
     if builder.format == "html" and written is not None:
-        # No title and no section has changed, so the menus of parents are unchanged.
-        app.env.files_to_rebuild = {}
+        before = domain.before.sites[output(builder)]
+        if domain.site and domain.site.sections == before.sections:
+            # No title and no section has changed, so the menus of parents are unchanged.
+            app.env.files_to_rebuild = {}
     if getattr(builder, "download_support", False):  # an EPUB has none
         downloads.finish(app, domain.selection, written)
 

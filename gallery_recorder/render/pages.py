@@ -29,12 +29,26 @@ def setup(app: Sphinx) -> None:
     """Register the directive and the events."""
     app.add_directive("gallery-recordings", RecordingsDirective)
     app.add_node(ProvenanceLine, latex=(_skip, _skip))
+    app.add_node(Details, html=(_open, _close))
     app.connect("doctree-read", _add_provenance)
     app.connect("doctree-read", _leave_out, priority=400)  # before Sphinx notes parents
 
 
 class ProvenanceLine(nodes.Admonition, nodes.paragraph):
     """A paragraph about the page; descriptions and previews of the page leave it out."""
+
+
+class Details(nodes.container):
+    """Content that a reader opens by its ``summary``."""
+
+
+def _open(translator: Any, node: Details) -> None:
+    translator.body.append(f"<details><summary>{translator.encode(node['summary'])}</summary>\n")
+
+
+def _close(translator: Any, node: Details) -> None:
+    del node
+    translator.body.append("</details>\n")
 
 
 def _skip(translator: Any, node: nodes.Node) -> None:
@@ -168,7 +182,7 @@ class RecordingsDirective(SphinxDirective):
         domain = domain_of(self.env)
         found = listings(domain.selection)
         if self.arguments:  # on a page of recordings, whose source changes with them
-            return [self._section(item) for item in found.get(self.env.docname, [])]
+            return [self._table(found.get(self.env.docname, []))]
         domain.depends("recordings")
         if not found:
             return [nodes.paragraph("", "There are no recordings yet.")]
@@ -178,21 +192,47 @@ class RecordingsDirective(SphinxDirective):
         self.state.nested_parse(StringList(toctree, source=""), 0, parsed)
         return parsed.children
 
-    def _section(self, item: ListedRecording) -> nodes.section:
-        """The full record of *item*."""
-        made, fields = item.content, nodes.field_list()
-        page = _reference(self.env.docname, "doc", f"/{item.page}", item.page)
-        values = record_of(made, labels.facts_of(seam.app_of(self.env), made))
-        values["State"] = item.state
-        texts = [(name, nodes.Text(plain(value))) for name, value in values.items() if value]
-        for name, content in (("Page", page), *texts):
-            body = nodes.field_body("", nodes.paragraph("", "", content))
-            fields += nodes.field("", nodes.field_name("", plain(name)), body)
-        heading = nodes.title("", plain(f"{made.title}: {item.device}"))
-        names = [nodes.fully_normalize_name(item.label)]
-        section = nodes.section("", heading, fields, names=names)
-        self.state.document.note_explicit_target(section, section)
-        return section
+    def _table(self, items: list[ListedRecording]) -> nodes.table:
+        """A row for each recording, and one below it that opens to its full record."""
+        told = [self._told(item) for item in items]
+        columns = list(dict.fromkeys(name for row, _ in told for name in row))
+        head = nodes.row("", *(_entry(nodes.Text(plain(name))) for name in columns))
+        body = nodes.tbody()
+        for item, (row, record) in zip(items, told, strict=True):
+            texts = (nodes.Text(plain(row.get(name, ""))) for name in columns[1:])
+            page = _reference(self.env.docname, "doc", f"/{item.page}", item.location.name)
+            details = Details("", self._fields(item, record), summary="Full record")
+            whole = nodes.entry("", details, morecols=len(columns) - 1)
+            body += [nodes.row("", *map(_entry, (page, *texts))), nodes.row("", whole)]
+        widths = [nodes.colspec(colwidth=20)] * len(columns)
+        group = nodes.tgroup("", *widths, nodes.thead("", head), body, cols=len(columns))
+        return nodes.table("", group, classes=["gallery-recordings", "colwidths-auto"])
+
+    def _told(self, item: ListedRecording) -> tuple[dict[str, str], dict[str, str]]:
+        """The columns of a recording, and its full record."""
+        made = item.content
+        facts = labels.facts_of(seam.app_of(self.env), made)
+        record = record_of(made, facts) | {"State": item.state}
+        row = {"Script": item.location.name}
+        shown = (fact for fact in facts if fact.line and not fact.measured)
+        row |= {fact.name: fact.text for fact in shown if fact.name != "Device"}
+        row["Recorded"] = labels.readable_date(made.run.recorded)
+        row |= {name: record[name] for name in ("Time", "State")}
+        return row | {"Commit": (made.provenance.commit or "")[:12]}, record
+
+    def _fields(self, item: ListedRecording, record: dict[str, str]) -> nodes.field_list:
+        """The full record of *item*, to which its page links."""
+        fields = nodes.field_list(names=[nodes.fully_normalize_name(item.label)])
+        for name, value in record.items():
+            if value:
+                body = nodes.field_body("", nodes.paragraph("", plain(value)))
+                fields += nodes.field("", nodes.field_name("", plain(name)), body)
+        self.state.document.note_explicit_target(fields, fields)
+        return fields
+
+
+def _entry(content: nodes.Node) -> nodes.entry:
+    return nodes.entry("", nodes.paragraph("", "", content))
 
 
 def plain(value: object) -> str:
@@ -217,13 +257,15 @@ def record_of(made: Recording, facts: list[labels.Fact]) -> dict[str, str]:
 
 
 _NAMES = {"os": "Operating system", "gpu": "GPU", "before": "GPU before", "after": "GPU after"}
-_UNITS = {"memory": "bytes", "temperature": "°C", "power": "W"}
+_UNITS = {"temperature": "°C", "power": "W"}
 _UNITS |= dict.fromkeys(("sm_clock", "memory_clock"), "MHz")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         known = {name: _text(item) for name, item in value.items() if item}
+        if value.get("memory"):
+            known["memory"] = labels.readable_bytes(value["memory"])
         texts = (f"{name} {text} {_UNITS.get(name, '')}" for name, text in known.items())
         return ", ".join(text.strip() for text in texts)
     return "; ".join(value) if isinstance(value, list) else str(value or "")

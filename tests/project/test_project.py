@@ -78,7 +78,7 @@ def test_a_folder_beside_a_script_of_its_name(tmp_path):
 def test_scripts_are_selected_by_path_name_or_number(tmp_path, monkeypatch):
     folder = tmp_path / "tutorials"
     (folder / "solutions").mkdir(parents=True)
-    for name in ("02-b", "01-a", "_private", "conftest", "solutions/01-c"):
+    for name in ("02-b", "02b-d", "01-a", "_private", "conftest", "solutions/01-c"):
         (folder / f"{name}.py").write_text(SCRIPT)
     (folder / "solutions" / "GALLERY_HEADER.rst").write_text(HEADER)
     found = quick.read(galleries.find(None, None, [folder]))
@@ -86,17 +86,22 @@ def test_scripts_are_selected_by_path_name_or_number(tmp_path, monkeypatch):
     def select(*names):
         return [example.name for example in galleries.select(found, names)]
 
-    assert select() == ["01-a", "02-b", "solutions/01-c"]
+    assert select() == ["01-a", "02-b", "02b-d", "solutions/01-c"]
     assert select("02", "01") == ["01-a", "02-b"]
+    assert select("02b") == ["02b-d"]
     assert select("02-b.py", "02-b") == ["02-b"]
     assert select("solutions/01-c") == select("01-c") == ["solutions/01-c"]
     assert select("tutorials/01-a") == ["01-a"]
     monkeypatch.chdir(folder / "solutions")
     assert select("../01-a.py", "./01-c.py") == ["01-a", "solutions/01-c"], "as a shell completes"
     assert select(str(folder / "01-a.py")) == ["01-a"]
-    for wrong in ("3", "0", "1", "b"):
+    for wrong in ("3", "0", "1", "b", "02c"):
         with pytest.raises(ScriptError, match=r"no example has the name .* lists the names"):
             select(wrong)
+    (folder / "02-e.py").write_text(SCRIPT)
+    found = quick.read(galleries.find(None, None, [folder]))
+    with pytest.raises(ScriptError, match=r"2 examples have the number 02: .*02-b, .*02-e"):
+        select("02")
 
 
 def test_an_extension_that_is_not_installed_is_left_out(tmp_path):

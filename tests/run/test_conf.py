@@ -127,10 +127,10 @@ def test_a_failure_is_kept_where_nothing_good_is_and_tried_again(tmp_path):
     gallery.write("b", "print('before', flush=True)\nimport os\nos._exit(3)")
     gallery.write("c", "x = 1")
     assert gallery.record()["c"].status == "recorded"
-    good = (gallery.recordings / "c" / "recording.json").read_bytes()
+    good = (gallery.recorded / "c" / "recording.json").read_bytes()
     gallery.write("c", "1 / 0")
     assert {o.status for o in gallery.record().values()} == {"failed"}
-    assert (gallery.recordings / "c" / "recording.json").read_bytes() == good
+    assert (gallery.recorded / "c" / "recording.json").read_bytes() == good
     done = forked.sphinx(tmp_path, "-b", "html", "doc", "build")
     assert done.returncode != 0  # as where sphinx-gallery executes them
     assert "Unexpected failing examples (2)" in done.stderr

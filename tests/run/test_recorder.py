@@ -14,7 +14,7 @@ import pytest
 from gallery_recorder.run import executors, gpus, process
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.protocol import ExampleFailedError, Failure
-from tests.fixtures.room import Room, made_up
+from tests.fixtures.gallery import Room, printed
 from tests.fixtures.waiting import wait_for
 
 #: An example that waits for the file ``go`` in the room's folder.
@@ -93,7 +93,7 @@ def test_the_commit_is_recorded(room, monkeypatch):
     monkeypatch.setattr(
         process,
         "execute",
-        lambda run, at, *_: made_up(at.recording, run.example.name, run.keys, ""),
+        lambda run, at, *_: printed(at.recording, run.example.name, run.keys, ""),
     )
     room.write("01-a", "x = 1")
 
@@ -101,7 +101,7 @@ def test_the_commit_is_recorded(room, monkeypatch):
         room.record(force=True)
         return room.load("01-a").provenance.commit
 
-    git = ["git", "-C", str(room.folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    git = ["git", "-C", str(room.root), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "-q"], check=True)
     assert commit() is None
     subprocess.run([*git, "add", "conf.py", "docs", "tutorials"], check=True)
@@ -141,7 +141,7 @@ def test_nothing_of_one_example_reaches_the_next(room):
 
 
 def test_several_are_recorded_at_once_and_the_longest_first(room):
-    go = room.folder / "go"
+    go = room.root / "go"
     for name, seconds in (("01-short", 1.0), ("02-long", 9.0), ("03-longer", 10.0)):
         room.write(name, WAITS.format(go=str(go)))
         room.put_recording(name, seconds)

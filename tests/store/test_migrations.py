@@ -9,7 +9,7 @@ import pytest
 
 from gallery_recorder.store import markup, migrations, recording
 from gallery_recorder.store.format import SCHEMA, Figure, Image
-from tests.fixtures.room import Room
+from tests.fixtures.gallery import Room
 
 STORED = Path(__file__).parent / "stored"
 SCHEMAS = range(2, SCHEMA + 1)

@@ -70,7 +70,10 @@ def test_the_page_shows_recordings_of_gpus_as_text(tmp_path):
     speed = "size,provider,unit,median,p20,p80\n" + "".join(
         f"{size},{provider},GB/s,{rate},1,3\n"
         for size in (4, 8)
-        for provider, rate in (("triton", 3), ("torch", 2), (f'"{quoted}"', 1))
+        for provider, rate in (
+            *(("triton", 3), ("torch", 2), (f'"{quoted}"', 1)),
+            *(("copy", 2.9), ("read", 1)),  # what is exceeded by far is no limit
+        )
     )
     fixture_gallery.make_recording(root, "02-second", "interpreter")
     folder = fixture_gallery.make_recording(root, "01-first", speed=speed)
@@ -82,6 +85,9 @@ def test_the_page_shows_recordings_of_gpus_as_text(tmp_path):
     assert "&lt;script&gt;alert(" in page
     assert "<strong>1.50</strong>" in page
     assert "<strong>3.00</strong>" in page
+    assert "Of 2 comparisons: 2 faster, 0 even, 0 slower." in page
+    assert "a copy of the same bytes" in page
+    assert "one read of the same bytes" not in page
 
 
 def test_a_kernel_faster_than_the_limit_of_the_hardware_is_told(tmp_path):

@@ -61,6 +61,3 @@ def test_a_kept_launch_is_not_used_for_another_matrix(page):
     for x in (buffer[1:].view(8, 80), buffer[1:].view(80, 8), buffer[1:].view(80, 8).T):
         for again in (x, x.half(), x.clone()):
             assert_softmax(page["softmax"], again)
-    for wrong in (buffer[1:].view(8, 80).double(), buffer[1:].view(1, 8, 80), buffer.to("meta")):
-        with pytest.raises((TypeError, ValueError), match="x must be"):
-            page["softmax"](wrong)

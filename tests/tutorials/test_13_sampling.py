@@ -148,10 +148,3 @@ def test_a_seed_may_be_a_tensor(page):
     for bad in (torch.tensor([1, 2]), torch.tensor([1.0]), torch.tensor([1], dtype=torch.int32)):
         with pytest.raises(ValueError, match="seed must be one int64"):
             page["sample"](logits, seed=bad)
-
-
-def test_lazily_negated_logits(page):
-    logits = torch.view_as_complex(torch.randn(3, 300, 2)).conj().imag
-    assert logits.is_neg()
-    tokens = page["sample"](logits, top_p=0.9, seed=2)
-    assert torch.equal(tokens, page["sample"](logits.clone().resolve_neg(), top_p=0.9, seed=2))

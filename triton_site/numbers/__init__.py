@@ -16,6 +16,7 @@ _EXTENSIONS = (
     "predict",
     "releases",
     "scripts",
+    "tables",
 )
 
 

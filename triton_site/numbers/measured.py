@@ -124,8 +124,8 @@ class LimitsDirective(SphinxDirective):
                 if limit := numbers[name].limit_text:
                     cell = nodes.paragraph("", "", to.deepcopy())
                     unit = numbers.unit_of(name)
-                    rows.append([cell, name, f"{numbers[name].text} {unit}".strip(), limit])
-        return [table(["Page", "Number", "Value", "Expected"], rows)] if rows else []
+                    rows.append([cell, name, numbers[name].text, unit, limit])
+        return [table(["Page", "Number", "Value", "Unit", "Expected"], rows)] if rows else []
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

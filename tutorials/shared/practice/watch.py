@@ -697,7 +697,9 @@ class Watch:
             wraps = (exact >= end) | (exact < -end)
             if wraps.any():
                 place = here().partition(" `")[0]
-                self.launch.wrapped = f"an integer of {width} bits wraps around in {place}"
+                self.launch.wrapped = (
+                    f"an integer of {kind.int_bitwidth} bits wraps around in {place}"
+                )
                 self.following.begin()
                 self.following.wraps = wraps
 
