@@ -178,7 +178,7 @@ def test_an_example_whose_node_is_lost_is_executed_on_another(room, address):
     (room.root / "go").touch()
     printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, printed
-    assert "01-a: its worker or node was lost; starting again" in printed
+    assert "01-a: lost its worker or node; starting again" in printed
     assert room.load("01-a").blocks[1].stdout == "done\n"
 
 

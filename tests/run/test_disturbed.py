@@ -149,7 +149,7 @@ def test_a_full_disk_leaves_the_old_recording(room, monkeypatch, failing):
     outcome = room.record()["01-a"]
     monkeypatch.undo()
     assert outcome.status == "failed"
-    assert "cannot be written: [Errno 28] No space left on device\nMake room" in outcome.text
+    assert "cannot be written: [Errno 28] No space left on device\nFree space" in outcome.text
     assert room.content("01-a") == before
     assert room.left_over() == []
 

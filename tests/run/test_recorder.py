@@ -11,7 +11,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from gallery_recorder.run import executors, gpus, process
+from gallery_recorder.run import executors, gpus, process, provenance
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.protocol import ExampleFailedError, Failure
 from tests.fixtures.gallery import Room, printed
@@ -90,11 +90,11 @@ def test_a_gpu_that_is_not_there_is_an_error(room, monkeypatch):
 
 
 def test_the_commit_is_recorded(room, monkeypatch):
-    monkeypatch.setattr(
-        process,
-        "execute",
-        lambda run, at, *_: printed(at.recording, run.example.name, run.keys, ""),
-    )
+    def execute(run, at, *_):
+        made = printed(at.recording, run.example.name, run.keys, "")
+        return msgspec.structs.replace(made, provenance=provenance.of_run(run))
+
+    monkeypatch.setattr(process, "execute", execute)
     room.write("01-a", "x = 1")
 
     def commit():
