@@ -34,10 +34,16 @@ _MARKS = {
     "run/test_faults": "record",
     "run/test_fidelity": "record",
     "run/test_process": "record",
+    "run/test_ranks": "record",
     "run/test_recorder": "record",
+    "run/test_seeds": "record",
+    "run/test_subset": "record",
     "run/test_worker": "record",
+    "store/test_orphans": "record",
     "test_action": "record",
+    "triton_site/test_other_output": "record",
     "triton_site/test_reference": "record",
+    "triton_site/test_scraper": "record",
 }
 
 #: Tests with these marks begin first, in this order, so that no worker ends with a long one.

@@ -562,6 +562,6 @@ else:
 # References
 # ----------
 #
-# * P. Micikevicius and others: *FP8 formats for deep learning*, https://arxiv.org/abs/2209.05433
+# * Paulius Micikevicius and others: *FP8 formats for deep learning*, https://arxiv.org/abs/2209.05433
 # * DeepSeek-AI: *DeepSeek-V3 technical report*, section 3.3, https://arxiv.org/abs/2412.19437
 # * Tim Dettmers and others: *LLM.int8()*, 2022, on features, https://arxiv.org/abs/2208.07339

@@ -451,6 +451,7 @@ else:
 # References
 # ----------
 #
-# * S. Yang, J. Kautz, A. Hatamizadeh: *Gated delta networks*, https://arxiv.org/abs/2412.06464
-# * S. Yang et al.: *Parallelizing linear transformers with the delta rule over sequence length*,
-#   https://arxiv.org/abs/2406.06484
+# * Songlin Yang, Jan Kautz, Ali Hatamizadeh: *Gated delta networks*,
+#   https://arxiv.org/abs/2412.06464
+# * Songlin Yang et al.: *Parallelizing linear transformers with the delta rule over sequence
+#   length*, https://arxiv.org/abs/2406.06484

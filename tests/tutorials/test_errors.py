@@ -282,8 +282,9 @@ RIGHT = {
 @pytest.mark.parametrize(("name", "function"), CASES)
 def test_an_error_names_the_argument_before_and_after_a_right_call(tutorial, name, function):
     call = tutorial(name)[function]
-    for arguments, error, message in 2 * CASES[name, function]:
-        with pytest.raises(error, match=message):
-            call(*arguments)
+    for _ in range(2):
+        for arguments, error, message in CASES[name, function]:
+            with pytest.raises(error, match=message):
+                call(*arguments)
         for right in RIGHT.get(name) or RIGHT[function]:
             call(*right)
