@@ -105,6 +105,9 @@ PATCHES = [
     Patch("run/failure.py", "blocks[one.number - 1] = one.block", "pass", "run/test_faults.py -k 'finished and exits'"),
     Patch("run/process.py", "sys.path.remove(''); ", "", "run/test_process.py -k apart"),
     Patch("run/process.py", "stdin=subprocess.DEVNULL,", "stdin=None,", "run/test_process.py -k apart"),
+    Patch("run/recorder.py", "if failed and not example.may_fail:", "if failed:", "render/test_host.py -k crash"),
+    Patch("run/protocol.py", "if self.line and self.is_exact else", "if self.line else", "render/test_host.py -k crash"),
+    Patch("store/status.py", "for example in project.examples}", "for example in project.executed}", ORPHANS + " -k no_orphan"),
     # Versions.
     Patch("publish/publish.py", 'trees[name].all[0].kind == "tag" and not overwrite', "False", PUBLISH),
     Patch("publish/versions.py", "reverse=True)\n    branches", "reverse=False)\n    branches", PUBLISH),

@@ -61,7 +61,7 @@ def test_two_recorders_at_once_record_an_example_once(room):
     (room.root / "go").touch()
     assert "01-a: recorded" in first.communicate(timeout=PATIENCE)[0]
     told = second.communicate(timeout=PATIENCE)[0]
-    assert "01-a: current: another recorder has recorded it" in told
+    assert "01-a: current: another recorder recorded it meanwhile" in told
     assert room.left_over() == []
 
 
