@@ -25,10 +25,10 @@ def draw(page, row, rows=300, seed=1, **settings):
 
 
 LOGITS = {
-    "normal": torch.randn(4, 701, generator=torch.Generator().manual_seed(1)),
-    "peaked": 6 * torch.randn(4, 701, generator=torch.Generator().manual_seed(2)),
-    "ties": torch.randn(4, 701, generator=torch.Generator().manual_seed(3)).round(),
-    "equal": torch.zeros(4, 701),
+    "normal": torch.randn(2, 701, generator=torch.Generator().manual_seed(1)),
+    "peaked": 6 * torch.randn(2, 701, generator=torch.Generator().manual_seed(2)),
+    "ties": torch.randn(2, 701, generator=torch.Generator().manual_seed(3)).round(),
+    "equal": torch.zeros(2, 701),
     "short": torch.randn(4, 5, generator=torch.Generator().manual_seed(4)),
     "one token": torch.randn(4, 1, generator=torch.Generator().manual_seed(5)),
 }
