@@ -20,7 +20,7 @@ from triton_site.numbers.quantities import separated
 Cell: TypeAlias = str | nodes.Element
 #: A number with a sign or an arrow before it, and a unit behind it.
 _NUMBER = re.compile(
-    r"[▲▼]? ?[-+−]?(\d+ min )?\d+([,\u202f]\d{3})*(\.\d+)?( × 10[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?"
+    r"[▲▼]? ?[-+−]?(\d+ min )?\d+(,\d{3})*(\.\d+)?( × 10[⁰¹²³⁴⁵⁶⁷⁸⁹]+)?"
     r"( ?(%|×|[nµm]?s|[kMGT]?B|[GT]B/s|TFLOPS))?"
 )
 _LONG = re.compile(r"(?<![\d.])\d{5,}")
