@@ -203,6 +203,8 @@ FAULTS = {
     "an_import": ("import nothing_like_this\n", "mine.py line 1.*No module named 'nothing_like"),
     "exit_at_import": ("import sys\nsys.exit(0)", "SystemExit"),
     "exit": ("import os\nos._exit(0)", "ends the process .exit status 0. before the check"),
+    "interrupt": ("raise KeyboardInterrupt", "mine.py line 1.*KeyboardInterrupt"),
+    "sparse": (changed_add("return out", "return out.to_sparse()"), "layout is torch.sparse_coo"),
     "crash": ("import ctypes\nctypes.string_at(8)", "crashes: SIGSEGV in mine.py line 2"),
     "an_error": (changed_add("torch.empty_like(x)", "torch.empty_like(z)"), "NameError.*line 17"),
     "shape": (changed_add("return out", "return out[:, None]"), r"shape is \(1, 1\), and should"),
@@ -245,6 +247,14 @@ def test_each_fault_of_a_file_is_one_line(name, tmp_path):
     assert printed.startswith("Not yet. ")
     if "out of bounds" not in message and "written" not in message:
         assert printed.count("\n") == 1, printed
+
+
+def test_a_file_may_have_the_name_of_a_package(tmp_path):
+    for name in ("torch", "triton"):
+        folder = tmp_path / name
+        folder.mkdir()
+        status, printed = command(folder, "01-grid-stride", f"{name}.py", **{name: ADD})
+        assert status == 0, printed
 
 
 def test_a_missing_file_and_a_folder_are_one_line(tmp_path):

@@ -64,6 +64,8 @@ def main(arguments=None):
         names = [name for name in EXERCISES if name.startswith(options.exercise or "")]
         names = [name for name in names if name == options.exercise] or names
         if not options.file or len(names) != 1:
+            if not names:
+                print(f"There is no exercise {options.exercise}. These are all:")
             list_of(names or EXERCISES)
             return 2 if options.exercise else 0
         if (need := EXERCISES[names[0]].gpu) and not options.gpu:
@@ -227,17 +229,20 @@ def does_not_end(what, seconds, launch, place):
 def check_file(name, file, on_gpu, inside):
     """Check the function in a file; 0 if it is right."""
     path = Path(file).absolute()
+
+    importlib.import_module("triton.language")  # before a file of the reader's takes its name
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name_of_module = f"my_{path.stem}" if path.stem in sys.modules else path.stem
+    spec = importlib.util.spec_from_file_location(name_of_module, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name_of_module] = module
     try:
         np.seterr(all="ignore")  # a GPU does not warn of infinity either
         with contextlib.nullcontext() if on_gpu else Watch():
             inside.call("The import of the file")
             spec.loader.exec_module(module)
         wrong = check(name, module, on_gpu, inside.call)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # sys.exit and KeyboardInterrupt, too
         wrong = f"{line_in(error) or file}: {type(error).__name__}: {error}"
     inside.began = None
     if wrong:

@@ -90,6 +90,8 @@ def difference(got, expected, tolerance, hint=lambda wrong: "", names=()):
         return f"its shape is {tuple(got.shape)}, and should be {tuple(expected.shape)}"
     if got.dtype != expected.dtype:
         return f"its dtype is {got.dtype}, and should be {expected.dtype}"
+    if got.layout != expected.layout:
+        return f"its layout is {got.layout}, and should be {expected.layout}"
     if got.device.type != expected.device.type:
         return f"it is on the device {got.device}, and should be on {expected.device}"
     wrong = ~torch.isclose(got.double(), expected.double(), equal_nan=True, **tolerance)
