@@ -9,7 +9,6 @@ from gallery_recorder.console import visible
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.script import Script, ScriptError, load_script
-from gallery_recorder.project.settings import Settings
 from gallery_recorder.publish import versions
 from gallery_recorder.render import downloads, files
 from gallery_recorder.render.domain import domain_of
@@ -30,7 +29,6 @@ __all__ = [
     "Recording",
     "Script",
     "ScriptError",
-    "Settings",
     "compare",
     "domain_of",
     "downloads",
