@@ -82,7 +82,10 @@ class GalleryDomain(Domain):
         return sorted(page.docname for page in self.selection.main if page.is_stale)
 
     def depends(self, on: str) -> None:
-        """Read the current page again when the *recordings* or *introductions* change."""
+        """Read the current page again when the *recordings* or *introductions* change.
+
+        The settings in the comments of examples belong to their introductions.
+        """
         self.env.note_dependency(str(_mark(seam.app_of(self.env), on)))
 
     def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
@@ -123,7 +126,7 @@ def _code() -> str:
 
 
 def _mark(app: Sphinx, of: str) -> Path:
-    """A file that changes with the *recordings*, or the *introductions* of examples.
+    """A file that changes with the *recordings*, or the *introductions* and settings of examples.
 
     Pages that show these depend on the file, so Sphinx reads them again.
     """
@@ -134,7 +137,7 @@ def write_marks(app: Sphinx, selection: Selection) -> None:
     """Update the files of :func:`_mark`."""
     listed = (f"{item.label} {item.digest} {item.state}" for item in selection.recordings)
     pages = selection.pages.values()
-    texts = [f"{page.docname} {page.script.blocks[0].content}" for page in pages]
+    texts = [f"{p.docname} {p.script.blocks[0].content} {_plain(p.script.settings)}" for p in pages]
     used = Path(app.srcdir, app.config.sphinx_gallery_conf["backreferences_dir"] or "")
     used /= "backreferences_all.json"
     texts += [used.read_text(encoding="utf-8")] if used.is_file() else []

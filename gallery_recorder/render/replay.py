@@ -9,7 +9,8 @@ import glob
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import unified_diff
 from functools import cache
 from pathlib import Path
@@ -82,11 +83,13 @@ class Replay:
     def generate_file_rst(self, *arguments: Any) -> Any:
         """Make a page by the function that conf.py wraps, unless that uses another process."""
         self._is_here = False
-        made = self._make(*arguments)
-        if not self._is_here:
-            self._make = seam.ORIGINAL["generate_file_rst"]
-            made = self._make(*arguments)
         target = os.path.normpath(Path(arguments[1], arguments[0]))
+        images = Path(target).parent / "images/thumb"
+        with _keeping_times(*images.glob(f"sphx_glr_{glob.escape(Path(target).stem)}_thumb.*")):
+            made = self._make(*arguments)
+            if not self._is_here:
+                self._make = seam.ORIGINAL["generate_file_rst"]
+                made = self._make(*arguments)
         page = self._pages.get(target)
         if page and page.shown and target in self._current:  # not replayed, but its time is known
             run = page.recording.run
@@ -101,12 +104,9 @@ class Replay:
         return str(src_file) in self._current
 
     def write_computation_times(self, gallery_conf: Any, target_dir: Any, costs: Any) -> None:
-        """Write the page of execution times; an unchanged file keeps its modification time."""
-        path = Path(target_dir or gallery_conf["src_dir"], "sg_execution_times.rst")
-        before = (path.read_bytes(), path.stat()) if path.is_file() else None
-        seam.ORIGINAL["write_computation_times"](gallery_conf, target_dir, costs)
-        if before and path.is_file() and path.read_bytes() == before[0]:
-            os.utime(path, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
+        """Write the page of execution times."""
+        with _keeping_times(Path(target_dir or gallery_conf["src_dir"], "sg_execution_times.rst")):
+            seam.ORIGINAL["write_computation_times"](gallery_conf, target_dir, costs)
 
     def _replace_md5(self, fname_new: Any, fname_old: Any = None, **how: Any) -> bool:
         """Copy a script beside its page, unless the page is current and the copy is there."""
@@ -257,6 +257,19 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     sizes = {name: (folder / name).stat().st_size for name in block.data}
     pages = target.parent.relative_to(source).as_posix()
     return markup.output(block, places.__getitem__, pages, sizes)
+
+
+@contextmanager
+def _keeping_times(*paths: Path) -> Iterator[None]:
+    """Let files keep their times if they are written with the bytes that they have.
+
+    Sphinx reads the pages again that depend on a newer file.
+    """
+    before = {path: (path.read_bytes(), path.stat()) for path in paths if path.is_file()}
+    yield
+    for path, (content, state) in before.items():
+        if path.is_file() and path.read_bytes() == content:
+            os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
 def _choose_thumbnail(

@@ -51,17 +51,20 @@ def test_an_example_that_is_expected_to_fail_may_crash(gallery):
     assert "gallery-banner" not in html
 
 
-def test_the_page_of_execution_times_is_read_again_only_if_it_changed(gallery):
+def test_execution_times_and_thumbnails_are_read_again_only_if_they_changed(gallery):
     gallery.record()
     build(gallery)
     page = gallery.root / "doc" / "auto_examples" / "sg_execution_times.rst"
     text, written = page.read_text(), page.stat().st_mtime_ns
+    (thumbnail,) = page.parent.glob("images/thumb/sphx_glr_passes_thumb.*")
+    drawn = thumbnail.stat().st_mtime_ns
     passes = gallery.write("passes", "import time; time.sleep(0.1)")
     passes.write_text(passes.read_text().replace("An introduction", "Another one"))
     time.sleep(0.01)
     assert build(gallery).returncode == 0
     assert "Another one" in (gallery.root / "build/auto_examples/passes.html").read_text()
     assert (page.read_text(), page.stat().st_mtime_ns) == (text, written)
+    assert thumbnail.stat().st_mtime_ns == drawn
     gallery.record("passes", force=True)
     build(gallery)
     assert page.stat().st_mtime_ns != written or page.read_text() == text

@@ -110,10 +110,7 @@ class PathDirective(TocTree):
         level = self.arguments[0]
         if level not in LEVELS:
             raise self.error(f"path: {level!r} is not one of: {', '.join(LEVELS)}")
-        domain_of(self.env).depends("recordings")
-        for page in domain_of(self.env).selection.main:
-            if level_of(page.script.settings):
-                self.env.note_dependency(str(page.script.path))
+        domain_of(self.env).depends("introductions")
         self.options["caption"] = LEVELS[level]
         self.content = [f"/{name}" for name in path_of(self.env)[level]]
         return super().run()
