@@ -139,7 +139,7 @@ def clock_kernel(out_ptr, NANOSECONDS: tl.constexpr):
 
 
 # sphinx_gallery_fold = "measures a product after a rest, and for a second"
-# sphinx_gallery_show = "burst, sustained"
+# sphinx_gallery_show = "clock_kernel, burst, sustained"
 def clock():
     """Launch the kernel behind what is in the queue; return the clock in MHz."""
     counted = torch.zeros(2, dtype=torch.int64, device=DEVICE)
@@ -222,6 +222,7 @@ def attainable(intensity, bandwidth, peak):
 
 
 # sphinx_gallery_fold = "traces the roofline, and draws it"
+# sphinx_gallery_show = "attainable"
 def roofline_points():
     """Return rows (operations, bytes, provider, "TFLOPS", median, p20, p80)."""
     n = 2**26
