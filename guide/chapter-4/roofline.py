@@ -205,7 +205,7 @@ if ON_GPU and DEVICE.type == "cuda" and not torch.version.hip:
 # :measured:`sustained_clock` MHz. The last column is the rate at one clock: where it stays, the
 # tensor cores do as much in each cycle, and only the cycles became fewer. So say which of the two
 # you state, and compare two kernels in one run, taking turns. In the tables of this site single
-# calls alternate with reads of memory, so their rates lie between the two.
+# calls alternate with reads of memory, which is neither of the two: compare within a table.
 #
 # Two roofs
 # ---------

@@ -18,6 +18,8 @@ nothing to measure.
 # ``lesson`` executes the functions and kernels of another script, and none of its checks and
 # benchmarks.
 
+# sphinx_gallery_fold = "imports, device and inputs"
+# sphinx_gallery_show = "functions"
 # sphinx_gallery_depends = "../tutorials/01-vector-add.py, ../tutorials/02-fused-softmax.py, ../tutorials/04-low-memory-dropout.py, ../tutorials/05-layer-norm.py, ../tutorials/06-fused-attention.py, ../tutorials/10-cross-entropy.py, ../tutorials/13-sampling.py"  # noqa: E501
 import os
 import random
@@ -80,6 +82,8 @@ def functions():
 #
 # The calls take turns in random order, so that a slow moment of the host meets all of them. Twenty
 # calls at a time fit into the GPU's queue, and none of them waits for the GPU.
+
+# sphinx_gallery_fold = "times the calls in turns, and prints the table"
 
 
 def cpu_shares(calls, repeats=20, rounds=41):

@@ -22,6 +22,8 @@ interpreter, and prints no times.
 #
 # RMS normalization divides each row by the root of its mean square. One program computes one row.
 
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_show = "rms_norm_kernel"
 import logging
 import os
 import random
@@ -223,11 +225,11 @@ else:
     print("Without a GPU there is nothing to measure.")
 
 # %%
-# In a loop that does not wait, a call costs the larger of its two times: over these heights,
-# :measured:`larger` times that. A call that is waited for costs nearly their sum,
-# :measured:`sum` times it, since the GPU idles while Python prepares the next call. From
-# :measured:`longer` rows on, the GPU's time is the larger, and what follows on this page gains
-# nothing.
+# In a loop that does not wait, a call costs the larger of its two times. A call that is waited for
+# costs nearly their sum, since the GPU idles while Python prepares the next call. Over these
+# heights, the first loop took :measured:`larger` times the larger one, and the second
+# :measured:`sum` times the sum. From :measured:`longer` rows on, the GPU's time is the larger, and
+# what follows on this page gains nothing.
 #
 # The parts of a call
 # -------------------
