@@ -72,8 +72,8 @@ print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 # * **ConSan** checks what the compiler and Gluon programs do with shared memory. In plain Triton
 #   you do not write such accesses, so a message means a fault of the compiler.
 # * **FPSan** does not look for NaN or overflow. It replaces the arithmetic of a kernel by exact
-#   arithmetic on integers, in which ``(a + b) + c`` *is* ``a + (b + c)``. If two kernels agree under
-#   it, in all bits, their formulas are the same, and what differed before was rounding.
+#   arithmetic on integers, in which ``(a + b) + c`` *is* ``a + (b + c)``. If two kernels agree
+#   under it, in all bits, their formulas are the same, and what differed before was rounding.
 # * **compute-sanitizer** is a part of the CUDA toolkit, and knows addresses, not tensors. PyTorch
 #   keeps freed memory, so switch that off: ``PYTORCH_NO_CUDA_MEMORY_CACHING=1``.
 # * **The watch** is a file of this site. It runs kernels in Triton's interpreter and knows tensors:
@@ -277,22 +277,23 @@ if ON_GPU:
 shutil.rmtree(FOLDER)
 
 # %%
-# No tool names the overflow: infinity is a number like any other. Ask for it yourself, where it must
-# not be: ``assert out.isfinite().all()`` after the launch, or a ``tl.device_assert`` in the kernel,
-# as :doc:`crash` shows. Accumulate in fp32, and it does not arise.
+# No tool names the overflow: infinity is a number like any other. Ask for it yourself, where it
+# must not be: ``assert out.isfinite().all()`` after the launch, or a ``tl.device_assert`` in the
+# kernel, as :doc:`crash` shows. Accumulate in fp32, and it does not arise.
 #
 # Which one do I take?
 # --------------------
 #
-# 1. **The watch** first: it needs no GPU, names tensor, index and cause, and knows races, bounds and
-#    values that were never written. It is slow, and it cannot see what the compiler does.
+# 1. **The watch** first: it needs no GPU, names tensor, index and cause, and knows races, bounds
+#    and values that were never written. It is slow, and it cannot see what the compiler does.
 # 2. **compute-sanitizer**, where the fault needs the real size, or where C++ kernels take part:
 #    *memcheck* for bounds, *initcheck* for uninitialized memory. Its *racecheck* sees shared memory
 #    only, so not this race.
 # 3. **GSan**, where programs wait for each other with flags and counters: only it knows which order
 #    ``acquire`` and ``release`` promise. Its mode for memory that is written once also finds reads
 #    that come before the first write: ``create_mem_pool(write_once=True)``.
-# 4. **FPSan**, when a rewritten kernel differs slightly from the old one: is it rounding, or a fault?
+# 4. **FPSan**, when a rewritten kernel differs slightly from the old one: is it rounding, or a
+#    fault?
 # 5. **ConSan** and **IISan** for Gluon, and when you suspect the compiler.
 #
 # :doc:`wrong` finds the place of a wrong result without tools, and :doc:`crash` treats crashes.

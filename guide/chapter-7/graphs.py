@@ -46,7 +46,7 @@ VALUES = []  # rows of a CSV file
 
 # %%
 
-SCRIPT = '''
+SCRIPT = """
 import os, sys, torch, triton, triton.language as tl
 configs = [triton.Config({"BLOCK": b}) for b in (256, 1024)]
 
@@ -73,7 +73,7 @@ except Exception as error:
     print(f"{type(shown).__name__}: {str(shown).strip().splitlines()[0][:90]}")
 sys.stdout.flush()
 os._exit(0)  # what a failed capture has left behind does not matter here
-'''
+"""
 BODIES = {
     "compile": "plain[(16,)](x, 4096, BLOCK=256)",
     "autotune": 'tuned[lambda c: (triton.cdiv(4096, c["BLOCK"]),)](x, 4096)',

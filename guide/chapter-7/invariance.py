@@ -24,7 +24,7 @@ over 50 batch sizes, and measures what that costs.
 import os
 
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
@@ -252,12 +252,12 @@ def rms_norm(x, parts):
 
 
 for parts in (1, 4):
-    close = F.rms_norm(x.float(), x.shape[1:], eps=1e-6)
+    close = functional.rms_norm(x.float(), x.shape[1:], eps=1e-6)
     torch.testing.assert_close(rms_norm(x, parts), close, atol=1e-4, rtol=1e-4)
 NORMS = {
     "parts by batch": lambda x: rms_norm(x, parts_for(len(x), 16)),
     "fixed": lambda x: rms_norm(x, 4),  # <-
-    "torch": lambda x: F.rms_norm(x, x.shape[1:], eps=1e-6),
+    "torch": lambda x: functional.rms_norm(x, x.shape[1:], eps=1e-6),
 }
 show("norm", NORMS, x, invariant=["fixed"])
 
@@ -349,7 +349,9 @@ for function in (decode_by_batch, decode_fixed):
 
 def decode_torch(q, k, v, lengths):
     """Return PyTorch's attention, to all keys."""
-    return F.scaled_dot_product_attention(q[:, None, None], k[:, None], v[:, None])[:, 0, 0]
+    return functional.scaled_dot_product_attention(q[:, None, None], k[:, None], v[:, None])[
+        :, 0, 0
+    ]
 
 
 ATTENTIONS = {"parts by batch": decode_by_batch, "fixed": decode_fixed, "torch": decode_torch}

@@ -57,8 +57,8 @@ print(tabulate(GPUS, HEAD))
 # %%
 # The columns *KB*, *registers* and *threads* of NVIDIA's GPUs come from the table of technical
 # specifications in the `CUDA programming guide
-# <https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities>`_. Those of
-# AMD's come from its `GPU specifications
+# <https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities>`_. Those
+# of AMD's come from its `GPU specifications
 # <https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html>`_: local memory (LDS) of 64 KB, and
 # vector registers of 512 KB, counted here in 32 bits. The other columns are from the data sheets of
 # the products. 1 KB is 1024 bytes. Triton supports compute capability 8.0 and later, so a T4 (7.5)
@@ -112,8 +112,8 @@ if ON_GPU:
         print(f"{type(error).__name__}: {error}")
 
 # %%
-# *Required* is what the compiler has given to the tiles: about ``stages · (BM + BN) · BK`` elements.
-# *Hardware limit* is the column *KB a program* of the table.
+# *Required* is what the compiler has given to the tiles: about ``stages · (BM + BN) · BK``
+# elements. *Hardware limit* is the column *KB a program* of the table.
 #
 # How do I choose a tile that fits?
 # ---------------------------------
@@ -286,10 +286,10 @@ FOUND = compile_for(TARGETS, AUTHORS)
 print(tabulate(cells(0, LIMITS), ["KB of shared memory; X: too much", *FOUND]))
 
 # %%
-# * **The same tile needs different amounts.** Hopper and Blackwell for data centers read their tiles
-#   from shared memory while they multiply, and keep one buffer more than the others.
-# * **X** fails with the error above when it is launched. Reduce ``num_stages`` first: that costs the
-#   least speed. Then ``BK``, then ``BM`` or ``BN``.
+# * **The same tile needs different amounts.** Hopper and Blackwell for data centers read their
+#   tiles from shared memory while they multiply, and keep one buffer more than the others.
+# * **X** fails with the error above when it is launched. Reduce ``num_stages`` first: that costs
+#   the least speed. Then ``BK``, then ``BM`` or ``BN``.
 #
 # Why does it spill registers?
 # ----------------------------
