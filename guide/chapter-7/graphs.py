@@ -261,6 +261,9 @@ if GRAPHS:
     assert len(masks) == 10, "the seed did not advance"
 
 # %%
+# Ten replays drop :measured:`repeated` different set of elements with a number, and
+# :measured:`masks` with a tensor.
+#
 # A kernel of PyTorch needs nothing of this: its generator knows graphs and keeps its offset on the
 # GPU. Ours can ask it: ``torch.randint(2**31, (1,), device=…)`` inside the graph is such a seed.
 #

@@ -178,8 +178,10 @@ PRODUCTS = {
 show("product", PRODUCTS, x, invariant=["fixed"])
 
 # %%
-# * **Parts by batch** change where the sums are cut, and so their bits.
-# * **Atomics** change with every run, and not only with the batch: the parts arrive in any order.
+# * **Parts by batch** change where the sums are cut, and so their bits: for :measured:`by_batch` of
+#   50 batch sizes here.
+# * **Atomics** change with every run, and not only with the batch, because the parts arrive in any
+#   order. Here they differ for :measured:`atomic` of 50 batch sizes.
 # * **Fixed** tiles, parts and order give each row the same operations, whatever else its tile
 #   holds. A row never meets another row's numbers in a product, so padding does not matter either.
 # * **PyTorch** calls a library, which chooses a kernel by the shape.
