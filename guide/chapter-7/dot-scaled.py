@@ -36,7 +36,7 @@ import triton.language as tl
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.bench import gpu_times, graph_of, spread, write_rows
+from shared.bench import gpu_times, spread, write_rows
 from shared.lesson import lesson
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
@@ -253,8 +253,7 @@ if ON_GPU:
     rows = []
     for M in (1, 16, 128, 2048):
         with torch.no_grad():
-            calls = {name: graph_of(call) for name, call in calls_for(M).items()}
-            for name, times in gpu_times(calls, 15).items():
+            for name, times in gpu_times(calls_for(M), 15).items():
                 rows.append((M, N, K, name, "µs", *spread([1e3 * ms for ms in times])))
     write_rows("dot-scaled.csv", ["M", "N", "K"], rows)
     medians = {(row[0], row[3]): row[5] for row in rows}

@@ -2,8 +2,6 @@
 
 import inspect
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -160,5 +158,3 @@ def test_every_setting_of_the_sweep_is_checked(tutorial):
 def test_kernels_for_other_gpus_are_in_the_script_that_compiles_them(others):
     code = others["COMPILE"].replace("KERNEL", inspect.getsource(others["product_kernel"].fn))
     compile(code, "for_others", "exec")
-    done = subprocess.run([sys.executable, "-c", "import triton"], check=False)
-    assert done.returncode == 0
