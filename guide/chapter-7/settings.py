@@ -213,11 +213,16 @@ for name, (_, _, result, reference, *_, unit, amount) in KERNELS.items():
                 compiled.n_regs, compiled.n_spills, compiled.metadata.shared)  # fmt: skip
             rates = spread([amount / t for t in ms])
             ROWS.append((name, label, warps, stages, "triton", unit, *rates))
-        except (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError) as error:
-            FAILED.append(f"{name} {label}, {warps} warps, {stages} stages: {str(error)[:70]}")
+        except AssertionError:
+            raise
+        except Exception as error:  # too much shared memory, or refused by the assembler
+            why = f"{type(error).__name__}: {str(error)[:60]}"
+            FAILED.append(f"{name} {label}, {warps} warps, {stages} stages: {why}")
 if ON_GPU:
     write_rows("settings.csv", ["kernel", "tile", "warps", "stages"], ROWS)
-print(f"{sum(len(settings_of(name)) for name in KERNELS)} settings are right")
+TRIED = sum(len(settings_of(name)) for name in KERNELS)
+print(f"{TRIED - len(FAILED)} of {TRIED} settings are right")
+assert len(FAILED) < TRIED / 3, FAILED
 
 # %%
 # Dark is fast. Each square is one setting; its number is the speed in percent of the best one with
@@ -261,6 +266,7 @@ if ON_GPU:
 # compiler made of each:
 
 # sphinx_gallery_name = "best"
+# sphinx_gallery_shows = "OutOfResources, PTXASError"
 if ON_GPU:
     table, values = [], []
     for name in KERNELS:
