@@ -200,7 +200,7 @@ def run(fault, way):
     """Return the output of the program under a tool, without paths and process numbers."""
     if way is None:
         return None
-    path = FOLDER / f"{fault.replace(' ', '_')}.py"
+    path = FOLDER / f"program_{list(FAULTS).index(fault) + 1}.py"
     path.write_text(FAULTS[fault])
     command, more = way
     environment = os.environ | {"PYTHONWARNINGS": "ignore", "TRITON_INTERPRET": "0"} | more
@@ -211,7 +211,8 @@ def run(fault, way):
         )
     except subprocess.TimeoutExpired:
         return "no end in 120 s"
-    return (done.stdout + done.stderr).replace(f"{FOLDER}/", "")
+    text = (done.stdout + done.stderr).replace(f"{FOLDER}/", "")
+    return f"{text.rstrip()}\n[exit status {done.returncode}]" if done.returncode else text
 
 
 def verdict(text):
@@ -222,10 +223,10 @@ def verdict(text):
         said = found[0].replace("=========", "").strip(" :")
         said = re.sub(r"^.*?(Read|Write|Access) (?=\w+ \w+ race|of write)", r"\1 ", said)
         return re.sub(r"^Found: *", "", said)[:46]
-    lines = [line for line in text.splitlines() if line.strip()] or ["no output"]
-    if "Error" in lines[-1] or lines[-1].startswith("no "):
-        return lines[-1].strip()[:46]
-    return "nothing"
+    if "[exit status" not in text and not text.startswith("no end"):
+        return "nothing"
+    lines = text.splitlines()
+    return [*lines[-1:], *(line for line in lines if "Error" in line)][-1].strip()[:46]
 
 
 # %%

@@ -115,7 +115,10 @@ def test_a_tool_s_message_is_found(tutorial):
     assert verdict("total: 256\n") == "nothing"
     assert verdict("x.py:5: Write after read race detected\nRuntimeError: bad").startswith("Write")
     assert "Invalid __global__ read" in verdict("========= Invalid __global__ read of size 4 bytes")
-    assert verdict("Traceback\nRuntimeError: no compiler") == "RuntimeError: no compiler"
+    assert (
+        verdict("Traceback\nRuntimeError: no compiler\n[exit status 1]")
+        == "RuntimeError: no compiler"
+    )
 
 
 def test_a_page_of_new_features_runs_on_every_release(tutorial):
