@@ -59,20 +59,12 @@ def tile_kernel(
 # %%
 
 # sphinx_gallery_fold = "draws matrices, and compares a product with float64"
+from shared.products import check
 
 
 def random_pair(M, N, K, dtype=torch.float16):
     """Return random matrices of M × K and K × N elements."""
     return [torch.randn(shape, device=DEVICE).to(dtype) for shape in ((M, K), (K, N))]
-
-
-def check(c, a, b, activation=""):
-    """Stop if *c* is not ``activation(a @ b)``, computed in float64."""
-    exact = a.double() @ b.double()
-    if activation == "leaky_relu":
-        exact = torch.nn.functional.leaky_relu(exact)
-    rounding, summing = torch.finfo(a.dtype).eps, 2**-20 * a.shape[1]  # K products in fp32
-    torch.testing.assert_close(c.double(), exact, rtol=rounding, atol=summing)
 
 
 torch.manual_seed(0)
@@ -359,37 +351,11 @@ print("matmul is right on 3 shapes, by rows and by columns, with LeakyReLU and w
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of
+from shared.products import check_arguments
 
 DTYPES = [torch.float16, torch.float32]
 DTYPES = DTYPES + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
 ORDINARY = {torch.Tensor, torch.nn.Parameter}  # other tensors, such as fake ones, may be empty
-
-
-def check_arguments(a, b, activation):
-    """Raise TypeError or ValueError, naming the argument, if ``matmul`` cannot go on."""
-    for name, t in (("a", a), ("b", b)):
-        if not isinstance(t, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-        if t.dtype not in DTYPES:
-            raise TypeError(f"the dtype of {name} must be in {DTYPES}, but is {t.dtype}")
-        if t.dim() != 2 or t.layout != torch.strided:
-            found = f"has shape {tuple(t.shape)} and layout {t.layout}"
-            raise ValueError(f"{name} must be a matrix, but {found}")
-        if t.device.type != DEVICE.type or t.device != a.device:
-            wanted = f"on a {DEVICE.type} device" if name == "a" else f"on {a.device}, like a,"
-            raise ValueError(f"{name} must be {wanted} but is on {t.device}")
-        if t.requires_grad and torch.is_grad_enabled():
-            raise ValueError(
-                f"{name} requires a gradient, which matmul does not compute; "
-                f"use torch.matmul, or pass {name}.detach()"
-            )
-    if a.dtype != b.dtype:
-        raise TypeError(f"a and b must have one dtype, but have {a.dtype} and {b.dtype}")
-    if a.shape[1] != b.shape[0]:
-        shapes = f"{tuple(a.shape)} × {tuple(b.shape)}"
-        raise ValueError(f"a must have as many columns as b has rows: {shapes}")
-    if not isinstance(activation, str) or activation not in ("", "leaky_relu"):
-        raise ValueError(f'activation must be one of "" and "leaky_relu", but is {activation!r}')
 
 
 def launch(a, b, activation):
@@ -431,7 +397,7 @@ def matmul(a, b, activation=""):
         ValueError: Shapes or devices do not fit, there is no such activation, or a matrix requires
             a gradient outside of ``torch.no_grad()``.
     """
-    check_arguments(a, b, activation)
+    check_arguments(a, b, activation, DEVICE, DTYPES)
     if torch.compiler.is_compiling() or not {type(a), type(b)} <= ORDINARY:
         return matmul_op(a, b, activation)
     return launch(a, b, activation)
@@ -456,10 +422,10 @@ print(f"matmul is right on 6 shapes in {len(DTYPES)} dtypes, on views, and with 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "matmul_kernel: 4096 × 4096 × 4096, fp16"
 from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
+from shared.products import LAYERS
 from tabulate import tabulate
 
 LIBRARY = "rocblas" if torch.version.hip else "cublas"
-LAYERS = (300, 11008, 4096), (1, 14336, 4096), (17, 14336, 4096)  # M, N, K
 
 
 @triton.jit
