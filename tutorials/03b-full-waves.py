@@ -65,14 +65,14 @@ import matplotlib.pyplot as plt
 from shared.bench import figure
 
 
-CELLS = [[str(8 * i + j) if i < 5 and j < 7 else "" for j in range(9)] for i in range(6)]
-COLORS = [["#e4eff7" if text else "none" for text in row] for row in CELLS]
+cells = [[str(8 * i + j) if i < 5 and j < 7 else "" for j in range(9)] for i in range(6)]
+colors = [["#e4eff7" if text else "none" for text in row] for row in cells]
 for i, j in ((i, j) for i in range(2, 6) for j in range(5, 9)):  # the tile
-    COLORS[i][j] = "#8fb9d9" if CELLS[i][j] else "#dddddd"
-    CELLS[i][j] = CELLS[i][j] or "zero"
+    colors[i][j] = "#8fb9d9" if cells[i][j] else "#dddddd"
+    cells[i][j] = cells[i][j] or "zero"
 _, ax = figure(height=3.4)
 ax.axis("off")
-table = ax.table(CELLS, COLORS, "center", bbox=(0, 0, 1, 1))
+table = ax.table(cells, colors, "center", bbox=(0, 0, 1, 1))
 table.auto_set_font_size(False)
 table.set_fontsize(12)
 ax.set_title("Offsets; descriptor: shape [5, 7], strides [8, 1],\nblock [4, 4]; dark: load([2, 5])")

@@ -3,6 +3,7 @@
 bf16 is left out: Triton's interpreter computes it wrongly, without an error.
 """
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -57,6 +58,18 @@ def test_infinity_behind_a_view_is_never_used(page):
     b = torch.full((64, 20), float("nan"), dtype=torch.float16)
     a[:17, :19], b[:19, :18] = 1.0, 1.0
     assert page["matmul"](a[:17, :19], b[:19, :18]).eq(19).all()
+
+
+def test_offsets_beyond_32_bits(page, tutorial):
+    """Three rows, 2³⁰ elements apart, in memory of which only these rows are ever touched."""
+    far = torch.from_numpy(np.empty(2**31 + 16, np.float16)).as_strided((3, 16), (2**30, 1))
+    a, b = matrices(3, 5, 16)
+    far.copy_(a)
+    assert_product(page["matmul"](far, b), a, b)
+    assert_product(page["matmul"](b.T, far.T), b.T, a.T)
+    bmm = tutorial("solutions/03-batched")["bmm"]
+    assert_product(bmm(far[None], b[None])[0], a, b)
+    assert_product(bmm(b.T[None], far.T[None])[0], b.T, a.T)
 
 
 def test_every_tile_computes_a_product_that_it_does_not_divide(page, monkeypatch):
