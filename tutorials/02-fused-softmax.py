@@ -220,7 +220,7 @@ def softmax_in_tiles(x):
 # ``row_kernel`` with four numbers of warps, in GB/s:
 
 # sphinx_gallery_fold = "checks the tiles, and times four numbers of warps"
-# sphinx_gallery_xray = "row_kernel: 4096 × 8320, fp32, 16 warps"
+# sphinx_gallery_xray = "row_kernel: 4096 × 8192, fp32, 16 warps"
 from shared.bench import gpu_times, spread
 from tabulate import tabulate
 
@@ -242,7 +242,7 @@ def softmax_with_warps(x, warps):
 
 values = []  # (name, unit, value): what no benchmark holds
 if ON_GPU:
-    WARPS, LENGTHS = (1, 4, 8, 16), (512, 2048, 8320)
+    WARPS, LENGTHS = (1, 4, 8, 16), (512, 2048, 8192)
     for N in LENGTHS:
         x = torch.randn(4096, N, device=DEVICE)
         times = gpu_times({warps: partial(softmax_with_warps, x, warps) for warps in WARPS})
