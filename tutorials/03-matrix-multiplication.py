@@ -94,23 +94,22 @@ print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 #     next and from one column to the next. A column of numbers plus a row of numbers broadcasts to
 #     a tile, as in PyTorch. Offsets have 64 bits, because those of large matrices overflow 32.
 # ``a_ptrs += step * stride_ak``
-#     Moves all pointers of the tile to the next ``BLOCK_K`` columns of A. ``step`` is ``BLOCK_K``
-#     with 64 bits.
+#     Moves the tile by ``BLOCK_K`` columns of A. ``step`` is ``BLOCK_K`` with 64 bits.
 # ``tl.dot``
 #     Multiplies two tiles on the **tensor cores**, the units of a GPU that multiply small matrices
 #     in hardware, and adds the result to ``acc``. It refuses tiles that are too small: *Input
-#     shapes should have M >= 1, N >= 1 and K >= 16*. For matrices in fp32,
-#     ``input_precision="ieee"`` keeps all bits, which are rounded to the format tf32 otherwise.
+#     shapes should have M >= 1, N >= 1 and K >= 16*. ``input_precision="ieee"`` keeps all bits of
+#     fp32 matrices, which would be rounded to tf32.
 # ``acc``
 #     The sum is in fp32 and is rounded once, at the end. An fp16 sum loses terms: 2048 + 1 is 2048.
 # the loop
 #     The compiler turns it into a **pipeline**: it loads later tiles while the tensor cores
-#     multiply. Loaded tiles wait in **shared memory**, the fast memory inside each multiprocessor
-#     (SM): see :doc:`/programming-guide/chapter-1/gpu`.
+#     multiply. Loaded tiles wait in the **shared memory** of a multiprocessor (SM):
+#     :doc:`/programming-guide/chapter-1/gpu`.
 #
 # A product of N × N matrices has 2N³ operations and moves at least 6N² bytes in fp16. At N = 4096
 # that is more than a thousand operations for each byte. Large products are **compute-bound**: the
-# tensor cores set the limit. Speed is given in TFLOPS, 10¹² operations per second.
+# tensor cores set the limit. Their rate is in TFLOPS, 10¹² operations per second.
 #
 # Since Hopper, NVIDIA GPUs can also load a tile by a **tensor descriptor**, which knows the shape
 # of the matrix: a position replaces pointers and masks. :doc:`03b-full-waves` uses descriptors.
@@ -120,8 +119,8 @@ print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 #
 # Programs that run at the same time share the L2 cache. If several of them need the same tile of A
 # or B, it is loaded from memory once. So the order of the tiles decides how much memory is read.
-# The order below takes ``group`` rows of tiles together, and goes through them column by column.
-# With ``group = 1`` it goes row by row. The function is plain Python, and a kernel can call it.
+# This order takes ``group`` rows of tiles together, and goes through them column by column. The
+# function is plain Python, and a kernel can call it.
 
 
 def tile_position(tile, tiles_m, tiles_n, group):
@@ -148,8 +147,8 @@ def tile_position(tile, tiles_m, tiles_n, group):
 #     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
 #     row, column = tile_position_in_kernel(tl.program_id(0), tiles_m, tiles_n, GROUP)
 #
-# Groups pay for large matrices: while the cache holds A and B, the order hardly matters. At M = N =
-# K = 8192, groups of eight rows are :measured:`groups` times as fast as row by row.
+# Groups pay for matrices that the cache cannot hold. At M = N = K = 8192, groups of eight rows are
+# :measured:`groups` times as fast as row by row.
 
 # sphinx_gallery_fold = "the kernel with groups"
 # sphinx_gallery_difference = "tile_kernel"
@@ -182,8 +181,8 @@ def grouped_kernel(
 # Choosing the tile
 # -----------------
 #
-# A larger tile reuses its numbers more often. But the sum occupies registers, the pipeline occupies
-# shared memory, and a small matrix has too few large tiles to give every SM one.
+# A larger tile reuses its numbers more often. But it needs more registers and shared memory, and a
+# small matrix has too few large tiles to give every SM one.
 # ``triton.autotune`` finds the best tile by trial. When the arguments in ``key`` have new values,
 # it compiles and times every configuration, and keeps the fastest.
 
@@ -223,13 +222,13 @@ for n in (512, 1024, 4096) if ON_GPU else ():
     print(f"{n}: {values[-2][2]:.0f} ms, then {values[-1][2]:.2f} ms;", tuned_kernel.best_config)
 
 # %%
-# The very first call compiles every configuration, and takes :measured:`tuning` times as long as
-# the second. Each new key is timed again, and so is each new process, unless ``cache_results=True``
-# keeps the results. The trials run on your tensors, many times: a kernel that works in place needs
-# ``restore_value=["x_ptr"]``, or the result of its first call is wrong.
+# The very first call takes :measured:`tuning` times as long as the second. Each new key is timed
+# again, and so is each new process, unless ``cache_results=True`` keeps the results. The trials run
+# on your tensors, many times: a kernel that works in place needs ``restore_value=["x_ptr"]``, or
+# the result of its first call is wrong.
 #
-# Our function uses a rule instead, which costs nothing at a new shape: the largest tile that still
-# gives nearly every SM a program.
+# A rule costs nothing at a new shape. Ours takes the largest tile that still gives nearly every SM
+# a program:
 
 
 def choose_tile(M, N, dtype):
@@ -257,8 +256,8 @@ def choose_tile(M, N, dtype):
 # tile sizes divide.
 #
 # In a network an activation follows the product. *LeakyReLU* multiplies negative numbers by 0.01.
-# As a separate operation, it reads C from memory and writes it again. Inside the kernel it is one
-# more line: ``activate`` works on the sum, which is still in registers and not yet rounded.
+# A separate operation reads C from memory and writes it again. In the kernel, ``activate`` works on
+# the sum, which is still in registers and not yet rounded.
 
 
 @triton.jit
@@ -341,13 +340,11 @@ print("matmul is right on 3 shapes, by rows and by columns, with LeakyReLU and w
 # In a program
 # ------------
 #
-# A wrong argument makes a kernel read wrong memory, so a function that strangers call names it. The
-# one below launches on the GPU of its arguments, whichever is the current one. It refuses matrices
-# that require a gradient, because the result would have none, and sends them to ``torch.matmul``.
-# It copies a matrix whose sign is still to be changed, as ``z.conj().imag`` returns one. And it is
-# an *operation* of PyTorch, so that ``torch.compile`` knows the shape of its result. It has the
-# name of the plain function and makes the same launch.
-# :doc:`/programming-guide/chapter-6/calls` explains what such a function costs.
+# With a wrong argument, a kernel reads wrong memory. So a function for strangers checks its arguments
+# and names the wrong one. It launches on the GPU of its arguments. It refuses matrices that require
+# a gradient, because the result would have none. And it is an *operation* of PyTorch, so that
+# ``torch.compile`` knows the shape of its result: :doc:`/programming-guide/chapter-6/calls`. It
+# makes the launch of the plain function.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of
@@ -415,9 +412,9 @@ print(f"matmul is right on 6 shapes in {len(DTYPES)} dtypes, on views, and with 
 # The benchmark
 # -------------
 #
-# Square fp16 matrices from 256 to 4096, in steps of 128: our product and the library's, without and
-# with LeakyReLU, which PyTorch computes in a second kernel. The last three sizes of the table are
-# layers of language models, with 300 tokens, one and 17. No tile was chosen for them.
+# We time square fp16 matrices, without and with LeakyReLU, which PyTorch computes in a second
+# kernel. The last three sizes of the table are layers of language models, with 300 tokens, one and
+# 17. No tile was chosen for them.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "matmul_kernel: 4096 × 4096 × 4096, fp16"
@@ -488,7 +485,7 @@ if ON_GPU:
     write_table("03-matrix-multiplication-values.csv", ["name", "unit", "value"], values)
 
 # %%
-# The steps of this page at M = N = K = 8192, with the library as ceiling:
+# The steps of this page at M = N = K = 8192:
 #
 # .. steps:: library
 #    :unit: TFLOPS
@@ -499,8 +496,7 @@ if ON_GPU:
 #
 # **The left end** is launch-bound: small products end after a few steps along K. **The right end**
 # is compute-bound: at 4096 our kernel reaches :measured:`large` % of the library. **The teeth** are
-# waves. The rate drops where the tiles need one more wave, and recovers as that wave fills up. The
-# library uses other tiles, so its teeth are at other sizes.
+# waves: the rate drops where the tiles need one more wave, and recovers as that wave fills up.
 #
 # .. predict:: How fast is ``matmul`` at 1536, where its rate at 2048 is 100 %?
 #    :number: valley
@@ -508,27 +504,24 @@ if ON_GPU:
 #
 #    Count tiles for 132 SMs. At 2048, C has 16 × 8 = 128 tiles of 128 × 256: one wave, nearly full.
 #    At 1536 it would have 12 × 6 = 72, so the rule takes 128 × 128, of which there are 144. Twelve
-#    SMs then compute two tiles each, and the others wait for them. In both cases the busiest SM
-#    computes 32,768 elements of C. So both products take equally long for each step along K. But C
-#    has 9/16 as many elements at 1536, which predicts 56 % of the rate.
+#    SMs then compute two tiles each, and the others wait. In both cases the busiest SM computes
+#    32,768 elements of C, so a step along K takes equally long. But C has 9/16 as many elements at
+#    1536, which predicts 56 % of the rate.
 #
-# **The activation**, as a second operation, costs a launch and a trip of C through memory. The
-# fused product is :measured:`fused` times as fast as the library's product with PyTorch's
-# activation. **The layers** with one token and with 17 are memory-bound: B is read for a few rows
-# only. Averaged over the three layers, ``matmul`` has :measured:`layers` % of the library's speed.
+# **The activation**: the fused product is :measured:`fused` times as fast as the library's with
+# PyTorch's activation. **The layers** with one token and with 17 are memory-bound, because B is
+# read for a few rows only. Over the three layers, ``matmul`` has :measured:`layers` % of the
+# library's speed.
 #
-# Between two products the GPU reads memory, so these rates are those of a single product. In a long
-# series of large products, the power limit can lower the GPU's clocks:
-# :doc:`/programming-guide/chapter-4/roofline`.
+# These rates are those of single products. In a long series of large ones, the power limit can
+# lower the GPU's clocks: :doc:`/programming-guide/chapter-4/roofline`.
 #
 # A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's product for
-# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of the two times,
-# the CPU's and the GPU's. For square matrices the GPU's is the larger from :measured:`gpu_longer`
-# rows on.
+# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of the CPU's and
+# the GPU's time. The GPU's is the larger from :measured:`gpu_longer` rows on.
 #
-# **What is left.** Our programs start each tile with an empty pipeline, and the last wave is rarely
-# full. :doc:`03b-full-waves` removes both with persistent programs and tensor descriptors, and
-# reaches :measured:`03b-full-waves:share` %.
+# **What is left.** Each tile starts with an empty pipeline, and the last wave is rarely full.
+# :doc:`03b-full-waves` removes both, and reaches :measured:`03b-full-waves:share` %.
 #
 # Exercises
 # ---------

@@ -70,7 +70,7 @@ colors = [["#e4eff7" if text else "none" for text in row] for row in cells]
 for i, j in ((i, j) for i in range(2, 6) for j in range(5, 9)):  # the tile
     colors[i][j] = "#8fb9d9" if cells[i][j] else "#dddddd"
     cells[i][j] = cells[i][j] or "zero"
-_, ax = figure(height=3.4)
+_, ax = figure(height=2.8)
 ax.axis("off")
 table = ax.table(cells, colors, "center", bbox=(0, 0, 1, 1))
 table.auto_set_font_size(False)
@@ -160,7 +160,7 @@ def persistent_kernel(
 #    are as efficient as large ones. They are not quite: they load more numbers for each product.
 
 # sphinx_gallery_fold = "draws nine tiles on four SMs"
-_, ax = figure(height=4.2)
+_, ax = figure(height=3.2)
 bars = [(i, i % 4, i // 4, 1) for i in range(8)]  # tile, SM, start, length
 pieces = [(8, i, 2, 0.25) for i in range(4)]
 for top, last in ((0, [(8, 0, 2, 1)]), (5, pieces)):
@@ -297,18 +297,12 @@ TILINGS = [t for t in map(with_room, TILINGS) if t.stages >= 2] or [SMALL]
 #
 # A launch needs three descriptors, and three more with the shapes of the pieces.
 
+# sphinx_gallery_fold = "chooses a tiling, and gives the numbers of its launch"
+
 
 def best_tiling(M, N, K, tilings=TILINGS):
     """Return the tiling with the lowest estimate."""
     return min(tilings, key=lambda tiling: cost(tiling, M, N, K))
-
-
-def described(tiling, a, b, c):
-    """Return six descriptors for ``descriptor_kernel``; the last three are None without pieces."""
-    tiles, k = [tiling.tile[:2]] + [tiling.cut] * bool(tiling.cut), tiling.tile[2]
-    blocks = [block for m, n in tiles for block in ((a, [m, k]), (b, [k, n]), (c, [m, n]))]
-    made = [TensorDescriptor(t, t.shape, t.stride(), block) for t, block in blocks]
-    return made + [None] * (6 - len(made))
 
 
 def settings(tiling, M, N, K, activation):
@@ -321,6 +315,17 @@ def settings(tiling, M, N, K, activation):
     constants |= {"PERSISTENT": tiling.persistent, "ACTIVATION": activation}
     constants |= {"num_warps": tiling.warps, "num_stages": tiling.stages}
     return (programs,), (M, N, K, whole), constants
+
+
+# %%
+
+
+def described(tiling, a, b, c):
+    """Return six descriptors for ``descriptor_kernel``; the last three are None without pieces."""
+    tiles, k = [tiling.tile[:2]] + [tiling.cut] * bool(tiling.cut), tiling.tile[2]
+    blocks = [block for m, n in tiles for block in ((a, [m, k]), (b, [k, n]), (c, [m, n]))]
+    made = [TensorDescriptor(t, t.shape, t.stride(), block) for t, block in blocks]
+    return made + [None] * (6 - len(made))
 
 
 def product(tiling, a, b, activation=""):
@@ -347,9 +352,9 @@ for shape in [(33, 136, 80), (144, 272, 128), (64, 256, 128)]:
 a, b = random_pair(1936, 2064, 256) if ON_GPU else random_pair(144, 272, 128)
 for tiling in TILINGS:
     check(product(tiling, a, b, "leaky_relu"), a, b, "leaky_relu")
-c, sizes = torch.empty_like(a[:, :1] @ b[:1]), {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
-tiles = described(SMALL, a, b, c)[:3]  # with two programs, each computes many
-persistent_kernel[(2,)](*tiles, *c.shape, a.shape[1], **sizes, ACTIVATION="")
+c = torch.empty(len(a), b.shape[1], dtype=a.dtype, device=DEVICE)
+tiles = described(SMALL, a, b, c)[:3]
+persistent_kernel[(2,)](*tiles, *c.shape, len(b), *SMALL.tile, "")  # two programs, many tiles
 check(c, a, b)
 print(f"matmul is right on three shapes, and so is each of {len(TILINGS)} tilings by itself")
 
@@ -385,7 +390,7 @@ if ON_GPU:
     costs = [cost(tiling, n, n, n) for tiling, n, _ in timed]
     factor, offset = solve([[c, 1.0] for c in costs], us)
     estimates = [factor * c + offset for c in costs]
-    fig, ax = figure(height=4.4)
+    fig, ax = figure(height=3.8)
     for way, color in (("cut", STEPS[0]), ("whole tiles", STEPS[1])):
         shown = [i for i, (t, *_) in enumerate(timed) if (t.cut is not None) == (way == "cut")]
         ax.plot([us[i] for i in shown], [estimates[i] for i in shown], "o", color=color, label=way)
@@ -420,9 +425,8 @@ if ON_GPU:
 # contiguous, or rows that start anywhere. It copies these first. It refuses matrices that require a
 # gradient, because the result would have none. Making six descriptors takes Python longer than a
 # launch does. So the function keeps a *plan* for each kind of arguments: the launch, and the
-# descriptors without their addresses. Each call fills in the addresses of its matrices.
-# :doc:`/programming-guide/chapter-6/calls` explains plans. In the benchmark it makes the launch of
-# the plain function, so one time serves both.
+# descriptors without their addresses. Each call fills in the addresses of its matrices:
+# :doc:`/programming-guide/chapter-6/calls`. The launch is that of the plain function.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of, on_device_of
@@ -568,14 +572,14 @@ if ON_GPU:
 #    three: the tile that fills its waves
 #    four: the last wave cut
 #
-# **The teeth** of the large tile are its waves. Persistent programs save the pause between tiles,
-# but the teeth stay. **Cutting** fills the valleys, as far as small tiles are efficient. Choosing
-# between two tiles brings a factor of :measured:`better` on average, and cutting :measured:`cut`.
-# Over the three layers, ``matmul`` has :measured:`layers` % of the library's speed.
+# **The teeth** of the large tile are its waves, and persistent programs keep them. **Cutting** fills
+# the valleys, as far as small tiles are efficient. Choosing between two tiles brings a factor of
+# :measured:`better` on average, and cutting :measured:`cut`. Over the three layers, ``matmul`` has
+# :measured:`layers` % of the library's speed.
 #
 # A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, because it encodes descriptors
-# anew. A call of PyTorch's product takes :measured:`cpu_torch` µs. In a loop that does not wait, a
-# call costs the larger of the two times, the CPU's and the GPU's. The GPU's is the larger from
+# anew, and PyTorch's product for :measured:`cpu_torch` µs. In a loop that does not wait, a call
+# costs the larger of the CPU's and the GPU's time. The GPU's is the larger from
 # :measured:`gpu_longer` rows on. *Stream-K*, see below, goes further: it shares the steps along K
 # of the last wave among SMs, and adds up partial sums in memory.
 #
