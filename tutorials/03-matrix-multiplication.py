@@ -112,7 +112,7 @@ print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 # tensor cores set the limit. Their rate is in TFLOPS, 10¹² operations per second.
 #
 # Since Hopper, NVIDIA GPUs can also load a tile by a **tensor descriptor**, which knows the shape
-# of the matrix: a position replaces pointers and masks. :doc:`03b-full-waves` uses descriptors.
+# of the matrix: a position replaces pointers and masks. See :doc:`03b-full-waves`.
 #
 # Sharing what was loaded
 # -----------------------
@@ -335,16 +335,13 @@ for shape in [(33, 129, 77), (64, 256, 128), (5, 7, 3)]:
 print("matmul is right on 3 shapes, by rows and by columns, with LeakyReLU and without")
 
 # %%
-# The tolerance allows for one rounding to fp16 and for K additions in fp32.
-#
 # In a program
 # ------------
 #
-# With a wrong argument, a kernel reads wrong memory. So a function for strangers checks its arguments
-# and names the wrong one. It launches on the GPU of its arguments. It refuses matrices that require
-# a gradient, because the result would have none. And it is an *operation* of PyTorch, so that
-# ``torch.compile`` knows the shape of its result: :doc:`/programming-guide/chapter-6/calls`. It
-# makes the launch of the plain function.
+# With a wrong argument, a kernel reads wrong memory. So a function for strangers checks them first.
+# It launches on their GPU. It refuses matrices that require a gradient, because the result would
+# have none. And it is an *operation* of PyTorch, so that ``torch.compile`` knows the shape of its
+# result: :doc:`/programming-guide/chapter-6/calls`. It makes the launch of the plain function.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of

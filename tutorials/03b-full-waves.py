@@ -400,11 +400,9 @@ if ON_GPU:
     ax.grid(alpha=0.3)
     fig.legend(loc="outside lower center", ncols=3, frameon=False)
     plt.show()
+    sizes = [(n, n, n) for n in range(512, 4097, 128)]
     fitted = partial(cost, load=load / one, start=start / one)
-    same = sum(
-        min(TILINGS, key=lambda t, n=n: fitted(t, n, n, n)) == best_tiling(n, n, n)
-        for n in range(512, 4097, 128)
-    )
+    same = sum(min(TILINGS, key=lambda t, s=s: fitted(t, *s)) == best_tiling(*s) for s in sizes)
     errors = [100 * abs(e / t - 1) for e, t in zip(estimates, us, strict=True)]
     values += [("rank", "%", min(ranks)), ("error", "%", sum(errors) / len(errors))]
     values += [("fitted load", "products", load / one), ("same choice", "sizes", same)]
@@ -512,10 +510,9 @@ print("matmul is right on five shapes and on views, twice, because the second ca
 # The benchmark
 # -------------
 #
-# Square fp16 matrices from 512 to 4096. Step 1 is the large tile in waves, step 2 the same tile in
-# persistent programs, step 3 the better of two tiles, and step 4 ``matmul``. The table has shares
-# of the library's speed. Its last three sizes are layers of language models with 300 tokens, one
-# and 17. No tiling was chosen for them.
+# Step 1 is the large tile in waves, step 2 the same tile in persistent programs, step 3 the better
+# of two tiles, and step 4 ``matmul``. The last three sizes of the table are layers of language
+# models with 300 tokens, one and 17. No tiling was chosen for them.
 
 # sphinx_gallery_fold = "times the steps, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "descriptor_kernel: 2176 × 2176 × 2176, fp16"
@@ -572,10 +569,10 @@ if ON_GPU:
 #    three: the tile that fills its waves
 #    four: the last wave cut
 #
-# **The teeth** of the large tile are its waves, and persistent programs keep them. **Cutting** fills
-# the valleys, as far as small tiles are efficient. Choosing between two tiles brings a factor of
-# :measured:`better` on average, and cutting :measured:`cut`. Over the three layers, ``matmul`` has
-# :measured:`layers` % of the library's speed.
+# **The teeth** of the large tile are its waves. **Cutting** fills the valleys, as far as small tiles
+# are efficient. Choosing between two tiles brings a factor of :measured:`better` on average, and
+# cutting :measured:`cut`. Over the layers, ``matmul`` has :measured:`layers` % of the library's
+# speed.
 #
 # A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, because it encodes descriptors
 # anew, and PyTorch's product for :measured:`cpu_torch` µs. In a loop that does not wait, a call
