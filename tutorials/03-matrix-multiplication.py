@@ -472,7 +472,7 @@ if ON_GPU:
     table = [(*size, *(rate[*size, name] for name in names)) for size in (*shown, *LAYERS)]
     heads = ["M", "N", "K", "matmul", LIBRARY, "matmul, leaky", f"{LIBRARY}, leaky"]
     print("TFLOPS, higher is better")
-    print(tabulate(table, heads, floatfmt=".0f", intfmt=","))
+    print(tabulate(table, heads, floatfmt=".1f", intfmt=","))
     matmul(*random_pair(4096, 4096, 4096))  # the last launch is the one whose X-ray is shown
     a, b = random_pair(256, 256, 256)
     calls = {"triton": partial(matmul, a, b), "torch": partial(torch.matmul, a, b)}

@@ -569,9 +569,9 @@ if ON_GPU:
 #    three: the tile that fills its waves
 #    four: the last wave cut
 #
-# **The teeth** of the large tile are its waves. **Cutting** fills the valleys, as far as small tiles
-# are efficient. Choosing between two tiles brings a factor of :measured:`better` on average, and
-# cutting :measured:`cut`. Over the layers, ``matmul`` has :measured:`layers` % of the library's
+# **The teeth** of the large tile are its waves. **Cutting** fills the valleys, as far as small
+# tiles are efficient. Choosing between two tiles brings a factor of :measured:`better` on average,
+# and cutting :measured:`cut`. Over the layers, ``matmul`` has :measured:`layers` % of the library's
 # speed.
 #
 # A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, because it encodes descriptors
