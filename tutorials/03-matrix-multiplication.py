@@ -495,7 +495,7 @@ if ON_GPU:
 # is compute-bound: at 4096 our kernel reaches :measured:`large` % of the library. **The teeth** are
 # waves: the rate drops where the tiles need one more wave, and recovers as that wave fills up.
 #
-# .. predict:: How fast is ``matmul`` at 1536, where its rate at 2048 is 100 %?
+# .. predict:: Which share of its rate at 2048 does ``matmul`` reach at 1536?
 #    :number: valley
 #    :unit: %
 #
@@ -503,7 +503,7 @@ if ON_GPU:
 #    At 1536 it would have 12 × 6 = 72, so the rule takes 128 × 128, of which there are 144. Twelve
 #    SMs then compute two tiles each, and the others wait. In both cases the busiest SM computes
 #    32,768 elements of C, so a step along K takes equally long. But C has 9/16 as many elements at
-#    1536, which predicts 56 % of the rate.
+#    1536, which predicts 9/16 of the rate, or 0.56.
 #
 # **The activation**: the fused product is :measured:`fused` times as fast as the library's with
 # PyTorch's activation. **The layers** with one token and with 17 are memory-bound, because B is
