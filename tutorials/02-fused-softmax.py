@@ -59,7 +59,8 @@ def row_kernel(x_ptr, out_ptr, stride, N, BLOCK: tl.constexpr):
 #     ``tl.max`` and ``tl.sum`` turn a block into one number. Each thread combines its own elements.
 #     Then the threads of a **warp** (32 threads on NVIDIA GPUs) combine their results. Finally the
 #     warps of the program combine theirs through **shared memory**, a small fast memory on the
-# chip. **The maximum**
+#     chip.
+# **The maximum**
 #     Mathematically, *m* cancels. Numerically it is needed: in fp32, :math:`e^x` is infinite from
 #     about *x* = 89 on, and infinity divided by infinity is not a number (NaN).
 # **Padding**
@@ -80,9 +81,9 @@ for padding in (-math.inf, 0.0):
     print(f"padded with {padding:4}:   ", torch.softmax(padded, dim=0)[:3].tolist())
 
 # %%
-# **Try it** *(easy, 15 minutes)*. Write ``logsumexp(x)``, which returns one number for each row:
-# the logarithm of the sum of its exponentials. ``python exercise.py 02-logsumexp mine.py`` checks
-# it. With zeros as padding, rows of 1, 2 or 1024 elements are right and all others are too large.
+# **Try it** *(easy, 15 minutes)*. Write ``logsumexp(x)``, exercise 4 at the end of this page, which
+# needs the maximum, the padding and a reduction. With zeros as padding, rows of 1, 2 or 1024
+# elements are right and all others are too large.
 #
 # `You cannot index into a block <https://github.com/triton-lang/triton/issues/656>`_: ``x[3]`` and
 # ``x[:4]`` are errors, because the elements lie in the registers of many threads.
@@ -219,7 +220,7 @@ def softmax_in_tiles(x):
 # ``row_kernel`` with four numbers of warps, in GB/s:
 
 # sphinx_gallery_fold = "checks the tiles, and times four numbers of warps"
-# sphinx_gallery_xray = "row_kernel: 4096 × 8320, fp32, 16 warps"
+# sphinx_gallery_xray = "row_kernel: 4096 × 8192, fp32, 16 warps"
 from shared.bench import gpu_times, spread
 from tabulate import tabulate
 
@@ -241,7 +242,7 @@ def softmax_with_warps(x, warps):
 
 values = []  # (name, unit, value): what no benchmark holds
 if ON_GPU:
-    WARPS, LENGTHS = (1, 4, 8, 16), (512, 2048, 8320)
+    WARPS, LENGTHS = (1, 4, 8, 16), (512, 2048, 8192)
     for N in LENGTHS:
         x = torch.randn(4096, N, device=DEVICE)
         times = gpu_times({warps: partial(softmax_with_warps, x, warps) for warps in WARPS})
@@ -511,7 +512,7 @@ if ON_GPU:
 #    step_naive: five operations
 #    step_rows: the plain function, 4 warps for each row
 #    step_tiles: 16 warps
-#    step_pieces: two pieces, less padding
+#    step_pieces: the function for programs, with less padding
 #
 # Exercises
 # ---------
@@ -524,6 +525,8 @@ if ON_GPU:
 # 3. **Backward** *(medium, 30 minutes)*. For the output *y* and its gradient *g*, the gradient of
 #    the input is :math:`y \cdot (g - \sum_j g_j y_j)`. Write a kernel for it. What speed-up over
 #    PyTorch operations do you expect? :doc:`Solution <solutions/02-softmax-backward>`.
+# 4. **Log-sum-exp** *(easy, 15 minutes)*. Write ``logsumexp(x)``, which returns the logarithm of
+#    the sum of the exponentials of each row. Which value does the padding need?
 #
 # References
 # ----------
