@@ -36,7 +36,7 @@ LINT   := $(call needs,lint) $(if $(PYTHON),,.venv/actionlint)
 
 # Pages written by hand; the others are generated.
 PAGES   := $(wildcard docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst \
-  docs/programming-guide/chapter-[12]/*.rst docs/python-api/*.rst)
+  docs/programming-guide/chapter-[12]/*.rst docs/python-api/*.rst docs/python-api/*/*.rst)
 
 # Warnings are errors in workflows. Here a page may show outputs of older code, which warns.
 SPHINX  := $(PY) -m sphinx -c . -d build/doctrees $(if $(CI),-W --keep-going) -q -j auto
@@ -108,7 +108,7 @@ quick: $(TEST) ## run the fast tests: seconds
 test-stress: $(TEST) ## run the slow tests: every page and download, a Ray cluster, more kills
 	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
 
-test-patches: $(TEST) ## break the engine in 65 small ways, one at a time: a test must notice each
+test-patches: $(TEST) ## break the engine in 67 small ways, one at a time: a test must notice each
 	$(PY) -m tests.patches
 
 test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each version in TRITONS

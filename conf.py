@@ -4,7 +4,7 @@ from pathlib import Path
 
 from triton_site.pages.assemble import assemble_gallery
 from triton_site.pages.exercises import write_checker
-from triton_site.probes import REFERENCE_DEVICES, REFERENCES, SOFTWARE
+from triton_site.references import REFERENCE_DEVICES, REFERENCES, SOFTWARE
 
 project = "Triton Gallery"
 author = "the Triton Gallery authors"
@@ -51,6 +51,7 @@ gallery_untimed = {"cpu": "interpreter"}
 gallery_devices = [*REFERENCES, *REFERENCE_DEVICES]
 gallery_unrecorded = "stale"  # for who has no GPU; `make publish` refuses such a build
 gallery_others = True  # a page for each other recording, such as that of an older Triton
+gallery_menus = "titles"  # triton_site/pages/frame.py
 gallery_variant = "triton_site.probes.triton_release"
 gallery_probes = [SOFTWARE, "triton_site.xray.kernels"]
 gallery_variables = ["TRITON_*", "TORCH_*", "PYTORCH_*"]
@@ -76,6 +77,7 @@ sphinx_gallery_conf = {
     "filename_pattern": "",
     "within_subsection_order": "triton_site.pages.path.PathSortKey",
     "image_scrapers": ("triton_site.pages.scraper.svg_scraper",),
+    "copyfile_regex": r".*\.svg",  # drawings beside the scripts, made by `python -m docs.figures`
     "remove_config_comments": True,
     # Its page of execution times loads scripts from other hosts.
     "write_computation_times": False,
@@ -98,6 +100,7 @@ html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
 html_js_files = [
     ("site.js", {"defer": ""}),
     ("tiles.js", {"defer": ""}),
+    ("occupancy.js", {"defer": ""}),
     ("xray.js", {"defer": ""}),
     ("plots.js", {"defer": ""}),
     ("versions.js", {"defer": ""}),

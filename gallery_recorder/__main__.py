@@ -1,8 +1,7 @@
-"""``gallery-recorder``: record scripts, list recordings, compare and publish them."""
+"""``gallery-recorder``: record examples, list recordings, compare and publish them."""
 
 import argparse
 import atexit
-import contextlib
 import dataclasses
 import gc
 import importlib.util
@@ -18,16 +17,18 @@ import msgspec
 
 from gallery_recorder import console
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.project import galleries
+from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
+from gallery_recorder.store import compare, format, recording, status, transport
+from gallery_recorder.store.recording import RecordingError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; 0 done, 1 a script or a check failed, 2 wrong usage."""
+    """Run a command; return 0 if done, 1 if an example or a check failed, 2 for wrong usage."""
     console.make_lasting()
-    gc.disable()  # imports leave much to look through, and a command little to collect
-    atexit.register(gc.freeze)  # nor does its end look through it
+    gc.disable()  # imports create many objects to scan, and a command leaves few to collect
+    atexit.register(gc.freeze)  # so that the end does not scan them either
     options = parser().parse_args(arguments)
     try:
         return options.command(options)
@@ -36,13 +37,13 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else error
         return _complain(f"{what}; check the path and its permissions", 1)
-    except KeyboardInterrupt:  # before recording; later the recorder handles it
+    except KeyboardInterrupt:  # before recording; during it, the recorder handles signals
         return 130
 
 
 def _record(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("fcntl") is None:
-        return _complain("recording needs Linux or macOS; status, compare and builds do not", 1)
+        return _complain("`record` needs Linux or macOS; other commands and builds do not", 1)
     from gallery_recorder.run import recorder
     from gallery_recorder.run.process import Client
     from gallery_recorder.run.progress import Progress, report
@@ -52,19 +53,16 @@ def _record(options: argparse.Namespace) -> int:
     names = [field.name for field in dataclasses.fields(recorder.Options)]
     chosen = recorder.Options(**{name: getattr(options, name) for name in names})
     with Client(_where(options)) as server:
-        plan = _told(server.project)
+        plan = _noted(server.project)
         if plan.missing:
-            print(f"Extensions in conf.py that are not installed here: {', '.join(plan.missing)}")
+            print(f"Not installed here, though in conf.py's extensions: {', '.join(plan.missing)}")
         outcomes, stopped_by = recorder.record(plan, chosen, Progress(), server)
     print(report(outcomes))
     return recorder.exit_status(outcomes, stopped_by)
 
 
 def _status(options: argparse.Namespace) -> int:
-    from gallery_recorder.project import reader
-    from gallery_recorder.store import status
-
-    plan = _told(reader.read(_where(options)))
+    plan = _noted(reader.read(_where(options)))
     rows = status.rows(plan, options.recordings)
     status.show(rows, options.only, options.sizes)
     preferred = plan.settings.reference if options.check == "reference" else None
@@ -73,59 +71,46 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from gallery_recorder.project import reader
-    from gallery_recorder.store import recording, status
-
     plan = reader.read(_where(options))
     rows = status.rows(plan, options.recordings)
     roots = [options.recordings] if options.recordings else plan.settings.roots
     orphans = [row.folder for row in rows if row.state == "orphan" and row.folder]
     for folder in orphans:
         print(console.visible(f"{folder}: {status.size_of(folder):,} bytes"))
-    answer = "yes" if options.yes or not orphans else ""
-    with contextlib.suppress(EOFError):
-        answer = answer or input(f"Delete these {len(orphans)} recordings? [y/N] ")
-    if answer.strip().lower() not in ("y", "yes"):
-        print("Nothing was deleted. To delete without a question: --yes")
+    if orphans and not options.yes and not console.confirms(f"Delete {len(orphans)} recordings?"):
         return 1
     for folder in orphans:
         recording.remove(folder, next(root for root in roots if root in folder.parents))
-    print(f"{len(orphans)} orphans deleted")
+    print(f"Deleted: {len(orphans)}")
     return 0
 
 
 def _migrate(options: argparse.Namespace) -> int:
-    from gallery_recorder.store import format, recording
-
-    written = current = status = 0
-    for folder in (f for root in _roots(options) for f in recording.all_recordings(root)):
-        try:
-            is_written = recording.migrate(folder)
-        except recording.RecordingError as error:
-            status = _complain(error, 1)
-            continue
-        written, current = written + is_written, current + (not is_written)
-    print(f"{written} migrated, {current} of schema {format.SCHEMA} already")
-    return status
+    plan_roots = [] if options.recordings else reader.read(_where(options)).settings.roots
+    migrated: list[bool] = []
+    damaged = 0
+    for root in plan_roots or [options.recordings]:
+        for folder in recording.all_recordings(root):
+            try:
+                migrated.append(recording.migrate(folder))
+            except RecordingError as error:
+                damaged = _complain(error, 1)
+    already = len(migrated) - sum(migrated)
+    print(f"{sum(migrated)} migrated, {already} already of schema {format.SCHEMA}")
+    return damaged
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from gallery_recorder.store import compare
-
     print(compare.compare(options.old, options.new))
     return 0
 
 
 def _transport(options: argparse.Namespace) -> int:
-    from gallery_recorder.store import transport
-
     root, repository, labels = options.recordings, Path.cwd(), None
     if root is None:
-        from gallery_recorder.project import reader
-
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
-        labels = {example.label for example in plan.recorded}
+        labels = {example.label for example in plan.examples}
     try:
         if options.verb == "push":
             changes = transport.push(options.place, root, repository, labels, options.prune)
@@ -153,15 +138,6 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _roots(options: argparse.Namespace) -> list[Path]:
-    """The folders of recordings: ``--recordings``, or those of conf.py."""
-    from gallery_recorder.project import reader
-
-    if options.recordings:
-        return [options.recordings]
-    return reader.read(_where(options)).settings.roots
-
-
 def _where(options: argparse.Namespace) -> Where:
     found = galleries.find(options.conf, options.source, getattr(options, "tutorials", None) or ())
     overrides = dict(options.overrides)
@@ -170,9 +146,9 @@ def _where(options: argparse.Namespace) -> Where:
     return msgspec.structs.replace(found, overrides=overrides, tags=tuple(options.tags))
 
 
-def _told(plan: Project) -> Project:
-    if not plan.recorded:
-        print(f"No script of the galleries is executed: {galleries.EXECUTED}.")
+def _noted(plan: Project) -> Project:
+    if not plan.executed:
+        print(f"No example is executed: {galleries.EXECUTED}.")
     return plan
 
 
@@ -216,8 +192,8 @@ _PROJECT: tuple[_Option, ...] = (
     ("--recordings", "DIR", Path, "the folder of recordings; default: gallery_recordings"),
 )
 _RECORD: tuple[_Option, ...] = (
-    ("--timeout", "SECONDS", _positive(float), "the time limit of each script's process"),
-    ("--jobs", "N", _positive(int), "scripts in parallel; default: one per GPU, or per core"),
+    ("--timeout", "SECONDS", _positive(float), "the time limit of each example"),
+    ("--jobs", "N", _positive(int), "examples in parallel; default: one per GPU, or per core"),
     ("--address", "ADDRESS", str, "the Ray cluster, HOST:6379; default: $RAY_ADDRESS or local"),
 )
 
@@ -229,45 +205,41 @@ def parser() -> argparse.ArgumentParser:
 
     record = verbs.add_parser(
         "record",
-        help="execute scripts and record their outputs",
-        description="Execute the scripts of a sphinx-gallery project without a current recording, "
-        "each in a process of its own, and record their outputs.",
+        help="execute examples and record their outputs",
+        description="Execute the examples of a sphinx-gallery project that have no current "
+        "recording, each in a process of its own, and record their outputs.",
     )
     record.set_defaults(command=_record)
     add = record.add_argument
-    add("names", nargs="*", metavar="NAME", help="a script's name or number; default: all")
+    add("names", nargs="*", metavar="NAME", help="an example's name or number; default: all")
     kinds = ("auto", "cuda", "cpu")
     add("--device", choices=kinds, default="auto", help="auto: a GPU if the machine has one")
-    engines, where = ("local", "ray"), "execute scripts on this machine, or on a Ray cluster"
+    engines, where = ("local", "ray"), "execute examples on this machine or on a Ray cluster"
     add("--engine", choices=engines, default="local", help=where)
     _add(record, *_PROJECT, *_RECORD)
-    add("--shard", metavar="K/N", type=_share, help="only the share K of N, of equal seconds")
-    text = "only scripts whose code, neighbors or data changed since this commit"
+    add("--shard", metavar="K/N", type=_share, help="only share K of N, of about equal seconds")
+    text = "only examples whose code, modules or data changed since this commit"
     add("--changed-since", metavar="REF", help=text)
     add = record.add_mutually_exclusive_group().add_argument
-    add("--force", action="store_true", help="record current scripts, too")
-    add(
-        "--missing",
-        action="store_true",
-        help="only scripts without a recording that the build shows",
-    )
+    add("--force", action="store_true", help="also record examples with a current recording")
+    text = "only examples for which the build has no recording to show"
+    add("--missing", action="store_true", help=text)
 
-    status = verbs.add_parser("status", help="list recordings and their states")
-    status.set_defaults(command=_status)
-    _add(status, *_PROJECT)
-    states = ("current", "stale", "failed", "damaged", "missing", "unreadable", "orphan")
-    status.add_argument("--only", choices=states, help="list the recordings of this state alone")
-    status.add_argument("--sizes", action="store_true", help="show the bytes of each recording")
-    status.add_argument(
+    listing = verbs.add_parser("status", help="list recordings and their states")
+    listing.set_defaults(command=_status)
+    _add(listing, *_PROJECT)
+    listing.add_argument("--only", choices=status.STATES, help="list only examples in this state")
+    listing.add_argument("--sizes", action="store_true", help="show the size of each recording")
+    listing.add_argument(
         "--check",
         nargs="?",
         choices=("reference", "any"),
         const="reference",
-        help="fail if a recording is damaged, or if a script has no current one on the first of "
-        "gallery_devices in conf.py; with `any`, on any device",
+        help="fail if a recording is damaged, or if an example has no current recording on the "
+        "first of gallery_devices in conf.py (with `any`: on any device)",
     )
 
-    prune = verbs.add_parser("prune", help="delete recordings without a script, after asking")
+    prune = verbs.add_parser("prune", help="delete recordings without an example, after asking")
     prune.add_argument("--yes", action="store_true", help="do not ask")
     prune.set_defaults(command=_prune)
     _add(prune, *_PROJECT)
@@ -275,22 +247,23 @@ def parser() -> argparse.ArgumentParser:
     migrate = verbs.add_parser(
         "migrate",
         help="rewrite recordings of older versions in the current format",
-        description="Rewrite recordings of older versions of this program in the current format. "
-        "Nothing requires it: every version reads the recordings of all before it.",
+        description="Rewrite recordings of older versions in the current format. This is optional: "
+        "every version reads the recordings of all versions before it.",
     )
     migrate.set_defaults(command=_migrate)
     _add(migrate, *_PROJECT)
 
-    compare = verbs.add_parser("compare", help="compare all outputs of recordings")
-    compare.add_argument("old", type=Path, metavar="OLD", help="a recording, or a folder of some")
-    compare.add_argument("new", type=Path, metavar="NEW", help="another one to compare with it")
-    compare.set_defaults(command=_compare)
+    comparing = verbs.add_parser("compare", help="compare all outputs of recordings")
+    text = "a recording, or a folder of recordings"
+    comparing.add_argument("old", type=Path, metavar="OLD", help=text)
+    comparing.add_argument("new", type=Path, metavar="NEW", help=f"{text}, to compare with OLD")
+    comparing.set_defaults(command=_compare)
 
-    show = verbs.add_parser("show", help="print a recording: where it was made, and its outputs")
+    show = verbs.add_parser("show", help="print a recording: its provenance and its outputs")
     export = verbs.add_parser("export", help="write a recording as a notebook with its outputs")
     for verb in (show, export):
-        verb.add_argument("names", nargs="+", metavar="NAME", help="a script's name or number")
-        text = "the folder of its device and variant, such as nvidia-h200; default: as on its page"
+        verb.add_argument("names", nargs="+", metavar="NAME", help="an example's name or number")
+        text = "a device, or device/variant, such as nvidia-h200; default: as on its page"
         verb.add_argument("--place", metavar="PLACE", help=text)
         _add(verb, *_PROJECT)
         verb.set_defaults(command=_show, to=None)
@@ -307,28 +280,28 @@ def parser() -> argparse.ArgumentParser:
         verb = verbs.add_parser(
             name,
             help=help,
-            description=f"{help.capitalize()}. Of two recordings of the same script, device and "
-            "variant the newer one stays. All are checked before anything changes.",
+            description=f"{help.capitalize()}. Of two recordings of the same example, device and "
+            "variant, the newer one stays. All are checked before anything changes.",
         )
         verb.set_defaults(command=_transport, verb=name, if_exists=False)
         verb.add_argument("place", metavar=word, help=places)
         _add(verb, *_PROJECT)
         if name == "push":
-            text = "leave out recordings without a script, and delete those that are there"
+            text = "do not push recordings without an example, and delete such recordings there"
             verb.add_argument("--prune", action="store_true", help=text)
         else:
-            text = "succeed if FROM does not exist, as before the first push"
+            text = "succeed even if FROM does not exist, as before the first push"
             verb.add_argument("--if-exists", action="store_true", help=text)
 
-    text = "a folder of scripts instead of conf.py's galleries; conf.py is read only with --conf"
-    for verb in (record, status, show, export):
+    text = "a folder of examples instead of conf.py's galleries; conf.py is read only with --conf"
+    for verb in (record, listing, show, export):
         verb.add_argument("--tutorials", type=Path, action="append", metavar="DIR", help=text)
     publish.add_commands(verbs)
     return parser
 
 
 def _add(parser: argparse.ArgumentParser, *options: _Option) -> None:
-    """Add *options*; with those of a project come Sphinx's own for its conf.py."""
+    """Add *options*; with those of a project, also Sphinx's own options for conf.py."""
     for name, word, kind, text in options:
         parser.add_argument(name, metavar=word, type=kind, help=text)
     if _PROJECT[0] in options:
@@ -336,7 +309,7 @@ def _add(parser: argparse.ArgumentParser, *options: _Option) -> None:
         text = "override a setting of conf.py, as for sphinx-build"
         add("-D", dest="overrides", metavar="SETTING=VALUE", type=_override, help=text)
         add("-t", dest="tags", metavar="TAG", help="define a tag, as for sphinx-build")
-        text = "another filename_pattern of sphinx-gallery: which scripts are executed"
+        text = "override filename_pattern of sphinx-gallery, which selects the examples to execute"
         parser.add_argument("--pattern", metavar="REGEX", help=text)
 
 

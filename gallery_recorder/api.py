@@ -1,7 +1,7 @@
-"""What a project may import; the other modules change without notice.
+"""The names that a project may import; other modules change without notice.
 
-A site of its own pages finds here the state of a build, recordings and their files, the scripts
-and settings of a project, and the names of sphinx-gallery that the engine checks.
+They give access to the state of a build, recordings and their files, the examples and settings of a
+project, and the names of sphinx-gallery that the engine checks.
 """
 
 from gallery_recorder import seam

@@ -2,9 +2,9 @@
 
 
 class RecorderError(Exception):
-    """An error that its reader can correct: the message says what is wrong, where, and the remedy.
+    """An error that the user can correct: the message says what is wrong, where, and the remedy.
 
-    ``status`` is the exit status of a command that ends with it: 2 for wrong usage.
+    ``status`` is the exit status of the command: 2 for wrong usage.
     """
 
     status = 1

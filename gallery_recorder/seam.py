@@ -1,7 +1,7 @@
 """Every name of sphinx-gallery that the engine uses or replaces, each checked on start.
 
-sphinx-gallery has no interface for recording, so only this module imports from it. Functions are
-replaced for the duration of a call (:func:`replaced`) and then put back.
+sphinx-gallery has no interface for recording. Only this module imports it. Functions are replaced
+during a call (:func:`replaced`) and then restored.
 """
 
 import contextlib
@@ -41,8 +41,7 @@ __all__ = ["Block", "LoggingTee", "check", "version"]
 #: The base class of the object that replaces ``sys.stdout`` while sphinx-gallery executes code.
 LoggingTee: Any = getattr(gen_rst, "_LoggingTee", object)
 
-#: The names that the engine relies on: module, name, first parameters, and purpose. Those to
-#: *replace* are replaced during a call.
+#: The names that the engine relies on: module, name, first parameters, and purpose.
 _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_gallery, "get_subsections", "srcdir examples_dir gallery_conf check_for_header", "read"),
     (gen_gallery, "_expected_failing_examples", "gallery_conf", "read"),
@@ -91,7 +90,7 @@ _NAMES: list[tuple[Any, str, str, str]] = [
 
 
 def check() -> None:
-    """Raise ExtensionError if sphinx-gallery lacks a name that the engine relies on."""
+    """Raise ExtensionError if sphinx-gallery lacks one of these names."""
     changed = []
     for module, name, needed, why in _NAMES:
         function = getattr(module, name, None)
@@ -109,12 +108,12 @@ def check() -> None:
         )
 
 
-#: The functions that conf.py may wrap: the engine works inside.
+#: The functions that conf.py may wrap; the engine works inside the wrappers.
 _WRAPPED = ("generate_file_rst", "execute_script")
 
 
 def _unwrapped(name: str) -> Any:
-    """The function *name* of ``sphinx_gallery.gen_rst``; where it is wrapped, what that calls."""
+    """The function *name* of ``sphinx_gallery.gen_rst``, without wrappers of conf.py."""
     found, own = getattr(gen_rst, name, None), vars(gen_rst)
     if found is None or getattr(found, "__globals__", None) is own:
         return found
@@ -132,9 +131,9 @@ ORIGINAL |= {name: _unwrapped(name) for name in _WRAPPED}
 
 @contextlib.contextmanager
 def replaced(**functions: Any) -> Iterator[None]:
-    """Replace sphinx-gallery's *functions* in all modules that call them; put them back after.
+    """Replace sphinx-gallery's *functions* in all modules that call them, and restore them after.
 
-    What conf.py puts in their place meanwhile stays.
+    A function that conf.py has replaced meanwhile is not restored.
     """
 
     def put_back(module: Any, name: str, before: Any) -> None:
@@ -189,7 +188,7 @@ def scripts_in(folder: Path, gallery_conf: dict[str, Any]) -> list[Path]:
     names = utils._collect_gallery_files([folder], gallery_conf)
 
     def place(name: str) -> tuple[Any, ...]:
-        with contextlib.suppress(Exception):  # the order may read a file that is unreadable
+        with contextlib.suppress(Exception):  # the order may read an unreadable file
             return (0, order(name), name)
         return (1, name)
 
@@ -209,24 +208,24 @@ def is_executed(path: Path, gallery_conf: dict[str, Any]) -> bool:
 
 
 def is_expected_to_fail(path: Path, gallery_conf: dict[str, Any]) -> bool:
-    """Whether conf.py names the script *path* among those that fail."""
+    """Whether conf.py expects the script *path* to fail."""
     return str(path) in gen_gallery._expected_failing_examples(gallery_conf)
 
 
 def expect_no_failure(paths: Container[str], gallery_conf: dict[str, Any]) -> None:
-    """Have sphinx-gallery's summary forget that the scripts *paths* are expected to fail."""
+    """Make sphinx-gallery's summary not expect the scripts *paths* to fail."""
     expected = gen_gallery._expected_failing_examples(gallery_conf)
     gallery_conf["expected_failing_examples"] = {path for path in expected if path not in paths}
 
 
 def only_reading(pandoc: Any = None) -> contextlib.AbstractContextManager[None]:
-    """While conf.py is read, keep sphinx-gallery from importing matplotlib and seeking *pandoc*."""
+    """Keep sphinx-gallery from importing matplotlib and looking for *pandoc* in conf.py."""
     found = ORIGINAL["_has_pypandoc"] if pandoc else lambda: (True, "")
     return replaced(_import_matplotlib=lambda: (None, None), _has_pypandoc=found)
 
 
 def import_matplotlib() -> None:
-    """Import matplotlib as sphinx-gallery does when it has read conf.py."""
+    """Import matplotlib, as sphinx-gallery does after it has read conf.py."""
     with contextlib.suppress(ImportError, ValueError):
         gen_gallery._import_matplotlib()
 
@@ -243,11 +242,11 @@ def execute(
 ) -> None:
     """Execute the script *path* as sphinx-gallery does for a page in the folder *pages*.
 
-    Where conf.py has wrapped ``generate_file_rst`` or ``execute_script``, this happens inside of
-    its function. The methods of *hooks*: ``begin``; ``block`` gets the index of each block, the
-    script's variables and a function that executes it; ``raised`` an exception of a block;
-    ``value`` the text of a last expression; ``drawn`` the markup of figures; ``end``; ``fail``.
-    *tee* makes the object that collects printed text.
+    If conf.py wraps ``generate_file_rst`` or ``execute_script``, this happens inside the wrapper.
+    The methods of *hooks*: ``begin``; ``block`` gets the index of each block, the script's
+    variables and a function that executes the block; ``raised`` an exception of a block; ``value``
+    the text of a last expression; ``drawn`` the markup of figures; ``end``; ``fail``. *tee* creates
+    the object that collects printed text.
     """
     numbers, inner = itertools.count(), gen_rst.execute_script
     is_wrapped = gen_rst.generate_file_rst is not ORIGINAL["generate_file_rst"]
@@ -283,7 +282,7 @@ def execute(
     own: dict[str, Any] = {"execute_script": script, "execute_code_block": block}
     own |= {"_get_code_output": code_output}
     own |= {"_get_last_repr": last_repr, "handle_exception": exception, "_LoggingTee": tee}
-    # That clock never jumps.
+    # Unlike time(), perf_counter() never jumps.
     with replaced(time=perf_counter, **own), contextlib.suppress(_Executed):
         gen_rst.generate_file_rst(path.name, str(pages), str(path.parent), gallery_conf)
 
@@ -294,7 +293,7 @@ def current(name: str) -> Any:
 
 
 def wrapper(name: str) -> str:
-    """Who wraps the function *name* of ``sphinx_gallery.gen_rst``; empty if nobody does."""
+    """Name and place of the function that wraps ``gen_rst``'s function *name*; empty if none."""
     found = current(name)
     if found is ORIGINAL[name]:
         return ""
@@ -304,7 +303,7 @@ def wrapper(name: str) -> str:
 
 
 def code_objects(path: Path, gallery_conf: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
-    """The objects that the code of *path* names, resolved with its global variables *names*."""
+    """The objects that the script *path* names, resolved with its global variables *names*."""
     _, blocks, node = split(path)
     regex = backreferences._make_ref_regex(gallery_conf["default_role"])
     names = names if gallery_conf["inspect_global_variables"] else {}
@@ -312,7 +311,7 @@ def code_objects(path: Path, gallery_conf: dict[str, Any], names: dict[str, Any]
 
 
 def memory_base(gallery_conf: dict[str, Any]) -> float | None:
-    """The memory in MB in use before the script; None if memory is not measured."""
+    """The memory in MB before the script; None if memory is not measured."""
     measure = gen_rst._get_call_memory_and_base
     return measure(gallery_conf)[1] if gallery_conf["show_memory"] else None
 
@@ -323,12 +322,12 @@ def draw_matplotlib(*arguments: Any, **options: Any) -> str:
 
 
 def figure_titles(figure: Any) -> str:
-    """The titles in a figure of matplotlib."""
+    """The titles of a matplotlib figure."""
     return scrapers._matplotlib_fig_titles(figure)
 
 
 def scale_image(image: Path, thumbnail: Path, size: tuple[int, int]) -> None:
-    """Make a *thumbnail* of at most *size* pixels."""
+    """Write a *thumbnail* of at most *size* pixels."""
     utils.scale_image(str(image), str(thumbnail), *size)
 
 
@@ -336,7 +335,7 @@ def scale_image(image: Path, thumbnail: Path, size: tuple[int, int]) -> None:
 
 
 def image_markup(paths: dict[float, str], alt: str) -> str:
-    """The markup of an image; *paths* are its files from the source folder on, by their scale."""
+    """The markup of an image; *paths* are its files below the source folder, by scale."""
     sources = {scale: f"/{path}" for scale, path in paths.items()}
     return scrapers.figure_rst([sources[0]], "/", alt, [sources])
 
@@ -348,7 +347,7 @@ def side_by_side(images: Sequence[str]) -> str:
 
 
 def printed_markup(text: str) -> str:
-    """The markup of what a block printed, and of its value as text."""
+    """The markup of printed text and a value as text."""
     return gen_rst.CODE_OUTPUT.format(indent(text, " " * 4)) if text.strip() else ""
 
 
@@ -366,7 +365,7 @@ def exception_markup(text: str) -> str:
 
 
 def summarize(text: str) -> None:
-    """Have sphinx-gallery's next summary of executed scripts say *text*."""
+    """Replace the text of sphinx-gallery's next summary of executed scripts."""
     log = logging.getLogger("sphinx.sphinx-gallery")
 
     def instead(record: logging.LogRecord) -> bool:
@@ -384,17 +383,17 @@ def app_of(env: BuildEnvironment) -> Sphinx:
 
 
 def before_writing(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
-    """Have Sphinx call *function* before it writes pages; before 7.4, if it has read some."""
+    """Let Sphinx call *function* before it writes pages; before 7.4, only if it read pages."""
     known = "write-started" in app.events.events
     app.connect("write-started" if known else "env-check-consistency", lambda app, _: function(app))
 
 
 def generate_with(app: Sphinx, function: Callable[[Sphinx], None]) -> None:
-    """Have Sphinx call *function* where it would call sphinx-gallery's own listener."""
+    """Let Sphinx call *function* instead of sphinx-gallery's own listener."""
     listeners, own = app.events.listeners["builder-inited"], gen_gallery.generate_gallery_rst
     listeners[:] = [i._replace(handler=function) if i.handler is own else i for i in listeners]
 
 
 def generate(app: Sphinx) -> None:
-    """Have sphinx-gallery make the pages."""
+    """Let sphinx-gallery make the pages."""
     gen_gallery.generate_gallery_rst(app)

@@ -1,12 +1,13 @@
 """What all tests share: Triton's interpreter, marks, the built site, groups for pytest-xdist."""
 
-import contextlib
 import fcntl
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,16 @@ _MARKS = {
     "run/test_faults": "record",
     "run/test_fidelity": "record",
     "run/test_process": "record",
+    "run/test_ranks": "record",
     "run/test_recorder": "record",
+    "run/test_seeds": "record",
+    "run/test_subset": "record",
     "run/test_worker": "record",
+    "store/test_orphans": "record",
     "test_action": "record",
+    "triton_site/test_other_output": "record",
     "triton_site/test_reference": "record",
+    "triton_site/test_scraper": "record",
 }
 
 #: Tests with these marks begin first, in this order, so that no worker ends with a long one.
@@ -45,21 +52,14 @@ _LONG = ("browser", "execute", "cluster", "record", "site")
 #: The tests of the later tutorials, which are half of the work.
 _LATE = re.compile(
     r"/test_(0[6-9]|1\d)_|/test_(attention|math|grouped|fp8|cross)"
-    r"|/test_(empty|errors|every_tutorial|exercise)\.py::.*\[(solutions/)?(0[6-9]|1\d)"
+    r"|/test_(empty|errors|every_tutorial|exercise|functions)\.py::.*\[(solutions/)?(0[6-9]|1\d)"
 )
+
+_WITH_PYTORCH = ("docs/test_guide.py", "docs/test_semantics.py", "triton_site/test_new_tutorial.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the interpreter, except for ``-m gpu``: Triton decides when it is imported."""
-    with contextlib.suppress(ImportError):  # a GPU machine may not have it
-        import hypothesis
-
-        # Deadlines fail on a busy machine; a random failure has no relation to the change.
-        slow = [hypothesis.HealthCheck.too_slow]
-        hypothesis.settings.register_profile(
-            "tests", deadline=None, derandomize=True, suppress_health_check=slow
-        )
-        hypothesis.settings.load_profile("tests")
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["OMP_NUM_THREADS"] = "1"  # blocks are small: more threads only wait
@@ -98,9 +98,23 @@ def _group(place: str, item: pytest.Item) -> str | None:
     folder = place.partition("/")[0]
     if folder == "tutorials" and _LATE.search(f"/{item.nodeid}"):
         return "late tutorials"
-    if folder == "tutorials" or place in ("docs/test_guide.py", "docs/test_semantics.py"):
+    if folder == "tutorials" or place in _WITH_PYTORCH:
         return "tutorials"  # with one process to copy that has imported PyTorch
     return "browser" if folder == "browser" else place
+
+
+def not_tried(reasons: Iterable[str]) -> str:
+    """What was skipped and why, in a line; each reason says how to have what is missing."""
+    counts = Counter(reason.removeprefix("Skipped: ") for reason in reasons)
+    tests = ((n, "test" if n == 1 else "tests", reason) for reason, n in counts.most_common())
+    return "; ".join(f"{n} {word}: {reason}" for n, word, reason in tests)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say in the last line what was not tried."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and (skipped := reporter.stats.get("skipped")):
+        reporter.write_line(f"NOT TRIED: {not_tried(report.longrepr[2] for report in skipped)}")
 
 
 def pytest_xdist_auto_num_workers() -> int:

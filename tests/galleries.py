@@ -41,5 +41,5 @@ def _read() -> Project:
 
 PROJECT = _read()
 #: The examples, and the address of each one's page below a version of the site, by name.
-FILES = {example.name: example for example in PROJECT.recorded}
+FILES = {example.name: example for example in PROJECT.executed}
 PAGES = {name: f"{example.pages}/{example.path.stem}" for name, example in FILES.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from tests import patches
+from tests import conftest, patches
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -71,6 +71,13 @@ def test_a_tag_is_added_to_the_versions_that_are_published(tmp_path):
     listed = ["git", "-C", remote, "ls-tree", "-r", "--name-only", "gh-pages"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
     assert names == ["v1.0.0/x", "v2.0.0/x"]
+
+
+def test_the_last_line_of_a_run_says_what_was_not_tried_and_how_to_have_it() -> None:
+    reasons = 2 * ["Skipped: no browser: install one"] + ["Skipped: no mpirun: apt-get"]
+    assert conftest.not_tried(reasons) == (
+        "2 tests: no browser: install one; 1 test: no mpirun: apt-get"
+    )
 
 
 def test_each_small_fault_of_the_stress_tests_still_applies() -> None:

@@ -53,7 +53,7 @@ class LastLaunches:
         """Begin; Triton is imported."""
         self._functions = {}
         chain = getattr(sys.modules["triton.knobs"].runtime, "launch_enter_hook", None)
-        if hasattr(chain, "add"):
+        if chain is not None and hasattr(chain, "add"):
             self._chain = chain
             chain.add(self._launched)
 

@@ -12,15 +12,7 @@ from msgspec import Meta
 
 from gallery_recorder.api import ReadingError, Recording
 from triton_site.numbers import csv_files
-
-#: The devices whose recordings pages show, in this order, and `make check` requires one of.
-REFERENCE_DEVICES = ("nvidia-h100-80gb-hbm3", "nvidia-h200")
-
-#: The same with the release of Triton.
-REFERENCES = tuple(f"{device}/triton-3.9.0" for device in REFERENCE_DEVICES)
-
-#: The name of the probe below in recordings.
-SOFTWARE = f"{__name__}.software"
+from triton_site.references import SOFTWARE
 
 _Found = dict[str, Annotated[str, Meta(max_length=200)] | Annotated[int, Meta(ge=0, le=1 << 50)]]
 

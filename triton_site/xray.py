@@ -22,12 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from gallery_recorder.api import seam
-from triton_site import launches
+from triton_site import launches, xray_data
+from triton_site.xray_data import FILE_NAME, MAX_CODE
 
-FILE_NAME = "xray.json.gz"
-
-#: Characters of one intermediate code, and of all kernels of a script; longer code is cut.
-MAX_CODE = 250_000
+#: Characters of the intermediate code of all kernels of a script; longer code is cut.
 MAX_ALL = 2_500_000
 
 #: What each instruction of PTX says about a kernel, by the beginning of its name.
@@ -49,6 +47,10 @@ INSTRUCTIONS = {
     "ld.local": "reloads of spilled registers",
     "ex2.": "exponentials",
 }
+
+
+#: Programs on a multiprocessor at most, by compute capability; PyTorch does not know them.
+_MOST_PROGRAMS = {(7, 0): 32, (8, 0): 32, (8, 6): 16, (8, 9): 24, (9, 0): 32, (10, 0): 32}
 
 
 class kernels:  # noqa: N801 - its name is the name in the recordings
@@ -120,8 +122,6 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
     @staticmethod
     def check(folder: Path, made: Any) -> None:
         """Raise ReadingError if facts or code of the recording *made* in *folder* are damaged."""
-        from triton_site.kernels import xray_data
-
         xray_data.read(folder, made.probes)
 
     def _hook(self) -> None:
@@ -223,14 +223,18 @@ def occupancy(
 ) -> dict[str, Any] | None:
     """Programs that fit on a multiprocessor, and the resource that limits them.
 
-    NVIDIA allocates the registers of a warp in units of 256, and 1 KiB of shared memory more than
-    a program asks for. None where the limits of the GPU are unknown.
+    NVIDIA allocates the registers of a warp in units of 256, in the quarter of the multiprocessor
+    that executes the warp, and 1 KiB of shared memory more than a program asks for. None where the
+    limits of the GPU are unknown.
     """
     if not limits.get("warps"):
         return None
     room = {"warps": limits["warps"] // warps}
+    if limits.get("programs"):
+        room["programs"] = limits["programs"]
     if registers and limits.get("registers"):
-        room["registers"] = limits["registers"] // (-(-registers * 32 // 256) * 256) // warps
+        of_warp = -(-registers * 32 // 256) * 256
+        room["registers"] = 4 * (limits["registers"] // of_warp // 4) // warps
     if shared and limits.get("shared"):
         room["shared memory"] = limits["shared"] // (shared + 1024)
     limit = min(room, key=lambda name: room[name])
@@ -248,7 +252,9 @@ def _device_limits() -> dict[str, int]:
     if torch is None or torch.version.hip or not torch.cuda.is_available():
         return {}
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    generation = getattr(properties, "major", 0), getattr(properties, "minor", 0)
     return {
+        "programs": _MOST_PROGRAMS.get(generation, 0),
         "warps": getattr(properties, "max_threads_per_multi_processor", 0) // 32,
         "registers": getattr(properties, "regs_per_multiprocessor", 0),
         "shared": getattr(properties, "shared_memory_per_multiprocessor", 0),

@@ -87,7 +87,11 @@ print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 # and each number of B ``BLOCK_M`` times. So a program goes along K in steps of ``BLOCK_K``. In each
 # step it loads a tile of A and a tile of B, and adds their product to the sum ``acc``.
 #
-# .. The picture of the tiles that one program reads belongs here.
+# .. image:: 03-matrix-multiplication.svg
+#    :alt: The program of one tile of C walks along a row of tiles of A and down a column of tiles
+#          of B. In each step it adds the product of two tiles.
+#    :scale: 100
+#    :loading: lazy
 #
 # ``rows[:, None] * stride_am + ks[None, :] * stride_ak``
 #     Offsets in two dimensions. The **strides** of a matrix are the distances from one row to the
@@ -486,6 +490,7 @@ if ON_GPU:
 #
 # .. steps:: library
 #    :unit: TFLOPS
+#    :of: the library
 #
 #    plain: the first kernel, tiles of 64 × 64
 #    rows: large tiles, row by row

@@ -563,6 +563,7 @@ if ON_GPU:
 #
 # .. steps:: library
 #    :unit: TFLOPS
+#    :of: the library
 #
 #    one: descriptors, one program for each tile
 #    two: persistent programs

@@ -193,6 +193,12 @@ draw_words()
 # :math:`p`. Triton's words are ``int32``, so half of them are negative and below every threshold.
 # ``to(tl.uint32, bitcast=True)`` keeps the bits and reads them without a sign. With :math:`p = 0`
 # the threshold is 0, and the result is ``x``, bit for bit.
+#
+# .. image:: 04-low-memory-dropout.svg
+#    :alt: Philox makes four random words of each counter; an element is kept if its word is at
+#          least the threshold.
+#    :scale: 100
+#    :loading: lazy
 
 # sphinx_gallery_difference = "one_sample_kernel"
 
@@ -221,9 +227,16 @@ def drop_threshold(p):
 # instruction. Then each thread computes the words of its own elements.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``random_signs(n, seed)``, which returns 1 or −1 for each
-# element, by the lowest bit of its word. ``python exercise.py 04-signs mine.py`` checks it. With
-# words in the order w0, w2, w1, w3 half of the signs are still negative, and the checker names the
-# first element that differs.
+# element, by the lowest bit of its word. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 04-signs mine.py
+#    Not yet. random_signs(5, 0): 2 of 5 elements are wrong. The first is at (1,): 1 in place of
+#    -1.
+#
+# With words in the order w0, w2, w1, w3 half of the signs are still negative, but they belong to
+# other elements.
 #
 # Calling it
 # ----------
@@ -380,8 +393,8 @@ else:
 # it records launches with their numbers and replays them, so a number would give the same mask in
 # every replay. A tensor is read when the kernel runs, and ``seed.random_()`` or ``seed.add_(1)``
 # between two replays gives a new mask. For ``torch.compile`` the function is an *operation* of
-# PyTorch, as in :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` has more about what
-# a call costs.
+# PyTorch, as in :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` takes such a call
+# apart.
 
 # sphinx_gallery_fold = "the functions with their checks"
 from shared.launch import on_device_of

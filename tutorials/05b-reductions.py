@@ -176,6 +176,13 @@ draw_timeline()
 # ``gdc_launch_dependents``. It prepares itself while they store their sums. At ``gdc_wait`` it
 # waits until all stores are visible. At 4096 rows of 1024 elements, both kernels together take
 # :measured:`late` µs without and :measured:`early` µs with it.
+#
+# **Try it** *(easy, 20 minutes)*. Write ``column_sums(x)``, which adds up the rows of a matrix in
+# two kernels, with equal bits in every call. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 05b-column-sums mine.py
 
 # sphinx_gallery_fold = "adds up the partial sums, and launches both kernels"
 
@@ -239,9 +246,10 @@ def whole(x, *others, stages=3):
 # What registers hold
 # -------------------
 #
-# An NVIDIA multiprocessor has 65,536 registers of 32 bits. ``whole_kernel`` holds five numbers in
-# fp32 for each element of a row: two sums, the weight, *x* and *g*. Numbers that do not fit are
-# **spilled**: written to memory and read again in each iteration. Two things are wasted:
+# An NVIDIA multiprocessor has 65,536 registers of 32 bits
+# (:doc:`/programming-guide/chapter-1/gpu`). ``whole_kernel`` holds five numbers in fp32 for each
+# element of a row: two sums, the weight, *x* and *g*. Numbers that do not fit are **spilled**:
+# written to memory and read again in each iteration. Two things are wasted:
 #
 # * **Padding.** A block has a power of two elements, so a row of 8320 takes 16,384 places. A block
 #   cannot be cut, but a kernel can have several: a *head* of 8192 and a *tail* of 128, or, as here,
@@ -780,9 +788,8 @@ def long_layer_norm_backward(x, g, weight, stats):
 # Exercises
 # ---------
 #
-# 1. **Sums of columns** *(easy, 20 minutes)*. Write ``column_sums(x)``, which adds up the rows of a
-#    matrix in two kernels, with equal bits in every call. How many programs are needed to reach the
-#    speed of a copy? :doc:`Solution <solutions/05b-column-sums>`.
+# 1. **Sums of columns** *(easy, 20 minutes)*. The exercise above. How many programs are needed to
+#    reach the speed of a copy? :doc:`Solution <solutions/05b-column-sums>`.
 # 2. **The variance of long rows** *(medium, 25 minutes)*. Write ``row_variance(x)``, which reads
 #    rows of any length once and is right for a mean of 1000 deviations. :doc:`Solution
 #    <solutions/05b-row-variance>`.

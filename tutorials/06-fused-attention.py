@@ -338,6 +338,7 @@ def attention_kernel(
 #
 # .. steps:: cudnn
 #    :unit: TFLOPS
+#    :of: cuDNN
 #
 #    formula: the formula in PyTorch: all scores in memory, no mask
 #    online: online_kernel, which also computes the scores of the future

@@ -194,11 +194,12 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 #
 # If a buffer is fetched again while its product is in flight, some maxima are those of wrong keys.
 #
-# **Registers are the limit.** A product in flight occupies them with its sum and its left factor.
-# Beside the output, a thread holds the weights of this tile and the scores of the next one. With
-# 128 threads and *d* = 128, a tile of 128 × 128 needs 128 + 64 + 128 = 320 registers of each
-# thread, which can have 255. A tile of 64 × 128 needs 64 + 32 + 64 = 160, and the rest is left for
-# maxima, sums and exponentials in flight. So a warpgroup takes 64 queries and 128 keys.
+# **Registers are the limit** (:doc:`/programming-guide/chapter-1/gpu`). A product in flight
+# occupies them with its sum and its left factor. Beside the output, a thread holds the weights of
+# this tile and the scores of the next one. With 128 threads and *d* = 128, a tile of 128 × 128
+# needs 128 + 64 + 128 = 320 registers of each thread, which can have 255. A tile of 64 × 128 needs
+# 64 + 32 + 64 = 160, and the rest is left for maxima, sums and exponentials in flight. So a
+# warpgroup takes 64 queries and 128 keys.
 #
 # ``ahead_kernel`` allocates buffers, fetches the first tiles, and calls ``attend``. Its tensors are
 # matrices with a row for each token of each head, so 128 has to divide the lengths.
@@ -384,6 +385,7 @@ def roles_kernel(
 #
 # .. steps:: cudnn
 #    :unit: TFLOPS
+#    :of: cuDNN
 #
 #    older: FlashAttention-2, for the GPUs before Hopper
 #    ahead: ahead_kernel: the softmax beside a product

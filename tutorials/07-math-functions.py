@@ -116,6 +116,14 @@ def hardware(x, CODE: tl.constexpr):
 
 
 # %%
+# **Try it** *(easy, 10 minutes)*. Write ``tanh(x)`` with ``tl.exp``, right for all numbers, from
+# :math:`\tanh x = (e^{2x} - 1) / (e^{2x} + 1)`. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 07-tanh mine.py
+#    Not yet. tanh((21,)): 12 of 21 elements are wrong. The first is at (0,): nan in place of -1.
+#
 # The same for eight functions, which the next sections compare. ``NAME`` is a constant, so only one
 # line of each is compiled:
 
@@ -508,7 +516,7 @@ else:
 # The function that others call checks its argument, and launches on the GPU where it lies. It
 # refuses a tensor that requires a gradient, because the result would have none. The second exercise
 # adds the derivative. For ``torch.compile`` it is an *operation* of PyTorch, as in
-# :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` has more about what a call costs.
+# :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` takes such a call apart.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of

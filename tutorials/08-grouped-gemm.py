@@ -81,7 +81,7 @@ def one_launch_kernel(
 
 # %%
 # How it works
-# ------------
+# ~~~~~~~~~~~~
 #
 # The tiles of all products form one list: all tiles of expert 0, then those of expert 1, and so on.
 # Program *t* computes tile *t*. It counts the tiles of one expert after another until it reaches
@@ -96,8 +96,27 @@ def one_launch_kernel(
 #    One for the first expert, none for the second, and two for the third. The last tile has one row
 #    that counts, and the tensor cores multiply all 128.
 #
+# .. image:: 08-grouped-gemm.svg
+#    :alt: Three experts of 4, 0 and 5 rows. Their products have two, no and four tiles, which are
+#          numbered in one list; program t computes tile t.
+#    :scale: 100
+#    :loading: lazy
+#
 # The grid covers the worst case: one row of tiles more for each expert than a single product of all
 # tokens has. Programs without a tile exit at once.
+#
+# **Try it** *(easy, 15 minutes)*. Write ``expert_sums(x, offsets)``, which adds up the rows of each
+# expert, with one program for an expert. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 08-sums mine.py
+#    Not yet. expert_sums((3, 5), (1,)): out of bounds: a load
+#      kernel:   kernel, mine.py line 8 `start = tl.load(offsets_ptr + expert - 1)`
+#      program:  0, in a grid of 1
+#      index:    -1 of `offsets_ptr`, which has 1 element
+#
+# The first expert has no expert before it.
 
 
 def one_launch(x, w, offsets):
@@ -517,14 +536,17 @@ if ON_GPU:
 # * **Many experts, few tokens** (the third layer and the last). Each product of the loop ends
 #   before the next launch arrives: ``grouped_mm`` has at least :measured:`few_loop` times its
 #   speed.
-# * **The last layer is memory-bound.** The weights of all experts have :measured:`weights` MB.
-#   Reading them once allows :measured:`allowed` TFLOPS, and ``grouped_mm`` reaches
-#   :measured:`few_rate`. The dense product reads a single matrix, so it is no ceiling there.
+# * **The last layer is memory-bound.** The weights of all experts have :measured:`weights` MB. If
+#   the product took as long as PyTorch needs to read them once, its rate would be
+#   :measured:`allowed` TFLOPS. ``grouped_mm`` reaches :measured:`few_rate` on random numbers of
+#   tokens. On skewed ones it can be faster, since an eighth of the experts has no tokens. The dense
+#   product reads a single matrix, so it is no ceiling there.
 # * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS.
 #   The steps of this page in this layer, on skewed numbers of tokens:
 #
 # .. steps:: dense
 #    :unit: TFLOPS
+#    :of: the dense product
 #
 #    one: one launch, with pointers
 #    descriptors: descriptors, and a table of the experts

@@ -67,7 +67,7 @@ def rows_kernel(
 
 # %%
 # How it works
-# ------------
+# ~~~~~~~~~~~~
 #
 # Row *m* of A has the scale :math:`s_m`, and column *n* of B has :math:`t_n`. Both are constant
 # along K, so they factor out of the sum:
@@ -97,7 +97,7 @@ def rows_kernel(
 # of the range: they bring the largest number to 448. So weights and activations are usually kept in
 # e4m3. Gradients vary more in size, and e5m2 is meant for them. ``scaled_mm`` takes both.
 #
-# A row has the numbers 1 to 100, and one outlier of 100 000. Its scale brings the outlier to 448.
+# A row has the numbers 1 to 100, and one outlier of 100,000. Its scale brings the outlier to 448.
 #
 # .. predict:: What happens to the number 1?
 #    :choices: it keeps four bits | it loses bits | it becomes zero
@@ -165,6 +165,26 @@ print(tabulate(table, ["outliers", "larger by\na factor of", *kinds], disable_nu
 # the SM add in full precision. Meanwhile the tensor cores are idle. So several
 # programs run on a multiprocessor (SM): while one adds, another multiplies. Their tiles are small,
 # because the programs share the registers and the shared memory of the SM.
+#
+# .. image:: 09-fp8-matmul.svg
+#    :alt: With scales by rows and columns, the finished sum is multiplied by two scales. With
+#          scales by blocks, the sum over each block is multiplied before it is added.
+#    :scale: 100
+#    :loading: lazy
+#
+# **Try it** *(easy, 10 minutes)*. Write ``dequantize_blocks(q, scales)``, which multiplies fp8
+# numbers by the scales of their blocks of 128 columns. The result is in fp32. ``exercise.py`` (see
+# *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 09-blocks mine.py
+#    Not yet. dequantize_blocks((1, 1), (1, 1)): elements that no program has written
+#      kernel:   kernel
+#      tensor:   `out_ptr`: 1 of 1 element have never been written; the first is at (0, 0)
+#      cause:    a grid with too few programs, or a mask that leaves out too much
+#
+# The number of blocks in a row must be rounded up.
 
 
 @triton.jit(do_not_specialize=["M", "N", "K", "stride_sak", "stride_sbk", "stride_sbn"])
@@ -542,6 +562,6 @@ else:
 # References
 # ----------
 #
-# * P. Micikevicius and others: *FP8 formats for deep learning*, https://arxiv.org/abs/2209.05433
+# * Paulius Micikevicius and others: *FP8 formats for deep learning*, https://arxiv.org/abs/2209.05433
 # * DeepSeek-AI: *DeepSeek-V3 technical report*, section 3.3, https://arxiv.org/abs/2412.19437
 # * Tim Dettmers and others: *LLM.int8()*, 2022, on features, https://arxiv.org/abs/2208.07339

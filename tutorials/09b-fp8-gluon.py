@@ -424,7 +424,7 @@ if CAN_RUN:
 # The benchmark
 # -------------
 #
-# The shapes are those of :doc:`09-fp8-matmul`. The ceiling is cuBLAS with the same scales.
+# The shapes are those of :doc:`09-fp8-matmul`. The peer is cuBLAS with the same scales.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "roles_kernel: M = N = K = 8192"

@@ -3,8 +3,8 @@ Cross-entropy
 =============
 
 You build ``cross_entropy(logits, targets)``, the loss of a language model. Its forward pass also
-writes the gradient, while the logits are still in the cache. Loss and gradient together take at
-most one part in :measured:`faster` of PyTorch's time. You need :doc:`02-fused-softmax`, and
+writes the gradient, while the logits are still in the cache. Loss and gradient together have at
+least :measured:`faster` times the speed of PyTorch's. You need :doc:`02-fused-softmax`, and
 autograd functions from :doc:`04-low-memory-dropout`.
 """
 
@@ -66,7 +66,7 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 
 # %%
 # How it works
-# ------------
+# ~~~~~~~~~~~~
 #
 # * **The online softmax.** ``m`` is the maximum so far, and ``s`` is the sum of
 #   :math:`e^{x - m}` so far. If a block has a larger maximum, every term of ``s`` is too large by
@@ -76,6 +76,20 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 #   lowest finite number.
 # * **Ignored rows.** A target equal to ``ignore_index``, usually −100, marks a row that does not
 #   count. Padding has such targets.
+#
+# **Try it** *(easy, 15 minutes)*. Write ``target_probabilities(logits, targets)``, which returns
+# the probability of each target, and 0 where the target is −100. ``exercise.py`` (see *Exercises*)
+# checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 10-probability mine.py
+#    Not yet. target_probabilities((1, 5), (1,)): out of bounds: a load
+#      kernel:   kernel, mine.py line 18 `p = tl.exp(tl.load(x_ptr + target) - m) / s`
+#      program:  0, in a grid of 1
+#      index:    -100 of `x_ptr`, which has 5 elements, shape (1, 5)
+#
+# This kernel loads the logit of a target that does not count.
 #
 # This check has masked tokens in one row and an ignored target in another:
 
@@ -215,7 +229,7 @@ else:
     print("Resident programs are counted on an NVIDIA GPU only.")
 
 # %%
-# With *V* = 32 768 the resident rows have :measured:`rows_small` MB, and with *V* = 131 072 they
+# With *V* = 32,768 the resident rows have :measured:`rows_small` MB, and with *V* = 131,072 they
 # have :measured:`rows_large` MB. The cache has :measured:`cache` MB.
 #
 # What happens if the rows are a little too long? A simple cache evicts the block that was used
@@ -239,7 +253,15 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # %%
 # All but one block of each row were in the cache, and none was found. The second loop first asks
 # for the beginning of the row, which has just been evicted. Fetching it evicts the block that the
-# loop asks for next, and so on to the end. Two remedies take a few letters each:
+# loop asks for next, and so on to the end.
+#
+# .. image:: 10-cross-entropy.svg
+#    :alt: After the first loop the last eight of nine blocks are in the cache. Read again forwards,
+#          none is found; read backwards, eight are.
+#    :scale: 100
+#    :loading: lazy
+#
+# Two remedies take a few letters each:
 #
 # * **Read backwards.** The second loop starts at the end of the row. It finds what was read last,
 #   and misses only what did not fit.
@@ -277,14 +299,14 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 
 
 # %%
-# .. predict:: How much faster is the kernel at *V* = 32 768 with both remedies?
+# .. predict:: How much faster is the kernel at *V* = 32,768 with both remedies?
 #    :number: gain
 #    :unit: ×
 #
 #    The reads that hit the cache cost no memory bandwidth. The writes and the first reads still
 #    do.
 #
-# The rates for 8192 tokens and *V* = 32 768 in bf16. The ceiling is one read and one write at the
+# The rates for 8192 tokens and *V* = 32,768 in bf16. The ceiling is one read and one write at the
 # speed of a copy. Every rate counts three transfers, also that of the ceiling, so the rates compare
 # as the times do:
 #
@@ -297,7 +319,7 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 # Rows of odd length
 # ------------------
 #
-# GPT-2's vocabulary has 50 257 tokens, an odd number. A thread loads 16 bytes, eight elements of
+# GPT-2's vocabulary has 50,257 tokens, an odd number. A thread loads 16 bytes, eight elements of
 # bf16, with one instruction if their address is divisible by 16. With an odd *V* nearly no row
 # begins at such an address, so the compiler loads **element by element**: eight times as many
 # instructions for the same bytes.
@@ -315,7 +337,7 @@ for row in range(4):  # a dot is an element on an edge
 # The compiler *sees* this: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``, and
 # Triton derives that. Both edges together are one block of 16 elements, which is loaded element by
 # element. Our last kernel handles the edges itself,
-# and the groups with the two functions of above:
+# and the groups with the two functions from above:
 
 
 @triton.jit
@@ -371,7 +393,7 @@ print("cross_entropy_kernel agrees with float64")
 # %%
 # The kernel has three more features, which the function at the end of this page needs. It loads the
 # logit of the target first, because the gradient may overwrite the row (``grad_ptr`` is ``x_ptr``
-# then). It can leave out the gradient, or the share. For *V* = 50 257 the cut changes the rate:
+# then). It can leave out the gradient, or the share. For *V* = 50,257 the cut changes the rate:
 #
 # .. steps:: odd_ceiling
 #    :unit: GB/s
@@ -384,7 +406,7 @@ print("cross_entropy_kernel agrees with float64")
 #
 # The forward pass computes loss and gradient and keeps the gradient. The backward pass multiplies
 # it by the incoming gradient. For very long rows the programs are twice as large. So half as many
-# are resident, and their rows need half of the cache. At *V* = 131 072 this gives
+# are resident, and their rows need half of the cache. At *V* = 131,072 this gives
 # :measured:`large_programs` times the speed.
 
 
@@ -681,18 +703,18 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# For *V* = 131 072 our function reaches :measured:`largest` GB/s, and PyTorch's reaches
+# For *V* = 131,072 our function reaches :measured:`largest` GB/s, and PyTorch's reaches
 # :measured:`torch` GB/s. PyTorch's backward pass makes two more tensors as large as the logits.
 # ``torch.compile`` makes one kernel for each pass: our function has at least :measured:`compiled`
 # times its speed.
 #
 # **The ceiling** is one read and one write. Our function reaches :measured:`share` % of it at
-# *V* = 32 768, and :measured:`share_large` % at *V* = 131 072. The rest is lost to second reads
+# *V* = 32,768, and :measured:`share_large` % at *V* = 131,072. The rest is lost to second reads
 # that come from memory, and to programs that compute while they load nothing.
 #
 # **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, and for
 # :measured:`cpu_torch` µs with PyTorch's. In a loop that does not wait, a call costs the larger of
-# two times: the CPU's, and the GPU's. With *V* = 32 768 the GPU's is the larger from
+# two times: the CPU's, and the GPU's. With *V* = 32,768 the GPU's is the larger from
 # :measured:`gpu_longer` tokens on.
 #
 # Exercises

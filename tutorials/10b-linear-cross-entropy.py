@@ -112,7 +112,7 @@ print("gradient:", ", ".join(f"{x:6.3f}" for x in row[0, :5].tolist()))
 #
 #     G_x = G \cdot \mathrm{weight} \qquad G_\mathrm{weight} = G^T \cdot x
 #
-# The logits are by far the largest tensor: for 8192 tokens and a vocabulary of 131 072 they have
+# The logits are by far the largest tensor: for 8192 tokens and a vocabulary of 131,072 they have
 # 2 GiB in bf16. But only our kernel reads them, and only two products read *G*. A row of *G*
 # depends on one row of logits. So take **a piece of the tokens**, finish it, and compute the next
 # piece in the same memory:
@@ -253,6 +253,14 @@ print("linear_cross_entropy agrees with float64")
 #   product takes longer than this transfer, and hides it.
 # * **Digits.** A product adds up in fp32, but between two pieces the sum is rounded to bf16, which
 #   keeps eight bits.
+#
+# **Try it** *(easy, 20 minutes)*. Keep the gradient of the weight in fp32 between the pieces, and
+# round it once. ``gradients_in_fp32(x, weight, targets, piece)`` returns the mean loss and both
+# gradients. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 10b-fp32-sum mine.py
 #
 # The table shows the error of the weight's gradient against float64, in one piece and in several.
 # The layer has 8192 tokens and is small enough for float64.
@@ -404,7 +412,7 @@ print("linear_cross_entropy agrees with float64")
 # The benchmark
 # -------------
 #
-# The benchmark has 8192 tokens, 4096 wide, and a vocabulary of 131 072, forward and backward. The
+# The benchmark has 8192 tokens, 4096 wide, and a vocabulary of 131,072, forward and backward. The
 # **peak** is the most memory that was allocated beyond the inputs, by PyTorch's own count. Every
 # peak includes the gradients. The rest is **working memory**.
 
@@ -516,10 +524,8 @@ else:
 #
 # Write each function into a file of your own, and have ``exercise.py`` check it.
 #
-# 1. **A sum in fp32** *(easy, 20 minutes)*. Keep the gradient of the weight in fp32 between the
-#    pieces, and round it once. ``gradients_in_fp32(x, weight, targets, piece)`` returns the mean
-#    loss and both gradients. How many bytes does it cost, and how large is the error with 64
-#    pieces? :doc:`Solution <solutions/10b-fp32-sum>`.
+# 1. **A sum in fp32** *(easy, 20 minutes)*. The exercise above. How many bytes does it cost, and
+#    how large is the error with 64 pieces? :doc:`Solution <solutions/10b-fp32-sum>`.
 # 2. **A bias** *(medium, 40 minutes)*. Add a bias to the layer: the logits are
 #    ``x @ weight.T + bias``. Its gradient is the sum of *G* over the tokens. Which kernel adds the
 #    bias without another transfer of the logits? ``with_bias(x, weight, bias, targets, piece)``

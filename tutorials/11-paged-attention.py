@@ -73,6 +73,19 @@ def page_kernel(
 # New are the two marked lines. Two strides lead to a key: one from page to page, and one from token
 # to token within a page. Which page comes next is data, read from the table. Tokens behind the
 # length are not loaded, so the rest of the last page may hold anything, even NaN.
+#
+# **Try it** *(easy, 10 minutes)*. Write ``last_keys(k_pages, page_table, lengths)``, which returns
+# the key of the last token of each sequence, [batch, heads, d]. ``exercise.py`` checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 11-last-key mine.py
+#    Not yet. last_keys((3, 16, 1, 16), (1, 1), (1,)): out of bounds: a load
+#      kernel:   kernel, mine.py line 9 `page = tl.load(table_ptr + sequence * most + n // PAGE)`
+#      program:  0, in a grid of 1
+#      index:    1 of `table_ptr`, which has 1 element, shape (1, 1)
+#
+# A sequence of *n* = 16 tokens fills one page, and ``n // PAGE`` is the next one.
 
 # sphinx_gallery_fold = "draws a page table and its pages"
 import matplotlib.pyplot as plt

@@ -50,7 +50,7 @@ print("weights back", *(f"{value:5.2f}" for value in (n * s + z).tolist()))
 # matrix. They have 16 bits each, so a weight takes 4 + 32/128 = 4.25 bits.
 #
 # Packing
-# -------
+# ~~~~~~~
 #
 # A **word** of 16 bits holds four integers, one in each four bits. A group of 128 fills 32 words.
 # Which four share a word? Word *j* gets columns *j*, *j* + 32, *j* + 64 and *j* + 96. So the lowest
@@ -103,6 +103,17 @@ print("integers", n.tolist(), "→ words", [f"{word:04x}" for word in words.toli
 print(unpack_group(words).tolist())
 
 # %%
+# **Try it** *(easy, 10 minutes)*. Write ``unpack_words(words)``, a kernel that unpacks each row of
+# a matrix of int16 words in this way, to int8. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 12-unpack mine.py
+#    Not yet. unpack_words((1, 1)): 4 of 4 elements are wrong. The first is at (0, 0): -84 in place
+#    of 12.
+#
+# This kernel shifts the words, but keeps the bits above the lowest four.
+#
 # ``pack_int4`` packs a whole matrix in this way. It stores the words as [groups, N, 32], so that a
 # group of many rows is one piece of memory, and each scale beside its zero.
 
@@ -320,7 +331,7 @@ def weights_of(words, pairs, TRICK: tl.constexpr, dtype: tl.constexpr):
 # ``join`` and ``permute`` cost nothing: each number stays in its register.
 #
 # Few rows and many
-# -----------------
+# ~~~~~~~~~~~~~~~~~
 #
 # The benchmarked kernel uses this trick, and two layouts of the work:
 #

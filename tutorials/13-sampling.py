@@ -87,8 +87,22 @@ def draw_threshold(weights, goal):
 draw_threshold(weights, goal)
 
 # %%
+# **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)``, the sum of one round for
+# whole rows: the share that the logits from a row's threshold on have of the weights of the row,
+# for *T* = 1. ``exercise.py`` checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 13-share mine.py
+#    Not yet. share_above((5, 7), (5,)): an undefined value
+#      kernel:   kernel, mine.py line 11 `tl.store(out_ptr + row, share)`
+#      program:  0, in a grid of 5
+#      what:     the value of a store depends on elements that a masked load left out
+#
+# What stands behind the end of a row needs a weight of 0.
+#
 # .. predict:: How many rounds find the exact threshold among all numbers of fp32?
-#    :choices: 24 | 32 | 131 072
+#    :choices: 24 | 32 | 131,072
 #    :answer: 32
 #
 #    A number of fp32 has 32 bits. If its bits are read as an integer, each round fixes one of them,
@@ -188,7 +202,7 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 # before a sum could overflow 63 bits. A weight below 2⁻⁴⁰ counts as zero.
 #
 # Sampling a token
-# ----------------
+# ~~~~~~~~~~~~~~~~
 #
 # Philox makes 32 random bits of the seed and the row, as in :doc:`04-low-memory-dropout`. Read as a
 # fraction *u* from 0 to 1, they give a **target**: *u* times the sum of all kept weights. The
@@ -307,7 +321,7 @@ print("all tokens are among those that a sort keeps")
 # Two readings instead of thirty
 # ------------------------------
 #
-# Top-p reads the row once for each bit of a key, and a few times more. For 128 rows of 131 072
+# Top-p reads the row once for each bit of a key, and a few times more. For 128 rows of 131,072
 # logits this takes :measured:`slower` times as long as the faster way, which reads the row twice.
 # Its idea: most logits are far from the threshold. If a narrow **range** around the threshold is
 # known, one reading adds up everything above the range and collects the few logits inside it. The
@@ -696,7 +710,7 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# .. predict:: How much longer does the sort take for 128 × 131 072 logits?
+# .. predict:: How much longer does the sort take for 128 × 131,072 logits?
 #    :number: faster
 #    :unit: times
 #
@@ -704,11 +718,11 @@ else:
 #    reading takes :measured:`read` µs.
 #
 # Top-k takes :measured:`top_k` µs. One row takes :measured:`single` µs, mostly in the bisections of
-# one program; 512 × 151 936 logits take :measured:`large` µs. The table gives what each
+# one program; 512 × 151,936 logits take :measured:`large` µs. The table gives what each
 # kernel adds to the time of those before it.
 #
 # Serving systems do not sort either: vLLM uses FlashInfer's kernels. Their public figures, also for
-# 128 × 131 072 logits, are in `pull request 40376 of vLLM
+# 128 × 131,072 logits, are in `pull request 40376 of vLLM
 # <https://github.com/vllm-project/vllm/pull/40376>`_, without the name of a GPU. We did not run
 # these kernels.
 #

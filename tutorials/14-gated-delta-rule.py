@@ -142,41 +142,22 @@ plain_rule = gated_delta_rule
 
 # %%
 # This kernel is right, and slow for two reasons. Each token waits for the one before it, so a text
-# of 32 768 tokens is a chain of 32 768 steps, :measured:`step` µs each. And a step multiplies a
+# of 32,768 tokens is a chain of 32,768 steps, :measured:`step` µs each. And a step multiplies a
 # matrix by a vector, for which **tensor cores** are useless.
 #
 # From tokens to chunks
 # ---------------------
 #
+# .. image:: 14-gated-delta-rule.svg
+#    :alt: Twelve tokens in chunks of four. Tokens of one chunk meet in products of matrices; what
+#          earlier chunks have written arrives through the state.
+#    :scale: 100
+#    :loading: lazy
+#
 # The remedy is a **chunk** of *C* = 64 tokens whose work becomes products of matrices. Within a
 # chunk, each token meets all tokens before it, as in causal attention. Between chunks, only the
-# state is handed on:
-
-# sphinx_gallery_fold = "draws a text in chunks"
-
-
-def draw_chunks():
-    """Draw which tokens meet directly, and what the state carries."""
-    _, ax = figure(height=3.6)
-    for row in range(12):
-        for column in range(row + 1):
-            same = row // 4 == column // 4
-            color = "#1b6ca8" if same else "#eeeeee"
-            ax.add_patch(plt.Rectangle((column, row), 0.9, 0.9, facecolor=color))
-    for chunk in (1, 2):
-        ax.annotate("", (4 * chunk + 0.5, 4 * chunk - 0.05), (4 * chunk - 0.5, 4 * chunk - 2),
-                    arrowprops={"arrowstyle": "->", "color": "#d1495b", "lw": 2})  # fmt: skip
-        ax.text(4 * chunk + 0.8, 4 * chunk - 1.2, "state S", color="#d1495b")
-    ax.text(5.2, 0.8, "blue: products within a chunk\ngray: through the state")
-    ax.set(xlim=(0, 13), ylim=(12, 0), xlabel="token that writes", ylabel="token that reads")
-    ax.set(xticks=[], yticks=[], title="12 tokens in chunks of 4")
-    ax.spines[:].set_visible(False)
-    plt.show()
-
-
-draw_chunks()
-
-# %%
+# state is handed on.
+#
 # In a chunk that begins with the state *S*, let *γᵢ* be the product of the decays up to token *i*.
 # Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends on the state
 # before it. That state is what is left of *S* and of the earlier corrections:
@@ -193,7 +174,7 @@ draw_chunks()
 #    T = (1 + A)^{-1} \mathrm{diag}(\beta), \quad
 #    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i
 #
-# The chain has 512 steps now instead of 32 768, and each consists of products. *P U* is causal
+# The chain has 512 steps now instead of 32,768, and each consists of products. *P U* is causal
 # attention without a softmax:
 #
 # .. math::
@@ -593,7 +574,7 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# Twice the text takes about twice the time. At 32 768 tokens ``gated_delta_rule`` takes
+# Twice the text takes about twice the time. At 32,768 tokens ``gated_delta_rule`` takes
 # :measured:`triton` ms, the form in PyTorch :measured:`torch` ms, and token by token
 # :measured:`token` ms. Of our time, :measured:`chunks` % passes before the chain begins. The copy
 # takes only :measured:`bound` ms, so the chain is **latency-bound**: its step of 64 tokens takes
@@ -619,6 +600,7 @@ else:
 # References
 # ----------
 #
-# * S. Yang, J. Kautz, A. Hatamizadeh: *Gated delta networks*, https://arxiv.org/abs/2412.06464
-# * S. Yang et al.: *Parallelizing linear transformers with the delta rule over sequence length*,
-#   https://arxiv.org/abs/2406.06484
+# * Songlin Yang, Jan Kautz, Ali Hatamizadeh: *Gated delta networks*,
+#   https://arxiv.org/abs/2412.06464
+# * Songlin Yang et al.: *Parallelizing linear transformers with the delta rule over sequence
+#   length*, https://arxiv.org/abs/2406.06484

@@ -52,12 +52,12 @@
       add(title, 6, 1);
       add(prose, 1, 1);
       add(rest, 0.9, 1.6); // each word once
-      add(terms, 2, 0); // words that are introduced here
+      add(terms, 3, 0); // words that are introduced here, and words that readers type
       add(code, 0.35, 0.2);
       if (kind !== "page") add(page, 1.5, 1);
       // A page also has the words of its sections.
       else for (const [t, , , p, , , r] of parts.slice(1)) add(`${t} ${p} ${r}`, 0.15, 0.05);
-      sections.push({ title, anchor, kind, prose, code: `${code} ${rest}`.trim(), address, page, label, rank, length });
+      sections.push({ title, anchor, kind, prose, terms, code: `${code} ${rest}`.trim(), address, page, label, rank, length });
       for (const [key, count] of counts) {
         if (!index.has(key)) index.set(key, []);
         index.get(key).push([number, count]);
@@ -184,7 +184,7 @@
         matched.set(n, (matched.get(n) || 0) + 1);
       }
     }
-    const plain = (text) => text.toLowerCase().replaceAll("-", " ");
+    const plain = (text) => ` ${text.toLowerCase().replace(/[^\p{L}\p{N}_.]+/gu, " ").trim()} `;
     const whole = asSaid(query).replace(/^tl\./, "triton.language.");
     const phrase = plain(query);
     for (const [n, score] of scores) {
@@ -197,7 +197,7 @@
       const isPlain = s.label === "API" && /^\p{L}+$/u.test(query); // a word that may mean a subject
       if (isTitle) factor *= s.rank < 1 ? 1 : isPlain ? 1.6 : 3;
       else if (/ /.test(title) && ` ${whole} `.includes(` ${title} `)) factor *= 2.5;
-      else if (/ /.test(phrase) && [title, s.prose, s.code].some((text) => plain(text).includes(phrase))) factor *= 1.8;
+      else if (/ /.test(phrase.trim()) && [title, s.prose, s.code, s.terms].some((text) => plain(text).includes(phrase))) factor *= 1.8;
       if (s.kind === "page") factor *= asked.every((word) => alternatives(word).some(([other]) => named.includes(stem(other)))) ? (named.length < asked.length + 3 ? 2.2 : 1.6) : 0.9;
       if (s.title === "References" || s.title === "Exercises") factor *= s.title === "References" ? 0.3 : 0.4;
       scores.set(n, score * factor);

@@ -77,6 +77,10 @@
   const end = document.querySelector(".gallery-way");
   if (lesson && end) new IntersectionObserver(([entry]) => { if (entry.isIntersecting) note("done"); }).observe(end);
 
+  // An entry that stood on this page: its old address leads to its page.
+  const old = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest(".api-index-pages :is(a, p)");
+  if (old) location.replace(old.matches("a") ? old.href.replace(/#.*/, location.hash) : old.querySelector("a").href);
+
   // The page as Markdown.
   for (const button of all(".gallery-copy")) {
     button.addEventListener("click", async () => {
@@ -89,11 +93,12 @@
 
   // Wide tables scroll by themselves, and the keyboard scrolls all wide boxes.
   for (const table of all(".rst-content table.docutils:not(.field-list, .footnote, .citation)")) {
-    const box = Object.assign(document.createElement("div"), { className: "wy-table-responsive" });
+    const box = Object.assign(document.createElement("div"), { className: "wy-table-responsive wide" });
     table.replaceWith(box);
     box.append(table);
   }
   function letKeyboardScroll() {
+    for (const box of all(".wy-table-responsive")) box.classList.toggle("wide", box.firstElementChild.offsetWidth > box.clientWidth + 1);
     for (const box of all("pre, .wy-table-responsive, div.math, .rst-content figure, .wy-side-scroll, .gallery-sections")) {
       if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight + 1) box.tabIndex = 0;
     }

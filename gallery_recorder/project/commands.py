@@ -1,4 +1,4 @@
-"""The commands in messages, as they can be called here."""
+"""Commands for messages, in a form that works on this machine."""
 
 import shlex
 import shutil
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 
 def command() -> str:
-    """The command of the recorder: its own, or ``python -m`` where that is not installed."""
+    """The recorder's command; ``python -m gallery_recorder`` where it is not installed."""
     own = "gallery-recorder"
     return own if shutil.which(own) else "python -m gallery_recorder"
 
 
 def record(names: Sequence[str], *options: str) -> str:
-    """The command that records the scripts *names*."""
+    """The command that records the examples *names*."""
     return f"{command()} {shlex.join(['record', *names, *options])}"
 
 
 def record_again(name: str) -> str:
-    """The advice to record the script *name* again."""
+    """The advice to record the example *name* again."""
     return f"record it again with: {record([name], '--force')}"

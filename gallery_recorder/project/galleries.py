@@ -1,4 +1,4 @@
-"""A project as its conf.py describes it; ``reader`` reads it."""
+"""A project as its conf.py describes it; :mod:`~gallery_recorder.project.reader` reads it."""
 
 import os
 import re
@@ -16,39 +16,40 @@ from gallery_recorder.project.settings import Settings
 
 _Value = TypeVar("_Value")
 
-#: The remedy for a script that sphinx-gallery does not execute.
-EXECUTED = "filename_pattern and plot_gallery in conf.py select the scripts that are executed"
+#: The remedy for an example that sphinx-gallery does not execute.
+EXECUTED = "filename_pattern and plot_gallery in conf.py select the examples that are executed"
 
-#: Places of conf.py below the working directory, and of the source folder below conf.py's.
+#: Usual places of conf.py below the working directory, and of the sources below conf.py's folder.
 _PLACES = (".", "doc", "docs", "doc/source", "docs/source", "source")
 
 
 class ProjectError(RecorderError):
-    """A project that cannot be recorded."""
+    """The project cannot be read or recorded."""
 
     status = 2
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A file of a gallery.
+    """An example: a file of a gallery.
 
     Attributes:
-        gallery, name: of its recordings; the name is its path below the gallery, without suffix.
+        gallery: the gallery's name in recordings.
+        name: the example's path below the gallery, without suffix.
         pages: the folder of its page, below the documentation's source folder.
-        recorded: whether sphinx-gallery executes it.
-        may_fail: whether conf.py expects it to fail, or only warns of failures.
+        executed: whether sphinx-gallery executes it.
+        may_fail: whether conf.py expects it to fail, or only warns about failures.
     """
 
     path: Path
     gallery: str
     name: str
     pages: str
-    recorded: bool
+    executed: bool
     may_fail: bool
 
     @property
     def label(self) -> str:
-        """Gallery and name, which no other script of the project has."""
+        """Gallery and name, which are unique in the project."""
         return f"{self.gallery}/{self.name}"
 
     @property
@@ -57,7 +58,7 @@ class Example(msgspec.Struct, frozen=True):
         return f"{self.label}{self.path.suffix}"
 
     def load(self) -> Script:
-        """Read and split it; ScriptError also if it is not valid Python and may not fail."""
+        """Load its script; ScriptError also for invalid Python in an example that may not fail."""
         script = load_script(self.path, self.source)
         if script.broken and not self.may_fail:
             raise ScriptError(script.broken)
@@ -65,9 +66,9 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class Where(msgspec.Struct, frozen=True):
-    """The folder of a project's conf.py and its source folder, or folders of scripts; absolute.
+    """The absolute folders of a project: of conf.py and sources, or of examples without conf.py.
 
-    ``overrides`` and ``tags`` are the options ``-D`` and ``-t`` of Sphinx.
+    ``overrides`` and ``tags`` are Sphinx's options ``-D`` and ``-t``.
     """
 
     conf: Path | None
@@ -78,7 +79,7 @@ class Where(msgspec.Struct, frozen=True):
 
 
 class Project(msgspec.Struct, frozen=True):
-    """Galleries and settings of a conf.py; ``missing`` are extensions that are not installed."""
+    """The examples and settings of a conf.py; ``missing`` extensions are not installed here."""
 
     where: Where
     examples: tuple[Example, ...]
@@ -86,18 +87,18 @@ class Project(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
     @property
-    def recorded(self) -> list[Example]:
-        """The scripts that sphinx-gallery executes."""
-        return [example for example in self.examples if example.recorded]
+    def executed(self) -> list[Example]:
+        """The examples that sphinx-gallery executes."""
+        return [example for example in self.examples if example.executed]
 
     def label(self, example: Example) -> str:
-        """The name of *example* in messages, with its gallery if another gallery has that name."""
+        """The name of *example* in messages, with its gallery where the name is not unique."""
         twins = [e for e in self.examples if e.name == example.name]
         return example.name if len(twins) == 1 else example.label
 
     @property
     def top(self) -> Path:
-        """The folder that holds the whole project, also in a source distribution."""
+        """The folder that contains the whole project, with or without git."""
         folders = [example.path.parent for example in self.examples]
         at = self.where
         folders += [path for path in (at.conf, at.source, *at.folders) if path]
@@ -107,68 +108,73 @@ class Project(msgspec.Struct, frozen=True):
 
 
 def select(project: Project, names: Sequence[str]) -> list[Example]:
-    """The scripts of *project* with these *names*; all that are executed if there are none.
+    """The examples of *project* with these *names*; without names, all that are executed.
 
-    A name is the path of a file, ``<gallery>/<name>``, ``<name>`` or a file's name, with or without
-    suffix, or the number at the beginning of a file's name. ScriptError if no script has it.
+    A name is the path of a file, ``<gallery>/<name>``, ``<name>`` or the file's name, with or
+    without suffix, or the number at its beginning, such as ``03b``. ScriptError if it matches no
+    example, or if several have the number.
     """
     chosen: set[Path] = set()
     for name in names:
         found = _meant(project.examples, name)
         if not found:
             listing = f"`{commands.command()} status` lists the names"
-            raise ScriptError(f"no script has the name {name!r}; {listing}.")
+            raise ScriptError(f"no example has the name {name!r}; {listing}.")
         chosen.update(example.path for example in found)
-        if not any(example.recorded for example in found):
+        if not any(example.executed for example in found):
             raise ScriptError(f"{name} is not executed: {EXECUTED}.")
-    return [example for example in project.recorded if example.path in chosen or not names]
+    return [example for example in project.executed if example.path in chosen or not names]
 
 
 def _meant(examples: Sequence[Example], name: str) -> list[Example]:
     path, wanted = os.path.abspath(name), name.removesuffix(".py")
-    number = rf"{wanted}(?!\d)[^/]*" if wanted.isdigit() else ""
-    return (
+    number = rf"{wanted}[-_.][^/]*" if re.fullmatch(r"\d+[a-z]*", wanted) else ""
+    numbered = [example for example in examples if re.fullmatch(number, example.name)]
+    found = (
         [example for example in examples if str(example.path) == path]
         or [example for example in examples if wanted in (example.name, example.label)]
         or [example for example in examples if example.path.stem == wanted]
-        or [example for example in examples if re.fullmatch(number, example.name)]
     )
+    if not found and len(numbered) > 1:
+        names = ", ".join(example.label for example in numbered)
+        raise ScriptError(f"{len(numbered)} examples have the number {name}: {names}. Name one.")
+    return found or numbered
 
 
 def encode(value: Any) -> bytes:
-    """*value*, which may contain paths, as JSON."""
+    """*value* as JSON; it may contain paths."""
     return msgspec.json.encode(value, enc_hook=str)
 
 
 def decode(content: bytes, kind: type[_Value]) -> _Value:
-    """The structure of this *kind* that :func:`encode` made JSON of."""
+    """The structure of this *kind* in the JSON of :func:`encode`."""
     return msgspec.json.decode(content, type=kind, dec_hook=lambda path, text: path(text))
 
 
-# --- where it is --------------------------------------------------------------------------------
+# --- finding a project ---------------------------------------------------------------------------
 
 
 def find(conf: Path | None, source: Path | None, folders: Sequence[Path]) -> Where:
-    """The project for the options of a command line; ProjectError if there is none."""
+    """The project's folders, from the options of a command; ProjectError if there is no conf.py."""
     scripts = tuple(folder.resolve() for folder in folders)
     if conf is None and folders:
         return Where(None, None, scripts)
     place = conf or find_conf(Path.cwd())
     if place is None or not os.path.isfile(place / "conf.py"):
         raise ProjectError(
-            f"{conf or 'this folder'}: has no conf.py. Name its folder with --conf DIR, or a "
-            "folder of scripts with --tutorials DIR --recordings DIR."
+            f"{conf or 'this folder'}: contains no conf.py. Give its folder with --conf DIR, or a "
+            "folder of examples with --tutorials DIR --recordings DIR."
         )
     return Where(place.resolve(), (source or _source_of(place)).resolve(), scripts)
 
 
 def find_conf(folder: Path) -> Path | None:
-    """The folder of conf.py: *folder*, or a usual place below it."""
+    """The folder of conf.py: *folder* or a usual place below it; None if there is no conf.py."""
     return next((folder / p for p in _PLACES if (folder / p / "conf.py").is_file()), None)
 
 
 def _source_of(conf: Path) -> Path:
-    """The documentation's source folder: the folder of conf.py, or one beside it with pages."""
+    """The source folder: the first usual place with an index page, or else conf.py's folder."""
     for place in _PLACES:
         if any((conf / place).glob("index.*")):
             return conf / place

@@ -1,4 +1,4 @@
-"""Ask git about a folder."""
+"""Call git in a folder."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from gallery_recorder.errors import RecorderError
 
 
 class GitError(RecorderError):
-    """A git command that failed, or git is not installed."""
+    """A git command failed, or git is not installed."""
 
 
 def git(folder: Path, *arguments: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A script's own settings in comments: its timeout, its launcher and the GPUs that it needs."""
+"""Settings in an example's comments: its timeout, its launcher and the GPUs that it needs."""
 
 import re
 import shlex
@@ -19,8 +19,8 @@ class Gpu(msgspec.Struct, frozen=True):
     """A GPU that scripts can be recorded on.
 
     Attributes:
-        identity: unique among the GPUs of the machine.
-        visible: the variables with which a process sees only this GPU.
+        identity: unique on the machine.
+        visible: the variables that hide all other GPUs from a process.
         memory: in bytes.
     """
 
@@ -32,7 +32,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 def timeout_of(script: Script, default: float) -> float:
-    """The time limit of *script* in seconds: its own, or *default*; ScriptError for a wrong one."""
+    """The time limit of *script* in seconds, or *default*; ScriptError if its own is invalid."""
     value = script.settings.get("timeout", default)
     if type(value) not in (int, float) or not 0 < value < 1e9:
         raise ScriptError(
@@ -43,43 +43,40 @@ def timeout_of(script: Script, default: float) -> float:
 
 
 def launcher_of(script: Script, default: tuple[str, ...]) -> tuple[str, ...]:
-    """The command that starts the ranks of *script*: its own, or *default*; ScriptError if wrong.
+    """The command that starts the ranks of *script*, or *default*; empty for no launcher.
 
-    An empty one starts the script without a launcher.
+    ScriptError if the script's own launcher is invalid.
     """
     value = script.settings.get("launcher", default)
     try:
         return tuple(shlex.split(value)) if isinstance(value, str) else tuple(value)
     except (ValueError, TypeError) as error:
         raise ScriptError(
-            f"{script.source}: sphinx_gallery_launcher = {value!r} is no command. Write for "
+            f"{script.source}: sphinx_gallery_launcher = {value!r} is not a command. Write for "
             'example: # sphinx_gallery_launcher = "torchrun --nproc-per-node=2"'
         ) from error
 
 
 def needs_of(script: Script) -> list[str]:
-    """What *script* needs of a machine; empty if it can be executed anywhere.
-
-    ScriptError if unclear.
-    """
+    """The needs of *script*; empty if it runs anywhere. ScriptError if they are invalid."""
     parts = str(script.settings.get("needs", "")).split(",")
     found = [part.strip() for part in parts if part.strip()]
     for need in found:
         if not _NEED.fullmatch(need):
             raise ScriptError(
-                f"{script.source}: {need!r} is not a need of a GPU. Write for example: "
+                f"{script.source}: {need!r} is not a valid need. Write for example: "
                 '# sphinx_gallery_needs = "gpus>=2, compute_capability>=9.0, memory>=40GB"'
             )
     return found
 
 
 def gpus_of(script: Script) -> int:
-    """The number of GPUs that *script* gets on a machine with GPUs."""
+    """The number of GPUs for *script* on a machine with GPUs."""
     return max([int(count) for *_, count in _parts(script) if count], default=1)
 
 
-def told(script: Script) -> str:
-    """The GPUs that *script* needs, in words; empty if it can be executed anywhere."""
+def in_words(script: Script) -> str:
+    """The GPUs that *script* needs, in words; empty if it runs anywhere."""
     found, count = needs_of(script), gpus_of(script)
     others = " and ".join(need for need in found if not need.startswith("gpus"))
     gpus = f"{count} GPUs" if count > 1 else "a GPU"
@@ -87,26 +84,26 @@ def told(script: Script) -> str:
 
 
 def unmet_need(script: Script, gpu: Gpu | None, count: int) -> str | None:
-    """The need of *script* that *count* GPUs like *gpu* do not meet; None without one."""
+    """The first need of *script* that *count* GPUs like *gpu* do not meet; None if all are met."""
     if needs_of(script) and (gpu is None or count < gpus_of(script)):
-        return told(script) + (f", and {count} can be used here" if gpu else "")
+        return in_words(script) + (f"; {count} can be used here" if gpu else "")
     for need, (capability, memory, _) in zip(needs_of(script), _parts(script), strict=True):
         assert gpu is not None
         if memory and gpu.memory < int(memory) * 10**9:
-            return f"{need}, and {gpu.name} has {gpu.memory / 10**9:.0f} GB"
+            return f"{need}; {gpu.name} has {gpu.memory / 10**9:.0f} GB"
         has = gpu.compute_capability
         if capability and (has is None or Version(has) < Version(capability)):
-            return f"{need}, and {gpu.name} has {has or 'none'}"
+            return f"{need}; {gpu.name} has {has or 'none'}"
     return None
 
 
 def _parts(script: Script) -> list[tuple[str | None, ...]]:
-    """Compute capability, memory and number of GPUs in each of the needs."""
+    """Compute capability, memory and number of GPUs in each need."""
     return [_NEED.fullmatch(need).groups() for need in needs_of(script)]  # type: ignore[union-attr]
 
 
 def visible(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """The variables with which a process sees these *gpus* alone."""
+    """The variables that hide all but these *gpus* from a process."""
     return {
         name: ",".join(dict.fromkeys(gpu.visible[name] for gpu in gpus if name in gpu.visible))
         for name in {name: None for gpu in gpus for name in gpu.visible}

@@ -1,4 +1,4 @@
-"""Read a project: Sphinx and sphinx-gallery read conf.py, up to the generation of galleries."""
+"""Read a project: let Sphinx and sphinx-gallery read conf.py, and stop before they make pages."""
 
 import contextlib
 import os
@@ -26,10 +26,10 @@ class _Read(BaseException):
 
 
 class _Reader(Sphinx):
-    """Sphinx, up to the generation of galleries; ``missing`` are extensions not installed."""
+    """Sphinx up to the generation of galleries; ``missing`` extensions are not installed."""
 
     def setup_extension(self, extname: str) -> None:
-        """Load an extension, unless it is not installed or renders recordings."""
+        """Load an extension, unless it is not installed or is this engine's."""
         if not hasattr(self, "missing"):
             self.missing: list[str] = []
             settings.register(self)
@@ -37,7 +37,7 @@ class _Reader(Sphinx):
             extname = _EXTENSION  # the engine loads it if conf.py does not
         try:
             super().setup_extension(extname)
-            seam.generate_with(self, _leave)  # after the listeners that a build calls before it
+            seam.generate_with(self, _leave)
         except ExtensionError as error:
             if not isinstance(error.__cause__ or error.orig_exc, ModuleNotFoundError):
                 raise
@@ -49,7 +49,7 @@ def _leave(app: Sphinx) -> None:
 
 
 def _read_app(where: Where, scratch: Path) -> Sphinx:
-    """The application of a build before it generates galleries; SphinxError for a wrong conf.py."""
+    """The application of a build, before galleries; SphinxError if conf.py is wrong."""
     seam.check()
     conf: dict[str, Any] = {}
     if where.folders:
@@ -63,7 +63,7 @@ def _read_app(where: Where, scratch: Path) -> Sphinx:
     if where.conf is None and find_spec("matplotlib") is None:
         conf |= {"image_scrapers": (), "reset_modules": ()}
     overrides = {f"sphinx_gallery_conf.{name}": value for name, value in conf.items()}
-    # No page is read here, and Sphinx need not look for pages in folders of recordings.
+    # No page is read, so Sphinx need not look for pages.
     overrides["exclude_patterns"] = ["**"]
     overrides |= where.overrides
     if where.conf is None:
@@ -108,7 +108,7 @@ def examples_of(app: Any) -> list[Example]:
                     gallery=gallery,
                     name=_name(path, root),
                     pages=Path(os.path.normpath(Path(pages, section))).as_posix(),
-                    recorded=path.suffix == ".py" and seam.is_executed(path, conf),
+                    executed=path.suffix == ".py" and seam.is_executed(path, conf),
                     may_fail=conf["only_warn_on_example_error"]
                     or seam.is_expected_to_fail(path, conf),
                 )
@@ -118,7 +118,7 @@ def examples_of(app: Any) -> list[Example]:
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
-    """A name for each of *folders*, the same on every machine: its last part, if it is unique."""
+    """A name for each of *folders*, the same on every machine: its last part if that is unique."""
     common = os.path.commonpath([folder.parent for folder in folders]) if folders else ""
     last = [folder.name for folder in folders]
     return [
@@ -128,16 +128,16 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _name(path: Path, root: Path) -> str:
-    """The path below *root*, without suffix unless a folder has that name."""
+    """The path below *root*, without suffix unless a folder has this name."""
     below = path.relative_to(root)
     return (below if path.with_suffix("").is_dir() else below.with_suffix("")).as_posix()
 
 
-# --- reading it -----------------------------------------------------------------------------------
+# --- reading a project ----------------------------------------------------------------------------
 
 
 def load(where: Where, scratch: Path) -> tuple[Any, Project]:
-    """The application before it generates galleries, and the project; ProjectError without them."""
+    """The application before galleries, and the project; ProjectError if it cannot be read."""
     try:
         with seam.only_reading():
             app: Any = _read_app(where, scratch)
@@ -149,7 +149,7 @@ def load(where: Where, scratch: Path) -> tuple[Any, Project]:
 
 def read(where: Where) -> Project:
     """Read the project in this process; what conf.py prints goes to standard error."""
-    # Sphinx leaves its directives in the process, unless it is told to take them back.
+    # docutils_namespace() removes Sphinx's directives from the process afterwards.
     with (
         tempfile.TemporaryDirectory() as scratch,
         contextlib.redirect_stdout(sys.stderr),
@@ -159,7 +159,7 @@ def read(where: Where) -> Project:
 
 
 def _reason(error: BaseException, where: Where) -> str:
-    """The message about *error*, with the line of conf.py that raised it if it did."""
+    """The message about *error*, with the line of conf.py if conf.py raised it."""
     conf = f"{where.conf}/conf.py"
     raised = error.__cause__ if isinstance(error, SphinxError) and error.__cause__ else error
     trace = raised.__traceback__
@@ -174,7 +174,5 @@ def _reason(error: BaseException, where: Where) -> str:
     text = "".join(traceback.format_exception(type(raised), raised, trace))
     cause = f"{conf}:{lines[-1]}: raised {type(raised).__name__}: {raised}\n{text}"
     if isinstance(raised, OSError):
-        cause += (
-            f"setup() is called in {os.getcwd()}: call the recorder where you call sphinx-build."
-        )
+        cause += f"conf.py is read in {os.getcwd()}: call the recorder where you call sphinx-build."
     return cause

@@ -1,8 +1,8 @@
-"""A script's file: its blocks, its title, its settings, and the key of its code.
+"""An example's script: its blocks, its title, its settings, and the key of its code.
 
-sphinx-gallery splits the file, so recorded blocks are those of the page. The *key* decides whether
-a recording still belongs to a script: a change of code changes it; a change of prose, comments,
-docstrings or layout does not. It is the same on every machine and Python version.
+sphinx-gallery splits the file, so the recorded blocks are the blocks of the page. The *key* decides
+whether a recording matches a script. Changing code changes the key; changing prose, comments,
+docstrings or layout does not. The key is the same on every machine and Python version.
 """
 
 import ast
@@ -23,14 +23,14 @@ from gallery_recorder.seam import Block
 
 
 class ScriptError(RecorderError):
-    """A file that cannot be recorded."""
+    """The file cannot be recorded."""
 
     status = 2
 
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A code block: its index among all blocks, the line of its first statement, its key."""
+    """A code block: its index among all blocks, the line of its first statement, and its key."""
 
     index: int
     block: Block
@@ -40,15 +40,15 @@ class CodeBlock:
 
 @dataclass(frozen=True)
 class Script:
-    """One script, split into blocks.
+    """The script of an example, split into blocks.
 
     Attributes:
         source: its path in messages.
         blocks: sphinx-gallery's blocks, text and code, in order.
         settings: the values of its ``# sphinx_gallery_<name> = <value>`` comments.
         title: its first heading, without markup.
-        broken: why it is not valid Python, with the line; None if it is valid.
-        gallery, name: of its recordings, if it was loaded as an example.
+        broken: the message about invalid Python; None if it is valid.
+        gallery, name: those of the example.
     """
 
     path: Path
@@ -62,9 +62,9 @@ class Script:
 
     @cached_property
     def code(self) -> tuple[CodeBlock, ...]:
-        """The code blocks, without those of comments alone.
+        """The code blocks, except blocks that contain only comments.
 
-        The key of a block that depends on other scripts changes when their code changes.
+        The key of a block that depends on other scripts changes with their code.
         """
         found = []
         for code in self._own_code:
@@ -90,9 +90,9 @@ class Script:
         return tuple(found)
 
     def _others(self, settings: dict[str, Any]) -> list[str]:
-        """The keys of the scripts that ``# sphinx_gallery_depends = "PATH, PATH"`` names.
+        """The keys of the scripts in ``# sphinx_gallery_depends = "PATH, PATH"``.
 
-        Paths are relative to this script's folder. What the named scripts depend on is left out.
+        Paths are relative to this script's folder. Dependencies of those scripts do not count.
         """
         names = [name.strip() for name in str(settings.get("depends", "")).split(",")]
         keys = []
@@ -111,7 +111,7 @@ class Script:
 
 
 def load_script(path: Path, source: str | None = None) -> Script:
-    """Split the script at *path*, called *source* in messages; ScriptError if it is no script."""
+    """Load the script at *path*, called *source* in messages; ScriptError if that fails."""
     source = source or str(path)
     broken = None
     try:
@@ -143,24 +143,23 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-#: The key of a script without code, which has nothing to record.
+#: The key of a script without code, for which nothing is recorded.
 NO_CODE = _digest("")
 
 
 def _reads_docstrings(code: str) -> bool:
-    """Whether *code* can read docstrings; then they count as code."""
+    """Whether *code* may read docstrings, which then count as code."""
     return "__doc__" in code or re.search(r"\b(help|getdoc)\(", code) is not None
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
-
-#: Levels of a syntax tree, such as the terms of a sum; the key of deeper code is that of its text.
+#: The most levels of a syntax tree; deeper code, such as a long sum, is hashed as text.
 _DEEPEST = 300
 
 
 def _canonical(node: Any, keep_docstrings: bool, deep: int = 0) -> str:
-    """A syntax tree as text, the same on every Python version, unlike that of ``ast.dump``."""
+    """A syntax tree as text, which unlike that of ``ast.dump`` is the same in every Python."""
     if isinstance(node, list):
         return f"[{','.join([_canonical(item, keep_docstrings, deep) for item in node])}]"
     if not isinstance(node, ast.AST):

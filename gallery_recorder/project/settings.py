@@ -1,4 +1,4 @@
-"""The engine's settings in conf.py: the values ``gallery_…``, their types and defaults."""
+"""The engine's settings in conf.py, ``gallery_…``: their meanings, types and defaults."""
 
 import contextlib
 import inspect
@@ -15,18 +15,18 @@ from sphinx.config import Config
 
 from gallery_recorder.errors import RecorderError
 
-#: The kinds of device that a script can be executed on.
+#: The kinds of device that execute examples.
 Kind = Literal["gpu", "cpu"]
 
 _Limit = Literal["output", "file", "files", "warning", "seconds"]
 
-#: The limits of one recording, unless ``gallery_limits`` has others: git keeps it for ever.
+#: The default ``gallery_limits`` of one recording, since git keeps it for ever.
 LIMITS: dict[_Limit, float] = {
     "output": 1_000_000,  # bytes that a block prints
     "file": 8_000_000,  # bytes of an image or a data file
     "files": 100,
     "warning": 20_000_000,  # bytes of all files, from which `record` warns
-    "seconds": 600.0,  # for a script that has no timeout of its own
+    "seconds": 600.0,  # for an example without its own timeout
 }
 
 _Limits = dict[_Limit, Annotated[float, Meta(gt=0, le=1e15)]]
@@ -36,49 +36,17 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 class SettingsError(RecorderError):
-    """A value in conf.py that is not allowed; the message names the setting."""
+    """A value in conf.py is not allowed; the message names the setting."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The checked values; the documentation's table of settings is made of this.
-
-    Attributes:
-        recordings: folders of recordings, relative to ``conf.py``. New recordings go to the first;
-            those of a kind of device in ``gallery_untimed`` go to the last.
-        devices: the devices that a page prefers, best first: ``"nvidia-h200"``, or with a variant,
-            ``"nvidia-h200/numpy-2"``. The first is the reference that ``status --check`` asks for.
-        unrecorded: the result of an example that has no current recording: ``"error"``; ``"warn"``;
-            ``"no-output"``, which is silent; or ``"stale"``, which shows the outputs of the latest
-            older code, says so, and is an error for an example that has no recording at all.
-            ``publish`` refuses a build with such outputs
-        others: whether each other current recording of an example has a page of its own, linked
-            under the title of the example's page
-        probes: objects, or their dotted names, with ``provenance()``, ``before_block()`` or
-            ``after_block()``, whose results are recorded under their name; a probe's
-            ``check(folder, recording)`` raises ``ReadingError`` where its results are damaged
-        environment: variables that examples get: ``{"cpu": {"NAME": "value"}, "gpu": {}}``
-        variables: patterns of further variables that are kept in the provenance
-        limits: the limits of one recording: bytes of ``output`` of a block, bytes of a ``file``,
-            number of ``files``, ``seconds`` of the example; ``warning``: ``record`` warns of a
-            recording with more bytes
-        variant: a name, or a function that returns one, for recordings that are kept beside each
-            other: a release of a library, for example
-        untimed: kinds of device whose times mean nothing, and their names:
-            ``{"cpu": "interpreter"}``
-        data: patterns of files that examples write and readers may download: ``["*.csv"]``
-        launcher: the command that starts the ranks of each example, such as
-            ``["srun", "-n", "2"]``; an example may name its own, or ``""``, in the comment
-            ``# sphinx_gallery_launcher``. Its page shows the output of rank 0
-        seed: a number that seeds Python, NumPy and PyTorch before each example, so that outputs of
-            examples that seed nothing repeat
-        stderr: ``"apart"`` shows standard error in a box of its own
-        filters: functions from text to text for recorded text: masking addresses, for example
-    """
+    """The settings, named ``gallery_…`` in conf.py; docs/engine.rst describes each."""
 
     recordings: Annotated[tuple[str, ...], Meta(min_length=1)] = ("recordings",)
     devices: tuple[str, ...] = ()
     unrecorded: Literal["error", "warn", "no-output", "stale"] = "warn"
     others: bool = False
+    menus: Literal["sections", "titles"] = "sections"
     probes: tuple[str, ...] = ()
     environment: dict[Kind, dict[str, str]] = {}
     variables: tuple[str, ...] = ()
@@ -93,12 +61,12 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def reference(self) -> str | None:
-        """The device, or device and variant, that a project prefers."""
+        """The first of ``gallery_devices``; None if it is empty."""
         return next(iter(self.devices), None)
 
     @property
     def roots(self) -> list[Path]:
-        """All folders of recordings, each once."""
+        """All folders of recordings, without duplicates."""
         return [Path(folder) for folder in dict.fromkeys(self.recordings)]
 
     def root_for(self, kind: str) -> Path:
@@ -106,12 +74,12 @@ class Settings(msgspec.Struct, frozen=True):
         return Path(self.recordings[-1 if kind in self.untimed else 0])
 
 
-#: The values whose change makes Sphinx read all pages again.
+#: The settings whose change makes Sphinx read all pages again.
 _PAGES = {"recordings", "devices", "unrecorded", "others", "untimed"}
 
 
 def register(app: Sphinx) -> None:
-    """Add the values and the events to an application that lacks them."""
+    """Add the settings and the events to an application, unless it has them."""
     for name, default in msgspec.structs.asdict(Settings()).items():
         if f"gallery_{name}" not in app.config:
             types = {tuple: (list, tuple), type(None): ()}.get(type(default), (type(default),))
@@ -123,7 +91,7 @@ def register(app: Sphinx) -> None:
 
 
 def read(config: Config, confdir: Path) -> Settings:
-    """The values in *config*, with folders relative to *confdir*; SettingsError for a wrong one."""
+    """The settings in *config*, folders relative to *confdir*; SettingsError if one is wrong."""
     values = {name: getattr(config, f"gallery_{name}") for name in Settings.__struct_fields__}
     variant = values["variant"]
     if isinstance(variant, str) and _DOTTED.fullmatch(variant):
@@ -144,7 +112,7 @@ def read(config: Config, confdir: Path) -> Settings:
 
 
 def resolve(name: str, setting: str) -> Any:
-    """The object with the dotted *name* in *setting*; an instance, if it is a class."""
+    """The object with the dotted *name* in *setting*; for a class, an instance."""
     try:
         found = pkgutil.resolve_name(name)
     except Exception as error:
@@ -153,7 +121,7 @@ def resolve(name: str, setting: str) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """The dotted name of an object, a class or a function; text and paths as they are."""
+    """The dotted name of an object, a class or a function; texts and paths unchanged."""
     if isinstance(thing, str | Path):
         return str(thing)
     named = thing if hasattr(thing, "__qualname__") else type(thing)
@@ -161,7 +129,7 @@ def name_of(thing: Any) -> str:
 
 
 def objects(value: list[Any], setting: str) -> dict[str, Any]:
-    """The objects in the value of *setting*, given themselves or by name, by their names."""
+    """The objects in *setting*, where objects or names are allowed, by their dotted names."""
     return {
         name_of(thing): resolve(thing, setting) if isinstance(thing, str) else thing
         for thing in value
@@ -169,9 +137,9 @@ def objects(value: list[Any], setting: str) -> dict[str, Any]:
 
 
 def checks(said: Settings) -> list[Any]:
-    """The functions ``check`` of the project's probes."""
+    """The ``check`` functions of the project's probes."""
     found = []
     for name in said.probes:
-        with contextlib.suppress(SettingsError):  # it may need a library of the recording machine
+        with contextlib.suppress(SettingsError):  # its import may need a GPU library
             found.append(getattr(resolve(name, "gallery_probes"), "check", None))
     return [check for check in found if check]

@@ -1,8 +1,8 @@
 """Put a finished build into a site under its version, and delete a version of a site.
 
-Only a folder with a ``versions.json`` of its name is a version; others are neither listed nor
-replaced nor deleted. A build is copied beside the versions and put in place by one rename, so every
-version is whole, old or new, whenever the process dies. The next call removes what it left.
+Only a folder with a ``versions.json`` of its own name is a version; other folders are not listed,
+replaced or deleted. A build is copied beside the versions and put in place by one rename. If the
+process dies, every version is whole, and the next call removes leftovers.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gallery_recorder import console
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import versions
 from gallery_recorder.publish.versions import Versions
@@ -34,16 +35,16 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
     if built.stale:
         raise RecorderError(
             f"{build}: these pages show outputs of older code: {', '.join(built.stale)}. Record "
-            "their examples and build again"
+            "their examples, then build again"
         )
     with _changing(site, name) as trees:
         place, staged = site / name, site / _STAGING / name
         if os.path.lexists(place) and name not in trees:
-            raise RecorderError(f"{place}: is not a version of this site. Move it out of the site")
+            raise RecorderError(f"{place}: exists and is not a version. Move it out of the site")
         if name in trees and trees[name].all[0].kind == "tag" and not overwrite:
             raise RecorderError(
-                f"{place}: is published, and a release never changes. Publish a new release; if "
-                "readers must not see this one, replace it with --overwrite (make: OVERWRITE=1)"
+                f"{place}: is a published release, which must not change. Publish a new release; "
+                "to replace this one nevertheless, use --overwrite (make: OVERWRITE=1)"
             )
         shutil.copytree(build, staged, ignore=_unpublished)
         atomic.replace_folder(staged, place)
@@ -51,22 +52,24 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
 
 
 def unpublish(site: Path, name: str) -> Versions:
-    """Delete version *name* of *site*, which has others; return the list of the site."""
+    """Delete version *name*, not the only one, from *site*; return the list of the site."""
     versions.check_name(name)
     if not site.is_dir():
-        raise RecorderError(f"{site}: is not a folder. Give the folder of the site")
+        raise RecorderError(f"{site}: is not a folder. Name the folder of the site")
     with _changing(site, name) as trees:
         if name not in trees or len(trees) == 1:
             has = " and ".join(trees) or "no version"
-            raise RecorderError(f"{site}: has {has}. Name one of several versions")
+            raise RecorderError(
+                f"{site}: has {has}. Name a version; the last one cannot be deleted"
+            )
         del trees[name]
         listed = _write_root(site, trees)
-        os.rename(site / name, site / _STAGING / name)  # once nothing leads to it
+        os.rename(site / name, site / _STAGING / name)  # now that nothing links to it
         return listed
 
 
 def _unpublished(folder: str, names: list[str]) -> list[str]:
-    """The hidden files of a build, which stay out of a site; a link would leave the version."""
+    """The hidden files of a build, which are not published; RecorderError for a symbolic link."""
     for path in (Path(folder, name) for name in names):
         if path.is_symlink():
             raise RecorderError(f"{path}: is a symbolic link. Replace it by a copy of its target")
@@ -75,7 +78,7 @@ def _unpublished(folder: str, names: list[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _changing(site: Path, name: str) -> Iterator[dict[str, Versions]]:
-    """Hold the lock of *site* and finish what a killed process began; give its versions' lists."""
+    """Lock *site*, repair what a killed process left; the value has its versions' lists."""
     from filelock import FileLock, Timeout  # here, so other commands start faster
 
     staging, lock = site / _STAGING, site / f"{_STAGING}.lock"
@@ -88,29 +91,30 @@ def _changing(site: Path, name: str) -> Iterator[dict[str, Versions]]:
                 if trees := dict(_trees(site)):
                     _write_root(site, trees)
                 elif any(not path.name.startswith(".") for path in site.iterdir()):
-                    raise RecorderError(f"{site}: has files but no version. Give an empty folder")
+                    raise RecorderError(f"{site}: has files but no version. Name an empty folder")
                 yield trees
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
                 lock.unlink()
     except Timeout as error:
-        raise RecorderError(f"{site}: another process publishes to it. Wait for its end") from error
+        what = "another process is publishing to this site; wait until it finishes"
+        raise RecorderError(f"{site}: {what}") from error
     except OSError as error:
         # The error of copytree has (source, target, reason) for each file.
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
-        remedy = "Every version of the site is whole; correct this and try again"
+        remedy = "No version was damaged; correct the cause and try again"
         raise RecorderError(f"{site}: cannot be written ({reason}). {remedy}") from error
 
 
 def _trees(site: Path) -> Iterator[tuple[str, Versions]]:
-    """The names and lists of the versions in *site*; tells of each list that is damaged."""
+    """The names and lists of the versions in *site*; prints a message about each damaged list."""
     for folder in sorted(site.iterdir()):
         if folder.is_symlink() or not (folder / versions.FILE_NAME).exists():
             continue
         try:
             listed = versions.read_build(folder)
         except RecorderError as error:
-            remedy = "Move the folder out of the site and publish it; it is not listed now"
+            remedy = "Move the folder out of the site and publish it again; it is not listed now"
             print(f"gallery_recorder: {error}. {remedy}", file=sys.stderr)
             continue
         if listed.all[0].name == folder.name:
@@ -118,7 +122,7 @@ def _trees(site: Path) -> Iterator[tuple[str, Versions]]:
 
 
 def _write_root(site: Path, trees: dict[str, Versions]) -> Versions:
-    """Put in place the files at the root of a *site* with the versions *trees*."""
+    """Write the files at the root of a *site* with the versions *trees*."""
     from jinja2 import Environment, PackageLoader  # here, so other commands start faster
 
     listed = versions.merge(trees.values())
@@ -158,11 +162,8 @@ def _publish(options: argparse.Namespace) -> int:
 
 
 def _unpublish(options: argparse.Namespace) -> int:
-    answer = "yes" if options.yes else ""
-    with contextlib.suppress(EOFError):
-        answer = answer or input(f"Delete {options.version} from {options.site}? [y/N] ")
-    if answer.strip().lower() not in ("y", "yes"):
-        print("Nothing was deleted. To delete without a question: --yes (make: YES=1)")
+    question = f"Delete {options.version} from {options.site}?"
+    if not options.yes and not console.confirms(question):
         return 1
     listed = unpublish(options.site, options.version)
     print(f"Deleted: {options.site / options.version} (stable: {listed.stable})")

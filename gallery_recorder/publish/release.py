@@ -1,7 +1,7 @@
-"""A Sphinx extension: a build says in ``versions.json`` which version of the project it is.
+"""A Sphinx extension that writes the version of the project to ``versions.json`` of a build.
 
-Its name is the commit's tag if that is a number, such as ``v1.0.0``, or else the branch, unless
-``GALLERY_VERSION`` names it. Templates get ``version_name``, ``version_release``, ``versions_url``.
+The version's name is ``GALLERY_VERSION``, or the commit's tag if it is a number, such as
+``v1.0.0``, or the branch. Templates get ``version_name``, ``version_release``, ``versions_url``.
 """
 
 import os
@@ -27,13 +27,13 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def find_version(folder: Path) -> Version:
-    """The version of the project in *folder*; only a tag makes a release, no branch called 2.0."""
+    """The version of the project in *folder*; only a tag makes a release, not a branch ``2.0``."""
     if given := os.environ.get("GALLERY_VERSION", ""):
         check_name(given)
-    is_tracked = git(folder, "ls-files", "conf.py")  # and not below the checkout of another project
+    is_tracked = git(folder, "ls-files", "conf.py")  # not just below another project's checkout
 
     def ask(*arguments: str) -> str:
-        """The answer of git, without what no version's name can have, such as markup."""
+        """The answer of git, without characters that no version's name can have."""
         return _OTHER.sub("-", (is_tracked and git(folder, *arguments)) or "")
 
     describe = ask("describe", "--tags", "--always", "--dirty") or given or "local"
@@ -58,22 +58,22 @@ def _find_version(app: Sphinx, config: Config) -> None:
     release = version.release.removesuffix("-dirty")
     # html_baseurl is the stable version below the root of the site.
     address = config.html_baseurl.removesuffix("/").removesuffix("/stable") + "/"
-    # If one of these changes, Sphinx writes all pages again, but reads none again.
+    # If one of these changes, Sphinx writes all pages again without reading them again.
     context = {"version_name": version.name, "version_release": release}
     config.html_context = (
         config.html_context | context | {"versions_url": address + "versions.html"}
     )
 
     def set_release(app: Sphinx, _: object) -> None:
-        # Set earlier, these would have all pages read again after each commit.
+        # If these were set earlier, Sphinx would read all pages again after each commit.
         app.config.release, app.config.version = release, version.name
 
     def forget_versions(app: Sphinx) -> None:
-        # What an earlier build left does not vouch for this one, which may end with an error.
+        # The file of an earlier build says nothing about this build, which may fail.
         Path(app.outdir, FILE_NAME).unlink(missing_ok=True)
 
     def write_versions(app: Sphinx, error: Exception | None) -> None:
-        # Under -W, Sphinx ends with an error after this event if there were warnings.
+        # With -W, warnings make Sphinx fail after this event.
         warned = getattr(app, "_fail_on_warnings", False) and app._warncount
         if error is None and not warned and app.builder.format == "html":
             files = (path.relative_to(app.outdir).as_posix() for path in app.outdir.rglob("*.html"))

@@ -1,6 +1,6 @@
-"""``versions.json``: a build lists itself in it, the root of a site all versions.
+"""``versions.json``: in a build it lists that build, at the root of a site all versions.
 
-The version menu of every page reads the site's list, so an old page knows newer versions.
+The version menu of every page reads the site's list, so old pages show newer versions.
 """
 
 import re
@@ -19,13 +19,13 @@ from gallery_recorder.store.reading import ReadingError, load
 
 FILE_NAME = "versions.json"
 _MAIN = ("main", "master")
-#: The name of a version: no path, and nothing that the site itself has at its root.
+#: The name of a version: no path, and no name that the site itself has at its root.
 _NAME = re.compile(r"(?!(?i:stable|latest|.*\.(html|json))\Z|.*\.\.)[A-Za-z0-9][\w.+-]{0,63}", re.A)
 _Address = Annotated[str, Meta(pattern=r"^(https?://[\w.:-]+)?/([^\s<>\"'\\]*/)?\Z")]
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """One version: a release is a ``tag``; ``pages`` is an index of :attr:`Versions.pages`."""
+    """One version; releases are tags. ``pages`` is an index of :attr:`Versions.pages`."""
 
     name: str
     kind: Literal["tag", "branch"]
@@ -35,9 +35,9 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of ``versions.json``; versions with the same pages share one list of them.
+    """The content of ``versions.json``; versions with the same pages share a list of them.
 
-    ``stale`` are the pages of a build that show outputs of older code.
+    ``stale`` has the pages of a build that show outputs of older code.
     """
 
     schema: Literal[1] = 1
@@ -57,7 +57,7 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge(builds: Iterable[Versions]) -> Versions:
-    """The list of a site of *builds*, at least one: releases, newest first, then branches."""
+    """The list of a site of one or more *builds*: releases, newest first, then branches."""
     build_of = {build.all[0]: build for build in builds}
     numbers = {v: number(v.name) or Number("0.dev0") for v in build_of if v.kind == "tag"}
     releases = sorted(numbers, key=numbers.__getitem__, reverse=True)
@@ -84,12 +84,12 @@ def read_build(folder: Path) -> Versions:
         remedy = "A build with the extension gallery_recorder.publish.release has this file"
         raise RecorderError(f"{error}. {remedy}") from error
     if found.of != "build" or len(found.all) != 1 or len(found.pages) != 1 or found.all[0].pages:
-        raise RecorderError(f"{folder}: is a site, not a build. Which folder did you mean?")
+        raise RecorderError(f"{folder}: is a site, not a build. Name the folder of a build")
     return found
 
 
 def number(name: str) -> Number | None:
-    """The number that *name* is, such as ``v1.0.0``; None for other names."""
+    """The number in *name*, such as ``v1.0.0``; None for other names."""
     try:
         return Number(name)
     except InvalidVersion:

@@ -1,7 +1,7 @@
-"""The state of a build: which page shows which recording, and what the previous build left.
+"""The state of a build: the recording of each page, and the state that the previous build saved.
 
-``env.get_domain("gallery")`` holds it. A build that succeeds leaves a :class:`State` for the next
-one, in a file beside Sphinx's doctrees. Without both, the next build is cold.
+``env.get_domain("gallery")`` holds it. A successful build saves a :class:`State` for the next build
+in a file beside Sphinx's doctrees. Without it, the next build makes all pages.
 """
 
 import pickle
@@ -21,25 +21,27 @@ from gallery_recorder import seam
 from gallery_recorder.render import files
 from gallery_recorder.render.downloads import write
 from gallery_recorder.render.selection import Page, Selection
+from gallery_recorder.store import atomic
 
 _FILE_NAME = "gallery-recorder.pickle"
 
 
 @dataclass
 class Site:
-    """What a build wrote with one builder into one folder: pages, and downloads as *files*.
+    """The pages and downloads (*files*) that a build wrote with one builder into one folder.
 
-    *shown* is a digest of everything that pages show of one another.
+    *shown* is a digest of everything that pages show from one another, *sections* of all headings.
     """
 
     shown: str = ""
+    sections: str = ""
     pages: set[str] = field(default_factory=set)
     files: set[str] = field(default_factory=set)
 
 
 @dataclass
 class State:
-    """What a build knows; *stamps* are digests of the inputs of each page, by document."""
+    """The state of a build; *stamps* are digests of the inputs of each page, by document."""
 
     stamps: dict[str, str] = field(default_factory=dict)
     sites: dict[str, Site] = field(default_factory=dict)
@@ -47,20 +49,20 @@ class State:
 
 
 class GalleryDomain(Domain):
-    """Pages made from scripts, and the recordings that they show."""
+    """The pages of examples and their recordings."""
 
     name = "gallery"
     label = "Gallery"
 
     def __init__(self, env: BuildEnvironment) -> None:
-        """Begin a build."""
+        """Start a build."""
         super().__init__(env)
-        #: What the previous build left, and what this one will leave.
+        #: The state that the previous build saved, and the state that this build will save.
         self.before = State()
         self.now = State()
         #: The documents that this build reads.
         self.read: set[str] = set()
-        #: What this build writes, and whether it writes all pages.
+        #: The output of this build, and whether it writes all pages.
         self.site: Site | None = None
         self.all_are_written = False
 
@@ -71,7 +73,7 @@ class GalleryDomain(Domain):
 
     @property
     def pages(self) -> dict[str, Page]:
-        """The pages that show scripts, by document; one for each recording that has a page."""
+        """The pages of examples by document, one for each recording that has a page."""
         return self.selection.pages
 
     @property
@@ -84,7 +86,7 @@ class GalleryDomain(Domain):
         self.env.note_dependency(str(_mark(seam.app_of(self.env), on)))
 
     def merge_domaindata(self, docnames: Set[str], otherdata: dict[str, Any]) -> None:
-        """Take nothing of another process that has read pages."""
+        """Ignore the data of other processes that have read pages."""
 
 
 def domain_of(env: BuildEnvironment) -> GalleryDomain:
@@ -98,40 +100,38 @@ def domain_of(env: BuildEnvironment) -> GalleryDomain:
 
 
 def load(app: Sphinx) -> State:
-    """The state that the previous build left; an empty one if other code wrote it."""
+    """The state that the previous build saved; an empty one if other code saved it."""
     try:
         code, content = pickle.loads(Path(app.doctreedir, _FILE_NAME).read_bytes())
         state: State = pickle.loads(content) if code == _code() else State()
-    except Exception:  # a missing or damaged file may raise anything; Sphinx's own is read so, too
+    except Exception:  # unpickling a damaged file may raise anything
         return State()
     return state
 
 
 def save(app: Sphinx, state: State, **instead: Any) -> None:
-    """Leave *state* for the next build, with other values of some fields *instead*."""
-    path = Path(app.doctreedir, _FILE_NAME)
-    new = path.with_suffix(".new")
-    new.write_bytes(pickle.dumps((_code(), pickle.dumps(replace(state, **instead)))))
-    new.replace(path)
+    """Save *state* for the next build, with the values of some fields *instead*."""
+    content = pickle.dumps((_code(), pickle.dumps(replace(state, **instead))))
+    atomic.write(Path(app.doctreedir, _FILE_NAME), content)
 
 
 def _code() -> str:
-    """Digest of Python's version and of the code that decides what pages contain."""
+    """Digest of Python's version and of the code that determines the content of pages."""
     engine = Path(__file__).parents[1]
     rooms = (engine / room for room in ("seam.py", "project", "store", "render"))
     return files.digest([sys.version, *files.times(rooms)])
 
 
 def _mark(app: Sphinx, of: str) -> Path:
-    """A file that changes when *recordings*, or *introductions* of scripts, change.
+    """A file that changes with the *recordings*, or the *introductions* of examples.
 
-    Pages that are made from these depend on the file, so Sphinx reads them again.
+    Pages that show these depend on the file, so Sphinx reads them again.
     """
     return Path(app.doctreedir, f"gallery-{of}.txt")
 
 
 def write_marks(app: Sphinx, selection: Selection) -> None:
-    """Change the files on which pages depend that show *recordings* or *introductions*."""
+    """Update the files of :func:`_mark`."""
     listed = (f"{item.label} {item.digest} {item.state}" for item in selection.recordings)
     pages = selection.pages.values()
     texts = [f"{page.docname} {page.script.blocks[0].content}" for page in pages]
@@ -151,7 +151,7 @@ def settings_of(app: Sphinx) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A setting as text that is the same in every process."""
+    """A setting as a text that is the same in every process."""
     if isinstance(value, dict):
         return repr(sorted((str(key), _plain(item)) for key, item in value.items()))
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Downloads: notebooks with outputs, scripts, and archives with the same bytes each time.
+"""Downloads: notebooks with outputs, scripts, and archives with reproducible bytes.
 
-sphinx-gallery's own files stay as they are beside the sources. The finished ones
-are made in the folder of the doctrees, and Sphinx copies those into the site.
+sphinx-gallery's files beside the sources stay unchanged. The finished files are written beside the
+doctrees, and Sphinx copies them into the site.
 """
 
 import os
@@ -28,10 +28,10 @@ class Archive:
     files: tuple[Path, ...]
 
     def write(self, path: Path, finished: Mapping[Path, Path]) -> None:
-        """Write it to *path*, with *finished* files in place of raw ones.
+        """Write it to *path*, with *finished* files instead of raw ones.
 
-        Does nothing if the archive there has the same files and is newer than all of them. The
-        bytes depend on the names and contents of the files alone.
+        An archive there that has the same files and is newer than all of them is kept. The bytes
+        depend only on the names and contents of the files.
         """
         files = [finished.get(file, file) for file in self.files]
         names = [os.path.relpath(file, self.base).replace(os.sep, "/") for file in self.files]
@@ -53,9 +53,9 @@ class Archive:
 
 
 def finish(app: Sphinx, made: Selection, written: set[str] | None) -> None:
-    """Finish notebooks and scripts of the pages *written* (None: of all pages), and all archives.
+    """Finish the notebooks and scripts of the pages *written* (None: of all), and all archives.
 
-    Afterwards the environment, which has been saved, names the finished files as downloads.
+    The environment, which is saved already, then lists the finished files as downloads.
     """
     source, target = Path(app.srcdir), Path(app.doctreedir, "gallery-downloads")
     offered: dict[Any, Any] = app.env.dlfiles
@@ -86,7 +86,7 @@ def finish(app: Sphinx, made: Selection, written: set[str] | None) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file if its content differs: Sphinx tells changes by the times of files."""
+    """Write a file unless it has this content: Sphinx detects changes by modification times."""
     if not (path.is_file() and path.read_bytes() == content):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

@@ -1,12 +1,8 @@
-"""The Sphinx extension: recordings in place of execution.
+"""The Sphinx extension: recordings instead of execution.
 
-In ``conf.py``, besides what sphinx-gallery needs::
-
-    extensions = ["sphinx_gallery.gen_gallery", "gallery_recorder"]
-
-In a build, :mod:`~gallery_recorder.render.selection` selects the recording of each page, and
-sphinx-gallery makes the pages, with :mod:`~gallery_recorder.render.replay` in place of execution.
-Sphinx reads and writes them.
+:mod:`~gallery_recorder.render.selection` selects the recording of each page. sphinx-gallery makes
+the pages, with :mod:`~gallery_recorder.render.replay` instead of execution. Sphinx reads and writes
+them.
 """
 
 import os
@@ -36,8 +32,8 @@ from gallery_recorder.render.selection import Page
 
 logger = logging.getLogger(__name__)
 
-#: Without execution, sphinx-gallery need not import matplotlib to scrape figures and reset its
-#: state, inspect variables, or start processes.
+#: Without execution, sphinx-gallery needs no scrapers, resets of modules (both import matplotlib),
+#: variables or parallel processes.
 _NO_EXECUTION = {
     "image_scrapers": (),
     "reset_modules": (),
@@ -62,18 +58,18 @@ def setup(app: Sphinx) -> dict[str, Any]:
     incremental.setup(app)
     variants.setup(app)
     pages.setup(app)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "4"}
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 5}
 
 
 def _configure(reading: ExitStack, app: Sphinx, config: Any) -> None:
     with _ending():
         roots = settings.read(config, Path(app.confdir)).roots
-    # Files of recordings are no pages, whatever their names.
+    # Files of recordings are not pages, whatever their names.
     inside = [f"{os.path.relpath(root, app.srcdir)}/*/**" for root in roots]
     config.exclude_patterns = [*config.exclude_patterns, *inside]
     conf = dict(config.sphinx_gallery_conf)
     if conf.get("show_memory"):
-        conf["show_memory"] = partial(_unmeasured)  # Sphinx saves no plain functions
+        conf["show_memory"] = partial(_unmeasured)  # Sphinx cannot pickle a plain function
     config.sphinx_gallery_conf = conf | _NO_EXECUTION
     reading.enter_context(seam.only_reading(conf.get("pypandoc")))
     # The project's own styles come after the engine's and override them.
@@ -83,7 +79,7 @@ def _configure(reading: ExitStack, app: Sphinx, config: Any) -> None:
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """End the build with the message of an error, without the traceback of a fault of Sphinx."""
+    """End the build with the message of an error, without a traceback."""
     try:
         yield
     except RecorderError as error:
@@ -97,7 +93,7 @@ def _unmeasured(function: Any) -> tuple[float, Any]:
 
 
 def _begin(app: Sphinx) -> None:
-    """Have sphinx-gallery make the pages whose script, recording or settings changed."""
+    """Let sphinx-gallery make the pages whose script, recording or settings changed."""
     domain, source = domain_of(app.env), Path(app.srcdir)
     domain.before = before = load(app)
     domain.now = now = replace(before)
@@ -118,7 +114,7 @@ def _begin(app: Sphinx) -> None:
         }
         changed = {page.script.path for page in main if page.docname not in unchanged}
         current |= {str(page.script.path): page for page in main if page.script.path not in changed}
-        # If this build is interrupted, the next one knows which pages are as they were.
+        # If this build is interrupted, the next one knows which pages are unchanged.
         save(app, now, stamps=unchanged)
         kept = {source / e.pages / e.path.stem for e in examples}
         kept |= {source / docname for docname in now.selection.pages}
@@ -130,7 +126,7 @@ def _begin(app: Sphinx) -> None:
         stand_in = replay.Replay(source, now.selection.pages, {*unchanged})
         with seam.replaced(**stand_in.functions()):
             seam.generate(app)
-    for name in stand_in.failed:  # sphinx-gallery counts them in each build
+    for name in stand_in.failed:  # sphinx-gallery must report them in each build
         del now.stamps[name]
     made = now.selection.archives | stand_in.archives
     now.selection.archives = {path: archive for path, archive in made.items() if path.is_file()}
@@ -139,22 +135,22 @@ def _begin(app: Sphinx) -> None:
 
 
 def _summarize(app: Sphinx, _: Exception | None) -> None:
-    """Have sphinx-gallery say what the pages show, since it executed none of their scripts.
+    """Let sphinx-gallery's summary say what the pages show, since no example was executed.
 
-    A script without a current recording may fail or not.
+    It cannot be known whether an example without a current recording fails as expected.
     """
     pages = domain_of(app.env).now.selection.main
-    unknown = {str(p.script.path) for p in pages if p.recorded is None or p.is_stale}
+    unknown = {str(p.script.path) for p in pages if p.shown is None or p.is_stale}
     seam.expect_no_failure(unknown, app.config.sphinx_gallery_conf)
-    shown = sum(page.recorded is not None for page in pages)
+    shown = sum(page.shown is not None for page in pages)
     without = f", {len(pages) - shown} show no outputs" if shown < len(pages) else ""
     if stale := domain_of(app.env).stale:
         without += f", {len(stale)} of them outputs of older code ({', '.join(stale)})"
-    seam.summarize(f"{shown} of {len(pages)} examples show recordings{without}; none was executed.")
+    seam.summarize(f"{shown} of {len(pages)} examples show recordings{without}.")
 
 
 def _finish(app: Sphinx, error: Exception | None) -> None:
-    """Leave the state for the next build."""
+    """Save the state for the next build."""
     domain = domain_of(app.env)
     if error is not None:
         return

@@ -1,4 +1,4 @@
-"""Files by name, size and modification time, as git and Sphinx tell what has changed."""
+"""Digests of files by name, size and modification time, to detect changes."""
 
 import hashlib
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def times(paths: Iterable[Path]) -> Iterable[str]:
-    """The name, size and modification time of each file at *paths*, which are files or folders.
+    """The name, size and modification time of each file at or below *paths*.
 
     Links to folders are not followed.
     """

@@ -1,8 +1,8 @@
-"""A second build shows what a first one would.
+"""Incremental builds with the result of a full build.
 
-Sphinx writes the pages whose source changed. Pages also show titles, links and menus of others:
-where one of these changed, all pages are written. Files of pages that are gone are removed.
-Everything here is done by events.
+Sphinx writes the pages whose source changed. Pages also show titles, links and menus of other
+pages; if one of these changed, all pages are written. With ``gallery_menus = "titles"`` menus show
+no sections, so a changed section lets no other page be written. Files of removed pages go.
 """
 
 import glob
@@ -19,6 +19,7 @@ from sphinx.environment import BuildEnvironment
 from gallery_recorder import seam
 from gallery_recorder.render import downloads, files
 from gallery_recorder.render.domain import Site, domain_of
+from gallery_recorder.store import atomic
 
 #: Targets of references in Sphinx's domains that ``get_objects`` leaves out.
 _REFERENCES = (("math", "objects"), ("citation", "citations"))
@@ -39,14 +40,14 @@ def setup(app: Sphinx) -> None:
 
 
 def _note_minigallery(app: Sphinx, docname: str, content: list[str]) -> None:
-    """A page with a minigallery shows introductions of scripts."""
+    """Let pages with a minigallery depend on the introductions of examples."""
     del docname
     if ".. minigallery::" in content[0]:
         domain_of(app.env).depends("introductions")
 
 
 def _forget_archives(app: Sphinx, doctree: nodes.document) -> None:
-    """A page offers archives but does not show what is in them."""
+    """Let no page depend on its archives, whose content it does not show."""
     del doctree
     depends = app.env.dependencies[app.env.docname]
     depends -= {name for name in depends if str(name).endswith(".zip")}
@@ -61,7 +62,7 @@ def _note_read(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
 
 
 def _sort(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """Sort pages, which Sphinx keeps in the order of reading."""
+    """Sort pages, which Sphinx keeps in the order in which it read them."""
     del app
     env.all_docs = dict(sorted(env.all_docs.items()))
     env.titles = dict(sorted(env.titles.items()))
@@ -69,21 +70,23 @@ def _sort(app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def _write_all(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """All pages, if something that pages show of one another has changed."""
+    """All pages, if something that pages show from one another has changed."""
     domain, builder = domain_of(env), app.builder
     if builder.format != "html":
         return []
     loaded = (f"_downloads/{name}" for _, name in env.dlfiles.values())
-    domain.site = Site(files.digest(_shown(env)), {*env.all_docs}, {*loaded})
+    sections = files.digest(f"{name} {toc.pformat()}" for name, toc in sorted(env.tocs.items()))
+    shown = files.digest([*_shown(env), sections * (app.config.gallery_menus == "sections")])
+    domain.site = Site(shown, sections, {*env.all_docs}, {*loaded})
     before = domain.before.sites.get(output(builder))
     domain.all_are_written = before is None or domain.site.shown != before.shown
     return sorted(env.all_docs) if domain.all_are_written else []
 
 
 def _shown(env: BuildEnvironment) -> Iterator[str]:
-    """Titles, sections, the order of pages, and targets of references."""
-    for docname, toc in sorted(env.tocs.items()):
-        yield f"{docname} {env.longtitles[docname].astext()} {toc.pformat()}"
+    """Titles, the order of pages, and targets of references."""
+    for docname, title in sorted(env.longtitles.items()):
+        yield f"{docname} {title.astext()}"
     yield repr(sorted(env.toctree_includes.items()))
     for name in sorted(seam.app_of(env).registry.domains):
         yield from sorted(map(repr, env.get_domain(name).get_objects()))
@@ -92,26 +95,28 @@ def _shown(env: BuildEnvironment) -> Iterator[str]:
 
 
 def output(builder: Builder) -> str:
-    """What identifies an output: its builder and folder."""
+    """The identity of an output: its builder and folder."""
     return f"{builder.name} {builder.outdir}"
 
 
 def _before_writing(app: Sphinx) -> None:
-    """Finish downloads; the environment has been saved by now."""
+    """Finish downloads, now that the environment is saved."""
     domain, builder = domain_of(app.env), app.builder
     written = None if domain.all_are_written else domain.read
     if builder.format == "html" and written is not None:
-        # No title and no section changed: menus of parents are as they were.
-        app.env.files_to_rebuild = {}
+        before = domain.before.sites[output(builder)]
+        if domain.site and domain.site.sections == before.sections:
+            # No title and no section has changed, so the menus of parents are unchanged.
+            app.env.files_to_rebuild = {}
     if getattr(builder, "download_support", False):  # an EPUB has none
         downloads.finish(app, domain.selection, written)
 
 
-# --- what goes ------------------------------------------------------------------------------------
+# --- removing -------------------------------------------------------------------------------------
 
 
 def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
-    """Remove pages that are gone, and downloads that no page offers."""
+    """Remove the files of removed pages, and downloads that no page offers."""
     domain, out = domain_of(app.env), Path(app.outdir)
     builder: Any = app.builder
     if error is not None or domain.site is None:
@@ -126,13 +131,10 @@ def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
 
 
 def remove(paths: Iterable[Path], root: Path) -> None:
-    """Remove files and folders, and folders below *root* that are empty then."""
+    """Remove files and folders, and then the empty folders above them, up to *root*."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-        folder = path.parent
-        while root in folder.parents and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-            folder = folder.parent
+        atomic.remove_empty_folders(path, root)

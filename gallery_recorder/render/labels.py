@@ -1,6 +1,6 @@
-"""What is said of recordings: facts that a project adds, and quantities in readable units.
+"""Facts that a project adds to recordings, and quantities in readable units.
 
-The event ``gallery-facts`` passes the recording; handlers return lists of :class:`Fact`.
+Handlers of the event ``gallery-facts`` get a recording and return lists of :class:`Fact`.
 """
 
 from datetime import datetime, timezone
@@ -15,8 +15,8 @@ from gallery_recorder.store.format import Recording
 class Fact(NamedTuple):
     """One fact about a recording: ``Triton``, ``3.6.0``.
 
-    ``line`` is its text in the line under a page's title; without it, the fact is absent there. A
-    ``measured`` fact follows the time. The fact named *Device* replaces the name of the device.
+    ``line`` is its text in the line under a page's title, which omits facts without it. A
+    ``measured`` fact follows the time there. A fact named *Device* replaces the device's name.
     """
 
     name: str

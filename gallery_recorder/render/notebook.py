@@ -1,8 +1,8 @@
 """Notebooks with recorded outputs.
 
 sphinx-gallery writes notebooks without outputs. Each code cell is marked with the line of its
-block, so that outputs find their cells whatever other cells there are. The event
-``gallery-notebook`` passes the document and the notebook to extensions, which change it in place.
+block, so that outputs can be matched to cells. Handlers of the event ``gallery-notebook`` get the
+document's name and the notebook, and change it in place.
 """
 
 import base64
@@ -19,7 +19,7 @@ from gallery_recorder.store.format import Block
 _MIME = {f".{kind}": f"image/{kind}" for kind in ("gif", "jpeg", "png", "webp")}
 _MIME |= {".jpg": "image/jpeg", ".svg": "image/svg+xml"}
 
-#: The key of the line of its block in a cell's metadata.
+#: The key in a cell's metadata for the line of its block.
 _MARK = "gallery_line"
 
 
@@ -49,7 +49,7 @@ def with_outputs(content: bytes, page: Page, app: Sphinx | None = None) -> bytes
         notebook["metadata"]["recorded"] = where
     count = 0
     for number, cell in enumerate(notebook["cells"]):
-        cell["id"] = f"cell-{number}"  # nbformat 4.5 requires one; a fixed one keeps diffs small
+        cell["id"] = f"cell-{number}"  # required by nbformat 4.5; fixed, for small diffs
         block = blocks.get(cell["metadata"].pop(_MARK, None))
         if block and page.folder:
             count += 1
@@ -70,9 +70,9 @@ def _outputs(block: Block, folder: Path, count: int) -> list[dict[str, Any]]:
         path = folder / name
         mime = _MIME.get(path.suffix)
         if mime is None or "_2_0" in path.stem or not path.stem.startswith("sphx_glr_"):
-            continue  # a video, a finer copy, or an image that a scraper put elsewhere
+            continue  # a video, a finer version, or an image that is not sphinx-gallery's
         data = base64.b64encode(path.read_bytes()).decode()
-        if path.suffix == ".svg":  # JupyterLab hides SVG in an untrusted notebook
+        if path.suffix == ".svg":  # JupyterLab does not show SVG in an untrusted notebook
             mime, data = "text/html", f'<img src="data:{mime};base64,{data}">'
         shown = {mime: data, "text/plain": path.stem}
         outputs.append({"output_type": "display_data", "data": shown, "metadata": {}})

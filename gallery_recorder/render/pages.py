@@ -1,7 +1,7 @@
-"""What pages say about recordings: the line under the title, and the pages of recordings.
+"""The line about the recording under a page's title, and the pages that list recordings.
 
-Each gallery has a page of recordings for each device and variant, beside its own pages.
-``.. gallery-recordings::`` lists these pages.
+Each gallery has a page of recordings for each device and variant, beside the pages of examples.
+``.. gallery-recordings::`` lists these pages of recordings.
 """
 
 from collections.abc import Iterator
@@ -29,55 +29,69 @@ def setup(app: Sphinx) -> None:
     """Register the directive and the events."""
     app.add_directive("gallery-recordings", RecordingsDirective)
     app.add_node(ProvenanceLine, latex=(_skip, _skip))
+    app.add_node(Details, html=(_open, _close))
     app.connect("doctree-read", _add_provenance)
     app.connect("doctree-read", _leave_out, priority=400)  # before Sphinx notes parents
 
 
 class ProvenanceLine(nodes.Admonition, nodes.paragraph):
-    """A paragraph about the page, not of it: descriptions and previews leave it out."""
+    """A paragraph about the page; descriptions and previews of the page leave it out."""
+
+
+class Details(nodes.container):
+    """Content that a reader opens by its ``summary``."""
+
+
+def _open(translator: Any, node: Details) -> None:
+    translator.body.append(f"<details><summary>{translator.encode(node['summary'])}</summary>\n")
+
+
+def _close(translator: Any, node: Details) -> None:
+    del node
+    translator.body.append("</details>\n")
 
 
 def _skip(translator: Any, node: nodes.Node) -> None:
-    raise nodes.SkipNode  # a book is no place for the links of a page
+    raise nodes.SkipNode  # its links lead nowhere in a book
 
 
 def _add_provenance(app: Sphinx, doctree: nodes.document) -> None:
-    """Put under the page's title where its outputs come from, or that it has none."""
+    """Say under the page's title where its outputs come from, or that it has none."""
     page = domain_of(app.env).pages.get(app.env.docname)
     title = next(doctree.findall(nodes.title), None)
     if page and title:
         title.parent[1:1] = list(_provenance(app, page))
         for block in list(doctree.findall(nodes.literal_block)):
-            if not block.astext().strip():  # it held nothing but settings
+            if not block.astext().strip():  # it contained only settings
                 block.parent.remove(block)
 
 
 def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     if page.later:
         why, _, detail = page.later.text.partition("\n")
-        when = f"On {labels.readable_date(page.later.recorded)} the current code was executed. "
+        when = f"The current code was executed on {labels.readable_date(page.later.recorded)}. "
         banner = _banner(when + why)
         banner += nodes.literal_block(detail, detail, language="none") if detail else []
         yield banner
-    if page.recorded is None:
+    if page.shown is None:
         text = "No recording matches the current code, so this page shows no outputs."
-        if needed := needs.told(page.script):
-            text = f"This script needs {needed}. {text}"
+        if needed := needs.in_words(page.script):
+            text = f"This example needs {needed}. {text}"
         yield _banner(text)
         return
     made = page.recording
     facts = labels.facts_of(app, made)
-    record = _reference(page.docname, "ref", page.recorded.label, "full record")
+    record = _reference(page.docname, "ref", page.shown.label, "full record")
     yield _line(nodes.Text(f"Recorded {_summary(made, facts)} · "), record)
     if page.is_stale:
         changed = sum(block is None or block.key != code.key for code, block in page.outputs)
         commit = f", from commit {made.provenance.commit[:12]}" if made.provenance.commit else ""
         yield _banner(
-            f"The code has changed since it was executed: {changed} of {len(page.outputs)} blocks. "
+            f"{changed} of {len(page.outputs)} code blocks have changed since they were executed. "
             f"The outputs are of the older code, recorded on {made.provenance.device} on "
             f"{labels.readable_date(made.run.recorded)}{plain(commit)}."
         )
-    elif not made.timed:
+    elif not made.timed and made.run.status == "passed":
         yield _banner(
             "The outputs show what the code computes, not how fast it is. No recording with times "
             "matches the current code."
@@ -85,8 +99,8 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     others = [domain_of(app.env).pages[page.main]] if page.view else page.views
     links: list[nodes.Node] = []
     for other in others:
-        assert other.recorded is not None
-        there = _reference(page.docname, "doc", f"/{other.docname}", other.recorded.place)
+        assert other.shown is not None
+        there = _reference(page.docname, "doc", f"/{other.docname}", other.shown.place)
         links += [nodes.Text(", "), there]
     if links:
         text = "Reference recording: " if page.view else "Also recorded: "
@@ -102,7 +116,7 @@ def _banner(text: str) -> nodes.Element:
 
 
 def _summary(made: Recording, facts: list[labels.Fact]) -> str:
-    """Device, facts of the project, date, time and memory in one line."""
+    """Device, facts of the project, date, time and measured facts in one line."""
     said = {fact.name: fact.line for fact in facts}
     parts = [said.get("Device") or f"on {made.provenance.device}"]
     parts += [fact.line for fact in facts if not fact.measured and fact.name != "Device"]
@@ -130,9 +144,9 @@ def listings(made: Selection) -> dict[str, list[ListedRecording]]:
 
 
 def write_sources(app: Sphinx, made: Selection) -> None:
-    """Write the sources of the pages of recordings, and remove those without recordings.
+    """Write the sources of the pages of recordings, and remove sources without recordings.
 
-    A source changes when a recording on its page does, so Sphinx reads it again.
+    A source changes with the recordings on its page, so Sphinx reads it again.
     """
     written = set()
     for docname, items in listings(made).items():
@@ -149,7 +163,7 @@ def write_sources(app: Sphinx, made: Selection) -> None:
 
 
 def _leave_out(app: Sphinx, doctree: nodes.document) -> None:
-    """Keep generated pages out of a toctree that lists whatever a folder has."""
+    """Keep generated pages out of a toctree that lists all files of a folder."""
     made = domain_of(app.env).selection
     for toctree in doctree.findall(addnodes.toctree):
         if toctree["glob"]:
@@ -159,16 +173,16 @@ def _leave_out(app: Sphinx, doctree: nodes.document) -> None:
 
 
 class RecordingsDirective(SphinxDirective):
-    """``.. gallery-recordings::``: links to the pages of recordings, which use it themselves."""
+    """``.. gallery-recordings::`` links to the pages of recordings, which use it themselves."""
 
     optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Make nodes: text of a recording is never markup."""
+        """Make nodes, not markup: a recording's text must not be parsed."""
         domain = domain_of(self.env)
         found = listings(domain.selection)
-        if self.arguments:  # the source changes with its recordings
-            return [self._section(item) for item in found.get(self.env.docname, [])]
+        if self.arguments:  # on a page of recordings, whose source changes with them
+            return [self._table(found.get(self.env.docname, []))]
         domain.depends("recordings")
         if not found:
             return [nodes.paragraph("", "There are no recordings yet.")]
@@ -178,21 +192,47 @@ class RecordingsDirective(SphinxDirective):
         self.state.nested_parse(StringList(toctree, source=""), 0, parsed)
         return parsed.children
 
-    def _section(self, item: ListedRecording) -> nodes.section:
-        """The full record of *item*."""
-        made, fields = item.content, nodes.field_list()
-        page = _reference(self.env.docname, "doc", f"/{item.page}", item.page)
-        values = record_of(made, labels.facts_of(seam.app_of(self.env), made))
-        values["State"] = item.state
-        texts = [(name, nodes.Text(plain(value))) for name, value in values.items() if value]
-        for name, content in (("Page", page), *texts):
-            body = nodes.field_body("", nodes.paragraph("", "", content))
-            fields += nodes.field("", nodes.field_name("", plain(name)), body)
-        heading = nodes.title("", plain(f"{made.title}: {item.device}"))
-        names = [nodes.fully_normalize_name(item.label)]
-        section = nodes.section("", heading, fields, names=names)
-        self.state.document.note_explicit_target(section, section)
-        return section
+    def _table(self, items: list[ListedRecording]) -> nodes.table:
+        """A row for each recording, and one below it that opens to its full record."""
+        told = [self._told(item) for item in items]
+        columns = list(dict.fromkeys(name for row, _ in told for name in row))
+        head = nodes.row("", *(_entry(nodes.Text(plain(name))) for name in columns))
+        body = nodes.tbody()
+        for item, (row, record) in zip(items, told, strict=True):
+            texts = (nodes.Text(plain(row.get(name, ""))) for name in columns[1:])
+            page = _reference(self.env.docname, "doc", f"/{item.page}", item.location.name)
+            details = Details("", self._fields(item, record), summary="Full record")
+            whole = nodes.entry("", details, morecols=len(columns) - 1)
+            body += [nodes.row("", *map(_entry, (page, *texts))), nodes.row("", whole)]
+        widths = [nodes.colspec(colwidth=20)] * len(columns)
+        group = nodes.tgroup("", *widths, nodes.thead("", head), body, cols=len(columns))
+        return nodes.table("", group, classes=["gallery-recordings", "colwidths-auto"])
+
+    def _told(self, item: ListedRecording) -> tuple[dict[str, str], dict[str, str]]:
+        """The columns of a recording, and its full record."""
+        made = item.content
+        facts = labels.facts_of(seam.app_of(self.env), made)
+        record = record_of(made, facts) | {"State": item.state}
+        row = {"Script": item.location.name}
+        shown = (fact for fact in facts if fact.line and not fact.measured)
+        row |= {fact.name: fact.text for fact in shown if fact.name != "Device"}
+        row["Recorded"] = labels.readable_date(made.run.recorded)
+        row |= {name: record[name] for name in ("Time", "State")}
+        return row | {"Commit": (made.provenance.commit or "")[:12]}, record
+
+    def _fields(self, item: ListedRecording, record: dict[str, str]) -> nodes.field_list:
+        """The full record of *item*, to which its page links."""
+        fields = nodes.field_list(names=[nodes.fully_normalize_name(item.label)])
+        for name, value in record.items():
+            if value:
+                body = nodes.field_body("", nodes.paragraph("", plain(value)))
+                fields += nodes.field("", nodes.field_name("", plain(name)), body)
+        self.state.document.note_explicit_target(fields, fields)
+        return fields
+
+
+def _entry(content: nodes.Node) -> nodes.entry:
+    return nodes.entry("", nodes.paragraph("", "", content))
 
 
 def plain(value: object) -> str:
@@ -202,9 +242,9 @@ def plain(value: object) -> str:
 
 
 def record_of(made: Recording, facts: list[labels.Fact]) -> dict[str, str]:
-    """The provenance and the run, with the project's facts in place of equal names."""
+    """The provenance and the run; the project's facts replace fields of the same name."""
     where = msgspec.to_builtins(made.provenance)
-    fields = {_NAMES.get(name, name.capitalize()): _told(value) for name, value in where.items()}
+    fields = {_NAMES.get(name, name.capitalize()): _text(value) for name, value in where.items()}
     fields |= {fact.name: fact.text for fact in facts}
     memory = made.run.peak_host_memory
     return fields | {
@@ -217,13 +257,15 @@ def record_of(made: Recording, facts: list[labels.Fact]) -> dict[str, str]:
 
 
 _NAMES = {"os": "Operating system", "gpu": "GPU", "before": "GPU before", "after": "GPU after"}
-_UNITS = {"memory": "bytes", "temperature": "°C", "power": "W"}
+_UNITS = {"temperature": "°C", "power": "W"}
 _UNITS |= dict.fromkeys(("sm_clock", "memory_clock"), "MHz")
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        known = {name: _told(item) for name, item in value.items() if item}
+        known = {name: _text(item) for name, item in value.items() if item}
+        if value.get("memory"):
+            known["memory"] = labels.readable_bytes(value["memory"])
         texts = (f"{name} {text} {_UNITS.get(name, '')}" for name, text in known.items())
         return ", ".join(text.strip() for text in texts)
     return "; ".join(value) if isinstance(value, list) else str(value or "")

@@ -1,9 +1,8 @@
-"""Recordings handed to sphinx-gallery in place of execution.
+"""Give recordings to sphinx-gallery instead of executing examples.
 
-sphinx-gallery executes a script in one function, ``execute_script``. While it makes the galleries,
-:class:`Replay` stands in for this function and returns what was recorded. Layout, thumbnails, index
-and notebook stay sphinx-gallery's own. Nothing is executed, and a script whose page is current is
-not touched.
+sphinx-gallery executes an example in one function, ``execute_script``. While it makes the
+galleries, :class:`Replay` replaces this function and returns recorded outputs. Layout, thumbnails,
+indexes and notebooks remain sphinx-gallery's own. Files of unchanged pages are not touched.
 """
 
 import glob
@@ -29,18 +28,18 @@ from gallery_recorder.store.format import Block
 
 logger = logging.getLogger(__name__)
 
-#: A page's own files lie in a folder of this name below a folder named after the page. Sphinx looks
-#: for no pages in it, and sphinx-gallery for no scripts, whatever its files are called.
+#: A page's own files lie in a folder of this name below a folder named after the page. Neither
+#: Sphinx nor sphinx-gallery looks for sources in a folder with this name.
 _OWN_FILES = "_sources"
 
-#: A page of another recording has neither: both lead to the script's notebook on another server.
+#: Views have no links to services that execute the notebook.
 _NO_SERVICES: dict[str, Any] = {"binder": {}, "jupyterlite": None}
 
 
 def splitting(current: dict[str, Page]) -> Callable[..., tuple[Any, ...]]:
-    """A function that splits each script once, whoever asks.
+    """A function that splits each script only once.
 
-    Of the *current* scripts, by file, sphinx-gallery needs the introduction alone to make pages.
+    For the *current* pages, by script, sphinx-gallery gets only the introduction.
     """
     split = cache(seam.ORIGINAL["split_code_and_text_blocks"])
 
@@ -56,10 +55,10 @@ def splitting(current: dict[str, Page]) -> Callable[..., tuple[Any, ...]]:
 
 
 class Replay:
-    """Stands in for functions of sphinx-gallery while it makes the sources of *pages*.
+    """Replaces functions of sphinx-gallery while it makes the sources of *pages*.
 
-    It leaves *current* documents as they are. Afterwards ``archives`` are the zip files for
-    download, and ``failed`` the documents whose script failed when it was recorded.
+    Documents in *current* are left unchanged. Afterwards, ``archives`` has the zip files for
+    download and ``failed`` the documents whose example failed when it was recorded.
     """
 
     def __init__(self, source: Path, pages: dict[str, Page], current: set[str]) -> None:
@@ -74,14 +73,14 @@ class Replay:
         self.failed: set[str] = set()
 
     def functions(self) -> dict[str, Any]:
-        """What stands in for the functions of sphinx-gallery with these names."""
+        """The replacements by name."""
         names = ["execute_script", "identify_names", "jupyter_notebook", "md5sum_is_current"]
         names += ["_replace_md5", "rst_blocks", "save_rst_example", "zip_files"]
         names += ["generate_file_rst", "write_computation_times"]
         return {name: getattr(self, name) for name in names}
 
     def generate_file_rst(self, *arguments: Any) -> Any:
-        """Make a page, in the function of conf.py unless that makes pages in other processes."""
+        """Make a page by the function that conf.py wraps, unless that uses another process."""
         self._is_here = False
         made = self._make(*arguments)
         if not self._is_here:
@@ -89,20 +88,20 @@ class Replay:
             made = self._make(*arguments)
         target = os.path.normpath(Path(arguments[1], arguments[0]))
         page = self._pages.get(target)
-        if page and page.recorded and target in self._current:  # its time is known all the same
+        if page and page.shown and target in self._current:  # not replayed, but its time is known
             run = page.recording.run
             cost = (run.seconds if run.timed else 0.0, run.memory or 0.0)
             made = (*made[:2], cost, *made[3:])
         return made
 
     def md5sum_is_current(self, src_file: Any, mode: str = "b") -> bool:
-        """Whether the page of the script that was copied to *src_file* is current."""
+        """Whether the page of the script copied to *src_file* is current."""
         del mode
         self._is_here = True
         return str(src_file) in self._current
 
     def write_computation_times(self, gallery_conf: Any, target_dir: Any, costs: Any) -> None:
-        """Write the page of execution times; the file keeps its time if its text is the same."""
+        """Write the page of execution times; an unchanged file keeps its modification time."""
         path = Path(target_dir or gallery_conf["src_dir"], "sg_execution_times.rst")
         before = (path.read_bytes(), path.stat()) if path.is_file() else None
         seam.ORIGINAL["write_computation_times"](gallery_conf, target_dir, costs)
@@ -116,9 +115,9 @@ class Replay:
         return bool(seam.ORIGINAL["_replace_md5"](fname_new, fname_old, **how))
 
     def execute_script(self, blocks: Any, names: Any, conf: Any, file_conf: Any) -> Any:
-        """Return one string of reStructuredText per block, and the seconds, from the recording.
+        """Return a string of reStructuredText per block, and the seconds, from the recording.
 
-        Scripts that sphinx-gallery would not execute go to its own function.
+        For examples that it does not execute, sphinx-gallery's own function is called.
         """
         self._views, self._bodies = [], []
         target, source = Path(names["target_file"]), Path(conf["src_dir"])
@@ -126,11 +125,11 @@ class Replay:
         if target.suffix != ".py" or (
             page is None and load_script(Path(names["src_file"])).key != NO_CODE
         ):
-            names["execute_script"] = False  # no recorder can execute it
+            names["execute_script"] = False  # it cannot be recorded
         if page is None or not names["execute_script"]:
             return seam.ORIGINAL["execute_script"](blocks, names, conf, file_conf)
         names.update(memory_delta=0.0, example_globals={}, passing=True)
-        if page.recorded is None:
+        if page.shown is None:
             return ["\n"] * len(blocks), 0.0
         made = page.recording
         outputs = outputs_of(page, blocks, target, source)
@@ -138,11 +137,11 @@ class Replay:
         _choose_thumbnail(page, target, file_conf, names["image_path_iterator"], source)
         names["memory_delta"] = made.run.memory or 0.0
         if failed := next((block for block in made.blocks if not block.passed), None):
-            self._tell_failure(page, failed, names, conf)
+            self._report_failure(page, failed, names, conf)
         return outputs, made.run.seconds if made.timed else 0.0
 
-    def _tell_failure(self, page: Page, failed: Block, names: Any, conf: Any) -> None:
-        """Report that a script failed when it was recorded, as sphinx-gallery does."""
+    def _report_failure(self, page: Page, failed: Block, names: Any, conf: Any) -> None:
+        """Report that an example failed when it was recorded, as sphinx-gallery does."""
         text = failed.exception or failed.failure or "It failed when it was recorded.\n"
         del names["passing"]
         names.update(formatted_exception=text, execute_script=False)
@@ -150,11 +149,11 @@ class Replay:
         if conf["abort_on_example_error"]:
             raise ExtensionError(f"{page.script.path} failed when it was recorded:\n\n{text}")
         if not seam.is_expected_to_fail(page.script.path, conf):
-            told = f"{page.script.path} unexpectedly failed to execute correctly:\n\n{text}"
-            logger.warning("%s", told, type="sphinx_gallery", subtype="example_error")
+            message = f"{page.script.path} unexpectedly failed to execute correctly:\n\n{text}"
+            logger.warning("%s", message, type="sphinx_gallery", subtype="example_error")
 
     def rst_blocks(self, script_blocks: Any, output_blocks: Any, *rest: Any, **named: Any) -> str:
-        """Put outputs below code, on the page and on those of its other recordings."""
+        """Put outputs below code, on the page and on its views."""
         make, count = seam.ORIGINAL["rst_blocks"], len(script_blocks)
         self._bodies = [
             (view, make(script_blocks, outputs[:count], *rest, **named))
@@ -165,7 +164,7 @@ class Replay:
     def save_rst_example(
         self, body: str, file: Any, seconds: float, memory: float, conf: Any, **named: Any
     ) -> None:
-        """Write the source of the page, and those of its other recordings."""
+        """Write the source of the page, and those of its views."""
         for view, text in self._bodies:
             run, own = view.recording.run, Path(file).with_name(f"{Path(view.docname).name}.py")
             shown = conf | _NO_SERVICES | {"show_memory": conf["show_memory"] and run.memory}
@@ -176,13 +175,13 @@ class Replay:
         seam.ORIGINAL["save_rst_example"](body, file, seconds, memory, shown, **named)
 
     def jupyter_notebook(self, *arguments: Any) -> dict[str, Any]:
-        """Make a notebook whose code cells know their blocks."""
+        """Make a notebook with marked code cells."""
         return (notebook.marked if self._page else seam.ORIGINAL["jupyter_notebook"])(*arguments)
 
     def zip_files(
         self, file_list: Any, zipname: Any, relative_to: Any, extension: str | None = None
     ) -> str:
-        """Make an archive with the same bytes whenever it is made of the same files."""
+        """Make a reproducible archive."""
         files, path = [Path(name) for name in file_list], Path(zipname)
         if extension is not None:  # of a whole gallery
             files = [file.with_suffix(extension) for file in files]
@@ -201,43 +200,43 @@ class Replay:
         archive.write(path, {})
 
     def identify_names(self, blocks: Any, regex: Any, names: Any = None, node: Any = "") -> Any:
-        """The names that were found when the script's variables could be inspected."""
-        if self._page and self._page.recorded and self._page.recording.backreferences:
+        """The recorded names, which were found with the script's variables at hand."""
+        if self._page and self._page.shown and self._page.recording.backreferences:
             return self._page.recording.backreferences
         return seam.ORIGINAL["identify_names"](blocks, regex, None, node)
 
 
 def outputs_of(page: Page, script_blocks: list[Any], target: Path, source: Path) -> list[str]:
-    """The outputs of each block; puts their files in place."""
+    """The markup of each block's outputs; writes their files beside the sources."""
     outputs = ["\n"] * len(script_blocks)
     lines = {block.lineno: number for number, block in enumerate(script_blocks)}
     for code, block in page.outputs:
         made = output(page, block, target, source) if block else ""
         changed = _changed(code, block) if page.is_stale else ""
         outputs[lines[code.block.lineno]] = f"{changed}{made}"
-    # Sphinx reads a page again when its source changes; so this names its recordings.
+    # Sphinx reads a page again when its source changes, so the source names its recordings.
     outputs[lines[page.script.code[0].block.lineno]] += f"\n.. recorded: {page.stamp}\n\n"
     return outputs
 
 
 def _changed(code: CodeBlock, block: Block | None) -> str:
-    """What a page says between a block and the output of older code; empty if it is the same."""
+    """The notice between a changed block and the output of its older code; empty if unchanged."""
     if block is None:
-        return "\n.. rst-class:: gallery-changed\n\nThis block is new and was not executed yet.\n\n"
+        return "\n.. rst-class:: gallery-changed\n\nThis new block has not been executed.\n\n"
     if block.key == code.key:
         return ""
     both = block.code.splitlines(), code.block.content.splitlines()
     diff = [line for line in unified_diff(*both, n=1, lineterm="") if line[:2] != "@@"][2:]
     if not block.code:
-        diff = ["The recording is of an older format, which did not keep the code."]
+        diff = ["The recording's older format does not contain the code."]
     shown = "".join(f"    {line}\n" for line in diff)
-    text = "This block has changed. What follows is the output of the older code:"
+    text = "This block has changed. The output below is of the older code:"
     head = f"\n.. rst-class:: gallery-changed\n\n{text}\n\n"
     return f"{head}.. code-block:: {'diff' if block.code else 'none'}\n\n{shown}\n"
 
 
 def output(page: Page, block: Block, target: Path, source: Path) -> str:
-    """The output of a code block as reStructuredText; puts its files in place."""
+    """The markup of a code block's outputs; writes their files beside the sources."""
     folder = page.folder
     assert folder is not None
     places: dict[str, str] = {}
@@ -246,7 +245,7 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     for name in block.images:
         inside = name.removeprefix("source/")
         place = (source if inside != name else target.parent) / inside
-        # A site has all images in one folder, and none may replace a file of another script, of
+        # A site has all images in one folder, where none may replace a file of another example, of
         # another recording or of the project.
         if page.view or not own.match(name):
             place = data / (f"{page.view}-{place.name}" if page.view else name)
@@ -263,9 +262,9 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
 def _choose_thumbnail(
     page: Page, target: Path, file_conf: dict[str, Any], numbers: Any, source: Path
 ) -> None:
-    """Have sphinx-gallery choose the thumbnail as in a first build.
+    """Let sphinx-gallery choose the thumbnail as in a first build.
 
-    It counts negative numbers of thumbnails from the last of the image *numbers*.
+    It counts negative thumbnail numbers from the last image of *numbers*.
     """
     made, images = page.recording, target.parent / "images"
     drawn = {Path(name).name for block in made.blocks for name in block.images}
@@ -291,12 +290,12 @@ def _images_of(page: Path) -> list[Path]:
     return [path for path in found if own.fullmatch(path.name)]
 
 
-#: What sphinx-gallery writes above its pages, and above its indexes.
+#: The beginnings of sphinx-gallery's pages and indexes.
 _GENERATED = ("THIS FILE WAS AUTOMATICALLY GENERATED BY SPHINX-GALLERY", ".. _sphx_glr_")
 
 
 def left_over(root: Path, pages: set[Path]) -> list[Path]:
-    """What earlier builds generated below *root* for other pages than *pages*."""
+    """Files that earlier builds generated below *root* for pages not in *pages*."""
     kept = {*pages, root / "index", *(f / "index" for page in pages for f in page.parents)}
     found: list[Path] = []
     for path in root.rglob("*.rst"):

@@ -1,9 +1,9 @@
-"""Which recording each page shows, and which recordings have changed since the previous build.
+"""Choose the recording that each page shows.
 
-A page shows a recording of its script's current code: of the device that ``gallery_devices`` names
-first, of the highest variant (``release-10`` after ``release-9``), and the newest of these. One
-without times is shown only if there is no other. ``gallery_unrecorded`` says what happens to a
-script without a recording.
+A page shows a recording of its script's current code: from the first of ``gallery_devices`` that
+has one, then of the highest variant (``release-10`` after ``release-9``), then the newest. A
+recording without times is shown only if there is no other. ``gallery_unrecorded`` decides about an
+example without a current recording.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from sphinx.util import logging
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import commands, needs, settings
 from gallery_recorder.project.galleries import Example
-from gallery_recorder.project.script import NO_CODE, CodeBlock, Script, ScriptError, key_of
+from gallery_recorder.project.script import NO_CODE, CodeBlock, Script, ScriptError
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
 from gallery_recorder.store import migrations, recording
@@ -37,9 +37,9 @@ class ListedRecording:
     Attributes:
         signature: digest of the sizes and times of its files when they were checked.
         digest: SHA-256 of its ``recording.json``.
-        page: the main page of its script.
-        state: whether this page shows it: ``shown``, ``current`` or ``of older code``.
-        failed: whether the script failed.
+        page: the main page of its example.
+        state: ``shown`` on this page, ``current`` but not shown, or ``of older code``.
+        failed: whether the example failed.
     """
 
     signature: str
@@ -77,50 +77,49 @@ class ListedRecording:
 
 @dataclass(frozen=True)
 class Page:
-    """A script and the recording that its page shows.
+    """An example, its script, and the recording that its page shows.
 
     Attributes:
-        example: the script's place in the project.
         digest: SHA-256 of the script's text.
-        recorded: the recording; None if there is none.
-        others: the other current recordings that have pages of their own.
-        later: a failure of the current code, which the recording outlived.
-        view: on a page of such another recording, its name in the page's address.
+        shown: the recording; None if there is none.
+        other_recordings: the other current recordings; each has a page of its own, a *view*.
+        later: a failure of the current code, where the page shows older code.
+        view: on a view, the end of its name, such as ``release-9``; empty on the main page.
     """
 
     docname: str
     example: Example
     script: Script
     digest: str
-    recorded: ListedRecording | None = None
-    others: tuple[ListedRecording, ...] = ()
+    shown: ListedRecording | None = None
+    other_recordings: tuple[ListedRecording, ...] = ()
     later: LaterFailure | None = None
     view: str = ""
 
     @property
     def main(self) -> str:
-        """The script's main page; the page itself unless it is of another recording."""
+        """The document of the example's main page."""
         return self.docname.removesuffix(f".{self.view}")
 
     @property
     def recording(self) -> Recording:
         """The recording that the page shows."""
-        assert self.recorded is not None
-        return self.recorded.content
+        assert self.shown is not None
+        return self.shown.content
 
     @property
     def folder(self) -> Path | None:
         """The folder of the recording's files; None without a recording."""
-        return self.recorded.folder if self.recorded else None
+        return self.shown.folder if self.shown else None
 
     @property
     def is_stale(self) -> bool:
         """Whether the recording is of older code."""
-        return self.recorded is not None and self.recorded.key != self.script.key
+        return self.shown is not None and not recording.is_current(self.shown.key, self.script)
 
     @property
     def outputs(self) -> list[tuple[CodeBlock, Block | None]]:
-        """Each code block with what was recorded of it, or of the block in its place before."""
+        """Each code block with its recorded block, or with the older block that it replaced."""
         old, new = self.recording.blocks, self.script.code
         keys = [block.key for block in old], [code.key for code in new]
         found: dict[int, Block] = {}
@@ -129,17 +128,18 @@ class Page:
             if len(before) == len(now):
                 found |= zip(now, before, strict=True)
                 continue
-            for number in now:  # blocks came or went: those with similar code belong together
-                near = [block for block in before if _is_near(block, new[number])]
-                for block in near[:1]:
+            # Blocks were added or removed: pair those whose code is most similar.
+            pairs = [(_similarity(block, new[n]), n, block) for n in now for block in before]
+            for similarity, number, block in sorted(pairs, key=lambda pair: (-pair[0], pair[1])):
+                if similarity > 0.6 and number not in found and block in before:
                     found[number] = block
-                    before = before[before.index(block) + 1 :]
+                    before.remove(block)
         return [(code, found.get(number)) for number, code in enumerate(new)]
 
     @property
     def stamp(self) -> str:
-        """Digests of script and recordings: pages with equal stamps are equal."""
-        shown = (self.recorded, *self.others) if self.recorded else ()
+        """Digests of the script and its recordings: pages with equal stamps are equal."""
+        shown = (self.shown, *self.other_recordings) if self.shown else ()
         parts = [self.digest, *(f"{at.location.place} {at.digest}" for at in shown)]
         return " ".join([*parts, self.later.recorded] if self.later else parts)
 
@@ -147,20 +147,20 @@ class Page:
     def views(self) -> "list[Page]":
         """The pages of the script's other recordings."""
         found = []
-        for item in self.others:
-            at, own = item.location, self.recorded.location if self.recorded else None
+        for item in self.other_recordings:
+            at, own = item.location, self.shown.location if self.shown else None
             device = "" if own and at.variant and at.device == own.device else at.device
             view = "-".join(filter(None, (device, at.variant)))
             name = f"{self.docname}.{view}"
             found.append(
-                replace(self, docname=name, recorded=item, others=(), later=None, view=view)
+                replace(self, docname=name, shown=item, other_recordings=(), later=None, view=view)
             )
         return found
 
 
-def _is_near(block: Block, code: CodeBlock) -> bool:
-    """Whether *code* is mostly that of the recorded *block*."""
-    return SequenceMatcher(None, block.code, code.block.content, False).ratio() > 0.6
+def _similarity(block: Block, code: CodeBlock) -> float:
+    """How similar the code of the recorded *block* is to *code*, from 0 to 1."""
+    return SequenceMatcher(None, block.code, code.block.content, False).ratio()
 
 
 @lru_cache(maxsize=1000)
@@ -174,8 +174,10 @@ def _content(folder: Path, digest: str) -> Recording:
 class Selection:
     """The pages of a build by document, and its recordings.
 
-    *recordings* are those that are listed, sorted. *checked* are all whose files are as they were
-    recorded, by folder. *archives* are the zip files that are offered for download, by path.
+    Attributes:
+        recordings: the listed ones, sorted.
+        checked: all undamaged recordings, by folder.
+        archives: the zip files that pages offer for download, by path.
     """
 
     pages: dict[str, Page] = field(default_factory=dict)
@@ -190,11 +192,11 @@ class Selection:
 
 
 def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection:
-    """Choose the recording of each of the *examples*; nothing unchanged since *before* is read.
+    """Choose the recording of each of the *examples*; skip files unchanged since *before*.
 
     Raises:
-        RecorderError: scripts are damaged, or recordings are missing, and ``gallery_unrecorded``
-            makes this an error; the message lists all of them.
+        RecorderError: scripts are damaged or recordings missing, and ``gallery_unrecorded`` makes
+            this an error; the message lists all of them.
     """
     said = settings.read(app.config, Path(app.confdir))
     chosen = Selection(archives=before.archives)
@@ -206,7 +208,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     known = {page.example: page for page in before.main}
     without: list[str] = []
     for example in examples:
-        if not example.recorded:
+        if not example.executed:
             continue  # sphinx-gallery shows it without outputs
         try:
             page = _page(example, known.get(example))
@@ -217,13 +219,13 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         if page.script.key == NO_CODE:
             continue  # sphinx-gallery shows it; there is nothing to execute
         items = found.get((example.gallery, example.name), [])
-        shown = best(page.script.key, items, said.devices)
+        shown = best(page.script, items, said.devices)
         others = _others(shown, items) if shown and said.others else ()
         if shown is None and said.unrecorded == "stale":
             shown = best(None, items, said.devices)
-        failures = (recording.later_failure(item.folder, page.script.key) for item in items)
+        failures = (recording.later_failure(item.folder, page.script) for item in items)
         later = next(filter(None, failures), None)
-        page = replace(page, recorded=shown, others=others, later=later)
+        page = replace(page, shown=shown, other_recordings=others, later=later)
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
         if not (shown or needed):
             without.append(example.name)
@@ -232,7 +234,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     if without and said.unrecorded != "no-output":
         text = (
             f"No recording matches the code of: {', '.join(without)}.\n"
-            f"Record what is missing with: {commands.record(without)}"
+            f"Record these examples with: {commands.record(without)}"
         )
         problems.append(text)
     if problems and said.unrecorded in ("error", "stale"):
@@ -246,9 +248,9 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
 def _recordings(
     said: Settings, before: dict[Path, ListedRecording]
 ) -> tuple[dict[Path, ListedRecording], list[str]]:
-    """All whole recordings by folder, and what is wrong with each damaged one.
+    """All undamaged recordings by folder, and the messages about damaged ones.
 
-    The hashes of files that are as they were *before* are not computed again.
+    Files unchanged since *before* are not hashed again.
     """
     found: dict[Path, ListedRecording] = {}
     damaged: list[str] = []
@@ -274,8 +276,7 @@ def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") ->
         signature=signature,
         location=recording.location_of(folder, root, made),
         digest=hashlib.sha256((folder / FILE_NAME).read_bytes()).hexdigest(),
-        # A recording whose blocks are of other code than it says belongs to no script.
-        key=made.key if made.key == key_of(block.key for block in made.blocks) else "",
+        key=made.key,
         device=made.provenance.device,
         recorded=made.run.recorded,
         timed=made.timed,
@@ -284,7 +285,7 @@ def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") ->
 
 
 def _page(example: Example, known: Page | None) -> Page:
-    """The page of a script; the *known* one's script is not split again if it is the same."""
+    """The page of *example*; an unchanged script is not split again but taken from *known*."""
     digest = hashlib.sha256(example.path.read_bytes()).hexdigest()
     if known and known.digest == digest and "depends" not in known.script.settings:
         return known  # the code that another script depends on may have changed
@@ -292,9 +293,9 @@ def _page(example: Example, known: Page | None) -> Page:
 
 
 def best(
-    key: str | None, found: list[ListedRecording], devices: Sequence[str]
+    script: Script | None, found: list[ListedRecording], devices: Sequence[str]
 ) -> ListedRecording | None:
-    """The recording to show, of those of the code with this *key*; of all without a key."""
+    """The recording to show, of those of the current code of *script*; of all without a script."""
     order = {name: number for number, name in enumerate(devices)}
 
     def rank(item: ListedRecording) -> tuple[bool, bool, int]:
@@ -304,13 +305,12 @@ def best(
     def age(item: ListedRecording) -> tuple[list[tuple[int, int | str]], str]:
         return order_of(item.location.variant or ""), item.recorded
 
-    candidates = (item for item in found if (item.key == key if key else item.key))
-    current = sorted(candidates, key=age, reverse=True)
-    return min(current, key=rank, default=None)
+    fits = (item for item in found if script is None or recording.is_current(item.key, script))
+    return min(sorted(fits, key=age, reverse=True), key=rank, default=None)
 
 
 def _others(shown: ListedRecording, found: list[ListedRecording]) -> tuple[ListedRecording, ...]:
-    """The newest timed recording of the same code at each other place."""
+    """The newest timed recording of the same code from each other device and variant."""
     places = {
         item.location.place: item
         for item in sorted(found, key=lambda item: (item.location.place, item.recorded))
@@ -322,14 +322,14 @@ def _others(shown: ListedRecording, found: list[ListedRecording]) -> tuple[Liste
 def _listed(
     found: dict[tuple[str, str], list[ListedRecording]], pages: list[Page]
 ) -> list[ListedRecording]:
-    """The recordings of *pages*, sorted; those without times only if a page shows them."""
+    """The recordings of *pages*, sorted, without untimed recordings that no page shows."""
     items = []
     for page in pages:
         for item in found.get((page.example.gallery, page.example.name), []):
-            state = "current" if item.key == page.script.key else "of older code"
-            is_shown = page.recorded is not None and page.recorded.location == item.location
-            if is_shown and not page.is_stale:
-                state = "shown"
+            is_shown = page.shown is not None and page.shown.location == item.location
+            state = "shown" if is_shown else "current"
+            if not recording.is_current(item.key, page.script):
+                state = "of older code"
             if item.timed or is_shown:
                 items.append(replace(item, page=page.docname, state=state))
 

@@ -1,7 +1,6 @@
-"""One recording without a build: printed to a terminal, or written as a notebook."""
+"""Print one recording to a terminal, or write it as a notebook, without a build."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,14 +12,14 @@ from gallery_recorder.project import galleries, reader, settings
 from gallery_recorder.project.commands import record, record_again
 from gallery_recorder.project.galleries import Example, Where
 from gallery_recorder.render import notebook, pages, selection
-from gallery_recorder.render.selection import ListedRecording, Page
+from gallery_recorder.render.selection import Page
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import Block
 from gallery_recorder.store.recording import RecordingError
 
 
 class Single:
-    """A project whose recordings are looked at one by one; *root* overrides its folders."""
+    """A project for commands about single recordings; *root* replaces its recordings folders."""
 
     def __init__(self, where: Where, scratch: Path, root: Path | None = None) -> None:
         self._app, self.project = reader.load(where, scratch)
@@ -28,7 +27,7 @@ class Single:
         self._roots, self._checks = [root] if root else said.roots, settings.checks(said)
 
     def pages(self, names: Sequence[str], place: str | None) -> list[Page]:
-        """The scripts with these *names*, each with its recording at *place*, or its page's."""
+        """The examples *names*, each with its recording at *place*, or else that of its page."""
         return [self._page(one, place) for one in galleries.select(self.project, names)]
 
     def _page(self, example: Example, place: str | None) -> Page:
@@ -45,17 +44,15 @@ class Single:
                 f"{name}: has no recording{where}; record it with: {record([name])}"
             )
         script, devices = example.load(), self.project.settings.devices
-        # A page shows none of older code; here the newest of them is better than nothing.
-        shown = selection.best(script.key, found, devices) or max(found, key=_date)
+        newest = max(found, key=lambda item: item.recorded)
+        shown = selection.best(script, found, devices) or newest
         others = tuple(item for item in found if item is not shown)
-        state = "current" if shown.key == script.key else "of older code"
         docname = f"{example.pages}/{example.path.stem}"
-        return Page(docname, example, script, "", replace(shown, state=state), others)
+        return Page(docname, example, script, "", shown, others)
 
     def export(self, page: Page, folder: Path) -> Path:
         """Write the notebook of *page* with its outputs to *folder*; return its path."""
-        assert page.recorded
-        if page.recorded.state != "current":
+        if page.is_stale:
             name = self.project.label(page.example)
             raise RecordingError(f"{name}: the recording is of older code; {record_again(name)}")
         conf = self._app.config.sphinx_gallery_conf
@@ -70,19 +67,15 @@ class Single:
         return path
 
 
-def _date(item: ListedRecording) -> str:
-    return item.recorded
-
-
 def show(page: Page) -> None:
     """Print the recording of *page*."""
-    assert page.recorded
     out = Console(highlight=False, soft_wrap=True)
     made = page.recording
     _heading(out, f"{made.gallery}/{made.name}: {made.title}")
-    facts = {"Code": page.recorded.state, "Status": made.run.status, **pages.record_of(made, [])}
+    code = "of older code" if page.is_stale else "current"
+    facts = {"Code": code, "Status": made.run.status, **pages.record_of(made, [])}
     facts["Folder"] = str(page.folder)
-    facts["Others"] = "; ".join(f"{item.place}, {item.recorded}" for item in page.others)
+    facts["Others"] = "; ".join(f"{item.place}, {item.recorded}" for item in page.other_recordings)
     for name, fact in facts.items():
         if fact:
             out.print(_text(f"{name + ':':<18}{fact}"))
@@ -96,7 +89,7 @@ def show(page: Page) -> None:
 
 
 def _outputs(block: Block) -> Iterator[tuple[str, str]]:
-    """The titles and texts of what a block printed, returned and wrote."""
+    """The titles and texts of a block's outputs."""
     shown = block.value.get("text/plain", "")
     if html := block.value.get("text/html"):
         shown = f"HTML of {len(html):,} characters"

@@ -1,7 +1,7 @@
-"""A page for each recording that is not the reference's, with ``gallery_others = True``.
+"""Views: pages for other recordings than the main page's, with ``gallery_others = True``.
 
-The page ``02-softmax.release-9`` shows the script ``02-softmax`` as it was recorded with the
-variant ``release-9``. It is in no menu and no search, and cross references lead to the main page.
+The view ``02-softmax.release-9`` shows the example ``02-softmax`` as recorded with the variant
+``release-9``. Views are in no menu and no search, and cross-references lead to the main page.
 """
 
 import re
@@ -23,15 +23,15 @@ def setup(app: Sphinx) -> None:
 
 
 def _view(env: BuildEnvironment, docname: str) -> Page | None:
-    """The page *docname* if it shows another recording than its main page."""
+    """The page *docname* if it is a view."""
     page = domain_of(env).pages.get(docname)
     return page if page and page.view else None
 
 
 def _prepare_source(app: Sphinx, docname: str, content: list[str]) -> None:
-    """Keep the page out of menus and search, and offer the script itself for download.
+    """Keep a view out of menus and search; offer the example's script for download.
 
-    Equations are numbered on the main page.
+    Only equations of the main page have labels.
     """
     if page := _view(app.env, docname):
         name, script = f"{docname.rpartition('/')[2]}.py", page.script.path.name
@@ -46,7 +46,7 @@ class LocalNames(SphinxTransform):
     default_priority = 610  # Sphinx registers citations at 619, labels at 850
 
     def apply(self, **options: object) -> None:
-        """Change the page of another recording; leave all other documents."""
+        """Change a view; leave all other documents unchanged."""
         del options
         if not _view(self.env, self.env.docname):
             return

@@ -1,7 +1,7 @@
-"""Which variables an example gets, and which of them its recording keeps.
+"""The environment variables that an example gets, and those that its recording keeps.
 
-A variable that can change results is set everywhere alike, removed, or recorded. One that looks
-like a secret is neither passed on nor recorded: recordings are published.
+A variable that can change results is set to the same value everywhere, removed, or recorded. A
+variable that looks like a secret is neither passed on nor recorded, since recordings are published.
 """
 
 import os
@@ -16,7 +16,7 @@ from gallery_recorder.run.gpus import VISIBLE_VARIABLES
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
 
-#: Recorded: variables that choose devices, kernels, number formats and allocators.
+#: Recorded: variables that select devices, kernels, number formats and allocators.
 _KEPT = re.compile(
     r"(CUDA|CUBLAS|CUDNN|NVIDIA|NVRTC|NCCL|TORCH|TORCHINDUCTOR|PYTORCH|TRITON|HIP|HSA|ROCM|ROCR|ROCBLAS"
     r"|HIPBLASLT|MIOPEN|AMD|AMDGPU|GPU|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|LD"
@@ -24,7 +24,7 @@ _KEPT = re.compile(
     r"|PYTHON(MALLOC|INTMAXSTRDIGITS|_JIT|_GIL)"
 )
 
-#: Removed: settings of Python, tests, terminals and the container.
+#: Removed: settings of Python, test tools, terminals and containers.
 _REMOVED = re.compile(
     r"PYTHON(?!HOME$|USERBASE$|NOUSERSITE$|MALLOC$|INTMAXSTRDIGITS$|_JIT$|_GIL$|PLATLIBDIR$)\w+"
     r"|COV_\w+|COVERAGE_\w+|PYTEST_\w+|MPLBACKEND|MATPLOTLIBRC|FORCE_COLOR|CLICOLOR\w*|LINES|TERM"
@@ -50,9 +50,9 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
-    """The variables that may have changed results or times, and those that match *patterns*.
+    """The variables that may change results or times, and those that match *patterns*.
 
-    The choice among equal GPUs of a machine changes nothing.
+    Which of several equal GPUs is visible changes nothing, so these variables are left out.
     """
     return {
         name: value
@@ -68,7 +68,7 @@ _FIXED = {
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONUTF8": "1",
-    "PYTHONUNBUFFERED": "1",  # also for C code: its output comes in order, crash or not
+    "PYTHONUNBUFFERED": "1",  # keeps output in order with that of C code, even in a crash
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",
     "COLUMNS": "80",
@@ -85,9 +85,9 @@ def of_conf() -> dict[str, str]:
 def enter(
     run: Run, workspace: Workspace, given: Mapping[str, str], changed: Mapping[str, str | None]
 ) -> None:
-    """Replace this process's environment by that of the worker.
+    """Replace this process's environment by the worker's.
 
-    conf.py was read with the environment *given*, and *changed* these variables.
+    conf.py was read in the environment *given* and *changed* some variables.
     """
     chosen = run.settings.environment
     removed = {name for variables in chosen.values() for name in variables}
@@ -97,7 +97,7 @@ def enter(
     made |= chosen.get(run.kind, {})
     os.environ.clear()
     os.environ.update({n: v for n, v in {**made, **changed}.items() if v is not None})
-    tempfile.tempdir = None  # where it was asked for, it is that of conf.py
+    tempfile.tempdir = None  # conf.py may have cached its own
 
 
 def _python_path() -> str:

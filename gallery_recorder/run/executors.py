@@ -1,4 +1,4 @@
-"""Where examples are executed: the GPUs of this machine or its cores, or a cluster's."""
+"""Ways to execute examples: on the GPUs or cores of this machine (here), or of a cluster."""
 
 import os
 import threading
@@ -15,18 +15,18 @@ from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.lock import locked, machine_folder
 
-#: Where one example at a time is executed: a GPU of this machine, or None for a core or a node.
+#: A place for one example at a time: a GPU of this machine, or None for a core or a node.
 Place = Gpu | None
 
-#: Called with each block that begins, or with a message about the run.
-Told = Callable[[BlockStarted | str], None]
+#: Called with each block that starts, and with messages about the run.
+Listen = Callable[[BlockStarted | str], None]
 
 
 class Executor(Protocol):
-    """Where and how examples are executed; each way is a class with these members.
+    """A way to execute examples.
 
     ``jobs`` examples are executed at a time, each in one of ``places`` or in several, at most
-    ``together``; ``gpu`` describes the GPUs, which are alike.
+    ``together``; ``gpu`` describes the GPUs, which are of one model.
     """
 
     gpu: Gpu | None
@@ -34,20 +34,17 @@ class Executor(Protocol):
     jobs: int
     together: int
 
-    def execute(self, run: Run, at: Workspace, stop: threading.Event, told: Told) -> Recording:
-        """Execute *run*; the files of the result are in *at*.
+    def execute(self, run: Run, at: Workspace, stop: threading.Event, listen: Listen) -> Recording:
+        """Execute *run*; the files of the recording are then in *at*.
 
         Raises:
-            ScriptFailedError: the example failed.
+            ExampleFailedError: the example failed.
             StoppedError: *stop* was set.
         """
 
 
 class LocalExecutor:
-    """The GPUs of this machine, or its cores if it has none.
-
-    ``jobs`` examples are executed at a time; each gets at most ``together`` GPUs.
-    """
+    """The GPUs of this machine, or its cores if it has none."""
 
     def __init__(self, device: str, jobs: int | None, server: Client) -> None:
         """Find the GPUs; *server* forks for each example.
@@ -58,33 +55,33 @@ class LocalExecutor:
         found = gpus.find_gpus() if device != "cpu" else []
         if device == "cuda" and not found:
             raise DeviceError(
-                "no GPU was found for --device cuda. Check that `nvidia-smi` (or `rocm-smi`) lists "
+                "--device cuda: no GPU was found. Check that `nvidia-smi` (or `rocm-smi`) lists "
                 "it and that nvidia-ml-py is installed (pip install 'gallery-recorder[gpu]'), or "
                 "record without a GPU: --device cpu."
             )
         self._server = server
         self.gpu = found[0] if found else None
-        # A folder of recordings belongs to one model, so GPUs of other models stay idle.
+        # Recordings lie in a folder per model, so GPUs of other models are not used.
         places: list[Place] = [gpu for gpu in found if gpu.name == found[0].name]
         self.places = places or [None] * _cores()
         self.jobs = min(jobs or len(self.places), len(self.places))
         self.together = len(self.places) if found else 1
 
-    def execute(self, run: Run, at: Workspace, stop: threading.Event, told: Told) -> Recording:
+    def execute(self, run: Run, at: Workspace, stop: threading.Event, listen: Listen) -> Recording:
         """Execute *run* in a process of its own."""
-        return process.execute(run, at, stop, told, self._server)
+        return process.execute(run, at, stop, listen, self._server)
 
 
 def _cores() -> int:
-    """The cores that this process may use; macOS does not limit them."""
+    """The number of cores that this process may use; macOS has no limit per process."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class Places:
-    """The places of an engine: an example takes as many as it needs at once.
+    """The places of an executor; an example takes all that it needs at once.
 
-    Examples take them in turn, so that one that needs several is not overtaken for ever.
+    Examples queue for them, so an example that needs several places is not overtaken for ever.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
@@ -93,7 +90,7 @@ class Places:
 
     @contextmanager
     def taken(self, count: int) -> Iterator[list[Gpu]]:
-        """Hold *count* places when so many are free; the value is their GPUs."""
+        """Wait until *count* places are free and hold them; the value is their GPUs."""
         with self._turn, self._changed:
             self._changed.wait_for(lambda: len(self._free) >= count)
             mine, self._free = self._free[:count], self._free[count:]
@@ -109,15 +106,15 @@ class Places:
 def lease(
     gpus: Sequence[Gpu], stop: threading.Event, waiting: Callable[[str], None]
 ) -> Iterator[bool]:
-    """Hold *gpus* against other recorders on this machine, so no benchmark shares them.
+    """Lock *gpus* against other recorders on this machine, so that no benchmark shares a GPU.
 
-    The value is False if *stop* is set before they are free; *waiting* is told who holds one.
+    The value is False if *stop* is set before they are free; *waiting* is called with the holder.
     """
     with ExitStack() as held:
         yield all(
             held.enter_context(
                 locked(machine_folder() / f"gallery-gpu-{slug(gpu.identity)}.lock", stop, waiting)
             )
-            # In the order of all recorders, so none waits for another in a circle.
+            # All recorders lock in the same order, so no two wait for each other.
             for gpu in sorted(gpus, key=lambda gpu: gpu.identity)
         )

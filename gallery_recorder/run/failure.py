@@ -1,4 +1,4 @@
-"""The message about an example that failed: cause, place, and what to do next."""
+"""The failure of an example: the message with cause, place and remedy, and the recording of it."""
 
 import errno
 import traceback
@@ -17,7 +17,7 @@ from gallery_recorder.run.protocol import Failure, Finished, Refusal, Run
 from gallery_recorder.run.text import Paths, clean, shorten
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.run.written import with_files
-from gallery_recorder.store.format import SCHEMA, Block, Recording, RunFacts
+from gallery_recorder.store.format import Block, Recording, RunFacts
 
 
 def failure_of(
@@ -27,9 +27,9 @@ def failure_of(
     printed: list[bytes],
     shown: Callable[[str], str],
 ) -> Failure:
-    """The failure that *error* means, raised in the block *current*.
+    """The failure for *error*, which the block *current* raised.
 
-    *printed* is the output of the block, standard output first; *shown* masks paths in a text.
+    *printed* is the block's standard output and standard error; *shown* masks paths in a text.
     """
     line, trace = current.line if current else None, error.__traceback__
     while trace and trace.tb_frame.f_code.co_filename != str(script.path):
@@ -42,7 +42,7 @@ def failure_of(
         cause, remedy = error.args
     elif isinstance(error, SystemExit):
         cause = f"ended itself with sys.exit({shorten(repr(error.code)).strip()})"
-        remedy = "Remove the call of sys.exit; raise an exception where something is wrong."
+        remedy = "Remove the call of sys.exit; to report an error, raise an exception."
     elif isinstance(error, RecorderError):
         cause, remedy = f"was not executed: {error}", "Correct conf.py."
     else:
@@ -50,7 +50,7 @@ def failure_of(
         detail = "".join(traceback.format_exception(type(error), error, trace))
         cause, remedy = f"raised {type(error).__name__}", _remedy(error)
         if last := clean(printed[1]).strip() or clean(printed[0]).strip():
-            detail += "Printed before:\n" + indent("\n".join(last.splitlines()[-15:]), "  ")
+            detail += "It printed before:\n" + indent("\n".join(last.splitlines()[-15:]), "  ")
     return Failure(
         cause=shown(cause),
         remedy=remedy,
@@ -61,10 +61,10 @@ def failure_of(
     )
 
 
-def recorded(
+def recording_of(
     run: Run, script: Script, at: Workspace, failure: Failure, made: Recording | None = None
 ) -> Recording:
-    """The recording of a *failure*: what finished blocks left, each in its place, and the reason.
+    """The recording of a *failure*: the outputs of finished blocks, each in its place, and why.
 
     *made* is the recording that the worker wrote, if it came so far.
     """
@@ -82,7 +82,7 @@ def recorded(
     blocks = [Block(code.line, code.key, 0.0, code.block.content) for code in script.code]
     finished = []
     for line in at.finished.read_bytes().splitlines():
-        with suppress(msgspec.DecodeError):  # the process ended while it wrote this line
+        with suppress(msgspec.DecodeError):  # the process was killed while it wrote this line
             finished.append(decode(line, Finished))
     for one in finished:
         blocks[one.number - 1] = one.block
@@ -94,28 +94,21 @@ def recorded(
         blocks[number - 1] = replace(last.block, passed=False, failure=text)
     else:
         here = replace(blocks[number - 1], passed=False, failure=text, stdout=stdout, stderr=stderr)
-        blocks[number - 1] = replace(here, shown=stdout)  # the text has the end of standard error
+        blocks[number - 1] = replace(here, shown=stdout)  # `text` quotes standard error already
     kept, files = with_files(blocks, last.files if last else (), at.recording)
-    return Recording(
-        schema=SCHEMA,
-        gallery=run.example.gallery,
-        name=run.example.name,
-        title=script.title,
-        key=script.key,
-        variant=run.settings.variant,
-        run=RunFacts(provenance.now(), 0.0, status="failed", timed=False),
-        provenance=provenance.of_this_process(run.device, run.kind),
-        blocks=kept,
-        files=files,
+    facts = RunFacts(provenance.now(), 0.0, status="failed", timed=False)
+    where = provenance.of_run(run)
+    return provenance.recording_of(
+        run, script, run=facts, provenance=where, blocks=kept, files=files
     )
 
 
 def _remedy(error: BaseException) -> str:
     text = ""
-    with suppress(Exception):  # what `__str__` of the example's own class raises
+    with suppress(Exception):  # raised by `__str__` of the example's own class
         text = str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES):
-        return "Make room on the disk or set the permissions, then record it again."
+        return "Free space on the disk or correct the permissions, then record it again."
     if isinstance(error, MemoryError):
         return "Use smaller sizes, or a machine with more memory."
     if type(error).__name__ in ("OutOfMemoryError", "OutOfResources") and "out of" in text:
@@ -123,8 +116,8 @@ def _remedy(error: BaseException) -> str:
         return f"Use smaller sizes, or skip the example on smaller GPUs with {skip}"
     if "CUDA error" in text or "HIP error" in text or "device-side assert" in text:
         return (
-            "A kernel that this block launched has failed, perhaps one of an earlier line. Find it "
-            "with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer."
+            "A kernel that this block launched failed, perhaps in an earlier line. Find it with "
+            "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer."
         )
     if isinstance(error, ModuleNotFoundError):
         return "Install the package where examples are executed, then record the example again."

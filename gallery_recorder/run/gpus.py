@@ -1,6 +1,7 @@
-"""The GPUs of this machine and their state, without a library that computes.
+"""The GPUs of this machine and their state, without a numerical library.
 
-nvidia-ml-py describes NVIDIA's GPUs. Linux describes AMD's; amdsmi, part of ROCm, names them.
+NVIDIA's GPUs are read with nvidia-ml-py. AMD's are read from Linux; amdsmi, part of ROCm, has their
+names.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBL
 #: Where the kernel describes AMD's GPUs.
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
-#: Reasons for lower clocks, and how their names in NVIDIA's library begin and end.
+#: Reasons for lower clocks; their names in NVIDIA's library begin and end as follows.
 _REASON = "nvmlClocksThrottleReason"
 _THROTTLING = {
     "power cap": "SwPowerCap",
@@ -32,7 +33,7 @@ _THROTTLING = {
 
 
 class DeviceError(RecorderError):
-    """The requested device cannot be used."""
+    """The requested device, or cluster, cannot be used."""
 
 
 def find_gpus() -> list[Gpu]:
@@ -45,23 +46,23 @@ def find_gpus() -> list[Gpu]:
 
 
 def leased_gpu() -> Gpu | None:
-    """The first GPU that this process may use: the one that it was leased."""
+    """The first GPU that this process may use; None without a GPU."""
     return next(iter(find_gpus()), None)
 
 
 def facts() -> GpuFacts | None:
-    """What the leased GPU is; None without a GPU."""
+    """The properties of the leased GPU; None without a GPU."""
     gpu = leased_gpu()
     if gpu is None:
         return None
     driver = None
-    with contextlib.suppress(Exception), _nvml() as nvml:  # AMD's is a part of Linux
+    with contextlib.suppress(Exception), _nvml() as nvml:  # AMD's driver is part of Linux
         driver = nvml.nvmlSystemGetDriverVersion()
     return GpuFacts(compute_capability=gpu.compute_capability, memory=gpu.memory, driver=driver)
 
 
 def state() -> GpuState | None:
-    """Clocks, temperature, power and use of the leased GPU; None where no driver tells."""
+    """Clocks, temperature, power and use of the leased GPU; None if the driver does not say."""
     try:
         with _nvml() as nvml:
             gpu = _visible(nvml)[0][0]
@@ -86,7 +87,7 @@ def state() -> GpuState | None:
 
 
 def uses_gpu() -> bool:
-    """Whether the driver counts this process; in a container its process ids are different."""
+    """Whether this process uses the GPU; in a container the driver's process ids are no help."""
     folder = Path("/proc/self/fd")
     opened = map(os.path.realpath, folder.iterdir() if folder.is_dir() else ())
     return any(path.startswith(("/dev/nvidia-uvm", "/dev/kfd")) for path in opened)
@@ -104,7 +105,7 @@ def _nvml() -> Iterator[Any]:
 
 
 def _ask(nvml: Any, question: str, *what: Any) -> Any:
-    """The library's answer; None where this GPU or container gives none."""
+    """The library's answer; None if this GPU or container does not support the question."""
     try:
         return getattr(nvml, question)(*what)
     except nvml.NVMLError:

@@ -1,7 +1,7 @@
-"""The text that an example prints, block by block: from Python, C code, kernels and processes.
+"""Collect the text that an example prints: from Python, C code, kernels and processes.
 
-sphinx-gallery shows what goes through Python's ``sys.stdout`` and ``sys.stderr``, joined. Here each
-is also written to its file descriptor, where all other output lands in the same order.
+sphinx-gallery shows text written to Python's ``sys.stdout`` and ``sys.stderr``, joined. Here both
+are also written to their file descriptors, in order with the output of C code and processes.
 """
 
 import ctypes
@@ -20,21 +20,21 @@ from gallery_recorder.run.text import clean
 class Output:
     """The output on the file descriptors 1 and 2, which are the files *stdout* and *stderr*.
 
-    With *apart*, sphinx-gallery shows what reached descriptor 1; else what Python printed to
-    either stream.
+    With *apart*, sphinx-gallery shows the output on descriptor 1; else the text that Python printed
+    to either stream.
     """
 
     def __init__(self, stdout: Path, stderr: Path, limit: int, apart: bool) -> None:
         self._files, self._limit, self._apart = (stdout, stderr), limit, apart
         self._joined: list[str] = []
-        self.taken = [0, 0]  # bytes of each that belong to earlier blocks
+        self.taken = [0, 0]  # bytes of each file from earlier blocks
         self.before = (sys.stdout, sys.stderr)
         self.streams = (_Stream(1, self._joined), _Stream(2, self._joined))
         self._libc = ctypes.CDLL(None)
         Tee.output_of_example = self
 
     def begin(self) -> None:
-        """A block begins."""
+        """Start a block."""
         self._joined.clear()
 
     def shown(self) -> str:
@@ -42,7 +42,7 @@ class Output:
         return clean(self._read(0)) if self._apart else "".join(self._joined)
 
     def take(self, limited: bool = True) -> list[bytes]:
-        """The output since the last call, standard output first; a Refusal if it is too much."""
+        """The output since the last call, standard output first; Refusal if it is too long."""
         found = []
         for number, name in enumerate(("standard output", "standard error")):
             text = self._read(number)
@@ -66,7 +66,7 @@ class Output:
 
 
 class _Stream(io.TextIOWrapper):
-    """Standard output or error of Python; its text is also *joined* with the other's."""
+    """Python's standard output or standard error; its text is also appended to *joined*."""
 
     def __init__(self, descriptor: int, joined: list[str]) -> None:
         raw = os.fdopen(os.dup(descriptor), "wb")
@@ -80,12 +80,12 @@ class _Stream(io.TextIOWrapper):
     def fileno(self) -> int:
         return self._descriptor
 
-    def close(self) -> None:  # later blocks print, too
+    def close(self) -> None:  # not really: later blocks print, too
         self.flush()
 
 
 class Tee(seam.LoggingTee):
-    """What sphinx-gallery puts in the place of ``sys.stdout``."""
+    """The object by which sphinx-gallery replaces ``sys.stdout``."""
 
     output_of_example: ClassVar[Output]
 
@@ -93,16 +93,16 @@ class Tee(seam.LoggingTee):
         self.output = self
 
     def getvalue(self) -> str:
-        """All printed text of the block: sphinx-gallery asks its ``output``."""
+        """All printed text of the block; sphinx-gallery calls ``output.getvalue()``."""
         return self.output_of_example.shown()
 
     def set_std_and_reset_position(self) -> "Tee":
-        """Begin to catch output."""
+        """Start capturing output."""
         sys.stdout, sys.stderr = self.output_of_example.streams
         return self
 
     def restore_std(self) -> None:
-        """Stop catching output."""
+        """Stop capturing output."""
         for stream in self.output_of_example.streams:
             stream.flush()
         sys.stdout, sys.stderr = self.output_of_example.before

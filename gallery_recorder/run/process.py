@@ -1,7 +1,7 @@
 """Execute one example in a process of its own, and end that process whatever it does.
 
-A process that has read conf.py forks a supervisor, which forks the worker; both report through a
-pipe. The worker has no input and an environment made for it. Time limits are checked here.
+The server, a process that has read conf.py, forks a supervisor, which forks the worker. Both report
+through a pipe. The worker has no input and a prepared environment. Time limits are checked here.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
 
 _EVENTS = msgspec.json.Decoder(protocol.Event)  # created once, before several threads use it
-# Without this folder: an import does not find an example that is called random.py.
+# Without this folder in the path: no import finds an example called random.py.
 _SERVE = "import sys; sys.path.remove(''); from gallery_recorder.run import server; server.main()"
-_QUIET = 10.0  # seconds that conf.py may take before a line says so
+_QUIET = 10.0  # seconds until a line says that conf.py is still being read
 _FAREWELL = 60.0  # seconds from the last block to the end of the worker
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 _POLL = 0.05
-_FLOOD = 64  # times the limit of a block: with so much output an example is ended at once
+_FLOOD = 64  # times a block's output limit: beyond that, the example is ended at once
 
 _SIGNALS: dict[int, str] = {
     signal.SIGKILL: "Killed from outside, often because memory ran out: use smaller sizes.",
@@ -48,16 +48,13 @@ _SIGNALS: dict[int, str] = {
 
 
 class Client:
-    """The server, a process that reads conf.py when it is first needed and forks for each example.
-
-    With *alone* the process of the example reads conf.py.
-    """
+    """A connection to the server, which starts when it is first needed."""
 
     def __init__(self, where: Where, alone: Run | None = None) -> None:
-        """conf.py is read here, or for the run *alone* in its folder."""
+        """A server for *where*; for a run *alone*, its worker reads conf.py and the server not."""
         self.where, self._alone = where, alone
         self._lock = threading.Lock()
-        self._reason: str | None = None  # why each example needs a process that reads conf.py
+        self._reason: str | None = None  # why the server cannot fork for examples
 
     @cached_property
     def _process(self) -> subprocess.Popen[bytes]:
@@ -83,14 +80,15 @@ class Client:
 
     @cached_property
     def project(self) -> Project:
-        """The project; ProjectError if conf.py is wrong."""
+        """The project; ProjectError if conf.py cannot be read."""
         process = self._process
         if not select.select([self._control], [], [], _QUIET)[0]:
-            print(f"{self.where.conf}/conf.py is being read …", flush=True)
+            print(f"Reading {self.where.conf}/conf.py …", flush=True)
         found = decode(self._answers.readline() or b'""', Project | str)  # type: ignore[arg-type]
         if isinstance(found, Project):
             return found
-        cause = found or f"{self.where.conf}/conf.py: ended its process, status {process.wait()}"
+        ended = f"{self.where.conf}/conf.py: ended its process with status"
+        cause = found or f"{ended} {process.wait()}"
         self._printed.seek(0)
         last = clean(self._printed.read()).splitlines()[-15:]
         raise ProjectError("\n".join([cause, *["It printed before:"] * bool(last), *last]))
@@ -98,7 +96,7 @@ class Client:
     def fork(self, workspace: Workspace, descriptors: list[int]) -> str | None:
         """Start a supervisor with these *descriptors*; return None if started, else the reason.
 
-        The reason is given once, and later an empty text.
+        The reason is returned the first time, later an empty text.
         """
         request = json.dumps([str(workspace.folder), str(workspace.tmp)]).encode()
         with self._lock:
@@ -117,10 +115,10 @@ class Client:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End the process; examples that are executed go on."""
+        """End the server; running examples go on."""
         if process := vars(self).get("_process"):
             if not self._alone and "project" not in vars(self):
-                process.kill()  # it reads conf.py
+                process.kill()  # it is still reading conf.py
             self._answers.close()
             self._control.close()
             process.wait()
@@ -135,14 +133,14 @@ def execute(
     listen: Callable[[BlockStarted | str], None] = lambda event: None,
     server: Client | None = None,
 ) -> Recording:
-    """Execute *run* in *workspace*, an empty one; *listen* gets each block as it begins.
+    """Execute *run* in the empty *workspace*; *listen* gets each block as it starts.
 
-    A fork of *server* executes it; without one, a process that reads conf.py.
-    ``workspace.recording`` then holds the files of the result. No process of the run is left, also
-    where this function raises or this process is killed.
+    A fork of *server* executes it; without one, a process that reads conf.py. The files of the
+    recording are then in ``workspace.recording``. No process of the run is left, even if this
+    function raises or this process is killed.
 
     Raises:
-        ScriptFailedError: the example failed; says why.
+        ExampleFailedError: the example failed; the error says why.
         StoppedError: *stop* was set.
     """
     workspace.overlay(run.example.path, run.top)
@@ -160,22 +158,22 @@ def execute(
             given = [its.fileno(), writing, stdout.fileno(), stderr.fileno()]
             reason = server.fork(workspace, given) if server else ""
             if reason:
-                listen(f"conf.py {reason}: each example reads it again")
+                listen(f"conf.py {reason}, so each example reads it again")
             if reason is not None:
                 alone.fork(workspace, given)
         watched = _Watched(run, workspace, life)
         try:
             watched.follow(events, stop, listen)
             watched.check()
-        except protocol.ScriptFailedError as error:
+        except protocol.ExampleFailedError as error:
             if workspace.result.exists():
                 error.made = _result(run, workspace)
             raise
         finally:
-            watched.end()  # all processes of the run that are left
+            watched.end()
     made = _result(run, workspace)
     if made.run.status == "failed" and not run.example.may_fail:
-        raise protocol.ScriptFailedError("failed and could not say why", "Report this, please.")
+        raise protocol.ExampleFailedError("failed and could not say why", "Report this, please.")
     return made
 
 
@@ -186,7 +184,7 @@ def _result(run: Run, workspace: Workspace) -> Recording:
 
 
 class _Watched:
-    """A run in progress, and what its supervisor and worker have reported."""
+    """A run in progress, as its supervisor and worker have reported it."""
 
     def __init__(self, run: Run, workspace: Workspace, life: socket.socket) -> None:
         self.run, self.workspace, self.life = run, workspace, life
@@ -200,13 +198,13 @@ class _Watched:
         self._limit(limit, cause, f"{remedy}# sphinx_gallery_timeout = {2 * limit:g}")
 
     def _limit(self, seconds: float, cause: str, remedy: str) -> None:
-        """Let the run fail with *cause* if it does not get further within *seconds*."""
+        """Let the run fail with *cause* if it makes no progress within *seconds*."""
         self.deadline, self.late = time.monotonic() + seconds, (cause, remedy)
 
     def follow(
         self, events: BinaryIO, stop: threading.Event, listen: Callable[[BlockStarted], None]
     ) -> None:
-        """Wait until the worker has ended; raise if it has failed or has to be ended."""
+        """Wait until the worker has ended; raise if it failed or must be ended."""
         flood = _FLOOD * self.run.limit("output")
         outputs = (self.workspace.stdout, self.workspace.stderr)
         while self.ended is None:
@@ -214,8 +212,8 @@ class _Watched:
                 raise protocol.StoppedError
             watched: list[Any] = [events, self.life]
             ready = select.select(watched, [], [], _POLL)[0]
-            if events in ready and (told := events.read(9999)):
-                *lines, self.unread = (self.unread + told).split(b"\n")
+            if events in ready and (received := events.read(9999)):
+                *lines, self.unread = (self.unread + received).split(b"\n")
                 for line in lines:
                     self._hear(line, listen)
             elif self.life in ready:  # the supervisor was killed, and the worker with it
@@ -227,7 +225,7 @@ class _Watched:
             if time.monotonic() > self.deadline:
                 self._fail(*self.late)
             if max(path.stat().st_size for path in outputs) > flood:
-                remedy = "Print less; write large amounts of data to a file."
+                remedy = "Print less, or write large amounts of data to a file."
                 self._fail(f"printed more than {flood:,} bytes", remedy)
 
     def _hear(self, line: bytes, listen: Callable[[BlockStarted], None]) -> None:
@@ -243,18 +241,18 @@ class _Watched:
                 remedy = "A thread or an exit handler is still running. End it in the example."
                 self._limit(_FAREWELL, cause, remedy)
             case Failure():
-                raise protocol.ScriptFailedError(event)
+                raise protocol.ExampleFailedError(event)
             case protocol.Ended():
                 self.ended = event
 
     def _is_gone(self) -> bool:
-        """Whether the example's process, which a wrapper forked, has ended without a word."""
+        """Whether a process that a wrapper forked for the example has ended without a report."""
         if self.began is None or not self.began.wrapper:
             return False
         return not psutil.pid_exists(self.began.process)
 
     def end(self) -> None:
-        """Have the supervisor end all processes that are left, and wait for it."""
+        """Have the supervisor end all remaining processes of the run, and wait for it."""
         with contextlib.suppress(OSError):  # it was killed
             self.life.sendall(str(_GRACE).encode())
             self.life.shutdown(socket.SHUT_WR)
@@ -262,38 +260,39 @@ class _Watched:
                 pass
 
     def check(self) -> None:
-        """Raise why there is no result, if there is none."""
+        """Raise the reason if there is no result."""
         assert self.ended is not None
         status, left = self.ended.status, self.ended.left
         if status < 0:
             self._fail(
                 f"was ended by signal {-status} ({signal.strsignal(-status)})",
-                _SIGNALS.get(-status, "Find out what sent the signal, then record it again."),
+                _SIGNALS.get(-status, "Find out who sent the signal, then record it again."),
             )
         if status > 0 and self.at is None:
-            self._fail("could not be started", "Correct what the messages above name.")
+            self._fail("could not be started", "Correct the cause that the messages above name.")
         if status or not self.workspace.result.exists():
-            remedy = "Remove the call of os._exit or os.exec: an example runs to its last block."
+            remedy = "Remove the call of os._exit or os.exec: an example must reach its end."
             self._fail(f"ended its process with status {status}", remedy)
         if left:
             self._fail(
                 f"left {len(left)} process{'es' * (len(left) > 1)} running: {'; '.join(left[:3])}",
-                "The recorder has ended them. Wait in the example for each process that it starts.",
+                "The recorder ended them. In the example, wait for each process that it starts.",
             )
 
     def _fail(self, cause: str, remedy: str) -> NoReturn:
-        """Raise the failure with the line that is being executed and the end of stderr."""
+        """Raise the failure, with the line being executed and the end of standard error."""
         source, detail = self.run.example.source, ""
         copied = str(self.workspace.copied(self.run.example.path, self.run.top))
-        block, of, line = (self.at.block, self.at.of, self.at.line) if self.at else (None,) * 3
-        line = self._line(copied) or line
+        block, of, first = (self.at.block, self.at.of, self.at.line) if self.at else (None,) * 3
+        line = self._line(copied)
+        place = (block, of, line or first, line is not None)
         if words := clean(self.workspace.stderr.read_bytes()[-4000:]):
             words = "\n".join(shorten(words.replace(copied, source)).splitlines()[-15:])
             detail = f"Standard error ends with:\n{indent(words, '  ')}\n"
-        raise protocol.ScriptFailedError(Failure(cause, remedy, detail, block, of, line))
+        raise protocol.ExampleFailedError(Failure(cause, remedy, detail, *place))
 
     def _line(self, copied: str) -> int | None:
-        """The line of the copy that is being executed, or was; faulthandler tells."""
+        """The line of the copy that is being executed, or was, from faulthandler's stacks."""
         file = self.workspace.stack
         if self.ended is None and self.began is not None:
             with contextlib.suppress(OSError):  # it has just ended

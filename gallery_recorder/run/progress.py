@@ -1,4 +1,4 @@
-"""Print how recording goes, and how it went."""
+"""Print the progress of recording, and a report at the end."""
 
 import contextlib
 import time
@@ -19,12 +19,12 @@ from gallery_recorder.run.text import clean, shorten
 
 Status = Literal["recorded", "current", "skipped", "failed", "interrupted"]
 
-_INTERVAL = 5.0  # seconds between two lines about the blocks of one example
+_INTERVAL = 5.0  # seconds between two lines about blocks of the same example
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an example; *text* is the message about it."""
+    """The outcome of an example; *text* is the message about it."""
 
     script: str
     status: Status
@@ -34,29 +34,28 @@ class Outcome:
 
 
 class Progress:
-    """What runs, how many examples are done, and how long the others will take.
+    """Prints which examples run, how many are done, and the time left.
 
-    A terminal has one line about it, which changes, below a line for each example that has ended.
-    Elsewhere there is a line for each example that begins and ends, and every few seconds its
-    block.
+    A terminal shows a line for each finished example, and below them one live line. Other outputs
+    get a line when an example starts and ends, and every few seconds one about its block.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
         """Print to *out*, by default to standard output."""
         self._console = Console(file=out, highlight=False, markup=False, soft_wrap=True)
-        # Not with FORCE_COLOR alone, which some workflows set.
+        # FORCE_COLOR alone, which some workflows set, makes no terminal.
         self._live = self._console.is_interactive and self._console.file.isatty()
         self._line: Live | None = None
         self._began: dict[str, float] = {}
-        self._told: dict[str, float] = {}
-        self._at: dict[str, str] = {}  # what those that run are doing
-        self._waiting: dict[str, float | None] = {}  # seconds last time
+        self._printed: dict[str, float] = {}  # when the last line about it was printed
+        self._at: dict[str, str] = {}  # the blocks of running examples
+        self._waiting: dict[str, float | None] = {}  # recorded seconds
         self._known: list[float] = []
         self._all = self._jobs = 0
 
     @contextlib.contextmanager
     def of(self, expected: dict[str, float | None], jobs: int) -> Iterator[None]:
-        """*jobs* at a time, the examples with these *expected* seconds are recorded now."""
+        """Show the recording of examples with these *expected* seconds, *jobs* at a time."""
         self._waiting, self._all, self._jobs = {**expected}, len(expected), jobs
         self._known = [seconds for seconds in expected.values() if seconds is not None]
         if self._live and expected:
@@ -74,26 +73,26 @@ class Progress:
         self._print(line)
 
     def started(self, script: str) -> None:
-        """*script* begins."""
-        self._began[script] = self._told[script] = time.monotonic()
+        """*script* has started."""
+        self._began[script] = self._printed[script] = time.monotonic()
         self._at[script] = ""
         if not self._line:
-            self._print(f"{script}: begins")
+            self._print(f"{script}: started")
 
-    def told(self, script: str, event: BlockStarted | str) -> None:
-        """A block of *script* begins, or there is a message about it."""
+    def update(self, script: str, event: BlockStarted | str) -> None:
+        """A block of *script* has started, or there is a message about it."""
         now = time.monotonic()
         if isinstance(event, str):
             self._print(f"{script}: {event}")
             return
         at = f"block {event.block} of {event.of}"
         self._at[script] = f", {at}"
-        if not self._line and now - self._told[script] > _INTERVAL:
-            self._told[script] = now
+        if not self._line and now - self._printed[script] > _INTERVAL:
+            self._printed[script] = now
             self._print(f"{script}: {at}, line {event.line}, {now - self._began[script]:.0f} s")
 
     def finished(self, outcome: Outcome) -> None:
-        """An example has its outcome."""
+        """An example is finished."""
         seconds = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
         first = outcome.text.partition("\n")[0]
         done = ""
@@ -101,15 +100,15 @@ class Progress:
             if self._waiting.pop(outcome.script, None) is None and outcome.seconds:
                 self._known.append(outcome.seconds)
             done = f" [{self._state()}]" if self._all > 1 and not self._line else ""
-        if not (self._live and outcome.status == "current"):  # the last line counts them
+        if not (self._live and outcome.status == "current"):  # the report counts them
             self._print(f"{outcome.script}: {outcome.status}{seconds}: {first}{done}")
 
     def _state(self) -> str:
-        """How many are done, and the time for the others."""
+        """How many examples are done, and the time left."""
         return f"{self._all - len(self._waiting)} of {self._all} done{self._left()}"
 
     def _left(self) -> str:
-        """The time for those that are not done, if some were recorded before."""
+        """The time left; empty if no example was recorded before."""
         waiting, now = {**self._waiting}, time.monotonic()
         if not (waiting and self._known):
             return ""
@@ -123,7 +122,7 @@ class Progress:
         return f", about {about} left"
 
     def _now(self) -> Text:
-        """The line in a terminal."""
+        """The live line of a terminal."""
         began, now = self._began, time.monotonic()
         running = (f"{name} ({now - began[name]:.0f} s{at})" for name, at in [*self._at.items()])
         text = console.visible(f"{self._state()} · {', '.join(running)}")
@@ -134,7 +133,7 @@ class Progress:
 
 
 def report(outcomes: list[Outcome]) -> str:
-    """The failures in full, the warnings, and the number of examples with each outcome."""
+    """The failures, the warnings, and the number of examples with each outcome."""
     parts = [
         f"FAILED {outcome.script}\n{indent(_shown(outcome.text), '  ')}"
         for outcome in outcomes
@@ -149,8 +148,8 @@ def report(outcomes: list[Outcome]) -> str:
         listed = ", ".join(names[: 3 if others else 4])
         parts.append(_shown(f"WARNING {listed}{others}: {text}."))
     counts = Counter(outcome.status for outcome in outcomes)
-    told = [f"{counts[status]} {status}" for status in get_args(Status) if counts[status]]
-    return "\n\n".join([*parts, f"{', '.join(told) or 'Nothing was recorded'}."])
+    counted = [f"{counts[status]} {status}" for status in get_args(Status) if counts[status]]
+    return "\n\n".join([*parts, f"{', '.join(counted) or 'Nothing was recorded'}."])
 
 
 def _shown(text: str) -> str:

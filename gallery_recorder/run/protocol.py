@@ -1,6 +1,6 @@
-"""What the recorder, the supervisor and the worker of one run tell each other.
+"""The messages between the recorder, the supervisor and the worker of one run.
 
-The worker and its supervisor send events through the recorder's progress pipe, one JSON line each.
+The worker and its supervisor send events to the recorder through a pipe, one line of JSON each.
 """
 
 from pathlib import Path
@@ -14,38 +14,39 @@ from gallery_recorder.store.format import Block, Recording
 
 
 class Run(msgspec.Struct, frozen=True):
-    """The order to execute one example."""
+    """What a worker needs to know to execute one example."""
 
     example: Example
     keys: tuple[str, ...]  # of its code blocks
     where: Where
     top: Path  # the folder that contains the whole project
-    folder: Path  # where conf.py is read
+    folder: Path  # the working directory while conf.py is read
     settings: Settings
     kind: Literal["gpu", "cpu"]
     device: str
     timeout: float  # seconds
-    gpus: int = 0  # that it gets
-    visible: dict[str, str] = {}  # variables that show the worker its GPUs and no other
+    gpus: int = 0  # number of GPUs for this example
+    visible: dict[str, str] = {}  # the variables that show the worker its GPUs and no other
     launcher: tuple[str, ...] = ()  # the command that starts its ranks
+    commit: str | None = None  # of the project
 
     def limit(self, name: Literal["output", "file", "files"]) -> int:
         """The limit *name* in conf.py."""
         return int(self.settings.limits[name])
 
     def check(self, made: Recording) -> None:
-        """Raise ScriptFailedError if *made* is of other code or another variant than this."""
+        """Raise ExampleFailedError if *made* is of other code, or of another variant."""
         if tuple(block.key for block in made.blocks) != self.keys:
-            raise ScriptFailedError("was changed while it was being recorded", "Record it again.")
+            raise ExampleFailedError("was changed while it was being recorded", "Record it again.")
         if made.variant != self.settings.variant:
-            raise ScriptFailedError(
+            raise ExampleFailedError(
                 f"was executed as variant {made.variant}, not {self.settings.variant}",
-                "Install the same versions on the machine that executes examples.",
+                "Install the same versions on all machines that execute examples.",
             )
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A file of an example at *path*: its name in the recording, and the block that wrote it."""
+    """A file that an example wrote: its path, its name in the recording, and its block."""
 
     path: Path
     name: str
@@ -54,10 +55,10 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """The worker keeps this for each block, in case it does not reach the end.
+    """A finished block; the worker saves each, in case it does not reach the end.
 
-    ``files`` are those of all blocks so far; ``printed`` are the bytes of standard output and error
-    that belong to them.
+    ``files`` are the files of all blocks so far, ``printed`` their bytes of standard output and
+    standard error.
     """
 
     number: int  # from 1
@@ -67,7 +68,10 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failed"):
-    """Why an example was not recorded: cause, remedy, details, block and line."""
+    """Why an example failed: cause, remedy, details and place.
+
+    ``line`` is the line that failed if it ``is_exact``, or else the first line of the block.
+    """
 
     cause: str
     remedy: str
@@ -75,14 +79,15 @@ class Failure(msgspec.Struct, frozen=True, tag="failed"):
     block: int | None = None
     of: int | None = None
     line: int | None = None
+    is_exact: bool = True
 
     def for_readers(self) -> str:
-        """What a page says, without the remedy, which is the author's."""
-        line = f", in line {self.line}" if self.line else ""
+        """The text on the page, without the remedy, which is for the author."""
+        line = f", in line {self.line}" if self.line and self.is_exact else ""
         return f"This example failed: it {self.cause}{line}.\n{self.detail}".rstrip("\n")
 
-    def told(self, source: str) -> str:
-        """The message, in which the example is called *source*."""
+    def for_author(self, source: str) -> str:
+        """The message, in which *source* names the example."""
         where = f"{source}:{self.line}" if self.line else source
         block = f", block {self.block} of {self.of}" if self.block else ""
         parts = [f"{where}{block}: {self.cause}", self.detail.rstrip("\n"), self.remedy]
@@ -90,14 +95,14 @@ class Failure(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """The example begins in this process; ``wrapper`` is the function of conf.py that forked it."""
+    """The example starts in this process; ``wrapper`` is the function of conf.py that forked it."""
 
     process: int
     wrapper: str = ""
 
 
 class BlockStarted(msgspec.Struct, frozen=True, tag="block"):
-    """The worker executes code block ``block`` (from 1) of ``of``, which begins at ``line``."""
+    """The worker starts code block ``block`` (from 1) of ``of``, whose first line is ``line``."""
 
     block: int
     of: int
@@ -112,14 +117,17 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """The worker has ended."""
 
     status: int  # negative for a signal
-    left: tuple[str, ...] = ()  # the commands of processes that it left running
+    left: tuple[str, ...] = ()  # the command lines of processes that it left running
 
 
 Event = Begun | BlockStarted | Failure | Done | Ended
 
 
-class ScriptFailedError(Exception):
-    """An example has failed: a failure, or its cause and remedy; ``made`` is what it did before."""
+class ExampleFailedError(Exception):
+    """An example failed; ``made`` is the recording that it wrote, if it came so far.
+
+    Takes a failure, or its cause and remedy.
+    """
 
     made: Recording | None = None
 
@@ -129,10 +137,10 @@ class ScriptFailedError(Exception):
 
 
 class Refusal(BaseException):
-    """The example did something that a recording cannot hold.
+    """The example did something that cannot be recorded; the arguments are cause and remedy.
 
-    Its arguments are cause and remedy. Not an ``Exception``: sphinx-gallery records those as
-    outputs of examples that may fail.
+    Not an ``Exception``, which sphinx-gallery would take for the output of an example that may
+    fail.
     """
 
 

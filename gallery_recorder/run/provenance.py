@@ -1,4 +1,4 @@
-"""The machine and the software that a recording was made with, as far as no probe is needed."""
+"""Where and when a recording was made, as far as the engine knows without a probe."""
 
 import platform
 from collections.abc import Iterable
@@ -6,25 +6,41 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from gallery_recorder.project.git import git
-from gallery_recorder.project.settings import Kind
-from gallery_recorder.store.format import Provenance
+from gallery_recorder.project.script import Script
+from gallery_recorder.run.protocol import Run
+from gallery_recorder.store.format import SCHEMA, Provenance, Recording
 
 
 def now() -> str:
-    """The date and time of a recording."""
+    """The date and time, as a recording holds them."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def of_this_process(device: str, kind: Kind) -> Provenance:
-    """What this process knows of itself, and of the *device* of this *kind*."""
-    python = platform.python_version()
-    return Provenance(device, kind, _operating_system(), python, _versions())
+def of_run(run: Run, **measured: Any) -> Provenance:
+    """The provenance of *run* in this process; *measured* are fields that only the worker knows."""
+    return Provenance(
+        device=run.device,
+        kind=run.kind,
+        os=_operating_system(),
+        python=platform.python_version(),
+        versions=_versions(),
+        commit=run.commit,
+        **measured,
+    )
+
+
+def recording_of(run: Run, script: Script, /, **contents: Any) -> Recording:
+    """The recording of *script* in this *run*, with other fields as in *contents*."""
+    named = {"gallery": run.example.gallery, "name": run.example.name, "title": script.title}
+    own = {"schema": SCHEMA, "key": script.key, "variant": run.settings.variant, **named}
+    return Recording(**(own | contents))
 
 
 def _versions() -> dict[str, str]:
-    """The versions of the packages that execute scripts."""
+    """The versions of the packages that execute examples."""
     found = {}
     for name in ("gallery-recorder", "sphinx", "sphinx-gallery"):
         with suppress(metadata.PackageNotFoundError):  # run from its checkout
@@ -42,9 +58,9 @@ def _operating_system() -> str:
 
 
 def commit_of(top: Path, besides: Iterable[Path]) -> str | None:
-    """The commit that the project at *top* is at, with ``-dirty`` where files in it differ.
+    """The commit of the project at *top*, with ``-dirty`` if files differ; None outside git.
 
-    What lies in the folders *besides* does not count: they are what is recorded. None outside git.
+    Files in the folders *besides*, such as recordings, are ignored.
     """
     left_out = [f":(exclude){p.relative_to(top)}" for p in besides if p.is_relative_to(top)]
     commit = git(top, "rev-parse", "HEAD")

@@ -1,8 +1,8 @@
-"""Execute an example under a launcher: ``mpirun``, ``srun`` or ``torchrun`` start several ranks.
+"""Execute an example under a launcher, which starts several ranks: mpirun, srun or torchrun.
 
-The worker starts the launcher, which starts this file's :func:`main` in each rank. Rank 0 executes
-the example for the recording; the others execute it in workspaces of their own, and what they say
-is part of the message if the example fails. Ranks on several machines need a shared folder.
+The worker starts the launcher, which starts :func:`main` in each rank. Rank 0 makes the recording.
+Other ranks have workspaces of their own; their output is part of the message if the example fails.
+Ranks on several machines need a shared folder.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
 
-#: The variables in which launchers tell a process its rank.
+#: The variables by which launchers tell a process its rank.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _EVENTS = msgspec.json.Decoder(protocol.Event)
-_PATIENCE = 2.0  # seconds in which other ranks may say why they failed
+_PATIENCE = 2.0  # seconds for other ranks to report why they failed
 
-#: The program of a rank: executable for `mpirun` and `srun`, and Python for `torchrun`.
+#: The program of a rank: an executable for mpirun and srun, a Python file for torchrun.
 _PROGRAM = """#!{python}
 import sys
 sys.path.pop(0)
@@ -37,7 +37,7 @@ sys.exit(ranks.main({folder!r}, {tmp!r}))
 
 
 def launch(run: Run, workspace: Workspace, events: int) -> int:
-    """Execute *run* under its launcher; pass on the events of rank 0; return the status."""
+    """Execute *run* under its launcher and forward the events of rank 0; return the status."""
     program, pipe = workspace.folder / "rank.py", workspace.folder / "events"
     where = {"folder": str(workspace.folder), "tmp": str(workspace.tmp)}
     program.write_text(_PROGRAM.format(python=sys.executable, **where))
@@ -47,13 +47,18 @@ def launch(run: Run, workspace: Workspace, events: int) -> int:
     unread, failed = b"", False
     with open(workspace.folder / "launcher", "wb") as said:
         command = [*run.launcher, str(program)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        except OSError as error:
+            cause = f"cannot start its launcher, {run.launcher[0]}: {error.strerror}"
+            os.write(events, encode(Failure(cause, "Install or correct the launcher.")) + b"\n")
+            return 1
     while True:
         ended = process.poll() is not None
         if select.select([reading], [], [], 0 if ended else 0.1)[0]:
-            unread += (told := os.read(reading, 65536))
-            ended = ended and not told
-            time.sleep(0 if told else 0.05)  # rank 0 has not opened it, or has closed it
+            unread += (received := os.read(reading, 65536))
+            ended = ended and not received
+            time.sleep(0 if received else 0.05)  # rank 0 has not opened it yet, or has closed it
         *lines, unread = unread.split(b"\n")
         for line in lines:
             event = _EVENTS.decode(line)
@@ -74,12 +79,13 @@ def launch(run: Run, workspace: Workspace, events: int) -> int:
 
 
 def _others(workspace: Workspace) -> str:
-    """Why other ranks failed, and the end of what they printed to standard error."""
+    """The failures of other ranks, or the ends of their standard error."""
     parts = []
     for folder in sorted(workspace.folder.glob("rank-*")):
-        told = (folder / "events").read_bytes().splitlines() if (folder / "events").exists() else []
-        with contextlib.suppress(msgspec.DecodeError):  # one is being written
-            events = [_EVENTS.decode(line) for line in told]
+        path = folder / "events"
+        with contextlib.suppress(msgspec.DecodeError):  # the last one is being written
+            lines = path.read_bytes().splitlines() if path.exists() else []
+            events = [_EVENTS.decode(line) for line in lines]
             why = [event for event in events if isinstance(event, Failure)]
             name = folder.name.replace("-", " ")
             parts += [f"On {name} it {one.cause}:\n{one.detail}" for one in why]
@@ -104,7 +110,7 @@ def main(folder: str, tmp: str) -> int:
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
     events = os.open(path, os.O_WRONLY | (os.O_CREAT if rank != "0" else 0), 0o600)
     status = worker.main(run, workspace, events, None)
-    if not status and not run.example.may_fail:  # a failure ends the other ranks, too
+    if not status and not run.example.may_fail:  # by its status, a failure ends all ranks
         made = decode(workspace.result.read_bytes(), Recording)
         status = int(made.run.status == "failed")
     return status

@@ -1,7 +1,7 @@
-"""Record examples: choose which, execute each where there is a place, report the outcomes.
+"""Record examples: choose them, execute each on a free GPU or core, report the outcomes.
 
-Whatever one example does, the others are recorded. An existing recording stays as it is until the
-new one takes its place in one step.
+Whatever one example does, the others are recorded. An existing recording is unchanged until the new
+one replaces it in one step.
 """
 
 import contextlib
@@ -16,10 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from gallery_recorder.project import galleries, needs
-from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import Script, ScriptError
@@ -28,7 +25,7 @@ from gallery_recorder.run import cluster, failure, provenance, subset, workspace
 from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
-from gallery_recorder.run.protocol import Failure, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
 from gallery_recorder.store import recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
@@ -57,14 +54,14 @@ class Options:
 def record(
     plan: Project, options: Options, progress: Progress, server: Client | None = None
 ) -> tuple[list[Outcome], int | None]:
-    """Record the examples of *plan* that *options* name; return their outcomes, in order.
+    """Record the examples of *plan* that *options* select; return their outcomes, in order.
 
-    The second value is the signal that stopped the recorder, if one did. *server* is a process that
-    has read conf.py; without one, another is started.
+    The second value is the signal that stopped the recorder, if any. Without a *server*, one is
+    started.
 
     Raises:
-        ScriptError: a name means no example.
-        SubsetError: the commit of ``changed_since`` is not there.
+        ScriptError: a name matches no example.
+        SubsetError: the commit of ``changed_since`` does not exist.
         DeviceError: the device or the cluster cannot be used.
     """
     examples = galleries.select(plan, options.names)
@@ -72,13 +69,13 @@ def record(
     if ref := options.changed_since:
         used, count = subset.changed_since(ref, plan, examples), len(examples)
         examples = [example for example in examples if example.path in used]
-        progress.note(f"{len(examples)} of {count} scripts changed since {ref}.")
+        progress.note(f"{len(examples)} of {count} examples changed since {ref}.")
     if options.shard:
         roots = [options.recordings] if options.recordings else plan.settings.roots
         count, seconds = len(examples), partial(_recorded_seconds, roots)
         examples = subset.share(examples, *options.shard, seconds, roots[0])
         number, of = options.shard
-        progress.note(f"Share {number} of {of}: {len(examples)} of {count} scripts.")
+        progress.note(f"Share {number} of {of}: {len(examples)} of {count} examples.")
     with _EXECUTORS[options.engine](plan, options, server) as executor:
         return _Recorder(plan, options, progress, executor, used).record(examples)
 
@@ -99,7 +96,7 @@ _EXECUTORS = {"local": _local, "ray": _ray}
 
 
 def _recorded_seconds(roots: list[Path], example: Example) -> float | None:
-    """The most seconds of a timed recording of *example*, the same on every machine."""
+    """The longest time of a timed recording of *example*, the same on every machine."""
     known = []
     for at in (at for root in roots for at in recording.find(root, example.gallery, example.name)):
         with contextlib.suppress(RecordingError):
@@ -109,7 +106,7 @@ def _recorded_seconds(roots: list[Path], example: Example) -> float | None:
 
 
 def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
-    """0 if every example is recorded or skipped, 1 if one failed, 128 + the signal."""
+    """0 if all examples are recorded or skipped, 1 if one failed, 128 + the signal if stopped."""
     if interrupted is not None:
         return 128 + interrupted
     return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0
@@ -117,7 +114,7 @@ def exit_status(outcomes: list[Outcome], interrupted: int | None) -> int:
 
 @contextlib.contextmanager
 def _signals_set(stop: threading.Event) -> Iterator[list[int]]:
-    """Let signals that end a program set *stop* instead; the list gets those that arrive."""
+    """Make signals that would end the program set *stop*; the value lists those received."""
     received: list[int] = []
 
     def handle(number: int, _frame: object) -> None:
@@ -132,7 +129,7 @@ def _signals_set(stop: threading.Event) -> Iterator[list[int]]:
 
 
 class _Recorder:
-    """One call of :func:`record`; *used* has the changed file that each changed example uses."""
+    """One call of :func:`record`; *used* has a changed file for each example that uses one."""
 
     def __init__(
         self,
@@ -148,7 +145,7 @@ class _Recorder:
         self.progress = progress
         self.engine = engine
         self.places = Places(engine.places)
-        # Their recordings are of this code, but perhaps not of the other file.
+        # The code is as recorded, but a file that the example uses may have changed.
         self.doubtful = {path for path, file in used.items() if file != str(path)}
         self.kind: Kind = "gpu" if engine.gpu else "cpu"
         self.device = engine.gpu.name if engine.gpu else self.settings.untimed.get("cpu", "cpu")
@@ -156,16 +153,16 @@ class _Recorder:
         self.roots = [options.recordings] if options.recordings else self.settings.roots
         # The folder of this device and variant.
         self.folder = Path(self.root, slug(self.device), self.settings.variant or "")
-        recorded = {*self.settings.roots, Path(os.path.realpath(self.root))}
-        given = os.environ.get("GALLERY_COMMIT")  # where the project is without git
-        self.commit = given or provenance.commit_of(plan.top, recorded)
+        besides = {*self.settings.roots, Path(os.path.realpath(self.root))}
+        given = os.environ.get("GALLERY_COMMIT")  # for a copy of the project without git
+        self.commit = given or provenance.commit_of(plan.top, besides)
         self.stop = threading.Event()
-        self.last: dict[Path, float | None] = {}  # seconds of the recording to replace
+        self.last: dict[Path, float | None] = {}  # seconds of the recording to be replaced
         self.outcomes: dict[Path, Outcome] = {}
 
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
-        """Record those of *examples* that have to be recorded."""
-        workspace.remove_leftovers(self.folder, partial(self.progress.told, "recorder"))
+        """Record those of *examples* that need it."""
+        workspace.remove_leftovers(self.folder, self.progress.note)
         waiting = []
         for example in examples:
             decided = self._decide(example)
@@ -175,14 +172,14 @@ class _Recorder:
                 self._finished(example, decided)
         last = self.last
         expected = {self.plan.label(example): last[example.path] for example, _ in waiting}
-        # First those that need several GPUs, while all are free; then the longest. An example that
-        # was never recorded may be the longest.
+        # First those that need several GPUs, while all are free; then the longest. An example
+        # without a recording may be the longest.
         waiting.sort(key=lambda item: -(last[item[0].path] or float("inf")))
         waiting.sort(key=lambda item: -needs.gpus_of(item[1]))
         items = iter(waiting)
 
         def record_next(_: int) -> None:
-            for example, script in items:  # shared: each thread takes the next one
+            for example, script in items:  # all threads take examples from one iterator
                 with self.places.taken(self._gpus(script) or 1) as gpus:
                     self.progress.started(self.plan.label(example))
                     self._finished(example, self._record_one(example, script, gpus))
@@ -209,7 +206,7 @@ class _Recorder:
         return Location(self.root, *place, example.gallery, example.name)
 
     def _decide(self, example: Example) -> Script | Outcome:
-        """The script, if it has to be executed, or else the outcome."""
+        """The script if it must be executed, or else the outcome."""
         name = self.plan.label(example)
         try:
             script = example.load()
@@ -219,7 +216,7 @@ class _Recorder:
         except ScriptError as error:
             return Outcome(name, "failed", str(error))
         if not script.code:
-            return Outcome(name, "current", "has no code, so there is nothing to record")
+            return Outcome(name, "current", "has no code to record")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
         found = recording.of_script(script, example.may_fail, self.roots)
@@ -230,14 +227,14 @@ class _Recorder:
         if self.options.missing and any(one.state in enough for one in found):
             return Outcome(name, "current", "its page has a recording to show")
         if self._is_done(example, own):
-            return Outcome(name, "current", "the recording is of this code")
+            return Outcome(name, "current", "the recording matches the code")
         if own is None and not self.options.force and self._take_over(example, script):
-            return Outcome(name, "current", "took over the recording of the same code")
+            return Outcome(name, "current", "took the recording of a renamed example")
         self.last[example.path] = own.made.run.seconds if own and own.made else None
         return script
 
     def _take_over(self, example: Example, script: Script) -> bool:
-        """Move the recording of the same code of a script that is gone: a script was renamed."""
+        """Move here the recording of an example that is gone and had the same code."""
         labels = {example.label for example in self.plan.examples}
         for folder in recording.all_recordings(self.folder):
             place = folder.relative_to(self.root).parts
@@ -245,7 +242,7 @@ class _Recorder:
                 continue
             with contextlib.suppress(RecordingError):
                 made = recording.load(folder)
-                if made.key == script.key and made.run.status == "passed":
+                if recording.is_current(made.key, script) and made.run.status == "passed":
                     with workspace.made(self.folder, example.label) as at:
                         now = recording.moved(folder, made, script, at.recording)
                         recording.save(now, at.recording, self._location(example).folder)
@@ -254,12 +251,12 @@ class _Recorder:
         return False
 
     def _own(self, example: Example, found: list[Found]) -> Found | None:
-        """The one of *found* that a new recording replaces."""
+        """The recording in *found* that a new one would replace."""
         folder = self._location(example).folder
         return next((one for one in found if one.at.folder == folder), None)
 
     def _is_done(self, example: Example, own: Found | None) -> bool:
-        """Whether the recording that exists makes a new one needless."""
+        """Whether the existing recording is good enough."""
         forced = self.options.force or example.path in self.doubtful
         return bool(own and own.state == "current" and not forced)
 
@@ -273,7 +270,7 @@ class _Recorder:
         name = self.plan.label(example)
 
         def waiting(whom: str, does: str) -> None:
-            self.progress.told(name, f"waits: {whom} {does}")
+            self.progress.update(name, f"waits: {whom} {does}")
 
         lock = workspace.lock_path(self.folder, example.label)
         try:
@@ -286,22 +283,22 @@ class _Recorder:
                 found = recording.of_script(script, example.may_fail, [self.root])
                 own = self._own(example, found)
                 if self._is_done(example, own):
-                    return Outcome(name, "current", "another recorder has recorded it")
+                    return Outcome(name, "current", "another recorder recorded it meanwhile")
                 return self._execute(example, script, gpus, own)
         except StoppedError as error:
             return Outcome(name, "interrupted", str(error) or "was ended")
-        except ScriptFailedError as error:
+        except ExampleFailedError as error:
             why = error.failure
         except RecordingError as error:
-            remedy = "Correct the file that the example draws or writes, then record it again."
+            remedy = "Correct the file that the example writes, then record it again."
             why = Failure(f"cannot be kept as a recording: {error.__cause__ or error}", remedy)
         except OSError as error:
-            remedy = "Make room or set the permissions, then record it again."
+            remedy = "Free space on the disk or correct the permissions, then record it again."
             why = Failure(f"cannot be written: {error}", remedy)
-        except Exception:  # a fault of the recorder must not keep it from other examples
+        except Exception:  # a fault of the recorder must not stop the other examples
             cause = f"the recorder itself failed; please report this:\n{traceback.format_exc()}"
             why = Failure(cause, "")
-        return Outcome(name, "failed", why.told(example.source))
+        return Outcome(name, "failed", why.for_author(example.source))
 
     def _execute(
         self, example: Example, script: Script, gpus: Sequence[Gpu], own: Found | None
@@ -321,48 +318,49 @@ class _Recorder:
             gpus=self._gpus(script),
             visible=needs.visible(gpus),
             launcher=needs.launcher_of(script, self.settings.launcher),
+            commit=self.commit,
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:
-            told, failed = partial(self.progress.told, name), None
+            listen, failed = partial(self.progress.update, name), None
             try:
-                made = self.engine.execute(run, at, self.stop, told)
-            except ScriptFailedError as error:
-                failed, made = error, failure.recorded(run, script, at, error.failure, error.made)
+                made = self.engine.execute(run, at, self.stop, listen)
+            except ExampleFailedError as error:
+                failed, made = (
+                    error,
+                    failure.recording_of(run, script, at, error.failure, error.made),
+                )
                 if own and own.made and own.made.run.status == "passed":
                     text = error.failure.for_readers()
-                    LaterFailure(script.key, made.run.recorded, text).note(location.folder)
+                    LaterFailure(script.key, made.run.recorded, text).save(location.folder)
                     raise  # a failure replaces no good recording
-            where = msgspec.structs.replace(made.provenance, commit=self.commit)
-            made = msgspec.structs.replace(made, provenance=where)
-            warnings = [*_warnings(made, example, self.settings.limits["warning"], at.recording)]
+            warnings = [*_warnings(made, self.settings.limits["warning"], at.recording)]
             if own and own.made and own.state == "current" and not failed:
                 warnings += _unrepeated(location.folder, own.made, at.recording, made)
             recording.save(made, at.recording, location.folder)
-        if failed:
+        if failed and not example.may_fail:
             raise failed
         seconds = time.monotonic() - started
         return Outcome(name, "recorded", str(location.folder), seconds, tuple(warnings))
 
 
 def _unrepeated(old: Path, was: Recording, new: Path, now: Recording) -> Iterator[str]:
-    """The outputs that changed though the code did not."""
+    """A warning that outputs changed although the code did not."""
     titles = (line.strip() for line in changed_outputs(old, was, new, now) if line[:3] != "   ")
     if names := [title for title in titles if title != "provenance"]:
         listed = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-        yield f"the code is the same, but these outputs changed: {listed}; see gallery_seed"
+        yield f"outputs changed although the code did not: {listed}; see gallery_seed"
 
 
-def _warnings(made: Recording, example: Example, limit: float, folder: Path) -> Iterator[str]:
-    """Reasons to doubt a recording, whose files are in *folder*; *limit* is of its bytes."""
+def _warnings(made: Recording, limit: float, folder: Path) -> Iterator[str]:
+    """Warnings about a recording with its files in *folder* and at most *limit* bytes."""
     size = sum((folder / name).stat().st_size for name in made.files)
     if size > limit:
-        yield f"the files take {size:,} bytes; gallery_limits warns above {limit:,.0f}"
+        yield f"the recording's files have {size:,} bytes; gallery_limits allows {limit:,.0f}"
     before, after = made.provenance.before, made.provenance.after
     if others := max((s.other_processes or 0 for s in (before, after) if s), default=0):
         yield f"{others} other process{'es' * (others > 1)} used the GPU at the same time"
     if after and after.throttling:
-        yield f"the GPU's clocks were held down: {', '.join(after.throttling)}"
+        yield f"the GPU's clocks were throttled: {', '.join(after.throttling)}"
     if made.run.status == "failed":
-        allowed = "expected_failing_examples or only_warn_on_example_error in conf.py"
-        yield f"failed as expected ({allowed}); {record_again(example.name)}"
+        yield "failed as expected (expected_failing_examples or only_warn_on_example_error)"

@@ -1,4 +1,4 @@
-"""Seed the generators of random numbers that an example may use, without importing a library."""
+"""Seed random number generators for an example, without importing a library."""
 
 import importlib.util
 import random
@@ -8,7 +8,7 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any
 
-#: How each library is seeded, by the module whose import makes its generator.
+#: How to seed each library, by the module whose import creates its generator.
 _SEEDING: dict[str, Callable[[Any, int], object]] = {
     "numpy.random": lambda module, seed: module.seed(seed),
     "torch": lambda module, seed: module.manual_seed(seed),
@@ -25,13 +25,13 @@ def seed_all(seed: int) -> None:
 
 
 class _Seeding(MetaPathFinder):
-    """Finds modules as usual, and has those of ``_SEEDING`` seeded after their import."""
+    """Finds modules as usual; seeds those in ``_SEEDING`` after their import."""
 
     def __init__(self, seed: int) -> None:
         self._seed, self._sought = seed, ""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        """The module's spec; None, for the next finder, unless it is to be seeded."""
+        """The spec of a module to be seeded; None for all others."""
         if fullname not in _SEEDING or fullname == self._sought:
             return None
         self._sought = fullname

@@ -1,9 +1,9 @@
 """Read conf.py once, then fork for each example.
 
-The process with the arguments CONTROL WHERE SCRATCH reads the project WHERE, with Sphinx's files in
-SCRATCH, and sends it through the socket CONTROL as one line of JSON. Then each request, the paths
-of a workspace with four descriptors, forks a supervisor, and the answer is a line with its process
-id. Without SCRATCH the process that executes an example reads conf.py itself.
+Called with the arguments CONTROL WHERE SCRATCH, this process reads the project WHERE, with Sphinx's
+files in SCRATCH, and sends it to the socket CONTROL as a line of JSON. A request is the paths of a
+workspace with four descriptors; the process then forks a supervisor and answers with a line with
+its process id. Without SCRATCH, the process that executes the example reads conf.py.
 """
 
 import atexit
@@ -30,7 +30,7 @@ from gallery_recorder.run import environment, gpus, ranks, supervisor, worker
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
 
-#: The beginnings of variables that the C library and Python read when a process starts.
+#: Prefixes of variables that the C library and Python read when a process starts.
 _EARLY = ("LD_", "MALLOC_", "GLIBC_", "PYTHON")
 
 
@@ -38,19 +38,19 @@ def main() -> None:
     """Serve until the recorder closes its end of CONTROL."""
     control, where = socket.socket(fileno=int(sys.argv[1])), decode(sys.argv[2].encode(), Where)
     given = dict(os.environ)
-    gc.disable()  # imports leave much to look through
+    gc.disable()  # imports create many objects to scan
     app: Any = None
     if sys.argv[3:]:
         supervisor.die_with_parent(signal.SIGKILL)  # conf.py may take long
         if select.select([control], [], [], 0)[0]:
-            return  # the recorder has ended before
+            return  # the recorder has ended already
         try:
-            with contextlib.redirect_stdout(sys.stderr):  # which keeps no line back
+            with contextlib.redirect_stdout(sys.stderr):  # unbuffered
                 app, project = reader.load(where, Path(sys.argv[3]))
         except ProjectError as error:
             control.sendall(encode(str(error)) + b"\n")
             return
-        supervisor.die_with_parent(0)  # from now on the end of CONTROL ends it
+        supervisor.die_with_parent(0)  # from now on, this process ends when CONTROL is closed
         control.sendall(encode(project) + b"\n")
     server = _Server(control, app, given)
     while server.serve():
@@ -62,18 +62,18 @@ def main() -> None:
 
 
 class _Server:
-    """A process that has read conf.py, if *app* is what it says."""
+    """Forks for examples; *app* is the application that has read conf.py, if any."""
 
     def __init__(self, control: socket.socket, app: Any, given: dict[str, str]) -> None:
         self._control, self._app, self._given = control, app, given
         now = dict(os.environ)
-        # The variables that conf.py has set or, with None, removed.
+        # The variables that conf.py has set, or removed (None).
         self._changed = {n: now.get(n) for n in {*now, *given} if now.get(n) != given.get(n)}
         self.children: set[int] = set()
         self._prepared = False
 
     def serve(self) -> bool:
-        """Start one example; False if the recorder has ended."""
+        """Start one example; return False if the recorder has ended."""
         request, descriptors, _, _ = socket.recv_fds(self._control, 65_536, 4)
         if not request:
             return False
@@ -82,7 +82,7 @@ class _Server:
         answer = self._unfit(workspace) or ""
         if not answer:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Python 3.12 warns of the threads of libraries
+                warnings.simplefilter("ignore")  # from Python 3.12, about threads of libraries
                 child = os.fork()
             if child == 0:
                 self._supervise(workspace, *descriptors)
@@ -102,9 +102,7 @@ class _Server:
             run = decode(workspace.order.read_bytes(), Run)
             chosen = run.settings.environment.get(run.kind, {})
             if early := [name for name in chosen if name.startswith(_EARLY)]:
-                return (
-                    f"sets {early[0]} in gallery_environment, which is read when a process starts"
-                )
+                return f"sets {early[0]}, which a process reads when it starts"
             os.environ.update(chosen)  # libraries read them when they are loaded
             seam.import_matplotlib()
             gc.freeze()
@@ -114,7 +112,7 @@ class _Server:
         return f"has started a thread, {threads[0]}" if threads else None
 
     def _supervise(self, workspace: Workspace, life: int, *descriptors: int) -> NoReturn:
-        """Be the supervisor of an example, and in a fork its worker."""
+        """In this fork, supervise an example; in another fork, execute it."""
         status = 1
         try:
             self._control.close()
@@ -126,14 +124,16 @@ class _Server:
     def _work(self, workspace: Workspace, events: int, stdout: int, stderr: int) -> int:
         """Execute the example in this process, and end it as Python would."""
         gc.enable()
-        atexit._clear()  # what was registered so far belongs to the process that read conf.py
+        atexit._clear()  # handlers registered so far belong to the server
         if util := sys.modules.get("multiprocessing.util"):
             util._finalizer_registry.clear()
             atexit.register(util._exit_function)
         for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), stdout, stderr)):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        with contextlib.suppress(OSError):  # where memory runs out, this process is ended first
+        with contextlib.suppress(
+            OSError
+        ):  # if memory runs out, the kernel kills this process first
             Path("/proc/self/oom_score_adj").write_text("1000")
         run = decode(workspace.order.read_bytes(), Run)
         environment.enter(run, workspace, self._given, self._changed)

@@ -1,4 +1,4 @@
-"""A part of the examples: those that changed since a commit, or one machine's share."""
+"""Select a part of the examples: a machine's share, or those that changed since a commit."""
 
 import ast
 import os
@@ -18,7 +18,7 @@ from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.git import GitError, call, git
 from gallery_recorder.project.script import ScriptError, load_script
 
-#: Files that no example reads: headers of galleries, and what Python compiles.
+#: Files that no example reads: headers of galleries and compiled Python.
 _NOT_READ = re.compile(
     r"(^|/)(GALLERY_HEADER|README|index)\.(rst|md|txt)$|\.pyc$|^$", re.IGNORECASE
 )
@@ -28,13 +28,13 @@ _Uses = tuple[set[str], str]
 
 
 class SubsetError(RecorderError):
-    """A commit that cannot be compared with the files here."""
+    """The commit cannot be compared with the files here."""
 
     status = 2
 
 
 class _Shares(msgspec.Struct):
-    """Shares of examples by label, and the numbers of those that were begun."""
+    """The labels of the examples in each share, and the numbers of the shares that were started."""
 
     of: list[list[str]]
     begun: list[int]
@@ -47,9 +47,9 @@ def share(
     seconds: Callable[[Example], float | None],
     folder: Path,
 ) -> list[Example]:
-    """The share as of the beginning: where the first of several is recorded, *folder* keeps all.
+    """Share *number* of *of*; the first share saves all shares in *folder* for the others.
 
-    What it records would change the shares of those that follow it in the same folder.
+    Otherwise the times that the first share records would change the shares after it.
     """
     path, found = folder / ".shards.json", None
     with suppress(OSError, msgspec.DecodeError):
@@ -74,14 +74,13 @@ def share(
 def shares(
     examples: Sequence[Example], of: int, seconds: Callable[[Example], float | None]
 ) -> list[list[Example]]:
-    """Shares of about the same recorded *seconds*.
+    """Shares of about equal recorded *seconds*; the same recordings give the same shares.
 
-    An example without recorded seconds counts as the median. Where the same recordings are, the
-    shares are the same.
+    An example without recorded seconds counts as the median.
     """
     known = {example.path: seconds(example) for example in examples}
     usual = median([value for value in known.values() if value is not None] or [1.0])
-    # A second for the start, so that examples that take no time are shared, too.
+    # Plus a second for the start, so that examples that take no time are distributed, too.
     cost = {path: 1.0 + (usual if value is None else value) for path, value in known.items()}
     loads = [0.0] * of
     mine: list[list[Example]] = [[] for _ in loads]
@@ -93,10 +92,10 @@ def shares(
 
 
 def changed_since(ref: str, project: Project, examples: Sequence[Example]) -> dict[Path, str]:
-    """The paths of *examples* that changed since *ref*, each with the changed file that it uses.
+    """The paths of *examples* that changed since *ref*, each with a changed file that it uses.
 
-    The file is the script itself if its code changed, or one beside it, or one that it names.
-    Since *ref* means since the commit where this branch left *ref*.
+    The file is the script itself if its code changed, a file beside it, or a file that it names.
+    *Since* means since the commit where this branch left *ref*.
 
     Raises:
         SubsetError: git cannot compare the files with *ref*.
@@ -104,12 +103,12 @@ def changed_since(ref: str, project: Project, examples: Sequence[Example]) -> di
     try:
         root = Path(os.path.realpath(call(project.top, "rev-parse", "--show-toplevel")))
         base = call(root, "merge-base", ref, "HEAD")
-        # Without renames: the recording of a renamed script has another place.
+        # Without renames: a renamed example needs a recording in another place.
         options = ("--name-only", "-z", "--no-renames", "--no-ext-diff")
         listed = call(root, "diff", *options, base, "--")
         new = call(root, "ls-files", "-oz", "--exclude-standard")
     except GitError as error:
-        remedy = "Fetch it, and in a shallow clone the history (fetch-depth: 0 in a workflow)."
+        remedy = "Fetch the commit; in a shallow clone, all history (fetch-depth: 0 in a workflow)."
         raise SubsetError(f"--changed-since {ref}: {error}\n{remedy}") from error
     paths = [root / name for name in f"{listed}\0{new}".split("\0") if not _NOT_READ.search(name)]
     changed = [p for p in sorted(paths) if not {*p.parents} & {*project.settings.roots}]
@@ -129,7 +128,7 @@ def changed_since(ref: str, project: Project, examples: Sequence[Example]) -> di
                 is_used = not imported.isdisjoint((*below.parent.parts, below.stem))
             elif file in named:
                 is_used = file.name in texts
-            else:  # perhaps each script beside it reads it
+            else:  # any script beside the file may read it
                 is_used = path.parent in file.parents
             if is_used:
                 reasons[example.path] = str(file)
@@ -141,7 +140,7 @@ def _real(example: Example) -> Path:
 
 
 def _code_changed(example: Example, name: Path, root: Path, base: str) -> bool:
-    """Whether the code of *example*, called *name* in the repository, is not that of *base*."""
+    """Whether the code of *example*, the file *name* of the repository, differs from *base*."""
     before = git(root, "cat-file", "blob", f"{base}:{name.as_posix()}")
     if before is None:
         return True
@@ -156,7 +155,7 @@ def _code_changed(example: Example, name: Path, root: Path, base: str) -> bool:
 
 @cache
 def _uses(path: Path) -> _Uses:
-    """What a script and the modules beside it that it imports use."""
+    """The imports and texts of a script and of the modules beside it that it imports."""
     imported: set[str] = set()
     texts, waiting = [], {path.stem}
     while waiting:

@@ -1,8 +1,8 @@
 """Supervise the worker of one example, so that no process of it outlives the run.
 
-The supervisor forks the worker and waits until it ends or the recorder closes its end of a socket:
-it stops the run, or was killed. Then the supervisor ends all processes of the example. On Linux it
-is a subreaper: daemons and other sessions stay below it.
+The supervisor forks the worker. It waits until the worker ends, or until the recorder closes its
+end of a socket because it stops the run or was killed. Then it ends all processes of the example.
+On Linux it is a subreaper, so daemons and other sessions remain its descendants.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from gallery_recorder.project.galleries import encode
 from gallery_recorder.run.protocol import Ended
 
 _SET_PARENT_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # options of prctl
-_KILLED = 60.0  # seconds that SIGKILL may take: a process that uses a GPU waits for its driver
-_LINGER = 1.0  # seconds in which helper processes may notice that the worker has ended
+_KILLED = 60.0  # seconds for SIGKILL: a process that uses a GPU waits for its driver
+_LINGER = 1.0  # seconds for helper processes to notice that the worker has ended
 _POLL = 0.05
 
 
 def main(life: socket.socket, events: int, work: Callable[[], int]) -> int:
-    """Fork a process that does *work*; report its end to *events*; end what is left of it.
+    """Fork a process that does *work*; report its end to *events*; end its descendants.
 
-    Through *life* the recorder sends the seconds from SIGTERM to SIGKILL before it closes its end.
+    Before the recorder closes *life*, it sends the seconds between SIGTERM and SIGKILL through it.
     """
     os.setsid()
     _control_process(_SET_SUBREAPER, 1)
@@ -43,7 +43,7 @@ def main(life: socket.socket, events: int, work: Callable[[], int]) -> int:
         status = 1
         try:
             status = work()
-        except BaseException:  # the recorder shows the end of standard error
+        except BaseException:  # the recorder quotes the end of standard error
             traceback.print_exc()
         finally:
             os._exit(status)
@@ -59,7 +59,7 @@ def main(life: socket.socket, events: int, work: Callable[[], int]) -> int:
         with contextlib.suppress(OSError):  # the recorder was killed
             status = os.waitstatus_to_exitcode(done[1])
             os.write(events, encode(Ended(status, tuple(left.values()))) + b"\n")
-    grace = b""  # where the recorder was killed
+    grace = b""  # if the recorder was killed
     with contextlib.suppress(OSError):
         grace = life.recv(99)
     _end_descendants(float(grace or 0))
@@ -77,7 +77,7 @@ def _control_process(option: int, value: int) -> None:
 
 
 def _descendants() -> dict[psutil.Process, str]:
-    """The running processes below this one, and their commands."""
+    """The running descendants of this process, and their command lines."""
     found = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it has ended
@@ -86,7 +86,7 @@ def _descendants() -> dict[psutil.Process, str]:
 
 
 def _end_descendants(grace: float) -> None:
-    """End them, first with SIGTERM, then with SIGKILL."""
+    """End all descendants, first by SIGTERM, then by SIGKILL."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED)):
         until = time.monotonic() + patience
         signalled: set[psutil.Process] = set()

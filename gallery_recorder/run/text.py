@@ -1,4 +1,4 @@
-"""Printed text as a recording keeps it: what remains on the screen, the same on every machine."""
+"""Printed text as recordings keep it: as it looks on a screen, the same on every machine."""
 
 import os
 import re
@@ -12,16 +12,16 @@ _ESCAPE_SEQUENCE = re.compile(
     r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # window titles and links
     r"|[ -/]*[0-~])"
 )
-#: Control characters, and characters that begin a new line where no editor shows one.
+#: Control characters, and line separators that editors do not show.
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}\b")
 
 
 def clean(output: bytes | str) -> str:
-    r"""What *output* looks like on a screen, as plain text that ends with one newline.
+    r"""*output* as it looks on a screen, as plain text that ends with one newline.
 
-    Colours are dropped, a carriage return writes over its line, bytes that are not UTF-8 and
-    control characters become ``\xNN``, and tabs become spaces.
+    Colours are removed, a carriage return overwrites its line, bytes that are not UTF-8 and control
+    characters become ``\xNN``, and tabs become spaces.
     """
     text = output.decode("utf-8", "backslashreplace") if isinstance(output, bytes) else output
     text = without_colors(encodable(text))
@@ -32,7 +32,7 @@ def clean(output: bytes | str) -> str:
 
 
 def without_colors(text: str) -> str:
-    """*text* without escape sequences of terminals."""
+    """*text* without terminals' escape sequences."""
     return _ESCAPE_SEQUENCE.sub("", text)
 
 
@@ -55,15 +55,15 @@ def shorten(text: str, width: int = 500, lines: int = 120) -> str:
 
 
 def _overwrite(line: str) -> str:
-    """*line* as a terminal shows it, where each carriage return goes back to its beginning."""
+    """*line* as a terminal shows it: after a carriage return, text overwrites the line."""
     *earlier, shown = line.split("\r")
-    for part in reversed(earlier):  # from the last: of each only the longer end is visible
+    for part in reversed(earlier):  # of an earlier part, only a longer end stays visible
         shown += part[len(shown) :]
     return shown
 
 
 class Paths:
-    """Replaces paths of this machine in a text by names that mean the same everywhere."""
+    """Replaces paths of this machine in a text by names that are the same everywhere."""
 
     def __init__(self, names: dict[Path, str]) -> None:
         known = {}
@@ -71,7 +71,7 @@ class Paths:
             known[str(path)] = name
             known[os.path.realpath(path)] = name
         self._names = known
-        # The longest path first, so that a folder does not hide those below it.
+        # The longest path first, so that a folder does not hide the folders below it.
         either = "|".join(re.escape(p) for p in sorted(known, key=len, reverse=True) if p != "/")
         self._pattern = re.compile(rf"(?<![\w.-])(?:{either})(?![\w-])")
 
@@ -81,12 +81,12 @@ class Paths:
 
 
 def mask_addresses(text: str) -> str:
-    """The address of an object, which differs in each run, becomes ``at 0x…``."""
+    """Replace the address of an object, which differs in each run, by ``at 0x…``."""
     return _ADDRESS.sub("at 0x…", text)
 
 
 def name_paths(text: str) -> str:
-    """The folders of Python, its packages and the user become ``<packages>``, ``~`` and so on."""
+    """Replace the folders of Python, its packages and the user by ``<packages>``, ``~``, etc."""
     return _machine_paths().name(text)
 
 

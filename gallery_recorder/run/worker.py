@@ -1,7 +1,7 @@
-"""Execute one example in this process and write down what it did.
+"""Execute one example in this process and write its recording.
 
-sphinx-gallery executes the blocks as conf.py says. Around each block the worker collects what
-sphinx-gallery does not: output of C code and of kernels, data files, and the findings of probes.
+sphinx-gallery executes the blocks, with the settings of conf.py. Around each block the worker
+collects what sphinx-gallery does not: output of C code and kernels, data files, results of probes.
 """
 
 import faulthandler
@@ -23,23 +23,14 @@ from gallery_recorder.project import settings
 from gallery_recorder.project.galleries import encode
 from gallery_recorder.project.reader import load
 from gallery_recorder.project.script import CodeBlock, load_script
-from gallery_recorder.run import environment, gpus, provenance
+from gallery_recorder.run import environment, gpus, protocol, provenance
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.output import Output, Tee
-from gallery_recorder.run.protocol import (
-    Begun,
-    BlockStarted,
-    Done,
-    Event,
-    Failure,
-    Finished,
-    Refusal,
-    Run,
-)
+from gallery_recorder.run.protocol import Refusal, Run
 from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.workspace import Workspace
-from gallery_recorder.run.written import Outputs, with_files
+from gallery_recorder.run.written import WrittenFiles, with_files
 from gallery_recorder.store import format, markup
 from gallery_recorder.store.format import Block, Figure, GpuState, Recording, RunFacts, Value
 
@@ -47,7 +38,7 @@ from gallery_recorder.store.format import Block, Figure, GpuState, Recording, Ru
 def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
     """Execute the example in *workspace*; send events to the descriptor *events*.
 
-    *app* is what conf.py says; None if this process has to read it.
+    *app* is the application that has read conf.py; None if this process must read it.
     """
     os.set_inheritable(events, False)
     stack = open(workspace.stack, "w")  # noqa: SIM115 - as long as the process
@@ -89,17 +80,17 @@ class Worker:
         apart = run.settings.stderr == "apart"
         self.output = Output(workspace.stdout, workspace.stderr, run.limit("output"), apart)
         self._printed: list[bytes] = [b"", b""]  # by the last block
-        self._error: BaseException | None = None  # that a block raised
+        self._error: BaseException | None = None  # raised by a block
         self._conf: dict[str, Any] = {}
-        self._outputs = Outputs(workspace.docs, self._pages, path, run)
+        self._outputs = WrittenFiles(workspace.docs, self._pages, path, run)
         self._blocks: list[Block] = []
         self._throttling: set[str] = set()
-        self._deferred: tuple[Figure, ...] = ()  # that a block of comments showed before any code
+        self._deferred: tuple[Figure, ...] = ()  # shown by comments before the first code block
         self._figures = ""  # of the last block, as scrapers returned them
         self._value: Value = {}
 
     def execute(self, app: Any) -> None:
-        """Execute all blocks; the result is in the workspace."""
+        """Execute all blocks; the recording is then in the workspace."""
         conf = self._conf = app.config.sphinx_gallery_conf
         conf.update(
             src_dir=str(self.workspace.docs),
@@ -112,18 +103,18 @@ class Worker:
         self._filters = [*settings.objects(app.config.gallery_filters, "gallery_filters").values()]
         self._probes = settings.objects(app.config.gallery_probes, "gallery_probes")
         self._variant = settings.read(app.config, self.run.where.conf or Path.cwd()).variant
-        self.output.take(limited=False)  # what conf.py printed belongs to no block
+        self.output.take(limited=False)  # printed by conf.py, not by a block
         self._variables = environment.kept(os.environ, self.run.settings.variables)
         self._before, self._wrapper = self._gpu_state(), seam.wrapper("execute_script")
         seam.execute(self.script.path, self._pages, conf, self, Tee)
 
     def begin(self) -> None:
-        """This process, which conf.py may have started, executes the example."""
+        """The example starts in this process, which a wrapper of conf.py may have forked."""
         self._process = os.getpid()
         apart = self._process != self._started
         if (seed := self.run.settings.seed) is not None:
             seed_all(seed)
-        self.tell(Begun(self._process, seam.wrapper("generate_file_rst") if apart else ""))
+        self.tell(protocol.Begun(self._process, seam.wrapper("generate_file_rst") if apart else ""))
 
     def end(
         self, seconds: float, script_vars: dict[str, Any], file_settings: dict[str, Any]
@@ -134,26 +125,26 @@ class Worker:
         made = self._recording(seconds, script_vars, file_settings)
         self.workspace.result.write_bytes(encode(made))
         if self._error is None or self.run.example.may_fail:
-            self.tell(Done())
+            self.tell(protocol.Done())
         else:
             self.tell(self._failure(self._error, self._printed))
 
     def fail(self, error: BaseException) -> None:
-        """Tell the recorder that *error* has ended the execution."""
-        if not self.workspace.result.exists():  # what follows it does not matter
+        """Tell the recorder that *error* ended the execution."""
+        if not self.workspace.result.exists():  # after the result, an error does not matter
             self.tell(self._failure(error, self.output.take(limited=False)))
 
-    def _failure(self, error: BaseException, printed: list[bytes]) -> Failure:
+    def _failure(self, error: BaseException, printed: list[bytes]) -> protocol.Failure:
         return failure_of(error, self.script, self.current, printed, self.shown)
 
     def raised(self, error: BaseException) -> None:
-        """The current block has raised *error*."""
+        """The current block raised *error*."""
         self._error = error
 
     def _recording(
         self, seconds: float, script_vars: dict[str, Any], file_settings: dict[str, Any]
     ) -> Recording:
-        """What all blocks did."""
+        """The recording, after the last block."""
         conf = self._conf
         thumbnail = self._chosen_thumbnail(file_settings)
         written, folder = self._outputs.written(), self.workspace.recording
@@ -161,10 +152,10 @@ class Worker:
         if after := self._gpu_state():
             after = replace(after, throttling=tuple(sorted(self._throttling)))
         base = seam.memory_base(conf)
-        # If a role that links objects is the default one, they are all links in the prose, too.
+        # A default role that links objects makes links of those in the prose, too.
         objects = seam.code_objects(self.script.path, conf, script_vars["example_globals"])
-        where = replace(
-            provenance.of_this_process(self.run.device, self.run.kind),
+        where = provenance.of_run(
+            self.run,
             environment={name: self.shown(value) for name, value in self._variables.items()},
             gpu=gpus.facts() if self.run.kind == "gpu" else None,
             before=self._before,
@@ -179,12 +170,9 @@ class Worker:
             status="failed" if "formatted_exception" in script_vars else "passed",
             timed=self.run.kind not in self.run.settings.untimed,
         )
-        return Recording(
-            schema=format.SCHEMA,
-            gallery=self.run.example.gallery,
-            name=self.run.example.name,
-            title=self.script.title,
-            key=self.script.key,
+        return provenance.recording_of(
+            self.run,
+            self.script,
             variant=self._variant,
             run=run,
             provenance=where,
@@ -200,20 +188,20 @@ class Worker:
         self._throttling.update(state.throttling if state else ())
         return state
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: protocol.Event) -> None:
         """Send *event* to the recorder."""
         self._end_copies()
         os.write(self._events, encode(event) + b"\n")
 
     def _end_copies(self) -> None:
-        """End a process that the example forked and that left its block."""
+        """End this process if the example forked it and it has left its block."""
         if os.getpid() != self._process:
             os._exit(0)
 
     # --- one block --------------------------------------------------------------------------------
 
     def block(self, index: int, script_vars: dict[str, Any], one: Callable[[], str]) -> str:
-        """Execute block *index* of the example, text or code; return its reStructuredText."""
+        """Execute block *index*, text or code; return its reStructuredText."""
         code = self._code.get(index)
         if os.getpid() != self._process:
             self._refuse_wrapper()
@@ -224,7 +212,7 @@ class Worker:
         number = len(self._blocks) + 1 if code else len(self._blocks)
         if code:
             self.current = code
-            self.tell(BlockStarted(number, len(self._code), code.line))
+            self.tell(protocol.BlockStarted(number, len(self._code), code.line))
         self._value, self._figures = {}, ""
         self.output.begin()
         self._ask("before_block", code.block.content if code else "")
@@ -267,24 +255,24 @@ class Worker:
         return rst
 
     def _keep_finished(self) -> None:
-        """Keep what the last block left, in case the process does not reach the end."""
+        """Save the last block, in case the process does not reach the end."""
         if self._blocks:
             written, (stdout, stderr) = self._outputs.written(), self.output.taken
-            made = Finished(len(self._blocks), self._blocks[-1], written, (stdout, stderr))
+            made = protocol.Finished(len(self._blocks), self._blocks[-1], written, (stdout, stderr))
             with open(self.workspace.finished, "ab") as file:
                 file.write(encode(made) + b"\n")
 
     def _refuse_wrapper(self) -> NoReturn:
-        """End the process of a wrapper that forks where this process cannot follow."""
+        """Fail in a process that a wrapper of conf.py forked after execution began."""
         self._process = os.getpid()
         whose = f"{self._wrapper}, with which conf.py wraps execute_script"
-        cause = f"is executed in a process of {whose}"
+        cause = f"is executed in a process forked by {whose}"
         remedy = "Have conf.py wrap generate_file_rst, or nothing where gallery_recorder records."
         self.fail(Refusal(cause, remedy))
         os._exit(1)
 
     def _keep_deferred(self) -> None:
-        """Add what a block of comments shows to the block before it, or to the next one."""
+        """Add the figures of a block of comments to the previous code block, or the next one."""
         if self._blocks:
             last = self._blocks[-1]
             self._blocks[-1] = replace(last, figures=(*last.figures, *self._drawn(below=True)))
@@ -292,11 +280,11 @@ class Worker:
             self._deferred += self._drawn()
 
     def drawn(self, rst: str) -> None:
-        """Keep what scrapers returned for a block."""
+        """Keep the markup that scrapers returned for a block."""
         self._figures = rst
 
     def _drawn(self, below: bool = False) -> tuple[Figure, ...]:
-        """The figures of the block, without paths of this machine and of the pages' folder."""
+        """The figures of the block, without paths of this machine or of the page's folder."""
         if not self._figures.strip():
             return ()
         rst, pages = self._figures, self.run.example.pages
@@ -310,16 +298,16 @@ class Worker:
         text = text if is_html else clean(text).rstrip("\n")
         if len(text) > (limit := self.run.limit("output")):
             raise Refusal(
-                f"has a last expression whose value takes {len(text):,} characters on the page",
-                f"Show less, or raise gallery_limits in conf.py above {limit:,.0f}.",
+                f"shows a value of {len(text):,} characters; the limit is {limit:,}",
+                "Show less, or raise gallery_limits in conf.py.",
             )
         self._value = {"text/html" if is_html else "text/plain": self.shown(text)}
         return text
 
-    def _ask(self, hook: str, *told: str) -> dict[str, Any]:
-        """The answers of the probes that have *hook*, by name; it runs in the example's folder.
+    def _ask(self, hook: str, *code: str) -> dict[str, Any]:
+        """The results of the probes' method *hook*, by probe, called in the example's folder.
 
-        A hook with a parameter is *told* what it is about.
+        A method with a parameter gets the code of the block.
         """
         found = {}
         for name, probe in self._probes.items():
@@ -327,7 +315,7 @@ class Worker:
             os.chdir(self.script.path.parent)
             try:
                 method = getattr(probe, hook, lambda: None)
-                answer = method(*told[: len(inspect.signature(method).parameters)])
+                answer = method(*code[: len(inspect.signature(method).parameters)])
             finally:
                 os.chdir(before)
             if answer is not None:
@@ -337,14 +325,14 @@ class Worker:
     # --- what is kept -----------------------------------------------------------------------------
 
     def shown(self, text: str) -> str:
-        """*text* without paths of this run, and passed through the filters of conf.py."""
+        """*text* without paths of this run, after the filters of conf.py."""
         text = self._paths.name(encodable(text))
         for text_filter in self._filters:
             text = text_filter(text)
         return text
 
     def _chosen_thumbnail(self, file_settings: dict[str, Any]) -> str | None:
-        """The image that a scraper chose for the thumbnail, if one did."""
+        """The image that a scraper chose as thumbnail, if any."""
         chosen = str(file_settings.get("thumbnail_path"))
         path = Path(os.path.normpath(self.workspace.docs / chosen))
         return self._outputs.name_of(path) if path in self._outputs.owner else None

@@ -1,7 +1,7 @@
-"""The workspace of one run: what the example sees of its project, and what it leaves.
+"""The workspace of one run: the files that the example sees and those that it writes.
 
-An example is executed in a copy of its folder; links beside it lead to the rest of the project.
-A run holds a lock beside its workspace. If it is free, the next recorder removes the workspace.
+An example is executed in a copy of its folder, with links to the rest of the project. A run holds a
+lock beside its workspace; the next recorder removes workspaces whose lock is free.
 """
 
 import contextlib
@@ -28,18 +28,18 @@ class Workspace:
         self.folder = folder
         self.tree = folder / "tree"  # the project, as the example sees it
         self.docs = folder / "docs"  # pages and images of sphinx-gallery and its scrapers
-        # The temporary folder has a short path, since a socket's path ends at 107 bytes, without
-        # links, since programs that compare paths resolve them.
+        # The temporary folder has a short path, since a socket's path has at most 107 bytes, and no
+        # links in its path, since programs that compare paths resolve them.
         token = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
         self.tmp = tmp or Path(os.path.realpath(tempfile.gettempdir()), f"gallery-{token}")
         self.scratch = folder / "scratch"  # files of Sphinx while it reads conf.py
         self.recording = folder / "recording"
         self.order = folder / "order.json"
         self.result = folder / "result.json"
-        self.finished = folder / "finished.jsonl"  # each block that was finished, a line each
+        self.finished = folder / "finished.jsonl"  # a line for each finished block
         self.stdout = folder / "stdout"
         self.stderr = folder / "stderr"
-        self.stack = folder / "stack"  # the stacks of the worker's threads, if it crashed or hung
+        self.stack = folder / "stack"  # of the worker's threads, if it crashed or hung
 
     def create(self) -> None:
         """Create the folder and the empty folders in it."""
@@ -50,11 +50,11 @@ class Workspace:
             path.touch()
 
     def copied(self, script: Path, top: Path) -> Path:
-        """The path of the copy of *script* that :meth:`overlay` makes."""
+        """The path of the copy of *script*, made by :meth:`overlay`."""
         return self.tree / top.name / script.relative_to(top)
 
     def overlay(self, script: Path, top: Path) -> None:
-        """Copy the small files beside *script*; link other examples and the project at *top*."""
+        """Copy *script* and small files beside it; link other examples and the rest below *top*."""
         source, place = top, self.tree / top.name
         place.mkdir(exist_ok=True)  # the root of the file system has no name
         for part in script.parent.relative_to(top).parts:
@@ -78,7 +78,7 @@ def lock_path(folder: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def made(folder: Path, name: str) -> Iterator[Workspace]:
-    """A new workspace for the example *name* in *folder*; it is removed in the end."""
+    """A new workspace in *folder* for the example *name*, removed at the end."""
     token = f"{name.replace('/', '--')}-{secrets.token_hex(4)}"
     at = Workspace(folder.resolve() / f".workspace-{token}")
     try:
@@ -90,7 +90,7 @@ def made(folder: Path, name: str) -> Iterator[Workspace]:
 
 
 def remove_leftovers(folder: Path, warn: Callable[[str], None]) -> None:
-    """Remove workspaces and locks whose recorder was killed; *warn* of those that stay."""
+    """Remove workspaces and locks of killed recorders; *warn* if one cannot be removed."""
     names = {path.name.removeprefix(".lock-") for path in folder.glob(".lock-*")}
     workspaces = {
         path: path.name.removeprefix(".workspace-").rpartition("-")[0]

@@ -1,6 +1,6 @@
-"""The files that an example leaves: images in its page's folder, data files in its own folder.
+"""The files that an example writes: images in its page's folder, data files in its own folder.
 
-Each belongs to the block that wrote it last.
+A file belongs to the block that wrote it last.
 """
 
 import fnmatch
@@ -16,8 +16,8 @@ from gallery_recorder.store.format import Block, is_path
 from gallery_recorder.store.recording import digest
 
 
-class Outputs:
-    """The files of an example; ``owner`` is the number of the block that wrote each path last.
+class WrittenFiles:
+    """The files that an example writes; ``owner`` is the block that wrote each path last.
 
     *docs* is the source folder of the documentation, *pages* the folder of the page in it.
     """
@@ -32,7 +32,7 @@ class Outputs:
         self._seen = self._scan()
 
     def _scan(self) -> dict[Path, tuple[int, int, int]]:
-        """The files that may be outputs, with a state that changes whenever they are written."""
+        """The files that may be outputs, each with a value that changes when it is written."""
         found = {}
         for path in (*self._docs.rglob("*"), *self._script.parent.iterdir()):
             state = path.lstat()
@@ -41,7 +41,7 @@ class Outputs:
         return found
 
     def look(self, block: int) -> None:
-        """Assign new and changed files to *block*; a Refusal if they are too many or too large."""
+        """Assign new and changed files to *block*; Refusal if they are too many or too large."""
         found = self._scan()
         changed = sorted(path for path, state in found.items() if self._seen.get(path) != state)
         self._seen = found
@@ -54,16 +54,16 @@ class Outputs:
                 continue
             size = found[path][1]
             if size > self._size:
-                told = f"wrote a file, {self.name_of(path)}, of {size:,} bytes"
+                wrote = f"wrote a file, {self.name_of(path)}, of {size:,} bytes"
                 raise Refusal(
-                    f"{told}; the limit is {self._size:,}",
-                    "Keep what the page shows, or raise gallery_limits in conf.py.",
+                    f"{wrote}; the limit is {self._size:,}",
+                    "Write only what the page shows, or raise gallery_limits in conf.py.",
                 )
             self.owner[path] = block
             if len(self.owner) > self._count:
                 raise Refusal(
                     f"wrote more than {self._count} images and data files",
-                    "Draw several plots as one figure, or raise gallery_limits in conf.py.",
+                    "Combine several plots in one figure, or raise gallery_limits in conf.py.",
                 )
 
     def name_of(self, path: Path) -> str:
@@ -86,11 +86,11 @@ class Outputs:
 def with_files(
     blocks: Sequence[Block], written: Iterable[Written], folder: Path, thumbnail: str | None = None
 ) -> tuple[tuple[Block, ...], dict[str, str]]:
-    """Copy *written* files to *folder*; return *blocks* with their names, and all digests."""
+    """Copy *written* files to *folder*; return *blocks* with their file names, and all digests."""
     files: dict[int, tuple[list[str], list[str]]] = {}
     digests = {}
     for one in written:
-        if not one.path.is_file():  # the next block, which was not finished, has removed it
+        if not one.path.is_file():  # removed by the next block, which did not finish
             continue
         target = folder / one.name
         target.parent.mkdir(parents=True, exist_ok=True)

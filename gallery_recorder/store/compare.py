@@ -1,7 +1,7 @@
 """Compare the outputs of two recordings, or of two folders of recordings.
 
-Outputs are compared by line: text and CSV as they are, JSON and results of probes as one value a
-line, with its path; images and other files by their SHA-256.
+Text and CSV are compared by line; JSON and results of probes by value, each on a line with its
+path; images and other files by their SHA-256.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ from gallery_recorder.store import reading, recording
 from gallery_recorder.store.format import Recording
 from gallery_recorder.store.reading import ReadingError
 
-#: Lines of an output that are compared, which takes quadratic time, and that are shown.
+#: Lines of an output that are compared (in quadratic time), lines and columns that are shown.
 _COMPARED, _SHOWN, _WIDEST = 4_000, 20, 240
 
 
 def pairs(old: Path, new: Path) -> list[Path]:
-    """The paths below *old* and *new*, two recordings or folders, that both have recordings at."""
+    """The paths below both *old* and *new* with a recording; each is a recording or a folder."""
     before, after = _below(old), _below(new)
     if not before & after:
-        raise RecorderError(f"{old} and {new} have no recordings at the same paths below them")
+        raise RecorderError(f"{old} and {new} have no recordings at the same paths")
     return sorted(before & after)
 
 
@@ -34,7 +34,7 @@ def _below(root: Path) -> set[Path]:
 
 
 def compare(old: Path, new: Path) -> str:
-    """What differs in *new*, for a terminal; *old* and *new* are as in :func:`pairs`."""
+    """The differences between *old* and *new*, as in :func:`pairs`, for a terminal."""
     parts: list[str] = []
     unchanged = 0
     for place in pairs(old, new):
@@ -56,7 +56,7 @@ def where(made: Recording) -> str:
 
 
 def changed_outputs(old: Path, was: Recording, new: Path, now: Recording) -> list[str]:
-    """The outputs that differ, of recordings in the folders *old* and *new*: titles and lines."""
+    """The titles and lines of outputs that differ: *was* in folder *old*, *now* in *new*."""
     return [*_changes(old, was, new, now)]
 
 
@@ -76,9 +76,9 @@ def _changes(old: Path, was: Recording, new: Path, now: Recording) -> Iterator[s
 
 
 def _outputs(folder: Path, made: Recording) -> dict[str, list[str]]:
-    """The lines of all outputs: of blocks by key, others by name."""
+    """The lines of all outputs: those of blocks by key, others by name."""
     where = msgspec.to_builtins(made.provenance)
-    for name in ("commit", "before", "after"):  # other ones in each run
+    for name in ("commit", "before", "after"):  # they differ in each run
         where.pop(name)
     found = {"provenance": where, **made.probes}
     found |= {name: _content(folder / name, made.files[name]) for name in made.data}

@@ -1,4 +1,4 @@
-"""The structure of ``recording.json``, and contradictions within one."""
+"""The structure of ``recording.json``, and checks for contradictions in one."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,16 +11,16 @@ from msgspec import Meta
 
 FILE_NAME = "recording.json"
 
-#: The version of the structures below. A new field with a default keeps it: other versions of the
-#: engine ignore the field. Any other change raises it, with a migration in ``migrations.py``.
+#: The version of the structures below. A new field with a default leaves it as it is, since older
+#: engines ignore unknown fields. Any other change raises it and adds a step to ``migrations.py``.
 SCHEMA = 3
 
-#: Stands in a figure's reStructuredText for the folder of its page, which conf.py may rename.
+#: Placeholder in a figure's reStructuredText for the folder of its page, which may be renamed.
 GALLERY_FOLDER = "@@gallery@@"
 
-#: Files that a build would read as pages, or execute.
+#: Suffixes of files that a build would read as pages or execute.
 _SOURCES = (".inc", ".ipynb", ".md", ".py", ".rest", ".rst", ".txt")
-#: Images that sphinx-gallery makes thumbnails of.
+#: Suffixes of images that can become thumbnails.
 _THUMBNAILS = (".gif", ".jpeg", ".jpg", ".png", ".svg", ".webp")
 
 # Nothing hidden, no step upwards, no control character.
@@ -33,22 +33,22 @@ _Date = Annotated[str, Meta(pattern=r"^[12][0-9]{3}(-[0-9]{2}){2}T[0-9]{2}(:[0-9
 # sphinx-gallery names files after objects.
 _Object = Annotated[str, Meta(pattern=r"^(?!\.\.)[ -.0-\[\]-~]{0,200}\Z")]
 _Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*\Z")]
-# Bounds far beyond any machine: pages calculate with these numbers.
+# Pages calculate with these numbers, so they have bounds, far beyond any machine.
 _Count = Annotated[int, Meta(ge=0, le=10**18)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e8)]
 _Memory = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
 class _Struct(msgspec.Struct, frozen=True):
-    """A part of a recording; fields of newer engines are ignored."""
+    """A part of a recording; fields that only newer engines know are ignored."""
 
 
 class Image(_Struct, frozen=True, omit_defaults=True):
     """An image with its alternative text.
 
     Attributes:
-        sources: finer files, by scale: ``{"2.0": "images/…_2_00x.png"}``.
-        options: the options of a plain ``image`` directive; none for one of sphinx-gallery.
+        sources: versions for finer screens, by scale: ``{"2.0": "images/…_2_00x.png"}``.
+        options: options of an ``image`` directive; empty for an image of sphinx-gallery's scraper.
     """
 
     file: _FileName
@@ -58,9 +58,9 @@ class Image(_Struct, frozen=True, omit_defaults=True):
 
 
 class Figure(_Struct, frozen=True, omit_defaults=True):
-    """What image scrapers drew: images, or else the ``rst`` that a scraper of the project made.
+    """The output of image scrapers: images, or the ``rst`` of a scraper of the project.
 
-    ``below`` means below the printed text.
+    With ``below``, the figure stands below the printed text.
     """
 
     images: tuple[Image, ...] = ()
@@ -73,15 +73,15 @@ Value = dict[Annotated[str, Meta(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}\Z")], st
 
 
 class Block(_Struct, frozen=True, omit_defaults=True):
-    """What one code block did.
+    """The outputs of one code block.
 
     Attributes:
         line: its first line when it was recorded.
         key: the key of its code.
-        code: the code that was executed; empty in a recording of schema 2.
+        code: the executed code; empty in a recording of schema 2.
         memory: in MB, as sphinx-gallery measures it.
-        failure: why the block was not finished, other than by an exception, for readers.
-        shown: the printed text as sphinx-gallery shows it, where it is not ``stdout``.
+        failure: why the block did not finish, if not by an exception; a text for readers.
+        shown: the printed text as sphinx-gallery shows it, if that is not ``stdout``.
         value: the value of the last expression, by MIME type.
         images: the files of ``figures``.
         data: the files that the block wrote.
@@ -127,7 +127,7 @@ class GpuFacts(_Struct, frozen=True):
 
 
 class Provenance(_Struct, frozen=True):
-    """The machine that made the recording; ``versions`` are those of the packages involved."""
+    """The machine that made the recording; ``versions`` are those of the recorder's packages."""
 
     device: str
     kind: Literal["gpu", "cpu"]
@@ -144,7 +144,7 @@ class Provenance(_Struct, frozen=True):
 class RunFacts(_Struct, frozen=True):
     """The run: its date (UTC), duration, memory in MB (``show_memory``) and peak memory in bytes.
 
-    ``status`` is *failed* if a block has; ``timed`` if times are the device's.
+    ``status`` is *failed* if a block failed; ``timed`` says whether times are the device's own.
     """
 
     recorded: _Date
@@ -156,7 +156,7 @@ class RunFacts(_Struct, frozen=True):
 
 
 class Reference(TypedDict):
-    """An object that the code names, as sphinx-gallery resolved it."""
+    """An object that the code names, as resolved by sphinx-gallery."""
 
     name: _Object
     module: _Object
@@ -169,14 +169,14 @@ _References = dict[_Object, list[Reference]]
 
 
 class Recording(_Struct, frozen=True):
-    """One script on one device.
+    """One example on one device.
 
     Attributes:
-        name: the script's path below the folder of its gallery, without suffix.
-        key: the key of the script's code.
+        name: the example's path below the folder of its gallery, without suffix.
+        key: the key of the example's code.
         probes: the results of probes for the whole run, by their dotted names.
         backreferences: the objects that the code names.
-        thumbnail: the image for the thumbnail, where a scraper chose one.
+        thumbnail: the image for the thumbnail, if a scraper chose one.
         files: the SHA-256 of each file.
     """
 
@@ -221,7 +221,7 @@ def encode(recording: Recording) -> bytes:
 
 
 def contradictions(recording: Recording) -> Iterator[str]:
-    """What contradicts itself in *recording*."""
+    """The contradictions within *recording*."""
     try:
         datetime.strptime(recording.run.recorded, "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
@@ -236,7 +236,7 @@ def contradictions(recording: Recording) -> Iterator[str]:
         yield f"`blocks` or `thumbnail` names {name}, which `files` does not list"
     folded = {normalize("NFC", name.casefold()) for name in (FILE_NAME, *recording.files)}
     if len(folded) <= len(recording.files):
-        yield f"`files` lists names that some systems cannot tell apart, or {FILE_NAME}"
+        yield f"`files` lists {FILE_NAME}, or names that some systems cannot tell apart"
 
 
 def is_path(name: str) -> bool:
@@ -245,7 +245,7 @@ def is_path(name: str) -> bool:
 
 
 def is_code(name: str, meant: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether *name*, and the objects that it may mean, can be recorded: files are named so."""
+    """Whether a recording can hold *name* and the objects it may mean: they become file names."""
     return _fits({name: [*meant]}, _References)
 
 

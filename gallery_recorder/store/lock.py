@@ -1,6 +1,6 @@
-"""Locks between recorders: one for each recording, one for each GPU of the machine.
+"""Locks between recorders: one for each recording and one for each GPU of the machine.
 
-The kernel releases a lock when its holder ends, however that ends: a crash leaves none behind.
+The kernel releases a lock when the process that holds it ends, even by a crash.
 """
 
 import contextlib
@@ -13,12 +13,12 @@ from filelock import FileLock, Timeout
 
 @contextlib.contextmanager
 def locked(path: Path, stop: threading.Event, waiting: Callable[[str], None]) -> Iterator[bool]:
-    """Hold the lock *path*, or give False if *stop* is set before the lock is free.
+    """Hold the lock *path*; the value is False if *stop* is set before the lock is free.
 
-    *waiting* gets the name of the holder if the lock is not free at once.
+    If the lock is not free, *waiting* is called with a description of its holder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Another user may be the next to hold it, whatever the umask.
+    # The next holder may be another user, whatever the umask.
     lock = FileLock(path, mode=0o666, thread_local=False, poll_interval=0.1)
     try:
         try:
@@ -37,7 +37,7 @@ def locked(path: Path, stop: threading.Event, waiting: Callable[[str], None]) ->
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock *path*; the file may be left of one that was killed."""
+    """Whether a process holds the lock *path*; the file of a killed process is not held."""
     try:
         with FileLock(path, mode=0o666).acquire(blocking=False):
             return False
@@ -46,7 +46,7 @@ def is_held(path: Path) -> bool:
 
 
 def machine_folder() -> Path:
-    """The folder for locks of this machine: one for all users, whatever their TMPDIR."""
+    """The folder for locks of this machine, the same for all users, whatever their TMPDIR."""
     folder = Path("/tmp/gallery-recorder-locks")
     with contextlib.suppress(FileExistsError):
         folder.mkdir()

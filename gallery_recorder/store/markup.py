@@ -1,4 +1,4 @@
-"""Outputs of a block as reStructuredText for a page, and what image scrapers return as data."""
+"""A block's outputs as reStructuredText for a page, and the output of image scrapers as data."""
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -16,7 +16,7 @@ Place = Callable[[str], str]
 
 
 def figure_of(rst: str, files: Container[str], below: bool = False) -> Figure:
-    """The figure that scrapers returned as *rst*: as images, if that says all, of known *files*."""
+    """The figure for the scrapers' output *rst*: images among *files*, or else the markup."""
     images = []
     for kind, path, options in _IMAGE.findall(rst):
         said = dict(_OPTION.findall(options))
@@ -40,7 +40,7 @@ def _name(path: str) -> str:
 
 
 def _address(name: str) -> str:
-    """The path that :func:`_name` gave this *name*."""
+    """The path that has this :func:`_name`."""
     outside = name.removeprefix("source/")
     return outside if outside != name else f"{GALLERY_FOLDER}/{name}"
 
@@ -50,7 +50,7 @@ def _lines(rst: str) -> list[str]:
 
 
 def _drawn(figure: Figure, place: Place, files: Iterable[str] = (), pages: str = "") -> str:
-    """The markup of a *figure*; a scraper's own names *files* below the folder *pages*."""
+    """The markup of a *figure*; a scraper's own markup names *files* below the folder *pages*."""
     if figure.rst:
         rst = figure.rst
         for name in files:
@@ -70,10 +70,10 @@ def _drawn(figure: Figure, place: Place, files: Iterable[str] = (), pages: str =
 
 
 def output(block: Block, place: Place, pages: str, sizes: Mapping[str, int]) -> str:
-    """The output of a *block* for a page in the folder *pages*, as sphinx-gallery would have it.
+    """The markup of a *block*'s outputs for a page in the folder *pages*, as in sphinx-gallery.
 
-    Links lead to its data files, of these *sizes*. Standard error has a box of its own unless it is
-    in ``shown``.
+    Links lead to its data files, with their *sizes*. Standard error has a box of its own unless it
+    is part of ``shown``.
     """
 
     def drawn(below: bool) -> str:

@@ -1,7 +1,7 @@
-"""Recordings of older schemas become those of the current one, step by step.
+"""Bring a recording of an older schema to the current schema, step by step.
 
-A step gets the JSON of ``recording.json`` and changes it in place. What it knows of its schema
-stands here and never changes.
+A step changes the JSON of ``recording.json`` in place. Steps never change: all that they know of
+their schema is written here.
 """
 
 import re
@@ -15,8 +15,7 @@ from gallery_recorder.store.format import SCHEMA, Recording
 from gallery_recorder.store.reading import NewerError, ReadingError, decode
 
 _JSON = msgspec.json.Decoder(dict[str, Any])
-# Made once: threads of the recorder decode at the same time, and a type is prepared when msgspec
-# first meets it.
+# Created once, before the recorder's threads decode at the same time.
 _RECORDING = msgspec.json.Decoder(Recording)
 
 
@@ -39,7 +38,7 @@ def read(content: bytes) -> Recording:
     """
     schema = schema_of(content)
     if schema > SCHEMA:
-        raise NewerError(f"`schema` is {schema}, but this version reads schemas up to {SCHEMA}")
+        raise NewerError(f"`schema` is {schema}; this version reads schemas up to {SCHEMA}")
     if schema == SCHEMA:
         return decode(content, _RECORDING)
     made = decode(content, _JSON)
@@ -47,7 +46,7 @@ def read(content: bytes) -> Recording:
         while schema < SCHEMA:
             step = _STEPS.get(schema)
             if step is None:
-                raise ReadingError(f"`schema` is {schema}, but schemas begin with {min(_STEPS)}")
+                raise ReadingError(f"`schema` is {schema}; the oldest schema is {min(_STEPS)}")
             step(made)
             schema += 1
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -78,7 +77,7 @@ def _from_2(made: dict[str, Any]) -> None:
 
 
 def _take_apart(block: dict[str, Any]) -> None:
-    """Put figures and printed text in the place of a block's ``rst``."""
+    """Replace a block's ``rst`` by figures and printed text."""
     rst, value = _DATA.sub("", block.pop("rst", "")), block.pop("value", None)
     apart = False
     if (box := _BOX.search(rst)) and box[1]:

@@ -1,6 +1,6 @@
-"""Read the files of a recording, which is data from a pull request.
+"""Read the files of a recording, which may come from a pull request.
 
-Reading ends in bounded time and memory, whatever the file is, and raises only ReadingError.
+Reading takes bounded time and memory, whatever the file holds, and raises only ReadingError.
 """
 
 import gzip
@@ -17,25 +17,25 @@ from gallery_recorder.errors import RecorderError
 
 _Value = TypeVar("_Value")
 
-#: Bytes of any file of a recording, far more than the recorder accepts.
+#: The most bytes of a file of a recording, far more than the recorder accepts.
 MAX_READ = 256_000_000
-#: Bytes of JSON that is read into memory, where it has thirty times that size.
+#: The most bytes of a JSON file; in memory it takes about thirty times as much.
 MAX_JSON = 32_000_000
 
 
 class ReadingError(RecorderError):
-    """A file that cannot be read; the message is one line with the reason."""
+    """A file cannot be read; the message is one line with the reason."""
 
 
 class NewerError(ReadingError):
-    """A file that a newer version of this package wrote."""
+    """A file was written by a newer version of this package."""
 
 
 def load(path: Path, kind: type[_Value], limit: int = MAX_JSON) -> _Value:
     """The JSON in the file *path* as a value of the msgspec type *kind*.
 
-    A file whose name ends with ``.gz`` is unpacked; *limit* bounds its bytes before and after.
-    ReadingError otherwise, with a message of one line that names the file.
+    A ``.gz`` file is unpacked; *limit* bounds its bytes before and after. Raises ReadingError, with
+    a message of one line that names the file.
     """
     try:
         content = read_file(path, limit)
@@ -50,10 +50,10 @@ def load(path: Path, kind: type[_Value], limit: int = MAX_JSON) -> _Value:
 
 
 def read_file(path: Path, limit: int = MAX_READ) -> bytes:
-    """The content of the plain file *path* of at most *limit* bytes; ReadingError otherwise."""
+    """The content of the plain file *path*, at most *limit* bytes; else ReadingError."""
     try:
         status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):  # to open a pipe is to wait for its writer
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
             raise ReadingError("is not a plain file")
         if status.st_size > limit:
             raise ReadingError(f"has more than {limit:,} bytes")
@@ -63,7 +63,7 @@ def read_file(path: Path, limit: int = MAX_READ) -> bytes:
 
 
 def decode(content: bytes, decoder: msgspec.json.Decoder[_Value]) -> _Value:
-    """The JSON in *content* as the type of *decoder*; ReadingError if it is anything else."""
+    """The JSON in *content* as the type of *decoder*; ReadingError if it does not fit."""
     try:
         return decoder.decode(content)
     except msgspec.ValidationError as error:
@@ -73,5 +73,5 @@ def decode(content: bytes, decoder: msgspec.json.Decoder[_Value]) -> _Value:
 
 
 def line(error: Exception) -> str:
-    """The message of *error* as one line of bounded length: it may quote the file."""
+    """The message of *error*, which may quote the file, as one line of bounded length."""
     return visible(" ".join(str(error).split()))[:400]

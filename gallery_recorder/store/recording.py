@@ -23,7 +23,7 @@ from gallery_recorder.store.reading import NewerError, ReadingError
 
 _DEEPEST = 20  # folders within each other, far more than a recording's path has
 
-#: A probe's check of what it recorded: it raises ReadingError.
+#: A probe's check of its own results in a recording; it raises ReadingError.
 Check = Callable[[Path, Recording], None]
 
 
@@ -33,7 +33,7 @@ class RecordingError(RecorderError):
 
 @dataclass(frozen=True)
 class Location:
-    """Where a recording lies: below which root, for which device, variant and script."""
+    """The place of a recording: its root, device, variant, gallery and example."""
 
     root: Path
     device: str
@@ -51,16 +51,10 @@ class Location:
         """Device and variant: ``nvidia-h200/triton-3.9.0``."""
         return "/".join(filter(None, (self.device, self.variant)))
 
-    def load(self, keys: Sequence[str] = (), checks: Iterable[Check] = ()) -> Recording:
-        """The recording here, as :func:`load` returns it.
-
-        RecordingError also if it belongs elsewhere, or its script key matches and its block keys,
-        which are *keys*, do not.
-        """
+    def load(self, checks: Iterable[Check] = ()) -> Recording:
+        """Load it with :func:`load`; RecordingError also if it belongs elsewhere."""
         made = load(self.folder, checks)
         location_of(self.folder, self.root, made)
-        if made.key == key_of(keys) and [block.key for block in made.blocks] != list(keys):
-            raise _error(self.folder, "`key` is the script's, but the keys of `blocks` are not")
         return made
 
 
@@ -74,12 +68,12 @@ def location_of(folder: Path, root: Path, made: Recording) -> Location:
     device = slug(made.provenance.device)
     location = Location(root, device, made.variant, made.gallery, made.name)
     if location.folder != folder:
-        raise _error(folder, "is in the place of another one", f"move it to {location.folder}")
+        raise _error(folder, "belongs in another folder", f"move it to {location.folder}")
     return location
 
 
 def find(root: Path, gallery: str, name: str) -> list[Location]:
-    """The locations of recordings of the script *name* of *gallery* below *root*."""
+    """The locations below *root* of recordings of the example *name* of *gallery*."""
     end = f"{gallery}/{name}/{FILE_NAME}"
     found = [p for at in ("*/", "*/*/") for p in glob.glob(at + glob.escape(end), root_dir=root)]
     paths = (Path(path).as_posix() for path in sorted(found))
@@ -87,41 +81,47 @@ def find(root: Path, gallery: str, name: str) -> list[Location]:
     return [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
 
 
+def is_current(key: str, script: Script) -> bool:
+    """Whether code with this *key* is the code of *script* today."""
+    return key == script.key
+
+
 class LaterFailure(msgspec.Struct, frozen=True):
-    """A failure of the code with this *key*, noted beside a good recording, which stays."""
+    """A failure of newer code, kept beside a good recording of older code.
+
+    ``key`` is that of the newer code; ``text`` is the message for readers.
+    """
 
     key: str
     recorded: str
-    text: str  # for readers
+    text: str
 
-    def note(self, folder: Path) -> None:
-        """Note it beside the recording in *folder*."""
-        path, new = (_failure_path(folder, suffix) for suffix in ("", ".new"))
-        new.write_bytes(msgspec.json.encode(self))
-        new.replace(path)
+    def save(self, folder: Path) -> None:
+        """Save it beside the recording in *folder*."""
+        atomic.write(_failure_path(folder), msgspec.json.encode(self))
 
 
-def _failure_path(folder: Path, suffix: str = "") -> Path:
-    return folder.with_name(f"{folder.name}.failed.json{suffix}")
+def _failure_path(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.failed.json")
 
 
-def later_failure(folder: Path, key: str) -> LaterFailure | None:
-    """The failure of the code with this *key* that was noted beside the recording in *folder*."""
+def later_failure(folder: Path, script: Script) -> LaterFailure | None:
+    """The failure of the current code of *script* beside the recording in *folder*."""
     if not (path := _failure_path(folder)).is_file():
         return None
     try:
         found = reading.load(path, LaterFailure)
     except ReadingError as error:
         raise RecordingError(f"{error}; remove the file") from error
-    return found if found.key == key else None
+    return found if is_current(found.key, script) else None
 
 
 @dataclass(frozen=True)
 class Found:
-    """A recording of a script, or the *error* of one that cannot be used.
+    """A recording of an example, or the *error* of a recording that cannot be used.
 
-    ``state`` is *current*, *stale*, *failed* (of this code, but the script failed) or *damaged*;
-    ``later`` is a failure of this code that an older good recording outlived.
+    ``state`` is *current*, *stale*, *failed* (the current code failed) or *damaged*; ``later`` is
+    a failure of the current code beside a good recording.
     """
 
     at: Location
@@ -134,16 +134,16 @@ class Found:
 def of_script(
     script: Script, may_fail: bool, roots: Iterable[Path], checks: Sequence[Check] = ()
 ) -> list[Found]:
-    """The recordings of *script* below *roots*; with *may_fail*, a failed one counts as current."""
+    """The recordings of *script* below *roots*; with *may_fail*, a recorded failure is current."""
     found = []
     for at in (at for root in roots for at in find(root, script.gallery, script.name)):
         try:
-            made = at.load([block.key for block in script.code], checks)
+            made = at.load(checks)
         except RecordingError as error:
             found.append(Found(at, "damaged", error=error))
             continue
-        state = "current" if made.key == script.key else "stale"
-        later = later_failure(at.folder, script.key)
+        state = "current" if is_current(made.key, script) else "stale"
+        later = later_failure(at.folder, script)
         failed = state == "current" and made.run.status == "failed" and not may_fail
         failed = failed or (state == "stale" and later is not None)
         found.append(Found(at, "failed" if failed else state, made, later=later))
@@ -165,10 +165,10 @@ def digest(path: Path) -> str:
 
 
 def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
-    """Read the recording in *folder* and check it with all its files and the probes' *checks*.
+    """Read the recording in *folder*; check it, all its files, and what probes check.
 
-    RecordingError, with a message of one line, if it is missing or damaged. Its cause is NewerError
-    if a newer version of this package made the recording.
+    RecordingError, with a message of one line, if it is missing or damaged. The error's cause is a
+    NewerError if a newer version of this package made the recording.
     """
     remedy = ""
     try:
@@ -176,6 +176,8 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
         content = reading.read_file(folder / FILE_NAME)
         recording = migrations.read(content)
         remedy = "restore it with git"
+        if recording.key != key_of(block.key for block in recording.blocks):
+            raise ReadingError("`key` does not match the keys of `blocks`")
         for fault in (*format.contradictions(recording), *_faults_of_files(folder, recording)):
             raise ReadingError(fault)
         for check in checks:
@@ -200,10 +202,10 @@ def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
 
 
 def save(recording: Recording, staging: Path, folder: Path) -> None:
-    """Make the files in *staging* and *recording* the recording in *folder*, in one step.
+    """Replace the recording in *folder* by *recording* and its files in *staging*, in one step.
 
-    *staging*, on the same file system, is gone afterwards. A power cut leaves the old recording or
-    the new one. RecordingError if *staging* lacks a file of the *recording*.
+    *staging* must be on the same file system, and does not exist afterwards. After a power cut,
+    *folder* has the old recording or the new one. RecordingError if a file is missing.
     """
     for path in staging.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)  # for web servers, whatever the umask
@@ -218,19 +220,16 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
 
 
 def remove(folder: Path, root: Path) -> None:
-    """Remove the recording in *folder*, and folders below *root* that are empty then."""
+    """Remove the recording in *folder*, and then the empty folders above it, up to *root*."""
     atomic.remove(folder)
     _failure_path(folder).unlink(missing_ok=True)
-    for above in folder.parents:
-        if above == root or any(above.iterdir()):
-            break
-        above.rmdir()
+    atomic.remove_empty_folders(folder, root)
 
 
 def moved(old: Path, made: Recording, script: Script, staging: Path) -> Recording:
-    """The recording *made* of the folder *old* as that of *script*, which has the same code.
+    """The recording *made* in the folder *old* as the recording of *script*, of the same code.
 
-    Its files, which sphinx-gallery names after the script, are put into *staging*.
+    Copies its files to *staging*: sphinx-gallery names images after the script.
     """
     was, now = (f"sphx_glr_{Path(name).name}_" for name in (made.name, script.name))
     for name in made.files:
@@ -243,20 +242,18 @@ def moved(old: Path, made: Recording, script: Script, staging: Path) -> Recordin
 
 
 def is_orphan(place: Sequence[str], labels: Container[str]) -> bool:
-    """Whether no script of these *labels* belongs to *place*, the path below a root."""
+    """Whether *place*, a recording's path below a root, belongs to no example of these *labels*."""
     _, *rest = place
     return "/".join(rest) not in labels and "/".join(rest[1:]) not in labels  # with a variant
 
 
 def migrate(folder: Path) -> bool:
-    """Write the recording in *folder* in the current schema; return whether it was of another.
+    """Rewrite the recording in *folder* in the current schema; return whether that was needed.
 
-    RecordingError if it is damaged.
+    RecordingError if the recording is damaged.
     """
     made, path = load(folder), folder / FILE_NAME
     if migrations.schema_of(path.read_bytes()) == format.SCHEMA:
         return False
-    new = path.with_name(f".{FILE_NAME}.new")
-    new.write_bytes(format.encode(made))
-    new.replace(path)
+    atomic.write(path, format.encode(made))
     return True

@@ -1,4 +1,4 @@
-"""Which recordings are current, stale, damaged or missing, on which device."""
+"""The state of each example's recording on each device, such as current or stale."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from gallery_recorder.store.recording import Found
 
 @dataclass(frozen=True)
 class Row:
-    """A script on a device and variant.
+    """An example on one device and variant.
 
     ``state`` is *current*, *stale*, *failed*, *damaged* or *missing*; *unreadable* for an invalid
-    script, *orphan* for a recording without a script. ``text`` says what is wrong.
+    script, *orphan* for a recording without an example. ``text`` says what is wrong.
     """
 
     name: str
@@ -33,43 +33,44 @@ class Row:
 
 
 def rows(project: Project, recordings: Path | None = None) -> list[Row]:
-    """One row for each script, device and variant, the preferred device included; then orphans."""
+    """One row per example, device and variant; the preferred device always has one; then orphans.
+
+    An orphan is the recording of a file that no gallery has, not of one that is not executed.
+    """
     roots = [recordings] if recordings else project.settings.roots
     preferred, checks = project.settings.reference, settings.checks(project.settings)
     result = []
-    for example in project.recorded:
+    for example in project.executed:
         name = project.label(example)
         try:
             script = example.load()
-            needed = needs.told(script)
+            needed = needs.in_words(script)
         except ScriptError as error:
             result.append(Row(name, "-", "unreadable", text=str(error)))
             continue
         if not script.code:
             continue
         own = [
-            Row(
-                name, found.at.place, found.state, found.made, _text(found), needed, found.at.folder
-            )
-            for found in recording.of_script(script, example.may_fail, roots, checks)
+            Row(name, one.at.place, one.state, one.made, _text(one), needed, one.at.folder)
+            for one in recording.of_script(script, example.may_fail, roots, checks)
         ]
         if not any(_is_at(row, preferred) for row in own):
             own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
         result += own
-    labels = {example.label for example in project.recorded}
+    labels = {example.label for example in project.examples}
     for root in roots:
         for folder in recording.all_recordings(root):
             device, *rest = folder.relative_to(root).parts
             if recording.is_orphan((device, *rest), labels):
-                text = f"{folder}: no script has this name; `prune` removes it"
+                text = f"{folder}: no example has this name; `prune` deletes it"
                 result.append(Row("/".join(rest), device, "orphan", text=text, folder=folder))
     return result
 
 
 def _text(found: Found) -> str:
-    """What there is to say about a recording: its error, or a failure."""
+    """What is wrong with a recording: its error, or the example's failure."""
     if found.later:
-        return f"{found.later.recorded}: {found.later.text}"
+        return f"{found.later.text}\n(executed {found.later.recorded})"
     if found.state == "failed" and found.made:
         failed = next(block for block in found.made.blocks if not block.passed)
         return failed.failure or failed.exception or ""
@@ -82,9 +83,10 @@ def size_of(folder: Path) -> int:
 
 
 def lacking(rows: list[Row], preferred: str | None) -> str | None:
-    """The message about scripts without a current recording at *preferred* or with damaged ones.
+    """The message about damaged recordings, and examples without a current one at *preferred*.
 
-    Without *preferred*, any device will do, and scripts that need a particular GPU may have none.
+    Without *preferred*, a recording from any device counts, and examples that need a particular GPU
+    may have none.
     """
     good = {row.name for row in rows if row.state == "current" and _is_at(row, preferred)}
     found: dict[str, Row] = {}
@@ -105,10 +107,10 @@ STATES = ("current", "stale", "failed", "damaged", "missing", "unreadable", "orp
 
 
 def show(rows: list[Row], only: str | None = None, sizes: bool = False) -> None:
-    """Print *rows*, or those of the state *only*, as a table; below it faults and a summary."""
+    """Print a table of *rows*, or of those in the state *only*; then faults and a summary."""
     counts = Counter(row.state for row in rows)
     rows = [row for row in rows if only in (None, row.state)]
-    table = [("script", "device", "state", "recorded", "seconds", *["size"] * sizes)]
+    table = [("example", "device", "state", "recorded", "seconds", *["size"] * sizes)]
     total = 0
     for row in rows:
         run = row.made.run if row.made else None
@@ -124,11 +126,10 @@ def show(rows: list[Row], only: str | None = None, sizes: bool = False) -> None:
     for row in rows:
         text = row.text
         if row.needs and row.state in ("missing", "stale"):
-            text = f"it needs {row.needs}"
+            text = f"needs {row.needs}"
         if text:
-            state = "an orphan" if row.state == "orphan" else row.state
-            print(visible(f"\n{row.name} is {state}: {text}"))
-    print("\n" + (", ".join(f"{counts[s]} {s}" for s in STATES if counts[s]) or "no scripts"))
+            print(visible(f"\n{row.name} ({row.state}): {text.rstrip()}"))
+    print("\n" + (", ".join(f"{counts[s]} {s}" for s in STATES if counts[s]) or "no examples"))
     if sizes:
         print(f"{decimal(total)} in all")
 

@@ -1,8 +1,8 @@
-"""Pull recordings from outside the main history, and push them there.
+"""Pull recordings from a folder, an archive or a branch, and push them there.
 
-A place is a folder, an archive (``.zip``, ``.tar.gz``) or a branch of the project's repository,
-``branch:NAME``, which holds nothing but recordings in one commit: the next one replaces it. Of two
-recordings of the same place, the newer one stays. Everything is checked before anything changes.
+Archives are ``.zip`` and ``.tar.gz`` files. A branch of the project's repository, ``branch:NAME``,
+holds nothing but recordings, in one commit that the next push replaces. Of two recordings of the
+same example, device and variant, the newer one stays. All are checked before anything changes.
 """
 
 import os
@@ -23,29 +23,28 @@ _ARCHIVES = {".zip": "zip", ".tar.gz": "gztar", ".tgz": "gztar"}
 _BRANCH = "branch:"
 _SUBJECT = "Recordings"
 _ATTEMPTS = 5  # to push, when somebody else pushes at the same time
-#: git changes no byte of a recording, whatever the user's settings.
+#: Keeps git from changing bytes of a recording, whatever the user's settings.
 _EXACT = ("-c", "core.autocrlf=false", "-c", "core.attributesFile=")
-#: A machine of a workflow may have no name; who pushed is in its log.
+#: A workflow's machine may have no name configured; its log says who pushed.
 _AUTHOR = ("-c", "user.name=gallery-recorder", "-c", "user.email=gallery-recorder@localhost")
-
 
 #: Recordings and their folders by their place below a root.
 _Found = dict[Path, tuple[Path, Recording]]
 
 
 class TransportError(RecorderError):
-    """Recordings that cannot be pulled or pushed."""
+    """Recordings cannot be pulled or pushed."""
 
 
 class AbsentError(TransportError):
-    """A place that does not exist."""
+    """The place does not exist."""
 
 
 def pull(place: str, root: Path, repository: Path) -> str:
-    """Put the recordings of *place* into the folder *root*; return how many changed.
+    """Put the recordings at *place* into the folder *root*; return how many changed, in words.
 
     Raises:
-        AbsentError: there is no such place.
+        AbsentError: *place* does not exist.
         TransportError: it cannot be read, or *root* cannot be replaced.
         RecordingError: one of its recordings is damaged.
     """
@@ -69,16 +68,16 @@ def push(
 ) -> str:
     """Put the recordings in the folder *root* to *place*; raises as :func:`pull`.
 
-    With the *labels* of all scripts, the result says how many recordings belong to none of them;
-    *prune* leaves these out and deletes those that are there.
+    With the *labels* of all examples, the result says how many recordings belong to no example;
+    *prune* does not push these and deletes such recordings at *place*.
     """
     found = _recordings_in(root)
     if labels is None:
         return _push(place, found, repository)
     orphans = {path for path in found if recording.is_orphan(path.parts, labels)}
     if not prune:
-        said = f", {len(orphans)} of all without a script (--prune leaves them out)"
-        return _push(place, found, repository) + (said if orphans else "")
+        note = f"; {len(orphans)} of them have no example (leave these out with --prune)"
+        return _push(place, found, repository) + (note if orphans else "")
     kept = {path: one for path, one in found.items() if path not in orphans}
     return _push(place, kept, repository, labels)
 
@@ -104,14 +103,14 @@ def _push(place: str, found: _Found, repository: Path, labels: Container[str] | 
 
 
 def _recordings_in(folder: Path) -> _Found:
-    """The newest recording of each place at or below *folder*, which has at least one."""
+    """The newest recording of each place at or below *folder*; TransportError if there is none."""
     found: _Found = {}
     for at in recording.all_recordings(folder):
         made = recording.load(at)
         device = slug(made.provenance.device)
         place = Location(Path(), device, made.variant, made.gallery, made.name).folder
         if at.parts[-len(place.parts) :] != place.parts:
-            raise RecordingError(f"{at / FILE_NAME}: is in the place of another one")
+            raise RecordingError(f"{at / FILE_NAME}: belongs in another folder, {place}")
         if place not in found or found[place][1].run.recorded < made.run.recorded:
             found[place] = (at, made)
     if not found:
@@ -120,9 +119,9 @@ def _recordings_in(folder: Path) -> _Found:
 
 
 def _put(found: _Found, root: Path, labels: Container[str] | None = None) -> str:
-    """Put *found* into the folder *root* in one step; a newer recording there stays.
+    """Put *found* into the folder *root* in one step; newer recordings there stay.
 
-    With *labels* of scripts, recordings there that belong to none of them are deleted.
+    With the *labels* of all examples, recordings there that belong to none are deleted.
     """
     root = root.resolve()
     if any(map(is_held, root.rglob(".lock-*"))):
@@ -158,27 +157,27 @@ def _put(found: _Found, root: Path, labels: Container[str] | None = None) -> str
 
 
 def _is_newer(folder: Path, made: Recording) -> bool:
-    """Whether *folder* holds a whole recording that is as new as *made*."""
+    """Whether *folder* holds an undamaged recording at least as new as *made*."""
     try:
         return recording.load(folder).run.recorded >= made.run.recorded
-    except RecordingError:  # there is none, or it is damaged
+    except RecordingError:  # it is missing or damaged
         return False
 
 
 def _kind(path: Path) -> str | None:
-    """The kind of archive that the name of *path* says; None for a folder."""
+    """The kind of archive by the name of *path*; None for a folder."""
     return next((kind for end, kind in _ARCHIVES.items() if path.name.endswith(end)), None)
 
 
 def _opened(path: Path, scratch: Path) -> Path:
-    """The folder *path*, or what the archive *path* contains, unpacked in *scratch*."""
+    """The folder *path*, or the content of the archive *path*, unpacked in *scratch*."""
     if not path.exists():
         raise AbsentError(f"{path}: does not exist")
     if path.is_dir():
         return path
     kind, at = _kind(path), scratch / "unpacked"
     try:
-        # A zip file has no links, and names that lead out of the folder are skipped.
+        # A zip file has no links, and shutil skips names that lead out of the folder.
         if kind == "zip":
             shutil.unpack_archive(path, at, kind)
         else:
@@ -192,7 +191,7 @@ def _opened(path: Path, scratch: Path) -> Path:
 
 
 class _Branch:
-    """The branch ``branch:NAME`` of ``origin``, or of *repository* itself if it has no origin."""
+    """A branch ``branch:NAME`` of ``origin``, or of *repository* itself if it has no origin."""
 
     def __init__(self, place: str, repository: Path) -> None:
         self.place, self._repository = place, repository
@@ -200,8 +199,8 @@ class _Branch:
         self.owner = "origin" if self._remote == "origin" else str(repository)
         name = place.removeprefix(_BRANCH)
         if not name or git(repository, "check-ref-format", "--branch", name) is None:
-            example = "write for example branch:recordings"
-            raise TransportError(f"{place}: is not the name of a branch; {example}")
+            remedy = "write for example branch:recordings"
+            raise TransportError(f"{place}: is not the name of a branch; {remedy}")
         self._ref = f"refs/heads/{name}"
 
     def fetched(self) -> str | None:
@@ -219,7 +218,7 @@ class _Branch:
         return path
 
     def is_foreign(self, commit: str) -> bool:
-        """Whether *commit* is not one of :meth:`committed`."""
+        """Whether *commit* was not made by :meth:`committed`."""
         return git(self._repository, "log", "-1", "--format=%P%s", commit) != _SUBJECT
 
     def committed(self, folder: Path, scratch: Path) -> str:
@@ -232,7 +231,7 @@ class _Branch:
         return call(repository, *_AUTHOR, "commit-tree", "-m", _SUBJECT, tree)
 
     def replace(self, old: str | None, new: str) -> None:
-        """Put the commit *new* in the place of *old*; GitError if another one is there now."""
+        """Replace the commit *old* by *new*; GitError if the branch has moved meanwhile."""
         lease = f"--force-with-lease={self._ref}:{old or ''}"
         words = ["push", "--quiet", "--no-verify", lease, self._remote, f"{new}:{self._ref}"]
         call(self._repository, *words)

@@ -152,6 +152,7 @@ def run(main, *others, before=("",), keep="", typed="", count=False):
 # argument.
 
 
+# sphinx_gallery_shows = "AssertionError, NameError"
 def refused():
     """Compile each kernel, and print what Triton says."""
     types = {"x_ptr": "*i32", "n": "i32", "BLOCK": "i32"}
@@ -195,6 +196,7 @@ run(refused, f"{NUMBER = }\n{NAMES = }\n{TARGET = }", *FAULTY)
 # nothing otherwise.
 
 
+# sphinx_gallery_shows = "AcceleratorError"
 @triton.jit
 def gather_kernel(x_ptr, index_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """Compute ``y[i] = x[index[i]]``."""
@@ -254,6 +256,7 @@ else:
 # by then, and a later call raises the error:
 
 
+# sphinx_gallery_shows = "AcceleratorError, RuntimeError"
 @triton.jit
 def write_kernel(x_ptr, offset):
     """Write 128 ones."""
@@ -291,6 +294,7 @@ else:
 # and counts in a tensor that nobody has set to zero:
 
 
+# sphinx_gallery_shows = "RuntimeError"
 @triton.jit
 def count_kernel(x_ptr):
     """Add one to each of 128 elements."""

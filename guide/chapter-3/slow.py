@@ -219,6 +219,7 @@ def copy_row_kernel(x_ptr, y_ptr, columns, stride, BLOCK: tl.constexpr):
 
 
 # sphinx_gallery_fold = "counts the loads, by what is divisible by 16"
+# sphinx_gallery_show = "copy_row_kernel"
 def loads():
     """Print the loads of ``copy_row_kernel``, by what is divisible by 16."""
     types = {"x_ptr": "*fp32", "y_ptr": "*fp32", "columns": "i32", "stride": "i32"}
@@ -237,8 +238,8 @@ def loads():
 run(loads, "from collections import Counter", *GIVEN, copy_row_kernel)
 
 # %%
-# One number that is not divisible, and the kernel needs four times as many instructions. Allocate
-# with a padded stride, or promise what you know with :py:func:`triton.language.multiple_of`. (A
+# One number that is not divisible, and the kernel needs four times as many loads. Allocate with a
+# padded stride, or promise what you know with :py:func:`triton.language.multiple_of`. (A
 # broken promise is a wrong result.)
 #
 # Matrix instructions
@@ -260,6 +261,7 @@ def dot_kernel(a_ptr, b_ptr, c_ptr, TILE: tl.constexpr, PRECISION: tl.constexpr)
 
 
 # sphinx_gallery_fold = "looks for the instructions of tensor cores"
+# sphinx_gallery_show = "dot_kernel"
 def dots():
     """Print the multiplications in ``dot_kernel``, by type, tile, precision and GPU."""
     multiply = r"\s(wgmma\.mma_async\S*|mma\.sync\S*|fma\.rn\.f32|v_mfma\w*|v_fmac?_f32\w*)"

@@ -61,6 +61,7 @@ assert out.tolist() == [(rows - 4 + i) * stride for i in range(4)]
 # <https://github.com/triton-lang/triton/issues/10927>`_).
 
 
+# sphinx_gallery_shows = "AssertionError"
 def describe(name, tensor):
     """Print whether a descriptor of *tensor* can be made."""
     try:

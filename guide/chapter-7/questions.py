@@ -21,6 +21,7 @@ You need :doc:`/getting-started/tutorials/01-vector-add`.
 # (`#656 <https://github.com/triton-lang/triton/issues/656>`_,
 # `#10586 <https://github.com/triton-lang/triton/issues/10586>`_).
 
+# sphinx_gallery_shows = "CompilationError"
 import os
 
 import matplotlib.pyplot as plt
@@ -125,6 +126,7 @@ assert run(where_kernel, 8) == [1, 2, 3, 4, 41, 51, 61, 71]
 # is too much, and let it hold the neutral element of the next operation: zero for a product.
 
 
+# sphinx_gallery_shows = "CompilationError"
 @triton.jit
 def odd_kernel(q_ptr, k_ptr, out_ptr, D: tl.constexpr):
     """Wrong: a range of any length."""
@@ -226,6 +228,7 @@ plt.show()
 # `#5501 <https://github.com/triton-lang/triton/issues/5501>`_).
 
 
+# sphinx_gallery_shows = "CompilationError"
 @triton.jit
 def print_text_kernel(x_ptr):
     """Wrong: a text that is not the first argument."""

@@ -61,6 +61,7 @@ def block_pointer_kernel(
 # compares it with PyTorch on shapes that no tile divides:
 
 
+# sphinx_gallery_shows = "CompilationError"
 def with_pointers(kernel, a, b):
     """Return the product of the row-major matrices *a* and *b*."""
     (M, K), N = a.shape, b.shape[1]
@@ -165,6 +166,7 @@ print("descriptors: right")
 # A descriptor always checks all dimensions. Places outside hold zero, or NaN if it was made with
 # ``padding="nan"``; a store leaves them out. Its rules are stricter than those of a block pointer:
 
+# sphinx_gallery_shows = "AssertionError"
 wide = torch.zeros(64, 100, device=DEVICE, dtype=torch.float16)
 cases = {
     "the last stride is 1": torch.zeros(64, 128, device=DEVICE)[:, ::2],
@@ -262,6 +264,7 @@ if ON_GPU:
 # ``restore_value``.
 
 # sphinx_gallery_name = "keys"
+# sphinx_gallery_shows = "ValueError"
 configs = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 1024})]
 try:
 

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import reader
@@ -59,8 +60,9 @@ def test_a_lesson_that_was_read_to_its_end_has_a_mark(page: Page, address: str) 
     expect(card).to_have_attribute("data-progress", "done")
 
 
-def test_little_blocks_drawing(page: Page, address: str) -> None:
-    page.goto(f"{address}{GALLERY}/01-vector-add.html")
+@pytest.mark.parametrize("lesson", ["01-vector-add", "03-matrix-multiplication"])
+def test_little_blocks_drawing(page: Page, address: str, lesson: str) -> None:
+    page.goto(f"{address}{GALLERY}/{lesson}.html")
     blocking = page.locator(
         "head link[rel=stylesheet], head script[src]:not([defer]):not([async])"
     ).evaluate_all("all => all.map((e) => e.href ?? e.src)")
@@ -85,3 +87,30 @@ def test_the_page_as_markdown_is_copied(page: Page, address: str) -> None:
     with page.expect_download() as download:
         page.get_by_role("link", name="Download", exact=True).click()
     assert download.value.suggested_filename == "01-vector-add.py"
+
+
+def test_an_old_address_of_the_api_leads_to_the_entry(page: Page, address: str) -> None:
+    old = f"{address}stable/python-api/triton.language.html"
+    page.goto(f"{old}#triton.language.load")
+    expect(page).to_have_url(re.compile(r"/triton\.language/memory\.html#triton\.language\.load$"))
+    page.goto(f"{old}#scan-and-sort")
+    expect(page).to_have_url(re.compile(r"/triton\.language/scan-and-sort\.html$"))
+
+
+def test_the_head_of_a_long_table_stays_below_the_bar(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/claims.html")
+    page.evaluate("scrollTo(0, 2000)")
+    expect(page.get_by_role("columnheader", name="Expected")).to_be_in_viewport()
+    number = page.locator("td.number").first
+    expect(number).to_have_css("text-align", "right")
+    page.set_viewport_size(
+        {"width": 390, "height": 800}
+    )  # wider than a phone: it scrolls by itself
+    expect(page.locator(".wy-table-responsive.wide")).to_have_css("overflow-x", "auto")
+
+
+def test_the_link_to_a_record_opens_it(page: Page, address: str) -> None:
+    page.goto(f"{address}{GALLERY}/02-fused-softmax.html")
+    page.get_by_role("link", name="full record").click()
+    expect(page.locator("details[open]")).to_have_count(1)
+    expect(page.locator("details[open]")).to_contain_text("Key of the code")

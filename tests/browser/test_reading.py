@@ -36,6 +36,23 @@ def test_the_slider_goes_through_the_waves(page: Page, address: str) -> None:
     assert "108 tiles read" in slider.get_attribute("aria-valuetext")
 
 
+def test_the_calculator_agrees_with_the_table_of_recorded_kernels(page: Page, address: str) -> None:
+    page.goto(f"{address}stable/programming-guide/chapter-1/gpu.html")
+    whole = page.locator(".gallery-occupancy")
+    rows = [row.locator("td").all_inner_texts() for row in whole.locator("tbody tr").all()]
+    assert rows
+    for name, *_, programs, warps, limit in rows:
+        whole.get_by_role("combobox").select_option(label=name)
+        said = whole.locator(".result").inner_text()
+        assert said.startswith(f"Programs that fit: {programs}. Warps: {warps} (")
+        assert said.endswith(f"Limited by: {limit}.")
+    registers = whole.get_by_role("slider").first
+    registers.focus()
+    page.keyboard.press("End")  # 255 a thread
+    expect(whole.locator(".result")).to_contain_text("Limited by: registers.")
+    expect(whole.locator(".warps [class^=program]")).not_to_have_count(64)
+
+
 def test_an_exercise_names_its_check_and_folds_its_hints(page: Page, address: str) -> None:
     page.goto(f"{address}{FIRST}")
     exercises = page.locator("#exercises")

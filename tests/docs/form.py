@@ -47,11 +47,6 @@ class Lesson:
         for gone in body.select("details, .sphx-glr-script-out, .sphx-glr-footer, script"):
             gone.decompose()
 
-    @property
-    def has_two_parts(self) -> bool:
-        """Whether it has the new form: the lesson, and then the function for programs."""
-        return "In a program" in self.headings
-
     def blocks(self) -> list[str]:
         """The code in sight, block by block, without blank lines."""
         found = self.body.select("div.highlight-Python pre, div.highlight-python pre")
@@ -95,10 +90,12 @@ def problems(lesson: Lesson) -> Iterator[str]:
         yield f"{words} words, not {WORDS[0]} to {WORDS[1]}"
 
 
-def lessons(folder: Path) -> list[Lesson]:
-    """The lessons that have the new form."""
-    names = (
-        name for name, file in FILES.items() if file.gallery == "tutorials" and "/" not in name
-    )
-    found = [Lesson(name, folder) for name in names]
-    return [lesson for lesson in found if lesson.has_two_parts]
+def lessons() -> list[str]:
+    """The lessons that have the new form: the lesson, and then the function for programs."""
+    return [
+        name
+        for name, file in FILES.items()
+        if file.gallery == "tutorials"
+        and "/" not in name
+        and re.search(r"^# In a program\n# -{3,}$", file.path.read_text(encoding="utf-8"), re.M)
+    ]

@@ -1,12 +1,21 @@
-"""The programming guide: its figures are drawn by its script, and its code is right."""
+"""Drawings of the guide and of lessons are right and readable; the guide's code is right."""
 
 import re
+import types
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
+from docs.figures import guide, lessons
+from docs.figures.drawing import WIDTH
+from docs.figures.lessons import PHILOX
 from tests.fixtures.forked import execute
 
-GUIDE = Path(__file__).parents[2] / "docs" / "programming-guide"
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "programming-guide"
+FIGURES = guide.FIGURES | lessons.FIGURES
+PHONE = 358  # pixels of text on a phone of 390
 
 CHECK = """
 import os
@@ -35,11 +44,32 @@ def test_the_blocked_program_is_right(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-def test_figures_are_what_the_script_draws(tmp_path):
-    script = (GUIDE / "draw_figures.py").read_text()
-    (tmp_path / "draw_figures.py").write_text(script)
-    result = execute(tmp_path, "draw_figures.py")
-    assert result.returncode == 0, result.stderr
-    drawn = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
-    committed = {path.name: path.read_text() for path in (GUIDE / "figures").iterdir()}
-    assert drawn == committed, "draw them again: python docs/programming-guide/draw_figures.py"
+@pytest.mark.parametrize("path", FIGURES)
+def test_each_drawing_is_what_its_function_draws(path):
+    committed = (ROOT / path).read_text(encoding="utf-8")
+    assert committed == FIGURES[path]().svg(), "draw it again: python -m docs.figures"
+
+
+@pytest.mark.parametrize("path", FIGURES)
+def test_a_drawing_can_be_read_on_a_phone_in_the_dark_and_aloud(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?: ([0-9.]+)px", text)]
+    assert min(sizes) * PHONE / WIDTH >= 11
+    assert "prefers-color-scheme: dark" in text
+    assert len(re.search("<desc>(.+)</desc>", text).group(1).split()) > 10
+
+
+def test_the_drawing_of_dropout_shows_the_words_of_the_lesson():
+    script = (ROOT / "tutorials/04-low-memory-dropout.py").read_text(encoding="utf-8")
+    names = {"torch": types.SimpleNamespace(zeros_like=lambda counter: 0)}
+    exec(script[script.index("WORD = ") : script.index("words = [")], names)
+    assert (*names["philox"](0, 0), *names["philox"](0, 1)) == PHILOX
+
+
+def test_the_drawing_of_the_cache_shows_what_the_lesson_counts():
+    script = (ROOT / "tutorials/10-cross-entropy.py").read_text(encoding="utf-8")
+    names: dict = {}
+    exec(script[script.index("def hits(") :].partition("\n\n\n")[0], names)
+    once = [(program, block) for block in range(9) for program in range(4)]
+    assert names["hits"](once + once) == 0
+    assert names["hits"](once + once[::-1]) == 4 * 8

@@ -135,6 +135,12 @@ def test_every_tutorial_has_a_card_on_the_front_page_and_a_place_in_every_menu(s
 
 
 @every_script
+def test_references_are_no_numbered_list(site: Path, name: str) -> None:
+    """``D. Author`` at the start of one would become a number."""
+    assert not parsed(site / f"{PAGES[name]}.html").xpath("//*[@id='references']//ol")
+
+
+@every_script
 def test_page_shows_all_of_the_code(site: Path, name: str) -> None:
     shown = [pre.text_content() for pre in parsed(site / f"{PAGES[name]}.html").iter("pre")]
     for code in FILES[name].load().code:

@@ -55,7 +55,7 @@ def test_scripts_are_those_of_sphinx_gallery(tmp_path):
         "more/examples/plot_a.py",
     ]
     found = read(make(tmp_path, files=files))
-    assert [(e.source, e.pages, e.recorded, e.may_fail) for e in found.examples] == [
+    assert [(e.source, e.pages, e.executed, e.may_fail) for e in found.examples] == [
         ("examples/other.py", "auto", False, False),
         ("examples/plot_a.py", "auto", True, False),
         ("examples/plot_b.py", "auto", True, False),
@@ -63,7 +63,7 @@ def test_scripts_are_those_of_sphinx_gallery(tmp_path):
         ("examples/sub/plot_c.py", "auto/sub", True, False),
         ("more-examples/plot_a.py", "auto_more", True, False),
     ]
-    one, _, _, _, other = found.recorded
+    one, _, _, _, other = found.executed
     assert found.label(one) == "examples/plot_a", "another gallery has a script of this name"
     assert galleries.select(found, ["plot_a"]) == [one, other]
     assert galleries.select(found, ["more-examples/plot_a"]) == [other]
@@ -78,7 +78,7 @@ def test_a_folder_beside_a_script_of_its_name(tmp_path):
 def test_scripts_are_selected_by_path_name_or_number(tmp_path, monkeypatch):
     folder = tmp_path / "tutorials"
     (folder / "solutions").mkdir(parents=True)
-    for name in ("02-b", "01-a", "_private", "conftest", "solutions/01-c"):
+    for name in ("02-b", "02b-d", "01-a", "_private", "conftest", "solutions/01-c"):
         (folder / f"{name}.py").write_text(SCRIPT)
     (folder / "solutions" / "GALLERY_HEADER.rst").write_text(HEADER)
     found = quick.read(galleries.find(None, None, [folder]))
@@ -86,17 +86,22 @@ def test_scripts_are_selected_by_path_name_or_number(tmp_path, monkeypatch):
     def select(*names):
         return [example.name for example in galleries.select(found, names)]
 
-    assert select() == ["01-a", "02-b", "solutions/01-c"]
+    assert select() == ["01-a", "02-b", "02b-d", "solutions/01-c"]
     assert select("02", "01") == ["01-a", "02-b"]
+    assert select("02b") == ["02b-d"]
     assert select("02-b.py", "02-b") == ["02-b"]
     assert select("solutions/01-c") == select("01-c") == ["solutions/01-c"]
     assert select("tutorials/01-a") == ["01-a"]
     monkeypatch.chdir(folder / "solutions")
     assert select("../01-a.py", "./01-c.py") == ["01-a", "solutions/01-c"], "as a shell completes"
     assert select(str(folder / "01-a.py")) == ["01-a"]
-    for wrong in ("3", "0", "1", "b"):
-        with pytest.raises(ScriptError, match=r"no script has the name .* lists the names"):
+    for wrong in ("3", "0", "1", "b", "02c"):
+        with pytest.raises(ScriptError, match=r"no example has the name .* lists the names"):
             select(wrong)
+    (folder / "02-e.py").write_text(SCRIPT)
+    found = quick.read(galleries.find(None, None, [folder]))
+    with pytest.raises(ScriptError, match=r"2 examples have the number 02: .*02-b, .*02-e"):
+        select("02")
 
 
 def test_an_extension_that_is_not_installed_is_left_out(tmp_path):
@@ -138,7 +143,7 @@ def setup(app):
     app.connect("builder-inited", begin, priority=50)
 """
     found = read(make(tmp_path, conf=CONF + conf, files=["examples/plot_a.py"]))
-    assert [example.name for example in found.recorded] == ["run_b"]
+    assert [example.name for example in found.executed] == ["run_b"]
 
 
 def test_a_project_is_found_from_usual_places(tmp_path, monkeypatch):
@@ -148,10 +153,10 @@ def test_a_project_is_found_from_usual_places(tmp_path, monkeypatch):
     assert where.conf == root / "doc"
     assert where.source == root / "doc"
     monkeypatch.chdir(root / "examples")
-    with pytest.raises(ProjectError, match="this folder: has no conf"):
+    with pytest.raises(ProjectError, match="this folder: contains no conf"):
         galleries.find(None, None, ())
     assert galleries.find(Path("../doc"), None, ()) == where
-    with pytest.raises(ProjectError, match=r"examples: has no conf\.py\. Name its folder"):
+    with pytest.raises(ProjectError, match=r"examples: contains no conf\.py\. Give its folder"):
         galleries.find(root / "examples", None, ())
 
 
@@ -160,7 +165,7 @@ def test_scripts_that_are_not_executed_are_told(tmp_path, capsys):
     with pytest.raises(ScriptError, match=r"^other is not executed: filename_pattern and plot_"):
         galleries.select(read(root), ["other"])
     assert cli.main(["status", "--conf", str(root / "doc")]) == 0
-    assert "No script of the galleries is executed: filename_pattern" in capsys.readouterr().out
+    assert "No example is executed: filename_pattern" in capsys.readouterr().out
 
 
 def test_galleries_have_the_same_names_in_every_checkout():

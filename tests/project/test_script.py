@@ -158,12 +158,12 @@ AMD = Gpu("AMD", "GPU-3", {}, 192_000_000_000, None)
     [
         ("", None, None),
         ("compute_capability >= 9.0, memory >= 40 GB", H200, None),
-        ("compute_capability>=10.0", H200, "compute_capability>=10.0, and NVIDIA H200 has 9.0"),
-        ("memory>=40GB", SMALL, "memory>=40GB, and NVIDIA T4 has 16 GB"),
-        ("compute_capability>=7.0", AMD, "compute_capability>=7.0, and AMD has none"),
+        ("compute_capability>=10.0", H200, "compute_capability>=10.0; NVIDIA H200 has 9.0"),
+        ("memory>=40GB", SMALL, "memory>=40GB; NVIDIA T4 has 16 GB"),
+        ("compute_capability>=7.0", AMD, "compute_capability>=7.0; AMD has none"),
         ("memory>=1GB", None, "a GPU with memory>=1GB"),
         ("gpus>=2", H200, None),
-        ("gpus>=3, memory>=1GB", H200, "3 GPUs with memory>=1GB, and 2 can be used here"),
+        ("gpus>=3, memory>=1GB", H200, "3 GPUs with memory>=1GB; 2 can be used here"),
         ("gpus>=2", None, "2 GPUs"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_script_is_recorded_only_on_a_gpu_that_it_can_use(load, said, gpu, unm
 
 
 def test_a_need_that_is_unknown_is_an_error(load):
-    with pytest.raises(ScriptError, match=r"'luck'.* is not a need"):
+    with pytest.raises(ScriptError, match=r"'luck'.* is not a valid need"):
         needs.needs_of(load('"""A."""\nx = 1\n# sphinx_gallery_needs = "luck"\n'))
 
 

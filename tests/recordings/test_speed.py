@@ -11,7 +11,7 @@ import pytest
 
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, slug
-from triton_site.probes import REFERENCES, SOFTWARE
+from triton_site.references import REFERENCES, SOFTWARE
 
 ROOT = Path(__file__).parents[2] / "recordings"
 
@@ -70,5 +70,8 @@ def test_recording_is_whole_and_says_where_it_was_made(folder):
     assert content.probe(SOFTWARE)["torch"]
     assert where.before is not None
     assert where.after is not None
+    # The address of a function says nothing to a reader.
+    values = [block.value.get("text/plain", "") for block in content.blocks if block.value]
+    assert not [value for value in values if value.startswith("<function")]
     # Tensor cores at full speed take all the power that the board may draw; heat is another matter.
     assert set(where.after.throttling) <= {"power cap"}

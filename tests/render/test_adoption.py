@@ -119,7 +119,7 @@ def test_pages_are_made_when_sphinx_gallery_would(gallery, tmp_path):
 
 def test_memory_that_nobody_measured_is_not_shown(gallery, tmp_path):
     for name, used in (("plain", 12.3), ("drawn", None)):
-        file = gallery.recordings / name / FILE_NAME
+        file = gallery.recorded / name / FILE_NAME
         content = json.loads(file.read_text())
         content["run"]["memory"] = used
         file.write_text(json.dumps(content))

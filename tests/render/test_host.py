@@ -40,6 +40,17 @@ def test_what_is_expected_to_fail_and_was_not_recorded_is_a_warning_like_others(
     assert "not failing" in done.stderr
 
 
+def test_an_example_that_is_expected_to_fail_may_crash(gallery):
+    gallery.write("fails", "import os; os._exit(3)")
+    outcomes = [gallery.record()["fails"] for _ in range(2)]
+    assert [outcome.status for outcome in outcomes] == ["recorded", "current"]
+    assert "failed as expected" in outcomes[0].warnings[0]
+    assert build(gallery).returncode == 0
+    html = (gallery.root / "build/auto_examples/fails.html").read_text()
+    assert "it ended its process with status 3." in html  # and not a line, which is unknown
+    assert "gallery-banner" not in html
+
+
 def test_the_page_of_execution_times_is_read_again_only_if_it_changed(gallery):
     gallery.record()
     build(gallery)

@@ -102,6 +102,10 @@ def title(root: Path) -> None:
     edit(root, "First kernel\n============", "Another title\n=============")
 
 
+def section(root: Path) -> None:
+    edit(root, "Prose before code", "A section\n# ---------\n# Prose before code")
+
+
 def code(root: Path) -> None:
     edit(root, "math.pi", "math.tau")
     for name in ("01-first", "02-second"):
@@ -132,7 +136,7 @@ def remove_elsewhere(root: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [edit, title, code, rename, remove_folder, record, record_elsewhere, remove_elsewhere],
+    [edit, title, section, code, rename, remove_folder, record, record_elsewhere, remove_elsewhere],
     ids=lambda change: change.__name__,
 )
 def test_a_second_build_shows_what_a_first_would(
@@ -171,4 +175,16 @@ def test_without_a_change_no_source_is_made_and_no_page_read_or_written(gallery:
 def test_with_several_processes_it_is_the_same_site(gallery: Path) -> None:
     edit(gallery)
     build(gallery, "-j", "2")
+    assert shown(gallery) == cold(gallery)
+
+
+def test_where_menus_show_titles_alone_a_section_does_not_write_all_pages(gallery: Path) -> None:
+    with (gallery / "conf.py").open("a") as conf:
+        conf.write('gallery_menus = "titles"\nhtml_theme = "basic"\n')
+    build(gallery)
+    other = gallery / "build" / "html" / "tutorials" / "03-third.html"
+    before = other.stat().st_mtime_ns
+    section(gallery)
+    build(gallery)
+    assert other.stat().st_mtime_ns == before
     assert shown(gallery) == cold(gallery)

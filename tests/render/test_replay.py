@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, GALLERY_FOLDER, Figure, GpuFacts, GpuState
 from tests.fixtures import fixture_gallery, forked
-from triton_site.probes import SOFTWARE
+from triton_site.references import SOFTWARE
 
 #: A machine without PyTorch: an import of these fails, whatever is installed.
 WITHOUT_TORCH = ("torch", "triton", "matplotlib", "numpy")
@@ -124,7 +124,7 @@ def test_each_other_recording_has_a_page_of_its_own(tmp_path):
     for place in ("nvidia-h200/release-10", "nvidia-h200/release-9", "amd-instinct-mi300x"):
         fixture_gallery.make_recording(root, "01-first", place)
     stale = fixture_gallery.make_recording(root, "01-first", "nvidia-h200/release-8")
-    fixture_gallery.change(stale, key="0" * 64)
+    fixture_gallery.make_stale(stale)
     with (root / "conf.py").open("a") as conf:
         conf.write('gallery_devices = ["nvidia-h200"]\ngallery_others = True\n')
     result = build(root)
@@ -189,7 +189,7 @@ def test_what_needs_a_particular_gpu_has_a_page_without_a_recording(tmp_path):
     assert "gallery-banner" not in page(root, "tutorials/02-second")
     assert "3.14159 on nvidia-h200" in page(root, "tutorials/02-second")
 
-    fixture_gallery.change(folder, key="0" * 64)
+    fixture_gallery.make_stale(folder)
     assert build(root).returncode == 0
     assert "gallery-banner" in page(root, "tutorials/02-second")
     assert "of older code" in page(root, "tutorials/recordings-nvidia-h200")

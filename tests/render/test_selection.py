@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gallery_recorder.render.selection import ListedRecording, best
+from gallery_recorder.render.selection import ListedRecording, Page, best
+from gallery_recorder.store.format import Block
 from gallery_recorder.store.recording import Location
 
 
@@ -28,8 +29,21 @@ def seen(device: str, variant: str | None, recorded: str, key: str = "k", timed:
     ],
 )
 def test_the_highest_variant_of_the_preferred_device_is_shown(found, shown):
-    chosen = best("k", [seen(*item) for item in found], ["fast"])
+    chosen = best(SimpleNamespace(key="k"), [seen(*item) for item in found], ["fast"])
     assert (chosen.location.place if chosen else "") == shown
+
+
+def test_a_block_among_new_ones_keeps_the_output_of_the_most_similar_code(monkeypatch):
+    def code(text):
+        return SimpleNamespace(key=text, block=SimpleNamespace(content=text))
+
+    texts = ["print('first')", "x = 2\nprint('second', x)"]
+    old = SimpleNamespace(blocks=[Block(1, text, 0.0, code=text) for text in texts])
+    new = ["print('first')", "print('added')", "x = 2\ny = 3\nprint('second', x)"]
+    monkeypatch.setattr(Page, "recording", old)
+    page = Page("page", None, SimpleNamespace(code=[code(text) for text in new]), "")
+    found = [block and block.key for _, block in page.outputs]
+    assert found == [texts[0], None, texts[1]]
 
 
 def test_scripts_with_similar_names_have_records_of_their_own():

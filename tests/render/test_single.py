@@ -2,7 +2,7 @@
 
 import nbformat
 
-from tests.fixtures.room import Room
+from tests.fixtures.gallery import Room
 
 
 def test_a_recording_can_be_read_in_a_terminal_and_as_a_notebook(tmp_path):

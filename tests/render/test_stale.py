@@ -51,10 +51,10 @@ def test_the_previous_outputs_stay_and_each_changed_block_says_what_was_executed
     assert (done.returncode, done.stderr) == (0, "")
     html = page(root)
     banner = html.find(class_="gallery-banner").text
-    assert "2 of 3 blocks" in banner
+    assert "2 of 3 code blocks" in banner
     assert "NVIDIA H200 on 20 November 2026" in banner
     new, changed = (marked.text for marked in html.select(".gallery-changed"))
-    assert "new and was not executed" in new
+    assert "has not been executed" in new
     assert "changed" in changed
     diff = html.find(class_="highlight-diff").text.split("\n")
     assert [line for line in diff if line[:1] in "+-" and line] == [
@@ -85,7 +85,7 @@ def test_the_code_that_schema_2_did_not_keep_is_said_to_be_unknown(root):
         fixture_gallery.change(folder, blocks=tuple(map(without_code, blocks)))
     change(root, "6 * 7", "6 * 9")
     assert build(root).returncode == 0
-    assert "older format, which did not keep the code" in page(root).text
+    assert "older format does not contain the code" in page(root).text
 
 
 def without_code(block):

@@ -20,7 +20,7 @@ from gallery_recorder.project.settings import Settings
 from gallery_recorder.run import cluster
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.store import recording
-from tests.fixtures.room import PROJECT, Room
+from tests.fixtures.gallery import PROJECT, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
 PYNVML = """
@@ -109,13 +109,13 @@ def room(tmp_path):
 
 def begun(room):
     """The examples that have begun, in order, and their processes."""
-    told = room.folder / "begun"
+    told = room.root / "begun"
     lines = told.read_text().splitlines() if told.exists() else []
     return [(name, int(process)) for name, process in map(str.split, lines)]
 
 
 def write(room, name, code="", go="go"):
-    room.write(name, TELL.format(folder=str(room.folder), name=name, go=go) + code)
+    room.write(name, TELL.format(folder=str(room.root), name=name, go=go) + code)
 
 
 def record(room, *arguments):
@@ -125,7 +125,7 @@ def record(room, *arguments):
 
 @pytest.mark.cluster
 def test_a_cluster_records_each_example_on_a_gpu_of_its_own(room, address):
-    (room.tutorials / "table.txt").write_text("beside the scripts\n")
+    (room.examples / "table.txt").write_text("beside the scripts\n")
     shows = "print(os.environ['CUDA_DEVICE_ORDER'], os.environ['CUDA_VISIBLE_DEVICES'])\n"
     write(room, "01-a", shows + "print(open('table.txt').read(), 'OMP_NUM_THREADS' in os.environ)")
     write(room, "02-b", shows + "_ = open('data.csv', 'wb').write(b'a\\n' * 400_000)")
@@ -133,7 +133,7 @@ def test_a_cluster_records_each_example_on_a_gpu_of_its_own(room, address):
     room.write("04-needs", '# sphinx_gallery_needs = "memory>=200GB"')
     process = record(room, "--address", address)
     wait_for(lambda: {name for name, _ in begun(room)} == {"01-a", "02-b"})
-    (room.folder / "go").touch()
+    (room.root / "go").touch()
     printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "2 recorded, 1 skipped, 1 failed." in printed
@@ -175,10 +175,10 @@ def test_an_example_whose_node_is_lost_is_executed_on_another(room, address):
     raylet.kill()
     wait_for(lambda: len(begun(room)) == 2)
     wait_for(lambda: not psutil.pid_exists(example))
-    (room.folder / "go").touch()
+    (room.root / "go").touch()
     printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, printed
-    assert "01-a: its worker or node was lost; starting again" in printed
+    assert "01-a: lost its worker or node; starting again" in printed
     assert room.load("01-a").blocks[1].stdout == "done\n"
 
 

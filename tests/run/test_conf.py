@@ -80,7 +80,7 @@ def test_conf_py_runs_once_where_the_recorder_is_called(tmp_path, monkeypatch):
         ),
         ("x = (", r"conf\.py:11: raised SyntaxError"),
         ("import sys; sys.exit(3)", r"conf\.py:11: raised SystemExit: 3"),
-        ("print('why'); import os; os._exit(3)", r"ended its process, status 3\n(.|\n)*why"),
+        ("print('why'); import os; os._exit(3)", r"ended its process with status 3\n(.|\n)*why"),
     ],
 )
 def test_a_failure_of_conf_py_is_blamed_on_its_line(tmp_path, more, message):
@@ -115,7 +115,7 @@ def test_examples_are_executed_inside_of_wrappers(tmp_path, more):
 def test_who_forks_where_nobody_can_follow_is_named_and_a_crash_is_noticed(tmp_path):
     gallery = Gallery(tmp_path / "a", more=ISOLATED.replace("NAME", "execute_script"))
     gallery.write("a", "x = 1")
-    assert re.search(r"in a process of isolate.*conf\.py:\d+", gallery.record()["a"].text)
+    assert re.search(r"in a process forked by isolate.*conf\.py:\d+", gallery.record()["a"].text)
     gallery = Gallery(tmp_path / "b", more=ISOLATED.replace("NAME", "generate_file_rst"))
     gallery.write("a", "import os\nos._exit(0)")
     assert "ended the process of isolate" in gallery.record()["a"].text
@@ -127,10 +127,10 @@ def test_a_failure_is_kept_where_nothing_good_is_and_tried_again(tmp_path):
     gallery.write("b", "print('before', flush=True)\nimport os\nos._exit(3)")
     gallery.write("c", "x = 1")
     assert gallery.record()["c"].status == "recorded"
-    good = (gallery.recordings / "c" / "recording.json").read_bytes()
+    good = (gallery.recorded / "c" / "recording.json").read_bytes()
     gallery.write("c", "1 / 0")
     assert {o.status for o in gallery.record().values()} == {"failed"}
-    assert (gallery.recordings / "c" / "recording.json").read_bytes() == good
+    assert (gallery.recorded / "c" / "recording.json").read_bytes() == good
     done = forked.sphinx(tmp_path, "-b", "html", "doc", "build")
     assert done.returncode != 0  # as where sphinx-gallery executes them
     assert "Unexpected failing examples (2)" in done.stderr
@@ -173,4 +173,4 @@ def test_without_fcntl_all_but_recording_works(tmp_path):
     assert "shown" in (tmp_path / "build" / "auto_examples" / "a.html").read_text()
     refused = run("gallery_recorder", "record")
     assert refused.returncode == 1
-    assert "recording needs Linux or macOS" in refused.stderr
+    assert "needs Linux or macOS" in refused.stderr

@@ -14,7 +14,7 @@ import pytest
 from gallery_recorder.project.script import load_script
 from gallery_recorder.run import process
 from gallery_recorder.store import atomic
-from tests.fixtures.room import Room, made_up
+from tests.fixtures.gallery import Room, printed
 from tests.fixtures.waiting import PATIENCE, wait_for
 
 #: An example that waits for the file ``go`` in the room's folder.
@@ -29,7 +29,7 @@ def room(tmp_path):
 def execute(run, at, *_):
     """In the place of `process.execute`."""
     number = os.environ.get("NUMBER", "last")
-    return made_up(at.recording, run.example.name, run.keys, number)
+    return printed(at.recording, run.example.name, run.keys, number)
 
 
 def test_a_damaged_recording_is_recorded_again(room):
@@ -52,16 +52,16 @@ def test_a_recording_of_a_newer_recorder_is_not_replaced(room, force):
 
 
 def test_two_recorders_at_once_record_an_example_once(room):
-    room.write("01-a", WAITS.format(go=str(room.folder / "go")))
+    room.write("01-a", WAITS.format(go=str(room.root / "go")))
     first = room.start()
     wait_for(lambda: list(room.device.glob(".workspace-*")))
     second = room.start()
-    assert second.stdout.readline() == "01-a: begins\n"
+    assert second.stdout.readline() == "01-a: started\n"
     assert second.stdout.readline() == "01-a: waits: another recorder is recording it\n"
-    (room.folder / "go").touch()
+    (room.root / "go").touch()
     assert "01-a: recorded" in first.communicate(timeout=PATIENCE)[0]
     told = second.communicate(timeout=PATIENCE)[0]
-    assert "01-a: current: another recorder has recorded it" in told
+    assert "01-a: current: another recorder recorded it meanwhile" in told
     assert room.left_over() == []
 
 
@@ -85,7 +85,7 @@ def start_one_that_runs(room, *arguments, **options):
 def test_a_signal_or_a_closed_terminal_ends_it_cleanly(room, number):
     recorder = start_one_that_runs(room)
     before = room.content("01-a")
-    recorder.send_signal(number)
+    os.killpg(recorder.pid, number)  # as a terminal does
     printed, _ = recorder.communicate(timeout=PATIENCE)
     assert recorder.returncode == 128 + number
     assert "01-a: interrupted: was ended" in printed
@@ -100,7 +100,7 @@ def test_a_killed_recorder_leaves_no_process_and_the_next_one_removes_its_files(
     recorder.communicate()
     wait_for(lambda: room.processes() == [])
     assert list(room.device.glob(".workspace-*"))
-    assert list(room.folder.glob("gallery-*"))
+    assert list(room.root.glob("gallery-*"))
     room.write("02-b", "x = 1")
     assert room.record("02")["02-b"].status == "recorded"
     assert room.content("01-a") == before
@@ -108,11 +108,11 @@ def test_a_killed_recorder_leaves_no_process_and_the_next_one_removes_its_files(
 
 
 def test_a_closed_terminal_does_not_end_it_under_nohup(room):
-    room.write("01-a", WAITS.format(go=str(room.folder / "go")))
+    room.write("01-a", WAITS.format(go=str(room.root / "go")))
     recorder = room.start(before=("nohup",))
     wait_for(lambda: list(room.device.glob(".workspace-*/stack")))
     recorder.send_signal(signal.SIGHUP)
-    (room.folder / "go").touch()
+    (room.root / "go").touch()
     assert recorder.communicate(timeout=PATIENCE)[0].endswith("1 recorded.\n")
 
 
@@ -149,7 +149,7 @@ def test_a_full_disk_leaves_the_old_recording(room, monkeypatch, failing):
     outcome = room.record()["01-a"]
     monkeypatch.undo()
     assert outcome.status == "failed"
-    assert "cannot be written: [Errno 28] No space left on device\nMake room" in outcome.text
+    assert "cannot be written: [Errno 28] No space left on device\nFree space" in outcome.text
     assert room.content("01-a") == before
     assert room.left_over() == []
 
@@ -185,7 +185,7 @@ def test_killed_at_any_moment_of_saving_the_recording_is_the_old_or_the_new_one(
     room.write("01-a", "x = 1")
     monkeypatch.setattr(process, "execute", execute)
     room.put_recording("01-a")
-    keys = (room.load("01-a").key, load_script(room.tutorials / "01-a.py").key)
+    keys = (room.load("01-a").key, load_script(room.examples / "01-a.py").key)
     chance, plan, current, replaced = random.Random(7), room.project(), "old\n", 0
     moments = ["", "/stack", "/recording/recording.json", "/recording/nothing"]  # the last: no kill
     for number in range(kills):

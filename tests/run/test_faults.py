@@ -12,7 +12,7 @@ import pytest
 
 from gallery_recorder.run import process
 from tests.fixtures import forked
-from tests.fixtures.room import SECOND, Room
+from tests.fixtures.gallery import SECOND, Room
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ FAULTS = [
     Fault(
         "large-file",
         "open('big.bin', 'wb').truncate(8_000_001)\nNone",
-        r"wrote a file, big\.bin, of 8,000,001 bytes; the limit is 8,000,000\nKeep what",
+        r"wrote a file, big\.bin, of 8,000,001 bytes; the limit is 8,000,000\nWrite only",
     ),
     Fault(
         "many-files",
@@ -156,7 +156,7 @@ def test_the_report_names_place_cause_and_remedy_and_the_old_recording_stays(rec
     line = SECOND + fault.line - 1
     assert outcome.text.startswith(f"tutorials/{fault.name}.py:{line}, block 2 of 2: ")
     assert re.search(fault.report, outcome.text), outcome.text
-    assert str(room.folder) not in outcome.text
+    assert str(room.root) not in outcome.text
     assert room.content(fault.name) == before[fault.name]
 
 
@@ -169,7 +169,7 @@ def test_the_other_examples_are_recorded_and_nothing_is_left(recorded):
 
 def test_a_file_that_is_no_python_is_refused_and_its_old_recording_stays(tmp_path):
     room = Room(tmp_path)
-    (room.tutorials / "a.py").write_text('"""\nA\n=\n"""\n\nx = (\n')
+    (room.examples / "a.py").write_text('"""\nA\n=\n"""\n\nx = (\n')
     room.put_recording("a")
     before = room.content("a")
     outcome = room.record(force=True)["a"]
@@ -184,7 +184,7 @@ ENDS = {
     "crash": "import ctypes; ctypes.string_at(0)",
     "killed": "import os; os.kill(os.getpid(), 9)",
     "exits": "import sys; sys.exit(3)",
-    "hangs": "import time; time.sleep(100)  # sphinx_gallery_timeout = 1",
+    "hangs": "import time; time.sleep(1000)\n\n# sphinx_gallery_timeout = 8",
     "floods": "print('x' * 2_000_000)",
 }
 BEFORE = """
@@ -198,8 +198,6 @@ print("finished")
 
 print("begun", flush=True)
 {}
-
-# sphinx_gallery_timeout = 2
 """
 
 
@@ -241,7 +239,7 @@ def test_a_failure_after_the_last_block_is_no_good_recording(tmp_path):
 
 def test_a_failure_over_a_good_recording_is_shown_until_the_code_is_recorded(tmp_path):
     room = Room(tmp_path)
-    (room.tutorials / "GALLERY_HEADER.rst").write_text("Tutorials\n=========\n")
+    (room.examples / "GALLERY_HEADER.rst").write_text("Tutorials\n=========\n")
     path = room.write("a", "print('good')")
     room.record()
     before = room.content("a")
@@ -250,10 +248,10 @@ def test_a_failure_over_a_good_recording_is_shown_until_the_code_is_recorded(tmp
     assert room.content("a") == before
 
     def shown():
-        options = ("-c", room.folder, "-b", "html", "-D", "gallery_unrecorded=stale")
-        done = forked.sphinx(room.folder, *options, room.docs, room.folder / "html")
+        options = ("-c", room.root, "-b", "html", "-D", "gallery_unrecorded=stale")
+        done = forked.sphinx(room.root, *options, room.source, room.root / "html")
         assert done.returncode == 0, done.stderr
-        return (room.folder / "html/tutorials/a.html").read_text()
+        return (room.root / "html/tutorials/a.html").read_text()
 
     page = shown()
     assert "This example failed: it raised ZeroDivisionError" in page
@@ -266,4 +264,4 @@ def test_a_failure_over_a_good_recording_is_shown_until_the_code_is_recorded(tmp
     assert "\n1 stale" in room.run("status").stdout
     assert room.record()["a"].status == "recorded"
     assert "ZeroDivisionError" not in shown()
-    assert [p.name for p in room.gallery.iterdir()] == ["a"]
+    assert [p.name for p in room.recorded.iterdir()] == ["a"]

@@ -174,7 +174,7 @@ NAMES = [name for name in SCRIPTS if "plot" in name and name != "plot_ignored"]
 
 def test_those_are_recorded_that_sphinx_gallery_executes(gallery):
     found = recording.all_recordings(gallery.root / "recordings")
-    assert {p.relative_to(gallery.recordings).as_posix() for p in found} == {*NAMES}
+    assert {p.relative_to(gallery.recorded).as_posix() for p in found} == {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,8 +11,8 @@ import pytest
 from gallery_recorder.run import gpus
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import slug
-from tests.fixtures.room import Room
-from triton_site.probes import SOFTWARE
+from tests.fixtures.gallery import Room
+from triton_site.references import SOFTWARE
 
 GPUS = gpus.find_gpus()
 pytestmark = [
@@ -91,7 +91,7 @@ def load(room, name):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     room = Room(tmp_path_factory.mktemp("gpu"))
-    with open(room.folder / "conf.py", "a") as conf:  # it waits for the GPU after each block
+    with open(room.root / "conf.py", "a") as conf:  # it waits for the GPU after each block
         conf.write(f"gallery_probes = [{SOFTWARE!r}]\n")
     for name, code in SOUND.items():
         write(room, name, code)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import msgspec
 import pytest
 
 from gallery_recorder.run import process
-from gallery_recorder.run.protocol import BlockStarted, Run, ScriptFailedError, StoppedError
+from gallery_recorder.run.protocol import BlockStarted, ExampleFailedError, Run, StoppedError
 from gallery_recorder.run.workspace import Workspace
-from tests.fixtures.room import Room
+from tests.fixtures.gallery import PROJECT, Room
 from tests.fixtures.waiting import PATIENCE, wait_for
 
 
@@ -30,19 +31,19 @@ def make_run(room, code, **changes):
         keys=tuple(block.key for block in example.load().code),
         where=plan.where,
         top=plan.top,
-        folder=room.folder,
+        folder=room.root,
         settings=plan.settings,
         kind="cpu",
         device="cpu",
         timeout=PATIENCE,
     )
-    workspace = Workspace(room.folder / "workspace", room.folder / "gallery-tmp")
+    workspace = Workspace(room.root / "workspace", room.root / "gallery-tmp")
     workspace.create()
     return msgspec.structs.replace(run, **changes), workspace
 
 
 def test_the_file_that_is_executed_is_a_copy_and_blocks_are_told_as_they_begin(room):
-    path = str(room.tutorials / "a.py")
+    path = str(room.examples / "a.py")
     waits = f"while 'the ' + 'second' not in open({path!r}).read():\n    pass\nprint('first')"
     run, workspace = make_run(room, waits)
     told = []
@@ -59,7 +60,7 @@ def test_the_file_that_is_executed_is_a_copy_and_blocks_are_told_as_they_begin(r
 
 def test_an_example_that_was_edited_before_the_copy_is_refused(room):
     run, workspace = make_run(room, "x = 1", keys=("0" * 64,))
-    with pytest.raises(ScriptFailedError, match="was changed while it was being recorded"):
+    with pytest.raises(ExampleFailedError, match="was changed while it was being recorded"):
         process.execute(run, workspace, threading.Event())
 
 
@@ -96,9 +97,28 @@ def test_a_killed_supervisor_takes_the_worker_with_it(room):
             number = wait_for(lambda: workspace.stdout.read_text().partition("parent ")[2])
             os.kill(int(number), signal.SIGKILL)
 
-    with pytest.raises(ScriptFailedError, match=r"was ended by signal 9 \(Killed\)"):
+    with pytest.raises(ExampleFailedError, match=r"was ended by signal 9 \(Killed\)"):
         process.execute(run, workspace, threading.Event(), kill)
     wait_for(lambda: room.processes() == [])
+
+
+def test_the_process_that_reads_conf_py_is_started_apart_from_the_recorder(room):
+    """By forked.py in other tests. Neither the folder nor the input of the recorder is its own."""
+    room.write("random", "import random\nprint(random.randint(3, 3))")
+    with open(room.root / "conf.py", "a") as conf:
+        conf.write("import sys\nassert not sys.stdin.read()\n")
+    python, *words = room.command("record", "--device", "cpu")
+    done = subprocess.run(
+        [python, "-P", *words],
+        cwd=room.examples,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        input="typed",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert room.load("random").blocks[1].stdout == "3\n"
 
 
 def test_a_gallery_and_conf_py_may_have_no_folder_in_common_but_the_root(tmp_path):

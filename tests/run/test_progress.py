@@ -19,15 +19,15 @@ def test_a_line_for_each_example_and_every_few_seconds_one_for_its_block(monkeyp
     out = io.StringIO()
     told = Progress(out)
     told.started("01-a")
-    told.told("01-a", BlockStarted(1, 3, 9))
+    told.update("01-a", BlockStarted(1, 3, 9))
     now[0] += 6
-    told.told("01-a", BlockStarted(2, 3, 20))
-    told.told("01-a", BlockStarted(3, 3, 30))
-    told.told("01-a", "waits")
+    told.update("01-a", BlockStarted(2, 3, 20))
+    told.update("01-a", BlockStarted(3, 3, 30))
+    told.update("01-a", "waits")
     for outcome in OUTCOMES[:2]:
         told.finished(outcome)
     assert out.getvalue().splitlines() == [
-        "01-a: begins",
+        "01-a: started",
         "01-a: block 2 of 3, line 20, 6 s",
         "01-a: waits",
         "01-a: recorded in 12.3 s: recordings/x/01-a",

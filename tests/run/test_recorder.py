@@ -11,10 +11,10 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from gallery_recorder.run import executors, gpus, process
+from gallery_recorder.run import executors, gpus, process, provenance
 from gallery_recorder.run.gpus import DeviceError
-from gallery_recorder.run.protocol import Failure, ScriptFailedError
-from tests.fixtures.room import Room, made_up
+from gallery_recorder.run.protocol import ExampleFailedError, Failure
+from tests.fixtures.gallery import Room, printed
 from tests.fixtures.waiting import wait_for
 
 #: An example that waits for the file ``go`` in the room's folder.
@@ -90,18 +90,18 @@ def test_a_gpu_that_is_not_there_is_an_error(room, monkeypatch):
 
 
 def test_the_commit_is_recorded(room, monkeypatch):
-    monkeypatch.setattr(
-        process,
-        "execute",
-        lambda run, at, *_: made_up(at.recording, run.example.name, run.keys, ""),
-    )
+    def execute(run, at, *_):
+        made = printed(at.recording, run.example.name, run.keys, "")
+        return msgspec.structs.replace(made, provenance=provenance.of_run(run))
+
+    monkeypatch.setattr(process, "execute", execute)
     room.write("01-a", "x = 1")
 
     def commit():
         room.record(force=True)
         return room.load("01-a").provenance.commit
 
-    git = ["git", "-C", str(room.folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    git = ["git", "-C", str(room.root), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "-q"], check=True)
     assert commit() is None
     subprocess.run([*git, "add", "conf.py", "docs", "tutorials"], check=True)
@@ -141,19 +141,19 @@ def test_nothing_of_one_example_reaches_the_next(room):
 
 
 def test_several_are_recorded_at_once_and_the_longest_first(room):
-    go = room.folder / "go"
+    go = room.root / "go"
     for name, seconds in (("01-short", 1.0), ("02-long", 9.0), ("03-longer", 10.0)):
         room.write(name, WAITS.format(go=str(go)))
         room.put_recording(name, seconds)
     out = io.StringIO()
 
     def let_go():
-        wait_for(lambda: out.getvalue().count("begins") == 2)
+        wait_for(lambda: out.getvalue().count(": started") == 2)
         go.touch()
 
     threading.Thread(target=let_go).start()
     room.record(jobs=2, out=out)
-    begun = re.findall("^(.*): begins", out.getvalue(), re.MULTILINE)
+    begun = re.findall("^(.*): started", out.getvalue(), re.MULTILINE)
     assert sorted(begun[:2]) == ["02-long", "03-longer"]
     assert begun[2:] == ["01-short"]
 
@@ -172,7 +172,7 @@ def used(room, monkeypatch):
         begun = time.monotonic()
         time.sleep(0.05)
         spans.append((run.visible["CUDA_VISIBLE_DEVICES"], begun, time.monotonic()))
-        raise ScriptFailedError(Failure("was made up", "Nothing."))
+        raise ExampleFailedError(Failure("was made up", "Nothing."))
 
     monkeypatch.setattr(process, "execute", execute)
     return spans
@@ -199,7 +199,7 @@ def test_an_example_gets_the_gpus_that_it_needs_and_others_wait_for_them(room, u
     for begun, ended in both:
         others = [span[1:] for span in used if span[1:] != (begun, ended)]
         assert all(to <= begun or since >= ended for since, to in others)
-    assert outcomes["05-a"].text == "needs 3 GPUs, and 2 can be used here"
+    assert outcomes["05-a"].text == "needs 3 GPUs; 2 can be used here"
 
 
 def test_a_gpu_is_not_shared_between_recorders(room, used):

@@ -7,7 +7,7 @@ import pytest
 from gallery_recorder.project.galleries import Example
 from gallery_recorder.run import subset
 from gallery_recorder.run.subset import SubsetError
-from tests.fixtures.room import Room
+from tests.fixtures.gallery import Room
 
 
 def test_the_shares_hold_every_example_once_and_take_about_as_long(tmp_path):
@@ -60,14 +60,14 @@ def room(tmp_path):
     room.write("02-imports", "import helper")
     room.write("03-reads", 'open("data/x.csv")')
     room.write("helper", "x = 1")
-    (room.tutorials / "data").mkdir()
-    (room.tutorials / "data" / "x.csv").write_text("a\n")
+    (room.examples / "data").mkdir()
+    (room.examples / "data" / "x.csv").write_text("a\n")
     commit(room)
     return room
 
 
 def commit(room):
-    git = ["git", "-C", str(room.folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    git = ["git", "-C", str(room.root), "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-qb", "main"], ["add", "."], ["commit", "-qm", "a"]):
         subprocess.run([*git, *words], check=True)
 
@@ -85,33 +85,33 @@ def commit(room):
     ],
 )
 def test_a_script_has_changed_if_its_code_or_a_file_that_it_uses_has(room, file, text, names):
-    path = room.tutorials / file
+    path = room.examples / file
     path.write_text(text or f"{path.read_text()}# a comment\n")
     plan = room.project()
-    changed = subset.changed_since("main", plan, plan.recorded)
+    changed = subset.changed_since("main", plan, plan.executed)
     assert sorted(path.stem for path in changed) == names
 
 
 def test_a_module_that_a_module_imports_counts_too(room):
-    (room.tutorials / "helper.py").write_text("import deep\n")
+    (room.examples / "helper.py").write_text("import deep\n")
     commit(room)
-    (room.tutorials / "deep.py").write_text("x = 1\n")
+    (room.examples / "deep.py").write_text("x = 1\n")
     plan = room.project()
-    examples = [one for one in plan.recorded if one.name in ("01-plain", "02-imports")]
+    examples = [one for one in plan.executed if one.name in ("01-plain", "02-imports")]
     changed = subset.changed_since("HEAD", plan, examples)
     assert [path.stem for path in changed] == ["02-imports"]
 
 
 def test_a_renamed_script_has_changed_and_its_neighbors_have_not(room):
-    (room.tutorials / "01-plain.py").rename(room.tutorials / "05-plain.py")
+    (room.examples / "01-plain.py").rename(room.examples / "05-plain.py")
     plan = room.project()
-    assert [p.stem for p in subset.changed_since("HEAD", plan, plan.recorded)] == ["05-plain"]
+    assert [p.stem for p in subset.changed_since("HEAD", plan, plan.executed)] == ["05-plain"]
 
 
 def test_what_cannot_be_compared_is_an_error_with_its_remedy(room, tmp_path):
     plan = room.project()
     with pytest.raises(SubsetError, match="Not a valid object name"):
-        subset.changed_since("nothere", plan, plan.recorded)
+        subset.changed_since("nothere", plan, plan.executed)
     (tmp_path / ".git").rename(tmp_path / "git")
     with pytest.raises(SubsetError, match="not a git repository"):
-        subset.changed_since("HEAD", plan, plan.recorded)
+        subset.changed_since("HEAD", plan, plan.executed)

@@ -135,7 +135,7 @@ def test_no_path_of_the_machine_is_recorded(gallery):
     assert lines[4] == "__main__ ['examples/paths.py']"
     assert lines[5:] == ["def function():", '    return "source"', " examples/paths.py"]
     assert made.blocks[1].value["text/plain"] == "<object object at 0x…>"
-    for path in gallery.recordings.glob("*/recording.json"):
+    for path in gallery.recorded.glob("*/recording.json"):
         text = path.read_text()
         assert str(gallery.root) not in text
         assert str(Path.home()) + "/" not in text
@@ -145,7 +145,7 @@ def test_no_path_of_the_machine_is_recorded(gallery):
 def test_files_belong_to_the_block_that_wrote_them_last(gallery):
     made = gallery.load("files")
     assert [block.data for block in made.blocks] == [(), (), ("later.csv", "renamed.csv")]
-    assert (gallery.recordings / "files" / "later.csv").read_text() == "a\n1\n2\n"
+    assert (gallery.recorded / "files" / "later.csv").read_text() == "a\n1\n2\n"
     assert [*made.files] == ["later.csv", "renamed.csv"]
 
 

@@ -30,7 +30,7 @@ def test_a_killed_holder_leaves_no_lock_and_waiting_can_be_stopped(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as two users")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as two users: run as root")
 def test_another_user_waits_and_can_hold_the_lock_next():
     path = lock.machine_folder() / f"test-{os.getpid()}"
     never = threading.Event()

@@ -1,12 +1,13 @@
 """Recordings whose script is gone or has another name."""
 
 import shutil
+import sys
 
 import pytest
 
 from gallery_recorder.store import transport
-from tests.fixtures.gallery import Gallery
-from tests.fixtures.room import Room
+from tests.fixtures import forked
+from tests.fixtures.gallery import Gallery, Room
 
 DRAWS = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nprint('drawn')"
 
@@ -23,23 +24,34 @@ def room(tmp_path):
 def test_prune_asks_and_deletes_only_orphans(room):
     asked = room.run("prune")
     assert (asked.returncode, "02-gone" in asked.stdout) == (1, True)
-    assert (room.gallery / "02-gone").exists()
-    (room.gallery / "02-gone.failed.json").write_text("{}")
-    assert room.run("prune", "--yes").stdout.endswith("1 orphans deleted\n")
-    assert [path.name for path in room.gallery.iterdir()] == ["01-a"]
-    (room.tutorials / "01-a.py").unlink()
+    assert (room.recorded / "02-gone").exists()
+    (room.recorded / "02-gone.failed.json").write_text("{}")
+    assert room.run("prune", "--yes").stdout.endswith("Deleted: 1\n")
+    assert [path.name for path in room.recorded.iterdir()] == ["01-a"]
+    (room.examples / "01-a.py").unlink()
     room.write("03-b", "x = 1")
     assert room.run("prune", "--yes").returncode == 0
     assert [*room.recordings.iterdir()] == []
 
 
+def test_an_example_that_is_not_executed_now_is_no_orphan(tmp_path):
+    gallery = Gallery(tmp_path)
+    for name in ("one", "two"):
+        gallery.write(name, "x = 1")
+    gallery.record_all()
+    words = [sys.executable, "-m", "gallery_recorder", "prune", "--yes", "--pattern", "one"]
+    pruned = forked.run([*words, "--conf", str(tmp_path / "doc")], cwd=tmp_path)
+    assert (pruned.returncode, pruned.stdout) == (0, "Deleted: 0\n")
+    assert gallery.load("two").name == "two"
+
+
 def test_push_says_how_many_orphans_it_takes_along_or_leaves_them_out(room, tmp_path):
     there = tmp_path / "there"
     labels = {"tutorials/01-a"}
-    said = transport.push(str(there), room.recordings, room.folder, labels)
+    said = transport.push(str(there), room.recordings, room.root, labels)
     assert said.startswith("2 added")
-    assert "1 of all without a script (--prune" in said
-    said = transport.push(str(there), room.recordings, room.folder, labels, prune=True)
+    assert "; 1 of them" in said
+    said = transport.push(str(there), room.recordings, room.root, labels, prune=True)
     assert said == "0 added, 0 replaced, 1 already up to date, 1 deleted"
     assert [path.parent.name for path in there.rglob("recording.json")] == ["01-a"]
 
@@ -76,7 +88,7 @@ def test_a_renamed_script_takes_its_recording_over_without_executing(tmp_path, f
     assert (made.title, [*made.files]) == ("B title", ["images/sphx_glr_plot_new_001.png"])
     assert made.blocks[1].figures[0].images[0].file == "images/sphx_glr_plot_new_001.png"
     assert (made.run == before.run) != force
-    assert (gallery.recordings / "plot_old").exists() == force
+    assert (gallery.recorded / "plot_old").exists() == force
 
 
 def test_another_script_of_the_same_code_takes_nothing(tmp_path):

@@ -18,12 +18,12 @@ from gallery_recorder.store.format import (
     GpuState,
     Image,
     Provenance,
-    Recording,
     RunFacts,
 )
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Location, RecordingError
 from tests.fixtures.fixture_gallery import PNG
+from tests.fixtures.made_up import made_up
 
 KEY = hashlib.sha256(b"code").hexdigest()
 FIGURE = "images/sphx_glr_01-a_001.svg"
@@ -38,27 +38,21 @@ def make(staging, **changes):
     for name, content in files.items():
         (staging / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     state = GpuState(1980, 3201, 41, 320, ("power cap",), 0)
-    made = Recording(
-        schema=SCHEMA,
-        gallery="tutorials",
-        name="01-a",
-        title="A title",
-        key=KEY,
-        run=RunFacts("2026-01-02T03:04:05Z", 12.5, 3.5, 2**30),
-        provenance=Provenance(
+    everything = {
+        "run": RunFacts("2026-01-02T03:04:05Z", 12.5, 3.5, 2**30),
+        "provenance": Provenance(
             *("NVIDIA H200", "gpu", "Linux", "3.12.3"),
             *({"sphinx-gallery": "0.22.1"}, {"TRITON_X": "1"}, "abc"),
             *(GpuFacts("9.0", 150_000_000_000, 132, "580.1"), state, state),
         ),
-        blocks=(
-            Block(9, KEY, 1.25, stdout="out\n", stderr="err\n", value={"text/html": "<b>x</b>"}),
-            Block(20, KEY, 0.0, figures=(DRAWN,), images=(FIGURE,), data=("speed.csv",)),
-        ),
-        probes={"site.software": {"triton": "3.6.0"}},
-        files={name: recording.digest(staging / name) for name in sorted(files)},
-        thumbnail=THUMBNAIL,
+        "probes": {"site.software": {"triton": "3.6.0"}},
+        "thumbnail": THUMBNAIL,
+    }
+    blocks = (
+        Block(9, KEY, 1.25, stdout="out\n", stderr="err\n", value={"text/html": "<b>x</b>"}),
+        Block(20, KEY, 0.0, figures=(DRAWN,), images=(FIGURE,), data=("speed.csv",)),
     )
-    return msgspec.structs.replace(made, **changes)
+    return made_up(staging, blocks, **everything | changes)
 
 
 @pytest.fixture
@@ -104,7 +98,7 @@ REFERENCE = {
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (put("schema", 1), r"`schema` is 1, but schemas begin with 2; record it again"),
+        (put("schema", 1), r"`schema` is 1; the oldest schema is 2; record it again"),
         (put("schema", 2), r"is not a recording of schema 2 .*; record it again"),
         (
             put("blocks", 1, "figures", 0, "images", 0, "alt", "a\n\n.. raw:: html"),

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from gallery_recorder.project.script import load_script
+from gallery_recorder.project.script import key_of, load_script
 from gallery_recorder.store import recording, status
 from gallery_recorder.store.format import Block
 from gallery_recorder.store.reading import ReadingError
-from tests.fixtures.room import Room
+from tests.fixtures.gallery import Room
 
 DEVICE = "nvidia-h200"
 
@@ -20,12 +20,13 @@ def room(tmp_path):
 def put_on_gpu(room, name, key=None):
     """Make up a recording of *name* on the reference device, current unless *key* is given."""
     folder = room.put_recording(name, 12.34)
-    script = load_script(room.tutorials / f"{name}.py", name)
+    script = load_script(room.examples / f"{name}.py", name)
+    keys = [key] if key else [code.key for code in script.code]
     made = recording.load(folder)
     made = msgspec.structs.replace(
         made,
-        key=key or script.key,
-        blocks=tuple(Block(code.line, code.key, 1.0) for code in script.code),
+        key=key_of(keys),
+        blocks=tuple(Block(9, one, 1.0) for one in keys),
         run=msgspec.structs.replace(made.run, timed=True),
         provenance=msgspec.structs.replace(made.provenance, device="NVIDIA H200", kind="gpu"),
     )
@@ -43,7 +44,7 @@ def test_the_table_shows_each_state_and_the_check_names_what_to_record(room):
     room.put_recording("02-stale")
     (put_on_gpu(room, "04-damaged") / "recording.json").write_text("{")
     put_on_gpu(room, "06-gone")
-    (room.tutorials / "06-gone.py").unlink()
+    (room.examples / "06-gone.py").unlink()
     rows = status.rows(room.project(), room.recordings)
     assert [(row.name, row.place, row.state) for row in rows] == [
         ("01-current", DEVICE, "current"),
@@ -89,7 +90,7 @@ def test_what_a_probe_recorded_is_checked_by_the_probe(room, monkeypatch, tmp_pa
     site_probe.kernels = type("kernels", (), {"check": staticmethod(check)})
     room.write("01-a", "x = 1")
     put_on_gpu(room, "01-a")
-    conf = room.folder / "conf.py"
+    conf = room.root / "conf.py"
     conf.write_text(conf.read_text() + "gallery_probes = ['site_probe.kernels', 'not.there']\n")
     (row,) = status.rows(room.project(), room.recordings)
     assert row.state == "damaged"

@@ -11,7 +11,7 @@ import pytest
 from gallery_recorder.store import lock, recording, transport
 from gallery_recorder.store.recording import RecordingError
 from gallery_recorder.store.transport import AbsentError, TransportError
-from tests.fixtures.room import Room
+from tests.fixtures.gallery import Room
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def repository(folder, *names, origin=None):
 
 def dated(room, name, date):
     """Record *name* again at another *date*."""
-    folder, staging = room.gallery / name, room.folder / "again"
+    folder, staging = room.recorded / name, room.root / "again"
     made = recording.load(folder)
     run = msgspec.structs.replace(made.run, recorded=date)
     staging.mkdir()
@@ -56,17 +56,17 @@ def contents(folder):
 def test_what_is_pushed_can_be_pulled_and_the_newer_recording_stays(tmp_path, place):
     room = repository(tmp_path / "here", "01-a", "02-b")
     there = place if place.startswith("branch:") else str(tmp_path / place)
-    assert transport.push(there, room.recordings, room.folder).startswith("2 added, 0 replaced")
+    assert transport.push(there, room.recordings, room.root).startswith("2 added, 0 replaced")
     pulled = tmp_path / "pulled"
-    transport.pull(there, pulled, room.folder)
+    transport.pull(there, pulled, room.root)
     assert contents(pulled) == contents(room.recordings)
     dated(room, "01-a", "2027-01-02T03:04:05Z")
-    transport.pull(there, room.recordings, room.folder)
-    assert recording.load(room.gallery / "01-a").run.recorded.startswith("2027")
-    changes = transport.push(there, room.recordings, room.folder)
+    transport.pull(there, room.recordings, room.root)
+    assert recording.load(room.recorded / "01-a").run.recorded.startswith("2027")
+    changes = transport.push(there, room.recordings, room.root)
     assert changes == "0 added, 1 replaced, 1 already up to date"
     (pulled / "notes.txt").write_text("mine")
-    transport.pull(there, pulled, room.folder)
+    transport.pull(there, pulled, room.root)
     assert (pulled / "notes.txt").exists()
     assert contents(pulled / "interpreter") == contents(room.device)
 
@@ -81,11 +81,11 @@ def test_what_others_recorded_stays_and_the_branch_has_one_commit(tmp_path, monk
         found = fetched(branch)
         if not late:
             late.append(True)
-            transport.push("branch:r", two.recordings, two.folder)
+            transport.push("branch:r", two.recordings, two.root)
         return found
 
     monkeypatch.setattr(transport._Branch, "fetched", pushed_meanwhile)
-    transport.push("branch:r", one.recordings, one.folder)
+    transport.push("branch:r", one.recordings, one.root)
     names = git(origin, "ls-tree", "-r", "--name-only", "r").splitlines()
     assert [name.split("/")[2] for name in names[::2]] == ["01-a", "02-b"]
     assert git(origin, "rev-list", "--count", "r") == "1"
@@ -107,18 +107,18 @@ def test_a_pull_that_fails_leaves_everything_as_it_was(tmp_path):
     before = contents(room.recordings)
     there = repository(tmp_path / "there", "01-a", "02-b")
     dated(there, "01-a", "2027-01-02T03:04:05Z")
-    (there.gallery / "02-b" / "data.csv").write_text("changed")
+    (there.recorded / "02-b" / "data.csv").write_text("changed")
     with pytest.raises(RecordingError, match="not the file that was recorded"):
-        transport.pull(str(there.recordings), room.recordings, room.folder)
+        transport.pull(str(there.recordings), room.recordings, room.root)
     with tarfile.open(evil := tmp_path / "evil.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
     (tmp_path / "text.zip").write_text("no archive")
     for place in (evil, tmp_path / "text.zip"):
         with pytest.raises(TransportError, match="cannot be unpacked"):
-            transport.pull(str(place), room.recordings, room.folder)
+            transport.pull(str(place), room.recordings, room.root)
     assert contents(room.recordings) == before
     assert not (tmp_path / "outside").exists()
-    assert [path.name for path in room.folder.glob(".recordings*")] == []
+    assert [path.name for path in room.root.glob(".recordings*")] == []
 
 
 def test_only_a_recorder_that_lives_keeps_recordings_from_being_pulled(tmp_path):
@@ -127,8 +127,8 @@ def test_only_a_recorder_that_lives_keeps_recordings_from_being_pulled(tmp_path)
     path = here.device / ".lock-tutorials--01-a"
     never = threading.Event()
     with lock.locked(path, never, print), pytest.raises(TransportError, match="another recorder"):
-        transport.pull(str(there.recordings), here.recordings, here.folder)
+        transport.pull(str(there.recordings), here.recordings, here.root)
     path.touch()  # as after `kill -9`
-    said = transport.pull(str(there.recordings), here.recordings, here.folder)
+    said = transport.pull(str(there.recordings), here.recordings, here.root)
     assert said.startswith("1 added")
     assert here.left_over() == []

@@ -20,7 +20,7 @@ EXTENSIONS = (
     "triton_site.kernels.kernel_diff",
     "triton_site.pages.folds",
     "triton_site.pages.keylines",
-    "triton_site.pages.predict",
+    "triton_site.numbers.predict",
     "triton_site.numbers.measured",
     "triton_site.kernels.xray_pages",
 )
@@ -58,7 +58,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
             script=load_script(script, gallery),
             folder=folder if recorded is not None else None,
             recording=made,
-            recorded=made if recorded is not None else None,
+            shown=made if recorded is not None else None,
             is_stale=False,
             example=SimpleNamespace(name="01-first"),
         )

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from gallery_recorder.project.script import load_script
-from triton_site.kernels.xray_data import PROBE
 from triton_site.numbers import conditions, launched
 from triton_site.numbers.recorded import Recorded
+from triton_site.xray_data import PROBE
 
 SCRIPT = '''"""
 First

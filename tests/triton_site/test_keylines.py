@@ -44,6 +44,14 @@ def test_key_lines_are_highlighted_without_their_marks(build: Callable) -> None:
     assert "<-" not in page.text
 
 
+def test_key_lines_between_names_with_links_are_highlighted(build: Callable) -> None:
+    code = TEXT.replace("# Before.\n", '# Before.\nimport math\n\n"""Two\nlines."""\n')
+    page = build(code.replace("a = 1  #", "a = math.sqrt(1.0)  #")).page
+    highlighted = [line.text.rstrip("\n") for line in page.select(".highlight-Python .hll")]
+    assert highlighted[:2] == ["    a = math.sqrt(1.0)", "    return a + 1  # why"]
+    assert not page.select(".highlight-Python .hll .hll")
+
+
 def test_a_mark_is_no_difference(build: Callable) -> None:
     page = build(TEXT).page
     changed = [line.text.rstrip("\n") for line in page.select(".gallery-difference :is(.gd, .gi)")]

@@ -6,7 +6,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from tests.fixtures import fixture_gallery
-from triton_site.probes import SOFTWARE
+from triton_site.references import SOFTWARE
 
 
 @pytest.mark.parametrize(

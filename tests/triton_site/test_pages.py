@@ -6,13 +6,14 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import msgspec
 import pytest
 from bs4 import BeautifulSoup
 
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.run.recorder import Options
 from tests import galleries
-from triton_site.pages import settings, tiles
+from triton_site.pages import commands, tiles
 from triton_site.pages.exercises import TABLE, read_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,10 +30,25 @@ def test_the_guide_lists_every_chapter_with_what_it_is_about(site):
         for card in soup(site / "programming-guide/index.html").select(".gallery-card")
     }
     scripts = {name.partition("programming-guide/")[2] for name in galleries.PAGES.values()} - {""}
-    chapters = {"chapter-1/introduction", "chapter-2/related-work", *scripts}
+    written = {"chapter-1/gpu", "chapter-1/introduction", "chapter-2/related-work"}
+    chapters = written | scripts
     assert list(listed) == [f"{name}.html" for name in sorted(chapters)]
     assert all(len(text.split()) > 5 for text in listed.values())
     assert not [text for text in listed.values() if "Recorded " in text or "2019" in text]
+
+
+def test_a_lesson_has_a_card_with_a_picture_a_sentence_a_number_and_minutes(site):
+    lessons = soup(site / "index.html").select(".gallery-card")
+    assert len(lessons) > 10
+    for card in lessons:
+        title, sentence, number, minutes = (p.text for p in card.select("p"))
+        (picture,) = card.select("img")
+        assert (site / picture["src"]).is_file(), title
+        assert picture["alt"] == "", "the title says what the card is about"
+        assert len(re.findall(r"[.!?](?= |$)", sentence)) == 1, sentence
+        assert len(re.findall(r"[.!?](?= |$)", number)) == 1, number
+        assert re.match(r"[\d.]+$", card.strong.text), number
+        assert re.match(r"\d+ minutes", minutes), title
 
 
 def test_each_check_is_named_on_a_page(site):
@@ -102,14 +118,15 @@ def test_each_page_has_its_code_and_no_markup_in_markdown(site):
 
 
 def test_every_setting_and_every_option_of_a_command_is_in_the_reference():
-    table = {name: (default, text) for name, default, text in settings.rows()}
-    assert list(table) == [f"``gallery_{name}``" for name in Settings.__struct_fields__]
-    assert table["``gallery_recordings``"][0] == '``["recordings"]``'
-    assert all(text for _, text in table.values())
     page = (ROOT / "docs/engine.rst").read_text(encoding="utf-8")
+    found = re.findall(r"^\.\. confval:: gallery_(\w+)\n   :default: ``(.+)``\n\n   \S", page, re.M)
+    defaults = msgspec.structs.asdict(Settings()).items()
+    assert [(name, ast.literal_eval(text)) for name, text in found] == [
+        (name, [*value] if isinstance(value, tuple) else value) for name, value in defaults
+    ]
     listed = re.findall(r"^\.\. gallery-command:: (\w+)$", page, re.M)
-    assert re.findall(r"^ {4}(\w+)", settings.help_of(), re.M) == listed
-    shown = settings.help_of("record")
+    assert re.findall(r"^ {4}(\w+)", commands.help_of(), re.M) == listed
+    shown = commands.help_of("record")
     assert shown.startswith("usage: gallery-recorder record [-h]")
     names = (option.name.replace("_", "-") for option in fields(Options))
     assert all(f"--{name}" in shown for name in names if name != "names")

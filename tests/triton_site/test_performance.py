@@ -70,7 +70,10 @@ def test_the_page_shows_recordings_of_gpus_as_text(tmp_path):
     speed = "size,provider,unit,median,p20,p80\n" + "".join(
         f"{size},{provider},GB/s,{rate},1,3\n"
         for size in (4, 8)
-        for provider, rate in (("triton", 3), ("torch", 2), (f'"{quoted}"', 1))
+        for provider, rate in (
+            *(("triton", 3), ("torch", 2), (f'"{quoted}"', 1)),
+            *(("copy", 2.9), ("read", 1)),  # what is exceeded by far is no limit
+        )
     )
     fixture_gallery.make_recording(root, "02-second", "interpreter")
     folder = fixture_gallery.make_recording(root, "01-first", speed=speed)
@@ -82,6 +85,9 @@ def test_the_page_shows_recordings_of_gpus_as_text(tmp_path):
     assert "&lt;script&gt;alert(" in page
     assert "<strong>1.50</strong>" in page
     assert "<strong>3.00</strong>" in page
+    assert "Of 2 comparisons: 2 faster, 0 even, 0 slower." in page
+    assert "a copy of the same bytes" in page
+    assert "one read of the same bytes" not in page
 
 
 def test_a_kernel_faster_than_the_limit_of_the_hardware_is_told(tmp_path):
@@ -93,3 +99,13 @@ def test_a_kernel_faster_than_the_limit_of_the_hardware_is_told(tmp_path):
     ]
     path.write_text(path.read_text().replace("106", "104"))
     assert not list(above_ceilings(path))
+
+
+def test_a_copy_that_is_slow_itself_limits_nothing(tmp_path):
+    path = tmp_path / "b.csv"
+    rows = ["7,256,triton,GB/s,300,1,1", "7,256,copy,GB/s,100,1,1"]
+    rows += ["7,8192,triton,GB/s,900,1,1", "7,8192,copy,GB/s,1000,1,1"]
+    path.write_text(HEAD + "\n".join(rows) + "\n")
+    assert not list(above_ceilings(path))
+    path.write_text(path.read_text().replace(",900,", ",1100,"))
+    assert len(list(above_ceilings(path))) == 1

@@ -53,8 +53,8 @@ def test_a_number_is_computed_from_the_recorded_rows(folder, text, expected):
     ("number", "shown"),
     [
         ("4310", "4310"),
-        ("16384", "16\u202f384"),
-        ("-1234567.5", "-1\u202f234\u202f567.5"),
+        ("16384", "16,384"),
+        ("-1234567.5", "-1,234,567.5"),
         ("0.980", "0.980"),
         ("141000000000000", "1.41 × 10¹⁴"),
     ],
@@ -124,3 +124,13 @@ def test_a_wrong_file_of_numbers_is_one_clear_error(tmp_path, text):
     path.write_text(text)
     with pytest.raises(QuantityError, match=r"numbers\.toml"):
         load(path)
+
+
+def test_a_count_is_neither_rounded_nor_given_decimals(folder):
+    (folder / "page-values.csv").write_text(
+        "name,unit,value\nlonger,elements,8388608\nanswers,different results,20\nrate,GB/s,20\n"
+    )
+    names = ("longer", "answers", "rate")
+    definitions = {name: Definition(value=f"value({name})") for name in names}
+    numbers = Numbers(folder, "page", definitions)
+    assert [numbers[name].text for name in names] == ["8,388,608", "20", "20.0"]

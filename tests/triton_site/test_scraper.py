@@ -58,13 +58,13 @@ def test_a_figure_is_the_smaller_of_svg_and_png_with_its_titles_as_text(gallery)
     (image,) = made.blocks[1].figures[0].images
     assert (image.file, image.alt) == made.blocks[1].images + ("Both, Left side, Right",)
     assert (image.options["width"], image.options["height"]) == ("480", "288")
-    folder = gallery.recordings / "figures"
+    folder = gallery.recorded / "figures"
     assert Image.open(folder / "images/sphx_glr_figures_003.png").size == (450, 300)
     assert "<dc:date>" not in (folder / "images/sphx_glr_figures_002.svg").read_text()
 
 
 def test_each_point_of_a_line_has_its_value(gallery):
-    svg = (gallery.recordings / "points/images/sphx_glr_points_001.svg").read_text()
+    svg = (gallery.recorded / "points/images/sphx_glr_points_001.svg").read_text()
     assert [title.text for title in ElementTree.fromstring(svg).iterfind(".//{*}use/{*}title")] == [
         "0 < 2, 256: 1.25 GB/s",
         "0 < 2, 4096: 3980 GB/s",
@@ -79,6 +79,6 @@ def test_each_point_of_a_line_has_its_value(gallery):
 )
 def test_the_thumbnail_is_the_chosen_figure_or_the_last(gallery, name, pixel, color):
     made = gallery.load(name)
-    with Image.open(gallery.recordings / name / made.thumbnail) as image:
+    with Image.open(gallery.recorded / name / made.thumbnail) as image:
         assert image.size == (400, 280)
         assert image.convert("RGB").getpixel(pixel) == color

@@ -8,7 +8,8 @@ import pytest
 
 from gallery_recorder.project.script import load_script
 from tests.galleries import FILES
-from triton_site.pages import scripts
+from triton_site.numbers import scripts
+from triton_site.numbers.quantities import QuantityError
 
 TEXT = '''"""
 First
@@ -28,20 +29,26 @@ code = ":measured:`share`"
 @pytest.fixture
 def finished(monkeypatch):
     values = {"share": "95.0", "copy": "4310", "faster": "1.40"}
-    pages = {"pages/01-first": SimpleNamespace(main="pages/01-first", recorded=None)}
+    pages = {"pages/01-first": SimpleNamespace(main="pages/01-first", shown=None)}
     titles = {"pages/02-second": SimpleNamespace(astext=lambda: "The second page")}
     std = SimpleNamespace(labels={"costs": ("page", "costs", "What it costs")})
     env = SimpleNamespace(titles=titles, get_domain=lambda name: std)
     monkeypatch.setattr(scripts, "domain_of", lambda env: SimpleNamespace(pages=pages))
     monkeypatch.setattr(scripts, "StandardDomain", SimpleNamespace)
     monkeypatch.setattr(scripts, "page_of_script", lambda env, name: pages["pages/01-first"])
-    monkeypatch.setattr(
-        scripts, "quantity_of", lambda page, name: SimpleNamespace(text=values[name])
-    )
 
-    def make(device: str | None) -> str:
+    def quantity_of(page, name):
+        if name not in values:
+            raise QuantityError(f"no row {name}")
+        return SimpleNamespace(text=values[name])
+
+    monkeypatch.setattr(scripts, "quantity_of", quantity_of)
+
+    def make(device: str | None, *, stale: bool = False, without: str = "") -> str:
         page = pages["pages/01-first"]
-        page.recorded = device and SimpleNamespace(timed=True)
+        page.is_stale = stale
+        values.pop(without, None)
+        page.shown = device and SimpleNamespace(timed=True)
         page.recording = SimpleNamespace(provenance=SimpleNamespace(device=device))
         return scripts.finish(SimpleNamespace(env=env), "pages/01-first", TEXT)
 
@@ -55,6 +62,13 @@ def test_numbers_have_their_gpu_and_links_their_titles(finished):
     assert "# It is 1.40 (on an NVIDIA H200) times as fast as a copy: see *What it costs*" in text
     assert ", bytes." in text
     assert 'code = ":measured:`share`"' in text, "code stays"
+
+
+def test_a_number_that_older_code_did_not_measure_is_a_dash(finished):
+    text = finished("NVIDIA H200", stale=True, without="share")
+    assert "It reaches – % of 4310 GB/s on an NVIDIA H200." in text
+    with pytest.raises(QuantityError):
+        finished("NVIDIA H200", stale=False, without="share")
 
 
 def test_without_a_gpu_there_is_no_number(finished):

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from gallery_recorder.store.reading import ReadingError
-from triton_site import xray
-from triton_site.kernels import xray_data, xray_pages
+from triton_site import xray, xray_data
+from triton_site.kernels import xray_pages
 
 PTX = """
 	.file	1 "/home/someone/script.py"
@@ -54,7 +54,7 @@ def tile_kernel(x_ptr):
 def launch():
     pass
 '''
-H200 = {"warps": 64, "registers": 65536, "shared": 233472}
+H200 = {"warps": 64, "programs": 32, "registers": 65536, "shared": 233472}
 
 
 def kernel(**changes: object) -> SimpleNamespace:
@@ -110,6 +110,8 @@ def test_facts_hold_resources_and_instructions():
         (32, 0, 4, 16, "warps"),
         (64, 100000, 4, 2, "shared memory"),
         (255, 0, 16, 0, "registers"),
+        (16, 0, 1, 32, "programs"),
+        (42, 0, 3, 13, "registers"),  # 42 warps, but 40 in four equal quarters
     ],
 )
 def test_the_scarcest_resource_limits_occupancy(registers, shared, warps, programs, limit):

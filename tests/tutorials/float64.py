@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,6 +49,41 @@ def attention(q, k, v, causal=False, scale=None):
         rows, columns = (torch.arange(n, device=q.device) for n in scores.shape[-2:])
         scores = scores.masked_fill(columns > rows[:, None], -math.inf)
     return scores.softmax(-1) @ v
+
+
+#: The norm of the error of attention over that of the expected tensor. Each result and each tile
+#: between two products is rounded to the dtype once; fp32 sums in another order than float64.
+UNIT = {torch.float16: 2**-10, torch.float32: 1e-5}
+
+
+def heads(batch, own, shared, queries, keys, d, dtype=torch.float32) -> list[torch.Tensor]:
+    """Random queries of *own* heads, and keys and values of *shared* ones."""
+    q, k, v = (torch.randn(batch, n, m, d) for n, m in ((own, queries), *2 * [(shared, keys)]))
+    return [x.to(dtype) for x in (q, k, v)]
+
+
+def assert_near(actual, expected, unit: float, name: str = "") -> None:
+    error = (actual.double() - expected).norm()
+    size = expected.norm() + 0.1 * math.sqrt(expected.numel())
+    assert actual.isfinite().all(), name
+    assert error <= unit * size, f"{name}: {error / size:.1e}"
+
+
+def assert_attention(
+    page: dict[str, Any], q, k, v, causal=False, scale=None, unit: float | None = None
+) -> None:
+    """Compare ``attention`` of *page* with float64, and every gradient if it has them."""
+    ours = partial(page["attention"], causal=causal, scale=scale)
+    reference = partial(attention, causal=causal, scale=scale)
+    unit = unit or UNIT[q.dtype]
+    if not page["__name__"].startswith("06b"):
+        actual = ours(q, k, v)
+        assert actual.dtype == q.dtype
+        assert_near(actual, reference(q.double(), k.double(), v.double()), unit)
+        return
+    for name, actual, expected in beside_float64(ours, reference, q, k, v):
+        # Gradients subtract numbers of the same size, one of which is a rounded result.
+        assert_near(actual, expected, unit * (1 if name == "the result" else 2), name)
 
 
 def assert_norm(

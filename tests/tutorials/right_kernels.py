@@ -32,34 +32,6 @@ def strided_kernel(x_ptr, out_ptr, n, x_step, out_step, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets * out_step, x, mask=offsets < n)
 
 
-def a_vector_that_no_block_divides():
-    x = torch.randn(1000)
-    out = torch.empty_like(x)
-    copy_kernel[(cdiv(1000, B),)](x, out, 1000, BLOCK=B)
-    assert torch.equal(x, out)
-
-
-def more_programs_than_needed():
-    x = torch.randn(300)
-    out = torch.empty_like(x)
-    copy_kernel[(50,)](x, out, 300, BLOCK=B)
-    assert torch.equal(x, out)
-
-
-def a_grid_from_a_function():
-    x = torch.randn(300)
-    out = torch.empty_like(x)
-    copy_kernel[lambda meta: (triton.cdiv(300, meta["BLOCK"]),)](x, out, 300, BLOCK=64)
-    assert torch.equal(x, out)
-
-
-def every_second_element():
-    x = torch.randn(600)[::2]
-    out = torch.zeros(900)
-    strided_kernel[(cdiv(300, B),)](x, out[1::3], 300, 2, 3, BLOCK=B)
-    assert torch.equal(x, out[1::3])
-
-
 def backward_with_a_negative_stride():
     x = torch.randn(300)
     out = torch.empty_like(x)
@@ -73,6 +45,18 @@ def backward_with_a_negative_stride():
 
     kernel[(1,)](x, out, 300, -1, BLOCK=512)
     assert torch.equal(x.flip(0), out)
+
+
+def copy(x, out, programs=None):
+    """Copy *x*, with as many programs as are needed or with *programs*."""
+    grid = (cdiv(x.numel(), B),) if programs is None else programs
+    copy_kernel[grid](x, out, x.numel(), BLOCK=B)
+    assert torch.equal(x, out)
+
+
+def stride(x, out, x_step, out_step):
+    strided_kernel[(cdiv(len(x), B),)](x, out, len(x), x_step, out_step, BLOCK=B)
+    assert torch.equal(x, out)
 
 
 @triton.jit
@@ -90,31 +74,26 @@ def rows(x):
     assert torch.allclose(out, x.sum(dim=1), atol=1e-4)
 
 
-def a_part_of_a_matrix():
-    rows(torch.randn(20, 50)[3:11, 7:40])
-
-
-def a_transposed_matrix():
-    rows(torch.randn(33, 12).T)
-
-
-def an_expanded_row():
-    rows(torch.randn(1, 30).expand(9, 30))
-
-
-def an_expanded_column():
-    rows(torch.randn(9, 1).expand(9, 30))
-
-
-def overlapping_windows():
-    rows(torch.randn(40).as_strided((10, 8), (3, 1)))
-
-
-def a_diagonal():
-    x = torch.randn(17, 17)
-    out = torch.empty(17)
-    strided_kernel[(1,)](x.diagonal(), out, 17, 18, 1, BLOCK=32)
-    assert torch.equal(out, x.diagonal())
+#: Tensors that are read and written by the kernels above.
+HOST = {
+    "a vector that no block divides": lambda: copy(torch.randn(1000), torch.empty(1000)),
+    "more programs than needed": lambda: copy(torch.randn(300), torch.empty(300), (50,)),
+    "a grid from a function": lambda: copy(
+        torch.randn(300), torch.empty(300), lambda meta: (triton.cdiv(300, meta["BLOCK"]),)
+    ),
+    "one tensor as two arguments": lambda: copy(*2 * [torch.randn(300)]),
+    "two halves of one tensor": lambda: copy(*torch.randn(512).split(256)),
+    "a tensor without axes": lambda: copy(torch.tensor(3.0), torch.empty(())),
+    "an empty grid": lambda: copy(torch.empty(0), torch.empty(0)),
+    "an empty tensor behind a mask": lambda: copy(torch.empty(0, 5), torch.zeros(0, 5), (1,)),
+    "every second element": lambda: stride(torch.randn(600)[::2], torch.zeros(900)[1::3], 2, 3),
+    "a diagonal": lambda: stride(torch.randn(17, 17).diagonal(), torch.empty(17), 18, 1),
+    "a part of a matrix": lambda: rows(torch.randn(20, 50)[3:11, 7:40]),
+    "a transposed matrix": lambda: rows(torch.randn(33, 12).T),
+    "an expanded row": lambda: rows(torch.randn(1, 30).expand(9, 30)),
+    "an expanded column": lambda: rows(torch.randn(9, 1).expand(9, 30)),
+    "overlapping windows": lambda: rows(torch.randn(40).as_strided((10, 8), (3, 1))),
+}
 
 
 def in_place_by_one_program_each():
@@ -132,19 +111,6 @@ def in_place_by_one_program_each():
     assert torch.equal(x, expected)
 
 
-def one_tensor_as_two_arguments():
-    x = torch.randn(300)
-    expected = x.clone()
-    copy_kernel[(3,)](x, x, 300, BLOCK=B)
-    assert torch.equal(x, expected)
-
-
-def two_halves_of_one_tensor():
-    x = torch.randn(512)
-    copy_kernel[(2,)](x[:256], x[256:], 256, BLOCK=B)
-    assert torch.equal(x[:256], x[256:])
-
-
 def all_programs_write_the_same():
     @triton.jit
     def kernel(flag_ptr, out_ptr):
@@ -154,29 +120,6 @@ def all_programs_write_the_same():
     flag, out = torch.zeros(1, dtype=torch.int32), torch.empty(9, dtype=torch.int32)
     kernel[(9,)](flag, out)
     assert flag.item() == 1 and out.tolist() == list(range(9))
-
-
-def all_programs_read_one_element():
-    @triton.jit
-    def kernel(scale_ptr, x_ptr, BLOCK: tl.constexpr):
-        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(x_ptr + offsets, tl.load(x_ptr + offsets) * tl.load(scale_ptr))
-
-    x = torch.ones(512)
-    kernel[(4,)](torch.tensor(3.0), x, BLOCK=B)
-    assert (x == 3).all()
-
-
-def a_total_by_atomics():
-    @triton.jit
-    def kernel(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
-        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + offsets, mask=offsets < n, other=0)
-        tl.atomic_add(total_ptr, tl.sum(x, axis=0))
-
-    x, total = torch.arange(1000), torch.zeros(1, dtype=torch.int64)
-    kernel[(8,)](x, total, 1000, BLOCK=B)
-    assert total.item() == 499500
 
 
 def a_histogram_by_atomics():
@@ -305,37 +248,6 @@ def undefined_elements_multiplied_with_a_mask():
     assert torch.allclose(out, x.sum(), atol=1e-4)
 
 
-def a_softmax_in_rows():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
-        row, columns = tl.program_id(0), tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * N + columns, mask=columns < N, other=-float("inf"))
-        e = tl.exp(x - tl.max(x, axis=0))
-        tl.store(out_ptr + row * N + columns, e / tl.sum(e, axis=0), mask=columns < N)
-
-    x = torch.randn(7, 33)
-    out = torch.empty_like(x)
-    kernel[(7,)](x, out, 33, BLOCK=64)
-    assert torch.allclose(out, x.softmax(dim=1))
-
-
-def a_tensor_without_axes():
-    x, out = torch.tensor(3.0), torch.empty(())
-    copy_kernel[(1,)](x, out, 1, BLOCK=4)
-    assert out.item() == 3.0
-
-
-def an_empty_grid():
-    x = torch.empty(0)
-    copy_kernel[(0,)](x, x, 0, BLOCK=B)
-
-
-def an_empty_tensor_behind_a_mask():
-    x, out = torch.empty(0, 5), torch.zeros(3)
-    copy_kernel[(1,)](x, out, 0, BLOCK=B)
-    assert not out.any()
-
-
 @triton.jit
 def sum_kernel(x_ptr, out_ptr, n):
     total = 0.0
@@ -362,43 +274,6 @@ def a_loop_that_ends_by_data():
     links, out = torch.tensor([4, -1, 1, 2, 3]), torch.empty(1, dtype=torch.int32)
     kernel[(1,)](links, out, 0)
     assert out.item() == 5
-
-
-def a_loop_over_blocks():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-        step = tl.num_programs(0) * BLOCK
-        for start in range(tl.program_id(0) * BLOCK, n, step):
-            offsets = start + tl.arange(0, BLOCK)
-            x = tl.load(x_ptr + offsets, mask=offsets < n)
-            tl.store(out_ptr + offsets, x, mask=offsets < n)
-
-    x = torch.randn(1000)
-    out = torch.empty_like(x)
-    kernel[(3,)](x, out, 1000, BLOCK=64)
-    assert torch.equal(x, out)
-
-
-@triton.jit
-def square(x):
-    return x * x
-
-
-@triton.jit
-def load_row(x_ptr, row, N, BLOCK: tl.constexpr):
-    columns = tl.arange(0, BLOCK)
-    return tl.load(x_ptr + row * N + columns, mask=columns < N, other=0.0)
-
-
-def functions_of_its_own():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
-        row = tl.program_id(0)
-        tl.store(out_ptr + row, tl.sum(square(load_row(x_ptr, row, N, BLOCK)), axis=0))
-
-    x, out = torch.randn(5, 33), torch.empty(5)
-    kernel[(5,)](x, out, 33, BLOCK=64)
-    assert torch.allclose(out, x.square().sum(dim=1), atol=1e-4)
 
 
 @triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])
@@ -432,13 +307,9 @@ def a_block_by_heuristics():
 
 
 def launches_that_share_buffers():
-    x = torch.randn(300)
-    a, b = torch.empty(300), torch.empty(300)
-    copy_kernel[(3,)](x, a, 300, BLOCK=B)
-    copy_kernel[(3,)](a, b, 300, BLOCK=B)
-    copy_kernel[(3,)](b, x, 300, BLOCK=B)
-    copy_kernel[(3,)](b, a, 300, BLOCK=B)
-    assert torch.equal(x, a)
+    x, a, b = torch.randn(300), torch.empty(300), torch.empty(300)
+    for one, other in ((x, a), (a, b), (b, x), (b, a)):
+        copy(one, other)
 
 
 CACHE = {}
@@ -455,11 +326,7 @@ def kept_by_a_cache():
 
 def memory_that_is_used_again():
     for n in (300, 200, 300, 1000, 300):
-        x = torch.randn(n)
-        out = torch.empty(n)
-        copy_kernel[(cdiv(n, B),)](x, out, n, BLOCK=B)
-        assert torch.equal(x, out)
-        del x, out
+        copy(torch.randn(n), torch.empty(n))
 
 
 def filled_by_pytorch():
@@ -471,16 +338,13 @@ def filled_by_pytorch():
     ints = torch.empty(300, dtype=torch.uint8)
     ints.copy_(torch.arange(300))
     for one in (x, y, z, ints):
-        out = torch.empty_like(one)
-        copy_kernel[(3,)](one, out, 300, BLOCK=B)
-        assert torch.equal(one, out)
+        copy(one, torch.empty_like(one))
 
 
 def filled_by_numpy():
-    x, out = torch.empty(300), torch.empty(300)
+    x = torch.empty(300)
     x.numpy()[:] = 7
-    copy_kernel[(3,)](x, out, 300, BLOCK=B)
-    assert (out == 7).all()
+    copy(x, torch.empty(300))
 
 
 def a_part_filled_and_used():
@@ -517,32 +381,7 @@ def rows_with_gaps_between_groups():
 def half_precision_and_integers():
     for dtype in (torch.float16, torch.int8, torch.int16, torch.int64, torch.float64, torch.bool):
         x = torch.randint(0, 2, (300,)).to(dtype)
-        out = torch.empty_like(x)
-        copy_kernel[(3,)](x, out, 300, BLOCK=B)
-        assert torch.equal(x, out)
-
-
-@triton.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, am, ak, bk, bn, T: tl.constexpr):
-    rows = tl.program_id(0) * T + tl.arange(0, T)
-    columns = tl.program_id(1) * T + tl.arange(0, T)
-    total = tl.zeros((T, T), dtype=tl.float32)
-    for k in range(0, K, T):
-        depth = k + tl.arange(0, T)
-        a_mask = (rows[:, None] < M) & (depth[None, :] < K)
-        b_mask = (depth[:, None] < K) & (columns[None, :] < N)
-        a = tl.load(a_ptr + rows[:, None] * am + depth[None, :] * ak, mask=a_mask, other=0.0)
-        b = tl.load(b_ptr + depth[:, None] * bk + columns[None, :] * bn, mask=b_mask, other=0.0)
-        total = tl.dot(a, b, total)
-    mask = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=mask)
-
-
-def a_product_of_matrices():
-    a, b = torch.randn(35, 50), torch.randn(41, 50).T
-    c = torch.empty(35, 41)
-    matmul_kernel[(3, 3)](a, b, c, 35, 41, 50, *a.stride(), *b.stride(), T=16)
-    assert torch.allclose(c, a @ b, atol=1e-4)
+        copy(x, torch.empty_like(x))
 
 
 def a_product_whose_edges_are_undefined():
@@ -558,20 +397,6 @@ def a_product_whose_edges_are_undefined():
 
     a, b, c = torch.randn(9, 16), torch.randn(16, 16), torch.empty(9, 16)
     kernel[(1,)](a, b, c, 9, K=16, T=16)
-    assert torch.allclose(c, a @ b, atol=1e-4)
-
-
-def split_k_by_atomics():
-    @triton.jit
-    def kernel(a_ptr, b_ptr, c_ptr, K, T: tl.constexpr):
-        i = tl.arange(0, T)
-        depth = tl.program_id(0) * T + i
-        a = tl.load(a_ptr + i[:, None] * K + depth[None, :])
-        b = tl.load(b_ptr + depth[:, None] * T + i[None, :])
-        tl.atomic_add(c_ptr + i[:, None] * T + i[None, :], tl.dot(a, b))
-
-    a, b, c = torch.randn(16, 64), torch.randn(64, 16), torch.zeros(16, 16)
-    kernel[(4,)](a, b, c, 64, T=16)
     assert torch.allclose(c, a @ b, atol=1e-4)
 
 
@@ -679,19 +504,6 @@ def pointers_from_memory():
     assert torch.allclose(out, torch.stack([x.sum() for x in parts]), atol=1e-4)
 
 
-def pages_from_a_table():
-    @triton.jit
-    def kernel(pages_ptr, table_ptr, out_ptr, PAGE: tl.constexpr):
-        i = tl.program_id(0)
-        page = tl.load(table_ptr + i)
-        rows = tl.arange(0, PAGE)
-        tl.store(out_ptr + i * PAGE + rows, tl.load(pages_ptr + page * PAGE + rows))
-
-    pages, table, out = torch.randn(9, 16), torch.tensor([4, 8, 0]), torch.empty(3, 16)
-    kernel[(3,)](pages, table, out, PAGE=16)
-    assert torch.equal(out, pages[table])
-
-
 def one_of_two_pointers():
     @triton.jit
     def kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
@@ -715,17 +527,6 @@ def another_type_for_the_same_memory():
     x, out = torch.randn(32).half(), torch.empty(32).half()
     kernel[(1,)](x, out, BLOCK=16)
     assert torch.equal(x, out)
-
-
-def random_numbers():
-    @triton.jit
-    def kernel(out_ptr, seed, n, BLOCK: tl.constexpr):
-        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(out_ptr + offsets, tl.rand(seed, offsets), mask=offsets < n)
-
-    out = torch.empty(300)
-    kernel[(3,)](out, 7, 300, BLOCK=B)
-    assert out.min() >= 0 and out.max() < 1
 
 
 def arguments_in_tuples():
@@ -757,50 +558,6 @@ def an_optional_argument():
         assert torch.equal(out, x if bias is None else x + 2)
 
 
-def three_axes_of_programs():
-    @triton.jit
-    def kernel(out_ptr, J, K):
-        i, j, k = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-        tl.store(out_ptr + (i * J + j) * K + k, i * 100 + j * 10 + k)
-
-    out = torch.empty(2, 3, 4, dtype=torch.int32)
-    kernel[(2, 3, 4)](out, 3, 4)
-    assert out[1, 2, 3] == 123
-
-
-def a_gradient():
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            y = torch.empty_like(x)
-            copy_kernel[(3,)](x * x, y, x.numel(), BLOCK=B)
-            return y
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            dx = torch.empty_like(x)
-            copy_kernel[(3,)](2 * x * g.contiguous(), dx, x.numel(), BLOCK=B)
-            return dx
-
-    x = torch.randn(300, requires_grad=True)
-    Square.apply(x).sum().backward()
-    assert torch.allclose(x.grad, 2 * x.detach())
-
-
-def an_integer_that_wraps_in_a_hash():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
-        offsets = tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + offsets)
-        tl.store(out_ptr + offsets, (x * 1664525 + 1013904223) & 255)
-
-    x, out = torch.randint(0, 2**30, (32,), dtype=torch.int32), torch.empty(32, dtype=torch.int32)
-    kernel[(1,)](x, out, BLOCK=32)
-    assert torch.equal(out, ((x.long() * 1664525 + 1013904223) & 255).int())
-
-
 def a_hash_as_an_index():
     @triton.jit
     def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
@@ -826,3 +583,60 @@ def offsets_of_64_bits():
     x[2**30] = x[3 * 2**30] = 5
     kernel[(4,)](x, out, 2**30, BLOCK=64)
     assert out[:, 0].tolist() == [0, 5, 0, 5]
+
+
+def a_zero_for_what_the_mask_leaves_out():
+    """The interpreter forgets an ``other`` of one element that is zero."""
+
+    @triton.jit
+    def kernel(count_ptr, out_ptr, n):
+        pid = tl.program_id(0)
+        count, total = tl.load(count_ptr + pid, mask=pid < n, other=0), 0
+        for i in range(count):
+            total += i
+        tl.store(out_ptr + pid, total + count)
+
+    out = torch.empty(3, dtype=torch.int32)
+    kernel[(3,)](torch.tensor([3, 1], dtype=torch.int32), out, 2)
+    assert out.tolist() == [6, 1, 0]
+
+
+def a_histogram_of_what_the_mask_lets_through():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, BINS: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offsets, mask=offsets < n)
+        counts = tl.histogram(x, BINS, mask=offsets < n)
+        tl.atomic_add(out_ptr + tl.arange(0, BINS), counts)
+
+    x, out = torch.randint(0, 8, (100,), dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    kernel[(4,)](x, out, 100, BLOCK=32, BINS=8)
+    assert torch.equal(out, x.bincount(minlength=8).int())
+
+
+def bf16_as_on_a_gpu():
+    """The interpreter alone adds and multiplies the bits as integers."""
+
+    @triton.jit
+    def kernel(a_ptr, b_ptr, out_ptr, T: tl.constexpr):
+        i = tl.arange(0, T)
+        places = i[:, None] * T + i[None, :]
+        a, b = tl.load(a_ptr + places), tl.load(b_ptr + places)
+        x = tl.dot(a, b).to(tl.bfloat16) + a
+        tl.store(out_ptr + places, tl.where(x > b, x, -(x * b)))
+
+    a, b = torch.randn(2, 16, 16).bfloat16()
+    out = torch.empty(16, 16, dtype=torch.bfloat16)
+    kernel[(1,)](a.clone(), b.clone(), out, T=16)
+    x = (a.float() @ b.float()).bfloat16() + a
+    expected = torch.where(x > b, x, -(x * b))
+    assert torch.allclose(out.float(), expected.float(), rtol=2**-6, atol=2**-6)
+
+
+def rows_in_a_wider_matrix():
+    x, whole = torch.randn(20, 50), torch.empty(20, 64)
+    out = whole[:, :50]
+    for row in range(20):
+        copy_kernel[(1,)](x[row], out[row], 50, BLOCK=64)
+    rows(out)
+    repr(out[:, :9].tolist())

@@ -29,18 +29,6 @@ def test_a_mean_of_a_thousand_deviations(page):
     assert_close(y.double(), expected, rtol=0, atol=2e-3)
 
 
-def test_an_error_names_the_argument(page):
-    x, weight = torch.ones(2, 3), torch.ones(3)
-    for call, error, message in (
-        ((x.double(), weight, weight), TypeError, "x must be a tensor with a dtype in"),
-        ((x, torch.ones(4), weight), ValueError, r"weight must have shape \(3,\)"),
-        ((x.T, torch.ones(2), torch.ones(2)), ValueError, r"pass x.contiguous\(\)"),
-        ((weight, weight, weight), ValueError, "x must be a matrix"),
-    ):
-        with pytest.raises(error, match=message):
-            page["long_layer_norm"](*call)
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (3, 781), (5, 4097)])
 def test_all_ways_and_the_idea_in_pytorch_agree(page, shape):
     x, g, weight, stats = page["inputs_of"](*shape, torch.float32)
@@ -48,25 +36,6 @@ def test_all_ways_and_the_idea_in_pytorch_agree(page, shape):
     for way in page["WAYS"].values():
         for one, right in zip(way(x, g, weight, stats), expected, strict=True):
             assert_close(one, right, rtol=1e-4, atol=1e-4)
-
-
-def test_gradients_are_refused_and_negated_tensors_have_their_own_sign(page):
-    x, weight = torch.randn(2, 300), torch.ones(300)
-    for name, arguments in (
-        ("x", (x.clone().requires_grad_(), weight, weight)),
-        ("bias", (x, weight, weight.clone().requires_grad_())),
-    ):
-        with pytest.raises(ValueError, match=f"{name} requires a gradient.* layer_norm"):
-            page["long_layer_norm"](*arguments)
-        with torch.no_grad():
-            page["long_layer_norm"](*arguments)
-    right, stats = page["long_layer_norm"](-x, weight, weight)
-    for one, other in zip(
-        page["long_layer_norm"](torch._neg_view(x), weight, weight), (right, stats), strict=True
-    ):
-        assert torch.equal(one, other)
-    with pytest.raises(TypeError, match="x must be a tensor with a dtype in"):  # in the interpreter
-        page["long_layer_norm"](x.bfloat16(), weight, weight)
 
 
 def test_the_plain_functions_launch_the_same(page, plain):

@@ -1,12 +1,9 @@
 """The grouped product, in the interpreter, against float64."""
 
 import itertools
-import sys
-import types
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 from tests.tutorials.launches import launches_of
@@ -93,64 +90,10 @@ def test_wrong_offsets_write_nothing_outside_of_the_output(page, offsets):
     assert memory[80:].eq(7).all()
 
 
-@pytest.mark.parametrize("offsets", [(30, 20), (-1, 40), (30, 41), (41, 41)])
-def test_offsets_on_the_cpu_are_checked(page, offsets):
-    x, w, right = problem([30, 10], 64, 96)
-    for _ in range(2):  # before and after a right call of the same shapes
-        with pytest.raises(ValueError, match="offsets must not decrease"):
-            page["grouped_mm"](x, w, ends(*offsets))
-        page["grouped_mm"](x, w, right)
-
-
-def test_offsets_must_be_contiguous(page):
-    x, w, offsets = problem([30, 10], 64, 96)
-    with pytest.raises(TypeError, match="offsets must be int32 and contiguous"):
-        page["grouped_mm"](x, w, offsets.repeat_interleave(2)[::2])
-
-
-def test_under_torch_compile(page, monkeypatch):
-    sizes = [30, 0, 10]
-    x, w, offsets = problem(sizes, 64, 96)
-    module = types.ModuleType("the page")
-    module.__dict__.update(page)
-    monkeypatch.setitem(sys.modules, page["__name__"], module)  # the compiler imports it
-    function = torch.compile(
-        lambda x: page["grouped_mm"](2 * x, w, offsets), backend="eager", fullgraph=True
-    )
-    assert_right(function(x), 2 * x, w, sizes)
-
-
 def test_a_plan_holds_no_tensor(page):
     x, w, _ = problem([30, 0, 10], 64, 96)
     _, fields = page["plan_of"](x, w)
     assert all(field["base"] is None for field in fields)
-
-
-def test_a_tensor_that_requires_a_gradient_is_refused(page):
-    """The result would have no gradient."""
-    x, w, offsets = problem([30, 0, 10], 64, 96)
-    for _ in range(2):
-        page["grouped_mm"](x, w, offsets)
-        with pytest.raises(ValueError, match=r"w requires a gradient, .* torch\._grouped_mm"):
-            page["grouped_mm"](x, w.clone().requires_grad_(), offsets)
-        with pytest.raises(ValueError, match="x requires a gradient"):
-            page["grouped_mm"](x.clone().requires_grad_(), torch.nn.Parameter(w), offsets)
-    with torch.no_grad():
-        assert_right(page["grouped_mm"](x, torch.nn.Parameter(w), offsets), x, w, [30, 0, 10])
-
-
-def test_a_sign_that_is_still_to_be_changed(page):
-    sizes = [30, 0, 10]
-    x, w, offsets = problem(sizes, 64, 96)
-    for _ in range(2):
-        assert_right(page["grouped_mm"](torch._neg_view(x), w, offsets), -x, w, sizes)
-        assert_right(page["grouped_mm"](x, torch._neg_view(w), offsets), x, -w, sizes)
-
-
-def test_tensors_without_memory_get_the_right_shape(page):
-    with FakeTensorMode():
-        x, w = torch.empty(40, 64).half(), torch.empty(3, 64, 96).half()
-        assert page["grouped_mm"](x, w, torch.empty(3, dtype=torch.int32)).shape == (40, 96)
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,6 @@ def test_a_plan_is_kept_for_alike_arguments_only(page):
     wide[:, :64] = a
     check(page, wide[:, :64], b, scale_a, scale_b)
     assert len(plans) == 3
-    for wrong in ((a.float(), b, scale_a, scale_b), (a, b, scale_a.double(), scale_b)):
-        with pytest.raises(TypeError):
-            page["scaled_mm"](*wrong)
-    with pytest.raises(ValueError, match="scale_a must have shape"):
-        page["scaled_mm"](a, b, scale_a.T, scale_b)
-    assert len(plans) == 3
 
 
 def test_a_plan_holds_no_tensor(page):

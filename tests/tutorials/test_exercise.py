@@ -1,6 +1,7 @@
 """The check of exercises: it accepts our solutions, and says what is wrong with other answers."""
 
 import ast
+import itertools
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
 
+from tests.fixtures.forked import check as check_in_a_copy
 from tests.galleries import FILES
 from tests.tutorials.practice import FILE, exercise
 
@@ -154,6 +156,12 @@ def command(folder, *arguments, **files):
     """Execute the checker in *folder* with *files*; return its exit status and what it prints."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
+    done = check_in_a_copy(folder, FILE, *arguments)
+    return done.returncode, done.stdout + done.stderr
+
+
+def command_of_a_reader(folder, *arguments):
+    """The same without our copies of processes."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TRITON_")}
     run = subprocess.run(
         [sys.executable, str(FILE), *arguments],
@@ -175,8 +183,8 @@ def changed_add(old, new):
 def test_the_command_counts_a_load_that_is_not_needed(tmp_path):
     """A kernel that loads x twice moves four thirds of the bytes of an addition."""
     line = "    x = tl.load(x_ptr + offsets, mask=mask)\n"
-    text = changed_add(line, 2 * line)
-    status, printed = command(tmp_path, "01-grid-stride", "mine.py", mine=text)
+    (tmp_path / "mine.py").write_text(changed_add(line, 2 * line))
+    status, printed = command_of_a_reader(tmp_path, "01-grid-stride", "mine.py")
     assert status == 0, printed
     assert "1.33 times as many" in printed
     assert "1 launch of kernels" in printed
@@ -264,7 +272,7 @@ def test_what_does_not_end_is_stopped(name, tmp_path):
         tmp_path, "01-grid-stride", "mine.py", "--limit", "2", mine=ENDLESS[name]
     )
     assert status == 1
-    assert re.search("does not end: after 2 s.* mine.py line", printed), printed
+    assert re.search(r"does not end: after \d+ s.* mine.py line", printed), printed
     assert ("program 0 of kernel" in printed) == (name == "in_a_kernel")
 
 
@@ -306,6 +314,11 @@ def test_what_a_script_leaves_out_is_noted(tmp_path):
     status, printed = command(tmp_path, "--watch", "script.py", script=text)
     assert status == 0
     assert "kernel leaves out a part of `out_ptr`: 952 of 3000 elements" in printed
+    assert printed.endswith("watched 1 launch of kernels and found nothing else.\n")
+    for use in ("print(out)", "out.tolist()", "torch.testing.assert_close(out, 2 * x)"):
+        status, printed = command(tmp_path, "--watch", "script.py", script=f"{text}{use}\n")
+        assert status == 1
+        assert re.search(r"Found: .*no program has written.*`out_ptr`: 952 of 3000", printed, re.S)
 
 
 #: Right answers of exercises without a page of their own, and what typical mistakes are called.
@@ -431,13 +444,188 @@ def rms_norm(x, weight):
 """,
         [("x * x) / N", "x * x) / BLOCK", "elements are wrong")],
     ),
+    "07-tanh": (
+        """
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    e = tl.exp(-2 * tl.abs(x))
+    y = (1 - e) / (1 + e)
+    tl.store(y_ptr + offsets, tl.where(x < 0, -y, y), mask=mask)
+
+def tanh(x):
+    y = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+""",
+        [
+            (
+                "e = tl.exp(-2 * tl.abs(x))\n    y = (1 - e) / (1 + e)",
+                "e = tl.exp(2 * tl.abs(x))\n    y = (e - 1) / (e + 1)",
+                "All of them are NaN",
+            )
+        ],
+    ),
+    "08-sums": (
+        """
+@triton.jit
+def kernel(x_ptr, offsets_ptr, out_ptr, K, BLOCK: tl.constexpr):
+    expert, columns = tl.program_id(0), tl.arange(0, BLOCK)
+    start = tl.load(offsets_ptr + expert - 1, mask=expert > 0, other=0)
+    end = tl.load(offsets_ptr + expert)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for row in range(start, end):
+        total += tl.load(x_ptr + row * K + columns, mask=columns < K, other=0.0)
+    tl.store(out_ptr + expert * K + columns, total, mask=columns < K)
+
+def expert_sums(x, offsets):
+    out = x.new_empty(len(offsets), x.shape[1])
+    block = triton.next_power_of_2(x.shape[1])
+    kernel[(len(offsets),)](x, offsets, out, x.shape[1], BLOCK=block)
+    return out
+""",
+        [
+            (", mask=expert > 0, other=0", "", "-1 of `offsets_ptr`"),
+            ("range(start, end)", "range(start, end + 1)", "out of bounds: a load"),
+        ],
+    ),
+    "09-blocks": (
+        """
+@triton.jit
+def kernel(q_ptr, scales_ptr, out_ptr, K, groups, BLOCK: tl.constexpr):
+    row, group = tl.program_id(0), tl.program_id(1)
+    columns = group * BLOCK + tl.arange(0, BLOCK)
+    q = tl.load(q_ptr + row * K + columns, mask=columns < K).to(tl.float32)
+    s = tl.load(scales_ptr + row * groups + group)
+    tl.store(out_ptr + row * K + columns, q * s, mask=columns < K)
+
+def dequantize_blocks(q, scales):
+    (M, K), groups = q.shape, scales.shape[1]
+    out = torch.empty(M, K, device=q.device)
+    kernel[(M, groups)](q, scales, out, K, groups, BLOCK=128)
+    return out
+""",
+        [
+            ("K, groups, BLOCK=128", "K, K // 128, BLOCK=128", "elements are wrong"),
+            ("(M, groups)", "(M, K // 128)", "no program has written"),
+        ],
+    ),
+    "10-probability": (
+        """
+@triton.jit
+def kernel(x_ptr, target_ptr, p_ptr, V, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    target = tl.load(target_ptr + row)
+    x_ptr += row * V
+    m, s = -1e38, 0.0
+    for start in range(0, V, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < V, other=-float("inf"))
+        larger = tl.maximum(m, tl.max(x, axis=0))
+        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
+        m = larger
+    p = 0.0
+    if target >= 0:
+        p = tl.exp(tl.load(x_ptr + target) - m) / s
+    tl.store(p_ptr + row, p)
+
+def target_probabilities(logits, targets):
+    p = torch.empty(len(logits), device=logits.device)
+    kernel[(len(logits),)](logits, targets, p, logits.shape[1], BLOCK=1024)
+    return p
+""",
+        [
+            ("    if target >= 0:\n        p", "    p", "-100 of `x_ptr`"),
+            ("s * tl.exp(m - larger)", "s", "elements are wrong"),
+        ],
+    ),
+    "11-last-key": (
+        """
+@triton.jit
+def kernel(k_ptr, table_ptr, lengths_ptr, out_ptr, most, N, PAGE: tl.constexpr, B: tl.constexpr):
+    sequence, columns = tl.program_id(0), tl.arange(0, B)
+    last = tl.load(lengths_ptr + sequence) - 1
+    page = tl.load(table_ptr + sequence * most + last // PAGE).to(tl.int64)
+    k_ptrs = k_ptr + (page * PAGE + last % PAGE) * N + columns
+    tl.store(out_ptr + sequence * N + columns, tl.load(k_ptrs, mask=columns < N), mask=columns < N)
+
+def last_keys(k_pages, page_table, lengths):
+    (batch, most), (_, page, heads, d) = page_table.shape, k_pages.shape
+    out = k_pages.new_empty(batch, heads, d)
+    block = triton.next_power_of_2(heads * d)
+    kernel[(batch,)](k_pages, page_table, lengths, out, most, heads * d, PAGE=page, B=block)
+    return out
+""",
+        [("sequence) - 1", "sequence)", "1 of `table_ptr`")],
+    ),
+    "12-unpack": (
+        """
+@triton.jit
+def kernel(words_ptr, out_ptr, W, BLOCK: tl.constexpr):
+    row, j = tl.program_id(0), tl.arange(0, BLOCK)
+    words = tl.load(words_ptr + row * W + j, mask=j < W)
+    for i in tl.static_range(4):
+        n = (words >> 4 * i) & 15
+        tl.store(out_ptr + (row * 4 + i) * W + j, n.to(tl.int8), mask=j < W)
+
+def unpack_words(words):
+    rows, width = words.shape
+    out = torch.empty(rows, 4 * width, dtype=torch.int8, device=words.device)
+    kernel[(rows,)](words, out, width, BLOCK=triton.next_power_of_2(width))
+    return out
+""",
+        [
+            ("(row * 4 + i) * W + j", "row * 4 * W + 4 * j + i", "elements are wrong"),
+            (" & 15", "", "elements are wrong"),
+        ],
+    ),
+    "13-share": (
+        """
+@triton.jit
+def kernel(x_ptr, threshold_ptr, out_ptr, V, BLOCK: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * V + cols, mask=cols < V, other=-float("inf"))
+    weights = tl.exp(x - tl.max(x, axis=0))
+    kept = tl.where(x >= tl.load(threshold_ptr + row), weights, 0.0)
+    tl.store(out_ptr + row, tl.sum(kept, axis=0) / tl.sum(weights, axis=0))
+
+def share_above(x, thresholds):
+    out = torch.empty(len(x), device=x.device)
+    block = triton.next_power_of_2(x.shape[1])
+    kernel[(len(x),)](x, thresholds, out, x.shape[1], BLOCK=block)
+    return out
+""",
+        [
+            ('-float("inf")', "0.0", "elements are wrong"),
+            (', other=-float("inf")', "", "an undefined value"),
+        ],
+    ),
 }
+
+
+def without_code(text):
+    """What the checker prints, in one line, without the lines of the reader's file."""
+    return " ".join(re.sub(r"mine.py line \d+ `.*`", "", text).split())
+
+
+def shown_in_lesson(name):
+    """What a lesson shows of the checker, behind its command; nothing if it shows the command."""
+    for path in (FILE.parents[3] / "tutorials").glob(f"{name.partition('-')[0]}-*.py"):
+        command = f"#    $ python exercise.py {name} mine.py\n"
+        behind = path.read_text(encoding="utf-8").partition(command)[2]
+        lines = itertools.takewhile(lambda line: line.startswith("#    "), behind.split("\n"))
+        return "".join(f"{line[5:]}\n" for line in lines)
+    return ""
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_exercise_knows_its_mistakes(name, tmp_path):
+    """And a lesson shows what the checker prints for one of them."""
     head = "import torch\nimport triton\nimport triton.language as tl\n"
     text, mistakes = SMALL[name]
+    shown, seen = without_code(shown_in_lesson(name)), []
     status, printed = command(tmp_path, name, "mine.py", mine=head + text)
     assert status == 0, printed
     assert "times as many" in printed
@@ -446,6 +634,8 @@ def test_a_small_exercise_knows_its_mistakes(name, tmp_path):
         status, printed = command(tmp_path, name, "mine.py", mine=head + text.replace(old, new))
         assert status == 1
         assert message in printed, printed
+        seen.append(without_code(printed))
+    assert any(printed.startswith(shown) for printed in seen)
 
 
 def test_every_exercise_has_a_right_answer_that_is_tried():

@@ -107,16 +107,6 @@ def an_index_below_zero():
     kernel[(1,)](torch.randn(50), torch.empty(50), 50, BLOCK=64)
 
 
-@names(OUT, "50 of `x_ptr`", "another tensor or another axis")
-def one_element_too_far():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-        offsets = tl.arange(0, BLOCK)
-        tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets <= n), mask=offsets < n)
-
-    kernel[(1,)](torch.randn(50), torch.empty(50), 50, BLOCK=64)
-
-
 @triton.jit
 def rows_kernel(x_ptr, out_ptr, step, column_step, N, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0), tl.arange(0, BLOCK)
@@ -161,7 +151,7 @@ def offsets_of_32_bits():
     rows_kernel[(1025,)](x, torch.empty(1025), 2**21, 1, 16, BLOCK=16)
 
 
-@names("int32 overflow", "`x_ptr`", "wraps around", ".to(tl.int64)", "program:  1,")
+@names("integer overflow", "`x_ptr`", "wraps around", ".to(tl.int64)", "program:  1,")
 def offsets_that_wrap_into_the_tensor():
     @triton.jit
     def kernel(x_ptr, out_ptr, step, BLOCK: tl.constexpr):
@@ -214,26 +204,6 @@ def blocks_that_overlap():
         tl.store(out_ptr + pid * (BLOCK - 1) + tl.arange(0, BLOCK), pid)
 
     kernel[(4,)](torch.empty(4 * B).int(), BLOCK=B)
-
-
-@names(RACE, "`out_ptr`")
-def an_output_without_its_second_axis():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, N):
-        i, j = tl.program_id(0), tl.program_id(1)
-        tl.store(out_ptr + i, tl.load(x_ptr + i * N + j))
-
-    kernel[(3, 5)](torch.randn(3, 5), torch.zeros(3), 5)
-
-
-@names(RACE, "`counts_ptr`")
-def a_histogram_without_atomics():
-    @triton.jit
-    def kernel(x_ptr, counts_ptr):
-        bin_ptr = counts_ptr + tl.load(x_ptr + tl.program_id(0))
-        tl.store(bin_ptr, tl.load(bin_ptr) + 1)
-
-    kernel[(50,)](torch.randint(0, 5, (50,)), torch.zeros(5).int())
 
 
 @names(RACE, "`out_ptr`", "updates")
@@ -337,18 +307,6 @@ def a_sum_over_what_the_mask_left_out():
     kernel[(1,)](torch.randn(100), torch.empty(1), 100, BLOCK=B)
 
 
-@names(UNDEFINED, "the value of a store")
-def a_short_input_without_other():
-    @triton.jit
-    def kernel(x_ptr, y_ptr, out_ptr, n, k, BLOCK: tl.constexpr):
-        offsets = tl.arange(0, BLOCK)
-        y = tl.load(y_ptr + offsets, mask=offsets < k)
-        x = tl.load(x_ptr + offsets, mask=offsets < n)
-        tl.store(out_ptr + offsets, x + y, mask=offsets < n)
-
-    kernel[(1,)](torch.randn(100), torch.randn(60), torch.empty(100), 100, 60, BLOCK=B)
-
-
 @names(UNDEFINED, "the address")
 def an_undefined_index():
     @triton.jit
@@ -444,28 +402,6 @@ def an_empty_place_in_a_table():
     kernel[(2,)](torch.tensor([x.data_ptr(), 0]), torch.empty(2))
 
 
-@names(OUT, "`pages_ptr`")
-def a_page_that_does_not_exist():
-    @triton.jit
-    def kernel(pages_ptr, table_ptr, out_ptr, PAGE: tl.constexpr):
-        i, rows = tl.program_id(0), tl.arange(0, PAGE)
-        page = tl.load(table_ptr + i)
-        tl.store(out_ptr + i * PAGE + rows, tl.load(pages_ptr + page * PAGE + rows))
-
-    kernel[(3,)](torch.randn(9, 16), torch.tensor([4, 9, 0]), torch.empty(3, 16), PAGE=16)
-
-
-@names(OUT, "`logits_ptr`", "-100")
-def a_target_that_does_not_count():
-    @triton.jit
-    def kernel(logits_ptr, targets_ptr, out_ptr, V):
-        row = tl.program_id(0)
-        target = tl.load(targets_ptr + row)
-        tl.store(out_ptr + row, tl.load(logits_ptr + row * V + target))
-
-    kernel[(2,)](torch.randn(2, 10), torch.tensor([-100, 3]), torch.empty(2), 10)
-
-
 @names(OUT, "update", "`counts_ptr`")
 def a_bin_that_does_not_exist():
     @triton.jit
@@ -538,20 +474,6 @@ def elements_counted_as_bytes():
 
 
 @names(GAPS, "`out_ptr`: 15 of 30")
-def a_loop_that_skips_blocks():
-    @triton.jit
-    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-        for start in range(0, n, 2 * BLOCK):
-            offsets = start + tl.arange(0, BLOCK)
-            x = tl.load(x_ptr + offsets, mask=offsets < n)
-            tl.store(out_ptr + offsets, x, mask=offsets < n)
-
-    x, out = torch.randn(30), torch.empty(30)
-    kernel[(1,)](x, out, 30, BLOCK=1)
-    assert torch.equal(x, out)
-
-
-@names(GAPS, "`out_ptr`: 15 of 30")
 def single_bytes_that_are_left_out():
     @triton.jit
     def kernel(out_ptr):
@@ -573,3 +495,81 @@ def a_group_that_is_rounded_up():
 
     w, scales, out = torch.randn(72), torch.randn(5), torch.empty(72)
     kernel[(3,)](w, scales, out, 72, GROUP=16, BLOCK=32)
+
+
+@names(OUT, "5 of `x_ptr`, which is none of its elements", "(20, 5)", "strides (10, 1)")
+def a_part_of_rows_read_as_contiguous():
+    rows_kernel[(20,)](torch.randn(20, 10)[:, :5], torch.empty(20), 5, 1, 5, BLOCK=8)
+
+
+@names(OUT, "a store", "1 of `out_ptr`, which is none of its elements")
+def a_store_between_the_elements_of_a_view():
+    x = torch.randn(16)
+    add_kernel[(1,)](x, x, torch.zeros(32)[::2], 16, BLOCK=16, L=True, S=True)
+
+
+@names("integer overflow", "`x_ptr`", "of 8 bits wraps around")
+def indices_of_8_bits():
+    @triton.jit
+    def kernel(x_ptr, index_ptr, out_ptr, N: tl.constexpr):
+        row, columns = tl.program_id(0), tl.arange(0, N)
+        index = tl.load(index_ptr + row)
+        x = tl.load(x_ptr + 512 + index * N + columns)
+        tl.store(out_ptr + row * N + columns, x)
+
+    index = torch.tensor([1, 9], dtype=torch.int8)
+    kernel[(2,)](torch.randn(1024), index, torch.empty(2, 16), N=16)
+
+
+@names(OUT, "a gather", "-1 of a block which has 16 elements")
+def a_gather_below_zero():
+    @triton.jit
+    def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offsets, tl.gather(tl.load(x_ptr + offsets), offsets - 1, 0))
+
+    kernel[(1,)](torch.randn(16), torch.empty(16), BLOCK=16)
+
+
+@names(UNDEFINED, "the value of an update", "program:  1,")
+def an_update_with_what_the_mask_left_out():
+    @triton.jit
+    def kernel(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.atomic_add(total_ptr, tl.sum(tl.load(x_ptr + offsets, mask=offsets < n), axis=0))
+
+    kernel[(2,)](torch.randn(50), torch.zeros(1), 50, BLOCK=32)
+
+
+@triton.jit
+def counts_kernel(count_ptr, out_ptr, n, WAY: tl.constexpr):
+    pid = tl.program_id(0)
+    count, total = tl.load(count_ptr + pid, mask=pid < n), 0
+    if WAY == "branch":
+        if count > 1:
+            total = 1
+    elif WAY == "while":
+        while total < count:
+            total += 1
+    else:
+        for i in range(count):
+            total += i
+    tl.store(out_ptr + pid, total)
+
+
+@names(UNDEFINED, "a branch or a loop", "if count > 1", "program:  2,")
+def a_branch_by_an_undefined_element():
+    counts = torch.tensor([3, 1], dtype=torch.int32)
+    counts_kernel[(3,)](counts, torch.empty(3).int(), 2, WAY="branch")
+
+
+@names(UNDEFINED, "a branch or a loop", "while total < count")
+def a_loop_by_an_undefined_element():
+    counts = torch.tensor([3, 1], dtype=torch.int32)
+    counts_kernel[(3,)](counts, torch.empty(3).int(), 2, WAY="while")
+
+
+@names(UNDEFINED, "a branch or a loop", "for i in range(count)")
+def a_range_of_undefined_length():
+    counts = torch.tensor([3, 1], dtype=torch.int32)
+    counts_kernel[(3,)](counts, torch.empty(3).int(), 2, WAY="range")

@@ -61,7 +61,7 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """A part of the file."""
 
 
-class Overload(_Struct):
+class Overload(_Struct, frozen=True):
     """The types of one overload of a function in a device library."""
 
     backend: Literal["cuda", "hip"]
@@ -69,7 +69,7 @@ class Overload(_Struct):
     result: str
 
 
-class Member(_Struct):
+class Member(_Struct, frozen=True):
     """A method or a property of a class."""
 
     name: str
@@ -78,7 +78,7 @@ class Member(_Struct):
     doc: str = ""
 
 
-class Entry(_Struct):
+class Entry(_Struct, frozen=True):
     """A public name, such as ``triton.language.load``."""
 
     name: str
@@ -95,14 +95,14 @@ class Entry(_Struct):
     overloads: tuple[Overload, ...] = ()
 
 
-class _Stored(_Struct):
+class _Stored(_Struct, frozen=True):
     """An entry, and the releases that have it in this form, separated by spaces."""
 
     versions: str
     entry: Entry
 
 
-class _File(_Struct):
+class _File(_Struct, frozen=True):
     schema: Literal[3]
     entries: Annotated[tuple[_Stored, ...], msgspec.Meta(min_length=1)]
 
@@ -165,7 +165,7 @@ def extract() -> tuple[Entry, ...]:
 def _public_names(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
     """The names in ``__all__``, and those without an underscore that Triton itself defines."""
     listed = set(getattr(module, "__all__", ()))
-    is_package = module.__spec__.submodule_search_locations is not None
+    is_package = hasattr(module, "__path__")
     for name in sorted(listed | {name for name in dir(module) if not name.startswith("_")}):
         value = getattr(module, name, None)
         home = getattr(value, "__module__", None) or ""
@@ -187,7 +187,7 @@ def _describe(name: str, value: Any) -> Entry:
     if _is_dtype(value):
         return Entry(name, "data", defined, value=str(value))
     if inspect.isclass(value):
-        kind = "exception" if issubclass(value, BaseException) else "class"
+        kind: Any = "exception" if issubclass(value, BaseException) else "class"
         return Entry(
             name,
             kind,
@@ -282,7 +282,7 @@ class _Text:
 
 def _signature(function: Any, drop_first: bool = False) -> str:
     """The parameters in parentheses, as valid Python; empty where they are unknown."""
-    if isinstance(function, enum.EnumType):  # nobody calls an enumeration
+    if isinstance(function, enum.EnumMeta):  # nobody calls an enumeration
         return ""
     try:
         signature = inspect.signature(function)
@@ -333,7 +333,7 @@ def _overloads(function: str) -> tuple[Overload, ...]:
 @functools.cache
 def _library(module: str) -> dict[str, list[tuple[str, str]]]:
     """``{function: [(argument types, result type), …]}``, from the dictionaries in the source."""
-    tree = ast.parse(Path(importlib.import_module(module).__file__).read_text("utf-8"))
+    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     return {
         function.name: [
             (", ".join(map(_dtype_name, key.elts)), _dtype_name(value.elts[1]))

@@ -11,7 +11,8 @@ A page groups names and may add text of its own::
        Sorts along the last dimension, with a bitonic network.
 
 Several names may share an entry; a name without a docstring and without text is a warning.
-``.. api-index::`` lists the names of its page. Links from the code of tutorials and back are
+``.. api-index::`` lists the names of its page, or of the pages below it. Links from the code of
+tutorials and back are
 sphinx-gallery's, with its ``doc_module`` and ``backreferences_dir``.
 """
 
@@ -55,8 +56,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("api-index", IndexDirective)
     app.add_node(index_node)
     app.connect("builder-inited", _load, priority=600)  # sphinx-gallery generates at 500
-    app.connect("doctree-read", _fill_index)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "3"}
+    app.connect("doctree-resolved", _fill_index)
+    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 4}
 
 
 # --- what was read -------------------------------------------------------------------------------
@@ -311,35 +312,74 @@ def _indented(lines: Any) -> Iterator[str]:
     return (f"   {line}" if line else "" for line in lines)
 
 
-# --- lists on a page -----------------------------------------------------------------------------
+# --- lists of names ------------------------------------------------------------------------------
 
 
 class index_node(nodes.General, nodes.Element):  # noqa: N801 - docutils names nodes like this
-    """The place of the list of names until the page has been read."""
+    """The place of the list of names until all pages have been read."""
 
 
 class IndexDirective(SphinxDirective):
-    """``.. api-index::``: the names on this page, by section."""
+    """``.. api-index::``: the names on this page, by section, or those on the pages below it."""
 
     def run(self) -> list[nodes.Node]:
-        """Leave a place; the names are known when the page has been read."""
+        """Leave a place; the names are known when the pages have been read."""
         return [index_node()]
 
 
-def _fill_index(app: Sphinx, doctree: nodes.document) -> None:
+def _fill_index(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for place in list(doctree.findall(index_node)):
-        rows = []
-        for section in doctree.findall(nodes.section):
-            ids = [
-                signature["ids"][0]
-                for description in section.children
-                if isinstance(description, addnodes.desc)
-                for signature in description.children
-                if isinstance(signature, addnodes.desc_signature)
-            ]
-            row = nodes.paragraph("", "", nodes.strong("", f"{section[0].astext()}: "))
-            for target in ids:
-                name = nodes.literal("", target.rpartition(".")[2])
-                row += [nodes.reference("", "", name, internal=True, refid=target), nodes.Text(" ")]
-            rows += [row] if ids else []
-        place.replace_self(nodes.container("", *rows, classes=["api-index"]))
+        rows = list(_own_names(doctree))
+        classes = ["api-index"]
+        if not rows:
+            rows = list(_names_below(app, docname))
+            classes.append("api-index-pages")
+        place.replace_self(nodes.container("", *rows, classes=classes))
+
+
+def _own_names(doctree: nodes.document) -> Iterator[nodes.paragraph]:
+    """A line for each section that has entries."""
+    for section in doctree.findall(nodes.section):
+        ids = [
+            signature["ids"][0]
+            for description in section.children
+            if isinstance(description, addnodes.desc)
+            for signature in description.children
+            if isinstance(signature, addnodes.desc_signature)
+        ]
+        if ids:
+            row = nodes.paragraph("", "", nodes.strong("", f"{_short(section)}: "))
+            row += [part for name in ids for part in _link(name, refid=name)]
+            yield row
+
+
+def _names_below(app: Sphinx, docname: str) -> Iterator[nodes.paragraph]:
+    """A line for each page below *docname*, with the ids that its entries once had on this page.
+
+    ``site.js`` leads from such an id to the entry.
+    """
+    objects: Any = app.env.domains["py"].data["objects"]
+    for page in app.env.toctree_includes.get(docname, []):
+        uri = app.builder.get_relative_uri(docname, page)
+        own = {n: item for n, item in objects.items() if item.docname == page and not item.aliased}
+        classes = [name for name, item in own.items() if item.objtype == "class"]
+        title = nodes.strong("", _short(nodes.Element("", app.env.titles[page])))
+        row = nodes.paragraph("", "", ids=[page.rpartition("/")[2]])
+        row += [nodes.reference("", "", title, internal=True, refuri=uri), nodes.Text(" ")]
+        for name, item in own.items():
+            if name.rpartition(".")[0] not in classes:
+                inside = [own[n].node_id for n in own if n.startswith(f"{name}.")]
+                ids = [item.node_id, *(inside if name in classes else ())]
+                row += _link(name, refuri=f"{uri}#{item.node_id}", ids=ids)
+        yield row
+
+
+def _short(section: nodes.Element) -> str:
+    """The title of a section without the module before a colon."""
+    return section[0].astext().rpartition(": ")[2]
+
+
+def _link(name: str, **target: Any) -> list[nodes.Node]:
+    """A link to an entry, and a space."""
+    text = nodes.literal("", name.rpartition(".")[2])
+    return [nodes.reference("", "", text, internal=True, **target), nodes.Text(" ")]

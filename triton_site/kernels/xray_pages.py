@@ -24,13 +24,12 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from gallery_recorder.api import Page
-from triton_site import xray
-from triton_site.kernels import xray_data
-from triton_site.kernels.xray_data import Facts, Kernel
+from triton_site import xray, xray_data
 from triton_site.numbers.tables import table
 from triton_site.pages.cells import boxes_of, page_of
 from triton_site.pages.folds import Fold
 from triton_site.pages.keylines import without_marks
+from triton_site.xray_data import Facts, Kernel
 
 #: Configurations of one kernel in its table; more do not fit on a page.
 MOST = 6
@@ -206,7 +205,7 @@ def _hide_download(app: Sphinx, doctree: nodes.document) -> None:
     """Offer no download of the probe's file: the script did not write it."""
     for paragraph in list(doctree.findall(nodes.paragraph)):
         box = paragraph.parent
-        if "gallery-data" in box["classes"] and xray.FILE_NAME in paragraph.astext():
+        if "gallery-data" in box["classes"] and xray_data.FILE_NAME in paragraph.astext():
             gone = paragraph if len(box) > 1 else box
             gone.parent.remove(gone)
 

@@ -13,7 +13,10 @@ _EXTENSIONS = (
     "measured",
     "other_output",
     "performance",
+    "predict",
     "releases",
+    "scripts",
+    "tables",
 )
 
 

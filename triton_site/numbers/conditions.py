@@ -1,7 +1,8 @@
 """Under which conditions recordings of the reference were made, and what went wrong in them.
 
 ``make check`` counts them: a tree that was not committed, an error in an output, many warnings, a
-figure that is missing. A block that shows an error on purpose says so::
+figure that is missing, long numbers without separators. A block that shows an error on purpose
+says so::
 
     # sphinx_gallery_shows = "OutOfResources"
 """
@@ -19,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from gallery_recorder.api import Block, Script, ScriptError, load_script, seam
+from triton_site.numbers import typed
 from triton_site.numbers.recorded import Recorded
 from triton_site.pages.assemble import AssembleError, assemble_gallery
 
@@ -93,6 +95,9 @@ def _of_blocks(script: Script, blocks: Iterable[Block]) -> Iterator[str]:
         for wrong in errors_in("\n".join((block.stdout, block.stderr, block.exception or ""))):
             if wrong.lower() not in allowed.lower() and not (wrong == "a traceback" and allowed):
                 yield f"line {code.line}: its output shows {wrong}"
+        counts = list(typed.in_output(block.stdout)) if typed.PLAIN not in allowed else []
+        if counts:
+            yield f"line {code.line}: it prints {', '.join(counts[:3])} without separators"
         if figure and not block.images:
             yield f"line {code.line}: its figure is missing"
 

@@ -53,10 +53,11 @@ class KernelMapDirective(SphinxDirective):
         return [table(head, rows, classes=["gallery-map"])]
 
     def _verdict(self, page: str, benchmark: str, ours: str, other: str) -> str:
-        shown = domain_of(self.env).pages.get(page)
-        if shown is None or shown.recorded is None or not shown.recorded.timed:
+        found = domain_of(self.env).pages.get(page)
+        shown = found and found.shown
+        if not (shown and shown.timed):
             return "not recorded yet"
-        path = shown.recorded.folder / f"{benchmark}.csv"
+        path = shown.folder / f"{benchmark}.csv"
         measured = benchmarks.read(path) if path.is_file() else {}
         sizes = [measured.get(name.strip(" '"), {}) for name in (ours, other)]
         both = [
@@ -67,4 +68,4 @@ class KernelMapDirective(SphinxDirective):
         c = Comparison(ours, other, ratios(*both))
         words = "even" if abs(c.mean - 1) <= EVEN else "faster" if c.mean > 1 else "slower"
         numbers = f"{c.mean:.2f} ({c.least[0]:.2f} to {c.largest[0]:.2f})"
-        return f"**{words}**: {numbers} on {escape(shown.recorded.device)}"
+        return f"**{words}**: {numbers} on {escape(shown.device)}"

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 
 from gallery_recorder.api import ReadingError, reading
-from triton_site.kernels.xray_data import Facts, launches, names
 from triton_site.numbers.recorded import Recorded
+from triton_site.xray_data import Facts, launches, names
 
 _VALUE = re.compile(r"(registers|spills) (\w+)(?: (.+))?")
 _MAX_FILE = 1_000_000

@@ -5,10 +5,11 @@
     ``:measured:`02-fused-softmax:faster` `` on another page.
 ``.. steps:: ceiling``
     The steps of a page as bars; *ceiling* is the quantity at 100 %. Each line of the content names
-    a quantity and says what changed::
+    a quantity and says what changed. A library is no ceiling, so ``:of:`` names it::
 
         .. steps:: cublas
            :unit: TFLOPS
+           :of: cuBLAS
 
            plain: a plain loop over K
            grouped: tiles in groups
@@ -21,7 +22,7 @@ All quantities of all current recordings are in the site's ``_static/numbers.jso
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,10 +36,12 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
-from triton_site.numbers import conditions
+from triton_site.numbers import conditions, typed
 from triton_site.numbers.launched import of_launches
+from triton_site.numbers.performance import above_ceilings
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
 from triton_site.numbers.recorded import (
+    CALLS,
     Recorded,
     current,
     of_checkout,
@@ -47,7 +50,7 @@ from triton_site.numbers.recorded import (
 )
 from triton_site.numbers.tables import link, table
 from triton_site.pages.folds import add_node
-from triton_site.probes import REFERENCES
+from triton_site.references import REFERENCES
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +80,15 @@ class StepsDirective(SphinxDirective):
 
     required_arguments = 1
     has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {"unit": directives.unchanged_required}
+    option_spec: ClassVar[dict[str, Any]] = {
+        "unit": directives.unchanged_required,
+        "of": directives.unchanged_required,
+    }
 
     def run(self) -> list[nodes.Node]:
         """A table with a row for each step; nothing where no times were recorded."""
         page = _page(self.env, "")
-        if page is None or page.recorded is None or not page.recorded.timed:
+        if page is None or page.shown is None or not page.shown.timed:
             return []
         rows = [line.partition(":") for line in self.content if line.strip()]
         try:
@@ -94,7 +100,7 @@ class StepsDirective(SphinxDirective):
                 _warn(self.env.docname, error)
                 return []
             raise self.error(str(error)) from error
-        head = ["Step", self.options["unit"], "Of the ceiling"]
+        head = ["Step", self.options["unit"], f"Of {self.options.get('of', 'the ceiling')}"]
         body = [_row(text, step, ceiling) for text, step in found]
         return [table(head, body, classes=["gallery-steps"])]
 
@@ -108,7 +114,7 @@ class LimitsDirective(SphinxDirective):
         pages = (
             p
             for p in domain_of(self.env).selection.main
-            if p.recorded and p.recorded.timed and not p.is_stale
+            if p.shown and p.shown.timed and not p.is_stale
         )
         rows = []
         for page in pages:
@@ -118,8 +124,8 @@ class LimitsDirective(SphinxDirective):
                 if limit := numbers[name].limit_text:
                     cell = nodes.paragraph("", "", to.deepcopy())
                     unit = numbers.unit_of(name)
-                    rows.append([cell, name, f"{numbers[name].text} {unit}".strip(), limit])
-        return [table(["Page", "Number", "Value", "Expected"], rows)] if rows else []
+                    rows.append([cell, name, numbers[name].text, unit, limit])
+        return [table(["Page", "Number", "Value", "Unit", "Expected"], rows)] if rows else []
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -183,7 +189,7 @@ def number_node(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
     page = _page(env, script)
     if page is None:
         raise QuantityError(f"{script or env.docname} is not the page of a script")
-    if page.recorded is None or not page.recorded.timed:
+    if page.shown is None or not page.shown.timed:
         return nodes.inline("", "…", classes=["measured"])  # only a GPU has times
     try:
         quantity = _numbers(env, page)[name]
@@ -225,7 +231,7 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
         at = item.location
         numbers = Numbers(item.folder, at.name, definitions(at.name))
         for name in definitions(at.name):
-            made = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
+            made: dict[str, Any] = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
             quantity = numbers[name]
             made |= {"value": quantity.value, "limit": quantity.limit_text, "held": quantity.held}
             found.append(made)
@@ -284,17 +290,28 @@ def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
     return count, found
 
 
+def _above_ceilings(item: Recorded) -> Iterator[str]:
+    for name in sorted(item.content.data):
+        if name.endswith(".csv") and name != CALLS and not name.endswith("-values.csv"):
+            for said in above_ceilings(item.folder / name):
+                yield f"{item.script.name}: {said}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the recordings below the folders given, by default ``recordings``; 1 for a problem."""
     roots = [Path(name) for name in (sys.argv[1:] if arguments is None else arguments)]
     try:
         recordings = of_reference(roots or [Path("recordings")])
         count, found = problems(recordings)
-        names = [script.name for script in scripts_of_checkout()]
+        scripts = scripts_of_checkout()
+        names = [script.name for script in scripts]
         without = [name for name in names if name not in recordings]
         found += [f"{name} has no current recording of {_ANY}" for name in without]
+        for script in scripts:
+            found += typed.in_prose(script)
         for item in recordings.values():
             found += of_launches(item)
+            found += _above_ceilings(item)
     except (QuantityError, RecorderError) as error:
         print(f"triton_site.numbers.measured: {error}", file=sys.stderr)
         return 1

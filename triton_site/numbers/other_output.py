@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.api import domain_of, seam, slug
 from triton_site.numbers.recorded import current, release_of
-from triton_site.probes import REFERENCE_DEVICES
+from triton_site.references import REFERENCE_DEVICES
 
 
 class OutputOfDirective(SphinxDirective):

@@ -9,6 +9,7 @@ towards the kernel and is left to its page.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -24,15 +25,16 @@ from sphinx.util.docutils import SphinxDirective
 from gallery_recorder.api import ListedRecording, domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current, release_of
-from triton_site.numbers.tables import link, table
-from triton_site.probes import SOFTWARE
+from triton_site.numbers.tables import at_size, link, table
+from triton_site.references import SOFTWARE
 
 logger = logging.getLogger(__name__)
 
 #: Providers that no kernel can beat: other work on the same bytes or operations.
 CEILINGS = ("copy", "read", "bound", "dense")
 
-#: How far a kernel may exceed such a limit, which was measured like everything else.
+#: How far a kernel may exceed such a limit, which was measured like everything else; where it
+#: exceeds it by more, as data from a cache does, the other work is no limit.
 ABOVE = 1.05
 
 #: Providers in words.
@@ -53,6 +55,7 @@ WORDS = {
     "gather": "pages gathered, then cuDNN",
     "sort": "sorting in PyTorch",
     "softmax": "softmax alone",
+    "amax": "PyTorch's amax of the same bytes",
     "liger": "Liger-Kernel",
     "fla": "flash-linear-attention",
     "gemlite": "GemLite",
@@ -89,6 +92,13 @@ class Comparison(NamedTuple):
     def largest(self) -> tuple[float, str]:
         """The largest ratio and its size."""
         return max((ratio, size) for size, ratio in self.ratios.items())
+
+    @property
+    def verdict(self) -> str:
+        """Whether the kernel is faster, slower, or even, as far as the table's digits show."""
+        if f"{self.mean:.2f}" == "1.00":
+            return "even"
+        return "faster" if self.mean > 1 else "slower"
 
     @property
     def suffix(self) -> str:
@@ -157,6 +167,8 @@ def compare_providers(path: Path) -> list[Comparison]:
             continue
         kernel, suffix = _parts(ours)
         name, its_suffix = _parts(other)
+        if name == "read" and "copy" in measured:  # of as many bytes: it is the limit there
+            continue
         at_every_size = measured[ours].keys() <= measured[other].keys()
         alike = kernel == "triton" and suffix == its_suffix and not name.startswith("triton")
         if alike and at_every_size:
@@ -165,11 +177,20 @@ def compare_providers(path: Path) -> list[Comparison]:
 
 
 def above_ceilings(path: Path) -> Iterator[str]:
-    """What a benchmark file says that cannot be: kernels faster than a limit of the hardware."""
-    for c in compare_providers(path):
-        ratio, size = c.largest
-        if c.with_ceiling and ratio > ABOVE:
-            yield f"{path.name}: {c.provider} reaches {ratio:.2f} of {c.against} at {size}"
+    """What a benchmark file says that cannot be: kernels faster than a limit of the hardware.
+
+    A copy of a few bytes is slow itself. A rate is a limit where it is half of its largest.
+    """
+    measured = benchmarks.read(path)
+    for c in (c for c in compare_providers(path) if c.with_ceiling):
+        limit = measured[c.against]
+        largest = max(row.median for row in limit.values())
+        words = sizes_in_words(measured[c.provider])
+        for size, row in limit.items():
+            slow = benchmarks.is_rate(row.unit) and row.median < largest / 2
+            where = words.get(size, "")
+            if where and not slow and (ratio := c.ratios[where]) > ABOVE:
+                yield f"{path.name}: {c.provider} reaches {ratio:.2f} of {c.against} at {where}"
 
 
 def _parts(provider: str) -> tuple[str, str]:
@@ -184,8 +205,8 @@ def kernel_of(provider: str) -> str:
 
 
 def in_words(provider: str) -> str:
-    """``cuBLAS`` for ``cublas + relu``."""
-    name = kernel_of(provider)
+    """``cuBLAS`` for ``cublas + relu``, and ``step 1: one launch`` for ``1 one launch``."""
+    name = re.sub(r"^(\d+) (?!rows?\b)", r"step \1: ", kernel_of(provider))
     return WORDS.get(name, name)
 
 
@@ -237,6 +258,7 @@ def _in_words(label: str, column: tuple[str, ...], row: int) -> str:
 # --- on the page ---------------------------------------------------------------------------------
 
 _HEAD = ["Kernel", "Beside", "Slower ← 1 → faster", "Mean", "Least", "Largest"]
+_WIDTHS = (22, 17, 22, 8, 16, 15)
 _LIMITS = ["Kernel", "Limit", "Share, mean", "Least", "Largest"]
 
 
@@ -251,18 +273,24 @@ class PerformanceDirective(SphinxDirective):
         found = shown_benchmarks(self.env)
         if not found:
             return [nodes.paragraph("", "No benchmark has been recorded on a GPU yet.")]
-        several = len({benchmark.item.device for benchmark in found}) > 1
-        rows, limits = [], []
+        usual = statistics.mode(benchmark.item.device for benchmark in found)
+        rows, limits, words = [], [], []
         for benchmark in found:
             for c in benchmark.comparisons:
-                kernel = self._kernel(benchmark, c, several)
+                kernel = self._kernel(benchmark, c, usual)
+                if c.with_ceiling and c.largest[0] > ABOVE:
+                    continue
                 if c.with_ceiling:
                     limits.append([kernel, in_words(c.against), *_shares(c)])
                 else:
+                    words.append(c.verdict)
                     rows.append([kernel, in_words(c.against), *_numbers(c)])
         recorded = dict.fromkeys(map(_software, found))
-        made: list[nodes.Node] = [nodes.paragraph("", f"Recorded on {'; '.join(recorded)}.")]
-        made.append(table(_HEAD, rows, classes=["gallery-performance", "sortable"]))
+        sums = [f"{words.count(word)} {word}" for word in ("faster", "even", "slower")]
+        text = f"Of {len(rows)} comparisons: {', '.join(sums)}. "
+        where = nodes.Text(f"Recorded on {'; '.join(recorded)}.")
+        made: list[nodes.Node] = [nodes.paragraph("", "", nodes.strong("", text), where)]
+        made.append(table(_HEAD, rows, widths=_WIDTHS, classes=["gallery-performance", "sortable"]))
         if limits:
             section = nodes.section("", nodes.title("", "Beside the hardware's limit"))
             section["ids"] = ["limits"]
@@ -272,34 +300,33 @@ class PerformanceDirective(SphinxDirective):
                 "A limit moves the same bytes, or does the same operations, and nothing else. "
                 "A share of 100 % leaves nothing to gain.",
             )
-            section += table(_LIMITS, limits, classes=["gallery-performance", "sortable"])
+            classes = ["gallery-performance", "gallery-limits", "sortable"]
+            section += table(_LIMITS, limits, classes=classes)
             made.append(section)
         return made
 
-    def _kernel(self, benchmark: Benchmark, c: Comparison, several: bool) -> nodes.Element:
+    def _kernel(self, benchmark: Benchmark, c: Comparison, usual: str) -> nodes.Element:
         item = benchmark.item
         words = benchmark_title(benchmark.name) + (f" + {c.suffix}" if c.suffix else "")
         words = words.replace("_", " ")
         cell = nodes.paragraph("", "", link("doc", item.page, words, self.env.docname))
-        where = f" · {item.device}" if several else ""
+        where = f" · {item.device}" if item.device != usual else ""
         cell += nodes.inline("", f"{item.content.title}{where}", classes=["gallery-lesson"])
         return cell
 
 
 def _numbers(c: Comparison) -> list[str | nodes.Element]:
-    words = "even" if abs(c.mean - 1) < 0.005 else "faster" if c.mean > 1 else "slower"
-    bar = Ratio("", mean=c.mean, least=c.least[0], words=words)
+    bar = Ratio("", mean=c.mean, least=c.least[0], words=c.verdict)
     return [
         nodes.paragraph("", "", bar),
         nodes.paragraph("", "", nodes.strong("", f"{c.mean:.2f}")),
-        "{:.2f} ({})".format(*c.least),
-        "{:.2f} ({})".format(*c.largest),
+        *(at_size(f"{ratio:.2f}", size) for ratio, size in (c.least, c.largest)),
     ]
 
 
-def _shares(c: Comparison) -> list[str]:
-    shares = ((100 * ratio, size) for ratio, size in (c.least, c.largest))
-    return [f"{100 * c.mean:.0f} %", *("{:.0f} % ({})".format(*share) for share in shares)]
+def _shares(c: Comparison) -> list[str | nodes.Element]:
+    shares = (at_size(f"{100 * ratio:.0f} %", size) for ratio, size in (c.least, c.largest))
+    return [f"{100 * c.mean:.0f} %", *shares]
 
 
 def _at(ratio: float) -> float:

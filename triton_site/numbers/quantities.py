@@ -57,6 +57,10 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
+#: Units of what is counted, not measured: such a number has no decimals and is not rounded.
+_COUNTED = frozenset(
+    {"bytes", "columns", "different results", "elements", "registers", "rows", "tokens"}
+)
 _COMPARISONS: dict[str, Callable[[float | str, float | str], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -94,6 +98,7 @@ class Quantity:
 
     value: float
     definition: Definition
+    is_count: bool = False
 
     @property
     def held(self) -> bool:
@@ -111,7 +116,9 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        """The value with three significant digits, or more if it would look like its limit."""
+        """A count as it is; else three significant digits, more if it would look like its limit."""
+        if self.is_count:
+            return separated(f"{self.value:.0f}")
         limit = self.definition.limit
         for digits in range(3, 9):
             shown = significant(self.value, digits)
@@ -121,7 +128,7 @@ class Quantity:
 
 
 def separated(number: str) -> str:
-    """*number* with a narrow space between groups of three digits, if it has more than four.
+    """*number* with commas between groups of three digits, if it has more than four, as in tables.
 
     More than nine digits are a power of ten: 1.41 × 10¹⁴.
     """
@@ -131,7 +138,7 @@ def separated(number: str) -> str:
         power = str(len(digits) - 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
         return f"{float(number) / 10 ** (len(digits) - 1):.3g} × 10{power}"
     if len(digits) > 4:
-        whole = f"{int(whole):,}".replace(",", "\u202f")
+        whole = f"{int(whole):,}"
     return whole + dot + fraction
 
 
@@ -194,7 +201,7 @@ class Numbers:
             raise QuantityError(f"{self._page}.{name} = {definition.value}: {error}") from error
         finally:
             self._under_way.pop()
-        return Quantity(value, definition)
+        return Quantity(value, definition, value.is_integer() and self.unit_of(name) in _COUNTED)
 
     def unit_of(self, name: str) -> str:
         """The unit of the quantity *name*: that of its rows; *times* for a quotient, % for a share.

@@ -18,7 +18,7 @@ from gallery_recorder.api import (
     reader,
     recording,
 )
-from triton_site.probes import SOFTWARE
+from triton_site.references import SOFTWARE
 
 #: The file with the CPU's share of each call of a page; its sizes are the names of functions.
 CALLS = "calls.csv"
@@ -57,7 +57,7 @@ def scripts_of_checkout() -> list[Script]:
     Raises:
         RecorderError: a script is damaged.
     """
-    examples = reader.read(galleries.find(None, None, ())).recorded
+    examples = reader.read(galleries.find(None, None, ())).executed
     return [script for example in examples if (script := example.load()).code]
 
 

@@ -20,10 +20,15 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.api import ListedRecording, domain_of
 from triton_site.numbers import benchmarks
-from triton_site.numbers.performance import benchmark_title, kernel_of, sizes_in_words
+from triton_site.numbers.performance import (
+    benchmark_title,
+    in_words,
+    kernel_of,
+    sizes_in_words,
+)
 from triton_site.numbers.recorded import CALLS, current, release_of, version_key
 from triton_site.numbers.speed import compare_benchmark
-from triton_site.numbers.tables import link, table
+from triton_site.numbers.tables import at_size, link, table
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +54,11 @@ class Change(NamedTuple):
     def in_words(self) -> str:
         """The speed-up, with an arrow up for a gain and down for a loss."""
         return f"{'▲' if self.ratio > 1 else '▼'} {self.ratio:.2f}"
+
+    @property
+    def kind(self) -> str:
+        """The class of the speed-up."""
+        return f"gallery-{'gain' if self.ratio > 1 else 'loss'}"
 
     @property
     def releases(self) -> tuple[str, str]:
@@ -120,7 +130,7 @@ class ReleasesDirective(SphinxDirective):
         made: list[nodes.Node] = []
         found = sorted(changes_of(self.env), key=place)
         for (device, _), changes in groupby(found, key=place):
-            rows = list(changes)
+            rows = sorted(changes, key=lambda change: -change.ratio)  # gains, then losses
             title = "{}: Triton {} over {}".format(device, *rows[0].releases)
             made.append(table(_HEAD, map(self._row, rows), title, classes=["gallery-releases"]))
         return made or [nodes.paragraph("", "No change is larger than the spread.")]
@@ -129,9 +139,9 @@ class ReleasesDirective(SphinxDirective):
         page = change.newer
         return [
             nodes.paragraph("", "", link("doc", page.page, page.content.title, self.env.docname)),
-            f"{change.provider} ({benchmark_title(change.benchmark)})",
-            nodes.paragraph("", "", nodes.strong("", change.in_words)),
-            f"{change.worst:.2f} ({change.worst_size})",
+            f"{in_words(change.provider)} ({benchmark_title(change.benchmark)})",
+            nodes.paragraph("", "", nodes.strong("", change.in_words, classes=[change.kind])),
+            at_size(f"{change.worst:.2f}", change.worst_size),
             f"{100 * change.spread:.1f} %",
         ]
 

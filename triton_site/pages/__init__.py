@@ -9,6 +9,7 @@ from sphinx.application import Sphinx
 _EXTENSIONS = (
     "assets",
     "cards",
+    "commands",
     "exercises",
     "folds",
     "frame",
@@ -18,10 +19,7 @@ _EXTENSIONS = (
     "mathml",
     "notebooks",
     "path",
-    "predict",
-    "scripts",
     "search",
-    "settings",
     "software",
     "solutions",
     "tiles",

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 from gallery_recorder.api import files
 
@@ -71,7 +72,8 @@ def assemble_script(text: str, shared: Path, name: str = "the script") -> str:
         if _is_shared(node):
             code = _code(shared, node, given, name)
             lines[node.lineno - 1] = code if first or not code else f"\n{code}"
-            lines[node.lineno : node.end_lineno] = [""] * (node.end_lineno - node.lineno)
+            end = node.end_lineno or node.lineno
+            lines[node.lineno : end] = [""] * (end - node.lineno)
             first = False
         elif _is_import(node) and not lines[node.lineno - 1].rstrip().endswith(_MARK):
             given.add(ast.unparse(node))
@@ -80,7 +82,7 @@ def assemble_script(text: str, shared: Path, name: str = "the script") -> str:
 
 def _code(shared: Path, wanted: ast.ImportFrom, given: set[str], script: str) -> str:
     """The code that an import asks for, with everything it uses, without what is *given*."""
-    module = wanted.module.removeprefix("shared.")
+    module = (wanted.module or "").removeprefix("shared.")
     path = shared / f"{module.replace('.', '/')}.py"
     try:
         text, body = _read(path, path.stat().st_mtime_ns)
@@ -136,11 +138,11 @@ def _gap(last: ast.stmt, node: ast.stmt) -> str:
     return "\n" if isinstance(node, ast.If) or _is_import(last) != _is_import(node) else ""
 
 
-def _is_import(node: ast.stmt) -> bool:
+def _is_import(node: ast.stmt) -> TypeGuard[ast.Import | ast.ImportFrom]:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _is_shared(node: ast.stmt) -> bool:
+def _is_shared(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
     return isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shared.")
 
 

@@ -35,11 +35,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Entry:
-    """A page in the menu; only the current one shows its sections."""
+    """A page in the menu, *inside* the one before it; only the current one shows its sections."""
 
     docname: str
     title: str
-    current: bool = False
+    current: bool
+    inside: bool
     sections: tuple[Section, ...] = ()
 
 
@@ -83,19 +84,26 @@ def _menu(env: BuildEnvironment, docname: str) -> Iterator[tuple[str, list[str]]
     """The captions of the menu beside a page, with the documents below each."""
     for beginning, caption in _PARTS.items():
         if docname.startswith(beginning):
-            yield caption, _pages_below(env, f"{beginning}index")
+            yield caption, list(_pages_below(env, f"{beginning}index", docname))
             return
     for level, names in path_of(env).items():
         yield LEVELS[level], names
 
 
-def _pages_below(env: BuildEnvironment, docname: str) -> list[str]:
-    return [docname, *env.toctree_includes.get(docname, [])]
+def _pages_below(env: BuildEnvironment, docname: str, current: str) -> Iterator[str]:
+    """A page, the pages below it, and those below the one that is or holds *current*."""
+    yield docname
+    for below in env.toctree_includes.get(docname, []):
+        yield below
+        if f"{current}/".startswith(f"{below}/"):
+            yield from env.toctree_includes.get(below, [])
 
 
 def _entry(env: BuildEnvironment, name: str, main: str, sections: tuple[Section, ...]) -> Entry:
-    title = env.titles[name].astext()
-    return Entry(name, title, True, sections) if name == main else Entry(name, title)
+    above = env.titles.get(name.rpartition("/")[0])
+    title = env.titles[name].astext().removeprefix(f"{above.astext()}: " if above else "")
+    own = sections if name == main else ()
+    return Entry(name, title, name == main, above is not None, own)
 
 
 def sections_of(env: BuildEnvironment, docname: str) -> tuple[Section, ...]:

@@ -72,12 +72,12 @@ def _finish(app: Sphinx, docname: str, notebook: dict[str, Any]) -> None:
         made += [_text_cell(text)] if text else []
         made += codes[number : number + 1]
     colab = _text_cell(COLAB_TEXT.format(title=page.script.title, address=address))
-    first = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
-    first["source"] = [COLAB_CODE]
+    first: dict[str, Any] = {"cell_type": "code", "metadata": {}, "source": [COLAB_CODE]}
+    first |= {"execution_count": None, "outputs": []}
     fold(first, "")
     made[1:1] = [colab, first]
-    for number, cell in enumerate(made):
-        cell["id"] = f"cell-{number}"  # nbformat 4.5 wants one; a fixed one keeps diffs small
+    for number, one in enumerate(made):
+        one["id"] = f"cell-{number}"  # nbformat 4.5 wants one; a fixed one keeps diffs small
     notebook["cells"] = made
 
 

@@ -103,7 +103,7 @@ class PathDirective(TocTree):
     required_arguments = 1
     final_argument_whitespace = True
     has_content = False
-    option_spec: ClassVar[dict[str, Any]] = {"hidden": directives.flag}
+    option_spec: ClassVar[dict[str, Any]] = {"hidden": directives.flag}  # type: ignore[misc]
 
     def run(self) -> list[nodes.Node]:
         """Make the table of contents."""
@@ -115,7 +115,7 @@ class PathDirective(TocTree):
             if level_of(page.script.settings):
                 self.env.note_dependency(str(page.script.path))
         self.options["caption"] = LEVELS[level]
-        self.content = [f"/{name}" for name in path_of(self.env)[level]]  # type: ignore[assignment]
+        self.content = [f"/{name}" for name in path_of(self.env)[level]]
         return super().run()
 
 

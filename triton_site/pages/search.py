@@ -22,20 +22,24 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
-from sphinx.util import docname_join
+from sphinx.util import docname_join, logging
 
 from gallery_recorder.api import domain_of, downloads
 from triton_site.pages.folds import Fold
+
+logger = logging.getLogger(__name__)
 
 #: Pages that repeat others, and pages for maintainers.
 _LISTS = ("recordings", "performance", "releases", "engine")
 #: Pages of lists alone, which are not searched.
 _NOT_SEARCHED = re.compile(r"/recordings-|^recordings$|^claims$|^genindex")
+#: A build of fewer pages is one of a part of the site.
+_FEW = 100
 #: The words that lead to others.
 WORDS = Path(__file__).with_name("words.toml")
 #: Characters of a section's prose that are kept as they are, of an entry of the API reference, of
 #: one for one kind of device, and of the names in a section's code.
-_MOST, _MOST_OF_ENTRY, _MOST_OF_DEVICE, _MOST_OF_CODE = 700, 200, 60, 150
+_MOST, _MOST_OF_ENTRY, _MOST_OF_DEVICE, _MOST_OF_CODE = 500, 200, 60, 150
 #: A link to a page, or to a label, whose titles are known when all pages have been read.
 _DOC, _LABEL = "\ue001", "\ue002"  # for private use
 _LINK = re.compile(f"([{_DOC}{_LABEL}])([^{_DOC}{_LABEL}]*)[{_DOC}{_LABEL}]")
@@ -70,7 +74,7 @@ class SearchDomain(Domain):
 
     name = "sections"
     label = "Search by section"
-    data_version = 9
+    data_version = 10
     initial_data: ClassVar[dict[str, dict[str, list[Section]]]] = {"pages": {}}
 
     def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
@@ -99,14 +103,20 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     if error or app.builder.format != "html":
         return
     own = domain_of(app.env).pages
+    words = tomllib.loads(WORDS.read_text(encoding="utf-8"))
     pages = []
     for docname, sections in sorted(app.env.domaindata[SearchDomain.name]["pages"].items()):
         view = docname in own and own[docname].view
         hidden = _NOT_SEARCHED.search(docname) or "nosearch" in app.env.metadata[docname]
         if sections and not view and not hidden:
             address, title = app.builder.get_target_uri(docname), sections[0].title
+            asked = words["asked"].pop(docname, {})
+            sections = [_with_terms(s, asked.pop(s.anchor, [])) for s in sections]
+            if asked:
+                logger.warning("%s: %s has no section %s", WORDS.name, docname, ", ".join(asked))
             pages.append([address, title, _kind(docname), _weight(docname), sections])
-    words = tomllib.loads(WORDS.read_text(encoding="utf-8"))
+    if words["asked"] and len(pages) > _FEW:
+        logger.warning("%s: there is no page %s", WORDS.name, ", ".join(words["asked"]))
     phrases = {**words["phrases"]}
     phrases |= {f.lower(): ours for ours, them in words["languages"].items() for f in them}
     data = {"pages": pages, "phrases": phrases}
@@ -116,6 +126,11 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     text = _LINK.sub(lambda m: _title(app.env, labels, m[1], m[2]), text)
     text = f"window.galleryIndex = {text};\n"
     downloads.write(Path(app.outdir, "_static", "search-index.js"), text.encode())
+
+
+def _with_terms(section: Section, asked: list[str]) -> Section:
+    """The *section* with the words that readers type for it."""
+    return section._replace(terms="; ".join([section.terms, *asked]).strip("; "))
 
 
 def _title(env: BuildEnvironment, labels: dict[str, Any], kind: str, target: str) -> str:

@@ -10,9 +10,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from gallery_recorder.api import Fact, Recording, readable_bytes
-
-#: The probe that recorded them.
-PROBE = "triton_site.probes.software"
+from triton_site.references import SOFTWARE
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -24,7 +22,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def facts(app: Sphinx, recording: Recording) -> list[Fact]:
     """The facts of one recording, in the order of the page."""
     del app
-    values = recording.probe(PROBE)
+    values = recording.probe(SOFTWARE)
     triton, torch, toolkit = (str(values.get(key) or "") for key in ("triton", "torch", "toolkit"))
     found = [
         Fact("Triton", triton, f"Triton {triton}"),

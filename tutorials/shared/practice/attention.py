@@ -253,3 +253,22 @@ def score_factors(device):
             torch.randn(queries, d, device=device).bfloat16(),
             torch.randn(keys, d, device=device).bfloat16(),
         )
+
+
+def page_cases(device):
+    """Keys in pages of 16, a page table with unused places, and lengths."""
+    for lengths, heads, d in (((16,), 1, 16), ((1, 33, 48, 15), 2, 64), ((100, 16), 3, 32)):
+        counts = [-(-n // 16) for n in lengths]
+        order = torch.randperm(sum(counts) + 2).int()
+        table = torch.full((len(lengths), max(counts)), -(2**31), dtype=torch.int32)
+        for row, own in zip(table, order[: sum(counts)].split(counts), strict=True):
+            row[: len(own)] = own
+        keys = torch.randn(len(order), 16, heads, d, device=device)
+        yield keys, table.to(device), torch.tensor(lengths, device=device).int()
+
+
+def newest_keys(k_pages, page_table, lengths):
+    """The key of the last token of each sequence."""
+    last = lengths.long() - 1
+    page = page_table.gather(1, last[:, None] // k_pages.shape[1])[:, 0].long()
+    return k_pages[page, last % k_pages.shape[1]]

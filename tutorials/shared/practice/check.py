@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import warnings
 
 import torch
 
@@ -26,6 +27,7 @@ def check(name, module, on_gpu=False, began=lambda: None):
     device = torch.accelerator.current_accelerator() if on_gpu else torch.device("cpu")
     torch.manual_seed(0)
     # On a GPU, what is never written becomes NaN, and not what happened to lie there.
+    warnings.filterwarnings("ignore", message=".*determinis")
     torch.use_deterministic_algorithms(True, warn_only=True)
     watch = Counting() if on_gpu else Watch()
     tried = 0
@@ -85,6 +87,7 @@ class Counting:
         from triton import knobs
 
         knobs.runtime.launch_enter_hook.remove(self._launched)
+        torch.accelerator.synchronize()  # an error of a kernel shows here
 
 
 def is_no_answer(exercise, call, module):
@@ -150,6 +153,8 @@ def failed(error):
         return str(error)
     where, error = line_in(error), root_of(error)
     text = str(error).strip() or "without a text"
+    if "illegal memory access" in text:
+        text = "an illegal memory access. Without --gpu, the checker names the line and the index"
     return f" ends with {type(error).__name__}: {text}" + (f" (in {where})" if where else "")
 
 

@@ -3,6 +3,14 @@
 import torch
 
 from shared.practice.weights import (
+    block_cases,
+    expert_cases,
+    expert_sums,
+    four_integers,
+    scaled_back,
+    share_from,
+    threshold_cases,
+    word_cases,
     FP8,
     dequantized,
     fp4_product,
@@ -25,6 +33,8 @@ from shared.practice.weights import (
     whose_rows,
 )
 from shared.practice.attention import (
+    newest_keys,
+    page_cases,
     outputs,
     score_factors,
     ATTENTION,
@@ -54,6 +64,8 @@ from shared.practice.attention import (
     without_gate,
 )
 from shared.practice.functions import (
+    probability_of,
+    target_cases,
     random_signs,
     same_bits,
     last_layers,
@@ -650,6 +662,21 @@ EXERCISES = {
         large=lambda device: (*torch.randn(2, 16384, 128, device=device).bfloat16().unbind(), 0.1),
         pytorch=lambda q, k, scale: torch.logsumexp(scale * (q @ k.T), 1),
     ),
+    "07-tanh": Exercise(
+        "tanh(x)",
+        lambda device: (
+            (x,) for x in (torch.linspace(-100, 100, 21, device=device), *next(vectors(device)))
+        ),
+        torch.tanh,
+        level="easy",
+        minutes=10,
+        hints=(
+            "``tl.exp`` overflows at large numbers, and infinity divided by infinity is NaN.",
+            "The exponential of ``-2 * tl.abs(x)`` is at most 1; the sign comes last.",
+        ),
+        large=lambda device: (torch.randn(2**26, device=device),),
+        pytorch=torch.tanh,
+    ),
     "07-polynomial": Exercise(
         "exponential(x, terms)",
         polynomials,
@@ -688,6 +715,22 @@ EXERCISES = {
         large=lambda device: (torch.randn(2**25, device=device), "tanh"),
         pytorch=lambda x, way: torch.nn.functional.gelu(x, approximate=way),
     ),
+    "08-sums": Exercise(
+        "expert_sums(x, offsets)",
+        expert_cases,
+        expert_sums,
+        {"rtol": 1e-5, "atol": 1e-5},
+        level="easy",
+        minutes=15,
+        hints=(
+            "The rows of expert e begin at ``offsets[e - 1]``. What does the first expert load?",
+            "An expert without rows has a result, too: zeros.",
+        ),
+        large=lambda device: (
+            torch.randn(65536, 1024, device=device),
+            torch.arange(512, 65537, 512, device=device).int(),
+        ),
+    ),
     "08-backward": Exercise(
         "grouped_gradient(x, g, offsets)",
         gradient_cases,
@@ -717,6 +760,19 @@ EXERCISES = {
             "One tile of x serves two products.",
             "Two accumulators need registers: smaller tiles than before may be faster.",
         ),
+    ),
+    "09-blocks": Exercise(
+        "dequantize_blocks(q, scales)",
+        block_cases,
+        scaled_back,
+        level="easy",
+        minutes=10,
+        hints=(
+            "A program that has 128 columns of a row needs one scale.",
+            "The last block may have fewer columns: how many blocks has a row of 300?",
+        ),
+        large=lambda device: next(block_cases(device, [(8192, 8192)])),
+        pytorch=scaled_back,
     ),
     "09-fused-quantize": Exercise(
         "normalize_and_quantize(x, weight)",
@@ -798,6 +854,23 @@ EXERCISES = {
         ),
         large=lambda device: torch.randn(2, 4096, 4096, device=device).bfloat16().unbind(),
         pytorch=lambda a, w: a @ w.T,
+    ),
+    "10-probability": Exercise(
+        "target_probabilities(logits, targets)",
+        target_cases,
+        probability_of,
+        {"rtol": 1e-5, "atol": 1e-6},
+        level="easy",
+        minutes=15,
+        hints=(
+            "It is the exponential of minus the loss: ``exp(x[t] - m) / s``.",
+            "A target of -100 is no place in the row: do not load the logit there.",
+        ),
+        large=lambda device: (
+            torch.randn(4096, 32768, device=device),
+            torch.randint(0, 32768, (4096,), device=device),
+        ),
+        pytorch=probability_of,
     ),
     "10-label-smoothing": Exercise(
         "smoothed_cross_entropy(logits, targets, smoothing)",
@@ -888,6 +961,20 @@ EXERCISES = {
             "Add the pieces in fp32, and convert once, behind the loop.",
         ),
     ),
+    "11-last-key": Exercise(
+        "last_keys(k_pages, page_table, lengths)",
+        page_cases,
+        newest_keys,
+        least=lambda arguments, keys: 2 * size_of(keys) + 8 * len(keys),
+        level="easy",
+        minutes=10,
+        hints=(
+            "The last token of n is token n - 1.",
+            "Its page is number ``(n - 1) // PAGE`` of the row, and ``(n - 1) % PAGE`` is its "
+            "place there.",
+        ),
+        pytorch=newest_keys,
+    ),
     "11-window": Exercise(
         "window_attention(q, k_pages, v_pages, page_table, lengths, window)",
         lambda device: paged(device, 1, 16, 50, 1000),
@@ -916,6 +1003,19 @@ EXERCISES = {
             "So no element of a page is multiplied alone.",
         ),
     ),
+    "12-unpack": Exercise(
+        "unpack_words(words)",
+        word_cases,
+        four_integers,
+        level="easy",
+        minutes=10,
+        hints=(
+            "One load of a word serves four stores.",
+            "A shift to the right keeps the sign of int16: what does ``& 15`` leave?",
+        ),
+        large=lambda device: next(word_cases(device, [(8192, 2048)])),
+        pytorch=four_integers,
+    ),
     "12-zero-points": Exercise(
         "folded_mm(x, packed, scales, zeros)",
         int4_cases,
@@ -942,6 +1042,20 @@ EXERCISES = {
             "another rule than the larger ones.",
             "The highest of the four bits is the sign.",
         ),
+    ),
+    "13-share": Exercise(
+        "share_above(x, thresholds)",
+        threshold_cases,
+        share_from,
+        {"rtol": 1e-5, "atol": 1e-6},
+        level="easy",
+        minutes=15,
+        hints=(
+            "It is the softmax of a row, and a ``tl.where`` before one of two sums.",
+            "Which logit has no weight? It belongs behind the end of the row.",
+        ),
+        large=lambda device: next(threshold_cases(device, [(1024, 32768)])),
+        pytorch=share_from,
     ),
     "13-min-p": Exercise(
         "sample_min_p(logits, min_p, seed)",

@@ -350,3 +350,20 @@ def of_last_layer(arguments):
     if arguments[0].dtype == torch.float32:
         return {"rtol": 1e-4, "atol": 1e-6}
     return {"rtol": 2**-5, "atol": 2e-4}
+
+
+def target_cases(device):
+    """Logits and targets, some of which do not count."""
+    for rows, words in ((1, 5), (4, 1000), (3, 5003)):
+        targets = torch.randint(0, words, (rows,), device=device)
+        yield 3 * torch.randn(rows, words, device=device), targets
+        yield (
+            100 * torch.randn(rows, words, device=device),
+            targets.index_fill(0, targets[:1] * 0, -100),
+        )
+
+
+def probability_of(logits, targets):
+    """The probability of each target; 0 for one that does not count."""
+    found = logits.softmax(dim=1).gather(1, targets.clamp(min=0)[:, None])[:, 0]
+    return torch.where(targets < 0, 0.0, found)

@@ -172,6 +172,17 @@ class Range:
         self.first = (slot << SLOT) + (1 << (SLOT - 1)) + place.address % 4096
         self.end = self.first + self.length * self.width
         self.shift = self.first - place.address  # from an address in memory to one of the range
+        self.members = members(place)  # None if all are
+
+
+def members(place):
+    """Which elements from the first to the last one belong to a view; None if it has no gaps."""
+    count = int(np.prod(place.shape))
+    if not count < place.length <= LARGE:
+        return None
+    found = np.zeros(place.length, bool)
+    np.lib.stride_tricks.as_strided(found, place.shape, place.strides)[...] = True
+    return found
 
 
 class Memory:

@@ -1,5 +1,7 @@
 """PyTorch's own operations while kernels are watched: which memory is new, and who reads it."""
 
+import contextlib
+
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -36,6 +38,13 @@ class Operations(TorchDispatchMode):
         if name in NEW and in_memory(result) and result.numel():
             self.watch.memory.buffer(result.untyped_storage()).is_new(result.dtype)
         return result
+
+    def shown(self, tensor):
+        """Note what of a tensor that is printed has never been written."""
+        buffer = self.watch.memory.known(tensor)
+        if buffer in self.watch.partly:
+            with contextlib.suppress(FaultError):  # it is noted, and the script goes on
+                self._is_written(buffer, tensor)
 
     def _reads(self, described, arguments, named):
         given = [*zip(described, arguments, strict=False)]

@@ -138,6 +138,8 @@ def combined(name, blocks, result):
     if name == "create_dot":  # a row of the result needs a row of a, a column a column of b
         rows, columns = masks[0].any(axis=-1), masks[1].any(axis=-2)
         return rows[..., :, None] | columns[..., None, :] | masks[2]
+    if name == "create_histogram" and len(blocks) == 2:  # what its mask leaves out does not count
+        masks[0] = masks[0] & blocks[1].data
     shape = result.data.shape if hasattr(result, "data") else ()
     if name in ("create_and", "create_or", "create_mul", "create_fmul") and len(blocks) == 2:
         # A defined zero decides an "and" and a product, all ones an "or". (Zero times NaN is NaN,

@@ -92,6 +92,7 @@ class Watch:
         self.alive = time.monotonic()  # when a program began last
         self.undo = []
         self.plain = False  # whether the access being executed has no mask
+        self.other = False  # whether the load being executed has an ``other``
         self.atomic = ""
 
     def reset(self):
@@ -158,10 +159,11 @@ class Watch:
         low, high = int(addresses.min()), int(addresses.max())
         one = self.launch.ranges.get(low >> SLOT)
         if one and one.first <= low and high + width <= one.end:
+            self._in_view(one, addresses, kind, addresses.size)
             wrapped = getattr(pointers, "wrapped", None)
             if wrapped is not None and (wrapped & chosen).any():
                 raise self.fault(
-                    f"int32 overflow: the address of a {kind} depends on it",
+                    f"integer overflow: the address of a {kind} depends on it",
                     ("index", f"{(low - one.first) // one.width} of `{one.name}`"),
                     ("cause", f"{self.launch.wrapped}: convert it with `.to(tl.int64)`"),
                 )
@@ -180,6 +182,8 @@ class Watch:
             return None
         if address + max(1, pointers.get_element_ty().primitive_bitwidth // 8) > one.end:
             return None
+        if one.members is not None and not one.members[(address - one.first) // one.width]:
+            return None
         offset = address - one.shift - one.buffer.base
         return pointers.data - np.uint64(one.shift), [(one, slice(None), np.array([offset]))]
 
@@ -195,6 +199,7 @@ class Watch:
             outside = (mine < np.uint64(one.first)) | (mine + np.uint64(width) > np.uint64(one.end))
             if outside.any():
                 raise self._outside(one, mine, outside, kind, len(addresses))
+            self._in_view(one, mine, kind, len(addresses))
             offsets = (mine - np.uint64(one.shift + one.buffer.base)).astype(np.int64)
             used.append((one, places, offsets))
             moved[places] = mine - np.uint64(one.shift)
@@ -209,6 +214,19 @@ class Watch:
             ("cause", "no `other=` at that load: what its mask leaves out is undefined"),
         )
 
+    def _in_view(self, one, addresses, kind, count):
+        """No address lies between the elements of a view, where its memory has others."""
+        if one.members is not None:
+            outside = ~one.members[(addresses - np.uint64(one.first)) // np.uint64(one.width)]
+            if outside.any():
+                raise self._outside(one, addresses, outside, kind, count)
+
+    def _is_defined(self, value, chosen, kind):
+        """The elements of a block that are written are defined."""
+        lost = undefined(value)
+        if lost is not None and (np.broadcast_to(lost, chosen.shape) & chosen.astype(bool)).any():
+            raise self.undefined(f"the value of {kind}")
+
     def _outside(self, one, addresses, outside, kind, count):
         index = (int(addresses[outside][0]) - one.first) // one.width
         shape = one.place.shape
@@ -218,6 +236,8 @@ class Watch:
         if len(shape) != 1:
             has += f", shape {shape}"
         whole = int(outside.sum()) == count
+        if 0 <= index < one.length:
+            has = f"which is none of its elements: it is a view of shape {shape}"
         rows = [("index", f"{index} of `{one.name}`, {has}")]
         if count > 1:
             rows.append(("block", f"{outside.sum()} of {count} addresses are out of bounds"))
@@ -321,9 +341,7 @@ class Watch:
         width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         chosen = mask if isinstance(mask, np.ndarray) else mask.data
         chosen = np.broadcast_to(np.asarray(chosen, bool), pointers.data.shape)
-        lost = undefined(value)
-        if lost is not None and (np.broadcast_to(lost, chosen.shape) & chosen).any():
-            raise self.undefined("the value of a store")
+        self._is_defined(value, chosen, "a store")
         new = bits(np.broadcast_to(value.data, chosen.shape)[chosen], width) if used else None
         for one, places, offsets in used:
             self.stored += len(offsets) * width
@@ -420,9 +438,13 @@ class Watch:
         self._set(interpreter, "_implicit_cvt", self._convert)
         if hasattr(interpreter, "_convert_float"):
             self._set(interpreter, "_convert_float", self._round)
+        self._set(interpreter, "_patch_lang_tensor", self._to_python)
         self._set(autotuner.Autotuner, "_bench", self._first_configuration)
         self._set(torch.Tensor, "data_ptr", self._data_ptr)
+        self._set(torch.Tensor, "__repr__", self._shown)
+        self._set(torch.Tensor, "tolist", self._shown)
         self._set(interpreter.interpreter_semantic.__class__, *self._overflow())
+        self._set(interpreter.interpreter_semantic.__class__, "load", self._with_other)
         self.mode = Operations(self)
         self.mode.__enter__()
         Watch.current = self
@@ -457,6 +479,9 @@ class Watch:
             "create_atomic_rmw": self._atomic_rmw,
             "create_atomic_cas": self._atomic_cas,
             "create_dot": self._dot,
+            "create_gather": self._gather,
+            "binary_op": self._compute,
+            "unary_op": self._compute,
             "create_int_to_ptr": self._int_to_ptr,
             "create_ptr_to_int": self._ptr_to_int,
             "set_grid_idx": self._program,
@@ -500,6 +525,14 @@ class Watch:
     def _handle(self, data, like):
         return self.interpreter.TensorHandle(data, like.dtype)
 
+    def _with_other(self, original, semantic, pointers, mask, other, *rest, **named):
+        """The interpreter takes the ``other`` of one element that is 0 for none."""
+        self.other = other is not None
+        try:
+            return original(semantic, pointers, mask, other, *rest, **named)
+        finally:
+            self.other = False
+
     def _load(self, original, builder, pointers, mask, other, *rest, **named):
         volatile = named.get("is_volatile", rest[-1] if rest else False)
         real = self.load(pointers, mask, bool(volatile))
@@ -507,7 +540,8 @@ class Watch:
         if pointers.get_element_ty().is_ptr():
             value.data = self.to_pointers(value.data)
         chosen = np.asarray(getattr(mask, "data", mask), bool)
-        if chosen.all() or (other is not None and undefined(other) is None):
+        given = self.other if other is None else undefined(other) is None
+        if chosen.all() or given:
             return value
         lost = ~np.broadcast_to(chosen, value.data.shape)
         lost = lost if other is None else lost & undefined(other)
@@ -524,17 +558,48 @@ class Watch:
 
     def _atomic_rmw(self, original, builder, operation, pointers, value, mask, sem, scope):
         real = self.update(pointers, mask, *orders(sem))
+        self._is_defined(value, np.broadcast_to(mask.data, pointers.data.shape), "an update")
         return original(builder, operation, self._handle(real, pointers), value, mask, sem, scope)
 
     def _atomic_cas(self, original, builder, pointers, expected, value, sem, scope):
         mask = np.ones(pointers.data.shape, bool)
         real = self.update(pointers, mask, *orders(sem))
+        self._is_defined(expected, mask, "an update")
+        self._is_defined(value, mask, "an update")
         return original(builder, self._handle(real, pointers), expected, value, sem, scope)
 
     def _dot(self, original, builder, a, b, *rest):
         self.dots += 1
         self.multiplied += a.data.size * b.data.shape[-1]
-        return original(builder, a, b, *rest)
+        return original(builder, self._in_fp32(a), self._in_fp32(b), *rest)
+
+    def _in_fp32(self, block):
+        """A block; of bf16 as fp32, since the interpreter computes with bf16 as with integers."""
+        if block.data.dtype != np.uint16 or block.dtype.scalar != self.interpreter.tl.bfloat16:
+            return block
+        data = (block.data.astype(np.uint32) << 16).view(np.float32)
+        return self.interpreter.TensorHandle(data, self.interpreter.tl.float32)
+
+    def _compute(self, original, builder, first, *rest):
+        wide = self._in_fp32(first)
+        if wide is first:
+            return original(builder, first, *rest)
+        result = original(builder, wide, *map(self._in_fp32, rest[:-1]), rest[-1])
+        if result.data.dtype == np.float32:
+            return builder.cast_impl(result, self.interpreter.tl.bfloat16)
+        return self._handle(result.data, first)
+
+    def _gather(self, original, builder, source, indices, axis):
+        length = source.data.shape[axis]
+        outside = (indices.data < 0) | (indices.data >= length)
+        if outside.any():
+            index = indices.data[outside].reshape(-1)[0]
+            raise self.fault(
+                "out of bounds: a gather",
+                ("index", f"{index} of a block which has {count_of(length, 'element')} there"),
+                ("cause", "an index into the tensor, and not into the block that was loaded"),
+            )
+        return original(builder, source, indices, axis)
 
     def _int_to_ptr(self, original, builder, value, kind):
         found = original(builder, value, kind)
@@ -543,6 +608,21 @@ class Watch:
 
     def _ptr_to_int(self, original, builder, pointer, kind):
         return original(builder, self._handle(self.to_integers(pointer.data), pointer), kind)
+
+    def _to_python(self, original, tensor, *scope):
+        """Branches and loops make numbers of Python of the elements that they depend on."""
+        original(tensor, *scope)
+        for name in ("__bool__", "__index__"):
+            before = getattr(tensor, name)
+
+            def number(block, name=name, before=before):
+                lost = undefined(block.handle)
+                if self.launch and lost is not None and lost.size == 1 and lost.all():
+                    raise self.undefined("a branch or a loop")
+                # Triton 3.6 expects an older NumPy, which makes a number of an array.
+                return before(block) if name == "__bool__" else int(block.handle.data.item())
+
+            setattr(tensor, name, number)
 
     def _program(self, original, builder, *place):
         self.launch.grid = builder.grid_dim
@@ -581,32 +661,42 @@ class Watch:
             self.memory.points_to(tensor)
         return original(tensor)
 
+    def _shown(self, original, tensor, **named):
+        """The script prints a tensor: what was never written in it is named at the end."""
+        if not self.launch:
+            self.mode.shown(tensor)
+        return original(tensor, **named)
+
     def _first_configuration(self, original, tuner, *arguments, config, **named):
         """Without a GPU there is nothing to time: the first configuration is as good as any."""
         return [0.0 if config is tuner.configs[0] else 1.0] * 3
 
     def _overflow(self):
-        """Notice where an integer of 32 bits wraps around; the interpreter only prepares to."""
+        """Notice where an integer wraps around; the interpreter only prepares to."""
         name = "binary_op_sanitize_overflow_impl"
 
         def notice(original, semantic, left, right, operation):
             if not self.launch:
                 return
             kind = left.type.scalar
-            if not kind.is_int() or kind.int_bitwidth != 32 or not kind.is_int_signed():
+            width = kind.int_bitwidth if kind.is_int_signed() else 64
+            if width not in (8, 16, 32):
                 return
+            end = 2 ** (width - 1)
             a, b = left.handle.data, right.handle.data
             if not a.size or not b.size:
                 return
             function = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[operation.__name__]
             largest = [max(abs(int(x.min())), abs(int(x.max()))) for x in (a, b)]
-            if (largest[0] * largest[1] if operation.__name__ == "mul" else sum(largest)) < 2**31:
+            if (largest[0] * largest[1] if operation.__name__ == "mul" else sum(largest)) < end:
                 return
             exact = function(a.astype(np.int64), b.astype(np.int64))
-            wraps = (exact >= 2**31) | (exact < -(2**31))
+            wraps = (exact >= end) | (exact < -end)
             if wraps.any():
                 place = here().partition(" `")[0]
-                self.launch.wrapped = f"an integer of 32 bits wraps around in {place}"
+                self.launch.wrapped = (
+                    f"an integer of {kind.int_bitwidth} bits wraps around in {place}"
+                )
                 self.following.begin()
                 self.following.wraps = wraps
 

@@ -181,3 +181,52 @@ def penalty_of_words(logits, tokens, penalty):
     """Penalize each word once."""
     occurs = torch.zeros_like(logits).scatter(1, tokens, 1.0) > 0
     return torch.where(occurs, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def expert_cases(device):
+    """Rows of experts, some of them without any."""
+    for sizes, width in (((3,), 5), ((2, 0, 7, 1), 77), ((0, 9, 0), 130)):
+        ends = torch.tensor(sizes).cumsum(0).int()
+        yield torch.randn(sum(sizes), width, device=device), ends.to(device)
+
+
+def expert_sums(x, offsets):
+    """The sum of the rows of each expert."""
+    ends = offsets.tolist()
+    return torch.stack([x[a:b].sum(dim=0) for a, b in zip([0, *ends], ends, strict=False)])
+
+
+def block_cases(device, shapes=((1, 1), (5, 128), (3, 300), (2, 1000))):
+    """Numbers in e4m3, and a scale for each 128 of a row."""
+    for rows, columns in shapes:
+        numbers = torch.randn(rows, columns, device=device).to(torch.float8_e4m3fn)
+        yield numbers, torch.rand(rows, -(-columns // 128), device=device) + 0.5
+
+
+def scaled_back(q, scales):
+    """The numbers that fp8 and scales by blocks of 128 stand for."""
+    return q.float() * scales.repeat_interleave(128, dim=1)[:, : q.shape[1]]
+
+
+def word_cases(device, shapes=((1, 1), (5, 32), (3, 50))):
+    """Words of 16 bits."""
+    for shape in shapes:
+        yield (torch.randint(-(2**15), 2**15, shape, device=device, dtype=torch.int16),)
+
+
+def four_integers(words):
+    """The integers in words: the lowest four bits of a row first."""
+    return torch.cat([(words >> 4 * i) & 15 for i in range(4)], dim=1).to(torch.int8)
+
+
+def threshold_cases(device, shapes=((1, 1), (5, 7), (3, 1000))):
+    """Logits and a threshold for each row; all of them are below zero in the last case."""
+    for shape in shapes:
+        x = 3 * torch.randn(shape, device=device)
+        yield x, x.median(dim=1).values
+        yield x - 50, (x - 50).median(dim=1).values
+
+
+def share_from(x, thresholds):
+    """The share of the weights of softmax that logits from the threshold of a row on have."""
+    return (x.softmax(dim=1) * (x >= thresholds[:, None])).sum(dim=1)

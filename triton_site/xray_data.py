@@ -12,9 +12,13 @@ import msgspec
 from msgspec import Meta
 
 from gallery_recorder.api import ReadingError, reading
-from triton_site.xray import FILE_NAME, MAX_CODE
 
+#: The probe's name in recordings, and the file of intermediate code beside them.
 PROBE = "triton_site.xray.kernels"
+FILE_NAME = "xray.json.gz"
+
+#: Characters of one intermediate code; longer code is cut.
+MAX_CODE = 250_000
 
 _Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 _Word = Annotated[str, Meta(max_length=240)]

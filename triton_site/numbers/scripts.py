@@ -17,6 +17,7 @@ from sphinx.util import docname_join
 
 from gallery_recorder.api import Page, domain_of
 from triton_site.numbers.measured import page_of_script, quantity_of
+from triton_site.numbers.quantities import QuantityError
 
 _MEASURED = re.compile(
     r":measured:`([^`]+)`(\\ )?(\s*(?:#\s)?\s*(?:%|[GT]B/s|TFLOPS|µs|ms)(?=\W|$))?"
@@ -44,10 +45,15 @@ def _finished(env: BuildEnvironment, page: Page, text: str) -> str:
     def number(match: re.Match[str]) -> str:
         script, _, name = match[1].rpartition(":")
         of = page_of_script(env, script) if script else page
-        if of is None or of.recorded is None or not of.recorded.timed:
+        if of is None or of.shown is None or not of.shown.timed:
             return f"…{match[3] or ''}"
         device = of.recording.provenance.device
-        shown = f"{quantity_of(of, name).text}{match[3] or ''}"
+        try:
+            shown = f"{quantity_of(of, name).text}{match[3] or ''}"
+        except QuantityError:
+            if not of.is_stale:
+                raise
+            return f"–{match[3] or ''}"  # the older code did not measure it; the page has warned
         if device in named:
             return shown
         named.add(device)

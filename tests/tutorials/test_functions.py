@@ -1,0 +1,99 @@
+"""What holds for every function that a lesson offers to programs."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.testing import assert_close
+
+from tests.tutorials.compiled import compiled
+from tests.tutorials.functions import DIFFERENTIABLE, FUNCTIONS
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in NumPy
+
+#: Lessons whose functions promise less than others.
+PLAIN = ("02-fused-softmax", "03-matrix-multiplication", "03b-full-waves")
+#: Lessons whose functions need numbers, so that no tracer can follow them.
+EAGER = ("05b-", "10b-", "12-", "13-", "14-")
+
+
+def each(keys, but=()):
+    """Parametrise over the lessons and functions of *keys*, less lessons that begin with *but*."""
+    chosen = [key for key in keys if not key[0].startswith((*PLAIN, *but))]
+    return pytest.mark.parametrize(("name", "function"), chosen)
+
+
+def floats(arguments: list) -> list[int]:
+    """The places of tensors whose sign may be changed."""
+    return [
+        i
+        for i, x in enumerate(arguments)
+        if isinstance(x, torch.Tensor) and x.dtype in (torch.float16, torch.float32)
+    ]
+
+
+def put(arguments: list, place: int, value: Any) -> list:
+    return [value if i == place else x for i, x in enumerate(arguments)]
+
+
+def result(call, arguments):
+    found = call(*arguments)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def gradients(call, arguments, sign=None):
+    leaves = {i: arguments[i].detach().clone().requires_grad_() for i in floats(arguments)}
+    y = call(*[leaves.get(i, x) for i, x in enumerate(arguments)])
+    g = torch.linspace(-1, 1, y.numel()).view(y.shape)
+    return (y.detach(), *torch.autograd.grad(y, [*leaves.values()], sign(g) if sign else g))
+
+
+@each(FUNCTIONS, but=["14-"])
+def test_a_sign_that_is_still_to_be_changed(tutorial, name, function):
+    """A plan kept for the same shapes and strides must not read the numbers with their old sign."""
+    call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
+    for i in floats(arguments):
+        right = result(call, put(arguments, i, -arguments[i]))
+        found = result(call, put(arguments, i, torch._neg_view(arguments[i])))
+        assert all(map(torch.equal, found, right)), i
+    if (name, function) in DIFFERENTIABLE and not name.startswith("10"):
+        found, right = (gradients(call, arguments, s) for s in (torch._neg_view, torch.neg))
+        assert all(map(torch.equal, found, right))
+
+
+@each([key for key in FUNCTIONS if key not in DIFFERENTIABLE], but=["13-"])
+def test_a_gradient_that_the_result_would_not_have_is_refused(tutorial, name, function):
+    call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
+    right = result(call, arguments)
+    for i in floats(arguments):
+        leaf = put(arguments, i, arguments[i].clone().requires_grad_())
+        with pytest.raises(ValueError, match="requires a gradient"):
+            call(*leaf)
+        with torch.no_grad():
+            assert all(map(torch.equal, result(call, leaf), right))
+
+
+@each(FUNCTIONS, but=["06b-", *EAGER])
+def test_a_tensor_without_memory_has_the_right_shape(tutorial, name, function):
+    call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
+    right = result(call, arguments)  # which leaves a plan
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in arguments]
+        found = result(call, fakes)
+    for one, other in zip(found, right, strict=True):
+        assert (type(one), one.shape, one.dtype) == (FakeTensor, other.shape, other.dtype)
+
+
+@each(FUNCTIONS, but=["05-", "06b-", *EAGER])
+def test_a_compiled_function_gives_the_same(tutorial, name, function):
+    call = tutorial(name)[function]
+    with compiled(call, lambda *arguments: call(*arguments)) as whole:
+        for _ in range(2):
+            arguments = FUNCTIONS[name, function]()
+            if (name, function) in DIFFERENTIABLE:
+                found, right = (gradients(f, arguments) for f in (whole, call))
+            else:
+                found, right = (result(f, arguments) for f in (whole, call))
+            for one, other in zip(found, right, strict=True):
+                assert_close(one, other, rtol=0, atol=0)
