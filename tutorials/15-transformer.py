@@ -581,12 +581,15 @@ else:
 # ---------
 #
 # 1. **Decay by group** *(easy, 20 minutes)*. Weight decay should act on matrices and not on the
-#    weights of norms. Give ``adamw_kernel`` a vector with the decay of each weight. What does that
-#    cost in bytes, and how could one number for each group of 128 weights do the same? Compare four
-#    steps with ``torch.optim.AdamW`` and two parameter groups.
-# 2. **A cache for sampling** *(hard, 2 hours)*. ``continued`` computes all 256 positions for each
-#    byte. Keep keys and values of each layer in pages, and use :doc:`11-paged-attention` for the
-#    new position. How many bytes does the model read for one byte then?
+#    weights of norms. Give ``adamw_kernel`` a vector with the decay of each weight, and return
+#    weights and moments from ``decayed_step(w, g, m, v, decays, t)``. What does that cost in bytes,
+#    and how could one number for each group of 128 weights do the same? :doc:`Solution
+#    <solutions/15-decay>`.
+# 2. **A cache for sampling** *(medium, 30 minutes)*. ``continued`` computes all 256 positions for
+#    each byte. Keep keys and values of each layer in pages, and use :doc:`11-paged-attention` for
+#    the new position. ``append(k, v, k_pages, v_pages, page_table, lengths)`` writes the new ones,
+#    [batch, heads, d], behind the last ones. How many bytes does the model read for one byte then?
+#    :doc:`Solution <solutions/15-cache>`.
 #
 # References
 # ----------
