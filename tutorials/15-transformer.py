@@ -573,18 +573,16 @@ else:
 
 # %%
 # In this minute the model has seen :measured:`seen` million bytes. The kept text is new to it, so
-# its loss there says what the model has learned beyond the words. It stops falling, or rises again,
-# once the model knows the rest by heart. The last lines are its own: each byte is sampled from the
-# logits, with :doc:`13-sampling`.
+# its loss there says what the model has learned beyond the words. The last lines are its own: each
+# byte is sampled from the logits, with :doc:`13-sampling`.
 #
 # Exercises
 # ---------
 #
 # 1. **Decay by group** *(easy, 20 minutes)*. Weight decay should act on matrices and not on the
 #    weights of norms. Give ``adamw_kernel`` a vector with the decay of each weight, and return
-#    weights and moments from ``decayed_step(w, g, m, v, decays, t)``. What does that cost in bytes,
-#    and how could one number for each group of 128 weights do the same? :doc:`Solution
-#    <solutions/15-decay>`.
+#    weights and moments from ``decayed_step(w, g, m, v, decays, t)``. What does that cost in bytes?
+#    :doc:`Solution <solutions/15-decay>`.
 # 2. **A cache for sampling** *(medium, 30 minutes)*. ``continued`` computes all 256 positions for
 #    each byte. Keep keys and values of each layer in pages, and use :doc:`11-paged-attention` for
 #    the new position. ``append(k, v, k_pages, v_pages, page_table, lengths)`` writes the new ones,
@@ -597,5 +595,5 @@ else:
 # * Ilya Loshchilov and Frank Hutter: *Decoupled weight decay regularization*, ICLR 2019,
 #   https://arxiv.org/abs/1711.05101
 # * Alec Radford et al.: *Language models are unsupervised multitask learners*, 2019: the order of
-#   norms and residual additions used here.
+#   norms and residual additions.
 # * Mohammad Shoeybi et al.: *Megatron-LM*, 2019, https://arxiv.org/abs/1909.08053
