@@ -37,7 +37,9 @@
   // The section in view, in both lists of sections.
   const headings = all(".gallery-sections a").map((a) => document.getElementById(decodeURIComponent(a.hash.slice(1))));
   function markSection() {
-    const above = headings.filter((section) => section && section.getBoundingClientRect().top < 120);
+    // A link leads to where the bar and its like end, and what loads later may move the text a little.
+    const edge = parseFloat(getComputedStyle(root).scrollPaddingTop) + 40;
+    const above = headings.filter((section) => section && section.getBoundingClientRect().top < edge);
     const id = above.length ? `#${above.at(-1).id}` : "";
     for (const link of all(".gallery-sections a, li.toctree-l2 a")) {
       if (id && decodeURIComponent(link.hash) === id) link.setAttribute("aria-current", "true");
@@ -49,6 +51,7 @@
   if (headings.length) {
     let asked = 0;
     addEventListener("scroll", () => { asked ||= requestAnimationFrame(() => { asked = 0; markSection(); }); }, { passive: true });
+    addEventListener("load", markSection);
     markSection();
   }
 
