@@ -137,7 +137,7 @@ def test_a_cluster_records_each_example_on_a_gpu_of_its_own(room, address):
     printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "2 recorded, 1 skipped, 1 failed." in printed
-    assert "04-needs: skipped: needs memory>=200GB, and NVIDIA H200 has 141 GB" in printed
+    assert "04-needs: skipped: needs memory>=200GB; NVIDIA H200 has 141 GB" in printed
     assert re.search(r"tutorials/03-fails\.py:\d+, block 2 of 2: raised ZeroDivisionError", printed)
     gallery = room.recordings / "nvidia-h200" / "tutorials"
     made = [recording.load(gallery / name) for name in ("01-a", "02-b")]
