@@ -339,7 +339,7 @@ def _draw(translator: Any, node: Ratio) -> None:
     left, width = min(one, mean), max(abs(mean - one), 1.5)
     translator.body.append(
         f'<svg class="gallery-ratio {node["words"]}" viewBox="0 0 180 18" width="180" height="18" '
-        f'role="img" aria-label="{node["words"]}: {node["mean"]:.2f}">'
+        f'preserveAspectRatio="none" role="img" aria-label="{node["words"]}: {node["mean"]:.2f}">'
         f'<rect x="{left:.1f}" y="4" width="{width:.1f}" height="10"/>'
         f'<path d="M{one:.1f} 0V18M{least:.1f} 9H{mean:.1f}M{least:.1f} 5V13"/></svg>'
     )

@@ -1,7 +1,7 @@
 """Tables and links as docutils nodes: what recordings say is text there, never markup.
 
-The columns of numbers of every table have the class ``number``: they stand at the right, with a
-space between groups of three digits.
+The columns of numbers of every table have the class ``number``: they stand at the right, with
+commas between groups of three digits.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def _mark_numbers(app: Sphinx, doctree: nodes.document) -> None:
                 for entry in column:
                     entry["classes"].append("number")
                     for text in list(entry.findall(nodes.Text)):
-                        told = _LONG.sub(lambda found: separated(found[0]), text)
-                        text.parent.replace(text, nodes.Text(told))
+                        shown = _LONG.sub(lambda found: separated(found[0]), text)
+                        text.parent.replace(text, nodes.Text(shown))
 
 
 def _entries(row: nodes.Element) -> list[nodes.Element]:

@@ -12,9 +12,6 @@ from collections.abc import Iterator
 
 from gallery_recorder.api import Script
 
-#: Typed numbers that stay, by script, each with its reason.
-ALLOWED: dict[tuple[str, str], str] = {}
-
 _MARKUP = re.compile(r":[\w:-]+:`[^`]*`|``[^`]*``|`[^`]*`_{0,2}")
 _MEASURED = re.compile(
     r"(?<![\w.,])\d[\d.,]*[\s\N{NO-BREAK SPACE}]*"
@@ -31,8 +28,7 @@ def in_prose(script: Script) -> Iterator[str]:
         if block.type == "text":
             for match in _MEASURED.finditer(_MARKUP.sub("…", block.content)):
                 number = " ".join(match[0].split())
-                if (script.name, number) not in ALLOWED:
-                    yield f"{script.name}: {number!r} is typed; make it a :measured: number"
+                yield f"{script.source}: {number!r} is typed; make it a :measured: number"
 
 
 def in_output(text: str) -> Iterator[str]:
