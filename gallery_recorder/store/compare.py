@@ -23,6 +23,11 @@ _COMPARED, _SHOWN, _WIDEST = 4_000, 20, 240
 
 def pairs(old: Path, new: Path) -> list[Path]:
     """The paths below both *old* and *new* with a recording; each is a recording or a folder."""
+    for root in (old, new):
+        if not root.exists():
+            raise RecorderError(
+                f"{root} does not exist; name a recording or a folder of recordings"
+            )
     before, after = _below(old), _below(new)
     if not before & after:
         raise RecorderError(f"{old} and {new} have no recordings at the same paths")

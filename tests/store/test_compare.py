@@ -75,3 +75,5 @@ def test_nothing_to_compare_is_an_error(make, tmp_path):  # noqa: F811
     make("new", name="02-b")
     with pytest.raises(RecorderError, match="no recordings at the same paths"):
         compare.compare(tmp_path / "old", tmp_path / "new")
+    with pytest.raises(RecorderError, match="gone does not exist"):
+        compare.compare(tmp_path / "gone", tmp_path / "new")
