@@ -26,7 +26,7 @@ def pairs(old: Path, new: Path) -> list[Path]:
     for root in (old, new):
         if not root.exists():
             raise RecorderError(
-                f"{root} does not exist; name a recording or a folder of recordings"
+                f"{root} does not exist; name a recording or a folder of them"
             )
     before, after = _below(old), _below(new)
     if not before & after:
