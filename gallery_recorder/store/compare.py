@@ -25,9 +25,7 @@ def pairs(old: Path, new: Path) -> list[Path]:
     """The paths below both *old* and *new* with a recording; each is a recording or a folder."""
     for root in (old, new):
         if not root.exists():
-            raise RecorderError(
-                f"{root} does not exist; name a recording or a folder of them"
-            )
+            raise RecorderError(f"{root} does not exist; name a recording or a folder of them")
     before, after = _below(old), _below(new)
     if not before & after:
         raise RecorderError(f"{old} and {new} have no recordings at the same paths")
