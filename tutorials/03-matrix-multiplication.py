@@ -2,21 +2,18 @@
 Matrix multiplication
 =====================
 
-You build ``matmul(a, b, activation="")`` here, starting from a loop of five lines. Over 31 sizes it
-reaches :measured:`share` % of the speed of cuBLAS, NVIDIA's library for matrix products. Part two,
-:doc:`03b-full-waves`, reaches :measured:`03b-full-waves:share` %. You need :doc:`01-vector-add`.
+You build ``matmul(a, b, activation="")`` here, starting from a loop of five lines. Over 31 square
+sizes it reaches :measured:`share` % of the speed of cuBLAS, NVIDIA's library for matrix products.
+You need :doc:`01-vector-add` and the strides of :doc:`02-fused-softmax`.
 """
 
-# %%
-# The kernel
-# ----------
-#
-# One program computes one **tile** of the product C = A B: a block of ``BLOCK_M`` rows and
-# ``BLOCK_N`` columns. For now the matrices are contiguous, and the tile sizes divide them.
-
-# sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_thumbnail_number = 1
 # sphinx_gallery_level = "first hour"
 import os
+import sys  # for shared/
+from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 
@@ -26,23 +23,43 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
+SMS = getattr(GPU, "multi_processor_count", 132)  # as on an H200
+SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536) if ON_GPU else 232448
+
+# %%
+# The kernel
+# ----------
+#
+# One program computes one **tile** of the product C = A B: a block of ``BLOCK_M`` rows and
+# ``BLOCK_N`` columns. For now, the tile sizes divide the matrices.
 
 
 @triton.jit
 def tile_kernel(
-    a_ptr, b_ptr, c_ptr, N, K,
+    a_ptr, b_ptr, c_ptr, N, K, stride_am, stride_ak, stride_bk, stride_bn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute one tile of C = A @ B."""
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    columns = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    ks, step = tl.arange(0, BLOCK_K).to(tl.int64), tl.cast(BLOCK_K, tl.int64)  # [BLOCK_K]
+    a_ptrs = a_ptr + rows[:, None] * stride_am + ks[None, :] * stride_ak  # [BLOCK_M, BLOCK_K]
+    b_ptrs = b_ptr + ks[:, None] * stride_bk + columns[None, :] * stride_bn  # [BLOCK_K, BLOCK_N]
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, K, BLOCK_K):
-        steps = k + tl.arange(0, BLOCK_K)  # [BLOCK_K]
-        a = tl.load(a_ptr + rows[:, None] * K + steps[None, :])  # [BLOCK_M, BLOCK_K]
-        b = tl.load(b_ptr + steps[:, None] * N + columns[None, :])  # [BLOCK_K, BLOCK_N]
-        acc = tl.dot(a, b, acc)
+    for _ in range(0, K, BLOCK_K):
+        a, b = tl.load(a_ptrs), tl.load(b_ptrs)
+        acc = tl.dot(a, b, acc, input_precision="ieee")  # <-
+        a_ptrs += step * stride_ak
+        b_ptrs += step * stride_bk
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], acc.to(c_ptr.dtype.element_ty))
+
+
+# %%
+
+# sphinx_gallery_fold = "draws matrices, and compares a product with float64"
+from shared.products import check
 
 
 def random_pair(M, N, K, dtype=torch.float16):
@@ -50,18 +67,14 @@ def random_pair(M, N, K, dtype=torch.float16):
     return [torch.randn(shape, device=DEVICE).to(dtype) for shape in ((M, K), (K, N))]
 
 
-def check(c, a, b, activation=""):
-    """Stop if *c* is not ``activation(a @ b)``, computed in float64."""
-    exact = a.double() @ b.double()
-    if activation == "leaky_relu":
-        exact = torch.nn.functional.leaky_relu(exact)
-    rounding, summing = torch.finfo(a.dtype).eps, 2**-20 * a.shape[1]  # K products in fp32
-    torch.testing.assert_close(c.double(), exact, rtol=rounding, atol=summing)
+torch.manual_seed(0)
 
+# %%
+# A product of two by three tiles, checked against float64:
 
 a, b = random_pair(128, 192, 96)
 c = torch.empty(128, 192, dtype=a.dtype, device=DEVICE)
-tile_kernel[2, 3](a, b, c, 192, 96, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
+tile_kernel[2, 3](a, b, c, 192, 96, *a.stride(), *b.stride(), BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
 check(c, a, b)
 print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 
@@ -71,71 +84,47 @@ print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 #
 # An element of C is a row of A times a column of B. A program that computes only one element loads
 # 2K numbers for K products. A tile shares its loads: each number of A is used ``BLOCK_N`` times,
-# and each number of B ``BLOCK_M`` times. In pseudo-code, one program does this::
+# and each number of B ``BLOCK_M`` times. So a program goes along K in steps of ``BLOCK_K``. In each
+# step it loads a tile of A and a tile of B, and adds their product to the sum ``acc``.
 #
-#     acc = zeros(BLOCK_M, BLOCK_N)
-#     for each step of BLOCK_K along K:
-#         load a tile of A, BLOCK_M × BLOCK_K, and a tile of B, BLOCK_K × BLOCK_N
-#         acc += tile of A times tile of B
-#     store acc as the tile of C
-
-# sphinx_gallery_fold = "draws the tiles that one program loads"
-import matplotlib.pyplot as plt
-
-_, axes = plt.subplots(1, 3, figsize=(7, 2.6), layout="constrained")
-pictures = {  # title: (rows and columns of tiles, {tile that is used: text})
-    "A: M × K, by step": ((4, 6), {(1, k): k for k in range(6)}),
-    "B: K × N, by step": ((6, 5), {(k, 3): k for k in range(6)}),
-    "C: M × N": ((4, 5), {(1, 3): "acc"}),
-}
-for ax, (title, (shape, used)) in zip(axes, pictures.items(), strict=True):
-    ax.set(xlim=(-0.1, 6.1), ylim=(6.1, -0.1), title=title, aspect="equal")
-    ax.axis("off")
-    tiles = torch.zeros(shape)
-    for (row, column), text in used.items():
-        tiles[row, column] = 1
-        ax.text(column + 0.5, row + 0.5, text, ha="center", va="center")
-    ax.pcolormesh(tiles, cmap="Blues", vmax=4, edgecolors="#777777")
-plt.show()
-
-# %%
-# ``rows[:, None] * K + steps[None, :]``
-#     Offsets in two dimensions. Element (i, j) of a contiguous matrix with K columns is at offset
-#     ``i * K + j``. A column of numbers plus a row of numbers broadcasts to a tile, as in PyTorch.
+# .. image:: 03-matrix-multiplication.svg
+#    :alt: The program of one tile of C walks along a row of tiles of A and down a column of tiles
+#          of B. In each step it adds the product of two tiles.
+#    :scale: 100
+#    :loading: lazy
+#
+# ``rows[:, None] * stride_am + ks[None, :] * stride_ak``
+#     Offsets in two dimensions. The **strides** of a matrix are the distances from one row to the
+#     next and from one column to the next. A column of numbers plus a row of numbers broadcasts to
+#     a tile, as in PyTorch. Offsets have 64 bits, because those of large matrices overflow 32.
+# ``a_ptrs += step * stride_ak``
+#     Moves the tile by ``BLOCK_K`` columns of A. ``step`` is ``BLOCK_K`` with 64 bits.
 # ``tl.dot``
 #     Multiplies two tiles on the **tensor cores**, the units of a GPU that multiply small matrices
 #     in hardware, and adds the result to ``acc``. It refuses tiles that are too small: *Input
-#     shapes should have M >= 1, N >= 1 and K >= 16*.
+#     shapes should have M >= 1, N >= 1 and K >= 16*. ``input_precision="ieee"`` keeps all bits of
+#     fp32 matrices, which would be rounded to tf32.
 # ``acc``
 #     The sum is in fp32 and is rounded once, at the end. An fp16 sum loses terms: 2048 + 1 is 2048.
 # the loop
 #     The compiler turns it into a **pipeline**: it loads later tiles while the tensor cores
-#     multiply. Loaded tiles wait in **shared memory**, the fast memory inside each multiprocessor.
+#     multiply. Loaded tiles wait in the **shared memory** of a multiprocessor (SM):
+#     :doc:`/programming-guide/chapter-1/gpu`.
 #
 # A product of N × N matrices has 2N³ operations and moves at least 6N² bytes in fp16. At N = 4096
 # that is more than a thousand operations for each byte. Large products are **compute-bound**: the
-# tensor cores set the limit. Speed is given in TFLOPS, 10¹² operations per second.
+# tensor cores set the limit. Their rate is in TFLOPS, 10¹² operations per second.
 #
-# Any size
-# --------
-#
-# A tile at the edge can stick out of the matrix. Masks keep it inside::
-#
-#     a_mask = (rows[:, None] < M) & (steps[None, :] < K)
-#     b_mask = (steps[:, None] < K) & (columns[None, :] < N)
-#     a = tl.load(…, mask=a_mask, other=0.0)              # and b with its own mask
-#     tl.store(…, mask=(rows[:, None] < M) & (columns[None, :] < N))
-#
-# Along K the masked elements must be zero, because they are added to every sum. Along M and N they
-# only affect elements of C that are never stored.
+# Since Hopper, NVIDIA GPUs can also load a tile by a **tensor descriptor**, which knows the shape
+# of the matrix: a position replaces pointers and masks. See :doc:`03b-full-waves`.
 #
 # Sharing what was loaded
 # -----------------------
 #
 # Programs that run at the same time share the L2 cache. If several of them need the same tile of A
 # or B, it is loaded from memory once. So the order of the tiles decides how much memory is read.
-# The order below takes ``group`` rows of tiles together, and goes through them column by column.
-# With ``group = 1`` it goes row by row. The function is plain Python, and a kernel can call it.
+# This order takes ``group`` rows of tiles together, and goes through them column by column. The
+# function is plain Python, and a kernel can call it.
 
 
 def tile_position(tile, tiles_m, tiles_n, group):
@@ -156,80 +145,65 @@ def tile_position(tile, tiles_m, tiles_n, group):
 #    :group: 3
 #    :processors: 9
 #
-# This is the kernel with masks and groups. Its grid has one axis, and the first two lines turn the
-# number of the program into the position of its tile.
+# The grid of the kernel now has one axis, and two lines turn the number of the program into the
+# position of its tile::
+#
+#     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+#     row, column = tile_position_in_kernel(tl.program_id(0), tiles_m, tiles_n, GROUP)
+#
+# Groups pay for matrices that the cache cannot hold. At M = N = K = 8192, groups of eight rows are
+# :measured:`groups` times as fast as row by row.
 
+# sphinx_gallery_fold = "the kernel with groups"
 # sphinx_gallery_difference = "tile_kernel"
 tile_position_in_kernel = triton.jit(tile_position)
 
 
 @triton.jit
-def matmul_kernel(
+def grouped_kernel(
     a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr, EVEN: tl.constexpr, ACTIVATION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Compute one tile of C = activation(A @ B)."""
+    """Compute one tile of C = A @ B, in groups of GROUP rows of tiles."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     row, column = tile_position_in_kernel(tl.program_id(0), tiles_m, tiles_n, GROUP)
     rows = row.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
     columns = column.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-    steps = tl.arange(0, BLOCK_K).to(tl.int64)  # [BLOCK_K]
-    a_ptrs = a_ptr + rows[:, None] * stride_am + steps[None, :] * stride_ak  # [BLOCK_M, BLOCK_K]
-    b_ptrs = b_ptr + steps[:, None] * stride_bk + columns[None, :] * stride_bn  # [BLOCK_K, BLOCK_N]
+    ks, step = tl.arange(0, BLOCK_K).to(tl.int64), tl.cast(BLOCK_K, tl.int64)  # [BLOCK_K]
+    a_ptrs = a_ptr + rows[:, None] * stride_am + ks[None, :] * stride_ak  # [BLOCK_M, BLOCK_K]
+    b_ptrs = b_ptr + ks[:, None] * stride_bk + columns[None, :] * stride_bn  # [BLOCK_K, BLOCK_N]
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, K, BLOCK_K):
-        if EVEN:  # no tile sticks out
-            a, b = tl.load(a_ptrs), tl.load(b_ptrs)
-        else:
-            a_mask = (rows[:, None] < M) & (steps[None, :] < K - k)
-            b_mask = (steps[:, None] < K - k) & (columns[None, :] < N)
-            a = tl.load(a_ptrs, mask=a_mask, other=0.0)
-            b = tl.load(b_ptrs, mask=b_mask, other=0.0)
+    for _ in range(0, K, BLOCK_K):
+        a, b = tl.load(a_ptrs), tl.load(b_ptrs)
         acc = tl.dot(a, b, acc, input_precision="ieee")
-        a_ptrs += tl.full((), BLOCK_K, tl.int64) * stride_ak
-        b_ptrs += tl.full((), BLOCK_K, tl.int64) * stride_bk
-    if ACTIVATION == "leaky_relu":
-        acc = tl.where(acc >= 0, acc, 0.01 * acc)
-    c_ptrs = c_ptr + rows[:, None] * N + columns[None, :]
-    inside = (rows[:, None] < M) & (columns[None, :] < N)
-    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=inside)
+        a_ptrs += step * stride_ak
+        b_ptrs += step * stride_bk
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], acc.to(c_ptr.dtype.element_ty))
 
 
 # %%
-# The kernel also takes **strides**, the distances between neighbors in a column and in a row of a
-# tensor, so a transposed or sliced matrix needs no copy. Its offsets have 64 bits, because large
-# matrices overflow 32. ``EVEN`` omits the masks where the tile sizes divide the matrices.
-# ``input_precision="ieee"`` is for fp32 matrices, which ``tl.dot`` otherwise rounds to tf32.
-#
-# Groups pay for large matrices: while the cache holds A and B, the order hardly matters. At M = N =
-# K = 8192, groups of eight rows are :measured:`groups` times as fast as row by row.
-#
 # Choosing the tile
 # -----------------
 #
-# A larger tile reuses its numbers more often. But the sum occupies registers, the pipeline occupies
-# shared memory, and a small matrix has too few large tiles to give every multiprocessor one.
+# A larger tile reuses its numbers more often. But it needs more registers and shared memory, and a
+# small matrix has too few large tiles to give every SM one.
 # ``triton.autotune`` finds the best tile by trial. When the arguments in ``key`` have new values,
 # it compiles and times every configuration, and keeps the fastest.
-
-import time
-
-MULTIPROCESSORS, SHARED_BYTES = 132, 232448  # of an H200
-if ON_GPU:
-    gpu = torch.get_device_module().get_device_properties(DEVICE)
-    MULTIPROCESSORS = gpu.multi_processor_count
-    SHARED_BYTES = getattr(gpu, "shared_memory_per_block_optin", 65536)
 
 # BLOCK_M, BLOCK_N, BLOCK_K, warps and stages of each tile
 TILES = [(128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (64, 128, 64, 4, 4), (64, 64, 128, 4, 4)]
 TILES = [t for t in TILES if 2 * t[4] * (t[0] + t[1]) * t[2] < SHARED_BYTES]  # those that fit
-TILES.append((64, 32, 64, 4, 4))  # fits everywhere
+TILES = [*TILES, (64, 32, 64, 4, 4)]  # fits everywhere
 configs = [
     triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}, num_warps=warps, num_stages=stages)
     for m, n, k, warps, stages in TILES
 ]
-tuned_kernel = triton.autotune(configs, key=["M", "N", "K"])(matmul_kernel)
+tuned_kernel = triton.autotune(configs, key=["M", "N", "K"])(grouped_kernel)
+
+# %%
+
+# sphinx_gallery_fold = "times the first and the second call of the tuned kernel"
+import time
 
 
 def time_tuned(n):
@@ -238,10 +212,12 @@ def time_tuned(n):
     torch.accelerator.synchronize()
     start = time.perf_counter()
     tuned_kernel[lambda tile: (triton.cdiv(n, tile["BLOCK_M"]) * triton.cdiv(n, tile["BLOCK_N"]),)](
-        a, b, c, n, n, n, n, 1, n, 1, GROUP=8, EVEN=False, ACTIVATION=""
+        a, b, c, n, n, n, n, 1, n, 1, GROUP=8
     )
     torch.accelerator.synchronize()
-    return 1e3 * (time.perf_counter() - start)
+    ms = 1e3 * (time.perf_counter() - start)
+    check(c, a, b)
+    return ms
 
 
 values = []  # (name, unit, value): what no benchmark holds
@@ -250,130 +226,204 @@ for n in (512, 1024, 4096) if ON_GPU else ():
     print(f"{n}: {values[-2][2]:.0f} ms, then {values[-1][2]:.2f} ms;", tuned_kernel.best_config)
 
 # %%
-# The very first call compiles every configuration, and takes :measured:`tuning` times as long as
-# the second. Each new key is timed again, and so is each new process, unless ``cache_results=True``
-# keeps the results. The trials run on your tensors, many times: a kernel that works in place needs
-# ``restore_value=["x_ptr"]``, or the result of its first call is wrong.
+# The very first call takes :measured:`tuning` times as long as the second. Each new key is timed
+# again, and so is each new process, unless ``cache_results=True`` keeps the results. The trials run
+# on your tensors, many times: a kernel that works in place needs ``restore_value=["x_ptr"]``, or
+# the result of its first call is wrong.
 #
-# Our function uses a rule instead, which costs nothing at a new shape: the largest tile that still
-# gives nearly every multiprocessor a program.
+# A rule costs nothing at a new shape. Ours takes the largest tile that still gives nearly every SM
+# a program:
 
 
 def choose_tile(M, N, dtype):
     """Return the largest tile of which an M × N matrix has enough."""
     if dtype == torch.float32:
         return (64, 32, 32, 4, 4)  # no tensor cores: small tiles will do
-    enough = 0.9 * MULTIPROCESSORS
-    many = (t for t in TILES if triton.cdiv(M, t[0]) * triton.cdiv(N, t[1]) >= enough)
+    many = (t for t in TILES if triton.cdiv(M, t[0]) * triton.cdiv(N, t[1]) >= 0.9 * SMS)
     return next(many, TILES[-1])
 
 
 # %%
-# Fusing the activation
-# ---------------------
+# Calling it
+# ----------
+#
+# A function for any size needs masks, because a tile at the edge can stick out of the matrix::
+#
+#     a_mask = (rows[:, None] < M) & (ks[None, :] < K - k)
+#     a = tl.load(a_ptrs, mask=a_mask, other=0.0)         # and b with its own mask
+#     tl.store(…, mask=(rows[:, None] < M) & (columns[None, :] < N))
+#
+# A masked load reads nothing where the mask is false, so an address outside of the matrix does no
+# harm. ``other`` is the value of these elements, and without it their value is undefined. Along K
+# they must be zero, because they are added to every sum. Along M and N they only affect elements of
+# C that are never stored. With ``EVEN`` the kernel omits the masks of its loads, for sizes that the
+# tile sizes divide.
 #
 # In a network an activation follows the product. *LeakyReLU* multiplies negative numbers by 0.01.
-# As a separate operation, it reads C from memory and writes it again. ``ACTIVATION`` applies it
-# inside the kernel, where the sum is still in registers and not yet rounded.
-#
-# ``matmul`` keeps the compiled kernel and its arguments for the next call with matrices of the same
-# shape and strides. :doc:`/programming-guide/chapter-6/calls` explains how, and what that saves.
-
-# sphinx_gallery_fold = "checks the arguments, and keeps a launch for each kind of them"
-# sphinx_gallery_show = "settings, matmul"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch_recorded import Launch, key_of
-
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+# A separate operation reads C from memory and writes it again. In the kernel, ``activate`` works on
+# the sum, which is still in registers and not yet rounded.
 
 
-def check_arguments(a, b, activation):
-    """Raise TypeError or ValueError, naming the argument, if ``matmul`` cannot go on."""
-    for name, t in (("a", a), ("b", b)):
-        if not isinstance(t, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-        if t.dtype not in DTYPES:
-            raise TypeError(f"{name} must be float16, bfloat16 or float32, but is {t.dtype}")
-        if t.dim() != 2:
-            raise ValueError(f"{name} must have 2 dimensions, but has shape {tuple(t.shape)}")
-        if t.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {t.device}")
-    if a.dtype != b.dtype:
-        raise TypeError(f"a and b must have one dtype, but have {a.dtype} and {b.dtype}")
-    if a.shape[1] != b.shape[0]:
-        shapes = f"{tuple(a.shape)} × {tuple(b.shape)}"
-        raise ValueError(f"a must have as many columns as b has rows: {shapes}")
-    if activation not in ("", "leaky_relu"):
-        raise ValueError(f'activation must be one of "" and "leaky_relu", but is {activation!r}')
+@triton.jit
+def activate(x, ACTIVATION: tl.constexpr):
+    """Apply the activation of this name to a block."""
+    if ACTIVATION == "leaky_relu":
+        x = tl.where(x >= 0, x, 0.01 * x)
+    return x
+
+
+# %%
+# The kernel with masks and that line:
+
+# sphinx_gallery_difference = "grouped_kernel"
+
+
+@triton.jit
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    EVEN: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute one tile of C = activation(A @ B), in groups of GROUP rows of tiles."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    row, column = tile_position_in_kernel(tl.program_id(0), tiles_m, tiles_n, GROUP)
+    rows = row.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+    columns = column.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    ks, step = tl.arange(0, BLOCK_K).to(tl.int64), tl.cast(BLOCK_K, tl.int64)  # [BLOCK_K]
+    a_ptrs = a_ptr + rows[:, None] * stride_am + ks[None, :] * stride_ak  # [BLOCK_M, BLOCK_K]
+    b_ptrs = b_ptr + ks[:, None] * stride_bk + columns[None, :] * stride_bn  # [BLOCK_K, BLOCK_N]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        if EVEN:
+            a, b = tl.load(a_ptrs), tl.load(b_ptrs)
+        else:
+            a_mask = (rows[:, None] < M) & (ks[None, :] < K - k)
+            b_mask = (ks[:, None] < K - k) & (columns[None, :] < N)
+            a = tl.load(a_ptrs, mask=a_mask, other=0.0)
+            b = tl.load(b_ptrs, mask=b_mask, other=0.0)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
+        a_ptrs += step * stride_ak
+        b_ptrs += step * stride_bk
+    acc = activate(acc, ACTIVATION)  # <-
+    mask = (rows[:, None] < M) & (columns[None, :] < N)
+    c_ptrs = c_ptr + rows[:, None] * N + columns[None, :]
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
+
+
+# %%
+# The plain function chooses a tile, allocates C, and launches:
 
 
 def settings(a, b, activation):
     """Return the grid, the numbers and the constants of a launch of ``matmul_kernel``."""
     (M, K), N = a.shape, b.shape[1]
     m, n, k, warps, stages = choose_tile(M, N, a.dtype)
-    constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8}
-    constants |= {"EVEN": M % m == N % n == K % k == 0, "ACTIVATION": activation}
-    constants |= {"num_warps": warps, "num_stages": stages}
+    constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8, "ACTIVATION": activation}
+    constants |= {"EVEN": M % m == N % n == K % k == 0, "num_warps": warps, "num_stages": stages}
     return (triton.cdiv(M, m) * triton.cdiv(N, n),), (M, N, K, *a.stride(), *b.stride()), constants
 
 
-def new_launch(a, b, activation):
-    """Return a launch for arguments of this kind, which are checked."""
-    check_arguments(a, b, activation)
-    if len(PLANS) == 1000:  # a program whose shapes never repeat
-        PLANS.clear()
-    return Launch(matmul_kernel, *settings(a, b, activation))
+def matmul(a, b, activation=""):
+    """Return ``activation(a @ b)`` for two matrices of one dtype, with any strides."""
+    assert a.shape[1] == b.shape[0], "a must have as many columns as b has rows"
+    c = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    grid, numbers, constants = settings(a, b, activation)
+    matmul_kernel[grid](a, b, c, *numbers, **constants)
+    return c
 
 
-PLANS = {}
+for shape in [(33, 129, 77), (64, 256, 128), (5, 7, 3)]:
+    a, b = random_pair(*shape)
+    check(matmul(a, b), a, b)
+    check(matmul(a.T.contiguous().T, b[:, ::2], "leaky_relu"), a, b[:, ::2], "leaky_relu")
+print("matmul is right on 3 shapes, by rows and by columns, with LeakyReLU and without")
+
+# %%
+# In a program
+# ------------
+#
+# With a wrong argument, a kernel reads wrong memory. So a function for strangers checks them first.
+# It launches on their GPU. It refuses matrices that require a gradient, because the result would
+# have none. And it is an *operation* of PyTorch, so that ``torch.compile`` knows the shape of its
+# result: :doc:`/programming-guide/chapter-6/calls`. It makes the launch of the plain function.
+
+# sphinx_gallery_fold = "the function with its checks"
+from shared.launch import on_device_of
+from shared.products import check_arguments
+
+DTYPES = [torch.float16, torch.float32]
+DTYPES = DTYPES + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
+ORDINARY = {torch.Tensor, torch.nn.Parameter}  # other tensors, such as fake ones, may be empty
+
+
+def launch(a, b, activation):
+    """Return ``activation(a @ b)`` for arguments that are checked."""
+    c = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    if c.numel():
+        a, b = a.resolve_neg(), b.resolve_neg()  # copies a matrix whose sign is to be changed
+        grid, numbers, constants = settings(a, b, activation)
+        with on_device_of(a):
+            matmul_kernel[grid](a, b, c, *numbers, **constants)
+    return c
+
+
+SCHEMA = "(Tensor a, Tensor b, str activation) -> Tensor"
+
+
+@torch.library.custom_op("gallery::matmul", mutates_args=(), schema=SCHEMA)
+def matmul_op(a, b, activation):
+    """Multiply: an operation that PyTorch's compiler calls without looking into it."""
+    return launch(a, b, activation)
+
+
+@matmul_op.register_fake
+def matmul_shape(a, b, activation):
+    """Return a matrix like the result, without computing it: what the compiler has to know."""
+    return a.new_empty(a.shape[0], b.shape[1])
 
 
 def matmul(a, b, activation=""):
     """Return ``activation(a @ b)``, summed in fp32 and rounded once.
 
-    *a* has shape (M, K) and *b* (K, N). Both are fp16, bf16 or fp32, on one device, with any
-    strides. *activation* is "" or "leaky_relu". TypeError and ValueError name a wrong argument.
+    Args:
+        a: Matrix of shape (M, K) in fp16, bf16 (on a GPU only) or fp32, with any strides.
+        b: Matrix of shape (K, N) of the same dtype and device, with any strides.
+        activation: "" or "leaky_relu".
+
+    Raises:
+        TypeError: An argument is no tensor, a dtype is not supported, or the dtypes differ.
+        ValueError: Shapes or devices do not fit, there is no such activation, or a matrix requires
+            a gradient outside of ``torch.no_grad()``.
     """
-    if torch.compiler.is_compiling():  # the compiler has to see the kernel
-        launch = new_launch(a, b, activation).ask
-    else:
-        try:
-            launch = PLANS[key_of(a, b), activation]
-        except (AttributeError, TypeError, KeyError):  # no tensors, or the first call of its kind
-            launch = PLANS[key_of(a, b), activation] = new_launch(a, b, activation)
-    c = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-    if c.numel():
-        launch(a, b, c)
-    return c
+    check_arguments(a, b, activation, DEVICE, DTYPES)
+    if torch.compiler.is_compiling() or not {type(a), type(b)} <= ORDINARY:
+        return matmul_op(a, b, activation)
+    return launch(a, b, activation)
 
 
 for shape in [(33, 129, 77), (123, 77, 45), (64, 256, 128), (5, 7, 3), (4, 0, 3), (3, 2, 0)]:
-    for dtype in DTYPES if ON_GPU else (torch.float16, torch.float32):  # not bf16: interpreter
+    for dtype in DTYPES:
         a, b = random_pair(*shape, dtype)
         check(matmul(a, b), a, b)
         a, b = a.T.contiguous().T, b[:, ::2]  # stored by columns; every second column
         check(matmul(a, b, "leaky_relu"), a, b, "leaky_relu")
-print("matmul is right on 6 shapes, on views, with LeakyReLU and without")
+print(f"matmul is right on 6 shapes in {len(DTYPES)} dtypes, on views, and with LeakyReLU")
 
 # %%
 # The benchmark
 # -------------
 #
-# Square fp16 matrices from 256 to 4096, in steps of 128: our product and the library's, without and
-# with LeakyReLU, which PyTorch computes in a second kernel.
+# We time square fp16 matrices, without and with LeakyReLU, which PyTorch computes in a second
+# kernel. The last three sizes of the table are layers of language models, with 300 tokens, one and
+# 17. No tile was chosen for them.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
-from functools import partial
-
-from shared.bench import plot_rates, rows_of, spread, time_on_gpu, write_calls
-from shared.bench import write_rows, write_table
+# sphinx_gallery_xray = "matmul_kernel: 4096 × 4096 × 4096, fp16"
+from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
+from shared.products import LAYERS
 from tabulate import tabulate
 
 LIBRARY = "rocblas" if torch.version.hip else "cublas"
-LEAKY = ("triton + leaky_relu", f"{LIBRARY} + leaky_relu")
 
 
 @triton.jit
@@ -381,71 +431,113 @@ def empty_kernel():
     """Do nothing."""
 
 
+def library_leaky(a, b):
+    """Return LeakyReLU of the library's product, in two kernels."""
+    return torch.nn.functional.leaky_relu(a @ b)
+
+
+def time_products(M, N, K):
+    """Return rows (M, N, K, provider, unit, median, p20, p80)."""
+    a, b = random_pair(M, N, K)
+    calls = {
+        "triton": partial(matmul, a, b),
+        LIBRARY: partial(torch.matmul, a, b),
+        "triton + leaky_relu": partial(matmul, a, b, "leaky_relu"),
+        f"{LIBRARY} + leaky_relu": partial(library_leaky, a, b),
+    }
+    check(calls["triton"](), a, b)
+    return rates((M, N, K), calls, "TFLOPS", 2 * M * N * K)
+
+
+def time_steps(n):
+    """Return (step, unit, rate) for n × n matrices."""
+    a, b = random_pair(n, n, n)
+    c, (grid, numbers, constants) = torch.empty_like(a), settings(a, b, "")
+    small = (a, b, c, n, n, *a.stride(), *b.stride(), 64, 64, 32)
+    calls = {"library": partial(torch.matmul, a, b)}
+    calls["plain"] = partial(tile_kernel[n // 64, n // 64], *small)
+    for name, group in (("rows", 1), ("groups", 8)):
+        sizes = constants | {"GROUP": group}
+        calls[name] = partial(matmul_kernel[grid], a, b, c, *numbers, **sizes)
+    return [row[:3] for row in rates((), calls, "TFLOPS", 2 * n**3, rounds=10)]
+
+
 if ON_GPU:
-    rows = []
-    for n in range(256, 4097, 128):
-        a, b = random_pair(n, n, n)
-        calls = {"triton": partial(matmul, a, b), LIBRARY: partial(torch.matmul, a, b)}
-        calls[LEAKY[0]] = partial(matmul, a, b, "leaky_relu")
-        calls[LEAKY[1]] = lambda a=a, b=b: torch.nn.functional.leaky_relu(a @ b)
-        rows += rows_of((n, n, n), calls, "TFLOPS", 2 * n**3, as_called=("triton", LIBRARY))
+    values += time_steps(8192)
+    rows = [row for n in range(256, 4097, 128) for row in time_products(n, n, n)]
+    square = len(rows)
+    rows += [row for size in LAYERS for row in time_products(*size)]
     write_rows("matmul-performance-fp16.csv", ["M", "N", "K"], rows)
-    a, b, c = torch.randn(3, 8192, 8192, device=DEVICE).half()
-    steps = {"library": partial(torch.matmul, a, b)}
-    steps["plain"] = lambda: tile_kernel[128, 128](a, b, c, 8192, 8192, 64, 64, 32)
-    grid, numbers, constants = settings(a, b, "")
-    for name, other in (("rows", {"GROUP": 1}), ("groups", {})):
-        steps[name] = partial(Launch(matmul_kernel, grid, numbers, constants | other), a, b, c)
-    times = time_on_gpu(steps, 10)
-    values += [(name, "TFLOPS", 2 * 8192**3 / spread(ms)[0] / 1e9) for name, ms in times.items()]
-    write_table("03-matrix-multiplication-values.csv", ["name", "unit", "value"], values)
+    names = {"triton": "matmul", LIBRARY: LIBRARY}
+    draw_rates(rows[:square], names, "Matrix product in fp16", "M = N = K")
+    rate = {(*row[:3], row[3]): row[5] for row in rows}
+    shown = [(n, n, n) for n in (512, 1024, 1536, 2048, 4096)]
+    names = ["triton", LIBRARY, "triton + leaky_relu", f"{LIBRARY} + leaky_relu"]
+    table = [(*size, *(rate[*size, name] for name in names)) for size in (*shown, *LAYERS)]
+    heads = ["M", "N", "K", "matmul", LIBRARY, "matmul, leaky", f"{LIBRARY}, leaky"]
+    print("TFLOPS, higher is better")
+    print(tabulate(table, heads, floatfmt=".1f", intfmt=","))
+    matmul(*random_pair(4096, 4096, 4096))  # the last launch is the one whose X-ray is shown
     a, b = random_pair(256, 256, 256)
     calls = {"triton": partial(matmul, a, b), "torch": partial(torch.matmul, a, b)}
-    write_calls({"matmul": calls | {"launch": empty_kernel[(1,)]}})
-    rate = {(row[0], row[3]): row[5] for row in rows}
-    table = [(n, *(rate[n, name] for name in LEAKY)) for n in (512, 1024, 2048, 4096)]
-    print(tabulate(table, ["M = N = K, TFLOPS", *LEAKY], floatfmt=".0f"))
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    names = {"triton": "matmul", LIBRARY: LIBRARY, "triton, as called": "matmul, as called"}
-    shown = [(row[0], *row[3:]) for row in rows]
-    plot_rates(ax, shown, names, "Matrix product in fp16", "M = N = K")
+    cpu = write_calls({"matmul": calls | {"launch": empty_kernel[(1,)]}})["matmul", "triton"]
+    us = {n: 2e-6 * n**3 / rate[n, n, n, "triton"] for n in range(256, 4097, 128)}
+    values.append(("GPU longer from", "rows", min(n for n in us if us[n] > cpu)))
+    write_table("03-matrix-multiplication-values.csv", ["name", "unit", "value"], values)
 
 # %%
-# The steps of this page at M = N = K = 8192, with the library as ceiling:
+# The steps of this page at M = N = K = 8192:
 #
 # .. steps:: library
 #    :unit: TFLOPS
 #    :of: the library
 #
-#    plain: the plain loop, tiles of 64 × 64
+#    plain: the first kernel, tiles of 64 × 64
 #    rows: large tiles, row by row
-#    grouped: large tiles in groups, as in matmul
+#    grouped: large tiles in groups, the kernel of matmul
 #
-# **The left end** is launch-bound: small products end after a few steps along K. **The teeth** are
-# waves. The rate drops where the tiles need one more wave, and recovers as that wave fills up. The
-# library uses other tiles, so its teeth are at other sizes. **The right end** is compute-bound: at
-# 4096 our kernel reaches :measured:`large` % of the library. **The activation**, as a second
-# operation, costs a launch and a trip of C through memory. The fused product is :measured:`fused`
-# times as fast as the library's product with PyTorch's activation.
+# **The left end** is launch-bound: small products end after a few steps along K. **The right end**
+# is compute-bound: at 4096 our kernel reaches :measured:`large` % of the library. **The teeth** are
+# waves: the rate drops where the tiles need one more wave, and recovers as that wave fills up.
 #
-# **As called**, ``matmul`` reaches :measured:`called` % of the library. A call keeps the CPU busy
-# for :measured:`cpu` µs, and one of PyTorch's for :measured:`cpu_torch` µs.
+# .. predict:: Which share of its rate at 2048 does ``matmul`` reach at 1536?
+#    :number: valley
+#    :unit: %
 #
-# **What is left.** Our programs start each tile with an empty pipeline, and the last wave is rarely
-# full. :doc:`03b-full-waves` removes both with persistent programs and tensor descriptors.
+#    Count tiles for 132 SMs. At 2048, C has 16 × 8 = 128 tiles of 128 × 256: one wave, nearly full.
+#    At 1536 it would have 12 × 6 = 72, so the rule takes 128 × 128, of which there are 144. Twelve
+#    SMs then compute two tiles each, and the others wait. In both cases the busiest SM computes
+#    32,768 elements of C, so a step along K takes equally long. But C has 9/16 as many elements at
+#    1536, which predicts 9/16 of the rate, or 0.56.
+#
+# **The activation**: the fused product is :measured:`fused` times as fast as the library's with
+# PyTorch's activation. **The layers** with one token and with 17 are memory-bound, because B is
+# read for a few rows only. Over the three layers, ``matmul`` has :measured:`layers` % of the
+# library's speed.
+#
+# These rates are those of single products. In a long series of large ones, the power limit can
+# lower the GPU's clocks: :doc:`/programming-guide/chapter-4/roofline`.
+#
+# A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's product for
+# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of the CPU's and
+# the GPU's time. The GPU's is the larger from :measured:`gpu_longer` rows on.
+#
+# **What is left.** Each tile starts with an empty pipeline, and the last wave is rarely full.
+# :doc:`03b-full-waves` removes both, and reaches :measured:`03b-full-waves:share` %.
 #
 # Exercises
 # ---------
 #
-# 1. **A linear layer.** Add a bias to every row before the activation, and let the activation be
-#    ReLU or GELU as well. What does each cost? :doc:`Solution <solutions/03-linear-layer>`.
-# 2. **A batch.** Multiply many pairs of small matrices with one launch. Where does the batch go in
-#    the grid, and what is gained? :doc:`Solution <solutions/03-batched>`.
-# 3. **A transposed weight** *(easy, 15 minutes)*. Write ``matmul_t(a, w)``, which returns
-#    ``a @ w.T``
-#    without a copy of *w*. Which strides does the kernel get?
-#
 # ``python exercise.py 03-batched mine.py`` checks your function, as on :doc:`01-vector-add`.
+#
+# 1. **A linear layer** *(medium, 30 minutes)*. Add a bias to every row before the activation, and
+#    let the activation be ReLU or GELU as well. What does each cost? :doc:`Solution
+#    <solutions/03-linear-layer>`.
+# 2. **A batch** *(medium, 25 minutes)*. Multiply many pairs of small matrices with one launch.
+#    Where does the batch go in the grid, and what is gained? :doc:`Solution
+#    <solutions/03-batched>`.
+# 3. **A transposed weight** *(easy, 15 minutes)*. Write ``matmul_t(a, w)``, which returns
+#    ``a @ w.T`` without a copy of *w*. Which strides does the kernel get?
 #
 # References
 # ----------

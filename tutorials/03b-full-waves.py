@@ -4,22 +4,19 @@ Matrix multiplication: full waves
 
 The kernel of :doc:`03-matrix-multiplication` loses time between tiles, and in its last wave. Here
 you build a second ``matmul``, with tensor descriptors, persistent programs and a last wave that is
-cut into small tiles. Over 29 sizes it reaches :measured:`share` % of the speed of cuBLAS.
+cut into small tiles. Over 29 square sizes it reaches :measured:`share` % of the speed of cuBLAS.
 """
 
-# %%
-# The kernel
-# ----------
-#
-# So far, a program computes a pointer and a mask for each element. NVIDIA GPUs since Hopper have
-# hardware for this, the *tensor memory accelerator*. It gets a **tensor descriptor**: address,
-# shape and strides of a matrix, and the shape of a tile. Then a position is enough to load a tile
-# into shared memory. Outside the matrix, loads give zeros and stores write nothing. The rows must
-# be contiguous and start at multiples of 16 bytes. (Other GPUs use pointers and masks.)
-
-# sphinx_gallery_thumbnail_number = 2
-# sphinx_gallery_level = "beyond"
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_thumbnail_number = 4
+# sphinx_gallery_level = "further"
+import math
 import os
+import sys  # for shared/
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 
@@ -30,6 +27,17 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
+SMS = getattr(GPU, "multi_processor_count", 132)  # as on an H200
+SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536) if ON_GPU else 232448
+
+# %%
+# The kernel
+# ----------
+#
+# This computes one tile of a product. There are neither pointers nor masks in it: it loads the tile
+# of A that begins at row ``row`` and column ``k``, and the tile of B at ``k`` and ``column``.
 
 
 @triton.jit
@@ -40,10 +48,43 @@ def compute_tile(
     """Compute the tile of C = activation(A @ B) that begins at (row, column)."""
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, column]), acc)
+        acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, column]), acc)  # <-
     if ACTIVATION == "leaky_relu":
         acc = tl.where(acc >= 0, acc, 0.01 * acc)
     c_desc.store([row, column], acc.to(c_desc.dtype))
+
+
+# %%
+# So far, a program has computed a pointer and a mask for each element. Since Hopper, NVIDIA GPUs
+# have hardware for this, the *tensor memory accelerator*. It gets a **tensor descriptor**: the
+# address, shape and strides of a matrix, and the shape of a tile. Then a position is enough to load
+# a tile into shared memory. (Other GPUs compute pointers and masks from a descriptor.)
+
+# sphinx_gallery_fold = "draws a matrix and the tile that one load gives"
+import matplotlib.pyplot as plt
+from shared.bench import figure
+
+
+cells = [[str(8 * i + j) if i < 5 and j < 7 else "" for j in range(9)] for i in range(6)]
+colors = [["#e4eff7" if text else "none" for text in row] for row in cells]
+for i, j in ((i, j) for i in range(2, 6) for j in range(5, 9)):  # the tile
+    colors[i][j] = "#8fb9d9" if cells[i][j] else "#dddddd"
+    cells[i][j] = cells[i][j] or "zero"
+_, ax = figure(height=2.8)
+ax.axis("off")
+table = ax.table(cells, colors, "center", bbox=(0, 0, 1, 1))
+table.auto_set_font_size(False)
+table.set_fontsize(12)
+ax.set_title("Offsets; descriptor: shape [5, 7], strides [8, 1],\nblock [4, 4]; dark: load([2, 5])")
+plt.show()
+
+# %%
+# Outside of the matrix a load gives zeros, and a store writes nothing. The rows must be contiguous,
+# and each must start at a multiple of 16 bytes: here, the row stride of 8 elements in fp16 does
+# that. A descriptor is made on the CPU, and the kernel gets it as an argument:
+
+# sphinx_gallery_fold = "draws matrices, and compares a product with float64"
+from shared.products import check
 
 
 def random_pair(M, N, K):
@@ -51,14 +92,9 @@ def random_pair(M, N, K):
     return [torch.randn(shape, device=DEVICE).half() for shape in ((M, K), (K, N))]
 
 
-def check(c, a, b, activation=""):
-    """Stop if *c* is not ``activation(a @ b)``, computed in float64."""
-    exact = a.double() @ b.double()
-    if activation == "leaky_relu":
-        exact = torch.nn.functional.leaky_relu(exact)
-    rounding, summing = torch.finfo(a.dtype).eps, 2**-20 * a.shape[1]  # K products in fp32
-    torch.testing.assert_close(c.double(), exact, rtol=rounding, atol=summing)
+torch.manual_seed(0)
 
+# %%
 
 a, b = random_pair(48, 56, 96)
 c = torch.empty(48, 56, dtype=a.dtype, device=DEVICE)
@@ -75,16 +111,37 @@ print("48 × 96 by 96 × 56: right, by one tile of 64 × 64 without a mask")
 # A large tile occupies a whole multiprocessor (SM). When its program ends, nothing is multiplied
 # until the next program has loaded its first tiles. A **persistent** program avoids this pause: the
 # grid has one program for each SM, and each computes one tile after the other. ``flatten=True``
-# joins the loop over tiles and the loop along K, so loads start before a tile is finished::
+# joins the loop over tiles and the loop along K, so loads start before a tile is finished.
+
+
+@triton.jit
+def tile_position(tile, tiles_m, tiles_n):
+    """Return (row, column) of the tile with number *tile*, taking eight rows at a time."""
+    first = tile // (8 * tiles_n) * 8  # first row of this group
+    rows = min(tiles_m - first, 8)  # the last group may have fewer rows
+    return first + tile % (8 * tiles_n) % rows, tile % (8 * tiles_n) // rows
+
+
+@triton.jit
+def persistent_kernel(
+    a_desc, b_desc, c_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute every tile whose number is this program's plus a multiple of all programs."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(program, tiles_m * tiles_n, programs, flatten=True):  # <-
+        i, j = tile_position(tile, tiles_m, tiles_n)
+        row, column = i * BLOCK_M, j * BLOCK_N
+        compute_tile(a_desc, b_desc, c_desc, row, column, K, BLOCK_M, BLOCK_N, BLOCK_K, ACTIVATION)
+
+
+# %%
+# From three waves on, persistent programs are :measured:`persistent` times as fast. One wave has no
+# pause to avoid.
 #
-#     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
-#         i, j = tile_position(tile, tiles_m, tiles_n)
-#         compute_tile(…)
-#
-# From three waves on, that is :measured:`persistent` times as fast. One wave has no pause to avoid.
-#
-# Counting waves
-# --------------
+# Full waves
+# ----------
 #
 # Tiles run in **waves**: as many at a time as there are SMs. The last wave takes as long as any
 # other, even if only one tile is left for it. No order of the tiles changes that:
@@ -94,100 +151,35 @@ print("48 × 96 by 96 × 56: right, by one tile of 64 × 64 without a mask")
 #    :group: 4
 #    :processors: 16
 #
-# Nine tiles on four SMs are three waves, and three quarters of the last one are idle. If the last
-# tile is cut into four pieces, all SMs share the rest.
+# .. predict:: Nine tiles run on four SMs. What is saved if the last one is cut into four pieces?
+#    :choices: a ninth of the time | a quarter | a third
+#    :answer: a quarter
+#
+#    Nine tiles are three waves, and three quarters of the last one are idle. A quarter of a tile on
+#    each SM takes a quarter of a wave. So the product takes 2¼ waves instead of 3, if small tiles
+#    are as efficient as large ones. They are not quite: they load more numbers for each product.
 
 # sphinx_gallery_fold = "draws nine tiles on four SMs"
-import matplotlib.pyplot as plt
-
-bars = [(i % 4, i // 4, 1, str(i)) for i in range(8)]  # SM, start, length, tile
-pieces = [(i, 2, 0.25, f"8{'abcd'[i]}") for i in range(4)]
-fig, axes = plt.subplots(2, 1, figsize=(7, 4.4), sharex=True, layout="constrained")
-for ax, last in zip(axes, ([(0, 2, 1, "8")], pieces), strict=True):
-    for sm, start, length, tile in bars + last:
-        color = plt.get_cmap("tab10")(int(tile[0]))
-        ax.barh(sm, length, 0.8, left=start, color=color, alpha=0.5, edgecolor="#444444")
-        ax.text(start + length / 2, sm, tile, ha="center", va="center")
-    ax.set(ylabel="SM", yticks=range(4), xlim=(0, 3.05), ylim=(3.6, -0.6))
-axes[0].set_title("9 tiles on 4 SMs; below, the last one is cut in four")
-axes[1].set_xlabel("time, in large tiles")
+_, ax = figure(height=3.2)
+bars = [(i, i % 4, i // 4, 1) for i in range(8)]  # tile, SM, start, length
+pieces = [(8, i, 2, 0.25) for i in range(4)]
+for top, last in ((0, [(8, 0, 2, 1)]), (5, pieces)):
+    for tile, sm, start, length in bars + last:
+        color = plt.get_cmap("tab10")(tile)
+        ax.barh(top + sm, length, 0.8, left=start, color=color, alpha=0.5, edgecolor="#444444")
+        ax.text(start + length / 2, top + sm, tile, ha="center", va="center")
+ax.set(xlim=(0, 3.05), ylim=(8.6, -0.6), ylabel="SM", xlabel="time, in large tiles")
+ax.set_yticks([*range(4), *range(5, 9)], [*range(4)] * 2)
+ax.set_title("9 tiles on 4 SMs; below, the last one is cut in four")
 plt.show()
 
 # %%
-# So the tile that fills its waves is often better than the largest one, and an estimate chooses it.
-# For each column of A, an m × n tile needs m · n products and loads m + n numbers. Assume that
-# loading one number takes as long as 24 products. Then the whole product costs K times the waves
-# times m · n + 24 (m + n). Pieces cost their own waves, plus 2²⁴ products to start.
-
-# sphinx_gallery_fold = "asks the GPU for its SMs, and estimates the time of a plan"
-# sphinx_gallery_show = "Plan, tile_cost, plan_cost"
-import math
-from copy import copy
-from dataclasses import dataclass, replace
-
-SMS, SHARED_BYTES = 132, 232448  # of an H200
-if ON_GPU:
-    gpu = torch.get_device_module().get_device_properties(DEVICE)
-    SMS = gpu.multi_processor_count
-    SHARED_BYTES = getattr(gpu, "shared_memory_per_block_optin", 65536)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to compute a product: its tiles, and what one program gets to work with."""
-
-    tile: tuple[int, int, int]  # BLOCK_M, BLOCK_N, BLOCK_K
-    warps: int
-    stages: int
-    persistent: bool = False  # one program for each SM, which computes many tiles
-    at_once: int = 0  # so many programs share an SM, and all run at once; 0: in waves
-    cut: tuple[int, int] | None = None  # the smaller tile for the last wave
-
-
-def count_waves(plan, M, N):
-    """Return the full waves of *plan*, the tiles that are left, and the pieces of these."""
-    m, n = plan.tile[:2]
-    waves, left = divmod(triton.cdiv(M, m) * triton.cdiv(N, n), SMS)
-    return waves, left, left * m * n // math.prod(plan.cut or (m, n))
-
-
-def tile_cost(m, n):
-    """Return the time of one column of A in an m × n tile, in products."""
-    return m * n + 24 * (m + n)
-
-
-def plan_cost(plan, M, N, K):
-    """Estimate the time of an (M, K) by (K, N) product, in products of one SM."""
-    waves, _, pieces = count_waves(plan, M, N)
-    last = triton.cdiv(pieces, SMS)
-    if plan.at_once and waves + last != plan.at_once:
-        return math.inf  # not the number of programs on an SM that this plan is for
-    cost = waves * tile_cost(*plan.tile[:2]) + last * tile_cost(*(plan.cut or plan.tile[:2]))
-    return K * cost + (2**24 if plan.cut and not plan.at_once else 0)
-
-
-def fit(plan):
-    """Return *plan* with as many of its stages as the shared memory of this GPU has room for."""
-    m, n, k = plan.tile
-    buffer = 2 * m * n if plan.persistent else 0  # bytes, for storing a tile
-    room = SHARED_BYTES // (plan.at_once or 1) - buffer - 1024
-    return replace(plan, stages=min(plan.stages, room // (2 * (m + n) * k)))
-
-
-# %%
-# Cutting the last wave
-# ---------------------
-#
 # A persistent program knows its tiles, so it can cut the last wave itself. It computes the first
-# ``whole`` tiles as they are, and the others in pieces.
+# ``whole`` tiles as they are, and the others in pieces of ``CUT_M`` × ``CUT_N``. Without
+# ``PERSISTENT``, each tile and each piece has a program of its own. That is better if all of them
+# fit on the SMs at the same time.
 
-
-@triton.jit
-def tile_position(tile, tiles_m, tiles_n):
-    """Return (row, column) of the tile with number *tile*, taking eight rows at a time."""
-    first = tile // (8 * tiles_n) * 8  # first row of this group
-    rows = min(tiles_m - first, 8)  # the last group may have fewer rows
-    return first + tile % (8 * tiles_n) % rows, tile % (8 * tiles_n) // rows
+# sphinx_gallery_difference = "persistent_kernel"
 
 
 @triton.jit(do_not_specialize=["whole"])
@@ -226,195 +218,345 @@ def descriptor_kernel(
 
 
 # %%
-# With short pipelines, two programs fit on one SM: while one waits or stores, the other multiplies.
-# This pays for small products whose programs all run ``at_once``. (*Stream-K*, see below, shares
-# the steps along K of the last wave among SMs, and adds up partial sums in memory.)
+# Choosing a tiling
+# -----------------
 #
-# Choosing a plan
-# ---------------
-#
-# Of all these plans, the rule takes the one with the lowest estimate.
-
-LARGE = fit(Plan((128, 256, 64), warps=8, stages=3, persistent=True))
-MEDIUM = fit(Plan((128, 128, 64), warps=4, stages=5, persistent=True))
-CUTS = ((64, 64), (64, 128))
-PLANS = [
-    *(Plan((64, n, 128), warps=4, stages=4, at_once=1) for n in (32, 64, 128)),
-    Plan((64, 128, 64), warps=4, stages=4, at_once=2, cut=(64, 64)),
-    *(Plan((128, 128, 64), warps=4, stages=3, at_once=2, cut=cut) for cut in CUTS),
-    *(MEDIUM, *(replace(MEDIUM, cut=cut) for cut in CUTS), LARGE),
-]
-PLANS = [p for p in map(fit, PLANS) if p.stages >= 2] or [Plan((64, 64, 32), warps=4, stages=2)]
+# The tile that fills its waves is often better than the largest one, so the function chooses among
+# ten **tilings** by an estimate of their time. An SM with an m × n tile needs m · n products for
+# each step along K, and loads m + n numbers. The estimate counts both for the busiest SM. It takes
+# the time of loading a number as that of 24 products, and adds 2²⁴ products for starting on pieces.
 
 
-def best_plan(M, N, K, plans=PLANS):
-    """Return the plan with the lowest estimate."""
-    return min(plans, key=lambda plan: plan_cost(plan, M, N, K))
+@dataclass(frozen=True)
+class Tiling:
+    """How to share a product among programs."""
+
+    tile: tuple[int, int, int]  # BLOCK_M, BLOCK_N, BLOCK_K
+    warps: int
+    stages: int
+    persistent: bool = False  # one program for each SM, which computes many tiles
+    resident: int = 0  # so many programs share an SM, all at the same time; 0: in waves
+    cut: tuple[int, int] | None = None  # the smaller tile for the last wave
 
 
-for n in (512, 1024, 1536, 2048, 2176, 3072, 4096):
-    print(f"{n:4}: {best_plan(n, n, n)}")
+def count_waves(tiling, M, N):
+    """Return the full waves, the tiles that are left, and the pieces of these."""
+    m, n = tiling.tile[:2]
+    waves, left = divmod(triton.cdiv(M, m) * triton.cdiv(N, n), SMS)
+    return waves, left, left * m * n // math.prod(tiling.cut or (m, n))
+
+
+def work(tiling, M, N, K):
+    """Return products and loaded numbers of the busiest SM, and whether it starts on pieces."""
+    waves, _, pieces = count_waves(tiling, M, N)
+    (m, n), last = tiling.tile[:2], triton.cdiv(pieces, SMS)
+    cut_m, cut_n = tiling.cut or (m, n)
+    products = waves * m * n + last * cut_m * cut_n
+    numbers = waves * (m + n) + last * (cut_m + cut_n)
+    if tiling.resident not in (0, waves + last):  # not for so many programs on an SM
+        products = math.inf
+    return K * products, K * numbers, tiling.cut is not None and not tiling.resident
+
+
+def cost(tiling, M, N, K, load=24, start=2**24):
+    """Estimate the time of an (M, K) by (K, N) product, in products of one SM."""
+    products, numbers, starts = work(tiling, M, N, K)
+    return products + load * numbers + start * starts
+
 
 # %%
-# The function
-# ------------
+# With short pipelines, two programs fit on one SM: while one waits or stores, the other multiplies.
+# This pays for small products whose programs are all ``resident`` at the same time.
+
+# sphinx_gallery_fold = "the ten tilings, and the stages that shared memory has room for"
+
+
+def with_room(tiling):
+    """Return *tiling* with as many of its stages as the shared memory of this GPU has room for."""
+    m, n, k = tiling.tile
+    buffer = 2 * m * n if tiling.persistent else 0  # bytes, for storing a tile
+    room = SHARED_BYTES // (tiling.resident or 1) - buffer - 1024
+    return replace(tiling, stages=min(tiling.stages, room // (2 * (m + n) * k)))
+
+
+LARGE = with_room(Tiling((128, 256, 64), warps=8, stages=3, persistent=True))
+MEDIUM = with_room(Tiling((128, 128, 64), warps=4, stages=5, persistent=True))
+CUTS = ((64, 64), (64, 128))
+TILINGS = [
+    *(Tiling((64, n, 128), warps=4, stages=4, resident=1) for n in (32, 64, 128)),
+    Tiling((64, 128, 64), warps=4, stages=4, resident=2, cut=(64, 64)),
+    *(Tiling((128, 128, 64), warps=4, stages=3, resident=2, cut=cut) for cut in CUTS),
+    *(MEDIUM, *(replace(MEDIUM, cut=cut) for cut in CUTS), LARGE),
+]
+SMALL = Tiling((64, 64, 32), warps=4, stages=2)  # fits everywhere
+TILINGS = [t for t in map(with_room, TILINGS) if t.stages >= 2] or [SMALL]
+
+# %%
+# Calling it
+# ----------
 #
-# ``matmul`` keeps a prepared product for each kind of arguments. A descriptor holds an address, so
-# each call makes new ones from those kept. A matrix that no descriptor can address is copied first.
+# A launch needs three descriptors, and three more with the shapes of the pieces.
 
-# sphinx_gallery_fold = "checks the arguments, and prepares products"
-# sphinx_gallery_show = "prepare, matmul"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch_recorded import Launch, key_of
-
-KEPT = {}  # a prepared product for each kind of arguments
+# sphinx_gallery_fold = "chooses a tiling, and gives the numbers of its launch"
 
 
-def check_arguments(a, b, activation):
-    """Raise TypeError or ValueError, naming the argument, if ``matmul`` cannot go on."""
-    for name, t in (("a", a), ("b", b)):
-        if not isinstance(t, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-        if t.dtype not in (torch.float16, torch.bfloat16):
-            raise TypeError(f"{name} must be float16 or bfloat16, but is {t.dtype}")
-        if t.dim() != 2 or t.device != DEVICE:
-            found = f"{tuple(t.shape)} on {t.device}"
-            raise ValueError(f"{name} must be a matrix on {DEVICE}, but is {found}")
-    if a.dtype != b.dtype or a.shape[1] != b.shape[0]:
-        found = f"{a.dtype} {tuple(a.shape)} × {b.dtype} {tuple(b.shape)}"
-        raise ValueError(f"a and b must have one dtype, and shapes that fit, but are {found}")
-    if activation not in ("", "leaky_relu"):
-        raise ValueError(f'activation must be one of "" and "leaky_relu", but is {activation!r}')
+def best_tiling(M, N, K, tilings=TILINGS):
+    """Return the tiling with the lowest estimate."""
+    return min(tilings, key=lambda tiling: cost(tiling, M, N, K))
 
 
-def can_describe(matrix):
-    """Say if the rows of *matrix* are contiguous and start at multiples of 16 bytes."""
-    row, column = matrix.stride()
-    return column == 1 and row % 8 == 0 and matrix.data_ptr() % 16 == 0 and row >= matrix.shape[1]
-
-
-def padded(matrix):
-    """Return a copy of *matrix* with zeros at the end of each row, to a multiple of 16 bytes."""
-    return torch.nn.functional.pad(matrix, (0, -matrix.shape[1] % 8)).contiguous()
-
-
-def moved(descriptor, tensor):
-    """Return *descriptor* for another *tensor* of the same shape and strides."""
-    new = copy(descriptor)
-    new.base = tensor
-    return new
-
-
-def prepare(plan, a, b, activation=""):
-    """Return a function that computes products of matrices like *a* and *b* by *plan*."""
-    (M, K), N = a.shape, b.shape[1]
-    if M * N * K == 0:
-        return lambda a, b: a.new_zeros(M, N)
-    if N % 8 or not (can_describe(a) and can_describe(b)):
-        start = prepare(plan, padded(a)[:, :K], padded(b), activation)
-        return lambda a, b: start(padded(a)[:, :K], padded(b))[:, :N].contiguous()
-    waves, left, pieces = count_waves(plan, M, N)
-    (m, n, k), (cut_m, cut_n) = plan.tile, plan.cut or (None, None)
-    whole, pieces = (waves * SMS, pieces) if plan.cut else (waves * SMS + left, 0)
-    programs = min(SMS, max(whole, pieces)) if plan.persistent else whole + pieces
+def settings(tiling, M, N, K, activation):
+    """Return the grid, the numbers and the constants of a launch of ``descriptor_kernel``."""
+    waves, left, pieces = count_waves(tiling, M, N)
+    whole, pieces = (waves * SMS, pieces) if tiling.cut else (waves * SMS + left, 0)
+    programs = min(SMS, max(whole, pieces)) if tiling.persistent else whole + pieces
+    (m, n, k), (cut_m, cut_n) = tiling.tile, tiling.cut or (None, None)
     constants = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "CUT_M": cut_m, "CUT_N": cut_n}
-    constants |= {"PERSISTENT": plan.persistent, "ACTIVATION": activation}
-    constants |= {"num_warps": plan.warps, "num_stages": plan.stages}
-    launch = Launch(descriptor_kernel, (programs,), (M, N, K, whole), constants)
-    blocks = [[m, k], [k, n], [m, n]] + ([[cut_m, k], [k, cut_n], [cut_m, cut_n]] * bool(plan.cut))
-    forms = [(a.shape, a.stride()), (b.shape, b.stride()), ((M, N), (N, 1))]
-    kept = [TensorDescriptor(a, *forms[i % 3], block) for i, block in enumerate(blocks)]
-    kept, missing = [moved(descriptor, None) for descriptor in kept], [None] * (6 - len(blocks))
+    constants |= {"PERSISTENT": tiling.persistent, "ACTIVATION": activation}
+    constants |= {"num_warps": tiling.warps, "num_stages": tiling.stages}
+    return (programs,), (M, N, K, whole), constants
 
-    def start(a, b):
-        c = torch.empty((M, N), dtype=a.dtype, device=a.device)
-        tensors = zip(kept, (a, b, c, a, b, c), strict=False)
-        launch(*[moved(descriptor, tensor) for descriptor, tensor in tensors], *missing)
-        return c
 
-    return start
+# %%
+
+
+def described(tiling, a, b, c):
+    """Return six descriptors for ``descriptor_kernel``; the last three are None without pieces."""
+    tiles, k = [tiling.tile[:2]] + [tiling.cut] * bool(tiling.cut), tiling.tile[2]
+    blocks = [block for m, n in tiles for block in ((a, [m, k]), (b, [k, n]), (c, [m, n]))]
+    made = [TensorDescriptor(t, t.shape, t.stride(), block) for t, block in blocks]
+    return made + [None] * (6 - len(made))
+
+
+def product(tiling, a, b, activation=""):
+    """Return ``activation(a @ b)``, computed by *tiling*."""
+    (M, K), N = a.shape, b.shape[1]
+    assert len(b) == K and K % 8 == N % 8 == 0, "rows must start at multiples of 16 bytes"
+    c = torch.empty((M, N), dtype=a.dtype, device=a.device)
+    grid, numbers, constants = settings(tiling, M, N, K, activation)
+    descriptor_kernel[grid](*described(tiling, a, b, c), *numbers, **constants)
+    return c
 
 
 def matmul(a, b, activation=""):
-    """Return ``activation(a @ b)``, summed in fp32 and rounded once.
+    """Return ``activation(a @ b)`` for contiguous matrices."""
+    return product(best_tiling(len(a), b.shape[1], len(b)), a, b, activation)
 
-    *a* has shape (M, K) and *b* (K, N). Both are fp16 or bf16, on one device, with any strides.
-    *activation* is "" or "leaky_relu". TypeError and ValueError name a wrong argument.
+
+# %%
+
+# sphinx_gallery_fold = "checks matmul, and every tiling by itself"
+for shape in [(33, 136, 80), (144, 272, 128), (64, 256, 128)]:
+    a, b = random_pair(*shape)
+    check(matmul(a, b), a, b)
+a, b = random_pair(1936, 2064, 256) if ON_GPU else random_pair(144, 272, 128)
+for tiling in TILINGS:
+    check(product(tiling, a, b, "leaky_relu"), a, b, "leaky_relu")
+c = torch.empty(len(a), b.shape[1], dtype=a.dtype, device=DEVICE)
+tiles = described(SMALL, a, b, c)[:3]
+persistent_kernel[(2,)](*tiles, *c.shape, len(b), *SMALL.tile, "")  # two programs, many tiles
+check(c, a, b)
+print(f"matmul is right on three shapes, and so is each of {len(TILINGS)} tilings by itself")
+
+# %%
+# **Where 24 and 2²⁴ come from.** Time every possible tiling at eight sizes, from 512 to 4096. Then
+# look for four numbers that predict these times: for a product, for a loaded number, for starting
+# on pieces, and for starting at all. Least squares find the numbers with the smallest relative
+# errors. The plot has the estimate of the rule over the measured time:
+
+# sphinx_gallery_fold = "times all tilings, fits the constants, and draws estimates"
+from shared.bench import STEPS, gpu_times, spread
+
+
+def solve(columns, us):
+    """Return the factors of *columns* whose sum is closest to the times *us*, relative to these."""
+    us = torch.tensor(us, dtype=torch.float64)[:, None]
+    weighted = torch.tensor(columns, dtype=torch.float64) / us
+    return torch.linalg.lstsq(weighted, torch.ones_like(us)).solution[:, 0].tolist()
+
+
+values = []  # (name, unit, value): what no benchmark holds
+if ON_GPU:
+    timed, ranks = [], []  # (tiling, n, µs); speed of the chosen tiling, as a share of the fastest
+    for n in range(512, 4097, 512):
+        a, b = random_pair(n, n, n)
+        possible = [t for t in TILINGS if cost(t, n, n, n) < math.inf]
+        times = gpu_times({t: partial(product, t, a, b) for t in possible}, 10)
+        us = {tiling: 1e3 * spread(ms)[0] for tiling, ms in times.items()}
+        timed += [(tiling, n, us[tiling]) for tiling in possible]
+        ranks.append(100 * min(us.values()) / us[best_tiling(n, n, n)])
+    us = [time for *_, time in timed]
+    one, load, start, _ = solve([[*work(t, n, n, n), 1.0] for t, n, _ in timed], us)
+    costs = [cost(tiling, n, n, n) for tiling, n, _ in timed]
+    factor, offset = solve([[c, 1.0] for c in costs], us)
+    estimates = [factor * c + offset for c in costs]
+    fig, ax = figure(height=3.8)
+    for way, color in (("cut", STEPS[0]), ("whole tiles", STEPS[1])):
+        shown = [i for i, (t, *_) in enumerate(timed) if (t.cut is not None) == (way == "cut")]
+        ax.plot([us[i] for i in shown], [estimates[i] for i in shown], "o", color=color, label=way)
+    ax.axline((10, 10), slope=1, color="#444444", linestyle="--", linewidth=1, label="equal")
+    ax.set(xscale="log", yscale="log", xlabel="measured, µs", ylabel="estimated, µs")
+    ax.set_title(f"All tilings at eight sizes\non {GPU.name}")
+    ax.grid(alpha=0.3)
+    fig.legend(loc="outside lower center", ncols=3, frameon=False)
+    plt.show()
+    sizes = [(n, n, n) for n in range(512, 4097, 128)]
+    fitted = partial(cost, load=load / one, start=start / one)
+    same = sum(min(TILINGS, key=lambda t, s=s: fitted(t, *s)) == best_tiling(*s) for s in sizes)
+    errors = [100 * abs(e / t - 1) for e, t in zip(estimates, us, strict=True)]
+    values += [("rank", "%", min(ranks)), ("error", "%", sum(errors) / len(errors))]
+    values += [("fitted load", "products", load / one), ("same choice", "sizes", same)]
+    values += [("fitted start", "2^", math.log2(max(1.0, start / one)))]
+
+# %%
+# On this GPU the fit gives :measured:`fit_load` products for a number, and 2 to the power of
+# :measured:`fit_start` for pieces. The constants of the rule were set by hand, before this fit, on
+# an H200. They need not be exact: with the fitted ones, the rule takes the same tiling at
+# :measured:`same` of 29 sizes. Its estimates are :measured:`error` % off on average, once they are
+# scaled to microseconds. What counts is the choice: it has at least :measured:`rank` % of the speed
+# of the fastest tiling.
+#
+# In a program
+# ------------
+#
+# A function for strangers gets matrices that no descriptor can address: columns that are
+# contiguous, or rows that start anywhere. It copies these first. It refuses matrices that require a
+# gradient, because the result would have none. Making six descriptors takes Python longer than a
+# launch does. So the function keeps a *plan* for each kind of arguments: the launch, and the
+# descriptors without their addresses. Each call fills in the addresses of its matrices:
+# :doc:`/programming-guide/chapter-6/calls`. The launch is that of the plain function.
+
+# sphinx_gallery_fold = "the function with its checks"
+from shared.launch import Launch, key_of, on_device_of
+from shared.plans import ORDINARY, Plan, Plans, empty_kernel, know_the_gpu
+from shared.products import check_arguments
+
+DTYPES = [torch.float16, *[torch.bfloat16] * ON_GPU]  # the interpreter computes bf16 wrongly
+PLANS = Plans()
+
+
+def aligned(x):
+    """Return *x*, or a copy of it whose rows are contiguous, at multiples of 16 bytes."""
+    row, column = x.stride()
+    if column == 1 and row >= x.shape[1] and row % 8 == 0 and x.data_ptr() % 16 == 0:
+        return x
+    return x.new_empty(len(x), x.shape[1] + -x.shape[1] % 8)[:, : x.shape[1]].copy_(x)
+
+
+def plan_of(a, b, activation):
+    """Return a plan for matrices like these, how often it needs them, and the columns of C."""
+    know_the_gpu()  # a new thread does not
+    (M, K), N = a.shape, b.shape[1]
+    tiling, c = best_tiling(M, N, K), a.new_empty(M, N + -N % 8)
+    tiles = [tile for tile in described(tiling, a, b, c) if tile]
+    launch = Launch(descriptor_kernel, *settings(tiling, M, N, K, activation))
+    return Plan(launch, tiles), len(tiles) // 3, c.shape[1]
+
+
+def matmul(a, b, activation=""):
+    """Return ``activation(a @ b)``, summed in fp32 and rounded once, without gradients.
+
+    Arguments and errors are those of 03-matrix-multiplication, but fp32 is refused. A matrix is
+    copied first if its rows are not contiguous, or do not start at multiples of 16 bytes.
     """
-    try:
-        start = KEPT[key_of(a, b), activation]
-    except (AttributeError, TypeError, KeyError):  # no tensors, or the first call of its kind
-        check_arguments(a, b, activation)
-        if len(KEPT) == 1000:  # a program whose shapes never repeat
-            KEPT.clear()
-        start = prepare(best_plan(len(a), b.shape[1], len(b)), a, b, activation)
-        KEPT[key_of(a, b), activation] = start
-    return start(a, b)
+    whole = torch.compiler.is_compiling() or not {type(a), type(b)} <= ORDINARY
+    found, wanted = None, torch.is_grad_enabled()
+    if not whole and not (wanted and (a.requires_grad or b.requires_grad)):
+        if a.is_neg() or b.is_neg():  # the sign is still to be changed
+            a, b = a.resolve_neg(), b.resolve_neg()
+        with suppress(TypeError):  # an activation that cannot be in a key
+            found = PLANS.get((key_of(a, b), activation))
+    if found is None:
+        check_arguments(a, b, activation, DEVICE, DTYPES)
+        if whole:
+            return matmul_op(a, b, activation)
+        if not (a.numel() and b.numel()):  # no results, or sums of nothing
+            return a.new_zeros(a.shape[0], b.shape[1])
+        x, y = aligned(a), aligned(b)
+        if x is not a or y is not b:
+            return matmul(x, y, activation)
+        with on_device_of(a):
+            found = plan_of(a, b, activation)
+        PLANS.keep((key_of(a, b), activation), found)
+    plan, times, width = found
+    c = a.new_empty(a.shape[0], width)
+    plan((a, b, c) * times, *[None] * (6 - 3 * times))
+    return c if width == b.shape[1] else c[:, : b.shape[1]].contiguous()
 
 
-for shape in [(33, 129, 77), (144, 272, 128), (64, 256, 128), (4, 0, 3), (3, 2, 0)]:
+# For torch.compile, and for tensors without memory, the function is one operation.
+SCHEMA = "(Tensor a, Tensor b, str activation) -> Tensor"
+
+
+@torch.library.custom_op("gallery::matmul_in_waves", mutates_args=(), schema=SCHEMA)
+def matmul_op(a, b, activation):
+    """Return what ``matmul`` returns."""
+    return matmul(a.detach(), b.detach(), activation)
+
+
+@matmul_op.register_fake
+def matmul_shape(a, b, activation):
+    """Return a matrix like the result, without computing it."""
+    return a.new_empty(a.shape[0], b.shape[1])
+
+
+for shape in [(33, 129, 77), (144, 272, 128), (64, 256, 128), (4, 0, 3), (3, 2, 0)] * 2:
     a, b = random_pair(*shape)
     check(matmul(a, b), a, b)
     check(matmul(a, b[:, ::2], "leaky_relu"), a, b[:, ::2], "leaky_relu")
-a, b = random_pair(1936, 2064, 256) if ON_GPU else random_pair(144, 272, 128)
-for plan in PLANS:
-    check(prepare(plan, a, b, "leaky_relu")(a, b), a, b, "leaky_relu")
-print("matmul is right on five shapes and on views; every plan is right by itself")
+print("matmul is right on five shapes and on views, twice, because the second call uses the plan")
 
 # %%
 # The benchmark
 # -------------
 #
-# Square fp16 matrices from 512 to 4096. Step 1 is the large tile in waves, step 2 the same tile in
-# persistent programs, step 3 the better of two tiles, and step 4 ``matmul``.
+# Step 1 is the large tile in waves, step 2 the same tile in persistent programs, step 3 the better
+# of two tiles, and step 4 ``matmul``. The last three sizes of the table are layers of language
+# models with 300 tokens, one and 17. No tiling was chosen for them.
 
 # sphinx_gallery_fold = "times the steps, draws the rates, and keeps the rows"
-from functools import partial
-
-from shared.bench import plot_rates, rows_of, spread, time_on_gpu, write_calls
-from shared.bench import write_rows, write_table
+# sphinx_gallery_xray = "descriptor_kernel: 2176 × 2176 × 2176, fp16"
+from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
+from shared.products import LAYERS
+from tabulate import tabulate
 
 LIBRARY = "rocblas" if torch.version.hip else "cublas"
-STEPS = ("1 descriptors", "2 persistent", "3 the better tile", "4 cut")
+NAMES = ("1 descriptors", "2 persistent", "3 the better tile", "4 cut")
 
 
-@triton.jit
-def empty_kernel():
-    """Do nothing."""
-
-
-def steps_of(a, b):
-    """Return {step: call} for the way this page has gone, for square matrices."""
-    better = best_plan(len(a), len(a), len(a), (LARGE, MEDIUM))
-    plans = (replace(LARGE, persistent=False), LARGE, better)
-    calls = [partial(prepare(plan, a, b), a, b) for plan in plans] + [partial(matmul, a, b)]
-    return dict(zip(STEPS, calls, strict=True)) | {LIBRARY: partial(torch.matmul, a, b)}
+def time_steps(M, N, K):
+    """Return rows (M, N, K, provider, unit, median, p20, p80)."""
+    a, b = random_pair(M, N, K)
+    tilings = replace(LARGE, persistent=False), LARGE, best_tiling(M, N, K, (LARGE, MEDIUM))
+    calls = [partial(product, tiling, a, b) for tiling in tilings] + [partial(matmul, a, b)]
+    calls = dict(zip(NAMES, calls, strict=True)) | {LIBRARY: partial(torch.matmul, a, b)}
+    check(calls["4 cut"](), a, b)
+    return rates((M, N, K), calls, "TFLOPS", 2 * M * N * K, 20)
 
 
 if ON_GPU:
-    rows, ranks = [], []
-    for n in range(512, 4097, 128):
-        a, b = random_pair(n, n, n)
-        rows += rows_of((n, n, n), steps_of(a, b), "TFLOPS", 2 * n**3, 20, (STEPS[3], LIBRARY))
-        if n % 512 == 0:
-            possible = [p for p in PLANS if plan_cost(p, n, n, n) < math.inf]
-            times = time_on_gpu({p: partial(prepare(p, a, b), a, b) for p in possible}, 10)
-            best = min(spread(ms)[0] for ms in times.values())
-            ranks.append(100 * best / spread(times[best_plan(n, n, n)])[0])
+    squares = [(n, n, n) for n in range(512, 4097, 128)]
+    rows = [row for size in (*squares, *LAYERS) for row in time_steps(*size)]
     write_rows("matmul-steps-fp16.csv", ["M", "N", "K"], rows)
-    write_table("03b-full-waves-values.csv", ["name", "unit", "value"], [("rank", "%", min(ranks))])
+    kinds = {"4 cut": "triton", "2 persistent": "triton, persistent", LIBRARY: LIBRARY}
+    shown = [row for row in rows if row[3] in kinds and row[:3] in squares]
+    shown = [(*row[:3], kinds[row[3]], *row[4:]) for row in shown]
+    names = {"triton": "matmul", "triton, persistent": "2 persistent", LIBRARY: LIBRARY}
+    draw_rates(shown, names, "Matrix product in fp16", "M = N = K")
+    rate = {(*row[:3], row[3]): row[5] for row in rows}
+    sizes = [(n, n, n) for n in (512, 1024, 1536, 2176, 3072, 4096)] + LAYERS
+    table = [
+        (*size, *(100 * rate[*size, s] / rate[*size, LIBRARY] for s in NAMES)) for size in sizes
+    ]
+    print(f"% of {LIBRARY}, higher is better")
+    print(tabulate(table, ["M", "N", "K", *NAMES], floatfmt=".0f", intfmt=","))
+    matmul(*random_pair(2176, 2176, 2176))  # the last launch is the one whose X-ray is shown
     a, b = random_pair(512, 512, 512)
     calls = {"triton": partial(matmul, a, b), "torch": partial(torch.matmul, a, b)}
-    write_calls({"matmul": calls | {"launch": empty_kernel[(1,)]}})
-    _, ax = plt.subplots(figsize=(7, 4.6), layout="constrained")
-    names = {"triton": STEPS[3], "torch": LIBRARY, "compile": STEPS[1]}
-    names["triton, as called"] = f"{STEPS[3]}, as called"
-    kinds = {label: kind for kind, label in names.items()}
-    shown = [(row[0], kinds[row[3]], *row[4:]) for row in rows if row[3] in kinds]
-    plot_rates(ax, shown, names, "Matrix product in fp16", "M = N = K")
+    cpu = write_calls({"matmul": calls | {"launch": empty_kernel[(1,)]}})["matmul", "triton"]
+    us = {n: 2e-6 * n**3 / rate[n, n, n, "4 cut"] for n, *_ in squares}
+    values.append(("GPU longer from", "rows", min(n for n in us if us[n] > cpu)))
+    write_table("03b-full-waves-values.csv", ["name", "unit", "value"], values)
 
 # %%
 # The steps at M = N = K = 2176, a size with an awkward last wave:
@@ -428,21 +570,26 @@ if ON_GPU:
 #    three: the tile that fills its waves
 #    four: the last wave cut
 #
-# **The teeth** of the large tile are its waves. Persistent programs save the pause between tiles,
-# but the teeth stay. **Cutting** fills the valleys, as far as small tiles are efficient. Choosing
-# between two tiles brings a factor of :measured:`better` on average, and cutting :measured:`cut`.
-# **The rule** reaches at least :measured:`rank` % of the fastest plan's speed.
+# **The teeth** of the large tile are its waves. **Cutting** fills the valleys, as far as small
+# tiles are efficient. Choosing between two tiles brings a factor of :measured:`better` on average,
+# and cutting :measured:`cut`. Over the layers, ``matmul`` has :measured:`layers` % of the library's
+# speed.
 #
-# **As called**, ``matmul`` reaches :measured:`called` % of the library. A call takes the CPU
-# :measured:`cpu` µs (PyTorch: :measured:`cpu_torch` µs): it encodes descriptors anew.
+# A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, because it encodes descriptors
+# anew, and PyTorch's product for :measured:`cpu_torch` µs. In a loop that does not wait, a call
+# costs the larger of the CPU's and the GPU's time. The GPU's is the larger from
+# :measured:`gpu_longer` rows on. *Stream-K*, see below, goes further: it shares the steps along K
+# of the last wave among SMs, and adds up partial sums in memory.
 #
 # Exercises
 # ---------
 #
-# 1. **A long K.** A single SM computes a product of 64 × K by K × 64 matrices. Share K between
-#    programs, with the same result every time. :doc:`Solution <solutions/03-split-k>`.
-# 2. **A GPU with other numbers.** Write ``filled(tiles, processors)``, the share of the places in
-#    all waves that hold a tile. Set ``SMS`` to 84 or to 304: which plan does the rule choose?
+# 1. **A long K** *(hard, 45 minutes)*. A single SM computes a product of 64 × K by K × 64 matrices.
+#    Share K between programs, with the same result every time. :doc:`Solution
+#    <solutions/03-split-k>`.
+# 2. **A GPU with other numbers** *(easy, 5 minutes)*. Write ``filled(tiles, processors)``, the
+#    share of the places in all waves that hold a tile. Set ``SMS`` to 84 or to 304: which tiling
+#    does the rule choose?
 #
 # References
 # ----------

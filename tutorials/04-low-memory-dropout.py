@@ -160,31 +160,28 @@ import matplotlib.pyplot as plt
 from shared.bench import figure
 
 
-def draw_words(n):
-    """Draw the counter and the word of *n* elements, by both rules and for two blocks."""
-    _, ax = figure(height=3.4)
-    colors, top = ["#cfe3f1", "#f6d9c4", "#d8ead3", "#eeeeee"], 0
+def draw_words():
+    """Draw the counter and the word of 16 elements, by both rules and for two blocks."""
+    rows, labels = [], []
     for block in (8, 16):
-        quarter = block // 4
-        place = [divmod(i, block) for i in range(n)]
-        by_quarters = [(b * quarter + j % quarter, j // quarter) for b, j in place]
-        for rule, words in (
-            ("quarters", by_quarters),
-            ("i // 4", [divmod(i, 4) for i in range(n)]),
-        ):
-            for i, (counter, word) in enumerate(words):
-                left, low = i % 8, top + i // 8
-                ax.add_patch(plt.Rectangle((left, low), 1, 0.9, fc=colors[counter], ec="#444444"))
-                ax.text(left + 0.5, low + 0.45, f"{counter}.{word}", ha="center", va="center")
-            ax.text(-0.2, top + 1, f"{rule},\nblock {block}", ha="right", va="center")
-            top += 2.4
-    ax.set(xlim=(-2.1, 8.1), ylim=(top - 0.4, -0.1))
-    ax.set_title("Elements 0 to 7, and 8 to 15 below")
+        q = block // 4  # elements of a quarter
+        quarters = [(i // block * q + i % q, i % block // q) for i in range(16)]
+        for rule, words in (("quarters", quarters), ("i // 4", [divmod(i, 4) for i in range(16)])):
+            rows += [words[:8], words[8:]]
+            labels += [f"{rule}, block {block} ", ""]
+    four = ["#cfe3f1", "#f6d9c4", "#d8ead3", "#eeeeee"]
+    colors = [[four[counter] for counter, _ in row] for row in rows]
+    texts = [[f"{counter}.{word}" for counter, word in row] for row in rows]
+    _, ax = figure(height=3.4)
     ax.axis("off")
+    table = ax.table(texts, colors, "center", rowLabels=labels, bbox=(0, 0, 1, 1))
+    table.auto_set_font_size(False)
+    table.set_fontsize(12)
+    ax.set_title("Elements 0 to 7, and 8 to 15 below")
     plt.show()
 
 
-draw_words(16)
+draw_words()
 
 # %%
 # ``tl.interleave(a, b)`` takes turns between two blocks: ``a[0], b[0], a[1], b[1], …``. The inner
@@ -348,9 +345,6 @@ if ON_GPU:
         kept = torch.accelerator.memory_allocated() - before - y.nbytes
         values.append((f"kept, {name}", "bytes", kept / x.numel()))
         del y
-    x = torch.randn(4096, device=DEVICE)
-    compiled = seeded_dropout_kernel[(4,)](x, x.clone(), 4096, 1, 2**31, 2.0, BLOCK=1024)
-    values.append(("shared memory", "bytes", compiled.metadata.shared))
     for n in [2**i for i in range(20, 29)]:
         x = torch.randn(n, device=DEVICE)
         calls = {

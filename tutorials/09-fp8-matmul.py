@@ -314,7 +314,7 @@ for K in (512, 4096, 65536) if ON_GPU else (256, 512):
     sums = [448**2 + 0.375 * (K - 1)]
     for scales in ((1, 16), (K // 128, 1)) if CAN_RUN else ():
         one = torch.ones(16, scales[0], device=DEVICE), torch.ones(scales, device=DEVICE)
-        sums.append(float(scaled_mm(a.to(E4M3), b.to(E4M3).T, *one)[0, 0]))
+        sums.append(float(scaled_mm(a.to(E4M3), b.to(E4M3).T, *one)[0, 0].bfloat16()))
     table.append((K, *sums))
 print("448 × 448 + (K - 1) × 0.375 × 1, rounded to bf16")
 print(tabulate(table, ["K", "exact", "as it comes", "promoted"], floatfmt=".0f"))

@@ -432,7 +432,7 @@ SQUARES = [(n, n, n) for n in (1024, 1536, 2048, 3072, 4096, 5120, 6144, 7168, 8
 LAYERS = [(4096, 10240, 8192), (4096, 8192, 8192), (4096, 57344, 8192), (4096, 8192, 28672)]
 library = partial(torch._scaled_mm, out_dtype=torch.bfloat16)
 NAMES = {"triton, blocks of 128": "with roles", "plain": "without roles"}
-NAMES |= {"cublas, blocks of 128": "cuBLAS (ceiling)"}
+NAMES |= {"cublas, blocks of 128": "cuBLAS"}
 
 if IS_HOPPER:
     rows = []

@@ -2,31 +2,20 @@
 The gated delta rule
 ====================
 
-You write ``gated_delta_rule(q, k, v, g, beta)``, the layer that replaces attention in models for
-long texts, such as Qwen3-Next. It keeps one matrix a head, however long the text is. At 32768
-tokens and 64 heads it takes :measured:`triton` ms, and is :measured:`faster` times as fast as the
-same rule token by token. You need :doc:`03-matrix-multiplication` and :doc:`06-fused-attention`.
+You build ``gated_delta_rule(q, k, v, g, beta)``, the layer that replaces attention in models for
+long texts, such as Qwen3-Next. It keeps one matrix a head, however long the text is. At 32 768
+tokens and 64 heads it takes :measured:`triton` ms, and token by token the same rule takes
+:measured:`faster` times as long. You need :doc:`03-matrix-multiplication` and
+:doc:`06-fused-attention`.
 """
 
-# %%
-# The kernel
-# ----------
-#
-# Each head keeps a **state**: a matrix *S* of *d* × *d* numbers that maps keys to values. A token
-# has a query *q*, a key *k*, a value *v*, a gate *g* ≤ 0 and a strength *β* from 0 to 1. It does
-# four things: the state **decays**, it is **read** at the key, it is **corrected** so that the key
-# maps closer to the value, and it is read at the query.
-#
-# .. math::
-#    S \leftarrow e^{g} S, \qquad S \leftarrow S + \beta\, k\, (v - S^\top k)^\top, \qquad
-#    o = \text{scale} \cdot S^\top q
-#
-# With β = 1 and a key of length 1, the state afterwards maps *k* to *v* exactly: a value that was
-# stored under this key is replaced. This correction is the **delta rule** of Widrow and Hoff, 1960.
-
+# sphinx_gallery_fold = "imports and device"
 # sphinx_gallery_level = "transformer"
+import contextvars
 import os
+import sys  # for shared/
 from functools import partial
+from pathlib import Path  # for shared/
 
 import torch
 
@@ -36,6 +25,80 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
+
+# %%
+# A matrix as memory
+# ------------------
+#
+# Attention keeps all keys and values, so each token costs more than the one before. Here each head
+# keeps a **state** instead: a matrix *S* of *d* × *d* numbers that maps keys to values. A token has
+# a query *q*, a key *k*, a value *v*, a gate *g* ≤ 0 and a strength *β* from 0 to 1. It does four
+# things: the state **decays**, it is **read** at the key, it is **corrected** so that the key maps
+# closer to the value, and it is read at the query.
+
+# sphinx_gallery_fold = "draws the steps of a token"
+import matplotlib.pyplot as plt
+from shared.bench import figure
+
+
+def draw_steps():
+    """Draw the state before and after a token, and the four steps between."""
+    _, ax = figure(height=2.5)
+    boxes = ["S", "eᵍ S", "S + β k (v − Sᵀk)ᵀ"]
+    for x, (label, width) in enumerate(zip(boxes, (1, 1, 2.4), strict=True)):
+        left = (0, 2.2, 4.4)[x]
+        ax.add_patch(plt.Rectangle((left, 0), width, 1, facecolor="#cfe3f1", edgecolor="#444444"))
+        ax.text(left + width / 2, 0.5, label, ha="center", va="center")
+    for left, right, label in ((1, 2.2, "decay"), (3.2, 4.4, "correct"), (6.8, 7.8, "")):
+        arrow = {"arrowstyle": "->", "color": "#444444"}
+        ax.annotate("", (right, 0.5), (left, 0.5), arrowprops=arrow)
+        ax.text((left + right) / 2, 0.62, label, ha="center")
+    for x, y, label in ((2.7, 1.75, "read at k: Sᵀk"), (5.6, -0.75, "read at q: o = scale · Sᵀq")):
+        start = (x, 1) if y > 0 else (x, 0)
+        ax.annotate(label, (x, y), start, ha="center", va="center", annotation_clip=False)
+        end = (x, y - 0.2) if y > 0 else (x, y + 0.2)
+        ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#1b6ca8"})
+    ax.text(7.9, 0.5, "next\ntoken", va="center")
+    ax.set(xlim=(-0.1, 9), ylim=(-1.1, 2.1))
+    ax.axis("off")
+    plt.show()
+
+
+draw_steps()
+
+# %%
+# As formulas, and in PyTorch for one head:
+#
+# .. math::
+#    S \leftarrow e^{g} S, \qquad S \leftarrow S + \beta\, k\, (v - S^\top k)^\top, \qquad
+#    o = \text{scale} \cdot S^\top q
+
+
+def one_head(q, k, v, g, beta, scale):
+    """Return the output of each token, [tokens, d]; g and beta are [tokens]."""
+    state, o = torch.zeros(q.shape[1], v.shape[1]), torch.empty_like(v)
+    for t in range(len(q)):
+        state = state * g[t].exp()
+        error = v[t] - state.T @ k[t]
+        state = state + beta[t] * torch.outer(k[t], error)
+        o[t] = scale * state.T @ q[t]
+    return o
+
+
+key, values = torch.tensor([[0.6, 0.8]] * 2), torch.tensor([[1.0, 2.0], [5.0, 7.0]])
+print(one_head(key, key, values, torch.zeros(2), torch.ones(2), 1.0))
+
+# %%
+# Two tokens have the same key of length 1 and β = 1. The second value does not add to the first: it
+# **replaces** it, since the correction is the difference between the new value and what the state
+# gave for this key. This is the **delta rule** of Widrow and Hoff, 1960.
+#
+# The kernel
+# ----------
+#
+# The columns of the state meet only their own columns of *v*, so programs share them out. Several
+# heads of ``v`` use one head of ``k``, since models have fewer of those.
 
 
 @triton.jit
@@ -56,38 +119,31 @@ def token_kernel(
         q = tl.load(q_ptr + at_k).to(tl.float32)[:, None]
         v = tl.load(v_ptr + at_v * D + columns).to(tl.float32)
         state *= tl.exp(tl.load(g_ptr + at_v).to(tl.float32))
-        error = v - tl.sum(state * k, axis=0)
-        state += k * (tl.load(beta_ptr + at_v).to(tl.float32) * error)[None, :]
+        error = v - tl.sum(state * k, axis=0)  # <-
+        state += k * (tl.load(beta_ptr + at_v).to(tl.float32) * error)[None, :]  # <-
         o = tl.sum(state * q, axis=0) * scale
         tl.store(o_ptr + at_v * D + columns, o.to(o_ptr.dtype.element_ty))
 
 
 # %%
-# Programs share out the columns of the state, which meet only their own columns of *v*. Several
-# heads of ``v`` use one head of ``k``, since models have fewer of those.
+# Calling it
+# ----------
 
 
-def token_by_token(q, k, v, g, beta, scale):
-    """Return the gated delta rule of contiguous tensors, computed by the first kernel."""
+def gated_delta_rule(q, k, v, g, beta, scale):
+    """Return the gated delta rule of contiguous tensors, token by token."""
     (batch, tokens, k_heads, d), v_heads, o = q.shape, v.shape[2], torch.empty_like(v)
     numbers, grid = (tokens, k_heads, v_heads, scale), (d // 16, batch * v_heads)
     token_kernel[grid](q, k, v, g, beta, o, *numbers, D=d, BLOCK_V=16, num_warps=1)
     return o
 
 
-def draw(tokens, k_heads, v_heads, d, dtype=torch.float16, batch=1):
-    """Return random arguments; queries and keys have length 1, as in the models."""
-    q, k = torch.randn(2, batch, tokens, k_heads, d, device=DEVICE)
-    q, k = ((x / x.norm(dim=-1, keepdim=True)).to(dtype) for x in (q, k))
-    v = torch.randn(batch, tokens, v_heads, d, device=DEVICE).to(dtype)
-    g, beta = torch.rand(2, batch, tokens, v_heads, device=DEVICE)
-    return q, k, v, -0.2 * g, beta
-
+plain_rule = gated_delta_rule
 
 # %%
-# This kernel is slow for two reasons. Each token waits for the one before it, so a text of 32,768
-# tokens is a chain of 32,768 steps, :measured:`step` µs each. And a step multiplies a matrix by a
-# vector, for which **tensor cores** are useless.
+# This kernel is right, and slow for two reasons. Each token waits for the one before it, so a text
+# of 32,768 tokens is a chain of 32,768 steps, :measured:`step` µs each. And a step multiplies a
+# matrix by a vector, for which **tensor cores** are useless.
 #
 # From tokens to chunks
 # ---------------------
@@ -98,25 +154,36 @@ def draw(tokens, k_heads, v_heads, d, dtype=torch.float16, batch=1):
 #    :scale: 100
 #    :loading: lazy
 #
-# The remedy is a **chunk** of *C* = 64 tokens whose work becomes products of matrices. In a chunk
-# that begins with the state *S*, let *γᵢ* be the product of the decays up to token *i*. Token *i*
-# writes *kᵢ uᵢ*\ :sup:`⊤`, where the correction *uᵢ* depends on the state before it. That state is
-# what is left of *S* and of the earlier writes:
+# The remedy is a **chunk** of *C* = 64 tokens whose work becomes products of matrices. Within a
+# chunk, each token meets all tokens before it, as in causal attention. Between chunks, only the
+# state is handed on.
+#
+# In a chunk that begins with the state *S*, let *γᵢ* be the product of the decays up to token *i*.
+# Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends on the state
+# before it. That state is what is left of *S* and of the earlier corrections:
 #
 # .. math::
 #    u_i = \beta_i \Bigl( v_i - \gamma_i S^\top k_i - \sum_{j<i} \tfrac{\gamma_i}{\gamma_j}
 #    (k_i \cdot k_j)\, u_j \Bigr)
 #
-# These are 64 linear equations for the rows of *U*, and their matrix 1 + *A* does not depend on the
-# state. So all chunks compute *T* and *P* **at the same time**. Only the last line remains for the
-# chain, which has 512 steps now. *P U* is causal attention without a softmax.
+# These are 64 linear equations for the rows of *U*. Their matrix 1 + *A* does not depend on the
+# state, so all chunks can invert it **at the same time**, before the chain begins:
 #
 # .. math::
 #    A_{ij} = \beta_i \tfrac{\gamma_i}{\gamma_j} (k_i \cdot k_j) \text{ for } j < i, \quad
 #    T = (1 + A)^{-1} \mathrm{diag}(\beta), \quad
-#    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i \\
+#    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i
+#
+# The chain has 512 steps now instead of 32,768, and each consists of products. *P U* is causal
+# attention without a softmax:
+#
+# .. math::
 #    U = T (V - \gamma K S), \qquad O = \text{scale}\, \gamma Q S + P U, \qquad
 #    S \leftarrow \gamma_C S + \bigl(\tfrac{\gamma_C}{\gamma} K\bigr)^\top U
+#
+# In PyTorch, with these names:
+
+# sphinx_gallery_fold = "the rule in chunks, in PyTorch"
 
 
 def in_chunks(q, k, v, g, beta, scale, C=64, kept=None):
@@ -144,6 +211,21 @@ def in_chunks(q, k, v, g, beta, scale, C=64, kept=None):
     return o.flatten(2, 3)[:, :, :tokens].transpose(1, 2)
 
 
+# %%
+# The check draws random tokens, and compares the kernel with this form in float64:
+
+# sphinx_gallery_fold = "draws problems, and compares with float64"
+
+
+def draw(tokens, k_heads, v_heads, d, dtype=torch.float16, batch=1):
+    """Return random arguments; queries and keys have length 1, as in the models."""
+    q, k = torch.randn(2, batch, tokens, k_heads, d, device=DEVICE)
+    q, k = ((x / x.norm(dim=-1, keepdim=True)).to(dtype) for x in (q, k))
+    v = torch.randn(batch, tokens, v_heads, d, device=DEVICE).to(dtype)
+    g, beta = torch.rand(2, batch, tokens, v_heads, device=DEVICE)
+    return q, k, v, -0.2 * g, beta
+
+
 def compare(o, arguments, scale, tolerance):
     """Stop unless the error of *o*, relative to float64, is less than *tolerance*; return it."""
     exact = in_chunks(*(x.double() for x in arguments), scale)
@@ -154,12 +236,21 @@ def compare(o, arguments, scale, tolerance):
 
 torch.manual_seed(0)
 arguments = draw(192, 1, 2, 32, torch.float32)
-error = compare(token_by_token(*arguments, 0.2), arguments, 0.2, tolerance=1e-6)
+error = compare(gated_delta_rule(*arguments, 0.2), arguments, 0.2, tolerance=1e-6)
+print(f"token by token, the error is {error:.0e}")
 
 # %%
-# What must stay in fp32? The state is a sum over the whole text. Here tokens correct it a little
-# (*β* = 0.01) and nothing decays. The numbers are fp32, but the state is rounded after each chunk:
+# .. predict:: Which dtype may the state have, if nothing decays?
+#    :choices: bf16 | fp16 | only fp32
+#    :answer: only fp32
+#
+#    The state is a sum over the whole text. In bf16 a correction smaller than 1/256 of a number is
+#    lost, and in fp16 one smaller than 1/2048.
+#
+# Here tokens correct the state a little (*β* = 0.01). The numbers are fp32, but the state is
+# rounded after each chunk:
 
+# sphinx_gallery_fold = "rounds the state to three dtypes"
 q, k, v, g, beta = draw(4096, 1, 1, 32, torch.float32)
 arguments = q, k, v.abs(), 0 * g, torch.full_like(beta, 0.01)
 for kept in (torch.float32, torch.float16, torch.bfloat16):
@@ -167,9 +258,9 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
     print(f"a state in {kept} gives an error of {error:.0e}")
 
 # %%
-# In bf16 a correction smaller than 1/256 of a number is lost. So our kernel keeps the state and the
-# sums of *g* in fp32. It computes *γᵢ* / *γⱼ* as the exponential of a difference, since *γⱼ* may
-# underflow to zero. The factors of the products may be rounded.
+# So our kernel keeps the state and the sums of *g* in fp32. It computes *γᵢ* / *γⱼ* as the
+# exponential of a difference, since *γⱼ* may underflow to zero. The factors of the products may be
+# rounded.
 #
 # The inverse of a triangle
 # -------------------------
@@ -181,6 +272,34 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
 # .. math::
 #    \begin{pmatrix} X & 0 \\ B & Y \end{pmatrix}^{-1} =
 #    \begin{pmatrix} X^{-1} & 0 \\ -Y^{-1} B X^{-1} & Y^{-1} \end{pmatrix}
+
+# sphinx_gallery_fold = "draws the blocks of the inverse"
+
+
+def draw_inverse():
+    """Draw which part of the inverse of a 64 × 64 triangle each level computes."""
+    _, ax = figure(height=3.4)
+    levels = ((8, "#0d3b66", "7 steps"), (16, "#1b6ca8", "pairs of 8"))
+    levels += ((32, "#7fb2d9", "pairs of 16"), (64, "#cfe3f1", "pairs of 32"))
+    for size, color, label in levels:
+        half = size // 2 if size > 8 else size
+        for start in range(0, 64, size):
+            low = start + half if size > 8 else start
+            style = {"facecolor": color, "edgecolor": "white"}
+            ax.add_patch(plt.Rectangle((start, low), half, half, **style))
+        ax.add_patch(plt.Rectangle((0, 0), 0, 0, facecolor=color, label=label))
+    ax.set(xlim=(0, 64), ylim=(64, 0), aspect="equal", xticks=[0, 8, 16, 32, 64])
+    ax.set(yticks=[0, 8, 16, 32, 64], title="Blocks of the inverse, in order")
+    ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+    plt.show()
+
+
+draw_inverse()
+
+# %%
+# ``small`` holds the eight blocks, and ``x`` becomes their inverses by elimination. Then each level
+# masks the blocks *B* of all pairs and computes :math:`Y^{-1} B X^{-1}` of all pairs in two
+# products:
 
 
 @triton.jit
@@ -204,6 +323,16 @@ def inverse(a, C: tl.constexpr, KIND: tl.constexpr):
         right = tl.dot(b, rounded, input_precision="ieee").to(KIND)
         x -= tl.dot(rounded, right, input_precision="ieee")
     return x
+
+
+# %%
+# Two kernels
+# -----------
+#
+# ``chunk_kernel`` computes *T*, *P* and the logarithms of *γ* of all chunks at the same time, with
+# a program for each chunk and head of keys.
+
+# sphinx_gallery_fold = "the kernel of the chunks"
 
 
 @triton.jit
@@ -237,14 +366,11 @@ def chunk_kernel(
 
 
 # %%
-# From chunk to chunk
-# -------------------
-#
-# The second kernel walks over the chunks. Each program keeps 64 columns of the state of a head, so
-# 64 heads of 128 columns give 128 programs, one for each multiprocessor of an H100 or H200. It
-# keeps them **transposed**: then the left factor of all five products is a result that is in
-# registers already, and only the right factor comes from shared memory. Descriptors
-# (:doc:`03b-full-waves`) load the next chunks meanwhile, and put zeros beyond the last token.
+# ``scan_kernel`` walks over the chunks. Each program keeps 64 columns of the state of a head, so 64
+# heads of 128 columns give 128 programs. It keeps them **transposed**: then the left factor of all
+# five products is a result that is in registers already, and only the right factor comes from
+# shared memory. *Descriptors*, which let the hardware fetch whole tiles (:doc:`03b-full-waves`),
+# load the next chunks meanwhile, and put zeros beyond the last token.
 
 
 @triton.jit
@@ -284,19 +410,17 @@ def scan_kernel(
 
 
 # %%
-# Calling it
-# ----------
+# In a program
+# ------------
 #
-# A call launches both kernels, with a plan: see :doc:`/programming-guide/chapter-6/calls`. *T* and
-# *P* pass through memory. Triton asks ``set_allocator`` for the memory of the descriptors.
+# The public ``gated_delta_rule`` launches both kernels, and keeps a plan of the launches as
+# :doc:`/programming-guide/chapter-6/calls` explains. *T* and *P* pass through memory. It reads
+# views, checks shapes, dtypes and devices, and refuses gradients. Triton asks
+# ``triton.set_allocator`` for the memory of descriptors. That setting belongs to the program that
+# calls us, so we set it in a copy of the context only.
 
-# sphinx_gallery_fold = "checks the arguments, and plans both launches"
-# sphinx_gallery_show = "gated_delta_rule"
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.launch_recorded import Launch, key_of
+# sphinx_gallery_fold = "the function with its checks"
+from shared.launch import Launch, key_of
 
 
 def check_arguments(q, k, v, g, beta, scale):
@@ -308,8 +432,9 @@ def check_arguments(q, k, v, g, beta, scale):
         wanted = "[batch, tokens, heads, d]" if name in "qkv" else "[batch, tokens, heads]"
         if x.ndim != wanted.count(",") + 1:
             raise ValueError(f"{name} must be {wanted}, but has shape {tuple(x.shape)}")
-        if x.device != DEVICE:
-            raise ValueError(f"{name} must be on {DEVICE}, but is on {x.device}")
+        if x.device.type != DEVICE.type or x.device != q.device:
+            wanted = f"a {DEVICE.type} device, the same for all"
+            raise ValueError(f"{name} must be on {wanted}, but is on {x.device}")
         allowed = (q.dtype,) if name in "kv" else (torch.float16, torch.bfloat16, torch.float32)
         if x.dtype not in allowed:
             wanted = "as q" if name in "kv" else "float16, bfloat16 or float32"
@@ -341,6 +466,17 @@ def plan_of(q, v, scale):
     return (batch, v_heads, chunks, 130, 64), first, second
 
 
+def allocate(size, *_):
+    """Return memory for descriptors."""
+    return torch.empty(size, dtype=torch.int8, device=torch.accelerator.current_accelerator())
+
+
+def launch_with_descriptors(launch, *tensors):
+    """Launch a kernel that makes descriptors; to be run in a copy of the context."""
+    triton.set_allocator(allocate)
+    launch(*tensors)
+
+
 PLANS = {}
 
 
@@ -354,9 +490,15 @@ def gated_delta_rule(q, k, v, g, beta, scale=None):
         g: [batch, tokens, v heads], the logarithms of the decays; -inf clears the state.
         beta: As g, the strengths of the corrections. The dtypes of both may differ from q's.
         scale: What the output is multiplied by; d ** -0.5 if None.
+
+    Raises:
+        TypeError: An argument is no tensor, or its dtype is not as described.
+        ValueError: Shapes or devices do not fit, *scale* is no finite number, or a tensor requires
+            a gradient.
     """
     try:
-        needs = any(x.requires_grad for x in (q, k, v, g, beta))
+        q, k, v, g, beta = (x.resolve_neg() for x in (q, k, v, g, beta))
+        needs = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, g, beta))
         plan = None if needs else PLANS.get((key_of(q, k, v, g, beta), scale))
     except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
         plan = None
@@ -375,13 +517,11 @@ def gated_delta_rule(q, k, v, g, beta, scale=None):
         plan = PLANS.setdefault((key_of(q, k, v, g, beta), scale), plan_of(q, v, scale))
     shape, first, second = plan
     tp, o = v.new_empty(shape), torch.empty_like(v)
-    triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=DEVICE))
     first(q, k, g, beta, tp)
-    second(q, k, v, tp, o)
+    contextvars.copy_context().run(launch_with_descriptors, second, q, k, v, tp, o)
     return o
 
 
-# The check covers texts around the length of a chunk, no decay, and a decay that clears the state.
 dtype = torch.bfloat16 if ON_GPU else torch.float16
 problems = [draw(tokens, 1, 2, 32, dtype) for tokens in (1, 63, 64, 65)]
 problems += [draw(65, 2, 4, 128, dtype, batch=2), draw(130, 1, 3, 64, torch.float32)]
@@ -397,11 +537,11 @@ print(f"gated_delta_rule is right on {len(problems)} problems")
 # -------------
 #
 # One text, 16 heads of queries and keys, 64 of values, *d* = 128, bf16. PyTorch's form is in fp32.
-# The *bound* is a copy of as many bytes as the arguments and the output have.
+# The ceiling is a copy of as many bytes as the arguments and the output have.
 
 # sphinx_gallery_fold = "checks the longest text in float64, times the rule, and draws the times"
-import matplotlib.pyplot as plt
-from shared.bench import rows_of, write_calls, write_rows
+# sphinx_gallery_xray = "chunk_kernel: 32 768 tokens, bf16; scan_kernel: 32 768 tokens, bf16"
+from shared.bench import draw_rates, graph_of, rates, write_calls, write_rows
 
 
 def benchmark(tokens):
@@ -411,8 +551,11 @@ def benchmark(tokens):
     given, (shape, first, _) = (*arguments, 0.1), plan_of(q, v, 0.1)
     calls = {"triton": partial(gated_delta_rule, *given), "bound": source.clone}
     calls |= {"triton, chunks": partial(first, q, k, g, beta, v.new_empty(shape))}
-    calls |= {"triton, first": partial(token_by_token, *given), "torch": partial(in_chunks, *given)}
-    return rows_of((tokens, 64), calls, "ms", rounds=8, as_called=["triton"])
+    calls |= {
+        "triton, first": partial(plain_rule, *given),
+        "torch": graph_of(partial(in_chunks, *given)),
+    }
+    return rates((tokens, 64), calls, "ms", rounds=8)
 
 
 if ON_GPU:
@@ -422,31 +565,37 @@ if ON_GPU:
     write_rows("delta-rule.csv", ["tokens", "heads"], rows)
     short = partial(gated_delta_rule, *draw(64, 1, 1, 128, torch.bfloat16))
     write_calls({"gated_delta_rule": {"triton": short}})
-    _, ax = plt.subplots(layout="constrained")
-    for name in ("triton, first", "torch", "triton", "bound"):
-        times = [(row[0], row[4]) for row in rows if row[2] == name]
-        ax.loglog(*zip(*times, strict=True), label=name, marker=".")
-    ax.set_xscale("log", base=2)
-    title = f"Gated delta rule, 64 heads\non {torch.get_device_module().get_device_name()}"
-    ax.set(title=title, xlabel="tokens", ylabel="ms, lower is better")
-    ax.legend()
-    plt.show()
+    labels = {"triton": "gated_delta_rule", "triton, first": "token by token"}
+    labels |= {"torch": "PyTorch, in chunks", "bound": "copy (ceiling)"}
+    settings = {"xscale": "log", "yscale": "log"}
+    draw_rates(rows, labels, "Gated delta rule, 64 heads", "tokens", **settings)
+    gated_delta_rule(*draw(32768, 16, 64, 128, torch.bfloat16))  # the launch of the X-ray
 else:
     print("Without a GPU there is nothing to time.")
 
 # %%
 # Twice the text takes about twice the time. At 32,768 tokens ``gated_delta_rule`` takes
 # :measured:`triton` ms, the form in PyTorch :measured:`torch` ms, and token by token
-# :measured:`token` ms. Of our time, :measured:`chunks` % passes before the chain begins. The bound
-# is only :measured:`bound` ms, so the chain is **latency-bound**: its step of 64 tokens takes
-# :measured:`link` µs, for three products in turn. The CPU's share is :measured:`cpu` µs.
+# :measured:`token` ms. Of our time, :measured:`chunks` % passes before the chain begins. The copy
+# takes only :measured:`bound` ms, so the chain is **latency-bound**: its step of 64 tokens takes
+# :measured:`link` µs, for three products in turn.
+#
+# **Beside published kernels.** :doc:`/programming-guide/chapter-9/libraries` times the rule beside
+# flash-linear-attention's, and has the public figures of FlashQLA and FlashInfer. With few heads,
+# those two also compute parts of one text in parallel. Ours does not: a head's chain runs on two
+# programs, and other multiprocessors stay idle.
+#
+# A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does not wait, a call costs the
+# larger of the CPU's and the GPU's time.
 #
 # Exercises
 # ---------
 #
-# 1. **Without a gate:** ``delta_rule(q, k, v, beta)``. :doc:`Solution <solutions/14-delta-rule>`.
-# 2. **A prefix.** Let ``continue_rule(q, k, v, g, beta, state)`` start from a state, and return the
-#    output and the new state: a text may go on later. :doc:`Solution <solutions/14-prefix>`.
+# 1. **Without a gate** *(easy, 20 minutes)*. Write ``delta_rule(q, k, v, beta)``.
+#    :doc:`Solution <solutions/14-delta-rule>`.
+# 2. **A prefix** *(medium, 40 minutes)*. Let ``continue_rule(q, k, v, g, beta, state)`` start from
+#    a state, and return the output and the new state: a text may go on later.
+#    :doc:`Solution <solutions/14-prefix>`.
 #
 # References
 # ----------

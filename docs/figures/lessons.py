@@ -46,6 +46,41 @@ def dropout(p: float = 0.5) -> Drawing:
     return drawing
 
 
+def tiles(
+    rows: int = 4, columns: int = 4, depth: int = 4, chosen: tuple[int, int] = (1, 2)
+) -> Drawing:
+    """C = A B in tiles: the tile of one program, and the tiles that it loads, step by step."""
+    cell, gap, left, top = 34, 14, 4, 20
+    right, below = left + depth * cell + gap, top + depth * cell + gap
+    row, column = chosen
+    drawing = Drawing(
+        below + rows * cell + 22,
+        "The tiles that one program reads",
+        f"The program of tile ({row}, {column}) of C walks along row {row} of the tiles of A and "
+        f"down column {column} of the tiles of B. In each step it multiplies one tile of A by one "
+        "tile of B and adds the product to its tile of C.",
+    )
+    for k in range(depth):
+        for j in range(columns):
+            mine = j == column
+            place = right + j * cell, top + k * cell
+            drawing.cell(*place, cell, cell, k if mine else "", "b" if mine else "cell")
+        for i in range(rows):
+            mine = i == row
+            place = left + k * cell, below + i * cell
+            drawing.cell(*place, cell, cell, k if mine else "", "a" if mine else "cell")
+    for i in range(rows):
+        for j in range(columns):
+            mine = (i, j) == chosen
+            place = right + j * cell, below + i * cell
+            drawing.cell(*place, cell, cell, "acc" if mine else "", "c" if mine else "cell")
+    drawing.box(right + column * cell, below + row * cell, cell, cell, "frame")
+    drawing.text(right + columns * cell / 2, 14, "B, K × N", "middle")
+    drawing.text(left + depth * cell / 2, below - 6, "A, M × K, steps 0 to 3", "middle")
+    drawing.text(right + columns * cell / 2, below + rows * cell + 16, "C, M × N", "middle")
+    return drawing
+
+
 def grouped(sizes: tuple[int, ...] = (4, 0, 5), tile: int = 4, tiles_n: int = 2) -> Drawing:
     """Groups of rows, their matrices, and the tiles of all products in one list."""
     row, top, colors = 20, 42, "acb"
@@ -202,6 +237,7 @@ def chunks(tokens: int = 12, chunk: int = 4) -> Drawing:
 
 
 FIGURES = {
+    "tutorials/03-matrix-multiplication.svg": tiles,
     "tutorials/04-low-memory-dropout.svg": dropout,
     "tutorials/08-grouped-gemm.svg": grouped,
     "tutorials/09-fp8-matmul.svg": scales,

@@ -17,7 +17,12 @@ NaN or infinity                 the same, and a look at masks
 wrong numbers, place known      :doc:`the interpreter with a debugger <wrong>`
 wrong on the GPU only           :doc:`printing on the GPU, or one more output <wrong>`
 different in each run           :doc:`many programs, reversed order: a race <wrong>`
+different in a larger batch     :doc:`a test of bits; fixed parts <../chapter-7/invariance>`
+silently wrong, cause unknown   :doc:`sanitizers, and this site's watch <sanitizers>`
 ``CompilationError``            :doc:`line and column of the kernel <crash>`
+refused by an older release     :doc:`what is new in 3.9 <../chapter-8/new>`
+``OutOfResources``              :doc:`a tile that fits the device <../chapter-7/other-gpus>`
+"stream is capturing"           :doc:`what a graph forbids <../chapter-7/graphs>`
 "illegal memory access"         :doc:`CUDA_LAUNCH_BLOCKING=1, then compute-sanitizer <crash>`
 right here, wrong elsewhere     :doc:`compute-sanitizer: initcheck, padding <crash>`
 wrong from 2³¹ elements on      :doc:`TRITON_DEBUG=1 checks offsets <crash>`
@@ -25,6 +30,9 @@ it does not end                 :doc:`faulthandler: where Python waits <crash>`
 slow                            :doc:`narrow loads, missing matrix instructions, spills <slow>`
 slow, and the code looks fine   :doc:`profilers <../chapter-5/profiling>`
 slow at first, or now and then  :doc:`a compilation listener <slow>`
+a pause while it serves         :doc:`warming up, a shipped cache <../chapter-7/serving>`
+slow since an upgrade           :doc:`a sweep on both releases <../chapter-7/settings>`
+slow in mxfp4                   :doc:`the instruction that was used <../chapter-7/dot-scaled>`
 =============================== ==========================================================
 
 This page finds out *where* a result is wrong. You need

@@ -117,7 +117,7 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.bench import spread, write_rows, write_table
+from shared.bench import CEILING, OURS, PYTORCH, figure, spread, write_rows, write_table
 
 VALUES = []  # rows (name, unit, value) for the numbers in the text
 
@@ -203,21 +203,21 @@ def cache_experiment(total, sizes):
 
 def plot_cache(rows):
     """Draw rates over the bytes moved by a call, and the size of the L2 cache."""
-    _, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    styles = {"hot": ("#d1495b", "same data again and again (hot)"),
-              "cold": ("#1b6ca8", "other data each time (cold)")}  # fmt: skip
+    fig, ax = figure(height=4.2)
+    styles = {"hot": (PYTORCH, "same data again and again (hot)"),
+              "cold": (OURS, "other data each time (cold)")}  # fmt: skip
     for provider, (color, label) in styles.items():
         sizes, _, _, medians, low, high = zip(*[r for r in rows if r[1] == provider], strict=True)
         mebibytes = [12 * n / 2**20 for n in sizes]
         ax.plot(mebibytes, medians, marker=".", color=color, label=label)
         ax.fill_between(mebibytes, low, high, color=color, alpha=0.2, linewidth=0)
     cache = gpu.get_device_properties().L2_cache_size
-    ax.axvline(cache / 2**20, color="#444444", linestyle="--", label="size of the L2 cache")
+    ax.axvline(cache / 2**20, color=CEILING, linestyle="--", label="size of the L2 cache")
     ax.set_xscale("log", base=2)
     ax.set(xlabel="MiB moved by a call", ylabel="GB/s, higher is better", ylim=0)
     ax.set_title(f"Vector addition with a hot and a cold cache\non {gpu.get_device_name()}")
     ax.grid(alpha=0.3)
-    ax.legend()
+    fig.legend(loc="outside lower center", frameon=False)
     plt.show()
 
 
@@ -398,14 +398,14 @@ if ON_GPU:
 # Zeros are :measured:`zeros` times as fast. **The remedy**: data like the real data, and ratios of
 # what was measured in turns within one run.
 #
-# What do_bench does
-# ------------------
+# What do_bench sees, and what it hides
+# -------------------------------------
 #
 # :py:func:`triton.testing.do_bench` calls a function for about ``warmup`` + ``rep`` milliseconds,
 # with a pair of events for each call, and returns the **mean** unless you ask for another. Before
-# each call it *overwrites* 256 MiB, and Python has only as long as that takes to queue the kernel.
-# :py:func:`triton.testing.do_bench_cudagraph` records many calls in one graph: Python has no share,
-# and the cache is hot.
+# each call it *overwrites* 256 MiB. While the GPU does that, Python queues the call, so its share
+# is hidden if it is short enough. :py:func:`triton.testing.do_bench_cudagraph` records many calls
+# in one graph: Python has no share, and the cache is hot.
 
 # sphinx_gallery_fold = "times vectors of several lengths in all three ways"
 if ON_GPU:
@@ -419,23 +419,85 @@ if ON_GPU:
         rows += [(n, way, "ms", *spread(ms)) for way, ms in found.items()]
         table.append((n, *(1e3 * statistics.median(ms) for ms in found.values())))
     write_rows("measuring-do-bench.csv", ["size"], rows)
-    write_table("measuring-values.csv", ["name", "unit", "value"], VALUES)
     print(tabulate(table, ["elements, µs", *found], floatfmt=".1f"))
 
 # %%
 # For the longest vectors it hardly matters which you use. In the middle, ``do_bench`` waits for
-# dirty lines, and the graph finds its data in the cache. For the shortest, a kernel is as short as
-# a launch. ``do_bench`` shows a call as a program sees it that calls once: our tables have it as
-# *as called*, beside the time *on the GPU*. :doc:`/programming-guide/chapter-6/calls` takes a call
-# apart.
+# dirty lines, and the graph finds its data in the cache. For the shortest, both columns of events
+# show the least time that two events have between them, and the graph shows less.
+#
+# **The mistake**: taking the time of ``do_bench`` for what a call costs a program. Here is the sum
+# of 4096 elements once more, with more and more Python before its launch. Beside ``do_bench`` are
+# two loops of 200 calls, timed by a stopwatch: one waits for the GPU at its end only, the other
+# after each call.
+
+# sphinx_gallery_fold = "times a call that Python makes slower, by do_bench and in loops"
+# sphinx_gallery_show = "slowed, in_a_loop"
+
+
+def slowed(call, microseconds):
+    """Return a function that keeps Python busy for some *microseconds*, and then calls *call*."""
+
+    def slow():
+        end = time.perf_counter() + microseconds / 1e6
+        while time.perf_counter() < end:
+            pass
+        call()
+
+    return slow
+
+
+def in_a_loop(call, wait, calls=200, rounds=11):
+    """Return the microseconds of a call in a loop; *wait*: after each call, not only at its end."""
+    times = []
+    for _ in range(rounds):
+        gpu.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+            if wait:
+                gpu.synchronize()
+        gpu.synchronize()
+        times.append((time.perf_counter() - start) / calls)
+    return 1e6 * statistics.median(times)
+
+
+if ON_GPU:
+    call, table = partial(add, *vectors(2**12)), []
+    for extra in (0, 10, 20, 40, 80, 160):
+        slow = slowed(call, extra)
+        seen = 1e3 * triton.testing.do_bench(slow, return_mode="median")
+        table.append((extra, seen, in_a_loop(slow, wait=False), in_a_loop(slow, wait=True)))
+    flushed = torch.empty(2**26, dtype=torch.int32, device=DEVICE)  # 256 MiB
+    VALUES.append(("overwriting", "µs", 1e3 * statistics.median(measure({"": flushed.zero_})[""])))
+    VALUES += [
+        (name, "µs", value)
+        for name, value in zip(("do_bench", "loop", "waiting loop"), table[0][1:], strict=True)
+    ]
+    write_table("measuring-values.csv", ["name", "unit", "value"], VALUES)
+    head = ["µs of Python more", "do_bench", "a loop", "a loop that waits"]
+    print(tabulate(table, head, floatfmt=(".0f", ".1f", ".1f", ".1f")))
+
+# %%
+# The first row is the sum as it is: :measured:`do_bench` µs by ``do_bench``, and :measured:`loop`
+# µs in a loop that does not wait, :measured:`hidden` times as much, because Python needs longer for
+# a call than the GPU. Down the table, each loop pays for Python at once. ``do_bench`` shows next to
+# nothing of it until Python needs about as long as the overwriting, here :measured:`overwriting`
+# µs, and then only what is longer. So its result depends on the host: on one that is half as fast,
+# a function with a long way through Python suddenly looks slower than its rival.
+#
+# **The remedy**: two numbers. The GPU's time, measured so that Python certainly has no part in it,
+# and the CPU's share of a call. In a loop that does not wait, a call costs the larger of the two;
+# one that is waited for costs nearly their sum. Our tables state both, and
+# :doc:`/programming-guide/chapter-6/calls` takes a call apart.
 #
 # What to report
 # --------------
 #
 # * **What**: kernel, sizes, dtypes, data; and that it was checked first.
 # * **Where**: GPU, driver, versions, clock and power, and who else was using the GPU.
-# * **How**: on the GPU or as called, cold or hot, how many timings, in turns or one after the
-#   other.
+# * **How**: the GPU's time or the CPU's share, cold or hot, how many timings, in turns or one after
+#   the other.
 # * **How sure**: the median with p20 and p80, and what an A/A test says of such small differences.
 # * **Compared with what**: :doc:`a ceiling <roofline>` and what you would call instead, in the same
 #   run. Ratios of several sizes are summed up by their :term:`geometric mean`, with the worst one

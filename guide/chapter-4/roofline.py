@@ -2,8 +2,8 @@
 The roofline
 ============
 
-A number needs a yardstick. Is a rate of some hundred TFLOPS much? The best yardstick is what *this*
-GPU does *now* with the simplest work. Here you measure what your GPU can do at most, and draw it as
+A number needs a yardstick. Is a few hundred TFLOPS fast? The best yardstick is what *this* GPU does
+*now* with the simplest work. Here you measure what your GPU can do at most, and draw it as
 a **roofline**: its memory and its tensor cores meet at :measured:`ridge` operations per byte. You
 need :doc:`measuring`.
 """
@@ -18,10 +18,13 @@ need :doc:`measuring`.
 # sphinx_gallery_thumbnail_number = 1
 import math
 import os
+import statistics
+import time
 from functools import partial
 
 import matplotlib.pyplot as plt
 import torch
+from tabulate import tabulate
 
 ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
@@ -69,12 +72,13 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.bench import spread, time_on_gpu, write_rows
+from shared.bench import CEILING, OURS, PYTORCH, VENDOR, figure, gpu_times, spread
+from shared.bench import write_rows, write_table
 
 
 def timed(call, work, rounds=20):
     """Return the median, p20 and p80 of *work* over the time of *call*, in 10⁹ a second."""
-    return spread([work / ms / 1e6 for ms in time_on_gpu({"": call}, rounds)[""]])
+    return spread([work / ms / 1e6 for ms in gpu_times({"": call}, rounds)[""]])
 
 
 def ceilings():
@@ -103,6 +107,106 @@ else:
 # Take the ceiling from the same GPU and the same run as your kernel, and the one that moves bytes
 # as your kernel does. Reading and writing need not be equally fast.
 #
+# Burst and sustained
+# -------------------
+#
+# The product has two rates. A large product makes the GPU draw all the power that it may, and after
+# some milliseconds the GPU may lower its clock to stay within its limit. The **burst** rate is that
+# of one product after a rest. The **sustained** rate is that of products for a second without a
+# break. Published rates are mostly bursts. To see the reason for the difference, this kernel counts
+# the cycles of a multiprocessor right after the product:
+
+
+@triton.jit
+def clock_kernel(out_ptr, NANOSECONDS: tl.constexpr):
+    """Store the cycles of a multiprocessor in at least NANOSECONDS, and the nanoseconds."""
+    start = tl.inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+    )
+    first = tl.inline_asm_elementwise(
+        "mov.u64 $0, %clock64;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+    )
+    now = start
+    while now - start < NANOSECONDS:
+        now = tl.inline_asm_elementwise(
+            "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+        )
+    last = tl.inline_asm_elementwise(
+        "mov.u64 $0, %clock64;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+    )
+    tl.store(out_ptr, last - first)
+    tl.store(out_ptr + 1, now - start)
+
+
+# sphinx_gallery_fold = "measures a product after a rest, and for a second"
+# sphinx_gallery_show = "clock_kernel, burst, sustained"
+def clock():
+    """Launch the kernel behind what is in the queue; return the clock in MHz."""
+    counted = torch.zeros(2, dtype=torch.int64, device=DEVICE)
+    clock_kernel[(1,)](counted, NANOSECONDS=100_000, num_warps=1)
+    cycles, nanoseconds = counted.tolist()
+    return 1e3 * cycles / nanoseconds
+
+
+def events(call, count):
+    """Queue *count* calls between two events, and return these."""
+    gpu = torch.get_device_module()
+    start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
+    start.record()
+    for _ in range(count):
+        call()
+    end.record()
+    return start, end
+
+
+def burst(call, other, rounds=12):
+    """Return the milliseconds of one *call* after a rest, and the clock after it, each a median."""
+    found = []
+    for _ in range(rounds):
+        torch.accelerator.synchronize()
+        time.sleep(0.1)
+        other.amax()  # keeps the GPU busy until all is in the queue
+        start, end = events(call, 1)
+        found.append((clock(), start.elapsed_time(end)))  # clock() waits
+    clocks, times = zip(*found, strict=True)
+    return statistics.median(times), statistics.median(clocks)
+
+
+def sustained(call, seconds=1.0, chunk=10):
+    """Return the milliseconds of a *call* after *seconds* without a break, and the clock then."""
+    marks, begin = [], time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        marks.append(events(call, chunk))
+        if len(marks) > 1:
+            marks[-2][1].synchronize()  # so that at most two chunks are in the queue
+    after = clock()
+    times = [start.elapsed_time(end) / chunk for start, end in marks[-len(marks) // 3 :]]
+    return statistics.median(times), after
+
+
+if ON_GPU and DEVICE.type == "cuda" and not torch.version.hip:
+    a, b = torch.randn(2, 8192, 8192, dtype=torch.float16, device=DEVICE)
+    product = partial(torch.mm, a, b, out=torch.empty_like(a))
+    clock()  # compiles
+    found = {"burst": burst(product, torch.zeros(2**27, dtype=torch.int32, device=DEVICE))}
+    found["sustained"] = sustained(product)
+    values, table = [], []
+    for name, (ms, mhz) in found.items():
+        rate = 2 * 8192**3 / ms / 1e9
+        values += [(name, "TFLOPS", rate), (f"{name} clock", "MHz", mhz)]
+        table.append((name, rate, mhz, 1e3 * rate / mhz))
+    write_table("roofline-values.csv", ["name", "unit", "value"], values)
+    head = ["fp16 product of 8192", "TFLOPS", "clock, MHz", "TFLOPS per GHz"]
+    print(tabulate(table, head, floatfmt=".0f"))
+
+# %%
+# The product of random numbers reaches :measured:`burst` TFLOPS after a rest, at
+# :measured:`burst_clock` MHz, and :measured:`sustained` TFLOPS after a second, at
+# :measured:`sustained_clock` MHz. The last column is the rate at one clock: where it stays, the
+# tensor cores do as much in each cycle, and only the cycles became fewer. So say which of the two
+# you state, and compare two kernels in one run, taking turns. In the tables of this site single
+# calls alternate with reads of memory, which is neither of the two: compare within a table.
+#
 # Two roofs
 # ---------
 #
@@ -118,6 +222,7 @@ def attainable(intensity, bandwidth, peak):
 
 
 # sphinx_gallery_fold = "traces the roofline, and draws it"
+# sphinx_gallery_show = "attainable"
 def roofline_points():
     """Return rows (operations, bytes, provider, "TFLOPS", median, p20, p80)."""
     n = 2**26
@@ -139,16 +244,16 @@ def roofline_points():
 
 def plot_roofline(bandwidth, peaks, points, title):
     """Draw roofs of TB/s and {name: TFLOPS}, and points (operations, bytes, …)."""
-    _, ax = plt.subplots(figsize=(7, 5.2), layout="constrained")
+    fig, ax = figure(height=5.2)
     left, right = 2**-4, 2**12  # operations per byte
     top = max(peaks.values()) / bandwidth
-    ax.plot([left, top], [left * bandwidth, top * bandwidth], color="#444444")
+    ax.plot([left, top], [left * bandwidth, top * bandwidth], color=CEILING)
     for name, peak in peaks.items():
-        ax.plot([peak / bandwidth, right], [peak] * 2, "--", color="#444444")
+        ax.plot([peak / bandwidth, right], [peak] * 2, "--", color=CEILING)
         ax.annotate(name, (right, peak), xytext=(0, 5), textcoords="offset points", ha="right")
-    styles = {"fma": ("o-", "#1b6ca8", "multiply-adds, fp32"), "add": ("s", "#d1495b", "addition"),
+    styles = {"fma": ("o-", OURS, "multiply-adds, fp32"), "add": ("s", PYTORCH, "addition"),
               "softmax": ("D", "#8d6a9f", "softmax"),
-              "fp16 product": ("^:", "#2e8b57", "fp16 products, 128 to 8192")}  # fmt: skip
+              "fp16 product": ("^:", VENDOR, "fp16 products, 128 to 8192")}  # fmt: skip
     for provider, (style, color, name) in styles.items():
         mine = [(row[0] / row[1], row[4]) for row in points if row[2] == provider]
         if mine:
@@ -156,7 +261,7 @@ def plot_roofline(bandwidth, peaks, points, title):
     ax.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="TFLOPS", title=title)
     ax.grid(alpha=0.3)
     if points:
-        ax.legend(loc="lower right")
+        fig.legend(loc="outside lower center", ncols=2, frameon=False)
     plt.show()
 
 

@@ -101,8 +101,9 @@ print("by_columns agrees with float64")
 # ================================= ================= ============================================
 
 # sphinx_gallery_fold = "times the kernel, PyTorch and a copy"
+# sphinx_gallery_xray = "column_kernel: 16 384 × 4096, fp32"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.bench import rows_of, write_rows
+from shared.bench import rates, write_rows
 
 SCRATCH = tempfile.TemporaryDirectory(prefix="profiling-")
 M, N = 16384, 4096  # 256 MiB of fp32, several times the L2 cache
@@ -111,8 +112,8 @@ MUST = 4 * (M * N + N)
 if ON_GPU:
     x, out = torch.randn(M, N, device=DEVICE), torch.empty(N, device=DEVICE)
     calls = {"by_columns": partial(by_columns, x, out), "x.sum(0)": partial(torch.sum, x, 0)}
-    rows = rows_of((M, N), calls, "GB/s", MUST, 30)
-    rows += rows_of((M, N), {"copy": x.clone}, "GB/s", 2 * x.nbytes, 30)
+    rows = rates((M, N), calls, "GB/s", MUST, 30)
+    rows += rates((M, N), {"copy": x.clone}, "GB/s", 2 * x.nbytes, 30)
     for _, _, name, unit, median, *_ in rows:
         print(f"{name:12} {median:5.0f} {unit}")
 else:
@@ -147,7 +148,6 @@ def center(x):
 
 
 # sphinx_gallery_fold = "profiles ten calls, reads the file, and prints the tree"
-# sphinx_gallery_name = "launches"
 # sphinx_gallery_show = "center"
 def read_tree(node, depth=0):
     """Return rows [depth, name, launches, nanoseconds, bytes] of *node* and all below it."""
@@ -180,11 +180,6 @@ if ON_GPU and proton:
                    preserve_whitespace=True, colalign=["left"] + ["right"] * 3))  # fmt: skip
 
 # %%
-# Some installations of Triton leave Proton out. It was there with Triton 3.6.0:
-#
-# .. output-of:: launches
-#    :release: 3.6.0
-#
 # Shares of the time say what is worth yours, and rates say whether there is something to gain. If
 # the kernels' times add up to much less than the program takes,
 # :doc:`the calls </programming-guide/chapter-6/calls>` are the problem. The file is plain JSON;
@@ -196,7 +191,8 @@ if ON_GPU and proton:
 #
 # The GPU knows why a kernel is slow, since it counts bytes, sectors, and cycles in which something
 # waited. ``ncu`` runs a program, repeats its launches, and prints the counters. There are
-# thousands; these few decide most cases:
+# thousands; these few decide most cases (long names are shortened by *…*; the folded code below has
+# them whole):
 #
 # =================================================== ============================================
 # counter                                             what it says
@@ -343,9 +339,10 @@ def by_strips(x, out, BLOCK_M=32, STAGES=1):
 check(by_strips)
 
 # sphinx_gallery_fold = "times and counts it"
+# sphinx_gallery_xray = "strip_kernel: 16 384 × 4096, fp32"
 # sphinx_gallery_show = "strip_kernel, by_strips"
 if ON_GPU:
-    rows += rows_of((M, N), {"by_strips": partial(by_strips, x, out)}, "GB/s", MUST, 30)
+    rows += rates((M, N), {"by_strips": partial(by_strips, x, out)}, "GB/s", MUST, 30)
     write_rows("profiling-steps.csv", ["M", "N"], rows)
     print(f"by_strips: {rows[-1][4]:.0f} GB/s")
     main = "by_strips(x, out)"

@@ -4,9 +4,9 @@ What a call costs
 
 A kernel's benchmark says how long the GPU works. A program also waits for Python, which checks the
 arguments, allocates memory and launches the kernel. On small tensors Python takes longer than the
-kernel, so a function that is fast on large tensors is slow on small tensors. This chapter takes one
-function apart, measures each part, and removes what it can: first with a plan that is kept between
-calls, then with a CUDA graph, then with ``torch.compile``.
+kernel, so a function that is fast on large tensors can be slow on small ones. This chapter measures
+what a loop of calls costs, takes one function apart, and removes what it can: first with a plan
+that is kept between calls, then with a CUDA graph, then with ``torch.compile``.
 
 A call of our function keeps the CPU busy for :measured:`plain` µs. With a plan it takes
 :measured:`planned` µs; PyTorch's function takes :measured:`torch` µs. In a CUDA graph the share of
@@ -22,12 +22,16 @@ interpreter, and prints no times.
 #
 # RMS normalization divides each row by the root of its mean square. One program computes one row.
 
-import csv
+# sphinx_gallery_fold = "imports and device"
+# sphinx_gallery_show = "rms_norm_kernel"
 import logging
 import os
+import random
 import statistics
+import sys  # for shared/
 import time
 from functools import partial
+from pathlib import Path  # for shared/
 
 import matplotlib.pyplot as plt
 import torch
@@ -39,6 +43,9 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.accelerator.current_accelerator() if ON_GPU else torch.device("cpu")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
+from shared.bench import OURS, PYTORCH, figure, spread, write_rows, write_table
+from shared.launch import on_device_of
 
 
 @triton.jit
@@ -54,7 +61,9 @@ def rms_norm_kernel(x_ptr, weight_ptr, out_ptr, N, stride, eps, BLOCK: tl.conste
 
 
 # %%
-# The function around it checks its arguments, allocates the result and launches the kernel.
+# The function around it checks its arguments, allocates the result and launches the kernel. Triton
+# launches on the *current* GPU, wherever the tensors are. ``on_device_of(x)`` makes the GPU of *x*
+# the current one for the launch, and PyTorch's functions do the same.
 
 # sphinx_gallery_fold = "checks the arguments and the result"
 # sphinx_gallery_show = "settings, rms_norm"
@@ -101,7 +110,8 @@ def rms_norm(x, weight, eps=1e-6):
     out = torch.empty_like(x)
     grid, numbers, constants = settings(x, eps)
     if x.numel():
-        rms_norm_kernel[grid](x, weight, out, *numbers, **constants)
+        with on_device_of(x):
+            rms_norm_kernel[grid](x, weight, out, *numbers, **constants)
     return out
 
 
@@ -126,27 +136,104 @@ print("rms_norm agrees with PyTorch in float64")
 # the queue stays full and the CPU's share costs nothing. If the CPU's share is longer, the GPU
 # waits: the program is **launch-bound**.
 #
-# To measure the CPU's share, time many calls without waiting for the GPU, and divide.
+# To measure the CPU's share, time many calls without waiting for the GPU, and divide. Functions
+# that you want to compare take turns: a host has slow moments, too.
 
 # sphinx_gallery_fold = "measures the CPU's share"
 
 
-def cpu_share(call, calls=100, rounds=21):
-    """Return the microseconds in which Python makes one call: median, 20th and 80th percentile."""
-    for _ in range(10):
-        call()  # compiles the kernel
-    times = []
+def cpu_shares(calls, repeats=100, rounds=21):
+    """Return the microseconds in which Python makes one call.
+
+    The *calls* {name: call} take turns, *repeats* at a time, which must fit into the GPU's queue.
+    Returns {name: (median, p20, p80)}.
+    """
+    times = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(10):
+            call()  # compiles the kernel
     for _ in range(rounds):
-        torch.accelerator.synchronize()  # the queue is empty, so no call waits for room in it
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        times.append((time.perf_counter() - start) / calls * 1e6)
-    fifths = statistics.quantiles(times, n=5)
-    return statistics.median(times), fifths[0], fifths[3]
+        for name in random.sample(list(calls), len(calls)):
+            torch.accelerator.synchronize()  # the queue is empty, so no call waits for room in it
+            start = time.perf_counter()
+            for _ in range(repeats):
+                calls[name]()
+            times[name].append((time.perf_counter() - start) / repeats * 1e6)
+    torch.accelerator.synchronize()
+    return {name: spread(values) for name, values in times.items()}
 
 
 # %%
+# What a loop of calls costs
+# --------------------------
+#
+# Most calls of a program stand in a loop. Here are two loops of 200 calls on a matrix with rows of
+# 1024 elements. One waits for the GPU only at its end, as a training loop does. The other waits
+# after each call, as code does that prints a loss or asks for an element. The GPU's time comes from
+# a CUDA graph, in which Python has no share.
+
+# sphinx_gallery_fold = "times both loops on matrices of several heights"
+# sphinx_gallery_show = "in_a_loop"
+VALUES = []  # rows (name, unit, value) for the numbers in the text
+COUNT = 20  # calls in a graph
+
+
+def gpu_time(call):
+    """Return the microseconds that the GPU needs for one call, without Python's part."""
+    call()  # compiles the kernel
+    torch.accelerator.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(COUNT):
+            call()
+    return triton.testing.do_bench(graph.replay, return_mode="median") * 1e3 / COUNT
+
+
+def in_a_loop(call, wait, calls=200, rounds=11):
+    """Return the microseconds of a call in a loop; *wait*: after each call, not only at its end."""
+    times = []
+    for _ in range(rounds):
+        torch.accelerator.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+            if wait:
+                torch.accelerator.synchronize()
+        torch.accelerator.synchronize()
+        times.append((time.perf_counter() - start) / calls)
+    return 1e6 * statistics.median(times)
+
+
+if ON_GPU:
+    weight = torch.ones(1024, device=DEVICE, dtype=torch.bfloat16)
+    table = []
+    for height in (16, 100, 1000, 4000, 16000, 64000, 128000):
+        matrix = torch.randn(height, 1024, device=DEVICE, dtype=torch.bfloat16)
+        call = partial(rms_norm, matrix, weight)
+        both = cpu_shares({"": call})[""][0], gpu_time(call)
+        table.append((height, *both, in_a_loop(call, wait=False), in_a_loop(call, wait=True)))
+    head = ["rows, µs", "CPU's share", "GPU's time", "a loop", "a loop that waits"]
+    print(tabulate(table, head, floatfmt=("", ".1f", ".1f", ".1f", ".1f")))
+    mean = statistics.geometric_mean
+    longer = [height for height, cpu, on_gpu, *_ in table if on_gpu > cpu]
+    VALUES += [
+        ("loop over larger", "ratio", mean([row[3] / max(row[1:3]) for row in table])),
+        ("waiting over sum", "ratio", mean([row[4] / sum(row[1:3]) for row in table])),
+        ("GPU longer from", "rows", min(longer, default=2 * table[-1][0])),
+    ]
+else:
+    print("Without a GPU there is nothing to measure.")
+
+# %%
+# In a loop that does not wait, a call costs the larger of its two times. A call that is waited for
+# costs nearly their sum, since the GPU idles while Python prepares the next call. Over these
+# heights, the first loop took :measured:`larger` times the larger one, and the second
+# :measured:`sum` times the sum. From :measured:`longer` rows on, the GPU's time is the larger, and
+# what follows on this page gains nothing.
+#
+# The parts of a call
+# -------------------
+#
 # Here is our function beside PyTorch's, on a small matrix: 64 rows of 1024 elements. The table also
 # shows the parts of our call, each measured by itself, and the launch of an empty kernel.
 
@@ -158,33 +245,31 @@ def empty_kernel():
     """Do nothing."""
 
 
-SHARES = {}  # {name: (median, p20, p80) of the CPU's share, in microseconds}
-
-
 def measure(calls):
-    """Print and return the CPU's share of each call of {name: call}."""
-    found = {name: cpu_share(call) for name, call in calls.items()}
-    rows = [(name, share[0]) for name, share in found.items()]
+    """Print the CPU's share of each call of {name: call}."""
+    found = cpu_shares(calls)
+    rows = [(name, found[name][0]) for name in calls]
     print(tabulate(rows, ["", "CPU's share, µs"], floatfmt=".1f"))
-    return found
 
 
+WAYS = {}  # {name: call} of what is compared at the end
 if ON_GPU:
     x = torch.randn(64, 1024, device=DEVICE, dtype=torch.bfloat16)
-    weight = torch.ones(1024, device=DEVICE, dtype=torch.bfloat16)
     out = torch.empty_like(x)
     grid, numbers, constants = settings(x, 1e-6)
-    SHARES |= measure({
-        "torch": partial(torch.nn.functional.rms_norm, x, (1024,), weight, 1e-6),
-        "rms_norm": partial(rms_norm, x, weight),
+    WAYS["torch"] = partial(torch.nn.functional.rms_norm, x, (1024,), weight, 1e-6)
+    WAYS["rms_norm"] = partial(rms_norm, x, weight)
+    WAYS["launch"] = partial(rms_norm_kernel[grid], x, weight, out, *numbers, **constants)
+    WAYS["an empty kernel"] = partial(empty_kernel[(1,)])
+    measure({
+        "torch": WAYS["torch"],
+        "rms_norm": WAYS["rms_norm"],
         "– its checks": partial(check_arguments, x, weight, 1e-6),
         "– its output": partial(torch.empty_like, x),
         "– its settings": partial(settings, x, 1e-6),
-        "– its launch": partial(rms_norm_kernel[grid], x, weight, out, *numbers, **constants),
-        "an empty kernel": partial(empty_kernel[(1,)]),
+        "– its launch": WAYS["launch"],
+        "an empty kernel": WAYS["an empty kernel"],
     })  # fmt: skip
-else:
-    print("Without a GPU there is nothing to measure.")
 
 # %%
 # The launch is the largest part, :measured:`launch` µs, and an empty kernel without arguments takes
@@ -205,13 +290,10 @@ else:
 # So keep the answers. The key holds everything that the checks and the launch depend on: shape,
 # strides, dtype and device of each tensor, and whether its address is divisible by 16. The plan
 # holds the compiled kernel and the arguments that follow from the key. It holds no tensor, so it is
-# valid for every call with the same key.
+# valid for every call with the same key. A plan also knows its GPU: it compares two numbers where
+# the device guard above changes the current device and back.
 
-import sys  # for shared/
-from pathlib import Path  # for shared/
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.launch_recorded import Launch, key_of
+from shared.launch import Launch, key_of
 
 # %%
 # The function looks for its plan first. Arguments without a plan are checked, as before. Wrong
@@ -242,13 +324,13 @@ def planned_rms_norm(x, weight, eps=1e-6):
 check(planned_rms_norm)
 if ON_GPU:
     planned_rms_norm(x, weight)
-    planned = measure({
-        "with a plan": partial(planned_rms_norm, x, weight),
+    WAYS["with a plan"] = partial(planned_rms_norm, x, weight)
+    measure({
+        "with a plan": WAYS["with a plan"],
         "– its key": partial(key_of, x, weight),
         "– its output": partial(torch.empty_like, x),
         "– its launch": partial(PLANS[key_of(x, weight), 1e-6], x, weight, out),
     })  # fmt: skip
-    SHARES["with a plan"] = planned["with a plan"]
 
 # %%
 # What a plan must not do
@@ -285,6 +367,9 @@ if ON_GPU:
     torch.accelerator.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         tried("another stream", torch.randn(8, 96, device=DEVICE), w)
+if ON_GPU and torch.get_device_module(DEVICE).device_count() > 1:
+    second = torch.device(DEVICE.type, 1)
+    tried("another GPU", torch.randn(8, 96, device=second), w.to(second))
 
 # %%
 # Fewer calls: a CUDA graph
@@ -295,12 +380,10 @@ if ON_GPU:
 # are, so new input is copied into the old one. Shapes cannot change, and Python code in between
 # does not run again. A model that decodes one token at a time fits well.
 
-LAYERS = 20
-
 
 def layers(norm, x, weight):
     """Apply *norm* to *x* again and again, as the layers of a model would."""
-    for _ in range(LAYERS):
+    for _ in range(COUNT):
         x = norm(x, weight)
     return x
 
@@ -313,9 +396,48 @@ if ON_GPU:
         captured = layers(planned_rms_norm, x, weight)
     graph.replay()
     torch.testing.assert_close(captured, layers(rms_norm, x, weight))
-    share = [value / LAYERS for value in cpu_share(graph.replay)]
-    SHARES["CUDA graph"] = share
-    print(f"in a graph of {LAYERS} calls: {share[0]:.2f} µs of the CPU a call")
+    WAYS["CUDA graph"] = graph.replay
+
+# %%
+# **What Python passed, the graph repeats.** A number is an argument of the launch, so each replay
+# gets the one that Python had when the graph was recorded. That is right for a size, and wrong for
+# a seed: every replay would draw the same random numbers. A seed belongs into memory on the GPU,
+# where the graph itself can change it. This kernel adds a seed in memory and one that is passed:
+
+
+@triton.jit
+def noise_kernel(out_ptr, seed_ptr, seed, BLOCK: tl.constexpr):
+    """Write random numbers for the sum of both seeds."""
+    offsets = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.rand(tl.load(seed_ptr) + seed, offsets))
+
+
+def noise(memory, seed):
+    """Return 128 random numbers for a seed in *memory* plus *seed*."""
+    out = torch.empty(128, device=DEVICE)
+    noise_kernel[(1,)](out, memory, seed, BLOCK=128)
+    return out
+
+
+# sphinx_gallery_fold = "replays a graph with a seed from Python and one in memory"
+# sphinx_gallery_show = "noise_kernel, noise"
+fixed = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+counter = torch.zeros_like(fixed)
+torch.testing.assert_close(noise(fixed, 7), noise(fixed + 7, 0), atol=0, rtol=0)
+if ON_GPU:
+    torch.accelerator.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        passed = noise(fixed, 7)
+        counter += 1
+        kept = noise(counter, 0)
+    replays = []
+    for _ in range(2):
+        graph.replay()
+        replays.append((passed.clone(), kept.clone()))
+    same = [torch.equal(one, other) for one, other in zip(*replays, strict=True)]
+    assert same == [True, False]
+    print(f"two replays are equal with a seed from Python: {same[0]}, in memory: {same[1]}")
 
 # %%
 # Let torch.compile make the call
@@ -333,79 +455,99 @@ def rms_norm_op(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tor
     out = torch.empty_like(x)
     grid, numbers, constants = settings(x, eps)
     launch = torch.library.wrap_triton(rms_norm_kernel) if ON_GPU else rms_norm_kernel
-    launch[grid](x, weight, out, *numbers, **constants)
+    with on_device_of(x):
+        launch[grid](x, weight, out, *numbers, **constants)
     return out
 
 
 check(rms_norm_op)
-# With a newer Triton than PyTorch requires, some releases of PyTorch warn here for each call.
-logging.getLogger("torch._higher_order_ops.triton_kernel_wrap").setLevel(logging.ERROR)
+
+# %%
+# ``torch.library.custom_op`` is the other way. PyTorch calls such an operation without looking into
+# it, and ``register_fake`` tells the shape of its result. The whole function stays as it is, checks
+# and plans included, and each call runs it. Most functions of the lessons are declared so.
+
+
+@torch.library.custom_op("gallery::opaque_rms_norm", mutates_args=())
+def opaque_rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """Return what ``rms_norm`` returns."""
+    return planned_rms_norm(x, weight, eps)
+
+
+@opaque_rms_norm.register_fake
+def result_of_opaque(x, weight, eps=1e-6):
+    """Return a tensor like the result, without computing it."""
+    return torch.empty_like(x)
+
+
+check(opaque_rms_norm)
+
+# sphinx_gallery_fold = "compiles twenty calls in both ways"
+# sphinx_gallery_show = "opaque_rms_norm, result_of_opaque"
+# Some releases of PyTorch cannot read kernels of a newer Triton, and warn at length.
+logging.getLogger("torch._dynamo").addFilter(lambda record: record.module != "triton_kernel_wrap")
 if ON_GPU:
-    compiled_layers = torch.compile(partial(layers, rms_norm_op))
-    torch.testing.assert_close(compiled_layers(x, weight), layers(rms_norm, x, weight))
-    share = [value / LAYERS for value in cpu_share(partial(compiled_layers, x, weight))]
-    SHARES["torch.compile"] = share
-    SHARES["triton op"] = cpu_share(partial(rms_norm_op, x, weight))
-    print(f"in a compiled function of {LAYERS} calls: {share[0]:.2f} µs of the CPU a call")
-    print(f"one call of the operation, not compiled: {SHARES['triton op'][0]:.2f} µs")
+    operations = {"torch.compile": rms_norm_op, "torch.compile, opaque": opaque_rms_norm}
+    for name, operation in operations.items():
+        compiled_layers = torch.compile(partial(layers, operation))
+        torch.testing.assert_close(compiled_layers(x, weight), layers(rms_norm, x, weight))
+        WAYS[name] = partial(compiled_layers, x, weight)
+    share = cpu_shares({"": partial(rms_norm_op, x, weight)})[""][0]
+    print(f"one call of the operation, not compiled: {share:.2f} µs")
 
 # %%
 # Where Triton is newer than the release that PyTorch requires, PyTorch may be unable to tell which
 # tensors a kernel writes. It then assumes that the kernel writes all of them, and the result is
-# right. Its warning is long, and harmless here.
+# right.
 #
-# Outside of ``torch.compile`` the operation is slower, because PyTorch's dispatcher stands between.
+# Outside of ``torch.compile`` both operations are slower than the function, because PyTorch's
+# dispatcher stands between.
+#
+# **A kernel that the compiler sees** may get other arguments than you pass. A number that is the
+# same in all calls becomes a compile-time constant, and inside the kernel it is then Python's
+# ``int``: ``n.to(tl.int64)`` fails with *'int' object has no attribute 'to'*. Write
+# ``tl.cast(n, tl.int64)``, which takes both. A function that chooses its kernel by addresses or by
+# values cannot be looked into either; ``custom_op`` takes it as it is.
 #
 # Which remedy pays
 # -----------------
 #
-# The picture shows the CPU's share of one call in each way, and the GPU's time of the kernel on the
-# same matrix. Where a bar is longer than the line, the GPU waits for Python.
+# The picture shows the CPU's share of one call in each way, all measured once more, in turns. The
+# line is the GPU's time of the kernel on the same matrix. Where a bar is longer than the line, the
+# GPU waits for Python.
 
-# sphinx_gallery_fold = "draws the CPU's share of each way, and keeps the rows"
-
-
-def gpu_time(call):
-    """Return the microseconds that the GPU needs for one call, without Python's part."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(LAYERS):
-            call()
-    return triton.testing.do_bench(graph.replay, return_mode="median") * 1e3 / LAYERS
+# sphinx_gallery_fold = "measures all ways in turns, draws them, and keeps the rows"
 
 
 def draw(bars, line):
     """Draw a bar for each way, and the GPU's time as a line."""
-    _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-    shown = ax.barh(list(bars), list(bars.values()), color="#1b6ca8")
-    ax.bar_label(shown, fmt="%.1f", padding=3)
-    ax.axvline(line, color="#d1495b", linestyle="--", label=f"the GPU's time: {line:.1f} µs")
+    fig, ax = figure()
+    colors = [PYTORCH if way == "torch" else OURS for way in bars]
+    ax.bar_label(ax.barh(list(bars), list(bars.values()), color=colors), fmt="%.1f", padding=3)
+    ax.axvline(line, color="#444444", linestyle="--", label=f"the GPU's time: {line:.1f} µs")
     ax.invert_yaxis()
-    ax.margins(x=0.12)
+    ax.margins(x=0.14)
     gpu = torch.get_device_module(DEVICE).get_device_name()
-    ax.set(xlabel="µs of the CPU a call, lower is better", title=f"RMS norm, 64 × 1024, on {gpu}")
-    ax.legend(loc="lower right")
+    ax.set(xlabel="µs of the CPU a call, lower is better", title=f"RMS norm, 64 × 1024\non {gpu}")
+    fig.legend(loc="outside lower center", frameon=False)
     plt.show()
-
-
-def write_calls(path, rows):
-    """Write *rows*, (function, provider, median, p20, p80), to the CSV file *path*."""
-    with open(path, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["function", "provider", "unit", "median", "p20", "p80"])
-        for function, provider, *values in rows:
-            writer.writerow([function, provider, "µs", *(f"{value:.4g}" for value in values)])
 
 
 if ON_GPU:
     providers = {
         "triton": "with a plan", "torch": "torch", "launch": "an empty kernel",
-        "triton, without a plan": "rms_norm", "kernel[grid]": "– its launch",
+        "triton, without a plan": "rms_norm", "kernel[grid]": "launch",
         "CUDA graph": "CUDA graph", "torch.compile": "torch.compile",
+        "torch.compile, opaque": "torch.compile, opaque",
     }  # fmt: skip
-    write_calls("calls.csv", [("rms_norm", p, *SHARES[name]) for p, name in providers.items()])
+    found = cpu_shares(WAYS, repeats=20)
+    for name in ("CUDA graph", "torch.compile", "torch.compile, opaque"):
+        found[name] = [value / COUNT for value in found[name]]
+    rows = [("rms_norm", provider, "µs", *found[name]) for provider, name in providers.items()]
+    write_rows("calls.csv", ["function"], rows)
+    write_table("calls-values.csv", ["name", "unit", "value"], VALUES)
     ways = ("rms_norm", "with a plan", "CUDA graph", "torch.compile", "torch")
-    draw({way: SHARES[way][0] for way in ways}, gpu_time(partial(rms_norm, x, weight)))
+    draw({way: found[way][0] for way in ways}, gpu_time(WAYS["rms_norm"]))
 
 # %%
 # * **Large tensors**: none. The queue stays full, and the CPU's share is hidden.
@@ -413,11 +555,7 @@ if ON_GPU:
 # * **A loop that repeats with the same shapes**: a CUDA graph.
 # * **A model that is compiled anyway**: ``triton_op``.
 #
-# The functions of the tutorials, called on small tensors, in µs of the CPU. *Launch* is an empty
-# kernel in the same run:
-#
-# .. calls::
-#
+# :doc:`calls-of-lessons` measures functions of the lessons beside PyTorch's, in one run.
 # ``triton.testing.do_bench`` hides a share that is shorter than its flush of the cache:
 # :doc:`/programming-guide/chapter-4/measuring`.
 #

@@ -8,6 +8,8 @@ right. The links lead to threads that asked.
 
 This page is about blocks and numbers. :doc:`questions-memory` is about addresses, descriptors and
 the order of memory accesses, and :doc:`questions-compiling` about compilation, tuning and calling.
+Longer answers have pages of their own: :doc:`serving`, :doc:`settings`, :doc:`invariance`,
+:doc:`graphs`, :doc:`other-gpus` and :doc:`dot-scaled`.
 You need :doc:`/getting-started/tutorials/01-vector-add`.
 """
 

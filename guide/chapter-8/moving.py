@@ -229,7 +229,7 @@ print("column-major: right")
 # sphinx_gallery_name = "speed"
 from functools import partial
 
-from shared.bench import rows_of, write_rows
+from shared.bench import rates, write_rows
 from tabulate import tabulate
 
 if ON_GPU:
@@ -245,10 +245,10 @@ if ON_GPU:
     for n in (1024, 2048, 4096, 8192):
         a, b = torch.randn(2, n, n, device=DEVICE).half()
         calls = {name: partial(way, a, b) for name, way in ways.items()}
-        rows += rows_of((n, n, n), calls, "TFLOPS", 2 * n**3, 20)
+        rows += rates((n, n, n), calls, "TFLOPS", 2 * n**3, 20)
     write_rows("moving-performance.csv", ["M", "N", "K"], rows)
-    rates = {(row[0], row[3]): row[5] for row in rows}
-    table = [(n, *(rates[n, name] for name in ways)) for n in (1024, 2048, 4096, 8192)]
+    found = {(row[0], row[3]): row[5] for row in rows}
+    table = [(n, *(found[n, name] for name in ways)) for n in (1024, 2048, 4096, 8192)]
     print(tabulate(table, ["M = N = K", *ways], floatfmt=".0f"))
 
 # %%

@@ -1,9 +1,12 @@
 """What a lesson promises and only a GPU can show: replays of CUDA graphs, and equal bits."""
 
+import threading
+
 import pytest
 import torch
 from torch.testing import assert_close
 
+PRODUCTS = ["03-matrix-multiplication", "03b-full-waves"]
 DROPOUT, NORMS, REDUCTIONS = "04-low-memory-dropout", "05-layer-norm", "05b-reductions"
 
 
@@ -31,6 +34,57 @@ def test_dropout_is_right_inside_a_compiled_function(definitions, device):
         assert_close(y, right, rtol=0, atol=0)
         gradients = (torch.autograd.grad(t.sum(), x)[0] for t in (y, right))
         assert_close(*gradients, rtol=0, atol=0)
+
+
+def test_interleaving_the_words_needs_no_shared_memory(definitions, device):
+    x = torch.randn(4096, device=device)
+    kernel = definitions(DROPOUT)["seeded_dropout_kernel"]
+    compiled = kernel[(4,)](x, torch.empty_like(x), 4096, 1, 2**31, 2.0, BLOCK=1024)
+    assert compiled.metadata.shared == 0
+
+
+def product_of(definitions, name, m, n, k, device):
+    """A product of fp16 matrices, its factors, and the tolerances of one rounding."""
+    a, b = (torch.randn(shape, device=device).half() for shape in ((m, k), (k, n)))
+    return definitions(name)["matmul"], a, b, {"rtol": 2**-10, "atol": 2**-20 * k}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("shape", [(300, 1408, 512), (1, 14336, 4096), (17, 100, 77)])
+def test_a_product_is_right_compiled_replayed_and_in_a_new_thread(definitions, device, name, shape):
+    matmul, a, b, tolerance = product_of(definitions, name, *shape, device=device)
+    exact, results = a.double() @ b.double(), []
+    thread = threading.Thread(target=lambda: results.append(matmul(a, b)))
+    thread.start()
+    thread.join()
+    results.append(torch.compile(lambda a, b: matmul(a, b), fullgraph=True)(a, b))
+    torch.accelerator.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results.append(matmul(a, b))
+    graph.replay()
+    assert len(results) == 3
+    for result in results:
+        assert_close(result.double(), exact, **tolerance)
+    a.normal_()
+    graph.replay()
+    assert_close(results[-1].double(), a.double() @ b.double(), **tolerance)
+
+
+@pytest.mark.parametrize("name", [*PRODUCTS, "solutions/03-batched"])
+def test_a_product_of_rows_that_lie_2_30_elements_apart(definitions, device, name):
+    lesson = definitions(name)
+    far = torch.zeros(2**31 + 64, dtype=torch.float16, device=device)
+    far = far.as_strided((3, 64), (2**30, 1))
+    far.copy_(torch.randn(3, 64))
+    b = torch.randn(64, 72, device=device).half()
+    if "bmm" in lesson:
+        products = lesson["bmm"](far[None], b[None])[0], lesson["bmm"](b.T[None], far.T[None])[0]
+    else:
+        products = lesson["matmul"](far, b), lesson["matmul"](b.T, far.T)
+    exact = far.double() @ b.double()
+    for product, right in zip(products, (exact, exact.T), strict=True):
+        assert_close(product.double(), right, rtol=2**-10, atol=2**-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -65,3 +119,7 @@ def test_a_device_that_is_not_the_current_one(definitions):
     assert_close(y, torch.nn.functional.layer_norm(x, (100,), weight, weight), rtol=1e-5, atol=1e-5)
     assert definitions(DROPOUT)["seeded_dropout"](x, 0.5, 3).device == x.device
     assert definitions("07-math-functions")["gelu"](x).device == x.device
+    for name in PRODUCTS:
+        a = x.half()
+        product = definitions(name)["matmul"](a, a.T)
+        assert_close(product.double(), a.double() @ a.double().T, rtol=2**-10, atol=2**-12)

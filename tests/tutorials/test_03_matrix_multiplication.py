@@ -3,9 +3,14 @@
 bf16 is left out: Triton's interpreter computes it wrongly, without an error.
 """
 
+import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
+
+from tests.tutorials.compiled import compiled
+from tests.tutorials.launches import launches_of
 
 # One element, smaller than a tile, exactly a tile, one off a tile, and partial tiles everywhere.
 SHAPES = [(1, 1, 1), (5, 7, 3), (64, 64, 64), (65, 63, 129), (123, 77, 45)]
@@ -55,6 +60,18 @@ def test_infinity_behind_a_view_is_never_used(page):
     assert page["matmul"](a[:17, :19], b[:19, :18]).eq(19).all()
 
 
+def test_offsets_beyond_32_bits(page, tutorial):
+    """Three rows, 2³⁰ elements apart, in memory of which only these rows are ever touched."""
+    far = torch.from_numpy(np.empty(2**31 + 16, np.float16)).as_strided((3, 16), (2**30, 1))
+    a, b = matrices(3, 5, 16)
+    far.copy_(a)
+    assert_product(page["matmul"](far, b), a, b)
+    assert_product(page["matmul"](b.T, far.T), b.T, a.T)
+    bmm = tutorial("solutions/03-batched")["bmm"]
+    assert_product(bmm(far[None], b[None])[0], a, b)
+    assert_product(bmm(b.T[None], far.T[None])[0], b.T, a.T)
+
+
 def test_every_tile_computes_a_product_that_it_does_not_divide(page, monkeypatch):
     """Also where the last group of tiles is smaller: ten rows of tiles are eight and two."""
     tiles = page["TILES"]
@@ -62,9 +79,21 @@ def test_every_tile_computes_a_product_that_it_does_not_divide(page, monkeypatch
     for m, n, k, _, _ in [*tiles, (16, 16, 16, 1, 1)]:
         monkeypatch.setitem(settings, "choose_tile", lambda *_, t=(m, n, k, 1, 1): t)
         a, b = matrices(10 * m - 5 if m == 16 else 2 * m - 24, 2 * n - 12, k + 8)
-        page["PLANS"].clear()
         assert_product(page["matmul"](a, b), a, b)
-    page["PLANS"].clear()
+
+
+def test_every_kernel_of_the_page_computes_its_tiles(page):
+    """Twenty rows of tiles, in groups of eight, eight and four, and two steps along K."""
+    a, b = matrices(320, 48, 32)
+    sizes = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16}
+    numbers = (48, 32, *a.stride(), *b.stride())
+    for kernel, grid, more, constants in (
+        (page["tile_kernel"], (20, 3), (), {}),
+        (page["grouped_kernel"], (60,), (320,), {"GROUP": 8}),
+    ):
+        c = torch.full((320, 48), torch.nan, dtype=a.dtype)
+        kernel[grid](a, b, c, *more, *numbers, **sizes, **constants)
+        assert_product(c, a, b)
 
 
 def test_the_tile_is_the_largest_of_which_there_are_enough(page):
@@ -73,3 +102,61 @@ def test_the_tile_is_the_largest_of_which_there_are_enough(page):
     assert chosen == sorted(chosen)
     assert chosen[0] == (64, 32)
     assert chosen[-1] == (128, 256)
+
+
+def test_the_valley_at_1536_is_as_the_page_counts_it(page):
+    """In both cases the busiest of 132 multiprocessors computes 32 768 elements."""
+    assert page["SMS"] == 132
+    for n, tile, tiles, most in ((1536, (128, 128), 144, 2), (2048, (128, 256), 128, 1)):
+        m, k = page["choose_tile"](n, n, torch.float16)[:2]
+        assert (m, k) == tile
+        assert (n // m) * (n // k) == tiles
+        assert -(-tiles // 132) == most
+        assert most * m * k == 32_768
+
+
+@pytest.mark.parametrize("shape", [(37, 53, 29), (64, 64, 128)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_the_plain_function_makes_the_launch_of_the_public_one(page, plain, shape, dtype):
+    """So one time, measured of the public one, holds for both."""
+    a, b = matrices(*shape, dtype)
+    shown, plainly = launches_of(plain("03-matrix-multiplication").matmul, a, b, "leaky_relu")
+    full, product = launches_of(page["matmul"], a, b, "leaky_relu")
+    assert shown == full
+    assert torch.equal(plainly, product)
+    with pytest.raises(AssertionError, match="as many columns"):
+        plain("03-matrix-multiplication").matmul(a, a)
+
+
+def test_a_negation_that_waits_and_a_gradient_that_nobody_wants(page):
+    a, b = matrices(5, 7, 3, torch.float32)
+    lazily = torch.complex(torch.zeros(5, 3), a).conj().imag
+    assert lazily.is_neg()
+    assert_product(page["matmul"](lazily, b), -a, b)
+    for wrong, name in (((a.clone().requires_grad_(), b), "a"), ((a, torch.nn.Parameter(b)), "b")):
+        with pytest.raises(ValueError, match=rf"{name} requires a gradient.*torch\.matmul"):
+            page["matmul"](*wrong)
+        with torch.no_grad():
+            assert_product(page["matmul"](*wrong), a, b)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_the_compiler_and_tensors_without_memory_get_the_right_shape(page):
+    with FakeTensorMode():
+        assert page["matmul"](torch.ones(3, 5), torch.ones(5, 4)).shape == (3, 4)
+    step = lambda a, b: 2 * page["matmul"](a, b, "leaky_relu")  # noqa: E731
+    with compiled(page["matmul"], step) as whole:
+        for shape in ((33, 40, 64), (5, 7, 3)):
+            a, b = matrices(*shape)
+            assert torch.equal(whole(a, b), step(a, b))
+
+
+def test_wrong_arguments_are_refused_after_a_right_call_too(page):
+    a, b = matrices(8, 8, 8)
+    page["matmul"](a, b)
+    for wrong, error in (((a, b.double()), TypeError), ((a, b, "gelu"), ValueError),
+                         ((a, b, ["leaky_relu"]), ValueError), ((a, None), TypeError),
+                         ((a, b.bfloat16()), TypeError), ((a, b.to("meta")), ValueError),
+                         ((a, b.to_sparse()), ValueError)):  # fmt: skip
+        with pytest.raises(error):
+            page["matmul"](*wrong)

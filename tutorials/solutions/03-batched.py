@@ -26,7 +26,8 @@ DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU
 
 # %%
 # A program also needs the place where its matrices begin: the batch number times one more stride.
-# This offset can be large, so it has 64 bits. The rest is the kernel of the tutorial.
+# This offset can be large, so it has 64 bits, and so have those within a matrix: a view of a large
+# batch can have large strides along every axis. The rest is the kernel of the tutorial.
 
 
 @triton.jit
@@ -38,18 +39,21 @@ def bmm_kernel(
     """Compute one tile of one product of the batch."""
     tiles_n = tl.cdiv(N, BLOCK_N)
     batch = tl.program_id(1).to(tl.int64)
-    rows = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    steps = tl.arange(0, BLOCK_K)
-    a_ptrs = a_ptr + batch * stride_ab + rows[:, None] * stride_am + steps[None, :] * stride_ak
-    b_ptrs = b_ptr + batch * stride_bb + steps[:, None] * stride_bk + columns[None, :] * stride_bn
+    tile = tl.program_id(0).to(tl.int64)
+    rows = tile // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    ks, step = tl.arange(0, BLOCK_K).to(tl.int64), tl.cast(BLOCK_K, tl.int64)
+    a_ptrs = a_ptr + batch * stride_ab + rows[:, None] * stride_am + ks[None, :] * stride_ak
+    b_ptrs = b_ptr + batch * stride_bb + ks[:, None] * stride_bk + columns[None, :] * stride_bn
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        a_mask = (rows[:, None] < M) & (steps[None, :] < K - k)
-        b_mask = (steps[:, None] < K - k) & (columns[None, :] < N)
-        a = tl.load(a_ptrs + k * stride_ak, mask=a_mask, other=0.0)
-        b = tl.load(b_ptrs + k * stride_bk, mask=b_mask, other=0.0)
+        a_mask = (rows[:, None] < M) & (ks[None, :] < K - k)
+        b_mask = (ks[:, None] < K - k) & (columns[None, :] < N)
+        a = tl.load(a_ptrs, mask=a_mask, other=0.0)
+        b = tl.load(b_ptrs, mask=b_mask, other=0.0)
         acc = tl.dot(a, b, acc)
+        a_ptrs += step * stride_ak
+        b_ptrs += step * stride_bk
     c_ptrs = c_ptr + batch * stride_cb + rows[:, None] * stride_cm + columns[None, :]
     inside = (rows[:, None] < M) & (columns[None, :] < N)
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=inside)

@@ -46,7 +46,7 @@ def activate(x, ACTIVATION: tl.constexpr):
 
 
 # %%
-# The kernel is the tutorial's plain loop with a bias and an activation. ``weight`` has shape (N,
+# The kernel is the tutorial's loop with a bias and an activation. ``weight`` has shape (N,
 # K), as in ``torch.nn.Linear``. With its strides exchanged, the kernel reads it as a K × N matrix.
 
 
@@ -58,13 +58,13 @@ def linear_kernel(
     """Compute one tile of activation(x @ weight.T + bias)."""
     rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    steps = tl.arange(0, BLOCK_K)
-    x_ptrs = x_ptr + rows[:, None] * stride_x + steps[None, :]
-    weight_ptrs = weight_ptr + columns[None, :] * stride_weight + steps[:, None]
+    ks = tl.arange(0, BLOCK_K)
+    x_ptrs = x_ptr + rows[:, None] * stride_x + ks[None, :]
+    weight_ptrs = weight_ptr + columns[None, :] * stride_weight + ks[:, None]
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        x_mask = (rows[:, None] < M) & (steps[None, :] < K - k)
-        weight_mask = (steps[:, None] < K - k) & (columns[None, :] < N)
+        x_mask = (rows[:, None] < M) & (ks[None, :] < K - k)
+        weight_mask = (ks[:, None] < K - k) & (columns[None, :] < N)
         x = tl.load(x_ptrs + k, mask=x_mask, other=0.0)
         weight = tl.load(weight_ptrs + k, mask=weight_mask, other=0.0)
         acc = tl.dot(x, weight, acc)

@@ -40,15 +40,15 @@ def partial_kernel(
     tiles_n = tl.cdiv(N, BLOCK)
     rows = tl.program_id(0) // tiles_n * BLOCK + tl.arange(0, BLOCK)
     columns = tl.program_id(0) % tiles_n * BLOCK + tl.arange(0, BLOCK)
-    steps = tl.arange(0, BLOCK_K)
+    ks = tl.arange(0, BLOCK_K)
     first = tl.program_id(1).to(tl.int64) * part
     last = tl.minimum(first + part, K)
     acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for k in range(first, last, BLOCK_K):
-        a_mask = (rows[:, None] < M) & (k + steps[None, :] < last)
-        b_mask = (k + steps[:, None] < last) & (columns[None, :] < N)
-        a_ptrs = a_ptr + rows[:, None].to(tl.int64) * stride_am + (k + steps[None, :])
-        b_ptrs = b_ptr + (k + steps[:, None]) * stride_bk + columns[None, :]
+        a_mask = (rows[:, None] < M) & (k + ks[None, :] < last)
+        b_mask = (k + ks[:, None] < last) & (columns[None, :] < N)
+        a_ptrs = a_ptr + rows[:, None].to(tl.int64) * stride_am + (k + ks[None, :])
+        b_ptrs = b_ptr + (k + ks[:, None]) * stride_bk + columns[None, :]
         a = tl.load(a_ptrs, mask=a_mask, other=0.0)
         b = tl.load(b_ptrs, mask=b_mask, other=0.0)
         acc = tl.dot(a, b, acc)
@@ -120,21 +120,21 @@ print("split_k_matmul agrees with float64, and with itself")
 
 # %%
 # How many parts are best? Python may need longer for two launches than the GPU for the product. So
-# ``time_on_gpu`` keeps the GPU busy until both launches are in its queue.
+# ``gpu_times`` keeps the GPU busy until both launches are in its queue.
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.bench import spread, time_on_gpu
+from shared.bench import gpu_times, spread
 
 if ON_GPU:
     a = torch.randn(64, 2**17, device=DEVICE, dtype=torch.float16)
     b = torch.randn(2**17, 64, device=DEVICE, dtype=torch.float16)
     numbers = (1, 4, 16, 64, 128, 256, 512, 1024, 2048)
     calls = {parts: partial(split_k_matmul, a, b, parts) for parts in numbers}
-    times = time_on_gpu(calls | {"torch": partial(torch.matmul, a, b)})
+    times = gpu_times(calls | {"torch": partial(torch.matmul, a, b)})
     table = [(name, 1e3 * spread(ms)[0]) for name, ms in times.items()]
     print("64 × 131072 by 131072 × 64, µs, lower is better")
     print(tabulate(table, ["parts", "time"], floatfmt=("", ".1f")))

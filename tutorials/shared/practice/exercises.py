@@ -103,6 +103,7 @@ from shared.practice.functions import (
     z_loss,
 )
 from shared.practice.compare import FP16, Exercise, size_of
+from shared.practice.steps import append_cases, appended, decayed, in_copies, step_cases
 
 
 EXERCISES = {
@@ -1112,6 +1113,34 @@ EXERCISES = {
         hints=(
             "The state that is passed in takes the place of zeros before the first chunk.",
             "Its decay to a token is the product of all factors up to there.",
+        ),
+    ),
+    "15-decay": Exercise(
+        "decayed_step(w, g, m, v, decays, t)",
+        step_cases,
+        decayed,
+        names=("the weights", "the first moment", "the second moment"),
+        level="easy",
+        minutes=20,
+        hints=(
+            "The rate is 1e-3, the betas are 0.9 and 0.95, and eps is 1e-8.",
+            "Load ``decays`` with the offsets and the mask of the weights.",
+        ),
+        large=lambda device: next(step_cases(device, (2**24,))),
+    ),
+    "15-cache": Exercise(
+        "append(k, v, k_pages, v_pages, page_table, lengths)",
+        append_cases,
+        appended,
+        least=lambda arguments, pages: 4 * size_of(arguments[0]) + 8 * len(arguments[5]),
+        use=in_copies,
+        names=("k_pages", "v_pages"),
+        level="medium",
+        minutes=30,
+        hints=(
+            "A sequence of n tokens gets the new one at place n: ``n % PAGE`` of page "
+            "``n // PAGE`` of its row.",
+            "One program for each sequence stores both, and nothing else of the pages.",
         ),
     ),
 }
