@@ -6,7 +6,7 @@ Code that several scripts share is in ``tutorials/shared``, and a script imports
     from pathlib import Path  # for shared/
 
     sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-    from shared.bench import rows_of, write_rows
+    from shared.bench import rates, write_rows
 
 The assembled script has, in place of the import, the code of these names and of everything they
 use. Lines marked ``# for shared/`` are left out.

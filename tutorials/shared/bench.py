@@ -7,7 +7,6 @@ import time
 
 import matplotlib.pyplot as plt
 import torch
-import triton
 
 UNITS = {  # what a unit says of a time in milliseconds, for bytes or operations
     "GB/s": lambda ms, amount: amount / ms / 1e6,
@@ -22,36 +21,6 @@ def spread(values):
     values = list(values) * (2 if len(values) == 1 else 1)  # quantiles need two
     fifths = statistics.quantiles(values, n=5, method="inclusive")
     return statistics.median(values), fifths[0], fifths[3]
-
-
-def time_on_gpu(calls, rounds=40):
-    """Return {name: milliseconds of each round}: the GPU's time of each call, with a cold cache.
-
-    The calls take turns. Before each one the GPU reads other memory, so that the cache holds
-    nothing of ours, and meanwhile Python queues the call: its share does not count. If the GPU was
-    faster than Python, the call is repeated with twice as much to read, up to 8 GiB.
-    """
-    gpu = torch.get_device_module()
-    other = torch.zeros(2**27, dtype=torch.int32, device=torch.accelerator.current_accelerator())
-    events = {name: [] for name in calls}
-    reads = dict.fromkeys(calls, 2)
-    for call in calls.values():
-        call()  # compiles the kernel
-    for _ in range(rounds):
-        for name in random.sample(list(calls), len(calls)):
-            while True:
-                start, end = gpu.Event(enable_timing=True), gpu.Event(enable_timing=True)
-                for _ in range(reads[name]):
-                    other.amax()
-                start.record()
-                calls[name]()
-                end.record()
-                if reads[name] == 16 or not start.query():  # the GPU is still reading
-                    break
-                reads[name] *= 2
-            events[name].append((start, end))
-    gpu.synchronize()
-    return {name: [one.elapsed_time(two) for one, two in pairs] for name, pairs in events.items()}
 
 
 def gpu_times(calls, rounds=40):
@@ -103,11 +72,6 @@ def graph_of(call):
     return graph.replay
 
 
-def time_as_called(calls):
-    """Return {name: milliseconds of each call}, as a program sees them that calls once."""
-    return {name: triton.testing.do_bench(call, return_mode="all") for name, call in calls.items()}
-
-
 def cpu_share(call, calls=100, rounds=21):
     """Return the milliseconds in which Python makes one call, once for each round."""
     for _ in range(10):
@@ -120,22 +84,6 @@ def cpu_share(call, calls=100, rounds=21):
             call()
         times.append((time.perf_counter() - start) / calls * 1e3)
     return times
-
-
-def rows_of(size, calls, unit, amount=1, rounds=40, as_called=()):
-    """Return rows (size …, provider, unit, median, p20, p80) of the calls {provider: call}.
-
-    *size* is a tuple with the values of the size columns, *unit* one of UNITS, and *amount* the
-    bytes or operations of a call. The providers in *as_called* are also timed as called.
-    """
-    times = time_on_gpu(calls, rounds)
-    called = time_as_called({name: calls[name] for name in as_called})
-    times |= {f"{name}, as called": values for name, values in called.items()}
-    rate = UNITS[unit]
-    return [
-        (*size, name, unit, *spread([rate(ms, amount) for ms in values]))
-        for name, values in times.items()
-    ]
 
 
 def rates(size, calls, unit, amount=1, rounds=40):
@@ -174,29 +122,6 @@ def write_table(path, header, rows):
         writer = csv.writer(file)
         writer.writerow(header)
         writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
-
-
-# One color for each kind of provider, the same on all pages.
-COLORS = {"triton": "#1b6ca8", "torch": "#d1495b", "compile": "#8d6a9f", "copy": "#444444"}
-
-
-def plot_rates(ax, rows, labels, title, xlabel):
-    """Draw the rates of rows (size, provider, unit, median, p20, p80) over the size into *ax*.
-
-    *labels* is {provider: label} of what is drawn. Rates as called are dotted.
-    """
-    unit = rows[0][2]
-    for provider, label in labels.items():
-        sizes, _, _, medians, low, high = zip(*[r for r in rows if r[1] == provider], strict=True)
-        color = COLORS.get(provider.partition(",")[0], "#2e8b57")
-        dotted = ":" if provider.endswith("as called") else "--" if provider == "copy" else "-"
-        ax.plot(sizes, medians, label=label, color=color, linestyle=dotted, marker=".")
-        ax.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0)
-    gpu = torch.get_device_module().get_device_name()
-    ax.set(title=f"{title}\non {gpu}", xlabel=xlabel, ylabel=f"{unit}, higher is better")
-    ax.grid(alpha=0.3)
-    ax.legend()
-    plt.show()
 
 
 # One color for each provider, the same on all pages: ours, PyTorch, the vendor's libraries, others.
@@ -244,7 +169,7 @@ def draw_rates(rows, labels, title, xlabel, column=0, share_of=None, **settings)
     gpu = torch.get_device_module().get_device_name()
     lower = rows[0][-4] in ("ms", "µs") and not share_of
     better = "lower is better" if lower else "higher is better"
-    ax.set(title=f"{title}\non {gpu}", xlabel=xlabel, ylabel=f"{unit}, {better}", **settings)
+    ax.set(title=f"{title}\non {gpu}", xlabel=xlabel, ylabel=f"{unit},\n{better}", **settings)
     ax.grid(alpha=0.3)
     fig.legend(loc="outside lower center", ncols=2, frameon=False)
     plt.show()
