@@ -143,7 +143,7 @@ def scale_errors(factor, feature, n=512):
 
 
 table = [
-    ("a feature" if feature else "numbers", factor, *scale_errors(factor, feature))
+    ("a feature" if feature else "numbers", f"{factor:,}", *scale_errors(factor, feature))
     for feature in (False, True) for factor in (1000, 30000, 10**6)
 ]  # fmt: skip
 kinds = [f"scales by\n{kind}" for kind in ("tensor", "rows and\ncolumns", "blocks")]
@@ -315,9 +315,9 @@ for K in (512, 4096, 65536) if ON_GPU else (256, 512):
     for scales in ((1, 16), (K // 128, 1)) if CAN_RUN else ():
         one = torch.ones(16, scales[0], device=DEVICE), torch.ones(scales, device=DEVICE)
         sums.append(float(scaled_mm(a.to(E4M3), b.to(E4M3).T, *one)[0, 0].bfloat16()))
-    table.append((K, *sums))
+    table.append((f"{K:,}", *sums))
 print("448 × 448 + (K - 1) × 0.375 × 1, rounded to bf16")
-print(tabulate(table, ["K", "exact", "as it comes", "promoted"], floatfmt=".0f"))
+print(tabulate(table, ["K", "exact", "as it comes", "promoted"], floatfmt=",.0f"))
 names = "lost", "lost, promoted"
 values = [(n, "%", 100 * abs(1 - c / sums[0])) for n, c in zip(names, sums[1:], strict=False)]
 
@@ -523,7 +523,7 @@ if ON_GPU and CAN_RUN:
             break
     values.append(("GPU longer from", "M", n))
     write_table("09-fp8-matmul-values.csv", ["name", "unit", "value"], values)
-    table = [(f"{m} × {n} × {k}", *[f"{r[5]:.0f}" for r in rows if r[:3] == (m, n, k)])
+    table = [(f"{m:,} × {n:,} × {k:,}", *[f"{r[5]:.0f}" for r in rows if r[:3] == (m, n, k)])
              for m, n, k in UNTUNED + LAYERS]  # fmt: skip
     names = ["M × N × K, TFLOPS", "by rows", "by blocks", "cuBLAS", "bf16"]
     print(tabulate(table, names, stralign="right", disable_numparse=True))

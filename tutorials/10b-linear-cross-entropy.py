@@ -487,7 +487,7 @@ if ON_GPU:
     for provider, most in memory.items():
         values += [(f"peak {provider}", "GB", most[0]), (f"working {provider}", "GB", most[1])]
     table = [(provider, ms) for _, _, _, provider, _, ms, _, _ in rows]
-    print(tabulate(table, ["8192 × 4096 × 131072", "ms"], floatfmt=".1f"))
+    print(tabulate(table, ["8192 × 4096 × 131,072", "ms"], floatfmt=".1f"))
     draw_memory(memory)
     few = layer(64, 4096, 1024)
     functions = {"triton": linear_cross_entropy, "torch": plain_layer}

@@ -324,7 +324,7 @@ if ON_GPU:
         "shared\nbytes",
         "GB/s",
     ]
-    print(tabulate(rows, head))
+    print(tabulate(rows, head, intfmt=","))
 else:
     print("Registers are counted when a kernel is loaded onto a GPU: this needs one.")
 
@@ -354,7 +354,7 @@ if ON_GPU:
     triton.knobs.compilation.listener = listener
     x = torch.zeros(2**12, device=DEVICE)
     for n in (1000, 1001, 1024, 2048, 1, 2**32):
-        print(f"{n} columns")
+        print(f"{n:,} columns")
         copy_row_kernel[(1,)](x, x, n, 4096, BLOCK=1024)
     triton.knobs.compilation.listener = None
 else:

@@ -332,7 +332,7 @@ def repeat(function, cases, rounds):
 rounds = 100 if ON_GPU else 2
 cases = [(flag, n) for flag in (False, True) for n in ([64, 2**14] if ON_GPU else [64])]
 rows = repeat(missing_from_total, cases, rounds) + repeat(misplaced, cases, rounds)
-print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"]))
+print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"], intfmt=","))
 
 # %%
 # * **The result differs from run to run** on the same input. Only uninitialized memory does that,

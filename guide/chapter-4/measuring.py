@@ -154,7 +154,7 @@ if ON_GPU:
         VALUES.append((name, "µs", value))
     head = ["elements, µs", "stopwatch", "and wait", "idle GPU", "busy GPU"]
     table = [(n, *row) for n, row in found.items()]
-    print(tabulate(table, head, floatfmt=".1f"))
+    print(tabulate(table, head, floatfmt=".1f", intfmt=","))
 else:
     print("Nothing to time without a GPU.")
 
@@ -419,7 +419,7 @@ if ON_GPU:
         rows += [(n, way, "ms", *spread(ms)) for way, ms in found.items()]
         table.append((n, *(1e3 * statistics.median(ms) for ms in found.values())))
     write_rows("measuring-do-bench.csv", ["size"], rows)
-    print(tabulate(table, ["elements, µs", *found], floatfmt=".1f"))
+    print(tabulate(table, ["elements, µs", *found], floatfmt=".1f", intfmt=","))
 
 # %%
 # For the longest vectors it hardly matters which you use. In the middle, ``do_bench`` waits for

@@ -186,7 +186,8 @@ def x_ray(compiled):
     code = compiled.asm.get("ptx", "")  # AMD's is "amdgcn", with other names
     kinds = {"ld.global": "loads", "cp.async.c": "copies", "wgmma": "wgmma", "mma.sync": "mma"}
     how = [f"{code.count(key)} {name}" for key, name in kinds.items() if key in code]
-    return compiled.n_regs, compiled.n_spills, compiled.metadata.shared, ", ".join(how)
+    shared = f"{compiled.metadata.shared:,}"
+    return compiled.n_regs, compiled.n_spills, shared, ", ".join(how)
 
 
 def compare(cases):

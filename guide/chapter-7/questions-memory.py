@@ -43,7 +43,8 @@ rows, stride = 40_000, 65_536  # a matrix of 2.6 × 10⁹ elements
 for wide in (False, True):
     out = torch.zeros(4, dtype=torch.int64, device=DEVICE)
     offsets_kernel[(4,)](out, rows - 4, stride, WIDE=wide)
-    print(f"{'64' if wide else '32'} bits: the last rows begin at {out.tolist()}")
+    starts = "; ".join(f"{i:,}" for i in out.tolist())
+    print(f"{'64' if wide else '32'} bits: the last rows begin at {starts}")
 assert out.tolist() == [(rows - 4 + i) * stride for i in range(4)]
 
 # %%
@@ -115,7 +116,8 @@ for barrier in (False, True):
     scratch, out = torch.full_like(x, -1), torch.empty_like(x)
     readback_kernel[(PROGRAMS,)](x, scratch, out, BARRIER=barrier, N=N)
     wrong = (out != x.flip(1)).sum().item()
-    print(f"{'with' if barrier else 'without'} a barrier: {wrong} of {x.numel()} numbers are wrong")
+    how = "with" if barrier else "without"
+    print(f"{how} a barrier: {wrong:,} of {x.numel():,} numbers are wrong")
 assert wrong == 0
 
 # %%

@@ -76,7 +76,7 @@ if ON_GPU:
     for programs in (64, 256, 1024, 4096, n // 1024):
         call = partial(add_loop, x, y, programs)
         ms = triton.testing.do_bench(call, 5, 20, return_mode="median")
-        print(f"{programs:6d} programs: {12 * n / ms / 1e6:5.0f} GB/s")
+        print(f"{programs:7,} programs: {12 * n / ms / 1e6:5.0f} GB/s")
 else:
     print("Without a GPU there is nothing to time.")
 

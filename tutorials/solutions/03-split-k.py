@@ -136,7 +136,7 @@ if ON_GPU:
     calls = {parts: partial(split_k_matmul, a, b, parts) for parts in numbers}
     times = gpu_times(calls | {"torch": partial(torch.matmul, a, b)})
     table = [(name, 1e3 * spread(ms)[0]) for name, ms in times.items()]
-    print("64 × 131072 by 131072 × 64, µs, lower is better")
+    print("64 × 131,072 by 131,072 × 64, µs, lower is better")
     print(tabulate(table, ["parts", "time"], floatfmt=("", ".1f")))
 else:
     print("Without a GPU there is nothing to time.")

@@ -201,6 +201,6 @@ if ON_GPU:
         }
         for name, fn in fns.items():
             ms = triton.testing.do_bench(fn, 5, 20, return_mode="median")
-            print(f"N = {N:5d}   {name:18s} {8 * x.numel() / ms / 1e6:5.0f} GB/s")
+            print(f"N = {N:6,}   {name:18s} {8 * x.numel() / ms / 1e6:5.0f} GB/s")
 else:
     print("Without a GPU there is nothing to time.")

@@ -189,7 +189,7 @@ n, d, k = (512, 65536, 1024) if ON_GPU else (64, 1024, 256)
 x = torch.randn(n, d, device=DEVICE)
 before = torch.pdist(x.double()) ** 2
 epsilon = guaranteed_epsilon(n, k)
-print(f"{n} points, {d} dimensions to {k}: the theorem promises 1 ± {epsilon}\n")
+print(f"{n} points, {d:,} dimensions to {k}: the theorem promises 1 ± {epsilon}\n")
 ratios, rows = {}, []
 for label, s in (("1", 1), ("3", 3), ("√d", math.sqrt(d))):
     ratio = torch.pdist(project(x, k, s, seed=1).double()) ** 2 / before

@@ -142,12 +142,12 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.bench import spread, time_on_gpu
+from shared.bench import gpu_times, spread
 
 if ON_GPU:
     x = torch.randn(64, 256, 56, 56, device=DEVICE, dtype=torch.float16)
     weight, bias = torch.randn(2, 256, device=DEVICE, dtype=torch.float16)
-    times = time_on_gpu({
+    times = gpu_times({
         "ours": partial(group_norm, x, 32, weight, bias),
         "torch": partial(functional.group_norm, x, 32, weight, bias),
         "copy": x.clone,

@@ -210,12 +210,12 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.bench import spread, time_on_gpu
+from shared.bench import gpu_times, spread
 
 if ON_GPU:
     x, residual = torch.randn(2, 4096, 4096, device=DEVICE, dtype=torch.float16)
     weight, bias = torch.randn(2, 4096, device=DEVICE, dtype=torch.float16)
-    times = time_on_gpu({
+    times = gpu_times({
         "fused": partial(add_norm, x, residual, weight, bias),
         "apart": lambda: functional.layer_norm(x + residual, (4096,), weight, bias),
     })  # fmt: skip

@@ -204,7 +204,7 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.bench import spread, time_on_gpu, write_rows
+from shared.bench import gpu_times, spread, write_rows
 
 
 def from_cudnn(q, k, v):
@@ -228,7 +228,7 @@ def benchmark(cases, rounds=30):
         except RuntimeError as error:
             print(f"cudnn does not run here: {str(error).splitlines()[0]}")
         moved = both.numel() * both.element_size()
-        for provider, times in time_on_gpu(calls, rounds).items():
+        for provider, times in gpu_times(calls, rounds).items():
             amount = 2 * moved if provider == "copy" else moved
             rates = [amount / ms / 1e6 for ms in times]
             rows.append((batch, n, provider, "GB/s", *spread(rates)))
@@ -247,7 +247,7 @@ if ON_GPU:
         table.append((batch, n, ours, *others, *(ours / other for other in others)))
     headers = ["batch", "N", "triton", "cudnn", "amax", "copy", "/cudnn", "/amax", "/copy"]
     print("GB/s, higher is better; /…: triton's ratio to it")
-    print(tabulate(table, headers, floatfmt=(".0f",) * 6 + (".2f",) * 3))
+    print(tabulate(table, headers, floatfmt=(".0f",) * 6 + (".2f",) * 3, intfmt=","))
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 

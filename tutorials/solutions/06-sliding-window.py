@@ -149,5 +149,15 @@ def tiles_of(n, window):
     return sum(-(-(stop - start) // 64) for start, _, _, stop in walks)
 
 
-table = [(n, tiles_of(n, n), tiles_of(n, 1024)) for n in (1024, 4096, 16384, 65536)]
-print(tabulate(table, ["N", "tiles, causal", "tiles, window of 1024"], disable_numparse=True))
+table = [
+    [f"{count:,}" for count in (n, tiles_of(n, n), tiles_of(n, 1024))]
+    for n in (1024, 4096, 16384, 65536)
+]
+print(
+    tabulate(
+        table,
+        ["N", "tiles, causal", "tiles, window of 1024"],
+        disable_numparse=True,
+        stralign="right",
+    )
+)

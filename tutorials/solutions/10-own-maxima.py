@@ -115,7 +115,7 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
-from shared.bench import rows_of
+from shared.bench import rates
 
 if ON_GPU:
     M, V = 8192, 32768
@@ -127,7 +127,7 @@ if ON_GPU:
         for own in (True, False)
         for shape in shapes
     }
-    rate = {row[0]: row[2] for row in rows_of((), calls, "GB/s", logits.nbytes, rounds=10)}
+    rate = {row[0]: row[2] for row in rates((), calls, "GB/s", logits.nbytes, rounds=10)}
     table = [(*shape, *(f"{rate[own, *shape]:.0f}" for own in (False, True))) for shape in shapes]
     headers = ["BLOCK", "warps", "one maximum", "own maxima"]
     print("GB/s, higher is better")
