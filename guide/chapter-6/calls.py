@@ -189,31 +189,38 @@ def gpu_time(call):
     return triton.testing.do_bench(graph.replay, return_mode="median") * 1e3 / COUNT
 
 
-def in_a_loop(call, wait, calls=200, rounds=11):
-    """Return the microseconds of a call in a loop; *wait*: after each call, not only at its end."""
-    times = []
+def in_a_loop(calls, wait, repeats=200, rounds=11):
+    """Return the microseconds of a call in a loop, {name: median}, of *calls* {name: call}.
+
+    The loops take turns. *wait*: each waits for the GPU after each call, not only at its end.
+    """
+    times = {name: [] for name in calls}
     for _ in range(rounds):
-        torch.accelerator.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-            if wait:
-                torch.accelerator.synchronize()
-        torch.accelerator.synchronize()
-        times.append((time.perf_counter() - start) / calls)
-    return 1e6 * statistics.median(times)
+        for name in random.sample(list(calls), len(calls)):
+            torch.accelerator.synchronize()
+            start = time.perf_counter()
+            for _ in range(repeats):
+                calls[name]()
+                if wait:
+                    torch.accelerator.synchronize()
+            torch.accelerator.synchronize()
+            times[name].append((time.perf_counter() - start) / repeats * 1e6)
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 if ON_GPU:
     weight = torch.ones(1024, device=DEVICE, dtype=torch.bfloat16)
-    table = []
+    calls = {}
     for height in (16, 100, 1000, 4000, 16000, 64000, 128000):
         matrix = torch.randn(height, 1024, device=DEVICE, dtype=torch.bfloat16)
-        call = partial(rms_norm, matrix, weight)
-        both = cpu_shares({"": call})[""][0], gpu_time(call)
-        table.append((height, *both, in_a_loop(call, wait=False), in_a_loop(call, wait=True)))
+        calls[height] = partial(rms_norm, matrix, weight)
+    shares, loops = cpu_shares(calls), [in_a_loop(calls, wait) for wait in (False, True)]
+    table = [
+        (height, shares[height][0], gpu_time(call), *(loop[height] for loop in loops))
+        for height, call in calls.items()
+    ]
     head = ["rows, µs", "CPU's share", "GPU's time", "a loop", "a loop that waits"]
-    print(tabulate(table, head, floatfmt=("", ".1f", ".1f", ".1f", ".1f")))
+    print(tabulate(table, head, floatfmt=("", ".1f", ".1f", ".1f", ".1f"), intfmt=","))
     mean = statistics.geometric_mean
     longer = [height for height, cpu, on_gpu, *_ in table if on_gpu > cpu]
     VALUES += [

@@ -332,7 +332,9 @@ if GRAPHS:
         table.append((n, *medians, *winners))
     write_rows("graphs.csv", ["n"], rows)
     head = ["numbers", *(f"{name}, {kind}" for kind in ("called", "graph") for name in ways)]
-    print(tabulate(table, [*head, "faster called", "faster in a graph"], floatfmt=".1f"))
+    print(
+        tabulate(table, [*head, "faster called", "faster in a graph"], floatfmt=".1f", intfmt=",")
+    )
     disagree = sum(row[-1] != row[-2] for row in table)
     print(f"the choices differ for {disagree} of {len(table)} sizes")
     VALUES.append(("choices differ", "sizes", disagree))

@@ -206,7 +206,7 @@ for parts in (1, 2, 8):
     differ = (product(few, w, parts) != reference).sum().item()
     table.append((f"{parts} parts", differ))
     VALUES.append((f"{parts} parts", "numbers", differ))
-print(tabulate(table, ["changed", f"of {reference.numel()} numbers differ"]))
+print(tabulate(table, ["changed", f"of {reference.numel():,} numbers differ"], intfmt=","))
 assert table[0][1] == 0, "the same call gave other bits"
 
 # %%

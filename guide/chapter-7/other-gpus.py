@@ -52,7 +52,7 @@ GPUS = [
     ("Instinct MI300X", "gfx942", 304, 64, 64, 131072, 2048, 192, 5300),
 ]
 HEAD = ["GPU", "arch.", "SMs", "KB a program", "KB an SM", "registers", "threads", "GB", "GB/s"]
-print(tabulate(GPUS, HEAD))
+print(tabulate(GPUS, HEAD, intfmt=","))
 
 # %%
 # The columns *KB*, *registers* and *threads* of NVIDIA's GPUs come from the table of technical
@@ -102,7 +102,7 @@ def product_with(tile, a, b):
     return c
 
 
-# sphinx_gallery_shows = "OutOfResources"
+# sphinx_gallery_shows = "OutOfResources, plain digits"
 a, b = torch.randn(2, 512, 512, device=DEVICE).half()
 if ON_GPU:
     try:
@@ -160,7 +160,7 @@ for shape in ((512, 512, 512), (40, 72, 24)) if ON_GPU else ((40, 72, 24),):
     a, b = torch.randn(M, K, device=DEVICE).half(), torch.randn(K, N, device=DEVICE).half()
     exact = (a.double() @ b.double()).half()
     torch.testing.assert_close(product(a, b), exact, atol=0.02, rtol=1e-3)
-print("here:", shared_bytes(), "bytes, so", choose_tile(shared_bytes()))
+print(f"here: {shared_bytes():,} bytes, so {choose_tile(shared_bytes())}")
 print(tabulate([(gpu[0], *choose_tile(1024 * gpu[3])) for gpu in GPUS],
                ["GPU", "BM", "BN", "BK", "warps", "stages"]))  # fmt: skip
 

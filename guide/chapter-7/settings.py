@@ -216,7 +216,7 @@ for name, (_, _, result, reference, *_, unit, amount) in KERNELS.items():
         except AssertionError:
             raise
         except Exception as error:  # too much shared memory, or refused by the assembler
-            why = f"{type(error).__name__}: {str(error)[:60]}"
+            why = f"{type(error).__name__}: {str(error).split('. ')[0]}"
             FAILED.append(f"{name} {label}, {warps} warps, {stages} stages: {why}")
 if ON_GPU:
     write_rows("settings.csv", ["kernel", "tile", "warps", "stages"], ROWS)
@@ -266,7 +266,7 @@ if ON_GPU:
 # compiler made of each:
 
 # sphinx_gallery_name = "best"
-# sphinx_gallery_shows = "OutOfResources, PTXASError"
+# sphinx_gallery_shows = "OutOfResources, PTXASError, plain digits"
 if ON_GPU:
     table, values = [], []
     for name in KERNELS:
@@ -277,7 +277,7 @@ if ON_GPU:
             values.append((" ".join(map(str, row[:4])), "registers", made[0]))
     head = ["kernel", "tile", "warps", "stages", "speed", "", "registers", "spills", "shared"]
     print(f"Triton {triton.__version__}")
-    print(tabulate(table, head, floatfmt=".0f"))
+    print(tabulate(table, head, floatfmt=",.0f", intfmt=","))
     print(*FAILED, sep="\n")
     write_table("settings-values.csv", ["name", "unit", "value"], list(dict.fromkeys(values)))
 

@@ -125,9 +125,9 @@ def compare(what, file, columns, size, calls, results, tolerance, measure=rates)
     others = [name for name in ("torch", "liger", "fla", "gemlite") if name in results]
     for name in others:
         ratio = f"{times[name] / times['triton']:.2f}" if name in times else "–"
-        took = f"{1e3 * times[name]:.1f}" if name in times else "–"
-        shape = " × ".join(f"{n:,}".replace(",", "\u2009") for n in size)
-        TABLE.append((what, shape, name, took, f"{1e3 * times['triton']:.1f}", ratio))
+        took = f"{1e3 * times[name]:,.1f}" if name in times else "–"
+        shape = " × ".join(f"{n:,}" for n in size)
+        TABLE.append((what, shape, name, took, f"{1e3 * times['triton']:,.1f}", ratio))
     return rows
 
 
@@ -306,7 +306,9 @@ if ON_GPU:
         )  # fmt: skip
         memory += [(M, K, V, name, peak_of(calls[name])) for name in calls]
     write_table("beside-memory.csv", ["M", "K", "V", "provider", "peak GiB"], memory)
-    print(tabulate(memory, ["M", "K", "V", "last layer and loss", "GiB"], floatfmt=".2f"))
+    print(
+        tabulate(memory, ["M", "K", "V", "last layer and loss", "GiB"], floatfmt=".2f", intfmt=",")
+    )
 else:
     print("Without a GPU there is nothing to compare.")
 
@@ -461,5 +463,5 @@ PUBLIC = [
 print(tabulate(PUBLIC, ["library", "what", "figure", "GPU", "date", "source"]))
 
 # %%
-# 740 and 1550 TFLOPS are *up to*: the best size. The delta rule has 16 key and 64 value heads of
+# The two rates are *up to*: of the best size. The delta rule has 16 key and 64 value heads of
 # 128. A dash means that the source does not say.

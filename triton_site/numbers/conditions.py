@@ -31,7 +31,7 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 _TRACEBACK = "Traceback (most recent call last)"
-_DRAWS = "show"  # of matplotlib.pyplot
+_DRAWS = "plt.show"
 
 
 def remarks(recordings: Iterable[Recorded], root: Path) -> Iterator[str]:
@@ -128,7 +128,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 
 def _names(node: ast.AST) -> set[str]:
     found = (n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute))
-    return {n.id if isinstance(n, ast.Name) else n.attr for n in found}
+    return {ast.unparse(n) for n in found}
 
 
 def _reaches(node: ast.stmt, functions: dict[str, set[str]]) -> bool:
