@@ -151,6 +151,7 @@ class DroppedLayerNorm(torch.autograd.Function):
     def backward(ctx, g):
         """Draw again, drop the gradient, and go on as layer norm does."""
         x, weight, bias, mean, rstd = ctx.saved_tensors
+        g = g.resolve_neg().contiguous()
         M, N = x.shape
         dx = torch.empty_like(x)
         programs = min(M, 256)
@@ -158,7 +159,7 @@ class DroppedLayerNorm(torch.autograd.Function):
         block = max(4, triton.next_power_of_2(N))
         if M:
             backward_kernel[(programs,)](
-                x, g.resolve_neg().contiguous(), weight, mean, rstd, dx, partial_sums, M, N, *ctx.random,
+                x, g, weight, mean, rstd, dx, partial_sums, M, N, *ctx.random,
                 BLOCK=block, num_warps=max(1, min(16, block // 512)),
             )  # fmt: skip
         dw, db = partial_sums.sum(dim=1)
