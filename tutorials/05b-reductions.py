@@ -408,7 +408,6 @@ from tabulate import tabulate
 
 VALUES = []  # (name, unit, value) of what the page says
 
-
 if ON_GPU:
     inputs = inputs_of(4096, 1024, torch.float16)
     constants = {"BLOCK": 1024, "STAGES": 3, "num_warps": 4}
