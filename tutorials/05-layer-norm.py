@@ -14,7 +14,7 @@ programs have to add up numbers together: that is the new problem of this page. 
 import os
 import sys  # for shared/
 from contextlib import suppress
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path  # for shared/
 
 import torch
@@ -25,7 +25,6 @@ ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a program
@@ -111,7 +110,7 @@ for mean in (1, 10, 100, 1000):
     one = (x * x).mean(dim=1) - x.mean(dim=1) ** 2
     two = ((x - x.mean(dim=1, keepdim=True)) ** 2).mean(dim=1)
     ERRORS[mean] = [((v.double() - exact).abs() / exact).max().item() for v in (one, two)]
-    print(f"mean {mean:4}: one pass {ERRORS[mean][0]:.0e}, two passes {ERRORS[mean][1]:.0e}")
+    print(f"mean {mean:5,}: one pass {ERRORS[mean][0]:.0e}, two passes {ERRORS[mean][1]:.0e}")
 
 # %%
 # The second pass costs nearly nothing here: it reads registers, not memory.
@@ -200,31 +199,9 @@ print("atomic additions, different gradients of the weight:", answers["atomics"]
 # address, and nothing is atomic. The picture has *P* = 3:
 
 # sphinx_gallery_fold = "draws which program adds which rows"
-import matplotlib.pyplot as plt
-from shared.bench import figure
+from shared.sums import draw_partial_sums
 
-
-def draw_sums(rows, programs, columns):
-    """Draw the rows of a matrix, the partial sums of each program, and their sum."""
-    _, ax = figure(height=3.2)
-    colors, gap = ["#cfe3f1", "#eeeeee", "#f6d9c4"], columns + 1.6
-    blocks = [(0, row, colors[row % programs]) for row in range(rows)]
-    blocks += [(gap, rows / 2 - 1.5 + program, colors[program]) for program in range(programs)]
-    blocks += [(2 * gap, rows / 2 - 0.5, "white")]
-    for left, top, color in blocks:
-        for column in range(columns):
-            ax.add_patch(plt.Rectangle((left + column, top), 1, 0.85, fc=color, ec="#444444"))
-    for i, title in enumerate(("one row after the other", "partial sums", "dw")):
-        ax.text(i * gap + columns / 2, -0.4, title, ha="center", va="bottom")
-        ends = (i * gap - 0.1, rows / 2 - 0.1), (i * gap - 1.5, rows / 2 - 0.1)
-        ax.annotate("", *ends, arrowprops={"arrowstyle": "->"} if i else {"alpha": 0})
-    ax.set(xlim=(-0.1, 2 * gap + columns + 0.1), ylim=(rows + 0.1, -1.2))
-    ax.set_title("9 rows: the color of a row is the program that adds it")
-    ax.axis("off")
-    plt.show()
-
-
-draw_sums(9, 3, 4)
+draw_partial_sums(9, 3, 4)
 
 # %%
 # Only the loop is new, and where the sums are kept:
@@ -328,20 +305,11 @@ def layer_norm(x, weight, bias, eps=1e-5):
     return LayerNorm.apply(x, weight, bias, eps)
 
 
-def check(norm, library, x, *parameters):
-    """Compare a norm and its gradients with those of *library*, PyTorch's, in float64."""
-    inputs = [t.detach().requires_grad_() for t in (x, *parameters)]
-    exact = [t.detach().double().requires_grad_() for t in inputs]
-    y, right = norm(*inputs), library(exact[0], exact[1].shape, *exact[1:], eps=1e-5)
-    g = torch.randn_like(y)
-    found = y, *torch.autograd.grad(y, inputs, g)
-    right = right, *torch.autograd.grad(right, exact, g.double())
-    rstd = (exact[0].var(dim=1, correction=0) + 1e-5).rsqrt().max().item()  # multiplies errors
-    for one, other in zip(found, right, strict=True):
-        most = max(1, rstd, other.abs().max().item())
-        atol = max(2e-5, 2 * torch.finfo(one.dtype).eps) * most
-        torch.testing.assert_close(one.double(), other, rtol=0, atol=atol)
+# %%
+# The result and its gradients must agree with those of PyTorch in float64:
 
+# sphinx_gallery_fold = "compares results and gradients with float64"
+from shared.norms import check
 
 for dtype in (torch.float16, torch.float32):
     for M, N in ((1, 1), (7, 781), (33, 1024), (3, 4097)):
@@ -366,158 +334,17 @@ print("layer_norm and its gradients agree with float64")
 # :doc:`05b-reductions` explains these changes, one at a time.
 
 # sphinx_gallery_fold = "the kernels of the function: forward, gradients, and the sum of the sums"
-
-
-@triton.jit
-def forward_kernel(
-    x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, x_row_stride, eps,
-    CENTER: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
-):  # fmt: skip
-    """Normalize ROWS rows of up to PIECE * PIECES elements; without CENTER it is RMS norm."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
-    columns = tl.arange(0, PIECE)[None, :]  # [1, PIECE]
-    xs, mean = (), tl.zeros([ROWS, 1], tl.float32)
-    total = tl.zeros([ROWS, PIECE], tl.float32)
-    for i in tl.static_range(PIECES):
-        mask = (rows < M) & (i * PIECE + columns < N)
-        x = tl.load(x_ptr + (rows * x_row_stride + (i * PIECE + columns)), mask=mask, other=0.0)
-        xs = xs + (x,)
-        total += x.to(tl.float32)
-    if CENTER:
-        mean = tl.sum(total, axis=1, keep_dims=True) / N  # [ROWS, 1]
-        tl.store(stats_ptr + M + rows, mean, mask=rows < M)
-    total = tl.zeros([ROWS, PIECE], tl.float32)
-    for i in tl.static_range(PIECES):
-        centered = xs[i].to(tl.float32) - mean
-        if CENTER and i == PIECES - 1:  # only the last piece has padding
-            centered = tl.where(i * PIECE + columns < N, centered, 0.0)
-        total += centered * centered
-    rstd = tl.rsqrt(tl.sum(total, axis=1, keep_dims=True) / N + eps)
-    tl.store(stats_ptr + rows, rstd, mask=rows < M)
-    for i in tl.static_range(PIECES):
-        mask = i * PIECE + columns < N
-        w = tl.load(w_ptr + i * PIECE + columns, mask=mask, eviction_policy="evict_last")
-        y = (xs[i].to(tl.float32) - mean) * rstd * w.to(tl.float32)
-        if CENTER:
-            b = tl.load(b_ptr + i * PIECE + columns, mask=mask, eviction_policy="evict_last")
-            y += b.to(tl.float32)
-        tl.store(y_ptr + rows * N + i * PIECE + columns, y, mask=(rows < M) & mask)
-
-
-@triton.jit(do_not_specialize=["stats_ptr"])
-def backward_kernel(
-    x_ptr, g_ptr, w_ptr, stats_ptr, dx_ptr, sums_ptr, x_row_stride, g_row_stride, M, N,
-    CENTER: tl.constexpr, ROWS: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
-    OWN: tl.constexpr, WEIGHTS: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Compute the gradients of every P-th tile of ROWS rows, and partial sums of dw and db."""
-    SHARE: tl.constexpr = 1 if OWN == PIECES else 2  # programs that share a row
-    program, programs = tl.program_id(0) // SHARE, tl.num_programs(0) // SHARE
-    first = tl.program_id(0) % SHARE * (PIECES - OWN)  # its own pieces come first
-    least = tl.program_id(0) % SHARE * OWN * PIECE  # both have the middle one, the first writes it
-    columns = tl.arange(0, PIECE)[None, :]  # [1, PIECE]
-    zeros = tl.zeros([ROWS, PIECE], tl.float32)
-    kept, dw, db = (), (), ()
-    for i in tl.static_range(PIECES):
-        place = (first + i) % PIECES * PIECE + columns
-        if WEIGHTS == 0:
-            kept = kept + (tl.load(w_ptr + place, mask=place < N, other=0.0),)
-        if i < OWN:
-            dw, db = dw + (zeros,), db + (zeros,)
-    for tile in tl.range(program, tl.cdiv(M, ROWS), programs, num_stages=STAGES):
-        rows = tl.cast(tile, tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
-        rstd = tl.load(stats_ptr + rows, mask=rows < M, other=0.0)
-        mean = tl.zeros([ROWS, 1], tl.float32)
-        if CENTER:
-            mean = tl.load(stats_ptr + M + rows, mask=rows < M, other=0.0)
-        xs, gs, ws = (), (), ()
-        sum_wg, sum_wgx = zeros, zeros
-        for i in tl.static_range(PIECES):
-            place = (first + i) % PIECES * PIECE + columns
-            mask = (rows < M) & (place < N)
-            x = tl.load(x_ptr + (rows * x_row_stride + place), mask=mask, other=0.0)
-            g = tl.load(g_ptr + (rows * g_row_stride + place), mask=mask, other=0.0)
-            w = kept[i] if WEIGHTS == 0 else tl.load(w_ptr + place, mask=place < N, other=0.0)
-            if i < OWN:
-                xs, gs, ws = xs + (x,), gs + (g,), ws + (w,)
-            wg = w.to(tl.float32) * g.to(tl.float32)
-            sum_wg += wg
-            sum_wgx += wg * (x.to(tl.float32) - mean)
-        mean_wg = tl.sum(sum_wg, axis=1, keep_dims=True) / N if CENTER else 0.0
-        mean_wgx = tl.sum(sum_wgx, axis=1, keep_dims=True) / N * rstd
-        new_dw, new_db = (), ()
-        for i in tl.static_range(OWN):
-            place = (first + i) * PIECE + columns
-            g = gs[i].to(tl.float32)
-            normal = (xs[i].to(tl.float32) - mean) * rstd
-            new_dw, new_db = new_dw + (dw[i] + g * normal,), new_db + (db[i] + g,)
-            w = ws[i]
-            if WEIGHTS == 2:  # the hint is another one, or both loads would become one
-                w = tl.load(w_ptr + place, mask=place < N, other=0.0, eviction_policy="evict_last")
-            dx = (w.to(tl.float32) * g - mean_wg - normal * mean_wgx) * rstd
-            mask = (rows < M) & (place < N) & (place >= least)
-            tl.store(dx_ptr + rows * N + place, dx, mask=mask)
-        dw, db = new_dw, new_db
-    if EARLY:
-        gdc_launch_dependents()
-    for i in tl.static_range(OWN):
-        place = (first + i) * PIECE + columns
-        mask = (place < N) & (place >= least)
-        mine = sums_ptr + tl.cast(program, tl.int64) * (2 * N if CENTER else N) + place
-        tl.store(mine, tl.sum(dw[i], axis=0, keep_dims=True), mask=mask)
-        if CENTER:
-            tl.store(mine + N, tl.sum(db[i], axis=0, keep_dims=True), mask=mask)
-
-
-@triton.jit
-def sums_kernel(
-    sums_ptr, out_ptr, P, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
-):
-    """Add up the P rows of partial sums; with EARLY it was launched before they are stored."""
-    if EARLY:
-        gdc_wait()
-    add_up_kernel(sums_ptr, out_ptr, P, N, ROWS, COLUMNS)
-
+from shared.norm_kernels import backward_kernel, forward_kernel, sums_constants, sums_kernel
 
 # %%
 # The function takes over the name ``layer_norm``:
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
+from shared.norms import check_norm, library_norm, readable
+from shared.plans import ORDINARY
 
 EARLY = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
-FLOATS = [torch.float16, torch.float32]
-FLOATS = FLOATS + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
-
-
-def readable(t):
-    """Return *t*, or a contiguous copy unless it is a matrix whose rows are contiguous."""
-    t = t.resolve_neg()  # copies a tensor whose sign is still to be changed
-    is_matrix = t.ndim == 2 and t.stride(1) == 1 and t.stride(0) >= t.shape[1]
-    return t if is_matrix else t.contiguous()
-
-
-def check_arguments(eps, *tensors):
-    """Raise TypeError or ValueError, naming the argument, if the kernels cannot take it."""
-    for name, t in zip(("x", "weight", "bias"), tensors, strict=False):
-        if not isinstance(t, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
-        if t.dtype not in FLOATS:
-            raise TypeError(f"the dtype of {name} must be in {FLOATS}, but its dtype is {t.dtype}")
-        if t.layout != torch.strided:
-            raise ValueError(f"{name} must be strided, but its layout is {t.layout}")
-        if t.device.type != DEVICE.type or t.device != tensors[0].device:
-            wanted = f"on a {DEVICE.type} device" if name == "x" else f"on {tensors[0].device}"
-            raise ValueError(f"{name} must be {wanted}, but is on {t.device}")
-        row = tensors[0].shape[-1:]
-        if not row:
-            raise ValueError("x must have a dimension to normalize, but is a single number")
-        if name != "x" and t.shape != row:
-            raise ValueError(f"{name} must have shape {tuple(row)}, but has {tuple(t.shape)}")
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)):
-        raise TypeError(f"eps must be a number, but is a {type(eps).__name__}")
-    if not 0 <= eps < float("inf"):  # this refuses NaN, too
-        raise ValueError(f"eps must be finite and not negative, but is {eps}")
 
 
 def forward_plan(eps, x, weight, *bias):
@@ -554,13 +381,12 @@ def backward_plan(bias, g, x, weight):
     first = {"ROWS": rows, "PIECE": piece, "PIECES": pieces, "OWN": triton.cdiv(pieces, share)}
     first |= {"WEIGHTS": weights, "STAGES": stages, "num_warps": warps}
     first |= {"CENTER": bias is not None, "EARLY": EARLY}
-    wide = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
-    second = {"ROWS": 2048 // wide, "COLUMNS": wide, "EARLY": EARLY, "num_warps": 8}
-    second |= {"launch_pdl": True} if EARLY else {}
     numbers = *(t.stride(0) if t.ndim == 2 else N for t in (x, g)), M, N
     first = Launch(backward_kernel, (programs * share,), numbers, first)
     sums = N if bias is None else 2 * N  # of a program
-    second = Launch(sums_kernel, (triton.cdiv(sums, wide),), (programs, sums), second)
+    second = sums_constants(N, PROGRAMS, EARLY)
+    grid = (triton.cdiv(sums, second["COLUMNS"]),)
+    second = Launch(sums_kernel, grid, (programs, sums), second)
     return first, second, (programs, sums)
 
 
@@ -614,26 +440,16 @@ class Norm(torch.autograd.Function):
         return None, dx, both[0].to(weight.dtype), both[1].to(ctx.bias)
 
 
-def library_norm(eps, x, *parameters):
-    """Return the norm as PyTorch computes it."""
-    dtype = reduce(torch.promote_types, [t.dtype for t in (x, *parameters)])
-    norm = functional.layer_norm if len(parameters) == 2 else functional.rms_norm
-    return norm(x.to(dtype), x.shape[-1:], *[t.to(dtype) for t in parameters], eps=eps).to(x.dtype)
-
-
-WITH_MEMORY = {torch.Tensor, torch.nn.Parameter}  # others, such as fake tensors, may have none
-
-
 def normalize(eps, *tensors):
     """Return the norm of *tensors*: x, weight and, for layer norm, bias."""
     if torch.compiler.is_compiling():
         return not_compiled(eps, *tensors)
     plan = None
-    if WITH_MEMORY.issuperset(map(type, tensors)) and not any(t.is_neg() for t in tensors):
+    if ORDINARY.issuperset(map(type, tensors)) and not any(t.is_neg() for t in tensors):
         with suppress(RuntimeError, TypeError):  # a sparse tensor, or a list as eps
             plan = PLANS.get((forward_plan, (eps, type(eps)), key_of(*tensors)))
     if plan is None:
-        check_arguments(eps, *tensors)
+        check_norm(eps, DEVICE, *tensors)
         fake = any(isinstance(t, FakeTensor) for t in tensors)
         if fake or not 0 < tensors[0].shape[-1] <= 16384 or not tensors[0].numel():
             return library_norm(eps, *tensors)
@@ -644,7 +460,10 @@ def normalize(eps, *tensors):
     return forward(*plan, *tensors)[0]
 
 
-not_compiled = torch.compiler.disable(normalize)  # torch.compile calls it between its graphs
+@torch.compiler.disable  # torch.compile calls it between its graphs
+def not_compiled(*arguments):
+    """Return the norm, computed outside the graphs."""
+    return normalize(*arguments)
 
 
 def layer_norm(x, weight, bias, eps=1e-5):
@@ -687,13 +506,9 @@ print("Both norms and all gradients agree with float64")
 
 # sphinx_gallery_fold = "times both norms in both directions, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "forward_kernel: 4096 × 15872, fp16; backward_kernel: 4096 × 15872, fp16"
+from shared.attention import gradient_calls
 from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
-
-
-@triton.jit
-def empty_kernel():
-    """Do nothing."""
-
+from shared.plans import empty_kernel
 
 SOME = 1024, 2560, 8192, 15872  # with torch.compile, and the atomic additions
 NORMS = {"rms": (rms_norm, functional.rms_norm, 1)}
@@ -704,22 +519,20 @@ def calls_of(norm, M, N, compiled=None):
     """Return the {provider: call} of forward and backward, for *M* rows of *N* elements in fp16."""
     ours, library, count = NORMS[norm]
     x, g = torch.randn(2, M, N, device=DEVICE, dtype=torch.float16)
-    more = torch.randn(count, N, device=DEVICE, dtype=torch.float16)
-    leaf, *leaves = (t.clone().requires_grad_() for t in (x, *more))
-    forward_calls = {"triton": partial(ours, x, *more), "torch": partial(library, x, (N,), *more)}
-    results = {"triton": ours(leaf, *leaves), "torch": library(leaf, (N,), *leaves)}
-    if count == 2:  # the plain functions
-        forward_calls["triton, plain"] = partial(LayerNorm.apply, x, *more, 1e-5)
-        results["triton, plain"] = LayerNorm.apply(leaf, *leaves, 1e-5)
-    if compiled:
-        forward_calls["compile"] = partial(compiled, 1e-5, leaf, *leaves)
-        results["compile"] = forward_calls["compile"]()
-    inputs = {"inputs": (leaf, *leaves), "grad_outputs": g, "retain_graph": True}
-    backwards = {name: partial(torch.autograd.grad, y, **inputs) for name, y in results.items()}
+    tensors = x, *torch.randn(count, N, device=DEVICE, dtype=torch.float16)
+    leaves = [t.clone().requires_grad_() for t in tensors]
+
+    def calls(x, *more):
+        found = {"triton": partial(ours, x, *more), "torch": partial(library, x, (N,), *more)}
+        plain = {"triton, plain": partial(LayerNorm.apply, x, *more, 1e-5)}
+        return found | (plain if count == 2 else {})
+
+    more = {"compile": partial(compiled, 1e-5, *leaves)} if compiled else {}
+    backwards = gradient_calls(calls(*leaves) | more, leaves)
     if compiled and count == 2:
         stats = torch.ones(2, M, device=DEVICE)
-        backwards["triton, atomics"] = partial(gradients_by_atomics, x, g, more[0], stats)
-    return forward_calls, backwards
+        backwards["triton, atomics"] = partial(gradients_by_atomics, x, g, tensors[1], stats)
+    return calls(*tensors) | more, backwards
 
 
 def benchmark(norm, M, sizes):

@@ -16,7 +16,6 @@ import sys  # for shared/
 from functools import partial
 from pathlib import Path  # for shared/
 
-import matplotlib.pyplot as plt
 import torch
 from torch.nn import functional
 
@@ -24,7 +23,7 @@ ON_GPU = torch.accelerator.is_available()
 os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a multiprocessor
@@ -33,7 +32,6 @@ if ON_GPU:
     PROGRAMS, SHARED_BYTES = gpu["multiprocessor_count"], gpu["max_shared_mem"]
 HOPPER = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.bench import figure
 
 # %%
 # Two kinds of sums
@@ -61,31 +59,7 @@ def gradients_in_pytorch(x, g, weight, stats):
 # sums of all columns, for as long as it works:
 
 # sphinx_gallery_fold = "draws the sums of a matrix"
-
-
-def draw_sums(rows, columns):
-    """Draw a matrix, the sums of its rows at its right, and the sums of its columns below."""
-    _, ax = figure(height=3)
-    for row in range(rows):
-        for column in range(columns):
-            color = "#cfe3f1" if row == 1 else "white"
-            ax.add_patch(plt.Rectangle((column, row), 1, 0.9, fc=color, ec="#444444"))
-    for row in range(rows):
-        ax.add_patch(plt.Rectangle((columns + 1, row), 1, 0.9, fc="#eeeeee", ec="#444444"))
-        ax.annotate("", (columns + 0.95, row + 0.45), (columns + 0.1, row + 0.45),
-                    arrowprops={"arrowstyle": "->"})  # fmt: skip
-    for column in range(columns):
-        ax.add_patch(plt.Rectangle((column, rows + 1), 1, 0.9, fc="#f6d9c4", ec="#444444"))
-        ax.annotate("", (column + 0.5, rows + 0.95), (column + 0.5, rows),
-                    arrowprops={"arrowstyle": "->"})  # fmt: skip
-    ax.text(columns + 2.2, rows / 2, "two means\nof a row", va="center")
-    ax.text(columns + 0.4, rows + 1.45, "dw and db: kept in registers,\nall columns, until the end",
-            va="center")  # fmt: skip
-    ax.text(-0.2, 1.45, "now", ha="right", va="center")
-    ax.set(xlim=(-1, columns + 7), ylim=(rows + 2, -0.1))
-    ax.axis("off")
-    plt.show()
-
+from shared.sums import draw_sums
 
 draw_sums(4, 6)
 
@@ -135,28 +109,7 @@ def whole_kernel(
 # memory. They need no registers, and run up to two iterations ahead of the loop:
 
 # sphinx_gallery_fold = "draws the loop that waits and the loop that fetches ahead"
-
-
-def draw_timeline():
-    """Draw when rows are loaded and worked on, without fetching ahead and with three stages."""
-    _, ax = figure(height=3)
-    load, work = {"color": "#eeeeee"}, {"color": "#cfe3f1"}
-    bars = [(0, 4 * i, 3, load, i) for i in range(3)] + [
-        (1, 4 * i + 3, 1, work, i) for i in range(3)
-    ]
-    starts = [0, 0, 0, 3, 4, 5]
-    bars += [(2.5 + 0.8 * (i % 3), starts[i], 3, load, i) for i in range(6)]
-    bars += [(4.9, 3 + i, 1, work, i) for i in range(6)]
-    for top, start, length, style, row in bars:
-        ax.barh(top, length, left=start, height=0.7, edgecolor="#444444", **style)
-        ax.text(
-            start + length / 2, top, f"row {row}" if length > 1 else row, ha="center", va="center"
-        )
-    ax.set_yticks([0, 1, 3.3, 4.9], ["load", "work", "loads", "work"])
-    ax.set(ylim=(5.5, -0.6), xticks=[], xlabel="time; above waiting, below with three stages")
-    ax.spines[["top", "right"]].set_visible(False)
-    plt.show()
-
+from shared.sums import draw_timeline
 
 draw_timeline()
 
@@ -185,34 +138,7 @@ draw_timeline()
 #    $ python exercise.py 05b-column-sums mine.py
 
 # sphinx_gallery_fold = "adds up the partial sums, and launches both kernels"
-
-
-@triton.jit
-def sums_kernel(
-    sums_ptr, out_ptr, P, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
-):
-    """Add up the P rows of a matrix with N columns, for COLUMNS of them."""
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]  # [1, COLUMNS]
-    total = tl.zeros([ROWS, COLUMNS], tl.float32)
-    if EARLY:
-        gdc_wait()
-    for start in range(0, P, ROWS):
-        rows = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
-        mask = (rows < P) & (columns < N)
-        total += tl.load(sums_ptr + rows * N + columns, mask=mask, other=0.0)
-    tl.store(out_ptr + columns, tl.sum(total, axis=0, keep_dims=True), mask=columns < N)
-
-
-def add_up(sums, dtype, early):
-    """Return the sums over the programs, *sums* being ``[P, 2, N]``."""
-    P, _, N = sums.shape
-    both = torch.empty((2, N), dtype=dtype, device=sums.device)
-    wide = min(1024, max(16, triton.next_power_of_2(triton.cdiv(N, 8 * PROGRAMS))))
-    options = {"ROWS": 2048 // wide, "COLUMNS": wide, "EARLY": early, "num_warps": 8}
-    options |= {"launch_pdl": True} if early else {}
-    sums_kernel[(triton.cdiv(2 * N, wide),)](sums, both, P, 2 * N, **options)
-    return both
-
+from shared.norm_kernels import add_up
 
 COMPILED = {}  # what was compiled, by the constants
 
@@ -226,7 +152,7 @@ def launch(kernel, constants, x, g, weight, stats, programs=PROGRAMS, share=1, e
     COMPILED[kernel, *constants.values()] = kernel[(programs * share,)](
         x, g, weight, stats, dx, sums, M, N, **constants, EARLY=early
     )
-    return dx, *add_up(sums, weight.dtype, early)
+    return dx, *add_up(sums, weight.dtype, PROGRAMS, early)
 
 
 def stages_that_fit(stages, bytes_of_a_row):
@@ -263,25 +189,7 @@ def whole(x, *others, stages=3):
 # the next one, and the last two come below:
 
 # sphinx_gallery_fold = "draws the registers of an element"
-
-
-def draw_registers():
-    """Draw the registers that hold a row of 16384 elements, by what they hold."""
-    _, ax = figure(height=2.9)
-    ways = {"one block": (2, 1, 2), "pieces": (2, 0.5, 1), "weight again": (2, 0, 1)}
-    ways |= {"shared row": (1, 0.5, 0.5)}
-    left, names = [0] * len(ways), ["dw and db", "weight", "x and g"]
-    for i, (name, color) in enumerate(zip(names, ["#f6d9c4", "#eeeeee", "#cfe3f1"], strict=True)):
-        widths = [16384 * way[i] / 1000 for way in ways.values()]
-        ax.barh(list(ways), widths, left=left, color=color, edgecolor="#444444", label=name)
-        left = [one + width for one, width in zip(left, widths, strict=True)]
-    ax.axvline(65.536, color="#444444", linestyle="--")
-    ax.invert_yaxis()
-    ax.set(xlabel="thousand registers, of 65.5 (dashed)")
-    ax.set_title("A row of 16,384 elements in fp16")
-    ax.figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    plt.show()
-
+from shared.sums import draw_registers
 
 draw_registers()
 
@@ -456,6 +364,7 @@ def shared(x, *others):
 # must give the same bits in every call.
 
 # sphinx_gallery_fold = "compares all ways with float64"
+from shared.norms import assert_near
 
 torch.manual_seed(0)
 WAYS = {"waiting": partial(whole, stages=1), "fetched": whole, "pieces": pieces,
@@ -474,9 +383,7 @@ def check(found, x, g, weight):
     """Compare gradients with those of PyTorch in float64."""
     inputs = [t.double().requires_grad_() for t in (x, weight, torch.zeros_like(weight))]
     y = functional.layer_norm(inputs[0], weight.shape, *inputs[1:])
-    for one, right in zip(found, torch.autograd.grad(y, inputs, g.double()), strict=True):
-        atol = max(2e-5, 2 * torch.finfo(one.dtype).eps) * max(1, right.abs().max().item())
-        torch.testing.assert_close(one.double(), right, rtol=0, atol=atol)
+    assert_near(found, torch.autograd.grad(y, inputs, g.double()))
 
 
 x, g, weight, stats = inputs_of(7, 781, torch.float32)
@@ -496,34 +403,18 @@ print(f"{len(WAYS)} ways agree with float64 on {len(shapes)} shapes")
 
 # sphinx_gallery_fold = "times the ways, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "pieces_kernel: 4096 × 16384, fp16; long_row_kernel: 4096 × 16384, fp16, two programs a row; whole_kernel: 4096 × 16384, fp16"  # noqa: E501
-from shared.bench import draw_rates, gpu_times, rates, spread, write_rows, write_table
+from shared.bench import draw_rates, rates, write_rows, write_table
 from tabulate import tabulate
 
 VALUES = []  # (name, unit, value) of what the page says
-
-
-def registers(M, N):
-    """Return (way, registers of a thread, how many of them are spilled) for each way."""
-    inputs, found = inputs_of(M, N, torch.float16), []
-    for name, way in WAYS.items():
-        COMPILED.clear()
-        way(*inputs)
-        (compiled,) = COMPILED.values()
-        found.append((name, compiled.n_regs, compiled.n_spills))
-    return found
-
-
-def microseconds(calls):
-    """Return {name: median time on the GPU}."""
-    return {name: 1e3 * spread(ms)[0] for name, ms in gpu_times(calls).items()}
-
 
 if ON_GPU:
     inputs = inputs_of(4096, 1024, torch.float16)
     constants = {"BLOCK": 1024, "STAGES": 3, "num_warps": 4}
     two = partial(launch, whole_kernel, constants, *inputs, 2 * PROGRAMS)
-    times = microseconds({"late": partial(two, early=False), "early": two})
-    VALUES += [(name, "µs", time) for name, time in times.items()]
+    VALUES += [
+        row[:3] for row in rates((), {"late": partial(two, early=False), "early": two}, "µs")
+    ]
     rows = []
     for N in (2048, 4096, 8192, 10240, 12288, 14336, 16384):
         inputs = inputs_of(4096, N, torch.float16)
@@ -539,12 +430,16 @@ if ON_GPU:
              for M, N, name, *rest in rows]  # fmt: skip
     title = "Gradients of layer norm, 4096 rows, fp16"
     draw_rates(shown, names, title, "elements in a row", column=1, share_of="copy")
-    table = registers(4096, 16384)
-    print(tabulate(table, ["16,384 elements", "registers of a thread", "spilled"]))
-    kernels = {"fetched": "whole_kernel", "pieces": "pieces_kernel", "shared": "long_row_kernel"}
-    for name, used, spilled in table:
-        VALUES.append((f"registers {kernels.get(name, name)}", "registers", used))
-        VALUES.append((f"spills {kernels.get(name, name)}", "registers", spilled))
+    table, kernels = [], {"fetched": "whole", "pieces": "pieces", "shared": "long_row"}
+    for name, way in WAYS.items():  # with the last inputs, of 16,384 columns
+        COMPILED.clear()
+        way(*inputs)
+        (compiled,) = COMPILED.values()
+        table.append((name, compiled.n_regs, compiled.n_spills))
+        of = f"{kernels[name]}_kernel" if name in kernels else name
+        VALUES.append((f"registers {of}", "registers", compiled.n_regs))
+        VALUES.append((f"spills {of}", "registers", compiled.n_spills))
+    print(tabulate(table, ["16,384 elements", "registers of a thread", "spilled"], intfmt=","))
 else:
     print("Without a GPU there is nothing to time.")
 
@@ -621,27 +516,7 @@ def long_forward_kernel(
 # long the rows are. These are five transfers, not three.
 
 # sphinx_gallery_fold = "computes the two means of each row"
-
-
-@triton.jit
-def means_kernel(
-    x_ptr, g_ptr, w_ptr, stats_ptr, means_ptr, M, N, BLOCK: tl.constexpr
-):  # fmt: skip
-    """Compute the means of wg, and of wg times the normalized x, of one row."""
-    row = tl.program_id(0).to(tl.int64)
-    mean, rstd = tl.load(stats_ptr + row), tl.load(stats_ptr + M + row)
-    sum_wg, sum_wgx = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
-    for start in range(0, N, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        mask = columns < N
-        x = tl.load(x_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
-        g = tl.load(g_ptr + row * N + columns, mask=mask, other=0.0).to(tl.float32)
-        wg = tl.load(w_ptr + columns, mask=mask, other=0.0).to(tl.float32) * g
-        sum_wg += wg
-        sum_wgx += wg * (x - mean) * rstd
-    tl.store(means_ptr + row, tl.sum(sum_wg) / N)
-    tl.store(means_ptr + M + row, tl.sum(sum_wgx) / N)
-
+from shared.norm_kernels import means_kernel
 
 # %%
 # This kernel has the columns, and the functions launch them all:
@@ -688,7 +563,7 @@ def long_layer_norm_backward(x, g, weight, stats):
     sums = torch.empty((programs, 2, N), dtype=torch.float32, device=x.device)
     grid = triton.cdiv(N, 1024), programs
     columns_kernel[grid](x, g, weight, stats, means, dx, sums, M, N, BLOCK=1024, num_warps=4)
-    return dx, *add_up(sums, weight.dtype, False)
+    return dx, *add_up(sums, weight.dtype, PROGRAMS, early=False)
 
 
 # %%
@@ -712,13 +587,13 @@ if ON_GPU:
     leaves = [t.clone().requires_grad_() for t in (x, weight, weight)]
     y = functional.layer_norm(leaves[0], weight.shape, *leaves[1:])
     _, stats = long_layer_norm(x, weight, weight)
-    times = microseconds({
+    calls = {
         "long forward": partial(long_layer_norm, x, weight, weight),
         "torch forward": partial(functional.layer_norm, x, weight.shape, weight, weight),
         "long backward": partial(long_layer_norm_backward, x, g, weight, stats),
         "torch backward": partial(torch.autograd.grad, y, leaves, g, retain_graph=True),
-    })  # fmt: skip
-    VALUES += [(name, "µs", time) for name, time in times.items()]
+    }
+    VALUES += [row[:3] for row in rates((), calls, "µs")]
     write_table("05b-reductions-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
@@ -736,31 +611,9 @@ if ON_GPU:
 
 # sphinx_gallery_fold = "the functions with their checks"
 from shared.launch import on_device_of
+from shared.norms import check_long_rows
 
-FLOATS = [torch.float16, torch.float32]
-FLOATS = FLOATS + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
 LAUNCHED_FORWARD, LAUNCHED_BACKWARD = long_layer_norm, long_layer_norm_backward
-
-
-def check_arguments(x, **others):
-    """Raise TypeError or ValueError, naming the argument, if the kernels cannot take it."""
-    for name, t in {"x": x, **others}.items():
-        if not isinstance(t, torch.Tensor) or t.dtype not in FLOATS:
-            kind = getattr(t, "dtype", type(t).__name__)
-            raise TypeError(f"{name} must be a tensor with a dtype in {FLOATS}, but is {kind}")
-        if t.device.type != DEVICE.type or t.device != x.device:
-            wanted = f"a {DEVICE.type} device" if name == "x" else f"{x.device}, like x"
-            raise ValueError(f"{name} must be on {wanted}, but is on {t.device}")
-        if t.layout != torch.strided or not t.is_contiguous():
-            raise ValueError(f"{name} must be contiguous; pass {name}.contiguous()")
-        if name == "x" and (x.ndim != 2 or not x.numel()):
-            raise ValueError(f"x must be a matrix with elements, but has shape {tuple(x.shape)}")
-        shape = {"x": x.shape, "g": x.shape, "stats": (2, len(x))}.get(name, x.shape[-1:])
-        if t.shape != shape:
-            raise ValueError(f"{name} must have shape {tuple(shape)}, but has {tuple(t.shape)}")
-        if t.requires_grad and torch.is_grad_enabled():
-            hint = f"use layer_norm of 05-layer-norm, or pass {name}.detach()"
-            raise ValueError(f"{name} requires a gradient, but the result has none; {hint}")
 
 
 def long_layer_norm(x, weight, bias, eps=1e-5):
@@ -769,7 +622,7 @@ def long_layer_norm(x, weight, bias, eps=1e-5):
     *x* is float16, float32 or, on a GPU, bfloat16; *weight* and *bias* are contiguous ``[N]``.
     Raises TypeError or ValueError, naming the argument that is not so or requires a gradient.
     """
-    check_arguments(x, weight=weight, bias=bias)
+    check_long_rows(DEVICE, x, weight=weight, bias=bias)
     with on_device_of(x):
         return LAUNCHED_FORWARD(*(t.resolve_neg() for t in (x, weight, bias)), eps)
 
@@ -779,7 +632,7 @@ def long_layer_norm_backward(x, g, weight, stats):
 
     *g* is like *x*, and *stats* is what ``long_layer_norm`` returned. Raises errors as it does.
     """
-    check_arguments(x, g=g, weight=weight, stats=stats)
+    check_long_rows(DEVICE, x, g=g, weight=weight, stats=stats)
     with on_device_of(x):
         return LAUNCHED_BACKWARD(*(t.resolve_neg() for t in (x, g, weight, stats)))
 

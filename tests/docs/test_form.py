@@ -8,8 +8,6 @@ from tests.docs import form
 #: What is known to be too long. The code of these scripts is recorded, so each is mended with its
 #: next recording; nothing new may come.
 KNOWN = {
-    "05-layer-norm": {"N lines of script, N at most"},
-    "05b-reductions": {"N lines of script, N at most"},
     "06c-attention-gluon": {"a block of N lines in sight, N at most"},
     "07-math-functions": {"N lines of script, N at most"},
     "10-cross-entropy": {

@@ -143,3 +143,15 @@ def test_parameters_of_other_dtypes_and_the_same_bits_without_gradients(page, no
     assert torch.equal(y, page[norm](*tensors))
     for gradient, t in zip(torch.autograd.grad(y.sum(), leaves), tensors, strict=True):
         assert (gradient.dtype, gradient.shape) == (t.dtype, t.shape)
+
+
+@both_norms
+def test_parts_of_complex_numbers_that_are_conjugated_lazily(page, norm):
+    """The imaginary part of a lazy conjugate is a view with the wrong sign in memory."""
+    x, g = torch.randn(2, 5, 48, dtype=torch.complex64)
+    weights = torch.randn(2, 48, dtype=torch.complex64).conj().imag
+    for part in (lambda z: z.conj().imag, lambda z: torch._neg_view(z.real.contiguous())):
+        assert part(x).is_neg()
+        for _ in range(2):  # the second time, launches are kept for tensors of other signs
+            assert_norm(page, norm, part(x), *weights, g=part(g))
+            assert_norm(page, norm, part(x).resolve_neg(), *weights.resolve_neg(), g=part(g))

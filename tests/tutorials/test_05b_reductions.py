@@ -54,3 +54,16 @@ def test_the_plain_functions_launch_the_same(page, plain):
         for name in ("LAUNCHED_FORWARD", "long_layer_norm")
     ]
     assert launches[0] == launches[1]
+
+
+def test_every_argument_may_be_negated_lazily(page):
+    x, g = torch.randn(2, 3, 4097)
+    weight, bias = torch.randn(2, 4097)
+    negated = torch._neg_view
+    right = page["long_layer_norm"](-x, -weight, -bias)
+    found = page["long_layer_norm"](*map(negated, (x, weight, bias)))
+    assert all(map(torch.equal, found, right))
+    stats = right[1]
+    right = page["long_layer_norm_backward"](-x, -g, -weight, stats)
+    found = page["long_layer_norm_backward"](*map(negated, (x, g, weight, -stats)))
+    assert all(map(torch.equal, found, right))

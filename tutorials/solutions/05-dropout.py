@@ -151,6 +151,7 @@ class DroppedLayerNorm(torch.autograd.Function):
     def backward(ctx, g):
         """Draw again, drop the gradient, and go on as layer norm does."""
         x, weight, bias, mean, rstd = ctx.saved_tensors
+        g = g.resolve_neg().contiguous()
         M, N = x.shape
         dx = torch.empty_like(x)
         programs = min(M, 256)
@@ -158,7 +159,7 @@ class DroppedLayerNorm(torch.autograd.Function):
         block = max(4, triton.next_power_of_2(N))
         if M:
             backward_kernel[(programs,)](
-                x, g.contiguous(), weight, mean, rstd, dx, partial_sums, M, N, *ctx.random,
+                x, g, weight, mean, rstd, dx, partial_sums, M, N, *ctx.random,
                 BLOCK=block, num_warps=max(1, min(16, block // 512)),
             )  # fmt: skip
         dw, db = partial_sums.sum(dim=1)
@@ -180,6 +181,7 @@ def dropped_layer_norm(x, weight, bias, p, seed, eps=1e-5):
         ValueError: Shapes, strides, dtypes or devices do not fit, or *p* or *seed* is out of range.
     """
     check_arguments(x, weight, bias, p, seed)
+    x, weight, bias = (t.resolve_neg() for t in (x, weight, bias))
     return DroppedLayerNorm.apply(x, weight, bias, p, seed, eps)
 
 

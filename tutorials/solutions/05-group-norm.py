@@ -111,6 +111,7 @@ def group_norm(x, groups, weight, bias, eps=1e-5):
         ValueError: Shapes, strides, dtypes or devices do not fit.
     """
     check_arguments(x, groups, weight, bias)
+    x, weight, bias = (t.resolve_neg() for t in (x, weight, bias))
     images, channels = x.shape[:2]
     pixels = x[0, 0].numel()
     y = torch.empty_like(x)
@@ -153,6 +154,6 @@ if ON_GPU:
         "copy": x.clone,
     })  # fmt: skip
     for name, ms in times.items():
-        print(f"{name:6s} {2 * x.nbytes / spread(ms)[0] / 1e6:.0f} GB/s of two transfers")
+        print(f"{name:6s} {2 * x.nbytes / spread(ms)[0] / 1e6:,.0f} GB/s of two transfers")
 else:
     print("Without a GPU there is nothing to time.")

@@ -148,6 +148,7 @@ class AddNorm(torch.autograd.Function):
     def backward(ctx, gy, gs):
         """Return the gradients of x, residual, weight and bias."""
         s, weight, bias, mean, rstd = ctx.saved_tensors
+        gy, gs = (g.resolve_neg().contiguous() for g in (gy, gs))
         M, N = s.shape
         dx = torch.empty_like(s)
         programs = min(M, 256)
@@ -155,7 +156,7 @@ class AddNorm(torch.autograd.Function):
         block = triton.next_power_of_2(N)
         if M:
             add_norm_backward_kernel[(programs,)](
-                s, gy.contiguous(), gs.contiguous(), weight, mean, rstd, dx, partial_sums, M, N,
+                s, gy, gs, weight, mean, rstd, dx, partial_sums, M, N,
                 BLOCK=block, num_warps=max(1, min(16, block // 512)),
             )  # fmt: skip
         dw, db = partial_sums.sum(dim=1)
@@ -176,6 +177,7 @@ def add_norm(x, residual, weight, bias, eps=1e-5):
         ValueError: Shapes, strides, dtypes or devices do not fit.
     """
     check_arguments(x, residual, weight, bias)
+    x, residual, weight, bias = (t.resolve_neg() for t in (x, residual, weight, bias))
     return AddNorm.apply(x, residual, weight, bias, eps)
 
 

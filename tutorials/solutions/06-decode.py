@@ -134,7 +134,7 @@ def decode_attention(q, k, v, scale=None):
             "k and v must have one shape, the batch and head_dim of q, heads that divide those of "
             f"q, and keys, but are {tuple(k.shape)} and {tuple(v.shape)}, and q {tuple(q.shape)}"
         )
-    q, k, v = (x.contiguous() for x in (q, k, v))
+    q, k, v = (x.resolve_neg().contiguous() for x in (q, k, v))
     block_n = 128
     stages = max(1, min(3, (SHARED_BYTES - 16384) // (2 * block_n * d * k.element_size())))
     parts = max(1, min(triton.cdiv(keys, block_n), SMS // (batch * key_heads)))
@@ -247,7 +247,7 @@ if ON_GPU:
         table.append((batch, n, ours, *others, *(ours / other for other in others)))
     headers = ["batch", "N", "triton", "cudnn", "amax", "copy", "/cudnn", "/amax", "/copy"]
     print("GB/s, higher is better; /…: triton's ratio to it")
-    print(tabulate(table, headers, floatfmt=(".0f",) * 6 + (".2f",) * 3, intfmt=","))
+    print(tabulate(table, headers, floatfmt=(",.0f",) * 6 + (".2f",) * 3, intfmt=","))
 else:
     print("Without a GPU there is nothing to time: the benchmark needs one.")
 
