@@ -165,8 +165,11 @@ def one_launch_kernel(
 # the losses. It also stops at a target outside of the vocabulary, as PyTorch's loss does. Another
 # small kernel computes the mean.
 
-
+# sphinx_gallery_fold = "the two small kernels"
 from shared.losses import ONE, count_kernel, mean_kernel
+
+# %%
+# These three launches compute the mean loss and its gradient:
 
 
 def with_rows(kernel, logits, targets, **constants):
@@ -456,7 +459,7 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
-from shared.losses import check_logits, differentiable, handed_over, scaled
+from shared.losses import check_logits, compare_views, differentiable, handed_over, scaled
 from shared.plans import Plans
 
 DTYPES = (torch.float16, torch.float32) + (torch.bfloat16,) * ON_GPU  # wrong in the interpreter
@@ -572,19 +575,7 @@ for dtype in DTYPES:
     for M, V in SHAPES if dtype == torch.float32 else SHAPES[2:]:  # the tiny ones once
         compare(partial(by_autograd, cross_entropy), *draw(M, V, dtype), TOLERANCE[dtype])
 
-wide, targets = draw(40, 300)
-targets = targets.clamp_max(63)
-for view in (wide[:, 10:91], wide[:, :64], wide[::3, :272], wide[:1].expand(5, -1)):
-    compare(partial(by_autograd, cross_entropy), view, targets[: len(view)])
-loss, gradient = by_autograd(cross_entropy, wide, torch.full_like(targets, -100))
-assert loss.isnan() and not gradient.any()
-assert cross_entropy(wide[:0], targets[:0]).isnan()
-
-expected = 3.5 * by_autograd(cross_entropy, wide, targets)[1]
-for inplace in (False, True):
-    x = wide.clone().requires_grad_()
-    (3.5 * cross_entropy(x * 1, targets, inplace=inplace)).backward()
-    torch.testing.assert_close(x.grad, expected)
+compare_views(cross_entropy)
 print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes and in {len(DTYPES)} dtypes")
 
 # %%

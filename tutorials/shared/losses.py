@@ -1,5 +1,7 @@
 """What both lessons on the loss share: the mean over the rows that count, gradients, checks."""
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -167,6 +169,22 @@ def draw(M, V, dtype=torch.float32):
     targets = torch.randint(0, V, (M,), device=device)
     targets[1::4] = -100
     return (3 * torch.randn(M, V, device=device)).to(dtype), targets
+
+
+def compare_views(function):
+    """Compare with PyTorch on views, where no row counts or there is none, and in place."""
+    wide, targets = draw(40, 300)
+    targets = targets.clamp_max(63)
+    for view in (wide[:, 10:91], wide[:, :64], wide[::3, :272], wide[:1].expand(5, -1)):
+        compare(partial(by_autograd, function), view, targets[: len(view)])
+    loss, gradient = by_autograd(function, wide, torch.full_like(targets, -100))
+    assert loss.isnan() and not gradient.any()
+    assert function(wide[:0], targets[:0]).isnan()
+    expected = 3.5 * by_autograd(function, wide, targets)[1]
+    for inplace in (False, True):
+        x = wide.clone().requires_grad_()
+        (3.5 * function(x * 1, targets, inplace=inplace)).backward()
+        torch.testing.assert_close(x.grad, expected)
 
 
 def resident_programs(compiled, warps, device):
