@@ -165,8 +165,11 @@ def one_launch_kernel(
 # the losses. It also stops at a target outside of the vocabulary, as PyTorch's loss does. Another
 # small kernel computes the mean.
 
+# sphinx_gallery_fold = "the two small kernels"
+from shared.losses import ONE, count_kernel, mean_kernel
 
-from shared.losses import ONE, count_kernel, mean_kernel, resident_programs
+# %%
+# These three launches compute the mean loss and its gradient:
 
 
 def with_rows(kernel, logits, targets, **constants):
@@ -183,18 +186,7 @@ def with_rows(kernel, logits, targets, **constants):
 # %%
 
 # sphinx_gallery_fold = "compares loss and gradient with float64"
-
-
-def compare(function, logits, targets, rtol=1e-5):
-    """Raise AssertionError where loss or gradient differ from PyTorch's in float64."""
-    exact = logits.detach().double().requires_grad_()
-    expected = functional.cross_entropy(exact, targets)
-    (wanted,) = torch.autograd.grad(expected, exact)
-    loss, gradient = function(logits, targets)
-    torch.testing.assert_close(loss.double(), expected.detach(), rtol=rtol, atol=1e-6)
-    largest = 1 / max(1, int((targets != -100).sum()))  # 1 / n is subtracted at the target
-    torch.testing.assert_close(gradient.double(), wanted, rtol=rtol, atol=rtol * largest)
-
+from shared.losses import compare
 
 in_one_launch = partial(with_rows, one_launch_kernel, BLOCK=8192, num_warps=8)
 compare(in_one_launch, logits, targets)
@@ -209,11 +201,10 @@ print("one_launch_kernel agrees with float64")
 # one row, but **the resident programs times the bytes of a row**:
 
 # sphinx_gallery_fold = "counts the resident programs and their bytes"
+from shared.losses import resident_programs
 from tabulate import tabulate
 
 values = []  # (name, unit, value), what no benchmark holds
-
-
 if ON_GPU and torch.version.cuda:
     x, g, few = torch.zeros(2, 10000, device=DEVICE).bfloat16(), logits[:2].bfloat16(), targets[:2]
     compiled = one_launch_kernel[(2,)](x, few, losses, g, 10000, 10000, -100, 8192, num_warps=8)
@@ -222,9 +213,9 @@ if ON_GPU and torch.version.cuda:
     values += [("resident programs", "1", resident), ("L2 cache", "MB", cache)]
     table = [(f"{V:,}", 2e-3 * V, 2e-6 * V * resident) for V in (32768, 50257, 131072)]
     values += [(f"rows of {V.replace(',', '')}", "MB", size) for V, _, size in table]
-    print(f"{resident} resident programs, an L2 cache of {cache:.0f} MB; rows in bf16:")
+    print(f"{resident:,} resident programs, an L2 cache of {cache:.0f} MB; rows in bf16:")
     heads = ["V", "a row, KB", "all resident rows, MB"]
-    print(tabulate(table, heads, floatfmt=".0f", stralign="right"))
+    print(tabulate(table, heads, floatfmt=",.0f", stralign="right"))
 else:
     print("Resident programs are counted on an NVIDIA GPU only.")
 
@@ -336,8 +327,8 @@ for row in range(4):  # a dot is an element on an edge
 # %%
 # The compiler *sees* this: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``, and
 # Triton derives that. Both edges together are one block of 16 elements, which is loaded element by
-# element. Our last kernel handles the edges itself,
-# and the groups with the two functions from above:
+# element. Our last kernel handles the edges itself, and the groups with the two functions from
+# above:
 
 
 @triton.jit
@@ -385,6 +376,9 @@ def cross_entropy_kernel(
             tl.store(grad_ptr + grad_begin + edge, gradient, mask=on_edge)
 
 
+# %%
+
+# sphinx_gallery_fold = "compares loss and gradient with float64"
 uncut = {"GROUP": 1, "WRITE": True, "SHARED": True}
 kept = partial(with_rows, cross_entropy_kernel, **uncut, BLOCK=8192, num_warps=8)
 compare(kept, logits, targets)
@@ -443,22 +437,7 @@ def cross_entropy(logits, targets):
 # The check has vocabularies of one token, of odd lengths, and of several blocks:
 
 # sphinx_gallery_fold = "compares loss and gradient with float64"
-
-
-def by_autograd(function, logits, targets):
-    """Return the loss and the gradient of the logits, from the second of two calls."""
-    logits = logits.detach().requires_grad_()
-    for _ in range(2):
-        loss = function(logits, targets)
-    return loss.detach(), *torch.autograd.grad(loss, logits)
-
-
-def draw(M, V, dtype=torch.float32):
-    """Return random logits and targets, a quarter of which do not count."""
-    targets = torch.randint(0, V, (M,), device=DEVICE)
-    targets[1::4] = -100
-    return (3 * torch.randn(M, V, device=DEVICE)).to(dtype), targets
-
+from shared.losses import by_autograd, draw
 
 SHAPES = [(1, 1), (5, 3), (7, 781), (3, 4096), (3, 10001)] + [(64, 131072), (257, 50257)] * ON_GPU
 for M, V in SHAPES:
@@ -480,7 +459,8 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
-from shared.losses import check_logits, handed_over, scaled
+from shared.losses import check_logits, compare_views, differentiable, handed_over, scaled
+from shared.plans import Plans
 
 DTYPES = (torch.float16, torch.float32) + (torch.bfloat16,) * ON_GPU  # wrong in the interpreter
 ANY = torch.device(DEVICE.type)  # any GPU
@@ -504,7 +484,7 @@ def new_plan(logits, ignore_index, wanted):
     )
 
 
-PLANS = {}
+PLANS = Plans()
 
 
 def run(key, logits, targets, gradient):
@@ -512,8 +492,7 @@ def run(key, logits, targets, gradient):
     plan = PLANS.get(key)
     if plan is None:
         plan = new_plan(logits, *key[1:])
-        if len(PLANS) < 1000:  # or the shapes of this program never repeat
-            PLANS[key] = plan
+        PLANS.keep(key, plan)
     count_rows, rows, mean_of = plan
     losses = torch.empty(len(targets) + 1, dtype=torch.float32, device=logits.device)
     mean = torch.empty((), dtype=torch.float32, device=logits.device)
@@ -582,10 +561,7 @@ def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
 
 
 # For torch.compile, and for tensors without memory, the function is one operation.
-SCHEMA = "(Tensor logits, Tensor targets, int ignore_index) -> (Tensor, Tensor, Tensor)"
-
-
-@torch.library.custom_op("gallery::cross_entropy", mutates_args=(), schema=SCHEMA)
+@differentiable("gallery::cross_entropy")
 def cross_entropy_op(logits, targets, ignore_index):
     """Return the mean loss, its gradient, and what the gradient is still to be multiplied by."""
     gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
@@ -594,44 +570,12 @@ def cross_entropy_op(logits, targets, ignore_index):
     return mean, gradient, share.clone()
 
 
-@cross_entropy_op.register_fake
-def cross_entropy_shapes(logits, targets, ignore_index):
-    """Return tensors like the results, without computing them."""
-    number = logits.new_empty((), dtype=torch.float32)
-    return number, logits.new_empty(logits.shape), torch.empty_like(number)
-
-
-def keep_gradient(ctx, inputs, output):
-    """Keep what the backward pass of the operation needs."""
-    ctx.save_for_backward(output[1], output[2])
-
-
-def backward_of_op(ctx, grad, *_):
-    """Return the gradient of the logits."""
-    gradient, share = ctx.saved_tensors
-    return (grad * share).to(gradient.dtype) * gradient, None, None
-
-
-cross_entropy_op.register_autograd(backward_of_op, setup_context=keep_gradient)
-
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2**-10, torch.bfloat16: 2**-7}  # one rounding
 for dtype in DTYPES:
     for M, V in SHAPES if dtype == torch.float32 else SHAPES[2:]:  # the tiny ones once
         compare(partial(by_autograd, cross_entropy), *draw(M, V, dtype), TOLERANCE[dtype])
 
-wide, targets = draw(40, 300)
-targets = targets.clamp_max(63)
-for view in (wide[:, 10:91], wide[:, :64], wide[::3, :272], wide[:1].expand(5, -1)):
-    compare(partial(by_autograd, cross_entropy), view, targets[: len(view)])
-loss, gradient = by_autograd(cross_entropy, wide, torch.full_like(targets, -100))
-assert loss.isnan() and not gradient.any()
-assert cross_entropy(wide[:0], targets[:0]).isnan()
-
-expected = 3.5 * by_autograd(cross_entropy, wide, targets)[1]
-for inplace in (False, True):
-    x = wide.clone().requires_grad_()
-    (3.5 * cross_entropy(x * 1, targets, inplace=inplace)).backward()
-    torch.testing.assert_close(x.grad, expected)
+compare_views(cross_entropy)
 print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes and in {len(DTYPES)} dtypes")
 
 # %%
@@ -644,11 +588,7 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes and in {len(DT
 # sphinx_gallery_fold = "times loss and gradient, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "cross_entropy_kernel: 8192 × 131 072, bf16"
 from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
-
-
-@triton.jit
-def empty_kernel():
-    """Do nothing."""
+from shared.plans import empty_kernel
 
 
 def step(function, logits, targets):

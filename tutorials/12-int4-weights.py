@@ -57,29 +57,7 @@ print("weights back", *(f"{value:5.2f}" for value in (n * s + z).tolist()))
 # four bits of the 32 words are 32 *neighboring* columns, and meet 32 neighbors in a row of *x*.
 
 # sphinx_gallery_fold = "draws the words of a group"
-import matplotlib.pyplot as plt
-from shared.bench import figure
-
-
-def draw_words():
-    """Draw which columns of a group lie in the bits of its words."""
-    _, ax = figure(height=2.9)
-    for place in range(4):  # from the highest bits to the lowest
-        for x, word in enumerate((0, 1, 2, None, 31)):
-            style = {"facecolor": "#cfe3f1" if place == 3 else "#eeeeee", "edgecolor": "#444444"}
-            if word is None:
-                ax.text(place + 0.5, x + 0.4, "⋮", ha="center", va="center")
-                continue
-            ax.add_patch(plt.Rectangle((place, x), 1, 0.8, **style))
-            column = word + 32 * (3 - place)
-            ax.text(place + 0.5, x + 0.4, f"column {column}", ha="center", va="center")
-    ax.set(xlim=(0, 4), ylim=(5, -0.2))
-    ax.set_xticks([0.5, 1.5, 2.5, 3.5], ["bits 12–15", "8–11", "4–7", "0–3"])
-    ax.set_yticks([0.4, 1.4, 2.4, 4.4], ["word 0", "word 1", "word 2", "word 31"])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    plt.show()
-
+from shared.int4 import draw_words
 
 draw_words()
 
@@ -410,7 +388,9 @@ def int4_kernel(
 # us. So we set it in a copy of the context only, and the program's own setting stays.
 
 # sphinx_gallery_fold = "the function with its checks"
+from shared.int4 import check_arguments
 from shared.launch import Launch, key_of
+from shared.plans import Plans
 
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
 MEMORY = getattr(GPU, "shared_memory_per_block_optin", 65536) - 1024  # of a multiprocessor
@@ -418,35 +398,6 @@ SMS = getattr(GPU, "multi_processor_count", 1)
 PTX = ON_GPU and torch.version.cuda is not None and GPU.major >= 8
 # With several stages, Triton before 3.9 overwrites registers that wgmma still reads.
 OLD = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
-FLOATS = torch.bfloat16, torch.float16, torch.float32
-
-
-def check_arguments(x, packed, scales, zeros, group):
-    """Raise TypeError or ValueError, naming the argument, if no product can be computed."""
-    named = {"x": x, "packed": packed, "scales": scales, "zeros": zeros}
-    for name, tensor in named.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, but is a {type(tensor).__name__}")
-        kinds = FLOATS[: 2 if name == "x" and ON_GPU else 3]
-        kinds = (torch.int16,) if name == "packed" else kinds
-        if tensor.dtype not in kinds:
-            wanted = " or ".join(str(kind).removeprefix("torch.") for kind in kinds)
-            raise TypeError(f"{name} must be {wanted}, but its dtype is {tensor.dtype}")
-        if tensor.device.type != DEVICE.type or tensor.device != x.device:
-            wanted = f"a {DEVICE.type} device, the same for all"
-            raise ValueError(f"{name} must be on {wanted}, but is on {tensor.device}")
-        if torch.is_grad_enabled() and tensor.requires_grad:
-            why = "which int4_mm does not compute: call torch.no_grad()"
-            raise ValueError(f"{name} requires a gradient, {why}")
-    if packed.ndim != 3 or group not in (64, 128, 256) or packed.shape[2] != group // 4:
-        found = f"packed has shape {tuple(packed.shape)}, and group is {group}"
-        raise ValueError(f"packed must be [K / group, N, group / 4] of pack_int4, but {found}")
-    groups, N, _ = packed.shape
-    shapes = {"x": (*x.shape[:1], groups * group), "scales": (N, groups), "zeros": (N, groups)}
-    for name, shape in shapes.items():
-        if named[name].shape != shape:
-            found = tuple(named[name].shape)
-            raise ValueError(f"{name} must have shape {shape}, but has {found}")
 
 
 def plan_of(x, packed):
@@ -479,7 +430,7 @@ def launch_with_descriptors(plan, *tensors):
     plan(*tensors)
 
 
-PLANS = {}
+PLANS = Plans()
 
 
 def int4_mm(x, packed, scales, zeros, group=128):
@@ -508,7 +459,7 @@ def int4_mm(x, packed, scales, zeros, group=128):
     if plan is None:
         if not ON_GPU and getattr(x, "dtype", 0) == torch.bfloat16:  # it computes bf16 wrongly
             return int4_mm(x.float(), packed, scales, zeros, group).bfloat16()
-        check_arguments(x, packed, scales, zeros, group)
+        check_arguments(x, packed, scales, zeros, group, DEVICE)
         M, N = len(x), packed.shape[1]
         if M * N * packed.shape[0] == 0:
             return x.new_zeros(M, N)
@@ -520,10 +471,9 @@ def int4_mm(x, packed, scales, zeros, group=128):
         x, packed = x.contiguous(), packed.contiguous()
         x = x.clone() if x.data_ptr() % 16 else x  # for the descriptor
         packed = packed.clone() if packed.data_ptr() % 16 else packed
-        if len(PLANS) == 1000:  # a program whose shapes never repeat
-            PLANS.clear()
         key = key_of(x, packed, scales, zeros), group
-        plan = PLANS[key] = PLANS.get(key) or plan_of(x, packed)
+        plan = PLANS.get(key) or plan_of(x, packed)
+        PLANS.keep(key, plan)
     out = x.new_empty(plan.numbers[:2])
     if plan.constants["FEW"]:
         plan(x, packed, scales, out)
@@ -548,7 +498,8 @@ print("int4_mm is right")
 
 # sphinx_gallery_fold = "checks all sizes in float64, times them, and draws the shares"
 # sphinx_gallery_xray = "int4_kernel: one row, 8192 × 8192"
-from shared.bench import PALETTE, rates, write_calls, write_rows
+from shared.bench import rates, write_calls, write_rows
+from shared.int4 import draw_shares
 
 
 def benchmark(M, w, pack):
@@ -568,26 +519,6 @@ def benchmark(M, w, pack):
     return rates((M, N, K), calls, "µs", rounds=20)
 
 
-def draw_shares(rows):
-    """Draw the share of bf16's time over the rows of x, and the model's."""
-    time = {(row[3], row[0]): row[5] for row in rows if row[1] == 8192}
-    sizes = sorted({M for _, M in time})
-    _, ax = figure(height=3.9)
-    for name, label in (("triton", "int4_mm"), ("int4pack", "PyTorch's int4")):
-        points = [(M, 100 * time[name, M] / time["bf16", M]) for M in sizes if (name, M) in time]
-        if points:
-            ax.plot(*zip(*points, strict=True), label=label, color=PALETTE.get(name), marker=".")
-    read, compute = time["bf16", 1], time["bf16", 1024] / 1024
-    model = [100 * max(read * 4.25 / 16, M * compute) / max(read, M * compute) for M in sizes]
-    ax.plot(sizes, model, "--", label="model: bytes and products", color="#444444")
-    ax.axhline(100, color="#bbbbbb", linewidth=1)
-    top = 100 * max(2, 1.2 * max(time["triton", M] / time["bf16", M] for M in sizes))
-    ax.set(xscale="log", ylim=(0, top), xlabel="rows of x", ylabel="% of bf16, lower is better")
-    ax.set_title(f"8192 × 8192 weights on {GPU.name}")
-    ax.legend()
-    plt.show()
-
-
 if ON_GPU:
     rows = []
     for N, K in ((14336, 4096), (8192, 8192)):
@@ -596,9 +527,9 @@ if ON_GPU:
         for M in (1, 4, 16, 32, 64, 128, 256, 1024):
             rows += benchmark(M, w, weight)
     write_rows("int4-matmul.csv", ["M", "N", "K"], rows)
-    write_calls({"int4_mm": {"triton": partial(int4_mm, x[:1], *pack, group)}})
     int4_mm(torch.randn(1, 8192).to(DEVICE, dtype), *weight)  # the launch whose X-ray is shown
-    draw_shares(rows)
+    draw_shares(rows, GPU.name)
+    write_calls({"int4_mm": {"triton": partial(int4_mm, x[:1], *pack, group)}})
 else:
     print("Without a GPU there is nothing to time.")
 

@@ -3,7 +3,7 @@ Sampling
 ========
 
 You build ``sample(logits, temperature, top_k, top_p, seed)``, the last step of each token that a
-language model writes. It sorts nothing: for 128 rows of 131 072 logits and top-p 0.9 it takes
+language model writes. It sorts nothing: for 128 rows of 131,072 logits and top-p 0.9 it takes
 :measured:`triton` µs, and PyTorch's sort takes :measured:`faster` times as long. You need
 :doc:`02-fused-softmax` and :doc:`04-low-memory-dropout`.
 """
@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
-LOWEST, LARGEST = tl.constexpr(-(2**31)), tl.constexpr(3.4028234663852886e38)  # key, float
+LOWEST = tl.constexpr(-(2**31))  # the lowest key
 PIECE = tl.constexpr(1024 if ON_GPU else 128)  # logits of a block, few for the interpreter
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 
@@ -66,23 +66,7 @@ for turn in range(8):
 # is kept and the first that is not:
 
 # sphinx_gallery_fold = "draws the weights, their sum and the threshold"
-import matplotlib.pyplot as plt
-from shared.bench import figure
-
-
-def draw_threshold(weights, goal):
-    """Draw weights in descending order, their running sum, and where it reaches the goal."""
-    _, ax = figure(height=3.0)
-    sums, kept = weights.cumsum(0), (weights.cumsum(0) - weights < goal).tolist()
-    colors = ["#cfe3f1" if keep else "#eeeeee" for keep in kept]
-    ax.bar(range(len(weights)), weights, color=colors, edgecolor="#444444")
-    ax.step(range(len(weights)), sums, where="mid", color="#1b6ca8", label="sum of the weights")
-    ax.axhline(goal, color="#444444", linestyle="--", label="share p of the sum")
-    ax.axvline(sum(kept) - 0.5, color="#d1495b", label="threshold")
-    ax.set(title="Top-p with p = 0.9", xlabel="token, largest logit first", ylabel="weight")
-    ax.legend()
-    plt.show()
-
+from shared.sampling import draw_keys, draw_threshold
 
 draw_threshold(weights, goal)
 
@@ -113,27 +97,6 @@ draw_threshold(weights, goal)
 # We call the result the **key** of a float:
 
 # sphinx_gallery_fold = "draws the bits of eight floats and their keys"
-
-
-def draw_keys(floats):
-    """Draw the bits of floats beside those of their keys; a dark cell is a 1."""
-    _, ax = figure(height=3.4)
-    bits = torch.tensor(floats).view(torch.int32)
-    keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    for row, (value, *pair) in enumerate(zip(floats, bits.tolist(), keys.tolist(), strict=True)):
-        for side, number in enumerate(pair):
-            for bit in range(12):  # the sign, the exponent and the first bits of the mantissa
-                on = number >> (31 - bit) & 1
-                style = {"facecolor": "#1b6ca8" if on else "#eeeeee", "edgecolor": "#444444"}
-                ax.add_patch(plt.Rectangle((bit + 14 * side, row), 1, 0.8, **style))
-        ax.text(-0.5, row + 0.4, f"{value:g}", ha="right", va="center")
-        ax.text(26.5, row + 0.4, f"{pair[1] / 2**20:.0f}", ha="left", va="center")
-    ax.set(xlim=(-4, 32), ylim=(len(floats), -0.4))
-    ax.set_title("first 12 bits of a float | of its key, and key / 2²⁰")
-    ax.axis("off")
-    plt.show()
-
-
 draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 
 # %%
@@ -142,26 +105,14 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 #
 # One program samples one row. These functions load logits, and make keys and weights of them:
 
+from shared.sampling import LARGEST, load_row, weight_of
+
 
 @triton.jit
 def key_of_float(x):
     """Return int32 keys in the order of the floats *x*."""
     bits = (x + 0.0).to(tl.int32, bitcast=True)  # -0.0 becomes 0.0
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
-
-
-@triton.jit
-def load_row(row_ptr, columns, V):
-    """Return logits in fp32, inf as the largest finite one; -inf behind the end of the row."""
-    x = tl.load(row_ptr + columns, mask=columns < V, other=-float("inf")).to(tl.float32)
-    return tl.minimum(x, LARGEST, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def weight_of(x, m, rate):
-    """Return 2 ** ((x - m) * rate), and 0 for -inf; *rate* is log2(e) / temperature."""
-    distance = tl.maximum(x - m, -LARGEST, propagate_nan=tl.PropagateNan.ALL)
-    return tl.where(x == -float("inf"), 0.0, tl.exp2(distance * rate))
 
 
 @triton.jit
@@ -209,18 +160,7 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 # kernel adds up the weights from the left. The token at which the sum exceeds the target is the
 # sample, so a token with twice the weight is hit twice as often.
 
-
-@triton.jit
-def target_of(seed, row, total):
-    """Return a random integer from 0 to *total* - 1."""
-    bits = tl.randint(seed, row).to(tl.uint32, bitcast=True).to(tl.uint64)
-    return tl.umulhi(total.to(tl.uint64), bits << 32).to(tl.int64)  # total · bits / 2³²
-
-
-@triton.jit
-def share_of(total, p):
-    """Return the least integer that is at least *p* times *total*, and at least 1."""
-    return tl.maximum(tl.ceil(p * total.to(tl.float64)).to(tl.int64), 1)
+from shared.sampling import share_of, target_of
 
 
 @triton.jit
@@ -289,27 +229,7 @@ plain_sample = sample
 # may fall on either side. Random logits do not come that close.
 
 # sphinx_gallery_fold = "compares with a sort in float64"
-
-
-def kept(logits, temperature, top_k, top_p):
-    """Return which logits are kept, by sorting in float64."""
-    x = logits.double() / temperature
-    y = x.sort(dim=1, descending=True).values
-    y = y.where(y >= y[:, top_k - 1 : top_k], -torch.inf) if 0 < top_k < x.shape[1] else y
-    w = y.softmax(dim=1)
-    inside = (w.cumsum(dim=1) - w < top_p) & (y > -torch.inf)
-    return x >= y.where(inside, torch.inf).amin(dim=1, keepdim=True)
-
-
-SETTINGS = (1.0, 0, 1.0), (0.7, 0, 0.9), (1.0, 50, 1.0), (2.0, 60, 0.5)
-
-
-def check(logits, function):
-    """Stop unless all tokens that *function* samples are among those that a sort keeps."""
-    for settings in SETTINGS:
-        right = kept(logits, *settings).gather(1, function(logits, *settings, 3)[:, None])
-        torch.testing.assert_close(right, torch.ones_like(right), msg="a token is not kept")
-
+from shared.sampling import check
 
 logits = torch.randn(2, 301, device=DEVICE)
 examples = logits[:, :200], 6 * logits, logits.round(), logits.where(logits > 0, -torch.inf)
@@ -334,43 +254,18 @@ print("all tokens are among those that a sort keeps")
 # to 3.5 above. The threshold lies outside in fewer than one of a thousand rows, and the kernel
 # notices it: then it samples this row the plain way.
 
-
-@triton.jit
-def guess(x, m, rate, rest, deviations):
-    """Return a short range; below it, a sample's weights and *deviations* add up to *rest*."""
-    low, high = m + tl.log2(rest / x.shape[0]) / rate, m + 1.5 / rate
-    w = weight_of(x, m, rate)
-    for _ in range(12):  # to 1/4096 of the first range
-        middle = 0.5 * (low + high)
-        last = weight_of(middle, m, rate)
-        slack = deviations * (tl.sqrt(last * rest) + 2 * last)  # more where the weights are few
-        below = tl.sum(tl.where(x < middle, w, 0.0)) + slack < rest
-        low, high = tl.where(below, middle, low), tl.where(below, high, middle)
-    return low, high
-
+from shared.sampling import guess
 
 # %%
-# Four launches do the work. Each row is cut into pieces of 1024 logits, one program for each, so
-# that a single row keeps many multiprocessors busy:
+# Four launches do the work. Each row is cut into **pieces** of 1024 logits, so that a single row
+# keeps many multiprocessors busy:
 #
-# .. list-table::
-#    :header-rows: 1
-#
-#    * - kernel
-#      - programs
-#      - what it does
-#    * - ``sum_kernel``
-#      - one a piece
-#      - first reading: the maximum and a rough sum in fp32, as in :doc:`02-fused-softmax`
-#    * - ``guess_kernel``
-#      - one a row
-#      - takes a sample of the row, and stores the range
-#    * - ``collect_kernel``
-#      - one a piece
-#      - second reading: exact sums, and the columns in the range
-#    * - ``finish_kernel``
-#      - one a row
-#      - bisects what was collected, and samples
+# * ``sum_kernel``, one program a piece, is the first reading: the maximum and a rough sum in fp32,
+#   as in :doc:`02-fused-softmax`.
+# * ``guess_kernel``, one program a row, takes a sample of the row and stores the range.
+# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the columns in
+#   the range.
+# * ``finish_kernel``, one program a row, bisects what was collected, and samples.
 #
 # The second reading is the one to look at. An atomic counter gives each program places for the
 # columns that it collects; their order does not matter.
@@ -412,6 +307,7 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate):
 # Since all sums are integers, its token is the one that the plain kernel samples, bit for bit.
 
 # sphinx_gallery_fold = "the other three kernels"
+from shared.sampling import bisect_block
 
 
 @triton.jit
@@ -425,18 +321,6 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate):
     top = tl.maximum(tl.max(x), -LARGEST)  # if all are -inf
     tl.store(stats, top)
     tl.store(stats + 1, tl.sum(weight_of(x, top, rate)))  # nan if a logit is
-
-
-@triton.jit
-def bisect_block(key, units, more, low, high, goal):
-    """Return the largest key from which on *more* and the weights in *units* reach *goal*."""
-    while low < high:
-        middle = (low | high) - ((low ^ high) >> 1)
-        if more + tl.sum(tl.where(key >= middle, units, 0)) >= goal:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 @triton.jit(do_not_specialize=["k"])
@@ -534,34 +418,8 @@ def finish_kernel(
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
-
-
-def check_arguments(logits, temperature, top_k, top_p, seed):
-    """Raise TypeError or ValueError, naming the argument, if no token can be sampled."""
-    dtype = getattr(logits, "dtype", type(logits).__name__)
-    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise TypeError(f"logits must be a torch.Tensor of fp16, bf16 or fp32, but is {dtype}")
-    if logits.device.type != DEVICE.type or logits.ndim != 2 or not 0 < logits.shape[1] <= 2**22:
-        found = f"shape {tuple(logits.shape)} on {logits.device}"
-        raise ValueError(
-            f"logits must be [batch, 1 to 2**22 tokens] on {DEVICE.type}, but have {found}"
-        )
-    if isinstance(seed, torch.Tensor):
-        if seed.dtype != torch.int64 or seed.numel() != 1 or seed.device != logits.device:
-            found = f"{seed.dtype}, shape {tuple(seed.shape)} on {seed.device}"
-            raise ValueError(f"seed must be one int64 on {logits.device}, but is {found}")
-        seed = 0
-    for name, value, right, rule in (
-        ("temperature", temperature, lambda t: 0 <= t < float("inf"), "0 or more, and finite"),
-        ("top_k", top_k, lambda k: k >= 0, "0 (no limit) or more"),
-        ("top_p", top_p, lambda p: 0 < p <= 1, "more than 0, and at most 1 (no limit)"),
-        ("seed", seed, lambda s: 0 <= s < 2**63, "from 0 to 2**63 - 1"),
-    ):
-        kind = int if name in ("top_k", "seed") else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kind):
-            raise TypeError(f"{name} must be a number, but is a {type(value).__name__}")
-        if not right(value):
-            raise ValueError(f"{name} must be {rule}, but is {value}")
+from shared.plans import Plans
+from shared.sampling import check_arguments
 
 
 def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
@@ -580,7 +438,7 @@ def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
     return size, launches, Launch(finish_kernel, (rows,), numbers, large)
 
 
-PLANS = {}
+PLANS = Plans()
 
 
 def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
@@ -600,21 +458,20 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     A row that contains nan, or only -inf, is refused on the CPU; on a GPU its token is -1.
 
     Raises:
-        TypeError, ValueError: An argument is not as described; the message names it.
+        TypeError, ValueError: An argument is not as described, or the logits require a gradient.
     """
     seed_on_gpu = isinstance(seed, torch.Tensor)
     try:
         logits, plan = logits.resolve_neg(), None
-        if ON_GPU and (seed_on_gpu or 0 <= seed < 2**63):
+        seed = seed.resolve_neg() if seed_on_gpu else seed
+        one = (torch.int64, 1, logits.device)
+        right = (seed.dtype, seed.numel(), seed.device) == one if seed_on_gpu else 0 <= seed < 2**63
+        if ON_GPU and right and not (logits.requires_grad and torch.is_grad_enabled()):
             plan = PLANS.get((key_of(logits), temperature, top_k, top_p, seed_on_gpu))
-        if seed_on_gpu and (seed.dtype, seed.numel()) != (torch.int64, 1):
-            plan = None
-        if seed_on_gpu and seed.device != logits.device:
-            plan = None
     except (AttributeError, TypeError):  # no tensor, or settings that are no numbers
         plan = None
     if plan is None:
-        check_arguments(logits, temperature, top_k, top_p, seed)
+        check_arguments(logits, temperature, top_k, top_p, seed, DEVICE)
         if len(logits) == 0:
             return logits.new_empty(0, dtype=torch.int64)
         if not ON_GPU:  # there, bf16 is computed wrongly, and a check does not wait
@@ -622,10 +479,9 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
                 raise ValueError("a row of logits contains nan, or only -inf")
             logits = logits.float()
         logits = logits.contiguous()
-        if len(PLANS) == 1000:  # a program whose shapes never repeat
-            PLANS.clear()
         settings = temperature, top_k, top_p, seed_on_gpu
-        plan = PLANS[key_of(logits), *settings] = plan_of(logits, *settings)
+        plan = plan_of(logits, *settings)
+        PLANS.keep((key_of(logits), *settings), plan)
     size, launches, last = plan
     work = logits.new_empty(size, dtype=torch.int64)
     out = logits.new_empty(size[0], dtype=torch.int64)
@@ -636,9 +492,7 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
 
 
 for x in examples:
-    for settings in SETTINGS:
-        tokens = plain_sample(x.contiguous(), *settings, 3)
-        torch.testing.assert_close(sample(x, *settings, 3), tokens, rtol=0, atol=0)
+    check(x, sample, plain_sample)
 print("both ways sample the same tokens")
 
 # %%
@@ -651,24 +505,14 @@ print("both ways sample the same tokens")
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"
-from shared.bench import draw_rates, gpu_times, rates, spread, write_calls, write_rows
+from shared.bench import draw_rates, rates, write_calls, write_rows
+from shared.sampling import added_times, by_sorting
 from tabulate import tabulate
-
-
-def by_sorting(logits, top_p):
-    """Return one token for each row, with a sort."""
-    x, order = logits.sort(dim=1, descending=True)
-    w = x.softmax(dim=1)
-    w[w.cumsum(dim=1) - w >= top_p] = 0
-    return order.gather(1, w.multinomial(1))[:, 0]
 
 
 def benchmark(batch, V):
     """Return rows (batch, V, provider, unit, median, p20, p80)."""
-    check(x := torch.randn(batch, V, device=DEVICE), sample)
-    for settings in SETTINGS:
-        tokens = plain_sample(x, *settings, 3)
-        torch.testing.assert_close(sample(x, *settings, 3), tokens, rtol=0, atol=0)
+    check(x := torch.randn(batch, V, device=DEVICE), sample, plain_sample)
     calls = {"triton": partial(sample, x, top_p=0.9), "triton, top-k": partial(sample, x, top_k=50)}
     calls |= {"sort": partial(by_sorting, x, 0.9), "softmax": partial(torch.softmax, x, 1)}
     calls |= {"read": x.amax, "triton, plain": partial(plain_sample, x, top_p=0.9)}
@@ -679,33 +523,23 @@ if ON_GPU:
     sizes = (1, 131072), (16, 131072), (128, 32000), (512, 151936), (128, 131072)
     rows = [row for size in sizes for row in benchmark(*size)]
     write_rows("sampling.csv", ["batch", "V"], rows)
-    x = torch.randn(4, 32000, device=DEVICE)
-    calls = {"triton": partial(sample, x, top_p=0.9), "torch": partial(by_sorting, x, 0.9)}
-    write_calls({"sample": calls})
     x = torch.randn(128, 131072, device=DEVICE)
     size, launches, last = plan_of(x, 1.0, 0, 0.9)
     work, out = x.new_empty(size, dtype=torch.int64), x.new_empty(128, dtype=torch.int64)
-
-    def run(count):
-        """Run the first kernels: each needs the ones before."""
-        for launch in launches[:count]:
-            launch(x, work)
-        if count == 4:
-            last(x, work, out, work, 0)
-
-    times = gpu_times({count: partial(run, count) for count in (1, 2, 3, 4)}, 20)
-    us = [0.0, *(1e3 * spread(times[count])[0] for count in (1, 2, 3, 4))]
     names = "sum_kernel", "guess_kernel", "collect_kernel", "finish_kernel"
     megabytes = x.nbytes / 1e6, 128 * 8192 * 4 / 1e6, x.nbytes / 1e6, 0
-    more = [us[i + 1] - us[i] for i in range(4)]
-    table = list(zip(names, megabytes, more, strict=True))
-    print("128 × 131 072, top-p 0.9")
-    print(tabulate(table, ["kernel", "MB of logits", "µs"], floatfmt=("", ".0f", ".0f")))
+    calls = *(partial(launch, x, work) for launch in launches), partial(last, x, work, out, work, 0)
+    table = list(zip(names, megabytes, added_times(calls), strict=True))
+    print("128 × 131,072 logits, top-p 0.9")
+    print(tabulate(table, ["kernel", "MB of logits", "µs"], floatfmt=("", ",.0f", ",.0f")))
     points = sorted(((row[0] * row[1], *row[2:]) for row in rows), key=lambda row: row[0])
     labels = {"triton": "sample, top-p", "triton, top-k": "sample, top-k", "sort": "sort"}
     labels |= {"softmax": "softmax", "read": "read (ceiling)"}
     settings = {"xscale": "log", "yscale": "log"}
     draw_rates(points, labels, "A token for each row", "logits in all rows", **settings)
+    x = torch.randn(4, 32000, device=DEVICE)
+    calls = {"triton": partial(sample, x, top_p=0.9), "torch": partial(by_sorting, x, 0.9)}
+    write_calls({"sample": calls})
 else:
     print("Without a GPU there is nothing to time.")
 
@@ -721,10 +555,8 @@ else:
 # one program; 512 × 151,936 logits take :measured:`large` µs. The table gives what each
 # kernel adds to the time of those before it.
 #
-# Serving systems do not sort either: vLLM uses FlashInfer's kernels. Their public figures, also for
-# 128 × 131,072 logits, are in `pull request 40376 of vLLM
-# <https://github.com/vllm-project/vllm/pull/40376>`_, without the name of a GPU. We did not run
-# these kernels.
+# Serving systems do not sort either: vLLM uses FlashInfer's kernels. We did not run them; `their
+# public figures <https://github.com/vllm-project/vllm/pull/40376>`_ do not name a GPU.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs, and sorting for :measured:`cpu_sort` µs. In a
 # loop that does not wait, a call costs the larger of the CPU's and the GPU's time.

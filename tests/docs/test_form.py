@@ -10,13 +10,6 @@ from tests.docs import form
 KNOWN = {
     "06c-attention-gluon": {"a block of N lines in sight, N at most"},
     "07-math-functions": {"N lines of script, N at most"},
-    "10-cross-entropy": {
-        "N lines of code in sight, N at most",
-        "a block of N lines in sight, N at most",
-        "N lines of script, N at most",
-    },
-    "12-int4-weights": {"N lines of script, N at most"},
-    "13-sampling": {"N lines of script, N at most"},
 }
 
 

@@ -148,3 +148,9 @@ def test_a_seed_may_be_a_tensor(page):
     for bad in (torch.tensor([1, 2]), torch.tensor([1.0]), torch.tensor([1], dtype=torch.int32)):
         with pytest.raises(ValueError, match="seed must be one int64"):
             page["sample"](logits, seed=bad)
+
+
+def test_a_seed_whose_sign_is_still_to_be_changed(page):
+    logits = torch.randn(6, 400)
+    tokens = page["sample"](logits, seed=torch._neg_view(torch.tensor([-7])))
+    assert torch.equal(tokens, page["sample"](logits, seed=7))

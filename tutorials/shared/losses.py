@@ -1,9 +1,12 @@
-"""What both lessons on the loss share: the mean over the rows that count, and the checks."""
+"""What both lessons on the loss share: the mean over the rows that count, gradients, checks."""
+
+from functools import partial
 
 import torch
 import triton
 import triton.language as tl
 from shared.launch import on_device_of
+from torch.nn import functional
 
 
 @triton.jit(debug=True, do_not_specialize=["M", "V", "ignore_index"])
@@ -50,7 +53,7 @@ def scaled(gradient, factor):
     if n := gradient.numel():
         with on_device_of(gradient):
             grid = (min(1024, triton.cdiv(n, 4096)),)
-            scale_kernel[grid](gradient, factor, n, BLOCK=4096, num_warps=8)
+            scale_kernel[grid](gradient, factor.resolve_neg(), n, BLOCK=4096, num_warps=8)
     return gradient
 
 
@@ -64,6 +67,34 @@ def handed_over(name, gradients):
             f"up first, or compute the loss again"
         )
     return gradients
+
+
+def differentiable(name):
+    """Return a decorator: the operation *name* for ``torch.compile``, with its gradient.
+
+    The function takes logits, targets and ``ignore_index``. It returns the loss, the gradient of
+    the logits, and a number that the gradient is still to be multiplied by.
+    """
+    schema = "(Tensor logits, Tensor targets, int ignore_index) -> (Tensor, Tensor, Tensor)"
+
+    def shapes(logits, targets, ignore_index):
+        number = logits.new_empty((), dtype=torch.float32)
+        return number, logits.new_empty(logits.shape), torch.empty_like(number)
+
+    def keep(ctx, inputs, output):
+        ctx.save_for_backward(output[1], output[2])
+
+    def backward(ctx, grad, *_):
+        gradient, share = ctx.saved_tensors
+        return (grad * share).to(gradient.dtype) * gradient, None, None
+
+    def register(function):
+        operation = torch.library.custom_op(name, function, mutates_args=(), schema=schema)
+        operation.register_fake(shapes)
+        operation.register_autograd(backward, setup_context=keep)
+        return operation
+
+    return register
 
 
 def check_tensor(name, x, dtypes, device):
@@ -111,6 +142,49 @@ def check_logits(logits, targets, ignore_index, inplace, dtypes, device):
     if inplace and logits.requires_grad and logits.is_leaf:
         raise ValueError("with inplace=True, logits must be the result of a layer: these have no "
                          "history, so their gradient would overwrite their only copy")  # fmt: skip
+
+
+def compare(function, logits, targets, rtol=1e-5):
+    """Raise AssertionError where loss or gradient differ from PyTorch's in float64."""
+    exact = logits.detach().double().requires_grad_()
+    expected = functional.cross_entropy(exact, targets)
+    (wanted,) = torch.autograd.grad(expected, exact)
+    loss, gradient = function(logits, targets)
+    torch.testing.assert_close(loss.double(), expected.detach(), rtol=rtol, atol=1e-6)
+    largest = 1 / max(1, int((targets != -100).sum()))  # 1 / n is subtracted at the target
+    torch.testing.assert_close(gradient.double(), wanted, rtol=rtol, atol=rtol * largest)
+
+
+def by_autograd(function, logits, targets):
+    """Return the loss and the gradient of the logits, from the second of two calls."""
+    logits = logits.detach().requires_grad_()
+    for _ in range(2):
+        loss = function(logits, targets)
+    return loss.detach(), *torch.autograd.grad(loss, logits)
+
+
+def draw(M, V, dtype=torch.float32):
+    """Return random logits and targets, a quarter of which do not count."""
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    targets = torch.randint(0, V, (M,), device=device)
+    targets[1::4] = -100
+    return (3 * torch.randn(M, V, device=device)).to(dtype), targets
+
+
+def compare_views(function):
+    """Compare with PyTorch on views, where no row counts or there is none, and in place."""
+    wide, targets = draw(40, 300)
+    targets = targets.clamp_max(63)
+    for view in (wide[:, 10:91], wide[:, :64], wide[::3, :272], wide[:1].expand(5, -1)):
+        compare(partial(by_autograd, function), view, targets[: len(view)])
+    loss, gradient = by_autograd(function, wide, torch.full_like(targets, -100))
+    assert loss.isnan() and not gradient.any()
+    assert function(wide[:0], targets[:0]).isnan()
+    expected = 3.5 * by_autograd(function, wide, targets)[1]
+    for inplace in (False, True):
+        x = wide.clone().requires_grad_()
+        (3.5 * function(x * 1, targets, inplace=inplace)).backward()
+        torch.testing.assert_close(x.grad, expected)
 
 
 def resident_programs(compiled, warps, device):

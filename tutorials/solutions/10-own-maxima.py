@@ -128,7 +128,10 @@ if ON_GPU:
         for shape in shapes
     }
     rate = {row[0]: row[2] for row in rates((), calls, "GB/s", logits.nbytes, rounds=10)}
-    table = [(*shape, *(f"{rate[own, *shape]:.0f}" for own in (False, True))) for shape in shapes]
+    table = [
+        (f"{block:,}", warps, *(f"{rate[own, block, warps]:,.0f}" for own in (False, True)))
+        for block, warps in shapes
+    ]
     headers = ["BLOCK", "warps", "one maximum", "own maxima"]
     print("GB/s, higher is better")
     print(tabulate(table, headers, disable_numparse=True, stralign="right"))
