@@ -152,67 +152,44 @@ def erf_by_hand(x):
 @triton.jit
 def by_triton(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, in Triton's language."""
-    if NAME == "exp":
-        z = tl.exp(x)
-    elif NAME == "log":
-        z = tl.log(x)
-    elif NAME == "sin":
-        z = tl.sin(x)
-    elif NAME == "tanh":
-        z = 2 * tl.sigmoid(2 * x) - 1
-    elif NAME == "erf":
-        z = tl.erf(x)
-    elif NAME == "rsqrt":
-        z = tl.rsqrt(x)
-    elif NAME == "pow":
-        z = tl.exp2(y * tl.log2(x))
-    else:  # div
-        z = x / y
-    return z
+    return (
+        tl.exp(x) if NAME == "exp" else
+        tl.log(x) if NAME == "log" else
+        tl.sin(x) if NAME == "sin" else
+        2 * tl.sigmoid(2 * x) - 1 if NAME == "tanh" else
+        tl.erf(x) if NAME == "erf" else
+        tl.rsqrt(x) if NAME == "rsqrt" else
+        tl.exp2(y * tl.log2(x)) if NAME == "pow" else x / y
+    )  # fmt: skip
 
 
 @triton.jit
 def by_library(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, from the library."""
-    if NAME == "exp":
-        z = libdevice.exp(x)
-    elif NAME == "log":
-        z = libdevice.log(x)
-    elif NAME == "sin":
-        z = libdevice.sin(x)
-    elif NAME == "tanh":
-        z = libdevice.tanh(x)
-    elif NAME == "erf":
-        z = libdevice.erf(x)
-    elif NAME == "rsqrt":
-        z = libdevice.rsqrt(x)
-    elif NAME == "pow":
-        z = libdevice.pow(x, y)
-    else:  # div
-        z = libdevice.div_rn(x, y)
-    return z
+    return (
+        libdevice.exp(x) if NAME == "exp" else
+        libdevice.log(x) if NAME == "log" else
+        libdevice.sin(x) if NAME == "sin" else
+        libdevice.tanh(x) if NAME == "tanh" else
+        libdevice.erf(x) if NAME == "erf" else
+        libdevice.rsqrt(x) if NAME == "rsqrt" else
+        libdevice.pow(x, y) if NAME == "pow" else libdevice.div_rn(x, y)
+    )  # fmt: skip
 
 
 @triton.jit
 def by_hand(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, by our own code."""
-    if NAME == "exp":
-        z = exp_by_hand(x)
-    elif NAME == "erf":
-        z = erf_by_hand(x)
-    elif NAME == "rsqrt":
-        z = rsqrt_by_hand(x)
-    elif NAME == "log":
-        z = 0.6931471805599453 * hardware(x, "lg2.approx.f32 $0, $1;")
-    elif NAME == "sin":
-        z = hardware(x, "sin.approx.f32 $0, $1;")
-    elif NAME == "tanh":
-        z = hardware(x, "tanh.approx.f32 $0, $1;")
-    elif NAME == "pow":
-        z = tl.exp2(y * hardware(x, "lg2.approx.f32 $0, $1;"))
-    else:  # div
-        z = x * hardware(y, "rcp.approx.f32 $0, $1;")
-    return z
+    return (
+        exp_by_hand(x) if NAME == "exp" else
+        erf_by_hand(x) if NAME == "erf" else
+        rsqrt_by_hand(x) if NAME == "rsqrt" else
+        0.6931471805599453 * hardware(x, "lg2.approx.f32 $0, $1;") if NAME == "log" else
+        hardware(x, "sin.approx.f32 $0, $1;") if NAME == "sin" else
+        hardware(x, "tanh.approx.f32 $0, $1;") if NAME == "tanh" else
+        tl.exp2(y * hardware(x, "lg2.approx.f32 $0, $1;")) if NAME == "pow" else
+        x * hardware(y, "rcp.approx.f32 $0, $1;")
+    )  # fmt: skip
 
 
 # %%
