@@ -331,7 +331,7 @@ VALUES, table = [], []  # VALUES: (name, unit, value) of what the page says
 for name in FUNCTIONS if ON_GPU else ():
     speed = speeds(name)
     for way, (ulps, a, b, everywhere) in accuracies[name].items():
-        where = f"{a:.9g}, {b:.9g}" if name in ("pow", "div") else f"{a:.9g}"
+        where = f"{a:,.9g} and {b:,.9g}" if name in ("pow", "div") else f"{a:,.9g}"
         found = ulps, where, everywhere, speed.get(("registers", way)), speed["memory", way]
         ptx = KERNELS[way, name].asm.get("ptx", "") if way != "torch" else ""
         special = set(re.findall(r"\b(?:ex2|lg2|sin|tanh|rcp|rsqrt|div)\.[a-z.]+", ptx))

@@ -495,7 +495,7 @@ def draw(rows):
     for i, (provider, label) in enumerate(names.items()):
         found = [row[7] for row in rows if row[4] and row[5] == provider]
         bars = ax.barh([5 * j + i for j in range(len(found))], found, color=colors[i], label=label)
-        ax.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=11)
+        ax.bar_label(bars, fmt="{:,.0f}", padding=3)
     labels = [f"{e} × {k} × {n}\n{t} tokens" for e, t, k, n in CASES]
     ax.set_yticks([5 * j + 1.5 for j in range(len(CASES))], labels)
     ax.invert_yaxis()

@@ -523,7 +523,7 @@ if ON_GPU and CAN_RUN:
             break
     values.append(("GPU longer from", "M", n))
     write_table("09-fp8-matmul-values.csv", ["name", "unit", "value"], values)
-    table = [(f"{m:,} × {n:,} × {k:,}", *[f"{r[5]:.0f}" for r in rows if r[:3] == (m, n, k)])
+    table = [(f"{m:,} × {n:,} × {k:,}", *[f"{r[5]:,.0f}" for r in rows if r[:3] == (m, n, k)])
              for m, n, k in UNTUNED + LAYERS]  # fmt: skip
     names = ["M × N × K, TFLOPS", "by rows", "by blocks", "cuBLAS", "bf16"]
     print(tabulate(table, names, stralign="right", disable_numparse=True))

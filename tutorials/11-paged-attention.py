@@ -530,7 +530,7 @@ if ON_GPU:
         speeds = [row[5] for row in rows if row[3] == name]
         color = PALETTE.get(name, "#1b6ca8")
         bars = ax.barh([5 * j + i for j in range(len(speeds))], speeds, color=color, label=label)
-        ax.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=11)
+        ax.bar_label(bars, fmt="{:,.0f}", padding=3)
     names = [f"{row[0]} × {row[1] or 'mixed'}" for row in rows if row[3] == "triton"]
     ax.set_yticks([5 * j + 1.5 for j in range(len(names))], names)
     ax.invert_yaxis()
