@@ -525,7 +525,7 @@ if ON_GPU:
     write_rows("paged-attention.csv", ["batch", "keys", "page"], rows)
     labels = {"read": "read (ceiling)", "cudnn": "cuDNN, contiguous keys"}
     labels |= {"triton": "paged_attention", "gather": "gather, then cuDNN"}
-    _, ax = figure(height=6)
+    _, ax = figure(height=6.6)
     for i, (name, label) in enumerate(labels.items()):
         speeds = [row[5] for row in rows if row[3] == name]
         color = PALETTE.get(name, "#1b6ca8")
@@ -535,7 +535,8 @@ if ON_GPU:
     ax.set_yticks([5 * j + 1.5 for j in range(len(names))], names)
     ax.invert_yaxis()
     ax.set(xlabel="GB/s of keys and values, higher is better", ylabel="sequences × keys")
-    ax.margins(x=0.14)  # room for the values
+    ax.margins(x=0.18)  # room for the values
+    ax.locator_params(axis="x", nbins=5)
     ax.set_title(f"Attention of one token, bf16\non {GPU.name}")
     ax.figure.legend(loc="outside lower center", ncols=2, frameon=False)
     plt.show()
