@@ -191,7 +191,8 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 # .. code-block:: console
 #
 #    $ python exercise.py 06c-largest-scores mine.py
-#    06c-largest-scores needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add --gpu.
+#    06c-largest-scores needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add
+#    --gpu.
 #
 # If a buffer is fetched again while its product is in flight, some maxima are those of wrong keys.
 #

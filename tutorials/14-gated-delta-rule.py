@@ -45,22 +45,19 @@ from shared.bench import figure
 def draw_steps():
     """Draw the state before and after a token, and the four steps between."""
     _, ax = figure(height=2.5)
-    boxes = ["S", "eᵍ S", "S + β k (v − Sᵀk)ᵀ"]
-    for x, (label, width) in enumerate(zip(boxes, (1, 1, 2.4), strict=True)):
-        left = (0, 2.2, 4.4)[x]
+    for left, width, label in (0, 1, "S"), (2.2, 1, "eᵍ S"), (4.4, 2.9, "S + β k (v − Sᵀk)ᵀ"):
         ax.add_patch(plt.Rectangle((left, 0), width, 1, facecolor="#cfe3f1", edgecolor="#444444"))
         ax.text(left + width / 2, 0.5, label, ha="center", va="center")
-    for left, right, label in ((1, 2.2, "decay"), (3.2, 4.4, "correct"), (6.8, 7.8, "")):
+    for left, right, label in ((1, 2.2, "decay"), (3.2, 4.4, "correct"), (7.3, 8.1, "")):
         arrow = {"arrowstyle": "->", "color": "#444444"}
         ax.annotate("", (right, 0.5), (left, 0.5), arrowprops=arrow)
         ax.text((left + right) / 2, 0.62, label, ha="center")
-    for x, y, label in ((2.7, 1.75, "read at k: Sᵀk"), (5.6, -0.75, "read at q: o = scale · Sᵀq")):
-        start = (x, 1) if y > 0 else (x, 0)
-        ax.annotate(label, (x, y), start, ha="center", va="center", annotation_clip=False)
-        end = (x, y - 0.2) if y > 0 else (x, y + 0.2)
+    for x, y, label in ((2.7, 1.75, "read at k: Sᵀk"), (5.8, -0.75, "read at q: o = scale · Sᵀq")):
+        ax.text(x, y, label, ha="center", va="center")
+        start, end = ((x, 1), (x, y - 0.2)) if y > 0 else ((x, 0), (x, y + 0.2))
         ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#1b6ca8"})
-    ax.text(7.9, 0.5, "next\ntoken", va="center")
-    ax.set(xlim=(-0.1, 9), ylim=(-1.1, 2.1))
+    ax.text(8.2, 0.5, "next\ntoken", va="center")
+    ax.set(xlim=(-0.1, 9.2), ylim=(-1.1, 2.1))
     ax.axis("off")
     plt.show()
 
@@ -551,10 +548,8 @@ def benchmark(tokens):
     given, (shape, first, _) = (*arguments, 0.1), plan_of(q, v, 0.1)
     calls = {"triton": partial(gated_delta_rule, *given), "bound": source.clone}
     calls |= {"triton, chunks": partial(first, q, k, g, beta, v.new_empty(shape))}
-    calls |= {
-        "triton, first": partial(plain_rule, *given),
-        "torch": graph_of(partial(in_chunks, *given)),
-    }
+    calls |= {"triton, first": partial(plain_rule, *given)}
+    calls |= {"torch": graph_of(partial(in_chunks, *given))}
     return rates((tokens, 64), calls, "ms", rounds=8)
 
 
@@ -565,8 +560,7 @@ if ON_GPU:
     write_rows("delta-rule.csv", ["tokens", "heads"], rows)
     labels = {"triton": "gated_delta_rule", "triton, first": "token by token"}
     labels |= {"torch": "PyTorch, in chunks", "bound": "copy (ceiling)"}
-    settings = {"xscale": "log", "yscale": "log"}
-    draw_rates(rows, labels, "Gated delta rule, 64 heads", "tokens", **settings)
+    draw_rates(rows, labels, "Gated delta rule, 64 heads", "tokens", xscale="log", yscale="log")
     gated_delta_rule(*draw(32768, 16, 64, 128, torch.bfloat16))  # the launch of the X-ray
     short = partial(gated_delta_rule, *draw(64, 1, 1, 128, torch.bfloat16))
     write_calls({"gated_delta_rule": {"triton": short}})

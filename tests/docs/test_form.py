@@ -11,7 +11,6 @@ KNOWN = {
     "05-layer-norm": {"N lines of script, N at most"},
     "05b-reductions": {"N lines of script, N at most"},
     "06c-attention-gluon": {"a block of N lines in sight, N at most"},
-    "07-math-functions": {"N lines of script, N at most"},
     "10-cross-entropy": {
         "N lines of code in sight, N at most",
         "a block of N lines in sight, N at most",

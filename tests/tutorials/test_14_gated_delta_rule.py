@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+NAMES = "q", "k", "v", "g", "beta"
+
 
 def reference(q, k, v, g, beta, scale=None):
     scale = q.shape[3] ** -0.5 if scale is None else scale
@@ -118,7 +120,7 @@ def test_complex_tensors_are_refused_and_their_parts_read_with_the_right_sign(pa
     """The imaginary part of a conjugated tensor is a view whose sign is still to be changed."""
     arguments = problem(20, dtype=torch.float32)
     conjugated = torch.complex(torch.zeros_like(arguments[place]), arguments[place]).conj()
-    with pytest.raises(TypeError, match=f"{'q k v g beta'.split()[place]} must be"):
+    with pytest.raises(TypeError, match=f"{NAMES[place]} must be"):
         page["gated_delta_rule"](*arguments[:place], conjugated, *arguments[place + 1 :])
     lazily = [*arguments[:place], conjugated.imag, *arguments[place + 1 :]]
     assert lazily[place].is_neg()
@@ -131,5 +133,5 @@ def test_a_gradient_is_refused_by_the_name_of_its_argument(page, place):
     arguments = problem(20)
     page["gated_delta_rule"](*arguments)
     arguments[place].requires_grad_()
-    with pytest.raises(ValueError, match=f"^{'q k v g beta'.split()[place]} requires a gradient"):
+    with pytest.raises(ValueError, match=f"^{NAMES[place]} requires a gradient"):
         page["gated_delta_rule"](*arguments)
