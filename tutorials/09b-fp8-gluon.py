@@ -523,8 +523,8 @@ def scaled_mm_by_blocks(a, b, scale_a, scale_b):
     if torch.compiler.is_compiling() or not ordinary:
         check_arguments(a, b, scale_a, scale_b)
         return scaled_mm_op(a, b, scale_a, scale_b)
-    if scale_a.is_neg() or scale_b.is_neg():  # the sign is still to be changed
-        scale_a, scale_b = scale_a.resolve_neg(), scale_b.resolve_neg()
+    if a.is_neg() or b.is_neg() or scale_a.is_neg() or scale_b.is_neg():  # refuses fp8
+        a, b, scale_a, scale_b = (x.resolve_neg() for x in (a, b, scale_a, scale_b))
     plan = PLANS.get(key_of(a, b, scale_a, scale_b))
     if plan is None or scale_a.requires_grad or scale_b.requires_grad:
         check_arguments(a, b, scale_a, scale_b)
