@@ -3,7 +3,7 @@ The gated delta rule
 ====================
 
 You build ``gated_delta_rule(q, k, v, g, beta)``, the layer that replaces attention in models for
-long texts, such as Qwen3-Next. It keeps one matrix a head, however long the text is. At 32 768
+long texts, such as Qwen3-Next. It keeps one matrix a head, however long the text is. At 32,768
 tokens and 64 heads it takes :measured:`triton` ms, and token by token the same rule takes
 :measured:`faster` times as long. You need :doc:`03-matrix-multiplication` and
 :doc:`06-fused-attention`.
@@ -33,9 +33,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 #
 # Attention keeps all keys and values, so each token costs more than the one before. Here each head
 # keeps a **state** instead: a matrix *S* of *d* × *d* numbers that maps keys to values. A token has
-# a query *q*, a key *k*, a value *v*, a gate *g* ≤ 0 and a strength *β* from 0 to 1. It does four
-# things: the state **decays**, it is **read** at the key, it is **corrected** so that the key maps
-# closer to the value, and it is read at the query.
+# a query *q*, a key *k* and a value *v*, of *d* numbers each, a gate *g* ≤ 0 and a strength *β*
+# from 0 to 1. It does four things: the state **decays** by the factor eᵍ, it is **read** at the
+# key, it is **corrected** so that the key maps closer to the value, and it is read at the query.
 
 # sphinx_gallery_fold = "draws the steps of a token"
 import matplotlib.pyplot as plt
@@ -65,7 +65,7 @@ def draw_steps():
 draw_steps()
 
 # %%
-# As formulas, and in PyTorch for one head:
+# As formulas, and in PyTorch for one head. *Scale* is a number, in most models 1/√\ *d*:
 #
 # .. math::
 #    S \leftarrow e^{g} S, \qquad S \leftarrow S + \beta\, k\, (v - S^\top k)^\top, \qquad
@@ -94,8 +94,8 @@ print(one_head(key, key, values, torch.zeros(2), torch.ones(2), 1.0))
 # The kernel
 # ----------
 #
-# The columns of the state meet only their own columns of *v*, so programs share them out. Several
-# heads of ``v`` use one head of ``k``, since models have fewer of those.
+# A column of the state depends on one element of each *v*, so programs can share the columns.
+# Models have fewer heads of ``k`` than of ``v``, so several heads of ``v`` use one of ``k``.
 
 
 @triton.jit
@@ -155,24 +155,25 @@ plain_rule = gated_delta_rule
 # chunk, each token meets all tokens before it, as in causal attention. Between chunks, only the
 # state is handed on.
 #
-# In a chunk that begins with the state *S*, let *γᵢ* be the product of the decays up to token *i*.
-# Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends on the state
-# before it. That state is what is left of *S* and of the earlier corrections:
+# In a chunk that begins with the state *S*, let *γᵢ* be the product of the factors eᵍ of its
+# tokens 1 to *i*. Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends
+# on the state before it. There *γᵢ S* is left of *S*, and *γᵢ* / *γⱼ* of what token *j* added:
 #
 # .. math::
 #    u_i = \beta_i \Bigl( v_i - \gamma_i S^\top k_i - \sum_{j<i} \tfrac{\gamma_i}{\gamma_j}
 #    (k_i \cdot k_j)\, u_j \Bigr)
 #
-# These are 64 linear equations for the rows of *U*. Their matrix 1 + *A* does not depend on the
-# state, so all chunks can invert it **at the same time**, before the chain begins:
+# These are 64 linear equations for the matrix *U*, whose rows are the *uᵢ*. Their matrix 1 + *A*,
+# where 1 is the identity, does not depend on the state. So all chunks can invert it **at the same
+# time**, before the chain begins. *P* has the weights with which a token reads the corrections:
 #
 # .. math::
 #    A_{ij} = \beta_i \tfrac{\gamma_i}{\gamma_j} (k_i \cdot k_j) \text{ for } j < i, \quad
 #    T = (1 + A)^{-1} \mathrm{diag}(\beta), \quad
 #    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i
 #
-# The chain has 512 steps now instead of 32,768, and each consists of products. *P U* is causal
-# attention without a softmax:
+# The chain has 512 steps now instead of 32,768, and each consists of products. *Q*, *K*, *V* and
+# *O* have a row for each token, which *γ* multiplies. *P U* is causal attention without a softmax:
 #
 # .. math::
 #    U = T (V - \gamma K S), \qquad O = \text{scale}\, \gamma Q S + P U, \qquad
@@ -256,15 +257,16 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
 
 # %%
 # So our kernel keeps the state and the sums of *g* in fp32. It computes *γᵢ* / *γⱼ* as the
-# exponential of a difference, since *γⱼ* may underflow to zero. The factors of the products may be
-# rounded.
+# exponential of a difference of sums, since *γⱼ* may underflow to zero. The factors of the products
+# may have 16 bits.
 #
 # The inverse of a triangle
 # -------------------------
 #
 # Row *i* of the inverse needs all rows before it: 64 dependent steps. Blocks shorten the chain. The
 # eight blocks of 8 × 8 on the diagonal are independent and take 7 steps together. Two neighbors
-# become one block of 16 by products, which tensor cores compute; the same again gives 32, then 64:
+# *X* and *Y*, with *B* below *X*, become one block of 16 by products, which tensor cores compute.
+# The same again gives 32, then 64:
 #
 # .. math::
 #    \begin{pmatrix} X & 0 \\ B & Y \end{pmatrix}^{-1} =
@@ -281,9 +283,8 @@ def draw_inverse():
     for size, color, label in levels:
         half = size // 2 if size > 8 else size
         for start in range(0, 64, size):
-            low = start + half if size > 8 else start
-            style = {"facecolor": color, "edgecolor": "white"}
-            ax.add_patch(plt.Rectangle((start, low), half, half, **style))
+            place, style = (start, start + half % size), {"facecolor": color, "edgecolor": "white"}
+            ax.add_patch(plt.Rectangle(place, half, half, **style))
         ax.add_patch(plt.Rectangle((0, 0), 0, 0, facecolor=color, label=label))
     ax.set(xlim=(0, 64), ylim=(64, 0), aspect="equal", xticks=[0, 8, 16, 32, 64])
     ax.set(yticks=[0, 8, 16, 32, 64], title="Blocks of the inverse, in order")
@@ -295,8 +296,8 @@ draw_inverse()
 
 # %%
 # ``small`` holds the eight blocks, and ``x`` becomes their inverses by elimination. Then each level
-# masks the blocks *B* of all pairs and computes :math:`Y^{-1} B X^{-1}` of all pairs in two
-# products:
+# keeps the blocks *B* of all pairs and computes :math:`Y^{-1} B X^{-1}` of all pairs in two
+# products. ``KIND`` is the dtype of their factors:
 
 
 @triton.jit
@@ -414,7 +415,7 @@ def scan_kernel(
 # :doc:`/programming-guide/chapter-6/calls` explains. *T* and *P* pass through memory. It reads
 # views, checks shapes, dtypes and devices, and refuses gradients. Triton asks
 # ``triton.set_allocator`` for the memory of descriptors. That setting belongs to the program that
-# calls us, so we set it in a copy of the context only.
+# calls us, so we set it in a copy of Python's context (``contextvars``) only.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -537,7 +538,7 @@ print(f"gated_delta_rule is right on {len(problems)} problems")
 # The ceiling is a copy of as many bytes as the arguments and the output have.
 
 # sphinx_gallery_fold = "checks the longest text in float64, times the rule, and draws the times"
-# sphinx_gallery_xray = "chunk_kernel: 32 768 tokens, bf16; scan_kernel: 32 768 tokens, bf16"
+# sphinx_gallery_xray = "chunk_kernel: 32,768 tokens, bf16; scan_kernel: 32,768 tokens, bf16"
 from shared.bench import draw_rates, graph_of, rates, write_calls, write_rows
 
 
@@ -571,16 +572,14 @@ else:
 # Twice the text takes about twice the time. At 32,768 tokens ``gated_delta_rule`` takes
 # :measured:`triton` ms, the form in PyTorch :measured:`torch` ms, and token by token
 # :measured:`token` ms. Of our time, :measured:`chunks` % passes before the chain begins. The copy
-# takes only :measured:`bound` ms, so the chain is **latency-bound**: its step of 64 tokens takes
-# :measured:`link` µs, for three products in turn.
+# takes only :measured:`bound` ms, so bytes are not the limit. The chain is **latency-bound**: a
+# step of 64 tokens takes :measured:`link` µs, because three of its products wait for each other.
 #
-# **Beside published kernels.** :doc:`/programming-guide/chapter-9/libraries` times the rule beside
-# flash-linear-attention's, and has the public figures of FlashQLA and FlashInfer. With few heads,
-# those two also compute parts of one text in parallel. Ours does not: a head's chain runs on two
-# programs, and other multiprocessors stay idle.
-#
-# A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does not wait, a call costs the
-# larger of the CPU's and the GPU's time.
+# :doc:`/programming-guide/chapter-9/libraries` times the rule beside flash-linear-attention's, and
+# has the public figures of FlashQLA and FlashInfer. With few heads, those two also compute parts of
+# one text in parallel. Ours does not: a head's chain runs on two programs, and other
+# multiprocessors stay idle. A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does
+# not wait, a call costs the larger of the CPU's and the GPU's time.
 #
 # Exercises
 # ---------
