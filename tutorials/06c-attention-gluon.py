@@ -65,7 +65,7 @@ runs += [(0.7, start + 2, 2, "p·v", i) for i, start in enumerate(starts[1:])]
 runs += [(-0.3, start + 2, 2, "soft-\nmax", i) for i, start in enumerate(starts)]
 for y, start, width, kind, i in waits + runs:
     ax.barh(y, width, left=start, color=COLORS[kind], edgecolor="#444444", height=0.8)
-    ax.text(start + width / 2, y, f"{kind} {i}", ha="center", va="center", fontsize=11.8)
+    ax.text(start + width / 2, y, f"{kind} {i}", ha="center", va="center")
 places = (3, "tensor cores"), (2, "other units"), (0.7, "tensor cores"), (-0.3, "other units")
 ax.set_yticks(*zip(*places, strict=True))
 ax.text(6, 3.55, "the loop that waits", ha="center")
@@ -191,6 +191,8 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 # .. code-block:: console
 #
 #    $ python exercise.py 06c-largest-scores mine.py
+#    06c-largest-scores needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add
+#    --gpu.
 #
 # If a buffer is fetched again while its product is in flight, some maxima are those of wrong keys.
 #

@@ -49,8 +49,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 
 @triton.jit
 def gelu_exact(x):
-    """Return GELU of x, by the library's erf."""
-    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+    """Return GELU of x, as the formula says."""
+    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))  # 1 / sqrt(2)
 
 
 @triton.jit
@@ -80,12 +80,14 @@ torch.testing.assert_close(elementwise(gelu_exact, x).double(), exact, rtol=0, a
 # -----------------------
 #
 # 1. **Triton's language**, such as ``tl.exp(x)``. It lacks tanh and powers, and takes some
-#    functions from the library.
+#    functions from the library that comes next.
 # 2. **The library** of the GPU's vendor: ``libdevice.exp(x)``. *libdevice* is NVIDIA's, and on
 #    AMD's GPUs the same names call *OCML*.
-# 3. **By hand.** For the exponential, split the number: :math:`x \log_2 e = k + f` with an integer
-#    *k*, so that :math:`e^x = 2^k e^r` with a small *r*. A polynomial of degree six approximates
-#    :math:`e^r`. A float stores its exponent in bits 23 to 30, so a shift gives :math:`2^k`:
+# 3. **By hand.** For the exponential, let *k* be the integer nearest to :math:`x \log_2 e`. Then
+#    :math:`e^x = 2^k e^r`, and :math:`r = x - k \ln 2` is at most 0.35 in size. A polynomial of
+#    degree six approximates :math:`e^r`. A float stores its exponent plus 127 in bits 23 to 30, so
+#    a shift makes the bits of :math:`2^k`, and ``bitcast`` reads them as a float.
+#    ``tl.fma(a, b, c)`` is *a b* + *c*, rounded once:
 
 
 @triton.jit
@@ -97,7 +99,7 @@ def exp_by_hand(x):
     r = tl.fma(k, -1.4286068203094172e-6, r)  # so its product with k is exact
     p = tl.fma(tl.fma(tl.fma(r, 1 / 720, 1 / 120), r, 1 / 24), r, 1 / 6)
     p = tl.fma(tl.fma(tl.fma(p, r, 0.5), r, 1.0), r, 1.0)
-    half = k.to(tl.int32) >> 1  # two factors, since 2 ** k may be subnormal
+    half = k.to(tl.int32) >> 1  # two factors, since 2 ** k alone may not fit
     p *= ((half + 127) << 23).to(tl.float32, bitcast=True)
     p *= ((k.to(tl.int32) - half + 127) << 23).to(tl.float32, bitcast=True)
     return tl.where(x == x, p, x)  # NaN stays
@@ -106,7 +108,8 @@ def exp_by_hand(x):
 # %%
 # 4. **One instruction** of the hardware. ``tl.inline_asm_elementwise`` calls an instruction that
 #    Triton has no name for, here in PTX, NVIDIA's assembly language. ``$0`` is the result, ``$1``
-#    the argument, and ``=f,f`` declares both as floats:
+#    the argument, and ``=f,f`` declares both as floats. ``is_pure`` says that it does nothing
+#    else, and ``pack`` that it takes one element:
 
 
 @triton.jit
@@ -152,67 +155,44 @@ def erf_by_hand(x):
 @triton.jit
 def by_triton(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, in Triton's language."""
-    if NAME == "exp":
-        z = tl.exp(x)
-    elif NAME == "log":
-        z = tl.log(x)
-    elif NAME == "sin":
-        z = tl.sin(x)
-    elif NAME == "tanh":
-        z = 2 * tl.sigmoid(2 * x) - 1
-    elif NAME == "erf":
-        z = tl.erf(x)
-    elif NAME == "rsqrt":
-        z = tl.rsqrt(x)
-    elif NAME == "pow":
-        z = tl.exp2(y * tl.log2(x))
-    else:  # div
-        z = x / y
-    return z
+    return (
+        tl.exp(x) if NAME == "exp" else
+        tl.log(x) if NAME == "log" else
+        tl.sin(x) if NAME == "sin" else
+        2 * tl.sigmoid(2 * x) - 1 if NAME == "tanh" else
+        tl.erf(x) if NAME == "erf" else
+        tl.rsqrt(x) if NAME == "rsqrt" else
+        tl.exp2(y * tl.log2(x)) if NAME == "pow" else x / y
+    )  # fmt: skip
 
 
 @triton.jit
 def by_library(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, from the library."""
-    if NAME == "exp":
-        z = libdevice.exp(x)
-    elif NAME == "log":
-        z = libdevice.log(x)
-    elif NAME == "sin":
-        z = libdevice.sin(x)
-    elif NAME == "tanh":
-        z = libdevice.tanh(x)
-    elif NAME == "erf":
-        z = libdevice.erf(x)
-    elif NAME == "rsqrt":
-        z = libdevice.rsqrt(x)
-    elif NAME == "pow":
-        z = libdevice.pow(x, y)
-    else:  # div
-        z = libdevice.div_rn(x, y)
-    return z
+    return (
+        libdevice.exp(x) if NAME == "exp" else
+        libdevice.log(x) if NAME == "log" else
+        libdevice.sin(x) if NAME == "sin" else
+        libdevice.tanh(x) if NAME == "tanh" else
+        libdevice.erf(x) if NAME == "erf" else
+        libdevice.rsqrt(x) if NAME == "rsqrt" else
+        libdevice.pow(x, y) if NAME == "pow" else libdevice.div_rn(x, y)
+    )  # fmt: skip
 
 
 @triton.jit
 def by_hand(NAME: tl.constexpr, x, y):
     """Return a function of x, or of x and y, by our own code."""
-    if NAME == "exp":
-        z = exp_by_hand(x)
-    elif NAME == "erf":
-        z = erf_by_hand(x)
-    elif NAME == "rsqrt":
-        z = rsqrt_by_hand(x)
-    elif NAME == "log":
-        z = 0.6931471805599453 * hardware(x, "lg2.approx.f32 $0, $1;")
-    elif NAME == "sin":
-        z = hardware(x, "sin.approx.f32 $0, $1;")
-    elif NAME == "tanh":
-        z = hardware(x, "tanh.approx.f32 $0, $1;")
-    elif NAME == "pow":
-        z = tl.exp2(y * hardware(x, "lg2.approx.f32 $0, $1;"))
-    else:  # div
-        z = x * hardware(y, "rcp.approx.f32 $0, $1;")
-    return z
+    return (
+        exp_by_hand(x) if NAME == "exp" else
+        erf_by_hand(x) if NAME == "erf" else
+        rsqrt_by_hand(x) if NAME == "rsqrt" else
+        0.6931471805599453 * hardware(x, "lg2.approx.f32 $0, $1;") if NAME == "log" else
+        hardware(x, "sin.approx.f32 $0, $1;") if NAME == "sin" else
+        hardware(x, "tanh.approx.f32 $0, $1;") if NAME == "tanh" else
+        tl.exp2(y * hardware(x, "lg2.approx.f32 $0, $1;")) if NAME == "pow" else
+        x * hardware(y, "rcp.approx.f32 $0, $1;")
+    )  # fmt: skip
 
 
 # %%
@@ -251,9 +231,9 @@ draw_floats()
 #    :number: exp_ulp
 #    :unit: ulps
 #
-#    It is a multiplication, which rounds, and one instruction for base 2. If *x* is large, an error
-#    of half an ulp in the product is a much larger one in the result. The library's exponential is
-#    off by :measured:`exp_library` ulps.
+#    It multiplies by log₂ *e*, which rounds, and one instruction computes a power of two. If *x* is
+#    large, an error of half an ulp in the product is a much larger one in the result. The library's
+#    exponential is off by :measured:`exp_library` ulps.
 
 # sphinx_gallery_fold = "computes and judges any way to any function"
 warnings.filterwarnings("ignore", category=RuntimeWarning)  # the interpreter's, of infinities
@@ -332,8 +312,8 @@ for name, way in ("exp", "by hand"), ("rsqrt", "by hand"), ("log", "triton"), ("
 # %%
 # We measure speed in two ways. **Through memory**, a kernel reads numbers, applies the function
 # once and writes the results. **In registers**, it computes 256 results for each number. The column
-# *special* lists instructions that use the multiprocessor's **special function units**. Rates are
-# in 10⁹ results a second.
+# *special* lists instructions that use the multiprocessor's **special function units**, which
+# compute powers of two, logarithms, sines and reciprocals. Rates are in 10⁹ results a second.
 
 # sphinx_gallery_fold = "measures the rates of all ways, prints and keeps the table"
 from shared.bench import draw_rates, gpu_times, rates, spread, write_calls, write_rows, write_table
@@ -354,7 +334,7 @@ VALUES, table = [], []  # VALUES: (name, unit, value) of what the page says
 for name in FUNCTIONS if ON_GPU else ():
     speed = speeds(name)
     for way, (ulps, a, b, everywhere) in accuracies[name].items():
-        where = f"{a:.9g}, {b:.9g}" if name in ("pow", "div") else f"{a:.9g}"
+        where = f"{a:,.9g} and {b:,.9g}" if name in ("pow", "div") else f"{a:,.9g}"
         found = ulps, where, everywhere, speed.get(("registers", way)), speed["memory", way]
         ptx = KERNELS[way, name].asm.get("ptx", "") if way != "torch" else ""
         special = set(re.findall(r"\b(?:ex2|lg2|sin|tanh|rcp|rsqrt|div)\.[a-z.]+", ptx))
@@ -368,13 +348,14 @@ if ON_GPU:
     write_table("math-accuracy.csv", headers, [row[:-1] for row in table])
 
 # %%
-# * **Errors of millions of ulps** occur at tiny results near a zero of the function: ``lg2`` near
-#   1, and ``sin`` near multiples of π. So Triton takes log and sin from the library. ``tl.sin`` is
-#   off by at most :measured:`sin_ulp` ulps at normal numbers, and by :measured:`sin_everywhere`
-#   with subnormal ones.
+# * **Errors of millions of ulps** occur at tiny results near a zero of the function: the
+#   instruction ``lg2`` has them near 1, and ``sin`` near multiples of π. So Triton takes log and
+#   sin from the library. ``tl.sin`` is off by at most :measured:`sin_ulp` ulps at normal numbers,
+#   and by :measured:`sin_everywhere` with subnormal ones.
 # * **tanh through the sigmoid** and erf by hand lose their digits near zero, in a subtraction.
-# * **Through memory** the accurate exponential has :measured:`exp_alike` times the rate of
-#   ``tl.exp``: it costs nothing. **In registers** it has :measured:`exp_share` times the rate.
+# * **Through memory** the library's exponential has :measured:`exp_alike` times the rate of
+#   ``tl.exp``: its accuracy costs nothing there. **In registers** it has :measured:`exp_share`
+#   times the rate.
 #
 # A faster GELU
 # -------------
@@ -384,11 +365,13 @@ if ON_GPU:
 #
 # 2. :math:`\frac{x}{2} (1 + \tanh u)` with :math:`u = \sqrt{2 / \pi} \, (x + 0.044715 \, x^3)`, the
 #    approximation that PyTorch has as ``approximate="tanh"``.
-# 3. The same as a sigmoid, :math:`x \, \sigma(2u)`: one exponential, one division, no subtraction.
+# 3. The same with the *sigmoid* :math:`\sigma(z) = 1 / (1 + e^{-z})`, as :math:`x \, \sigma(2u)`:
+#    one exponential, one division, no subtraction.
 # 4. The same with the hardware's tanh.
 # 5. No approximation of GELU, but one of erf: :math:`\max(x, 0) - \frac{|x|}{2} \, \mathrm{erfc}
-#    \frac{|x|}{\sqrt 2}`, where erfc is 1 − erf. Formula 7.1.26 of the handbook below gives erfc
-#    before its last subtraction. The result is off by at most :measured:`gelu_error` millionths.
+#    \frac{|x|}{\sqrt 2}`, where erfc is 1 − erf. Formula 7.1.26 of the handbook (see *References*)
+#    gives erf as one minus a polynomial times an exponential. That product is erfc, so nothing is
+#    subtracted. The result is off by at most :measured:`gelu_error` millionths.
 
 
 @triton.jit
@@ -401,11 +384,11 @@ def gelu_sigmoid(x):
 @triton.jit
 def gelu_by_hand(x):
     """Return GELU of x, by a formula for erfc that is off by 1.5e-7 at most."""
-    t = tl.fma(tl.abs(x), 0.23164190, 1.0)
+    t = tl.fma(tl.abs(x), 0.23164190, 1.0)  # 0.3275911 / sqrt(2)
     t = hardware(t, "rcp.approx.ftz.f32 $0, $1;") if HARDWARE else 1.0 / t
     p = tl.fma(tl.fma(t, 1.061405429, -1.453152027), t, 1.421413741)
     p = tl.fma(tl.fma(p, t, -0.284496736), t, 0.254829592)
-    erfc = p * t * tl.exp2(-0.7213475204444817 * x * x)
+    erfc = p * t * tl.exp2(-0.7213475204444817 * x * x)  # exp(-x * x / 2)
     return tl.maximum(x, 0.0) - 0.5 * tl.minimum(tl.abs(x), 100.0) * erfc  # inf * 0 is NaN
 
 
@@ -507,8 +490,8 @@ else:
 # **In fp32** ``gelu`` reaches :measured:`fp32_copy` % of a copy: its instructions run while bytes
 # are in flight. **In bf16** it reaches :measured:`bf16` GB/s. A curve that ends below the copy is
 # limited by instructions. A call takes :measured:`cpu` µs of the CPU, and one of PyTorch's GELU
-# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of both times.
-# From :measured:`longer` elements of fp32 on, the GPU's is the larger.
+# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of the CPU's and
+# the GPU's time. From :measured:`longer` elements of fp32 on, the GPU's is the larger.
 #
 # In a program
 # ------------
@@ -521,8 +504,7 @@ else:
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of
 
-FLOATS = [torch.float16, torch.float32]
-FLOATS = FLOATS + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
+FLOATS = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 
 
 def launch(x, approximate):

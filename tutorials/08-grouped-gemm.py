@@ -491,13 +491,15 @@ def draw(rows):
     """Draw a bar for each provider, on the skewed layers."""
     names = {"triton": "ours", "grouped_mm": "PyTorch", "loop": "loop", "dense": "dense"}
     colors = ["#1b6ca8", "#d1495b", "#d9820f", "#444444"]
-    fig, ax = figure(height=5.6)
+    fig, ax = figure(height=6.4)
     for i, (provider, label) in enumerate(names.items()):
         found = [row[7] for row in rows if row[4] and row[5] == provider]
-        ax.barh([5 * j + i for j in range(len(found))], found, color=colors[i], label=label)
+        bars = ax.barh([5 * j + i for j in range(len(found))], found, color=colors[i], label=label)
+        ax.bar_label(bars, fmt="{:,.0f}", padding=3)
     labels = [f"{e} × {k} × {n}\n{t} tokens" for e, t, k, n in CASES]
     ax.set_yticks([5 * j + 1.5 for j in range(len(CASES))], labels)
     ax.invert_yaxis()
+    ax.margins(x=0.14)  # room for the values
     gpu = torch.get_device_module().get_device_name()
     ax.set(xlabel="TFLOPS, higher is better", title=f"Grouped products, bf16, skewed\non {gpu}")
     fig.legend(loc="outside lower center", ncols=4, frameon=False)

@@ -418,8 +418,8 @@ def scaled_mm(a, b, scale_a, scale_b):
     if torch.compiler.is_compiling() or not {type(t) for t in tensors} <= ORDINARY:
         check_arguments(*tensors)
         return scaled_mm_op(*tensors)
-    if scale_a.is_neg() or scale_b.is_neg():  # the sign is still to be changed
-        scale_a, scale_b = scale_a.resolve_neg(), scale_b.resolve_neg()
+    if a.is_neg() or b.is_neg() or scale_a.is_neg() or scale_b.is_neg():  # refuses fp8
+        a, b, scale_a, scale_b = (x.resolve_neg() for x in (a, b, scale_a, scale_b))
     gradients = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     plan = None if gradients else PLANS.get(key_of(a, b, scale_a, scale_b))
     if plan is None:
@@ -523,7 +523,7 @@ if ON_GPU and CAN_RUN:
             break
     values.append(("GPU longer from", "M", n))
     write_table("09-fp8-matmul-values.csv", ["name", "unit", "value"], values)
-    table = [(f"{m:,} × {n:,} × {k:,}", *[f"{r[5]:.0f}" for r in rows if r[:3] == (m, n, k)])
+    table = [(f"{m:,} × {n:,} × {k:,}", *[f"{r[5]:,.0f}" for r in rows if r[:3] == (m, n, k)])
              for m, n, k in UNTUNED + LAYERS]  # fmt: skip
     names = ["M × N × K, TFLOPS", "by rows", "by blocks", "cuBLAS", "bf16"]
     print(tabulate(table, names, stralign="right", disable_numparse=True))

@@ -117,10 +117,10 @@ for y, (name, bars) in enumerate(reversed(lines.items())):
         ax.barh(y, stop - start, left=start, color=color, edgecolor="#444444", height=0.62)
         ax.text(start + (0.7 if len(text) == 1 else 1), y, text, ha="center", va="center")
 for x, text in ((0, "empty, 1"), (4, "empty, 0"), (8, "empty, 1")):  # the producer's waits
-    ax.text(x, 3.45, f"wait({text})", ha="left", fontsize=11.8)
+    ax.text(x, 3.45, f"wait({text})", ha="left")
     ax.plot([x, x], [0.7, 3.4], color="#444444", linestyle=":")
 for x, text in ((2, "ready, 0"), (6, "ready, 1"), (10, "ready, 0")):  # the consumer's
-    ax.text(x, -0.7, f"wait({text})", ha="left", fontsize=11.8)
+    ax.text(x, -0.7, f"wait({text})", ha="left")
     ax.plot([x, x], [-0.5, 2.3], color="#444444", linestyle=":")
 ax.set_yticks(range(4), list(reversed(lines)))
 ax.set(
@@ -202,6 +202,7 @@ if IS_HOPPER:
 # .. code-block:: console
 #
 #    $ python exercise.py 09b-row-sums mine.py
+#    09b-row-sums needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add --gpu.
 #
 # If the producer waits for the wrong parity of ``empty``, it overwrites tiles that nobody has read,
 # or both roles wait forever. The checker names the first wrong row, or says that it stopped
@@ -522,8 +523,8 @@ def scaled_mm_by_blocks(a, b, scale_a, scale_b):
     if torch.compiler.is_compiling() or not ordinary:
         check_arguments(a, b, scale_a, scale_b)
         return scaled_mm_op(a, b, scale_a, scale_b)
-    if scale_a.is_neg() or scale_b.is_neg():  # the sign is still to be changed
-        scale_a, scale_b = scale_a.resolve_neg(), scale_b.resolve_neg()
+    if a.is_neg() or b.is_neg() or scale_a.is_neg() or scale_b.is_neg():  # refuses fp8
+        a, b, scale_a, scale_b = (x.resolve_neg() for x in (a, b, scale_a, scale_b))
     plan = PLANS.get(key_of(a, b, scale_a, scale_b))
     if plan is None or scale_a.requires_grad or scale_b.requires_grad:
         check_arguments(a, b, scale_a, scale_b)

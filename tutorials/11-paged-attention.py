@@ -523,26 +523,29 @@ def benchmark(lengths):
 if ON_GPU:
     rows = [row for lengths in CASES for row in benchmark(lengths)]
     write_rows("paged-attention.csv", ["batch", "keys", "page"], rows)
+    labels = {"read": "read (ceiling)", "cudnn": "cuDNN, contiguous keys"}
+    labels |= {"triton": "paged_attention", "gather": "gather, then cuDNN"}
+    _, ax = figure(height=6.6)
+    for i, (name, label) in enumerate(labels.items()):
+        speeds = [row[5] for row in rows if row[3] == name]
+        color = PALETTE.get(name, "#1b6ca8")
+        bars = ax.barh([5 * j + i for j in range(len(speeds))], speeds, color=color, label=label)
+        ax.bar_label(bars, fmt="{:,.0f}", padding=3)
+    names = [f"{row[0]} × {row[1] or 'mixed'}" for row in rows if row[3] == "triton"]
+    ax.set_yticks([5 * j + 1.5 for j in range(len(names))], names)
+    ax.invert_yaxis()
+    ax.set(xlabel="GB/s of keys and values, higher is better", ylabel="sequences × keys")
+    ax.margins(x=0.18)  # room for the values
+    ax.locator_params(axis="x", nbins=5)
+    ax.set_title(f"Attention of one token, bf16\non {GPU.name}")
+    ax.figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    plt.show()
+    paged_attention(*draw_problem(mixed, 64, 8, 128))  # the launch whose X-ray is shown
     q, k, v = (torch.randn(4, 8, n, 128, device=DEVICE).bfloat16() for n in (1, 512, 512))
     calls = {"triton": partial(paged_attention, *draw_problem([512] * 4, 64, 8, 128))}
     calls["torch"] = partial(torch_attention, q.repeat(1, 8, 1, 1), k, v, enable_gqa=True)
     calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(2)]
     write_calls({"paged_attention": calls})
-    labels = {"read": "read (ceiling)", "cudnn": "cuDNN, contiguous keys"}
-    labels |= {"triton": "paged_attention", "gather": "gather, then cuDNN"}
-    _, ax = figure(height=5)
-    for i, (name, label) in enumerate(labels.items()):
-        speeds = [row[5] for row in rows if row[3] == name]
-        color = PALETTE.get(name, "#1b6ca8")
-        ax.barh([5 * j + i for j in range(len(speeds))], speeds, color=color, label=label)
-    names = [f"{row[0]} × {row[1] or 'mixed'}" for row in rows if row[3] == "triton"]
-    ax.set_yticks([5 * j + 1.5 for j in range(len(names))], names)
-    ax.invert_yaxis()
-    ax.set(xlabel="GB/s of keys and values, higher is better", ylabel="sequences × keys")
-    ax.set_title(f"Attention of one token, bf16\non {GPU.name}")
-    ax.figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    plt.show()
-    paged_attention(*draw_problem(mixed, 64, 8, 128))  # the launch whose X-ray is shown
 else:
     print("Without a GPU there is nothing to time.")
 

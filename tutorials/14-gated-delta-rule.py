@@ -3,7 +3,7 @@ The gated delta rule
 ====================
 
 You build ``gated_delta_rule(q, k, v, g, beta)``, the layer that replaces attention in models for
-long texts, such as Qwen3-Next. It keeps one matrix a head, however long the text is. At 32 768
+long texts, such as Qwen3-Next. It keeps one matrix a head, however long the text is. At 32,768
 tokens and 64 heads it takes :measured:`triton` ms, and token by token the same rule takes
 :measured:`faster` times as long. You need :doc:`03-matrix-multiplication` and
 :doc:`06-fused-attention`.
@@ -33,9 +33,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 #
 # Attention keeps all keys and values, so each token costs more than the one before. Here each head
 # keeps a **state** instead: a matrix *S* of *d* × *d* numbers that maps keys to values. A token has
-# a query *q*, a key *k*, a value *v*, a gate *g* ≤ 0 and a strength *β* from 0 to 1. It does four
-# things: the state **decays**, it is **read** at the key, it is **corrected** so that the key maps
-# closer to the value, and it is read at the query.
+# a query *q*, a key *k* and a value *v*, of *d* numbers each, a gate *g* ≤ 0 and a strength *β*
+# from 0 to 1. It does four things: the state **decays** by the factor eᵍ, it is **read** at the
+# key, it is **corrected** so that the key maps closer to the value, and it is read at the query.
 
 # sphinx_gallery_fold = "draws the steps of a token"
 import matplotlib.pyplot as plt
@@ -45,22 +45,19 @@ from shared.bench import figure
 def draw_steps():
     """Draw the state before and after a token, and the four steps between."""
     _, ax = figure(height=2.5)
-    boxes = ["S", "eᵍ S", "S + β k (v − Sᵀk)ᵀ"]
-    for x, (label, width) in enumerate(zip(boxes, (1, 1, 2.4), strict=True)):
-        left = (0, 2.2, 4.4)[x]
+    for left, width, label in (0, 1, "S"), (2.2, 1, "eᵍ S"), (4.4, 2.9, "S + β k (v − Sᵀk)ᵀ"):
         ax.add_patch(plt.Rectangle((left, 0), width, 1, facecolor="#cfe3f1", edgecolor="#444444"))
         ax.text(left + width / 2, 0.5, label, ha="center", va="center")
-    for left, right, label in ((1, 2.2, "decay"), (3.2, 4.4, "correct"), (6.8, 7.8, "")):
+    for left, right, label in ((1, 2.2, "decay"), (3.2, 4.4, "correct"), (7.3, 8.1, "")):
         arrow = {"arrowstyle": "->", "color": "#444444"}
         ax.annotate("", (right, 0.5), (left, 0.5), arrowprops=arrow)
         ax.text((left + right) / 2, 0.62, label, ha="center")
-    for x, y, label in ((2.7, 1.75, "read at k: Sᵀk"), (5.6, -0.75, "read at q: o = scale · Sᵀq")):
-        start = (x, 1) if y > 0 else (x, 0)
-        ax.annotate(label, (x, y), start, ha="center", va="center", annotation_clip=False)
-        end = (x, y - 0.2) if y > 0 else (x, y + 0.2)
+    for x, y, label in ((2.7, 1.75, "read at k: Sᵀk"), (5.8, -0.75, "read at q: o = scale · Sᵀq")):
+        ax.text(x, y, label, ha="center", va="center")
+        start, end = ((x, 1), (x, y - 0.2)) if y > 0 else ((x, 0), (x, y + 0.2))
         ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#1b6ca8"})
-    ax.text(7.9, 0.5, "next\ntoken", va="center")
-    ax.set(xlim=(-0.1, 9), ylim=(-1.1, 2.1))
+    ax.text(8.2, 0.5, "next\ntoken", va="center")
+    ax.set(xlim=(-0.1, 9.2), ylim=(-1.1, 2.1))
     ax.axis("off")
     plt.show()
 
@@ -68,7 +65,7 @@ def draw_steps():
 draw_steps()
 
 # %%
-# As formulas, and in PyTorch for one head:
+# As formulas, and in PyTorch for one head. *Scale* is a number, in most models 1/√\ *d*:
 #
 # .. math::
 #    S \leftarrow e^{g} S, \qquad S \leftarrow S + \beta\, k\, (v - S^\top k)^\top, \qquad
@@ -97,8 +94,8 @@ print(one_head(key, key, values, torch.zeros(2), torch.ones(2), 1.0))
 # The kernel
 # ----------
 #
-# The columns of the state meet only their own columns of *v*, so programs share them out. Several
-# heads of ``v`` use one head of ``k``, since models have fewer of those.
+# A column of the state depends on one element of each *v*, so programs can share the columns.
+# Models have fewer heads of ``k`` than of ``v``, so several heads of ``v`` use one of ``k``.
 
 
 @triton.jit
@@ -158,24 +155,25 @@ plain_rule = gated_delta_rule
 # chunk, each token meets all tokens before it, as in causal attention. Between chunks, only the
 # state is handed on.
 #
-# In a chunk that begins with the state *S*, let *γᵢ* be the product of the decays up to token *i*.
-# Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends on the state
-# before it. That state is what is left of *S* and of the earlier corrections:
+# In a chunk that begins with the state *S*, let *γᵢ* be the product of the factors eᵍ of its
+# tokens 1 to *i*. Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends
+# on the state before it. There *γᵢ S* is left of *S*, and *γᵢ* / *γⱼ* of what token *j* added:
 #
 # .. math::
 #    u_i = \beta_i \Bigl( v_i - \gamma_i S^\top k_i - \sum_{j<i} \tfrac{\gamma_i}{\gamma_j}
 #    (k_i \cdot k_j)\, u_j \Bigr)
 #
-# These are 64 linear equations for the rows of *U*. Their matrix 1 + *A* does not depend on the
-# state, so all chunks can invert it **at the same time**, before the chain begins:
+# These are 64 linear equations for the matrix *U*, whose rows are the *uᵢ*. Their matrix 1 + *A*,
+# where 1 is the identity, does not depend on the state. So all chunks can invert it **at the same
+# time**, before the chain begins. *P* has the weights with which a token reads the corrections:
 #
 # .. math::
 #    A_{ij} = \beta_i \tfrac{\gamma_i}{\gamma_j} (k_i \cdot k_j) \text{ for } j < i, \quad
 #    T = (1 + A)^{-1} \mathrm{diag}(\beta), \quad
 #    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i
 #
-# The chain has 512 steps now instead of 32,768, and each consists of products. *P U* is causal
-# attention without a softmax:
+# The chain has 512 steps now instead of 32,768, and each consists of products. *Q*, *K*, *V* and
+# *O* have a row for each token, which *γ* multiplies. *P U* is causal attention without a softmax:
 #
 # .. math::
 #    U = T (V - \gamma K S), \qquad O = \text{scale}\, \gamma Q S + P U, \qquad
@@ -259,15 +257,16 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
 
 # %%
 # So our kernel keeps the state and the sums of *g* in fp32. It computes *γᵢ* / *γⱼ* as the
-# exponential of a difference, since *γⱼ* may underflow to zero. The factors of the products may be
-# rounded.
+# exponential of a difference of sums, since *γⱼ* may underflow to zero. The factors of the products
+# may have 16 bits.
 #
 # The inverse of a triangle
 # -------------------------
 #
 # Row *i* of the inverse needs all rows before it: 64 dependent steps. Blocks shorten the chain. The
 # eight blocks of 8 × 8 on the diagonal are independent and take 7 steps together. Two neighbors
-# become one block of 16 by products, which tensor cores compute; the same again gives 32, then 64:
+# *X* and *Y*, with *B* below *X*, become one block of 16 by products, which tensor cores compute.
+# The same again gives 32, then 64:
 #
 # .. math::
 #    \begin{pmatrix} X & 0 \\ B & Y \end{pmatrix}^{-1} =
@@ -284,9 +283,8 @@ def draw_inverse():
     for size, color, label in levels:
         half = size // 2 if size > 8 else size
         for start in range(0, 64, size):
-            low = start + half if size > 8 else start
-            style = {"facecolor": color, "edgecolor": "white"}
-            ax.add_patch(plt.Rectangle((start, low), half, half, **style))
+            place, style = (start, start + half % size), {"facecolor": color, "edgecolor": "white"}
+            ax.add_patch(plt.Rectangle(place, half, half, **style))
         ax.add_patch(plt.Rectangle((0, 0), 0, 0, facecolor=color, label=label))
     ax.set(xlim=(0, 64), ylim=(64, 0), aspect="equal", xticks=[0, 8, 16, 32, 64])
     ax.set(yticks=[0, 8, 16, 32, 64], title="Blocks of the inverse, in order")
@@ -298,8 +296,8 @@ draw_inverse()
 
 # %%
 # ``small`` holds the eight blocks, and ``x`` becomes their inverses by elimination. Then each level
-# masks the blocks *B* of all pairs and computes :math:`Y^{-1} B X^{-1}` of all pairs in two
-# products:
+# keeps the blocks *B* of all pairs and computes :math:`Y^{-1} B X^{-1}` of all pairs in two
+# products. ``KIND`` is the dtype of their factors:
 
 
 @triton.jit
@@ -417,7 +415,7 @@ def scan_kernel(
 # :doc:`/programming-guide/chapter-6/calls` explains. *T* and *P* pass through memory. It reads
 # views, checks shapes, dtypes and devices, and refuses gradients. Triton asks
 # ``triton.set_allocator`` for the memory of descriptors. That setting belongs to the program that
-# calls us, so we set it in a copy of the context only.
+# calls us, so we set it in a copy of Python's context (``contextvars``) only.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -449,8 +447,8 @@ def check_arguments(q, k, v, g, beta, scale):
     if q.shape[3] not in (16, 32, 64, 128) or q.shape[2] == 0 or v.shape[2] % q.shape[2]:
         wanted = "d must be 16, 32, 64 or 128, and the heads of v a multiple of those of q"
         raise ValueError(f"{wanted}, but q has shape {tuple(q.shape)}, and v {tuple(v.shape)}")
-    if scale is not None and not (isinstance(scale, int | float) and abs(scale) < float("inf")):
-        raise ValueError(f"scale must be a finite number, but is {scale!r}")
+    if scale is not None and not (isinstance(scale, int | float) and abs(scale) < 2.0**128):
+        raise ValueError(f"scale must be a finite number of fp32, but is {scale!r}")
 
 
 def plan_of(q, v, scale):
@@ -540,7 +538,7 @@ print(f"gated_delta_rule is right on {len(problems)} problems")
 # The ceiling is a copy of as many bytes as the arguments and the output have.
 
 # sphinx_gallery_fold = "checks the longest text in float64, times the rule, and draws the times"
-# sphinx_gallery_xray = "chunk_kernel: 32 768 tokens, bf16; scan_kernel: 32 768 tokens, bf16"
+# sphinx_gallery_xray = "chunk_kernel: 32,768 tokens, bf16; scan_kernel: 32,768 tokens, bf16"
 from shared.bench import draw_rates, graph_of, rates, write_calls, write_rows
 
 
@@ -551,10 +549,8 @@ def benchmark(tokens):
     given, (shape, first, _) = (*arguments, 0.1), plan_of(q, v, 0.1)
     calls = {"triton": partial(gated_delta_rule, *given), "bound": source.clone}
     calls |= {"triton, chunks": partial(first, q, k, g, beta, v.new_empty(shape))}
-    calls |= {
-        "triton, first": partial(plain_rule, *given),
-        "torch": graph_of(partial(in_chunks, *given)),
-    }
+    calls |= {"triton, first": partial(plain_rule, *given)}
+    calls |= {"torch": graph_of(partial(in_chunks, *given))}
     return rates((tokens, 64), calls, "ms", rounds=8)
 
 
@@ -563,13 +559,12 @@ if ON_GPU:
     compare(gated_delta_rule(*arguments), arguments, 128**-0.5, tolerance=0.01)
     rows = [row for tokens in (2048, 4096, 8192, 16384, 32768) for row in benchmark(tokens)]
     write_rows("delta-rule.csv", ["tokens", "heads"], rows)
-    short = partial(gated_delta_rule, *draw(64, 1, 1, 128, torch.bfloat16))
-    write_calls({"gated_delta_rule": {"triton": short}})
     labels = {"triton": "gated_delta_rule", "triton, first": "token by token"}
     labels |= {"torch": "PyTorch, in chunks", "bound": "copy (ceiling)"}
-    settings = {"xscale": "log", "yscale": "log"}
-    draw_rates(rows, labels, "Gated delta rule, 64 heads", "tokens", **settings)
+    draw_rates(rows, labels, "Gated delta rule, 64 heads", "tokens", xscale="log", yscale="log")
     gated_delta_rule(*draw(32768, 16, 64, 128, torch.bfloat16))  # the launch of the X-ray
+    short = partial(gated_delta_rule, *draw(64, 1, 1, 128, torch.bfloat16))
+    write_calls({"gated_delta_rule": {"triton": short}})
 else:
     print("Without a GPU there is nothing to time.")
 
@@ -577,16 +572,14 @@ else:
 # Twice the text takes about twice the time. At 32,768 tokens ``gated_delta_rule`` takes
 # :measured:`triton` ms, the form in PyTorch :measured:`torch` ms, and token by token
 # :measured:`token` ms. Of our time, :measured:`chunks` % passes before the chain begins. The copy
-# takes only :measured:`bound` ms, so the chain is **latency-bound**: its step of 64 tokens takes
-# :measured:`link` µs, for three products in turn.
+# takes only :measured:`bound` ms, so bytes are not the limit. The chain is **latency-bound**: a
+# step of 64 tokens takes :measured:`link` µs, because three of its products wait for each other.
 #
-# **Beside published kernels.** :doc:`/programming-guide/chapter-9/libraries` times the rule beside
-# flash-linear-attention's, and has the public figures of FlashQLA and FlashInfer. With few heads,
-# those two also compute parts of one text in parallel. Ours does not: a head's chain runs on two
-# programs, and other multiprocessors stay idle.
-#
-# A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does not wait, a call costs the
-# larger of the CPU's and the GPU's time.
+# :doc:`/programming-guide/chapter-9/libraries` times the rule beside flash-linear-attention's, and
+# has the public figures of FlashQLA and FlashInfer. With few heads, those two also compute parts of
+# one text in parallel. Ours does not: a head's chain runs on two programs, and other
+# multiprocessors stay idle. A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does
+# not wait, a call costs the larger of the CPU's and the GPU's time.
 #
 # Exercises
 # ---------

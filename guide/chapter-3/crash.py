@@ -227,10 +227,10 @@ def gather():
 
 
 def row_start():
-    """Ask for row 50 000 of a matrix with 50 000 columns."""
+    """Ask for row 50,000 of a matrix with 50,000 columns."""
     place = torch.zeros(1, dtype=torch.int64, device=DEVICE)
     row_start_kernel[(1,)](place, 50_000, 50_000)
-    print("row 50 000 starts at", place.item())
+    print(f"row 50,000 starts at {place.item():,}")
 
 
 if ON_GPU:
@@ -372,7 +372,7 @@ def wait():
     signal.alarm(2 if ON_GPU else 1)  # seconds
     wait_kernel[(1,)](flag, 50_000_000)
     print("launched", flush=True)
-    print("iterations:", flag.item())
+    print(f"iterations: {flag.item():,}")
 
 
 both = ["", "TRITON_INTERPRET=1"] if ON_GPU else ["TRITON_INTERPRET=1"]

@@ -324,7 +324,7 @@ if ON_GPU:
         "shared\nbytes",
         "GB/s",
     ]
-    print(tabulate(rows, head, intfmt=","))
+    print(tabulate(rows, head, intfmt=",", floatfmt=",.4g"))
 else:
     print("Registers are counted when a kernel is loaded onto a GPU: this needs one.")
 

@@ -246,7 +246,7 @@ if ON_GPU:
         table.append((12 * n // 2**20, written, read, written / read))
     VALUES.append(("after writing", "ratio", min(row[-1] for row in table)))
     head = ["MiB moved", "GB/s after writing", "GB/s after reading", "ratio"]
-    print(tabulate(table, head, floatfmt=("", ".0f", ".0f", ".2f")))
+    print(tabulate(table, head, floatfmt=("", ",.0f", ",.0f", ".2f")))
 
 # %%
 # **The remedy**: before each call, *read* several times what the largest cache holds.
@@ -296,7 +296,7 @@ if ON_GPU:
     moved = {name: loud[name] / quiet[name] for name in quiet}
     VALUES += [(f"{name} moved", "ratio", moved[name]) for name in ("median", "mean")]
     table = [(name, quiet[name], loud[name], moved[name]) for name in quiet]
-    print(tabulate(table, ["of 2000 timings, µs", "quiet", "disturbed", "ratio"], floatfmt=".2f"))
+    print(tabulate(table, ["of 2,000 timings, µs", "quiet", "disturbed", "ratio"], floatfmt=".2f"))
 
 # %%
 # The mean moved :measured:`mean_moved` times, and the median :measured:`median_moved` times. The

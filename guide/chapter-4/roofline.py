@@ -99,7 +99,7 @@ if ON_GPU:
     ceiling_rows = ceilings()
     write_rows("measuring-ceilings.csv", ["size"], ceiling_rows)
     for _, name, unit, median, *_ in ceiling_rows:
-        print(f"{name:20} {median:7.4g} {unit}")
+        print(f"{name:20} {median:7,.4g} {unit}")
 else:
     print("Nothing to time without a GPU.")
 
@@ -197,7 +197,7 @@ if ON_GPU and DEVICE.type == "cuda" and not torch.version.hip:
         table.append((name, rate, mhz, 1e3 * rate / mhz))
     write_table("roofline-values.csv", ["name", "unit", "value"], values)
     head = ["fp16 product of 8192", "TFLOPS", "clock, MHz", "TFLOPS per GHz"]
-    print(tabulate(table, head, floatfmt=".0f"))
+    print(tabulate(table, head, floatfmt=",.0f"))
 
 # %%
 # The product of random numbers reaches :measured:`burst` TFLOPS after a rest, at

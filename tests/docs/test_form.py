@@ -9,7 +9,6 @@ from tests.docs import form
 #: next recording; nothing new may come.
 KNOWN = {
     "06c-attention-gluon": {"a block of N lines in sight, N at most"},
-    "07-math-functions": {"N lines of script, N at most"},
 }
 
 

@@ -105,6 +105,9 @@ def test_scales_that_require_gradients_or_whose_sign_is_still_to_be_changed(page
         with pytest.raises(ValueError, match="scale_a requires a gradient"):
             page["scaled_mm"](a, b, scale_a.clone().requires_grad_(), scale_b)
         check(page, a, b, torch._neg_view(scale_a), scale_b)
+        for x, y in ((torch._neg_view(a), b), (a, torch._neg_view(b))):
+            with pytest.raises(NotImplementedError, match="neg"):  # PyTorch cannot negate fp8
+                page["scaled_mm"](x, y, scale_a, scale_b)
     with torch.no_grad():
         page["scaled_mm"](a, b, torch.nn.Parameter(scale_a), scale_b)
 

@@ -30,3 +30,12 @@ def test_the_plain_function_gives_the_bits_of_the_public_one(page, plain):
     problem = page["draw_problem"](77, 48, 304)
     found = plain("09b-fp8-gluon").scaled_mm_by_blocks(*problem)
     assert torch.equal(found, page["scaled_mm_by_blocks"](*problem))
+
+
+def test_signs_that_are_still_to_be_changed_are_changed_or_refused(page):
+    a, b, scale_a, scale_b = page["draw_problem"](64, 48, 256)
+    for _ in range(2):
+        check(page, a, b, torch._neg_view(scale_a), scale_b)
+        for x, y in ((torch._neg_view(a), b), (a, torch._neg_view(b))):
+            with pytest.raises(NotImplementedError, match="neg"):  # PyTorch cannot negate fp8
+                page["scaled_mm_by_blocks"](x, y, scale_a, scale_b)

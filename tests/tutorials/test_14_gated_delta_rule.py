@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+NAMES = "q", "k", "v", "g", "beta"
+
 
 def reference(q, k, v, g, beta, scale=None):
     scale = q.shape[3] ** -0.5 if scale is None else scale
@@ -53,7 +55,7 @@ def test_heads_that_share_keys_in_each_dtype(page, dtype, k_heads, v_heads, d):
 
 def test_the_first_kernel(page):
     arguments = problem(40, 1, 2, 32)
-    assert_right(page["token_by_token"](*arguments, 0.5), arguments, 0.5)
+    assert_right(page["plain_rule"](*arguments, 0.5), arguments, 0.5)
 
 
 @pytest.mark.parametrize("gate", [0.0, -1.0, -100.0, -math.inf])
@@ -102,3 +104,34 @@ def test_another_scale_after_a_call_of_the_same_shape(page):
     arguments = problem(20)
     for scale in (None, 1.0, -2, 1.0):
         assert_right(page["gated_delta_rule"](*arguments, scale), arguments, scale)
+
+
+@pytest.mark.parametrize("scale", [math.nan, math.inf, -math.inf, 1e39, 10**400, "0.5", [1.0], 1j])
+def test_a_scale_that_is_no_finite_number_is_refused_also_beside_a_plan(page, scale):
+    arguments = problem(20)
+    page["gated_delta_rule"](*arguments, 1.0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="scale must be a finite number"):
+            page["gated_delta_rule"](*arguments, scale)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_complex_tensors_are_refused_and_their_parts_read_with_the_right_sign(page, place):
+    """The imaginary part of a conjugated tensor is a view whose sign is still to be changed."""
+    arguments = problem(20, dtype=torch.float32)
+    conjugated = torch.complex(torch.zeros_like(arguments[place]), arguments[place]).conj()
+    with pytest.raises(TypeError, match=f"{NAMES[place]} must be"):
+        page["gated_delta_rule"](*arguments[:place], conjugated, *arguments[place + 1 :])
+    lazily = [*arguments[:place], conjugated.imag, *arguments[place + 1 :]]
+    assert lazily[place].is_neg()
+    page["gated_delta_rule"](*arguments)  # leaves a plan for the same shapes
+    assert_right(page["gated_delta_rule"](*lazily), lazily, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_gradient_is_refused_by_the_name_of_its_argument(page, place):
+    arguments = problem(20)
+    page["gated_delta_rule"](*arguments)
+    arguments[place].requires_grad_()
+    with pytest.raises(ValueError, match=f"^{NAMES[place]} requires a gradient"):
+        page["gated_delta_rule"](*arguments)

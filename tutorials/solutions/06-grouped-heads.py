@@ -138,7 +138,7 @@ print("grouped_attention agrees with float64")
 # that are multiplied with each tile of keys:
 
 # sphinx_gallery_fold = "counts the programs"
-table = [(n, 8 * -(-n // 64), -(-8 * n // 64)) for n in (1, 4, 8, 64, 1024)]
+table = [(f"{n:,}", 8 * -(-n // 64), -(-8 * n // 64)) for n in (1, 4, 8, 64, 1024)]
 headers = ["queries", "tiles,\na head each", "tiles,\na group each"]
 print(tabulate(table, headers, disable_numparse=True, stralign="right"))
 
