@@ -315,6 +315,11 @@ def fetching_warp(
         count += tiles
 
 
+# %%
+# **A computing group** waits for its half of the queries, and ``attend`` waits for each tile. Then
+# it frees the queries' buffer, so that the fetching warp can fill it again while the result leaves:
+
+
 @gluon.jit
 def computing_group(
     HALF: gl.constexpr, descs, buffers, bars, sizes, D: gl.constexpr, BLOCK_N: gl.constexpr,
