@@ -127,8 +127,8 @@ def hardware(x, CODE: tl.constexpr):
 #    $ python exercise.py 07-tanh mine.py
 #    Not yet. tanh((21,)): 12 of 21 elements are wrong. The first is at (0,): nan in place of -1.
 #
-# The same for eight functions, which the next sections compare. ``NAME`` is a constant, so only one
-# line of each is compiled:
+# The next sections compare these ways for eight functions. ``NAME`` is a constant, so only one line
+# of each is compiled:
 
 # sphinx_gallery_fold = "eight functions in Triton's language, from the library, and by hand"
 
@@ -199,9 +199,10 @@ def by_hand(NAME: tl.constexpr, x, y):
 # Every float
 # -----------
 #
-# The next float above 1 is 2⁻²³ away, and the next one above 1000 is 2⁻¹⁴ away. This distance at
-# the exact result is a **unit in the last place** (**ulp**). A result that is rounded once is off
-# by at most half an ulp. The picture has floats with three bits after the point instead of 23:
+# The next float above 1 is 2⁻²³ away, and the next one above 1000 is 2⁻¹⁴ away. The distance
+# between floats around the exact result is a **unit in the last place** (**ulp**). A result that is
+# rounded once is off by at most half an ulp. The picture has floats with three bits after the point
+# instead of 23:
 
 # sphinx_gallery_fold = "draws floats and their distances"
 from shared.bench import figure
@@ -223,17 +224,18 @@ draw_floats()
 
 # %%
 # There are 2³² floats, few enough to try **every one**. Functions of two arguments get a random
-# second one. PyTorch in float64 is the reference. Numbers below 2⁻¹²⁶ are **subnormal**: their ulp
-# stays 2⁻¹⁴⁹, and many instructions count them as zero, which is an error of millions of these tiny
-# ulps. So the table has two columns of errors, without them and with them.
+# second one. PyTorch in float64 is the reference. Floats below 2⁻¹²⁶ in size are **subnormal**, and
+# the others **normal**. Subnormal floats are 2⁻¹⁴⁹ apart, and many instructions count them as zero,
+# which is an error of millions of these tiny ulps. So the table has two columns of errors, without
+# them and with them.
 #
 # .. predict:: How many ulps is ``tl.exp`` off, at most, for a normal result?
 #    :number: exp_ulp
 #    :unit: ulps
 #
-#    It multiplies by log₂ *e*, which rounds, and one instruction computes a power of two. If *x* is
-#    large, an error of half an ulp in the product is a much larger one in the result. The library's
-#    exponential is off by :measured:`exp_library` ulps.
+#    It multiplies *x* by log₂ *e*, and one instruction computes a power of two. The product is
+#    rounded. The larger it is, the larger its ulp, and the more its error changes the power. The
+#    library's exponential is off by :measured:`exp_library` ulps.
 
 # sphinx_gallery_fold = "computes and judges any way to any function"
 warnings.filterwarnings("ignore", category=RuntimeWarning)  # the interpreter's, of infinities
@@ -416,7 +418,7 @@ def gelu_hardware(x):
 # Calling it
 # ----------
 #
-# ``gelu`` uses step 5, and step 3 for the approximation.
+# ``gelu`` uses step 5, and step 3 for ``approximate="tanh"``.
 
 
 def gelu(x, approximate="none"):

@@ -95,7 +95,7 @@ print(one_head(key, key, values, torch.zeros(2), torch.ones(2), 1.0))
 # ----------
 #
 # A column of the state depends on one element of each *v*, so programs can share the columns.
-# Models have fewer heads of ``k`` than of ``v``, so several heads of ``v`` use one of ``k``.
+# Models may have fewer heads of ``k`` than of ``v``: several heads of ``v`` use one of ``k``.
 
 
 @triton.jit
@@ -157,7 +157,7 @@ plain_rule = gated_delta_rule
 #
 # In a chunk that begins with the state *S*, let *γᵢ* be the product of the factors eᵍ of its
 # tokens 1 to *i*. Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends
-# on the state before it. There *γᵢ S* is left of *S*, and *γᵢ* / *γⱼ* of what token *j* added:
+# on the state before it. By then *S* is *γᵢ S*, and what token *j* added has shrunk by *γᵢ* / *γⱼ*:
 #
 # .. math::
 #    u_i = \beta_i \Bigl( v_i - \gamma_i S^\top k_i - \sum_{j<i} \tfrac{\gamma_i}{\gamma_j}
@@ -172,8 +172,8 @@ plain_rule = gated_delta_rule
 #    T = (1 + A)^{-1} \mathrm{diag}(\beta), \quad
 #    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i
 #
-# The chain has 512 steps now instead of 32,768, and each consists of products. *Q*, *K*, *V* and
-# *O* have a row for each token, which *γ* multiplies. *P U* is causal attention without a softmax:
+# The chain has 512 steps now instead of 32,768, each of a few products. *Q*, *K*, *V* and *O* have
+# a row for each token, and *γ* multiplies rows. *P U* is causal attention without a softmax:
 #
 # .. math::
 #    U = T (V - \gamma K S), \qquad O = \text{scale}\, \gamma Q S + P U, \qquad
@@ -242,8 +242,8 @@ print(f"token by token, the error is {error:.0e}")
 #    :choices: bf16 | fp16 | only fp32
 #    :answer: only fp32
 #
-#    The state is a sum over the whole text. In bf16 a correction smaller than 1/256 of a number is
-#    lost, and in fp16 one smaller than 1/2048.
+#    The state is a sum over the whole text. In bf16 a correction smaller than 1/256 of the number
+#    that it changes is lost, and in fp16 one smaller than 1/2048.
 #
 # Here tokens correct the state a little (*β* = 0.01). The numbers are fp32, but the state is
 # rounded after each chunk:
@@ -412,8 +412,8 @@ def scan_kernel(
 # ------------
 #
 # The public ``gated_delta_rule`` launches both kernels, and keeps a plan of the launches as
-# :doc:`/programming-guide/chapter-6/calls` explains. *T* and *P* pass through memory. It reads
-# views, checks shapes, dtypes and devices, and refuses gradients. Triton asks
+# :doc:`/programming-guide/chapter-6/calls` explains. *T* and *P* pass through memory. The function
+# reads views, checks shapes, dtypes and devices, and refuses gradients. Triton asks
 # ``triton.set_allocator`` for the memory of descriptors. That setting belongs to the program that
 # calls us, so we set it in a copy of Python's context (``contextvars``) only.
 
