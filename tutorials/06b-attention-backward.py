@@ -78,8 +78,7 @@ print("dQ, dK and dV agree with autograd")
 # **Delta** is a sum over all keys, but it is also a product of two short rows, which exist already:
 # :math:`\delta_i = \sum_j P_{ij} (dO_i \cdot V_j) = dO_i \cdot O_i`.
 #
-# **Try it** *(easy, 15 minutes)*. Write ``delta(o, do)`` for fp16 tensors, with sums in fp32.
-# ``exercise.py`` checks it:
+# **Try it** *(easy, 15 minutes)*. Write ``delta(o, do)`` for fp16, with sums in fp32, and check it:
 #
 # .. code-block:: console
 #
@@ -177,8 +176,7 @@ def query_gradient_kernel(
 # --------------------------------
 #
 # In the second kernel a program owns ``BLOCK_N`` *keys* and walks over the queries of all heads
-# that share these keys. In causal attention the first queries do not see these keys, so the loop
-# begins at the diagonal.
+# that share these keys. Under the causal mask, the first queries see none of them and are skipped.
 
 
 @triton.jit(do_not_specialize=COUNTS)

@@ -261,7 +261,7 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
 # may have 16 bits.
 #
 # The inverse of a triangle
-# -------------------------
+# ~~~~~~~~~~~~~~~~~~~~~~~~~
 #
 # Row *i* of the inverse needs all rows before it: 64 dependent steps. Blocks shorten the chain. The
 # eight blocks of 8 × 8 on the diagonal are independent and take 7 steps together. Two neighbors
