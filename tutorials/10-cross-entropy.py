@@ -75,7 +75,7 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 #   at −∞, a block of such tokens would compute −∞ − (−∞), which is NaN. So ``m`` starts at the
 #   lowest finite number.
 # * **Ignored rows.** A target equal to ``ignore_index``, usually −100, marks a row that does not
-#   count. Padding has such targets.
+#   count, such as padding.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``target_probabilities(logits, targets)``, which returns
 # the probability of each target, and 0 where the target is −100. ``exercise.py`` (see *Exercises*)
@@ -90,8 +90,6 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 #      index:    -100 of `x_ptr`, which has 5 elements, shape (1, 5)
 #
 # This kernel loads the logit of a target that does not count.
-#
-# This check has masked tokens in one row and an ignored target in another:
 
 # sphinx_gallery_fold = "compares the losses with PyTorch"
 torch.manual_seed(0)
@@ -116,9 +114,8 @@ print("losses:", ", ".join(f"{loss:.3f}" for loss in losses[1:].tolist()))
 #     \frac{\partial L}{\partial x_j} = \frac{1}{n} \left( p_j - [j = t] \right)
 #     \qquad \text{with} \quad p_j = e^{x_j - m} / s
 #
-# Count the bytes. The forward pass reads the logits. The backward pass reads them again and writes
-# a gradient of the same size. These are **three transfers** of the largest tensor of a training
-# step.
+# The forward pass reads the logits. The backward pass reads them again and writes a gradient of the
+# same size. These are **three transfers** of the largest tensor of a training step.
 #
 # But the loss comes last, so its gradient is asked for next, and the incoming gradient is a single
 # number, nearly always 1. So **the forward pass can write the gradient**. Each program reads its
@@ -169,7 +166,6 @@ def one_launch_kernel(
 from shared.losses import ONE, count_kernel, mean_kernel
 
 # %%
-# These three launches compute the mean loss and its gradient:
 
 
 def with_rows(kernel, logits, targets, **constants):
@@ -223,9 +219,8 @@ else:
 # With *V* = 32,768 the resident rows have :measured:`rows_small` MB, and with *V* = 131,072 they
 # have :measured:`rows_large` MB. The cache has :measured:`cache` MB.
 #
-# What happens if the rows are a little too long? A simple cache evicts the block that was used
-# longest ago. Here is such a cache with room for 32 blocks. Four programs share it, and each one
-# reads a row of 9 blocks:
+# A simple cache evicts the block that was used longest ago. Here is such a cache with room for 32
+# blocks. Four programs share it, and each one reads a row of 9 blocks, a little too long:
 
 
 def hits(order, room=32):
@@ -244,7 +239,7 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # %%
 # All but one block of each row were in the cache, and none was found. The second loop first asks
 # for the beginning of the row, which has just been evicted. Fetching it evicts the block that the
-# loop asks for next, and so on to the end.
+# loop asks for next.
 #
 # .. image:: 10-cross-entropy.svg
 #    :alt: After the first loop the last eight of nine blocks are in the cache. Read again forwards,
@@ -259,7 +254,7 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
 #
-# Here are the two loops with both remedies, as functions that the last kernel of this page calls:
+# Here are the two loops with both remedies, as functions that the last kernel calls:
 
 
 @triton.jit
@@ -315,8 +310,8 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 # begins at such an address, so the compiler loads **element by element**: eight times as many
 # instructions for the same bytes.
 #
-# But each row *contains* such addresses, one at every eighth element. So cut the row into three
-# parts: up to seven elements before the first such address, whole groups of eight, and the rest.
+# But each row *contains* such an address at every eighth element. So cut the row into three parts:
+# up to seven elements before the first such address, whole groups of eight, and the rest.
 
 # sphinx_gallery_fold = "prints four rows of 29 elements, cut into groups of 8"
 for row in range(4):  # a dot is an element on an edge
@@ -434,7 +429,6 @@ def cross_entropy(logits, targets):
 
 
 # %%
-# The check has vocabularies of one token, of odd lengths, and of several blocks:
 
 # sphinx_gallery_fold = "compares loss and gradient with float64"
 from shared.losses import by_autograd, draw
@@ -448,14 +442,13 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 # In a program
 # ------------
 #
-# A function for strangers decides more. In fp16 a gradient divided by thousands of rows can vanish
-# (the smallest number is 2⁻²⁴), so its share is multiplied in the backward pass. ``inplace=True``
-# writes the gradient over the logits, and tells PyTorch that they changed. The factor of the
-# backward pass stays on the GPU: a kernel reads it and touches nothing if it is 1. The function
-# hands over its only copy of the gradient, so it refuses a second backward pass and a second
-# derivative. For the three launches it keeps a *plan*: see
-# :doc:`/programming-guide/chapter-6/calls`. At the sizes of the benchmark it makes the launches of
-# the plain function, so one time serves both.
+# In fp16 a gradient divided by thousands of rows can vanish (the smallest number is 2⁻²⁴), so its
+# share is multiplied in the backward pass. ``inplace=True`` writes the gradient over the logits,
+# and tells PyTorch that they changed. The factor of the backward pass stays on the GPU: a kernel
+# reads it and touches nothing if it is 1. The function hands over its only copy of the gradient, so
+# it refuses a second backward pass and a second derivative. For the three launches it keeps a
+# *plan*: see :doc:`/programming-guide/chapter-6/calls`. At the sizes of the benchmark it makes the
+# launches of the plain function, so one time serves both.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of

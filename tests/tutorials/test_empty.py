@@ -52,7 +52,7 @@ CASES = [
     ("09-fp8-matmul", "scaled_mm", SCALED, (3, 8)),
     *[("11-paged-attention", "paged_attention", paged, None) for paged in PAGED],
     *[("12-int4-weights", "int4_mm", (torch.ones(m, k), *int4(n, k)), (m, n)) for m, n, k in INT4],
-    ("13-sampling", "sample", (randn(0, 7),), (0,)),
+    ("13-sampling", "sample", detached([randn(0, 7)]), (0,)),
     (
         "14-gated-delta-rule",
         "gated_delta_rule",
