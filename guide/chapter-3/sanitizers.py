@@ -2,11 +2,11 @@
 Silently wrong: which sanitizer names the fault?
 ================================================
 
-A kernel is silently wrong, the interpreter says nothing, and the GPU does not crash. Start with this
-site's watch: without a GPU, it names races, reads out of bounds and uninitialized values. NVIDIA's
-compute-sanitizer names the last two on the GPU, and Triton's GSan names races there. No tool names
-an overflow. This page runs four faults under these three, and under Triton's ConSan, IISan and
-FPSan.
+A kernel is silently wrong, the interpreter says nothing, and the GPU does not crash. Start with
+this site's watch: without a GPU, it names races, reads out of bounds and uninitialized values.
+NVIDIA's compute-sanitizer names the last two on the GPU, and Triton's GSan, where a release has it,
+names races there. No tool names an overflow. This page runs four faults under these three, and
+under Triton's ConSan, IISan and FPSan.
 """
 
 # %%
@@ -279,9 +279,9 @@ if ON_GPU:
 shutil.rmtree(FOLDER)
 
 # %%
-# A program can print the right number all the same: memory behind a tensor, or memory that nobody
-# has written, often holds zeros. With other data in it, the same program is wrong. So a right result
-# does not replace a tool.
+# A program can print the right number all the same: memory behind a tensor, or memory that
+# nobody has written, often holds zeros. With other data in it, the same program is wrong. So a
+# right result does not replace a tool.
 #
 # No tool names the overflow: infinity is a number like any other. Ask for it yourself, where it
 # must not be: ``assert out.isfinite().all()`` after the launch, or a ``tl.device_assert`` in the
@@ -301,7 +301,7 @@ shutil.rmtree(FOLDER)
 #    that come before the first write: ``create_mem_pool(write_once=True)``.
 # 4. **FPSan**, when a rewritten kernel differs slightly from the old one: is it rounding, or a
 #    fault?
-# 5. **ConSan** and **IISan** for Gluon, and when you suspect the compiler. None of the four faults is
-#    of their kind: they are mistakes of the kernel in global memory, or in arithmetic.
+# 5. **ConSan** and **IISan** for Gluon, and when you suspect the compiler. None of the four faults
+#    is of their kind: they are mistakes of the kernel in global memory, or in arithmetic.
 #
 # :doc:`wrong` finds the place of a wrong result without tools, and :doc:`crash` treats crashes.

@@ -3,10 +3,11 @@ Are mxfp4 and mxfp8 worth it on a GPU without them?
 ===================================================
 
 ``tl.dot_scaled`` multiplies matrices in the microscaling formats: numbers of 4 or 8 bits, with one
-power of two for each 32 of them. Blackwell and CDNA4 have instructions for it. Elsewhere it runs,
-is right, and converts to bf16 first. On the GPU of this page, bf16 by mxfp4 takes :measured:`few`
-times the time of the library's product in bf16 with 16 rows, and mxfp4 by mxfp4 takes
-:measured:`large` times with 2048 rows. A number above 1 means: not worth it.
+power of two for each 32 of them. Blackwell and CDNA4 have instructions for it. Elsewhere, as on
+Hopper, Ada and Ampere, it runs and is right, but converts to bf16 first. On the GPU of this page,
+bf16 by mxfp4 takes :measured:`few` times the time of the library's product in bf16 with 16 rows,
+and mxfp4 by mxfp4 takes :measured:`large` times with 2048 rows. A number above 1 means: not worth
+it.
 """
 
 # %%
@@ -213,12 +214,12 @@ print("unpacking: right")
 # Is it worth it?
 # ---------------
 #
-# Only where the number of µs in its line is smaller than that of *bf16*. The table has products with
-# weights of 4096 × 4096, for 1, 16, 128 and 2048 rows. Beside ``dot_scaled`` and our unpacking stand
-# the library's product in bf16 and ``int4_mm`` of
+# Only where the number of µs in its line is smaller than that of *bf16*. The table has products
+# with weights of 4096 × 4096, for 1, 16, 128 and 2048 rows. Beside ``dot_scaled`` and our unpacking
+# stand the library's product in bf16 and ``int4_mm`` of
 # :doc:`/getting-started/tutorials/12-int4-weights`. The line *fp8* is ``scaled_mm`` of
-# :doc:`/getting-started/tutorials/09-fp8-matmul` on five multiprocessors only, so it is no measure
-# of fp8; that page times it on the whole GPU:
+# :doc:`/getting-started/tutorials/09-fp8-matmul`, but on five multiprocessors only, as in the
+# interpreter. So it is no measure of fp8; that page times it on the whole GPU:
 
 # sphinx_gallery_fold = "times the products, prints a table, and keeps the rows"
 
@@ -281,5 +282,6 @@ if ON_GPU:
 #   the speed of bf16 with large matrices.
 # * **Memory is a reason of its own.** A model that fits only in 4 bits runs in 4 bits.
 #
-# ``tl.dot_scaled`` keeps a program correct on every GPU, and one kernel fast on those that have the
-# formats. Ask the device where it matters, and choose there: see :doc:`other-gpus`.
+# ``tl.dot_scaled`` keeps one kernel correct on GPUs with and without the formats, and uses the
+# instruction where there is one. Ask the device where it matters, and choose there: see
+# :doc:`other-gpus`.

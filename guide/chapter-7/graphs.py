@@ -171,8 +171,9 @@ if GRAPHS:
 # * **Another tensor or number** in a variable changes nothing. Copy into the old tensor. A number
 #   that must change is a tensor of one element, which the kernel loads.
 # * **The result** has one address, so the next replay overwrites it. Copy it out before.
-# * **A deleted input** leaves an address whose memory is free. The replay finds the old number there
-#   until PyTorch gives the memory to another tensor, and reads that tensor's numbers from then on.
+# * **A deleted input** leaves an address whose memory is free. The replay finds the old number
+#   there until PyTorch gives the memory to another tensor, and reads that tensor's numbers from
+#   then on.
 #
 # So the inputs of a graph are tensors that live as long as it does. This class does all of it:
 
@@ -270,7 +271,7 @@ if GRAPHS:
 # Ten replays produce :measured:`repeated` mask with a number, and :measured:`masks` different ones
 # with a tensor.
 #
-# A kernel of PyTorch needs nothing of this: its generator knows graphs and keeps its offset on the
+# PyTorch's own dropout needs none of this: its generator knows graphs and keeps its offset on the
 # GPU. Ours can ask it: ``torch.randint(2**31, (1,), device=…)`` inside the graph is such a seed.
 #
 # Why is the graph slower than what I chose?
@@ -279,8 +280,8 @@ if GRAPHS:
 # You timed calls from Python, and that can include the CPU. A way with one launch then beats a way
 # with two, although the GPU needs longer for it. A graph has no such cost (`pytorch #179246
 # <https://github.com/pytorch/pytorch/issues/179246>`_, `#10712
-# <https://github.com/triton-lang/triton/pull/10712>`_). Here is a sum in one launch, by one program,
-# and in two launches, by many programs:
+# <https://github.com/triton-lang/triton/pull/10712>`_). Here is a sum in one launch, by one
+# program, and in two launches, by many programs:
 
 
 @triton.jit
@@ -347,10 +348,10 @@ if GRAPHS:
     write_table("graphs-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# Called and in a graph, another way is faster for :measured:`differ` of the five sizes. For 65,536
-# numbers, one launch takes :measured:`called` times the time of two if called, and
-# :measured:`replayed` times in a graph. The calls of two launches are the uneven ones: they depend
-# on the CPU, and on what else it does.
+# The two timings disagree on the faster way for :measured:`differ` of the five sizes. For 65,536
+# numbers, one launch takes :measured:`called` times the time of two launches if called, and
+# :measured:`replayed` times in a graph. Calls of two launches give uneven times, because these also
+# depend on the CPU.
 #
 # So time what will run: in a graph, if it will be one. For autotuning that is
 # ``triton.autotune(…, do_bench=triton.testing.do_bench_cudagraph)``. It captures graphs itself, so

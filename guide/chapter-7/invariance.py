@@ -5,8 +5,8 @@ Why do results change with the batch size?
 The same prompt gives another answer when other requests share its batch, even at temperature 0. The
 kernel cut a sum into other parts because the batch had another size, so the rounding is different.
 Fix the number or the length of the parts, and the order in which they are added: then every bit
-stays. This page checks that for a product, a norm and an attention over 50 batch sizes, and times
-it.
+stays the same. This page checks that for a product, a norm and an attention over 50 batch sizes,
+and times it.
 """
 
 # %%
@@ -188,15 +188,15 @@ show("product", PRODUCTS, x, invariant=["fixed"])
 # * **PyTorch** calls a library, which chooses a kernel by the shape: here :measured:`torch` of 50
 #   batch sizes differ.
 #
-# Ours return fp32 here, which shows every difference. PyTorch returns 16 bits, and rounding to 16
-# bits hides small ones. One that is left can be enough to sample another token.
+# Our products return fp32 here, which shows every difference. PyTorch returns 16 bits, and rounding
+# to 16 bits hides small ones. One that is left can be enough to sample another token.
 #
 # Does autotuning change the bits?
 # --------------------------------
 #
-# It does if it chooses the number of parts. Autotuning chooses by a timer, so a different machine or
-# a different ``M`` may get another choice. This table computes one product with several choices and
-# compares the bits with the first one, which has four parts:
+# It does if it chooses the number of parts. Autotuning chooses by a timer, so a different machine
+# or a different ``M`` may get another choice. This table computes one product with several choices
+# and compares the bits with the first one, which has four parts:
 
 OPTIONS = [{}, {"num_warps": 8}, {"BN": 64}, {"BM": 128}, {"BM": 16}, {"BK": 32}, {"BK": 128}]
 few = x[:128]
@@ -376,9 +376,9 @@ show("attention", ATTENTIONS, q, k, v, lengths, invariant=["fixed"])
 # many rows, cutting is work without a gain. The table shows the time on the GPU for four batch
 # sizes. Over these sizes, fixed parts take as a geometric mean :measured:`product_cost` times the
 # time of parts by batch in the product, :measured:`norm_cost` times in the norm, and
-# :measured:`attention_cost` times in attention. At the worst of the four it is
-# :measured:`product_worst`, :measured:`norm_worst` and :measured:`attention_worst` times. A number
-# below 1 means that the rule for parts by batch was not the best choice.
+# :measured:`attention_cost` times in attention. At the worst of the four sizes, these factors are
+# :measured:`product_worst`, :measured:`norm_worst` and :measured:`attention_worst`. A factor below
+# 1 means that the rule for parts by batch was not the best choice.
 #
 # Both products of this page are short teaching kernels. For 1024 rows, the fixed one takes
 # :measured:`product_library` times the time of PyTorch's, whose bits may change.
@@ -459,15 +459,15 @@ if ON_GPU:
     write_table("invariance-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# ``int4_mm`` chooses its parts by the number of rows, and differs for :measured:`int4` of 12 batch
-# sizes. That makes it fast for every batch, and most programs want that. The others do not split a
-# sum. ``matmul`` chooses its tile by the shape, so its *yes* holds for this GPU and this release
-# only. The rules, for a kernel of your own:
+# ``int4_mm`` chooses its parts by the number of rows, and differs for :measured:`int4` of 12
+# batch sizes. That makes it fast for every batch, and most programs want that. The other functions
+# do not split a sum among programs. ``matmul`` chooses its tile by the shape, so its *yes* holds
+# for this GPU and this release only. The rules, for a kernel of your own:
 #
 # 1. One row, one order: constants for the tile, the parts and the length of a part, not functions
 #    of the batch.
 # 2. No atomic addition of floating-point numbers. Store parts and add them in a fixed order.
-# 3. ``M`` in no ``key`` of autotuning, and what autotuning found is shipped.
+# 3. Leave ``M`` out of the ``key`` of autotuning, and ship what autotuning found.
 # 4. A loop over parts in order, rather than ``tl.sum`` over a padded number of them.
 # 5. A test like ``differences``, in bits, with the row at several places in the batch.
 #

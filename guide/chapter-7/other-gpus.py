@@ -3,10 +3,10 @@ Why is a kernel out of shared memory on another GPU?
 ====================================================
 
 *OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.* Its tile
-was chosen for a GPU with more: a program has up to 227 KB on an H100, and 99 KB on an RTX 4090. Lower
-``num_stages`` by one, then take a smaller tile, or let a function ask the device and choose. This
-page has that function, the limits of eight GPUs, and what seven architectures make of one kernel,
-compiled without owning them.
+was chosen for a GPU with more: a program has up to 227 KB on an H100, and 99 KB on an RTX 4090.
+Lower ``num_stages`` by one, then take a smaller tile, or let a function ask the device and choose.
+This page has that function, the limits of eight GPUs, and what seven architectures make of one
+kernel, compiled without owning them.
 """
 
 # %%
@@ -291,7 +291,7 @@ print(tabulate(cells(0, LIMITS), ["KB of shared memory; X: too much", *FOUND]))
 #   tiles from shared memory while they multiply, and keep one buffer more than the others.
 # * **X** fails with the error above when it is launched. Try one stage less first, because it
 #   leaves the tile as it is. Then reduce ``BK``, then ``BM`` or ``BN``. The maps of
-#   :doc:`settings` show what each of these costs.
+#   :doc:`settings` show what fewer stages and smaller tiles cost.
 #
 # Why does it spill registers?
 # ----------------------------

@@ -122,8 +122,9 @@ else:
 # How long is the pause?
 # ----------------------
 #
-# Three times of the first call: with an empty cache on disk, with the cache of an earlier process,
-# and in the same process. Each process is new and imports PyTorch first, which does not count.
+# The table has the time of the first call with an empty cache on disk, of the first call with the
+# cache of an earlier process, and of the next call in the same process. Each process is new and
+# imports PyTorch first, which does not count.
 
 SCRIPT = """
 import sys, time, torch, triton, triton.language as tl

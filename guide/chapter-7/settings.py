@@ -5,7 +5,7 @@ Why is my kernel slower after the upgrade?
 Nothing failed, but the same kernel with the same settings takes longer: another release of Triton
 compiles it differently, and the best ``num_warps``, ``num_stages`` or tile has moved. Time all
 settings again, with the script of this page. Its three kernels show how much a setting decides: the
-product's best one is :measured:`product_range` times as fast as its worst.
+product has :measured:`product_range` times the speed with its best setting as with its worst.
 """
 
 # %%
@@ -291,7 +291,7 @@ if ON_GPU:
 # setting means that the compiler arranged the tile or the pipeline in another way. *Spills* in a
 # slow line mean that the accumulators did not fit into the registers of so few warps.
 #
-# With this release, the best setting is :measured:`softmax_range` times as fast as the worst in
+# With this release, the best setting has :measured:`softmax_range` times the speed of the worst in
 # softmax, :measured:`product_range` times in the product, and :measured:`attention_range` times in
 # attention. So much is at stake when a constant in the code is no longer the right one. Columns of
 # a map that look alike name a setting that this kernel does not need to search.
@@ -326,7 +326,7 @@ if ON_GPU:
 # * **Keep settings beside the release and the GPU they were measured on**, in a table, not in the
 #   kernel. Autotuning does this by itself: its cache belongs to the release. See
 #   :doc:`questions-compiling`.
-# * **Autotune over few settings that differ much**: two tiles, two numbers of warps, two of stages
-#   cover most of what a release moves.
+# * **Autotune over few settings that differ much**, such as two tiles, two numbers of warps, and
+#   two of stages. Then a release that moves the winner does not need a change of the code.
 # * **Compare what the compiler makes** if a release is slower with every setting:
 #   :doc:`/releases` shows what a release changed in the speed of this site's tutorials.

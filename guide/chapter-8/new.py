@@ -14,8 +14,8 @@ executes each of them. On an older release the same cells show its errors.
 #
 # A flag between programs needs a store that others see in order, and a load that waits for it
 # (`#6107 <https://github.com/triton-lang/triton/issues/6107>`_, `#10723
-# <https://github.com/triton-lang/triton/pull/10723>`_). Before 3.9, the load was an ``atomic_add`` of
-# 0 in a loop, and the store an ``atomic_xchg``:
+# <https://github.com/triton-lang/triton/pull/10723>`_). Before 3.9, the load was an ``atomic_add``
+# of 0 in a loop, and the store an ``atomic_xchg``:
 
 # sphinx_gallery_fold = "imports and device"
 import os
@@ -122,12 +122,12 @@ assert not NEW or (results["polling"], results["loading"]) == (PROGRAMS, 64)
 # .. output-of:: flags
 #    :release: 3.6.0
 #
-# In 3.9, ``tl.atomic_poll`` returns whether the value came: without ``timeout_ns`` it waits forever.
-# ``atomic_store`` is a *release*, ``atomic_load`` and ``atomic_poll`` are an *acquire*, unless you
-# say ``sem="relaxed"``. The rule of :doc:`/programming-guide/chapter-7/questions-memory` stays:
-# wait only for programs that surely run, so start no more than the GPU can hold at the same time.
-# What polling brings is one line in place of a loop, and an end of the wait. Whether it is faster,
-# too, is in the table. It has the time that one flag takes from program to program:
+# In 3.9, ``tl.atomic_poll`` returns whether the value came: without ``timeout_ns`` it waits
+# forever. ``atomic_store`` is a *release*, ``atomic_load`` and ``atomic_poll`` are an *acquire*,
+# unless you say ``sem="relaxed"``. The rule of :doc:`/programming-guide/chapter-7/questions-memory`
+# stays: wait only for programs that surely run, so start no more than the GPU can hold at the same
+# time. What polling brings is one line in place of a loop, and an end of the wait. Whether it is
+# faster, too, is in the table. It has the time that one flag takes from program to program:
 
 # sphinx_gallery_fold = "times the chain, and keeps the rows"
 if ON_GPU:
