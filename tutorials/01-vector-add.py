@@ -3,8 +3,8 @@ Vector addition
 ===============
 
 You write your first kernel here: ``add(x, y)``, which computes ``x + y`` on the GPU. On large
-vectors it has :measured:`as_torch` times the speed of PyTorch's own addition. You need Python and
-some PyTorch. Without a GPU, Triton's interpreter runs the same code.
+vectors it reaches at least :measured:`as_torch` % of the speed of PyTorch's own addition. You need
+Python and some PyTorch. Without a GPU, Triton's interpreter runs the same code.
 """
 
 # sphinx_gallery_fold = "imports and device"

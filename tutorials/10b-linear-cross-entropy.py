@@ -4,7 +4,7 @@ The last layer and its loss
 
 You build ``linear_cross_entropy(x, weight, targets)``: the last layer of a language model and its
 loss, with both gradients, in a fraction of the memory. The peak is :measured:`peak` % of
-PyTorch's, and the time is :measured:`time` times PyTorch's. You need :doc:`10-cross-entropy`.
+PyTorch's, and the time is :measured:`time` % of PyTorch's. You need :doc:`10-cross-entropy`.
 """
 
 # sphinx_gallery_fold = "imports and device"

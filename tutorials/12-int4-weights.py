@@ -239,6 +239,7 @@ print("the kernel is right")
 # :math:`2^{e - 127} (1 + f/128)`. If the exponent is 0, it is :math:`f \cdot 2^{-133}`. So an
 # integer below 16, read as bf16, is *n* times 2⁻¹³³, without a conversion:
 
+# sphinx_gallery_shows = "plain digits"
 for n in (1, 6, 15):
     for shift in (0, 4):
         bits = torch.tensor([n << shift], dtype=torch.int16)

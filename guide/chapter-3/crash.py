@@ -282,7 +282,7 @@ else:
 # %%
 # The traceback of the first run accuses ``y``, which is innocent. With ``CUDA_LAUNCH_BLOCKING=1``
 # (for AMD GPUs ``AMD_SERIALIZE_KERNEL=3``) each launch waits for its kernel, and the traceback
-# names the launch. Do this first about any error that comes from the GPU. A kernel that is right
+# names the launch. Try this first for any error that comes from the GPU. A kernel that is right
 # when launches wait and wrong when they do not lacks a synchronization between two streams, or uses
 # a tensor that was freed.
 #

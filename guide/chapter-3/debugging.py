@@ -158,6 +158,8 @@ draw_errors({f'bug = "{bug}"': errors for bug, errors in maps.items() if bug != 
 #   Something is carried over from tile to tile: the accumulator is not set to zero.
 # * **Everything is wrong.** Then the place says nothing, and you need other shapes.
 #
+# Single light elements in a wrong area are right by chance: sums of small whole numbers coincide.
+#
 # Which shape is wrong?
 # ---------------------
 #

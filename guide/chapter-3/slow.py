@@ -329,7 +329,8 @@ else:
     print("Registers are counted when a kernel is loaded onto a GPU: this needs one.")
 
 # %%
-# Against spills, take a smaller block, or more warps for the same block. If *shared memory* runs
+# Look at the spills, not at the registers: the assembler may report few registers for a kernel that
+# keeps most of its values in memory. Against spills, take a smaller block, or more warps for the same block. If *shared memory* runs
 # out, the launch fails with ``OutOfResources``; there, fewer stages help. Without a GPU,
 # ``PTXAS_OPTIONS=-v`` with ``TRITON_DUMP_PTXAS_LOG=1`` lets NVIDIA's assembler report both numbers.
 #

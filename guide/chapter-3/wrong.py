@@ -209,8 +209,8 @@ run(limits, f"{NAMES = }", *KERNELS, before=[INTERPRET])
 #
 # * **bf16 is wrong.** The interpreter adds the bits as integers.
 # * **Checks do not check.** ``tl.device_assert`` is skipped. ``assert`` and ``if`` take every block
-#   of several elements for true. Reduce the condition to a scalar, which is checked here and also
-#   on the GPU.
+#   of several elements for true. Reduce the condition to a scalar, which is checked here, and on
+#   the GPU with ``TRITON_DEBUG=1``.
 # * **It accepts kernels that the compiler refuses**, such as the last one.
 # * **Nothing is parallel.** One program has ended before the next one begins. What programs do to
 #   each other on a GPU does not happen here, or always happens in the same way.

@@ -299,9 +299,11 @@ if ON_GPU:
     print(tabulate(table, ["of 2,000 timings, µs", "quiet", "disturbed", "ratio"], floatfmt=".2f"))
 
 # %%
-# The mean moved :measured:`mean_moved` times, and the median :measured:`median_moved` times. The
-# median and the percentiles hold as long as clearly fewer than a fifth of the calls are disturbed.
-# The minimum answers another question: how lucky can you be?
+# The neighbor made the mean :measured:`mean_moved` times as large, and the median
+# :measured:`median_moved` times. The mean counts a disturbed call with all of its time, and the
+# median counts it as one call of many. So the median and the percentiles hold while clearly fewer
+# than a fifth of the calls are disturbed. A neighbor that also slows the calls after its own moves
+# them, too. The minimum answers another question: how lucky can you be?
 #
 # **The remedy**: many timings, their median, and p20 and p80 beside it. Four times as many timings
 # halve the scatter of a median. If the mean is far from the median, find the neighbor.

@@ -200,12 +200,15 @@ if ON_GPU and DEVICE.type == "cuda" and not torch.version.hip:
     print(tabulate(table, head, floatfmt=",.0f"))
 
 # %%
-# The product of random numbers reaches :measured:`burst` TFLOPS after a rest, at
-# :measured:`burst_clock` MHz, and :measured:`sustained` TFLOPS after a second, at
-# :measured:`sustained_clock` MHz. The last column is the rate at one clock: where it stays, the
-# tensor cores do as much in each cycle, and only the cycles became fewer. So say which of the two
-# you state, and compare two kernels in one run, taking turns. In the tables of this site single
-# calls alternate with reads of memory, which is neither of the two: compare within a table.
+# The product of random numbers reaches :measured:`burst` TFLOPS after a rest, with
+# :measured:`burst_clock` MHz right behind it, and :measured:`sustained` TFLOPS after a second, with
+# :measured:`sustained_clock` MHz. After a second the clock has settled, so the last column is the
+# rate at one clock. After a rest it is not: the GPU changes its clock within milliseconds, and a
+# single product may have run at a lower clock than the one read behind it.
+#
+# So say which of the two rates you state, and compare two kernels in one run, taking turns. In the
+# tables of this site single calls alternate with reads of memory. That is neither of the two rates,
+# and may be faster than both. Compare within a table.
 #
 # Two roofs
 # ---------

@@ -8,7 +8,7 @@ sum of columns reaches :measured:`slow` % of a copy's rate, and one change makes
 :measured:`strips` times as fast. :doc:`profiling-inside` takes it to the speed of the memory.
 
 You need :doc:`/programming-guide/chapter-4/measuring`. The table at the end of this page, `From
-symptom to cause`_, also serves without the story.
+symptom to cause`_, can be used on its own.
 """
 
 # %%

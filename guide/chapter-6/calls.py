@@ -8,9 +8,9 @@ kernel, so a function that is fast on large tensors can be slow on small ones. T
 what a loop of calls costs, takes one function apart, and removes what it can: first with a plan
 that is kept between calls, then with a CUDA graph, then with ``torch.compile``.
 
-A call of our function keeps the CPU busy for :measured:`plain` µs. With a plan it takes
-:measured:`planned` µs; PyTorch's function takes :measured:`torch` µs. In a CUDA graph the share of
-one call is :measured:`graph` µs.
+Measured in turns at the end of the page, a call of our function keeps the CPU busy for
+:measured:`plain` µs. With a plan it takes :measured:`planned` µs; PyTorch's function takes
+:measured:`torch` µs. In a CUDA graph the share of one call is :measured:`graph` µs.
 
 You need :doc:`/getting-started/tutorials/01-vector-add`. Without a GPU the code runs in Triton's
 interpreter, and prints no times.
@@ -279,9 +279,11 @@ if ON_GPU:
     })  # fmt: skip
 
 # %%
-# The launch is the largest part, :measured:`launch` µs, and an empty kernel without arguments takes
-# :measured:`empty` µs of the CPU. So most of a launch is independent of the kernel. Triton asks the
-# same questions at each launch, because one kernel has several compiled versions:
+# The launch is the largest part, and an empty kernel without arguments needs most of that time, too.
+# Measured again in turns, at the end of this page, our launch takes :measured:`launch` µs and the
+# empty one :measured:`empty` µs. So most of a launch is independent of the kernel. (A host has slow
+# moments that last for seconds: compare times within one table.) Triton asks the same questions at
+# each launch, because one kernel has several compiled versions:
 #
 # * What are the types of the arguments? Which integers are 1, or divisible by 16? Which addresses
 #   are divisible by 16? (Triton **specializes** a kernel on these facts.)

@@ -159,4 +159,4 @@ assert len(sums) == 1
 # ``sem="acq_rel"``, the default, makes stores before the atomic operation visible to a program that
 # sees its result; ``"relaxed"`` does not. The parts are added in the same order each time, so the
 # result is the same each time. Adding them with ``tl.atomic_add`` would add them as they come:
-# :doc:`/getting-started/tutorials/05-layer-norm` shows what comes of that.
+# :doc:`/getting-started/tutorials/05-layer-norm` shows the consequences.

@@ -214,7 +214,7 @@ plt.show()
 
 # %%
 # ``input_precision="ieee"`` computes in fp32, without tensor cores. ``"tf32x3"`` splits each number
-# into two and adds three products on tensor cores, which is nearly as exact. Decide what is needed
+# into two and adds three products on tensor cores, which is about as exact. Decide what is needed
 # before you compare: a test of a TF32 kernel against PyTorch needs a tolerance of about 10⁻³ times
 # the size of the terms. The interpreter computes in fp32, whatever is asked for.
 #

@@ -3,8 +3,9 @@ Beside published kernels
 ========================
 
 How fast are this site's functions beside the libraries that people install? This page times them
-beside Liger-Kernel, flash-linear-attention, GemLite and PyTorch, in one run on one GPU. It ends
-with public figures of libraries that need a compiler of their own.
+beside Liger-Kernel, flash-linear-attention, GemLite and PyTorch, in one run on one GPU. `The
+table`_ is the answer. The page ends with public figures of libraries that need a compiler of their
+own.
 """
 
 # %%
@@ -16,7 +17,7 @@ with public figures of libraries that need a compiler of their own.
 # * **The results agree first.** Each library's result is compared with a reference before anything
 #   is timed. If a result is wrong, the script stops.
 # * **Both take turns.** The calls run in random order in one process, each with a cold cache. Only
-#   the GPU's time counts, so a library's Python costs it nothing here.
+#   the GPU's time counts, so a library's Python costs it nothing here, unless it waits for the GPU.
 # * **As their users call them.** Each library runs with its defaults, on the sizes of our lessons.
 # * **A library that is missing stays visible.** Its cells show a dash, and the error stands below
 #   the table.
@@ -431,18 +432,20 @@ else:
 # %%
 # How to read it:
 #
-# * **Norms, forward**, are bound by memory, and Liger moves as few bytes as we do. There is nothing
-#   to gain on long rows.
-# * **Norms, backward**, differ more: our gradient of the weight is summed in two stages
+# * **Norms, forward**, are bound by memory. Where the ratio is about 1, both kernels read and write
+#   each row once, and there is nothing left to gain.
+# * **Norms, backward**, differ more, because the gradient of the weight is a sum over all rows
 #   (:doc:`/getting-started/tutorials/05-layer-norm`).
 # * **Cross-entropy**: Liger's reads a value from the GPU in each call, so that its Python has to
 #   wait. This time counts, because a program waits, too.
 # * **The last layer**: Liger needs less memory than we do. It takes smaller pieces of the tokens,
-#   and pays with more and smaller products.
+#   and pays with more and smaller products. PyTorch keeps all logits. Where the
+#   ratio beside it is about 1, what we gain is the memory.
 # * **The gated delta rule**: fla-core keeps what its backward pass needs, and ours has none
 #   (:doc:`/getting-started/tutorials/14-gated-delta-rule`).
 # * **int4**: GemLite serves many formats with one kernel; ours has a layout for one
-#   (:doc:`/getting-started/tutorials/12-int4-weights`).
+#   (:doc:`/getting-started/tutorials/12-int4-weights`). PyTorch's weights are bf16. The more rows,
+#   the less the size of the weights matters.
 #
 # Public figures
 # --------------
@@ -464,4 +467,9 @@ print(tabulate(PUBLIC, ["library", "what", "figure", "GPU", "date", "source"]))
 
 # %%
 # The two rates are *up to*: of the best size. The delta rule has 16 key and 64 value heads of
-# 128. A dash means that the source does not say.
+# 128. A dash means that the source does not say. The sources are `FlashAttention-3's paper
+# <https://arxiv.org/abs/2407.08608>`__, `DeepGEMM's README
+# <https://github.com/deepseek-ai/DeepGEMM>`__, `vLLM's pull request 40376
+# <https://github.com/vllm-project/vllm/pull/40376>`__ (*topp_whole*), and `FlashQLA's results on an
+# H200
+# <https://github.com/QwenLM/FlashQLA/blob/main/benchmark/benchmark_results_H200.txt>`__.

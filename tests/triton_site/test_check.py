@@ -8,20 +8,46 @@ import pytest
 from gallery_recorder.project import reader
 from tests import galleries
 from triton_site.numbers import measured
+from triton_site.numbers.recorded import Recorded
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("limit", "status"), [(9000, 0), (1, 1)])
-def test_a_number_that_breaks_its_limit_stops_the_check(
-    tmp_path, capsys, monkeypatch, limit, status
-):
+@pytest.fixture
+def check(tmp_path, capsys, monkeypatch):
+    """The status and the problems of the check of one lesson; to check all takes seconds."""
     monkeypatch.chdir(ROOT)
-    only = galleries.FILES["01-vector-add"]  # to check all takes seconds
+    only = galleries.FILES["01-vector-add"]
     plan = msgspec.structs.replace(galleries.PROJECT, examples=(only,))
     monkeypatch.setattr(reader, "read", lambda where: plan)
-    value = f'{{ value = "max(vector-add-performance: triton)", at_most = {limit} }}'
-    (tmp_path / "numbers.toml").write_text(f"[01-vector-add]\nrate = {value}\n")
-    monkeypatch.setattr(measured, "FILE", tmp_path / "numbers.toml")
-    assert measured.main([]) == status
-    assert ("01-vector-add.rate is" in capsys.readouterr().err) is bool(status)
+
+    def run(limit=9000):
+        value = f'{{ value = "max(vector-add-performance: triton)", at_most = {limit} }}'
+        (tmp_path / "numbers.toml").write_text(f"[01-vector-add]\nrate = {value}\n")
+        monkeypatch.setattr(measured, "FILE", tmp_path / "numbers.toml")
+        return measured.main([]), capsys.readouterr().err
+
+    return run
+
+
+def test_a_number_that_breaks_its_limit_stops_the_check(check):
+    assert check() == (0, "")
+    status, problems = check(limit=1)
+    assert status == 1
+    assert "01-vector-add.rate is" in problems
+
+
+def test_a_recording_of_a_tree_that_was_not_committed_stops_the_check(check, monkeypatch):
+    real = measured.of_reference
+
+    def dirty(roots):
+        found = {}
+        for name, (folder, content, script) in real(roots).items():
+            made = msgspec.structs.replace(content.provenance, commit=None)
+            content = msgspec.structs.replace(content, provenance=made)
+            found[name] = Recorded(folder, content, script)
+        return found
+
+    monkeypatch.setattr(measured, "of_reference", dirty)
+    dirty_tree = "01-vector-add: recorded from a tree that was not committed\n"
+    assert check() == (1, dirty_tree)

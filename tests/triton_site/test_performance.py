@@ -27,8 +27,6 @@ def test_each_kernel_is_compared_with_the_others_of_its_suffix_on_the_gpu(tmp_pa
         "7,256,triton + relu,TFLOPS,3,3,3",
         "7,256,cublas + relu,TFLOPS,1,1,1",
         '7,256,"triton, one step",TFLOPS,1,1,1',
-        '7,256,"triton, as called",TFLOPS,1,1,1',
-        '7,256,"cublas, as called",TFLOPS,2,2,2',
         "7,256,1 a first step,TFLOPS,1,1,1",
         "7,512,triton,TFLOPS,1,1,1",
         "7,512,cublas,TFLOPS,2,2,2",
@@ -37,6 +35,28 @@ def test_each_kernel_is_compared_with_the_others_of_its_suffix_on_the_gpu(tmp_pa
     assert plain == Comparison("triton", "cublas", {f"{n}256": 2.0, f"{n}512": 0.5})
     assert (plain.mean, plain.least, plain.largest) == (1.0, (0.5, f"{n}512"), (2.0, f"{n}256"))
     assert (relu.provider, relu.against) == ("triton + relu", "cublas + relu")
+
+
+def test_a_step_is_no_rival_and_the_last_one_is_the_kernel(tmp_path):
+    steps = ["256,256,2 b,GB/s,2,2,2", "256,256,10 c,GB/s,4,4,4", "256,256,torch,GB/s,1,1,1"]
+    (found,) = compared(tmp_path, *steps)
+    assert (found.provider, found.against, found.mean) == ("10 c", "torch", 4.0)
+    (found,) = compared(tmp_path, *steps, "256,256,triton,GB/s,8,8,8")
+    assert (found.provider, found.against, found.mean) == ("triton", "torch", 8.0)
+
+
+def test_a_variant_after_a_comma_has_a_rival_of_the_same_variant(tmp_path):
+    rows = [
+        f'{n},256,"{who}, blocks of 128",GB/s,{n},1,1'
+        for n in (4, 8)
+        for who in ("triton", "cublas")
+    ]
+    (found,) = compared(tmp_path, *rows, "4,256,cublas,GB/s,1,1,1", "8,256,cublas,GB/s,1,1,1")
+    assert (found.against, found.rival, found.variant) == (
+        "cublas, blocks of 128",
+        "cuBLAS",
+        ", blocks of 128",
+    )
 
 
 def test_less_time_is_faster(tmp_path):

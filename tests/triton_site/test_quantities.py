@@ -16,7 +16,7 @@ TABLE = """M,N,provider,unit,median,p20,p80
 1,1024,triton,GB/s,800,790,810
 1,1024,torch,GB/s,100,90,110
 2,1024,triton,GB/s,500,490,510
-2,1024,"torch, as called",GB/s,250,240,260
+2,1024,"torch, one launch",GB/s,250,240,260
 """
 
 
@@ -39,7 +39,7 @@ def value(folder, text, **others):
         ("max(speed: triton)", 800),
         ("min(speed: triton; N >= 1024)", 500),
         ("only(speed: triton / torch; N = 256 and M = 1)", 2),
-        ("only(speed: triton / 'torch, as called')", 2),
+        ("only(speed: triton / 'torch, one launch')", 2),
         ("mean(speed: torch)", 100),
         ("value(steps) * 2 + value('largest error')", 8.5),
         ("(1 - 1 / faster) * 100", 75),

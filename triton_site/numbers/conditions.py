@@ -1,7 +1,7 @@
 """Under which conditions recordings of the reference were made, and what went wrong in them.
 
-``make check`` counts them: a tree that was not committed, an error in an output, many warnings, a
-figure that is missing, long numbers without separators. A block that shows an error on purpose
+``make check`` fails for a tree that was not committed, an error in an output, many warnings, a
+figure that is missing, and long numbers without separators. A block that shows an error on purpose
 says so::
 
     # sphinx_gallery_shows = "OutOfResources"

@@ -1,9 +1,10 @@
 """``.. gallery-performance::``: each kernel beside its library, and beside the hardware's limit.
 
-The numbers are those of the recordings that the pages show. The providers ``triton`` and
-``triton + …`` are the kernels of the pages. A kernel is compared with the other providers of the
-same suffix: ``triton + relu`` with ``cublas + relu``. A provider that lacks a size is a step
-towards the kernel and is left to its page.
+The numbers are those of the recordings that the pages show. The provider ``triton`` is the kernel
+of a page; without one, the last of the numbered steps is (``4 cut``). What follows a plus or a
+comma is the kernel's variant, and it is compared with the other providers of the same variant:
+``triton + relu`` with ``cublas + relu``. The other steps, and providers that lack a size, are left
+to their page.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from triton_site.references import SOFTWARE
 logger = logging.getLogger(__name__)
 
 #: Providers that no kernel can beat: other work on the same bytes or operations.
-CEILINGS = ("copy", "read", "bound", "dense")
+CEILINGS = ("copy", "read", "amax", "bound", "dense")
 
 #: How far a kernel may exceed such a limit, which was measured like everything else; where it
 #: exceeds it by more, as data from a cache does, the other work is no limit.
@@ -59,14 +60,16 @@ WORDS = {
     "liger": "Liger-Kernel",
     "fla": "flash-linear-attention",
     "gemlite": "GemLite",
+    "library": "PyTorch",
+    "plain": "a kernel without warp roles",
     "copy": "a copy of the same bytes",
     "read": "one read of the same bytes",
     "bound": "bytes and operations alone",
     "dense": "one product of the same operations",
 }
 
-#: Providers in CSV files of former scripts, with times that include a part of Python's work.
-AS_CALLED = ", as called"
+#: What a step of a page begins with.
+_STEP = re.compile(r"^(\d+) (?!rows?\b)")
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -101,14 +104,19 @@ class Comparison(NamedTuple):
         return "faster" if self.mean > 1 else "slower"
 
     @property
-    def suffix(self) -> str:
-        """What the kernel does besides, such as an activation."""
+    def variant(self) -> str:
+        """What the kernel does besides, such as an activation, with its plus or comma."""
         return _parts(self.provider)[1]
+
+    @property
+    def rival(self) -> str:
+        """The other provider in words, without the variant."""
+        return in_words(_parts(self.against)[0])
 
     @property
     def with_ceiling(self) -> bool:
         """Whether the other provider is a limit of the hardware."""
-        return kernel_of(self.against) in CEILINGS
+        return _parts(self.against)[0] in CEILINGS
 
 
 class Benchmark(NamedTuple):
@@ -161,17 +169,17 @@ def compare_providers(path: Path) -> list[Comparison]:
         BenchmarkError: the file cannot be read as a benchmark.
     """
     measured = benchmarks.read(path)
+    steps = sorted((int(step[1]), name) for name in measured if (step := _STEP.match(name)))
+    kernels = [name for name in measured if _parts(name)[0] == "triton"]
+    kernels = kernels or [name for _, name in steps[-1:]]
+    others = [name for name in measured if not (name in kernels or _STEP.match(name))]
     found = []
-    for ours, other in product(measured, measured):
-        if AS_CALLED in ours or AS_CALLED in other:
-            continue
-        kernel, suffix = _parts(ours)
-        name, its_suffix = _parts(other)
+    for ours, other in product(kernels, others):
+        name, suffix = _parts(other)
         if name == "read" and "copy" in measured:  # of as many bytes: it is the limit there
             continue
         at_every_size = measured[ours].keys() <= measured[other].keys()
-        alike = kernel == "triton" and suffix == its_suffix and not name.startswith("triton")
-        if alike and at_every_size:
+        if suffix == _parts(ours)[1] and at_every_size:
             found.append(Comparison(ours, other, ratios(measured[ours], measured[other])))
     return found
 
@@ -194,25 +202,25 @@ def above_ceilings(path: Path) -> Iterator[str]:
 
 
 def _parts(provider: str) -> tuple[str, str]:
-    """The name in front of a ``+``, and what follows it."""
-    name, _, suffix = provider.partition(" + ")
-    return name, suffix
+    """The name in front of a plus or a comma, and the variant from there on."""
+    name = re.split(r" \+ |, ", provider)[0]
+    return name, provider.removeprefix(name)
 
 
 def kernel_of(provider: str) -> str:
     """``triton`` for ``triton + relu``."""
-    return _parts(provider.removesuffix(AS_CALLED))[0]
+    return provider.partition(" + ")[0]
 
 
 def in_words(provider: str) -> str:
     """``cuBLAS`` for ``cublas + relu``, and ``step 1: one launch`` for ``1 one launch``."""
-    name = re.sub(r"^(\d+) (?!rows?\b)", r"step \1: ", kernel_of(provider))
+    name = _STEP.sub(r"step \1: ", kernel_of(provider))
     return WORDS.get(name, name)
 
 
 def benchmark_title(name: str) -> str:
-    """``layer norm backward`` for ``layer-norm-backward``."""
-    return name.replace("-performance", "").replace("-", " ")
+    """``layer norm backward`` for ``layer-norm-backward-performance`` or ``beside-…``."""
+    return name.removeprefix("beside-").replace("-performance", "").replace("-", " ")
 
 
 def ratios(
@@ -281,10 +289,10 @@ class PerformanceDirective(SphinxDirective):
                 if c.with_ceiling and c.largest[0] > ABOVE:
                     continue
                 if c.with_ceiling:
-                    limits.append([kernel, in_words(c.against), *_shares(c)])
+                    limits.append([kernel, c.rival, *_shares(c)])
                 else:
                     words.append(c.verdict)
-                    rows.append([kernel, in_words(c.against), *_numbers(c)])
+                    rows.append([kernel, c.rival, *_numbers(c)])
         recorded = dict.fromkeys(map(_software, found))
         sums = [f"{words.count(word)} {word}" for word in ("faster", "even", "slower")]
         text = f"Of {len(rows)} comparisons: {', '.join(sums)}. "
@@ -307,8 +315,7 @@ class PerformanceDirective(SphinxDirective):
 
     def _kernel(self, benchmark: Benchmark, c: Comparison, usual: str) -> nodes.Element:
         item = benchmark.item
-        words = benchmark_title(benchmark.name) + (f" + {c.suffix}" if c.suffix else "")
-        words = words.replace("_", " ")
+        words = (benchmark_title(benchmark.name) + c.variant).replace("_", " ")
         cell = nodes.paragraph("", "", link("doc", item.page, words, self.env.docname))
         where = f" · {item.device}" if item.device != usual else ""
         cell += nodes.inline("", f"{item.content.title}{where}", classes=["gallery-lesson"])

@@ -133,7 +133,13 @@ class ReleasesDirective(SphinxDirective):
             rows = sorted(changes, key=lambda change: -change.ratio)  # gains, then losses
             title = "{}: Triton {} over {}".format(device, *rows[0].releases)
             made.append(table(_HEAD, map(self._row, rows), title, classes=["gallery-releases"]))
-        return made or [nodes.paragraph("", "No change is larger than the spread.")]
+        if not made:
+            releases = {release_of(item.content) for item in current(self.env)}
+            text = "No change is larger than the spread."
+            if len(releases) == 1:
+                text = f"Only Triton {releases.pop()} has been recorded."
+            made.append(nodes.paragraph("", text))
+        return made
 
     def _row(self, change: Change) -> list[str | nodes.Element]:
         page = change.newer
