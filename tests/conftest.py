@@ -49,13 +49,16 @@ _MARKS = {
 #: Tests with these marks begin first, in this order, so that no worker ends with a long one.
 _LONG = ("browser", "execute", "cluster", "record", "site")
 
-#: The tests of the later tutorials, which are half of the work.
-_LATE = re.compile(
-    r"/test_(0[6-9]|1\d)_|/test_(attention|math|grouped|fp8|cross)"
-    r"|/test_(empty|errors|every_tutorial|exercise|functions)\.py::.*\[(solutions/)?(0[6-9]|1\d)"
-)
+#: The number of the lesson that a test executes, in the name of its file or its first argument.
+_LESSON = re.compile(r"(?:/test_|\[|/)(\d\d[a-z]?)[-_]")
 
-_WITH_PYTORCH = ("docs/test_guide.py", "docs/test_semantics.py", "triton_site/test_new_tutorial.py")
+#: Tests that copy a process, which takes seconds to start, and execute no lesson themselves.
+_COPIES = {
+    "docs/test_guide.py": "PyTorch",
+    "docs/test_semantics.py": "PyTorch",
+    "tutorials/test_checker.py": "Triton",
+    "tutorials/test_small_exercises.py": "Triton",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,13 +97,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _group(place: str, item: pytest.Item) -> str | None:
     """The name of the tests that one worker executes; None if any worker may execute *item*."""
     if place.endswith("test_every_tutorial.py") and "_interpreter[" not in item.name:
-        return None  # starts a process of its own
+        return "PyTorch" if "tmp_path" in item.fixturenames else None
     folder = place.partition("/")[0]
-    if folder == "tutorials" and _LATE.search(f"/{item.nodeid}"):
-        return "late tutorials"
-    if folder == "tutorials" or place in _WITH_PYTORCH:
-        return "tutorials"  # with one process to copy that has imported PyTorch
-    return "browser" if folder == "browser" else place
+    if folder == "tutorials" and place not in _COPIES and (lesson := _LESSON.search(item.nodeid)):
+        return f"lesson {lesson[1]}"  # each is executed once
+    return "browser" if folder == "browser" else _COPIES.get(place, place)
 
 
 def not_tried(reasons: Iterable[str]) -> str:
