@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests, and give each worker of pytest-xdist tests with the same fixtures."""
-    order: dict[Path, int] = {}
+    order: dict[Path, tuple[int, int]] = {}
     for item in items:
         place = item.path.relative_to(ROOT / "tests").as_posix()
         for beginning, mark in _MARKS.items():
@@ -90,7 +90,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         marks = {mark.name for mark in item.iter_markers()}
         rank = next((n for n, name in enumerate(_LONG) if name in marks), len(_LONG))
-        order[item.path] = min(rank, order.get(item.path, rank))
+        # Later lessons take longer, and chapters of the guide longest.
+        lesson = re.match(r"tutorials/test_(\d\d)", place)
+        late = int(lesson[1]) if lesson else 99 * place.startswith("guide/")
+        order[item.path] = min((rank, -late), order.get(item.path, (rank, -late)))
     items.sort(key=lambda item: order[item.path])
 
 
