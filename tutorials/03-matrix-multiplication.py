@@ -25,7 +25,7 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
-SMS = getattr(GPU, "multi_processor_count", 132)  # as on an H200
+SMS = getattr(GPU, "multi_processor_count", 132)  # as on an H100
 SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536) if ON_GPU else 232448
 
 # %%

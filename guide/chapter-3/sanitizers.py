@@ -1,11 +1,12 @@
 """
-Sanitizers: which tool names which fault?
-=========================================
+Silently wrong: which sanitizer names the fault?
+================================================
 
-A kernel is silently wrong, the interpreter says nothing, and the GPU does not crash. *Sanitizers*
-watch a program while it runs and name the fault. Triton brings up to four of them: ConSan, IISan,
-FPSan and GSan. This page shows how each starts, and runs four faults under these four, NVIDIA's
-compute-sanitizer and this site's watch.
+A kernel is silently wrong, the interpreter says nothing, and the GPU does not crash. Start with
+this site's watch: without a GPU, it names races, reads out of bounds and uninitialized values.
+NVIDIA's compute-sanitizer names the last two on the GPU, and Triton's GSan, where a release has it,
+names races there. No tool names an overflow. This page runs four faults under these three, and
+under Triton's ConSan, IISan and FPSan.
 """
 
 # %%
@@ -84,7 +85,7 @@ print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 # Four faults
 # -----------
 #
-# Each is a program that ends without a word:
+# Each is a program that ends without an error:
 
 HEAD = """\
 import sys
@@ -255,7 +256,7 @@ if checker():
         assert verdict(TEXTS[fault, "the watch"]) != "nothing", TEXTS[fault, "the watch"]
 
 # %%
-# What the programs print without a tool, and what two tools say in full:
+# What the programs print without a tool, and what three tools say in full:
 
 # sphinx_gallery_fold = "prints whole messages"
 # sphinx_gallery_shows = "RuntimeError, AcceleratorError, FaultError, CalledProcessError"
@@ -278,15 +279,20 @@ if ON_GPU:
 shutil.rmtree(FOLDER)
 
 # %%
+# A program can print the right number all the same: memory behind a tensor, or memory that
+# nobody has written, often holds zeros. With other data in it, the same program is wrong. So a
+# right result does not replace a tool.
+#
 # No tool names the overflow: infinity is a number like any other. Ask for it yourself, where it
 # must not be: ``assert out.isfinite().all()`` after the launch, or a ``tl.device_assert`` in the
-# kernel, as :doc:`crash` shows. Accumulate in fp32, and it does not arise.
+# kernel, as :doc:`crash` shows. In fp32, this square is an ordinary number.
 #
 # Which one do I take?
 # --------------------
 #
 # 1. **The watch** first: it needs no GPU, names tensor, index and cause, and knows races, bounds
-#    and values that were never written. It is slow, and it cannot see what the compiler does.
+#    and values that were never written. It is slow, and it cannot see what the compiler does. An
+#    overflow is no fault for it.
 # 2. **compute-sanitizer**, where the fault needs the real size, or where C++ kernels take part:
 #    *memcheck* for bounds, *initcheck* for uninitialized memory. Its *racecheck* sees shared memory
 #    only, so not this race.
@@ -295,6 +301,7 @@ shutil.rmtree(FOLDER)
 #    that come before the first write: ``create_mem_pool(write_once=True)``.
 # 4. **FPSan**, when a rewritten kernel differs slightly from the old one: is it rounding, or a
 #    fault?
-# 5. **ConSan** and **IISan** for Gluon, and when you suspect the compiler.
+# 5. **ConSan** and **IISan** for Gluon, and when you suspect the compiler. None of the four faults
+#    is of their kind: they are mistakes of the kernel in global memory, or in arithmetic.
 #
 # :doc:`wrong` finds the place of a wrong result without tools, and :doc:`crash` treats crashes.

@@ -1,11 +1,13 @@
 """
-mxfp4 and mxfp8 on a GPU without them
-=====================================
+Are mxfp4 and mxfp8 worth it on a GPU without them?
+===================================================
 
 ``tl.dot_scaled`` multiplies matrices in the microscaling formats: numbers of 4 or 8 bits, with one
-power of two for each 32 of them. Blackwell and CDNA4 have instructions for it. Does it run
-elsewhere, how, and is it worth it? This page runs it on the GPU it was recorded on, beside a kernel
-that unpacks the weights itself, and beside the int4 and fp8 products of this site.
+power of two for each 32 of them. Blackwell and CDNA4 have instructions for it. Elsewhere, as on
+Hopper, Ada and Ampere, it runs and is right, but converts to bf16 first. On the GPU of this page,
+bf16 by mxfp4 takes :measured:`few` times the time of the library's product in bf16 with 16 rows,
+and mxfp4 by mxfp4 takes :measured:`large` times with 2048 rows. A number above 1 means: not worth
+it.
 """
 
 # %%
@@ -212,10 +214,12 @@ print("unpacking: right")
 # Is it worth it?
 # ---------------
 #
-# Products with weights of 4096 × 4096, for 1, 16, 128 and 2048 rows. Beside ``dot_scaled`` and our
-# unpacking stand the library's product in bf16, ``int4_mm`` of
-# :doc:`/getting-started/tutorials/12-int4-weights`, and ``scaled_mm`` in fp8 of
-# :doc:`/getting-started/tutorials/09-fp8-matmul`:
+# Only where the number of µs in its line is smaller than that of *bf16*. The table has products
+# with weights of 4096 × 4096, for 1, 16, 128 and 2048 rows. Beside ``dot_scaled`` and our unpacking
+# stand the library's product in bf16 and ``int4_mm`` of
+# :doc:`/getting-started/tutorials/12-int4-weights`. The line *fp8* is ``scaled_mm`` of
+# :doc:`/getting-started/tutorials/09-fp8-matmul`, but on five multiprocessors only, as in the
+# interpreter. So it is no measure of fp8; that page times it on the whole GPU:
 
 # sphinx_gallery_fold = "times the products, prints a table, and keeps the rows"
 
@@ -262,18 +266,22 @@ if ON_GPU:
     print(tabulate(table, ["µs for rows", 1, 16, 128, 2048], floatfmt=".1f"))
 
 # %%
-# With 2048 rows, ``dot_scaled`` in mxfp4 takes :measured:`large` times as long as the library in
-# bf16; with 16 rows, bf16 by mxfp4 takes :measured:`few` times as long. Our unpacking takes
-# :measured:`unpacking_few` times as long with 16 rows.
+# Multiples of the time of the library in bf16, with 16 rows: :measured:`few` for bf16 by mxfp4,
+# :measured:`unpacking_few` for our unpacking, and :measured:`int4_few` for ``int4_mm``. With 2048
+# rows: :measured:`mixed_large` for bf16 by mxfp4, :measured:`large` for mxfp4,
+# :measured:`eight_large` for mxfp8, and :measured:`int4_large` for ``int4_mm``.
 #
 # How to read this:
 #
-# * **Few rows are bound by the bytes of the weights.** Weights of 4 bits are a quarter of them.
-#   Only a kernel that keeps enough loads in flight while it unpacks turns that into time.
-# * **Many rows are bound by the tensor cores.** A conversion adds work to them. Without the
-#   instruction there is nothing to gain: convert the weights once, to bf16 or fp8, and call the
-#   library, or use 09's fp8, which this hardware does have.
+# * **Few rows are bound by the bytes of the weights.** Weights of 4 bits are a quarter of bf16's.
+#   Only a kernel that keeps enough loads in flight while it unpacks turns that into time, as
+#   ``int4_mm`` does.
+# * **Many rows are bound by the tensor cores.** A conversion adds work. Without the instruction,
+#   convert the weights once, to bf16 or fp8, and call the library. Where tensor cores know fp8,
+#   :doc:`/getting-started/tutorials/09-fp8-matmul` reaches :measured:`09-fp8-matmul:faster` times
+#   the speed of bf16 with large matrices.
 # * **Memory is a reason of its own.** A model that fits only in 4 bits runs in 4 bits.
 #
-# ``tl.dot_scaled`` keeps a program correct on every GPU, and one kernel fast on those that have the
-# formats. Ask the device where it matters, and choose there: see :doc:`other-gpus`.
+# ``tl.dot_scaled`` keeps one kernel correct on GPUs with and without the formats, and uses the
+# instruction where there is one. Ask the device where it matters, and choose there: see
+# :doc:`other-gpus`.

@@ -1,11 +1,11 @@
 """
-Questions: CUDA graphs
-======================
+Why does my CUDA graph fail, or repeat old results?
+===================================================
 
-A CUDA graph records a sequence of launches once and replays it with one call, without Python. That
-removes the CPU's share of a call, and it changes the rules: nothing may wait, addresses and numbers
-are fixed, and random numbers repeat. This page shows each error, each silent mistake, and the code
-that is right.
+A CUDA graph records launches once and replays them with one call, without Python. While capturing,
+nothing may wait for the GPU: call the function once before, and read no value. In a replay,
+addresses, numbers and seeds are those of the capture: copy new inputs into the old tensors. This
+page shows each error, each silent mistake, and the code that is right.
 """
 
 # %%
@@ -13,12 +13,12 @@ that is right.
 # ------------------------------------
 #
 # *operation not permitted when stream is capturing* comes from a call that waits for the GPU, or
-# that needs it at once, between the begin and the end of a capture (`#10596
+# that needs a number from it, between the begin and the end of a capture (`#10596
 # <https://github.com/triton-lang/triton/issues/10596>`_, `#10604
 # <https://github.com/triton-lang/triton/pull/10604>`_, `pytorch #87794
 # <https://github.com/pytorch/pytorch/issues/87794>`_). Here are seven bodies of
-# ``with torch.cuda.graph(…)``, each in a new process, because a failed capture can leave the old
-# one unusable:
+# ``with torch.cuda.graph(…)``. Each has a process of its own, because a failed capture can leave
+# its process unusable:
 
 # sphinx_gallery_fold = "imports and device"
 import os
@@ -114,9 +114,11 @@ if GRAPHS:
 
 # %%
 # * **Autotuning** launches, waits and reads a time. Call the function once before capturing, with
-#   the shapes and dtypes of the capture. The same warm-up **compiles**, so the capture need not.
+#   the shapes and dtypes of the capture.
+# * **Compiling** happens on the CPU, so a capture permits it unless the first line shows an error.
+#   The call before capturing compiles, too.
 # * **A value on the GPU** (``item``, ``int``, ``if``, ``print``) needs a wait. Keep it on the GPU:
-#   ``torch.where``, a mask, or a kernel that loads it.
+#   ``torch.where``, a mask, or a kernel that loads it. ``torch.cuda.synchronize`` is a wait, too.
 # * **A tensor from Python numbers** is copied from memory that may be gone at the replay. Make it
 #   before capturing, or with ``torch.full``.
 # * **Allocating** with PyTorch is fine: a graph has a memory pool of its own.
@@ -166,9 +168,14 @@ if GRAPHS:
     print("the input was deleted:", out[0].item(), "- same address:", other.data_ptr() == address)
 
 # %%
-# So the inputs of a graph are tensors that live as long as it does. Copy into them, and copy the
-# result out before the next replay. A number is part of the graph: what must change is a tensor of
-# one element that the kernel loads. This class does all of it:
+# * **Another tensor or number** in a variable changes nothing. Copy into the old tensor. A number
+#   that must change is a tensor of one element, which the kernel loads.
+# * **The result** has one address, so the next replay overwrites it. Copy it out before.
+# * **A deleted input** leaves an address whose memory is free. The replay finds the old number
+#   there until PyTorch gives the memory to another tensor, and reads that tensor's numbers from
+#   then on.
+#
+# So the inputs of a graph are tensors that live as long as it does. This class does all of it:
 
 
 class Graphed:
@@ -261,20 +268,20 @@ if GRAPHS:
     assert len(masks) == 10, "the seed did not advance"
 
 # %%
-# Ten replays drop :measured:`repeated` different set of elements with a number, and
-# :measured:`masks` with a tensor.
+# Ten replays produce :measured:`repeated` mask with a number, and :measured:`masks` different ones
+# with a tensor.
 #
-# A kernel of PyTorch needs nothing of this: its generator knows graphs and keeps its offset on the
+# PyTorch's own dropout needs none of this: its generator knows graphs and keeps its offset on the
 # GPU. Ours can ask it: ``torch.randint(2**31, (1,), device=…)`` inside the graph is such a seed.
 #
 # Why is the graph slower than what I chose?
 # ------------------------------------------
 #
-# Timing calls from Python includes the CPU. Of two short ways, the one with fewer launches wins. A
-# graph has no such cost, and there the other one may win (`pytorch #179246
+# You timed calls from Python, and that can include the CPU. A way with one launch then beats a way
+# with two, although the GPU needs longer for it. A graph has no such cost (`pytorch #179246
 # <https://github.com/pytorch/pytorch/issues/179246>`_, `#10712
-# <https://github.com/triton-lang/triton/pull/10712>`_). Here a sum in one launch, by one program,
-# and in two launches, by many programs:
+# <https://github.com/triton-lang/triton/pull/10712>`_). Here is a sum in one launch, by one
+# program, and in two launches, by many programs:
 
 
 @triton.jit
@@ -341,7 +348,10 @@ if GRAPHS:
     write_table("graphs-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# At 2²⁰ numbers in a graph, two launches take :measured:`two` times the time of one.
+# The two timings disagree on the faster way for :measured:`differ` of the five sizes. For 65,536
+# numbers, one launch takes :measured:`called` times the time of two launches if called, and
+# :measured:`replayed` times in a graph. Calls of two launches give uneven times, because these also
+# depend on the CPU.
 #
 # So time what will run: in a graph, if it will be one. For autotuning that is
 # ``triton.autotune(…, do_bench=triton.testing.do_bench_cudagraph)``. It captures graphs itself, so

@@ -2,10 +2,11 @@
 Why do results change with the batch size?
 ==========================================
 
-The same prompt gives another answer when other requests share its batch, even at temperature 0. No
-number is random: a sum was added up in another order. This page shows a product, a norm and an
-attention whose bits depend on the batch, and versions of each whose bits do not. It checks them
-over 50 batch sizes, and measures what that costs.
+The same prompt gives another answer when other requests share its batch, even at temperature 0. The
+kernel cut a sum into other parts because the batch had another size, so the rounding is different.
+Fix the number or the length of the parts, and the order in which they are added: then every bit
+stays the same. This page checks that for a product, a norm and an attention over 50 batch sizes,
+and times it.
 """
 
 # %%
@@ -179,21 +180,23 @@ show("product", PRODUCTS, x, invariant=["fixed"])
 
 # %%
 # * **Parts by batch** change where the sums are cut, and so their bits: for :measured:`by_batch` of
-#   50 batch sizes here.
-# * **Atomics** change with every run, and not only with the batch, because the parts arrive in any
-#   order. Here they differ for :measured:`atomic` of 50 batch sizes.
+#   50 batch sizes here. More than 64 rows need a second row of tiles, so each sum gets fewer parts.
+# * **Atomics** may change in every run, because the parts arrive in any order. Here they differ for
+#   :measured:`atomic` of 50 batch sizes.
 # * **Fixed** tiles, parts and order give each row the same operations, whatever else its tile
 #   holds. A row never meets another row's numbers in a product, so padding does not matter either.
-# * **PyTorch** calls a library, which chooses a kernel by the shape.
+# * **PyTorch** calls a library, which chooses a kernel by the shape: here :measured:`torch` of 50
+#   batch sizes differ.
 #
-# Ours return fp32 here. Rounding to 16 bits, as in PyTorch's result, hides most of the differences.
-# One that is left is enough to sample another token.
+# Our products return fp32 here, which shows every difference. PyTorch returns 16 bits, and rounding
+# to 16 bits hides small ones. One that is left can be enough to sample another token.
 #
 # Does autotuning change the bits?
 # --------------------------------
 #
-# Autotuning chooses a tile by a timer, so a different machine or a different ``M`` may get another
-# one. This table computes one product with several tiles and compares the bits with the first tile:
+# It does if it chooses the number of parts. Autotuning chooses by a timer, so a different machine
+# or a different ``M`` may get another choice. This table computes one product with several choices
+# and compares the bits with the first one, which has four parts:
 
 OPTIONS = [{}, {"num_warps": 8}, {"BN": 64}, {"BM": 128}, {"BM": 16}, {"BK": 32}, {"BK": 128}]
 few = x[:128]
@@ -210,16 +213,18 @@ print(tabulate(table, ["changed", f"of {reference.numel():,} numbers differ"], i
 assert table[0][1] == 0, "the same call gave other bits"
 
 # %%
-# A tile may change the instruction of the tensor cores, and with it the order within one step. What
-# does not change bits on this GPU and release may do so on another one. For the same bits, then,
-# leave ``M`` out of the ``key`` of ``triton.autotune``, keep what it found, and ship it: see
+# With two parts instead of four, :measured:`two_parts` of the 524,288 numbers differ. A 0 in the
+# lines above means that this tile or these warps keep the order: each part is one loop over K. That
+# is an observation, not a promise. A tile may change the instruction of the tensor cores, and with
+# it the order within one step. For the same bits, keep the parts out of the choices, leave ``M``
+# out of the ``key`` of ``triton.autotune``, keep what it found, and ship it: see
 # :doc:`questions-compiling`.
 #
-# Why does a norm change?
-# -----------------------
+# Does a norm change?
+# -------------------
 #
-# A row of a norm is one sum. If one program computes a row, its order is fixed, and nothing is to
-# do. It changes where a kernel splits long rows while there are few of them:
+# A row of a norm is one sum. If one program computes a row, its order is fixed, and you have
+# nothing to do. The order changes if a kernel splits long rows while there are few of them:
 
 
 @triton.jit
@@ -263,6 +268,11 @@ NORMS = {
 show("norm", NORMS, x, invariant=["fixed"])
 
 # %%
+# The order changes here, but the bits need not. The table compares a single row, and that is a
+# single sum. Another order moves it by a unit or two in the last place, if at all, and the root
+# halves a relative difference. So a 0 for *parts by batch* is chance. A 0 for *fixed* is not: its
+# operations are the same in every batch.
+#
 # Why does attention change?
 # --------------------------
 #
@@ -362,11 +372,16 @@ show("attention", ATTENTIONS, q, k, v, lengths, invariant=["fixed"])
 # What does it cost?
 # ------------------
 #
-# The time on the GPU for four batch sizes. With few rows, fixed parts
-# fill the GPU less than parts that are chosen for it. With many rows, they are cut although nobody
-# idles. Here fixed parts cost :measured:`product_cost` times the time of parts by batch in the
-# product, :measured:`norm_cost` times in the norm and :measured:`attention_cost` times in
-# attention, as geometric means.
+# Fixed parts can cost time in two ways. With few rows, they may be too few to fill the GPU. With
+# many rows, cutting is work without a gain. The table shows the time on the GPU for four batch
+# sizes. Over these sizes, fixed parts take as a geometric mean :measured:`product_cost` times the
+# time of parts by batch in the product, :measured:`norm_cost` times in the norm, and
+# :measured:`attention_cost` times in attention. At the worst of the four sizes, these factors are
+# :measured:`product_worst`, :measured:`norm_worst` and :measured:`attention_worst`. A factor below
+# 1 means that the rule for parts by batch was not the best choice.
+#
+# Both products of this page are short teaching kernels. For 1024 rows, the fixed one takes
+# :measured:`product_library` times the time of PyTorch's, whose bits may change.
 
 # sphinx_gallery_fold = "times the functions, prints a table, and keeps the rows"
 if ON_GPU:
@@ -444,13 +459,15 @@ if ON_GPU:
     write_table("invariance-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# A function that is not invariant here chooses its tile or its parts by the shape. That is what
-# makes it fast for every batch, and most programs want that. The rules, for a kernel of your own:
+# ``int4_mm`` chooses its parts by the number of rows, and differs for :measured:`int4` of 12
+# batch sizes. That makes it fast for every batch, and most programs want that. The other functions
+# do not split a sum among programs. ``matmul`` chooses its tile by the shape, so its *yes* holds
+# for this GPU and this release only. The rules, for a kernel of your own:
 #
 # 1. One row, one order: constants for the tile, the parts and the length of a part, not functions
 #    of the batch.
 # 2. No atomic addition of floating-point numbers. Store parts and add them in a fixed order.
-# 3. ``M`` in no ``key`` of autotuning, and what autotuning found is shipped.
+# 3. Leave ``M`` out of the ``key`` of autotuning, and ship what autotuning found.
 # 4. A loop over parts in order, rather than ``tl.sum`` over a padded number of them.
 # 5. A test like ``differences``, in bits, with the row at several places in the batch.
 #

@@ -1,11 +1,12 @@
 """
-Out of shared memory on another GPU
-===================================
+Why is a kernel out of shared memory on another GPU?
+====================================================
 
-*OutOfResources: out of resource: shared memory, Required: 196608, Hardware limit: 101376.* A kernel
-that runs on its author's GPU needs more of a multiprocessor than yours has. This page has the
-limits of eight GPUs in one table, a function that asks the device and chooses the tile, and what
-seven architectures make of one kernel: compiled here, without owning them.
+*OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.* Its tile
+was chosen for a GPU with more: a program has up to 227 KB on an H100, and 99 KB on an RTX 4090.
+Lower ``num_stages`` by one, then take a smaller tile, or let a function ask the device and choose.
+This page has that function, the limits of eight GPUs, and what seven architectures make of one
+kernel, compiled without owning them.
 """
 
 # %%
@@ -64,14 +65,14 @@ print(tabulate(GPUS, HEAD, intfmt=","))
 # the products. 1 KB is 1024 bytes. Triton supports compute capability 8.0 and later, so a T4 (7.5)
 # is not in the table.
 #
-# GPUs for games have less than half of the shared memory of those for data centers, in each
-# generation. That is where most reports come from.
+# GeForce GPUs and the L4 give a program 99 KB in all three generations. The A100 gives 163 KB, and
+# the H100 and the B200 give 227 KB. A tile that was chosen on these is often too large for those.
 #
 # What does the error look like?
 # ------------------------------
 #
 # The kernel is compiled, and then refused when it is loaded. This product has a tile that suits
-# large products on Hopper. One stage too many asks for more than any GPU of the table has:
+# large products on Hopper, but five stages. That is too much for each GPU of the table:
 
 
 @triton.jit
@@ -288,15 +289,16 @@ print(tabulate(cells(0, LIMITS), ["KB of shared memory; X: too much", *FOUND]))
 # %%
 # * **The same tile needs different amounts.** Hopper and Blackwell for data centers read their
 #   tiles from shared memory while they multiply, and keep one buffer more than the others.
-# * **X** fails with the error above when it is launched. Reduce ``num_stages`` first: that costs
-#   the least speed. Then ``BK``, then ``BM`` or ``BN``.
+# * **X** fails with the error above when it is launched. Try one stage less first, because it
+#   leaves the tile as it is. Then reduce ``BK``, then ``BM`` or ``BN``. The maps of
+#   :doc:`settings` show what fewer stages and smaller tiles cost.
 #
 # Why does it spill registers?
 # ----------------------------
 #
 # A thread has at most 255 registers on NVIDIA's GPUs. A tile of 128 × 256 has an accumulator of
-# 32,768 numbers: 128 for each thread of eight warps, and 256 for each of four, which is too much.
-# What does not fit goes to memory and back:
+# 32,768 numbers: 128 for each thread of eight warps, and 256 for each of four. Where these are
+# registers, that is too much, and the rest goes to memory and back:
 
 print(tabulate(cells(1), ["registers of a thread", *FOUND]))
 print()
@@ -308,13 +310,13 @@ assert FOUND["8.6"][0][0] > LIMITS["8.6"], "the first tile was to exceed 99 KB"
 
 # %%
 # NVIDIA's numbers are those of ``cuobjdump -res-usage``, which Triton's wheel brings, and AMD's
-# those in the assembler's output. On compute capability 10.0 accumulators stay in *tensor memory*
-# until the end. On your own GPU the compiled kernel says the same: ``n_regs``, ``n_spills``
-# and ``metadata.shared`` of what ``kernel[grid](…)`` returns.
+# those in the assembler's output. On compute capability 10.0, accumulators stay in *tensor memory*
+# until the end. On gfx942, four warps are 256 threads, and a thread has up to 512 registers. So
+# neither of the two spills here. On your own GPU, the compiled kernel says the same: ``n_regs``,
+# ``n_spills`` and ``metadata.shared`` of what ``kernel[grid](…)`` returns.
 #
 # The remedy is more warps, or a smaller tile. ``maxnreg`` as an option limits registers further,
 # so that more programs fit on a multiprocessor; see :doc:`/programming-guide/chapter-3/slow`.
 #
 # **What else differs**: fp8 on tensor cores needs 8.9 or later, TMA and clusters 9.0 or later, and
-# ``tl.dot_scaled`` is native only on newer ones: :doc:`dot-scaled`. On AMD a warp has 64 threads,
-# so four warps are 256 threads.
+# ``tl.dot_scaled`` is native only on newer ones: :doc:`dot-scaled`.

@@ -2,9 +2,11 @@
 Why does it compile while it serves?
 ====================================
 
-A server answers for an hour, and then one request takes a second longer: a kernel was compiled.
-This page counts which calls make Triton compile, measures the pause, and shows three ways to have
-it before the first request: warm up, compile less, and ship the cache.
+A server answers for an hour, and then one request takes a second longer: a kernel was compiled. The
+request had an integer that is 1 or a multiple of 16 for the first time, another dtype or alignment,
+or a new ``tl.constexpr``. Compile all these kinds before the first request with
+``kernel.warmup``, have fewer kinds with ``do_not_specialize``, or ship the cache. This page counts
+the kinds, measures the pause, and shows all three ways.
 """
 
 # %%
@@ -108,19 +110,21 @@ else:
 #   bits. Nothing else about it.
 # * **a tensor**: its dtype, and whether its address is divisible by 16. Neither shape nor strides,
 #   unless you pass them as integers.
-# * **a number in floating point**: only that it is one.
+# * **a number in floating point**: only that it is one. An integer in its place is another kind.
 # * **a** ``tl.constexpr`` **and the options**: every value.
 # * **a descriptor**: its dtype and the shape of its block.
 #
-# So one kernel with *k* integers and *t* tensors has up to 3ᵏ · 2ᵗ versions. (The length 0 counts
-# as divisible by 16.) Serving meets the rare
-# ones late: the last, odd batch; a prompt of one token; a view that begins at an odd element.
+# So one kernel with *k* integers of 32 bits and *t* tensors has up to 3ᵏ · 2ᵗ versions for each
+# choice of dtypes, constants and options. (The length 0 counts as divisible by 16.) Serving meets
+# the rare ones late: the last, odd batch; a prompt of one token; a view that begins at an odd
+# element.
 #
 # How long is the pause?
 # ----------------------
 #
-# Three times of the first call: with an empty cache on disk, with the cache of an earlier process,
-# and in the same process. Each process is new and imports PyTorch first, which does not count.
+# The table has the time of the first call with an empty cache on disk, of the first call with the
+# cache of an earlier process, and of the next call in the same process. Each process is new and
+# imports PyTorch first, which does not count.
 
 SCRIPT = """
 import sys, time, torch, triton, triton.language as tl
@@ -164,6 +168,10 @@ if ON_GPU:
     print(tabulate(rows, ["first call with", "ms"], floatfmt=".2f"))
 
 # %%
+# The first line is the pause of a server that meets a new kind of arguments. In the second one no
+# kernel is compiled: Triton starts, computes the key, and loads the code. The third one is what a
+# server expects.
+#
 # Warming up
 # ----------
 #
@@ -266,7 +274,8 @@ if ON_GPU:
     print(tabulate(table, ["kernel", "µs", "GB/s", "loads", "widest"], floatfmt=".0f"))
 
 # %%
-# Without either kind the loads get narrower, and the table shows what that costs on this GPU. So
+# If one of the two kinds is missing, loads can get narrower. The table shows whether they do, and
+# what it costs on this GPU. So
 # keep the kinds of strides and of row lengths, which rarely change. Name in ``do_not_specialize``
 # what changes with each request and addresses nothing: a number of tokens, a position.
 #
@@ -277,7 +286,7 @@ if ON_GPU:
 # has a folder. Its name is a hash of everything that decides about the code: the source of the
 # kernel and of what it calls, the kinds and constants, the options, the GPU's architecture,
 # Triton's release with its compiler, and environment variables that change code. So a cache may be
-# copied into an image and can never be wrong, only useless. The driver is not part of the hash: the
+# copied into an image: what does not match is not used. The driver is not part of the hash: the
 # compiled code runs on every driver that is new enough for it.
 
 if ON_GPU:
@@ -294,8 +303,8 @@ if ON_GPU:
 # Three traps:
 #
 # * The folder must be **writable**, or a later kernel cannot be kept.
-# * A **hash of the source** changes with every edit, also of a function that the kernel calls.
-# * The **driver's launcher** is compiled by a C compiler once for each signature. It lies in the
+# * The **hash of the source** changes with every edit, also of a function that the kernel calls.
+# * Triton's **launcher** is C code, compiled by a C compiler when it is first used. It lies in the
 #   same folder, so a machine without a C compiler needs the shipped cache.
 #
 # Without Python, or where nothing may ever compile, compile ahead of time:

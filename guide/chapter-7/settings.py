@@ -2,9 +2,10 @@
 Why is my kernel slower after the upgrade?
 ==========================================
 
-Nothing failed. The same kernel with the same settings takes twice as long, because another release
-of Triton compiles it differently, and the best ``num_warps`` has moved. This page times three
-kernels with every setting, on each release, and shows where the winner of one loses on the other.
+Nothing failed, but the same kernel with the same settings takes longer: another release of Triton
+compiles it differently, and the best ``num_warps``, ``num_stages`` or tile has moved. Time all
+settings again, with the script of this page. Its three kernels show how much a setting decides: the
+product has :measured:`product_range` times the speed with its best setting as with its worst.
 """
 
 # %%
@@ -225,8 +226,8 @@ print(f"{TRIED - len(FAILED)} of {TRIED} settings are right")
 assert len(FAILED) < TRIED / 3, FAILED
 
 # %%
-# Dark is fast. Each square is one setting; its number is the speed in percent of the best one with
-# this release:
+# Dark is fast. Each square is one setting. Its number is the speed in percent of the best one with
+# this release; a dash did not fit:
 
 # sphinx_gallery_fold = "draws a map of each kernel"
 
@@ -285,13 +286,15 @@ if ON_GPU:
 # .. output-of:: best
 #    :release: 3.6.0
 #
-# Compare the two tables. Where the first line of one stands lower in the other, the winner has
-# moved. *Registers*, *spills* and *shared* tell why: another count with the same setting means that
-# the compiler arranged the tile or the pipeline in another way.
+# If a second table follows, compare the two: where the first line of one stands lower in the other,
+# the winner has moved. *Registers*, *spills* and *shared* tell why. Another count with the same
+# setting means that the compiler arranged the tile or the pipeline in another way. *Spills* in a
+# slow line mean that the accumulators did not fit into the registers of so few warps.
 #
-# Between the best and the worst setting of this release lie :measured:`softmax_range` times in
+# With this release, the best setting has :measured:`softmax_range` times the speed of the worst in
 # softmax, :measured:`product_range` times in the product, and :measured:`attention_range` times in
-# attention. That is what a constant in the code can cost after an upgrade.
+# attention. So much is at stake when a constant in the code is no longer the right one. Columns of
+# a map that look alike name a setting that this kernel does not need to search.
 #
 # How do I find out for my own kernel?
 # ------------------------------------
@@ -323,7 +326,7 @@ if ON_GPU:
 # * **Keep settings beside the release and the GPU they were measured on**, in a table, not in the
 #   kernel. Autotuning does this by itself: its cache belongs to the release. See
 #   :doc:`questions-compiling`.
-# * **Autotune over few settings that differ much**: two tiles, two numbers of warps, two of stages
-#   cover most of what a release moves.
+# * **Autotune over few settings that differ much**, such as two tiles, two numbers of warps, and
+#   two of stages. Then a release that moves the winner does not need a change of the code.
 # * **Compare what the compiler makes** if a release is slower with every setting:
 #   :doc:`/releases` shows what a release changed in the speed of this site's tutorials.

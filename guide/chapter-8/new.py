@@ -1,10 +1,11 @@
 """
-New in Triton 3.9
-=================
+What is new in Triton 3.9?
+==========================
 
-What can you write in 3.9 that 3.6 refuses? This page executes each new feature: atomic loads,
-stores and waits, approximate division, chained comparisons, keyword-only parameters, and mistakes
-that are now found while compiling. On an older release the same cells show its errors.
+What can you write in 3.9 that 3.6 refuses? ``tl.atomic_load``, ``atomic_store`` and ``atomic_poll``
+for flags between programs, ``tl.fdiv(x, y, approx=True)``, chained comparisons such as
+``0 <= i < n``, and keyword-only parameters. Some mistakes are now found while compiling. This page
+executes each of them. On an older release the same cells show its errors.
 """
 
 # %%
@@ -13,8 +14,8 @@ that are now found while compiling. On an older release the same cells show its 
 #
 # A flag between programs needs a store that others see in order, and a load that waits for it
 # (`#6107 <https://github.com/triton-lang/triton/issues/6107>`_, `#10723
-# <https://github.com/triton-lang/triton/pull/10723>`_). Before 3.9 both were atomic additions, in
-# all threads of a program, in a loop:
+# <https://github.com/triton-lang/triton/pull/10723>`_). Before 3.9, the load was an ``atomic_add``
+# of 0 in a loop, and the store an ``atomic_xchg``:
 
 # sphinx_gallery_fold = "imports and device"
 import os
@@ -121,11 +122,12 @@ assert not NEW or (results["polling"], results["loading"]) == (PROGRAMS, 64)
 # .. output-of:: flags
 #    :release: 3.6.0
 #
-# ``tl.atomic_poll`` returns whether the value came: without ``timeout_ns`` it waits forever.
-# ``atomic_store`` is a *release*, ``atomic_load`` and ``atomic_poll`` are an *acquire*, unless you
-# say ``sem="relaxed"``. The rule of :doc:`/programming-guide/chapter-7/questions-memory` stays:
-# wait only for programs that surely run, so start no more than the GPU can hold at the same time.
-# The time that one flag takes from program to program:
+# In 3.9, ``tl.atomic_poll`` returns whether the value came: without ``timeout_ns`` it waits
+# forever. ``atomic_store`` is a *release*, ``atomic_load`` and ``atomic_poll`` are an *acquire*,
+# unless you say ``sem="relaxed"``. The rule of :doc:`/programming-guide/chapter-7/questions-memory`
+# stays: wait only for programs that surely run, so start no more than the GPU can hold at the same
+# time. What polling brings is one line in place of a loop, and an end of the wait. Whether it is
+# faster, too, is in the table. It has the time that one flag takes from program to program:
 
 # sphinx_gallery_fold = "times the chain, and keeps the rows"
 if ON_GPU:
@@ -153,9 +155,10 @@ if ON_GPU:
 # Can division be faster?
 # -----------------------
 #
-# ``x / y`` of fp32 takes several instructions, so that it is right to two units in the last place
-# for all numbers. ``tl.fdiv(x, y, approx=True)`` takes fewer, and is as good where ``|y|`` is
-# between 2⁻¹²⁶ and 2¹²⁶. Softmax, a mean or a normalization need no more:
+# It can take fewer instructions. ``x / y`` of fp32 takes several, so that it is right to two units
+# in the last place for all numbers. ``tl.fdiv(x, y, approx=True)`` takes fewer, and keeps the two
+# units where ``|y|`` is between 2⁻¹²⁶ and 2¹²⁶. Softmax, a mean or a normalization need no more. A
+# kernel that waits for memory does not get faster by it. This cell compares errors, not times:
 
 
 @triton.jit
@@ -273,8 +276,8 @@ assert not NEW or total == 10
 # Which mistakes are found while compiling?
 # -----------------------------------------
 #
-# Three kernels with a mistake each. They are compiled, not launched. An older release may compile
-# such a kernel, which then fails on the GPU, or refuse it without a reason:
+# Here are three kernels with a mistake each. They are compiled, not launched. An older release may
+# compile such a kernel, which then fails on the GPU, or refuse it without a reason:
 
 
 @triton.jit

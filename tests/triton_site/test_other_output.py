@@ -6,14 +6,16 @@ import pytest
 from bs4 import BeautifulSoup
 
 from tests.fixtures import fixture_gallery
-from triton_site.references import SOFTWARE
+from triton_site.references import REFERENCE_DEVICES, SOFTWARE
+
+DEVICE = REFERENCE_DEVICES[0]
 
 
 @pytest.mark.parametrize(
     ("name", "release", "says"),
     [
-        ("pi", "3.6.0", "3.14159 on nvidia-h200/old"),
-        ("pi", "3.9.0", "3.14159 on nvidia-h200/new"),
+        ("pi", "3.6.0", "3.14159 on nvidia-h100-80gb-hbm3/old"),
+        ("pi", "3.9.0", "3.14159 on nvidia-h100-80gb-hbm3/new"),
         ("pi", "3.7.0", None),  # no recording: the page is as without the directive
         ("pie", "3.6.0", subprocess.CalledProcessError),
     ],
@@ -27,7 +29,7 @@ def test_a_cell_shows_what_another_release_printed(tmp_path, name, release, says
     )
     script.write_text(f"{text}\n# %%\n# .. output-of:: {name}\n#    :release: {release}\n")
     for variant, software in (("old", "3.6.0"), ("new", "3.9.0")):
-        folder = fixture_gallery.make_recording(root, "01-first", f"nvidia-h200/{variant}")
+        folder = fixture_gallery.make_recording(root, "01-first", f"{DEVICE}/{variant}")
         fixture_gallery.change(folder, probes={SOFTWARE: {"triton": software}})
     if says is subprocess.CalledProcessError:
         with pytest.raises(says):

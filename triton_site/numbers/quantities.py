@@ -59,7 +59,19 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 #: Units of what is counted, not measured: such a number has no decimals and is not rounded.
 _COUNTED = frozenset(
-    {"bytes", "columns", "different results", "elements", "registers", "rows", "tokens"}
+    {
+        "batch sizes",
+        "bytes",
+        "columns",
+        "different results",
+        "elements",
+        "masks",
+        "numbers",
+        "registers",
+        "rows",
+        "sizes",
+        "tokens",
+    }
 )
 _COMPARISONS: dict[str, Callable[[float | str, float | str], bool]] = {
     "=": operator.eq,
