@@ -247,7 +247,7 @@ CASES = {
         (
             (TEXT, TEXT, TEXT, GATES.to("meta"), GATES),
             ValueError,
-            "g must be on cpu, but is on meta",
+            "g must be on a cpu device, the same for all, but is on meta",
         ),
         ((TEXT, TEXT, TEXT[:, :, :1], GATES[:, :, :1], GATES[:, :, :1]), ValueError, "multiple"),
         ((*3 * [TEXT[..., :8]], GATES, GATES), ValueError, "d must be 16, 32, 64 or 128"),
