@@ -59,7 +59,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 #: Units of what is counted, not measured: such a number has no decimals and is not rounded.
 _COUNTED = frozenset(
-    {"bytes", "columns", "different results", "elements", "registers", "rows", "tokens"}
+    {"bytes", "columns", "different results", "elements", "registers", "rows", "sizes", "tokens"}
 )
 _COMPARISONS: dict[str, Callable[[float | str, float | str], bool]] = {
     "=": operator.eq,
