@@ -60,7 +60,7 @@ print("output", dropout(x, x_keep, 0.5).tolist())
 
 # %%
 # A dropped element is *selected* as zero by ``tl.where``. Multiplying by zero would be wrong:
-# infinity times zero is not a number (NaN). The arithmetic is in fp32, also for fp16 input.
+# infinity times zero is not a number (NaN).
 #
 # .. predict:: Which share of a copy's speed can this kernel reach, in fp32?
 #    :choices: 8/9 | 2/3 | 1/2
@@ -188,11 +188,11 @@ draw_words()
 # calls give w0, w2, w0, w2, … and w1, w3, w1, w3, …. The outer call takes turns between these two,
 # which gives w0, w1, w2, w3, w0, …: the order of the rule.
 #
-# **Compare integers.** ``tl.rand`` converts each word to a float. It is cheaper to convert :math:`p`
-# to an integer once, the **threshold**. A random word is less than :math:`p \cdot 2^{32}` with probability
-# :math:`p`. Triton's words are ``int32``, so half of them are negative and below every threshold.
-# ``to(tl.uint32, bitcast=True)`` keeps the bits and reads them without a sign. With :math:`p = 0`
-# the threshold is 0, and the result is ``x``, bit for bit.
+# **Compare integers.** ``tl.rand`` converts each word to a float. It is cheaper to convert
+# :math:`p` to an integer once, the **threshold**. A random word is less than :math:`p \cdot 2^{32}`
+# with probability :math:`p`. Triton's words are ``int32``, so half of them are negative and below
+# every threshold. ``to(tl.uint32, bitcast=True)`` keeps the bits and reads them without a sign.
+# With :math:`p = 0` the threshold is 0, and the result is ``x``, bit for bit.
 #
 # .. image:: 04-low-memory-dropout.svg
 #    :alt: Philox makes four random words of each counter; an element is kept if its word is at
@@ -235,14 +235,13 @@ def drop_threshold(p):
 #    Not yet. random_signs(5, 0): 2 of 5 elements are wrong. The first is at (1,): 1 in place of
 #    -1.
 #
-# With words in the order w0, w2, w1, w3 half of the signs are still negative, but they belong to
-# other elements.
+# With words in the order w0, w2, w1, w3, half of the signs are negative, too, but the wrong half.
 #
 # Calling it
 # ----------
 #
-# In a ``torch.autograd.Function``, ``forward`` keeps in ``ctx`` what ``backward`` needs: two numbers,
-# *p* and the seed. A gradient can be one number, expanded with strides of zero, as after
+# In a ``torch.autograd.Function``, ``forward`` keeps in ``ctx`` what ``backward`` needs: two
+# numbers, *p* and the seed. A gradient can be one number, expanded with strides of zero, as after
 # ``y.sum()``. So ``backward`` makes it contiguous.
 
 
@@ -328,8 +327,7 @@ for p in (0.01, 0.5, 0.9):
 # Timing it
 # ---------
 #
-# All rates count the 8 bytes that dropout in fp32 must move for each element. A copy moves as many
-# and is the ceiling. *Mask* is ``dropout`` with a mask that was computed beforehand.
+# All rates count the 8 bytes an element that dropout in fp32 must move. A copy, the ceiling, does.
 
 # sphinx_gallery_fold = "times the dropouts, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "seeded_dropout_kernel: 2²⁸ elements, fp32"
@@ -376,15 +374,13 @@ else:
 # **With a mask**, the bytes predict 8/9 of the copy, and it reaches :measured:`mask_share` %. **One
 # number a call** saves the ninth byte, but takes ten rounds of Philox for each element. **All four
 # numbers** take a quarter of them: from 2²⁴ elements on, the kernel has at least :measured:`four`
-# times the speed. A GPU computes while it waits for memory, so computing a number again can be
-# cheaper than keeping it.
+# times the speed. A GPU computes while it waits for memory, so computing again can beat keeping.
 #
 # **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
 # until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, it has at least
 # :measured:`faster` times the speed on the GPU. A call keeps the CPU busy for :measured:`cpu` µs,
 # and one of PyTorch's dropout for :measured:`cpu_torch` µs. In a loop that does not wait for
-# results, a call costs the larger of the CPU's and the GPU's time. From :measured:`longer` elements
-# on, the GPU's is the larger.
+# results, a call costs the larger of both times: the GPU's from :measured:`longer` elements on.
 #
 # In a program
 # ------------
@@ -552,7 +548,7 @@ def seeded_dropout(x, p, seed):
 
 
 # %%
-# The same check of these functions, with seeds in memory as well, and the CPU's share of a call:
+# These functions pass the same check, and seeds in memory as well:
 
 # sphinx_gallery_fold = "checks the functions, times their calls, and keeps the values"
 
@@ -589,9 +585,9 @@ if ON_GPU:
 # 2. **Strided input** *(medium, 30 minutes)*. Let the kernel read a matrix with any strides, such
 #    as a transposed one, without a copy. What should decide about an element: its place in memory,
 #    or its row and its column? :doc:`Solution <solutions/04-strided-input>`.
-# 3. **A random projection that is never stored** *(hard, 40 minutes)*. A sparse Johnson–Lindenstrauss
-#    projection takes vectors to fewer dimensions with a random matrix of mostly zeros. Multiply by
-#    it while generating it. :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
+# 3. **A random projection that is never stored** *(hard, 40 minutes)*. Multiply vectors by a random
+#    matrix of mostly zeros, which has fewer columns than rows, and generate it meanwhile.
+#    :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
 #
 # References
 # ----------
