@@ -229,7 +229,7 @@ for n in (512, 1024, 4096) if ON_GPU else ():
 # The very first call takes :measured:`tuning` times as long as the second. The trials start again
 # for each new key and in each new process, unless ``cache_results=True`` keeps the results. The
 # trials run on your tensors, many times: a kernel that works in place needs
-# ``restore_value=["x_ptr"]``, or the result of its first call is wrong.
+# ``restore_value=["x_ptr"]``.
 #
 # A rule costs nothing at a new shape. Ours takes the largest tile that still gives nearly every SM
 # a program:
@@ -344,7 +344,7 @@ print("matmul is right on 3 shapes, by rows and by columns, with LeakyReLU and w
 # ------------
 #
 # With a wrong argument, a kernel reads wrong memory. So a function that others call checks its
-# arguments first. It launches on their GPU. It refuses matrices that require a gradient, because
+# arguments first. It refuses matrices that require a gradient, because
 # the result would have none. And it is an *operation* of PyTorch, so that ``torch.compile`` knows
 # the shape of its result (:doc:`/programming-guide/chapter-6/calls`). Its launch is that of the
 # plain function.
@@ -417,7 +417,7 @@ print(f"matmul is right on 6 shapes in {len(DTYPES)} dtypes, on views, and with 
 #
 # We time square fp16 matrices, without and with LeakyReLU, which PyTorch computes in a second
 # kernel. The last three sizes of the table are layers of language models, with 300 tokens, one and
-# 17. No tile was chosen for them.
+# 17.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "matmul_kernel: 4096 × 4096 × 4096, fp16"
@@ -519,12 +519,12 @@ if ON_GPU:
 # read for a few rows only. Over the three layers, ``matmul`` has :measured:`layers` % of the
 # library's speed.
 #
-# These rates are those of single products. In a long series of large ones, the power limit can
-# lower the GPU's clocks: :doc:`/programming-guide/chapter-4/roofline`.
+# In a long series of large products, the power limit can lower the GPU's clocks:
+# :doc:`/programming-guide/chapter-4/roofline`.
 #
 # A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's product for
-# :measured:`cpu_torch` µs. In a loop that does not wait for results, a call costs the larger of the
-# CPU's and the GPU's time. The GPU's is the larger from :measured:`gpu_longer` rows on.
+# :measured:`cpu_torch` µs. In a loop that does not wait for results, the larger of the CPU's and the
+# GPU's time counts: the GPU's from :measured:`gpu_longer` rows on.
 #
 # **What is left.** Each tile starts with an empty pipeline, and the last wave is rarely full.
 # :doc:`03b-full-waves` removes both, and reaches :measured:`03b-full-waves:share` %.
@@ -535,7 +535,7 @@ if ON_GPU:
 # ``python exercise.py 03-batched mine.py`` checks your function, as on :doc:`01-vector-add`.
 #
 # 1. **A linear layer** *(medium, 30 minutes)*. Add a bias to every row before the activation, and
-#    let the activation be ReLU or GELU as well. What does each cost? :doc:`Solution
+#    let the activation be ReLU or GELU as well. :doc:`Solution
 #    <solutions/03-linear-layer>`.
 # 2. **A batch** *(medium, 25 minutes)*. Multiply many pairs of small matrices with one launch.
 #    Where does the batch go in the grid, and what is gained? :doc:`Solution
@@ -546,5 +546,5 @@ if ON_GPU:
 # References
 # ----------
 #
-# * Kazushige Goto and Robert A. van de Geijn: *Anatomy of high-performance matrix multiplication*,
+# * K. Goto and R. A. van de Geijn: *Anatomy of high-performance matrix multiplication*,
 #   ACM TOMS 34(3), 2008, https://doi.org/10.1145/1356052.1356053

@@ -42,9 +42,8 @@ PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU e
 # The one new kernel
 # ------------------
 #
-# The lessons have a kernel for every part of the model. Only the optimizer is missing. **AdamW**
-# keeps two averages for each weight: *m* of its gradients and *v* of their squares. A step moves
-# the weight *w* with gradient *g* by
+# The lessons have a kernel for every part of the model except the optimizer. **AdamW** keeps two
+# averages for each weight *w*: *m* of its gradients *g*, and *v* of their squares. In a step:
 #
 # .. math::
 #
@@ -158,9 +157,8 @@ dropout = lesson("04-low-memory-dropout").seeded_dropout
 matmul = lesson("03-matrix-multiplication").matmul
 
 # %%
-# ``matmul`` has no gradient yet. For :math:`y = x w^T` the gradients are two more products. With
-# LeakyReLU fused into the forward pass, the sign of *y* is the sign of the sum before it, so
-# nothing else has to be kept.
+# ``matmul`` has no gradient yet. For :math:`y = x w^T` the gradients are two more products.
+# LeakyReLU is fused into the forward pass. As it keeps the sign, nothing but *y* has to be kept.
 
 
 class Linear(torch.autograd.Function):
@@ -410,7 +408,7 @@ if ON_GPU:
 
 # %%
 # Gradients of weights in parts
-# -----------------------------
+# ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 #
 # A third of the products are gradients of weights, :math:`g^T x`, and use the GPU badly. The result
 # is small, 384 × 384 for some, so :doc:`03-matrix-multiplication` takes small tiles, which load
@@ -451,8 +449,7 @@ def add_parts_kernel(parts_ptr, grad_ptr, size, parts, BLOCK: tl.constexpr):
 
 
 # %%
-# The second kernel adds the parts to the gradient that is already there, so autograd does not have
-# to. The parts of ``Fused`` do this.
+# The second kernel adds the parts to the gradient that is already there. ``Fused`` uses both:
 
 # sphinx_gallery_fold = "launches both kernels, and checks four steps"
 
