@@ -511,7 +511,7 @@ if ON_GPU:
 #    At 1536 it would have 12 × 6 = 72, so the rule takes 128 × 128, of which there are 144. Twelve
 #    SMs then compute two tiles each, and the others wait. In both cases the busiest SM computes
 #    32,768 elements of C, so a step along K takes equally long. But C has 9/16 as many elements at
-#    1536, which predicts 9/16 of the rate, or 56 %. The small tiles also load more for each
+#    1536, which predicts 9/16 of the rate. The small tiles also load more for each
 #    product, and fill a pipeline twice, which this count leaves out.
 #
 # **The activation**: the fused product has :measured:`fused` times the speed of the library's with
