@@ -98,6 +98,7 @@ torch.manual_seed(0)
 
 # %%
 
+# sphinx_gallery_fold = "multiplies with one tile, larger than C"
 a, b = random_pair(48, 56, 96)
 c = torch.empty(48, 56, dtype=a.dtype, device=DEVICE)
 blocks = ((a, [64, 32]), (b, [32, 64]), (c, [64, 64]))

@@ -98,6 +98,7 @@ plt.show()
 # When a tile raises the maximum, all earlier weights are too large by the same factor. Both sums
 # are multiplied by :math:`e^{m_{old} - m_{new}}`, the **correction**. One row in four tiles:
 
+# sphinx_gallery_fold = "goes through the row in PyTorch"
 scores = torch.tensor([[1.0, 0, 2, 1], [3, 5, 2, 4], [4, 1, 0, 3], [6, 2, 5, 1]])
 values, table = torch.arange(16.0).reshape(4, 4), []
 m, z, acc = torch.tensor(-math.inf), torch.tensor(0.0), torch.tensor(0.0)
@@ -126,24 +127,6 @@ ax.set_title("What multiplies z and acc at the start of each tile")
 plt.show()
 
 # %%
-# .. predict:: The third tile has no score above 5. What is its correction?
-#    :choices: 0 | 1 | e⁻⁵
-#    :answer: 1
-#
-#    The maximum stays, so the old weights are right as they are: e⁰ = 1.
-#
-# **Try it** *(easy, 20 minutes)*. Write ``weighted_mean(s, v)``, the sum of *v* weighted with the
-# softmax of each row of *s*, and read every row once. ``exercise.py`` (see *Exercises*) checks it:
-#
-# .. code-block:: console
-#
-#    $ python exercise.py 06-weighted-mean mine.py
-#    Not yet. weighted_mean((7, 1024), (1024,)): 5 of 7 elements are wrong. The first is at (0,):
-#    -0.171393 in place of -0.590095.
-#
-# This function has blocks of 256, and corrects ``acc`` but not ``z``. So it is right on rows of one
-# block, and on longer ones if their first block has the maximum.
-#
 # The kernel
 # ----------
 #
@@ -219,6 +202,24 @@ compare(online_attention(q, k, v), q, k, v)
 print("online_attention agrees with float64")
 
 # %%
+# .. predict:: In the picture, the third tile has no score above 5. What is its correction?
+#    :choices: 0 | 1 | e⁻⁵
+#    :answer: 1
+#
+#    The maximum stays, so the old weights are right as they are: e⁰ = 1.
+#
+# **Try it** *(easy, 20 minutes)*. Write ``weighted_mean(s, v)``, the sum of *v* weighted with the
+# softmax of each row of *s*, and read every row once. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 06-weighted-mean mine.py
+#    Not yet. weighted_mean((7, 1024), (1024,)): 5 of 7 elements are wrong. The first is at (0,):
+#    -0.171393 in place of -0.590095.
+#
+# This function has blocks of 256, and corrects ``acc`` but not ``z``. So it is right on rows of one
+# block, and on longer ones if their first block has the maximum.
+#
 # Causal attention
 # ----------------
 #

@@ -62,10 +62,9 @@ if IS_HOPPER:  # Gluon's compiler (3.9) reports objects of its own as leaked whe
 # The remedy is *different roles for different warps*. On Hopper four warps together, a
 # **warpgroup**, start a product. A program gets two warpgroups that multiply and add, the
 # **consumers**, each with 64 rows of the tile, and one warp that only starts loads, the
-# **producer**. While one consumer adds, the tensor cores work for the other one. The picture is a
-# sketch, not a measurement.
+# **producer**. While one consumer adds, the tensor cores work for the other one.
 
-# sphinx_gallery_fold = "draws who works when"
+# sphinx_gallery_fold = "draws who works when: a sketch, not a measurement"
 COLORS = {"load": "#8fb996", "multiply": "#cfe3f1", "add": "#f2c6b4"}
 work = [(3, 2 * i, "load", i) for i in range(6)]
 for y, start in ((0, 2), (2, 2), (1, 4)):
@@ -83,9 +82,9 @@ fig.legend(loc="outside lower center", ncols=3, frameon=False)
 plt.show()
 
 # %%
-# Such a program cannot be written in Triton, where a program is one sequence of steps. **Gluon** is
-# a lower-level language that comes with Triton. You allocate shared memory, say which thread holds
-# which element of a block (a **layout**), start loads and products, and wait for them.
+# In Triton a program is one sequence of steps. **Gluon** is a lower-level language that comes with
+# it. You allocate shared memory, say which thread holds which element of a block (a **layout**),
+# start loads and products, and wait for them.
 #
 # Barriers
 # --------
@@ -131,15 +130,14 @@ plt.show()
 # %%
 # The consumer's first wait is for parity 0: phase 0 of ``ready`` ends when load 0 has arrived. Its
 # second wait is for parity 1. The producer's first wait is for parity **1** of ``empty``, and
-# returns at once, because the barrier is new: the buffer has never been filled. Its second wait,
-# for parity 0, returns when the consumer has used load 0.
+# returns at once, because the barrier is new. Its second wait, for parity 0, returns when the
+# consumer has used load 0.
 #
 # With several buffers, *stages*, step *s* uses buffer ``s % STAGES``, and its phase is
 # ``s // STAGES``. So a consumer waits for the parity ``s // STAGES & 1`` of ``ready``, and the
 # producer for the other parity of ``empty``.
 #
-# The smallest kernel with barriers adds up the rows of a matrix. The same four warps load and add.
-# They need no ``empty``: they start a load into a buffer only after they have read it.
+# The smallest kernel with barriers adds up the rows of a matrix:
 
 
 @gluon.jit
@@ -174,6 +172,9 @@ def sum_kernel(x_desc, out_ptr, K):
 #    :answer: 1
 #
 #    Step 2 uses buffer 0 for the second time, so it waits for phase 1 of that buffer's barrier.
+#
+# The same four warps load and add. They need no ``empty``: they start a load into a buffer only
+# after they have read it.
 #
 # ``gl.BlockedLayout`` gives each thread eight neighboring numbers of a row, a warp 4 × 8 threads,
 # and the program four warps one below the other. ``pred=False`` leaves an operation out.

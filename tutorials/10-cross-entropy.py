@@ -167,6 +167,8 @@ from shared.losses import ONE, count_kernel, mean_kernel
 
 # %%
 
+# sphinx_gallery_fold = "launches the three kernels"
+
 
 def with_rows(kernel, logits, targets, **constants):
     """Return the mean loss and its gradient; *kernel* computes both for each row."""
@@ -222,6 +224,8 @@ else:
 #
 # A simple cache evicts the block that was used longest ago. Here is such a cache with room for 32
 # blocks. Four programs share it, and each one reads a row of 9 blocks, a little too long:
+
+# sphinx_gallery_fold = "counts the blocks found in such a cache"
 
 
 def hits(order, room=32):

@@ -81,17 +81,6 @@ print("integers", n.tolist(), "→ words", [f"{word:04x}" for word in words.toli
 print(unpack_group(words).tolist())
 
 # %%
-# **Try it** *(easy, 10 minutes)*. Write ``unpack_words(words)``, a kernel that unpacks each row of
-# a matrix of int16 words in this way, to int8. ``exercise.py`` (see *Exercises*) checks it:
-#
-# .. code-block:: console
-#
-#    $ python exercise.py 12-unpack mine.py
-#    Not yet. unpack_words((1, 1)): 4 of 4 elements are wrong. The first is at (0, 0): -84 in place
-#    of 12.
-#
-# This kernel shifts the words, but keeps the bits above the lowest four.
-#
 # ``pack_int4`` packs a whole matrix in this way. It stores the words as [groups, N, 32], so that a
 # group of many rows is one piece of memory, and each scale beside its zero.
 
@@ -172,6 +161,17 @@ def first_kernel(
 
 
 # %%
+# **Try it** *(easy, 10 minutes)*. Write ``unpack_words(words)``, a kernel that unpacks each row of
+# a matrix of int16 words as ``unpack_group`` does, to int8. ``exercise.py`` (see *Exercises*) checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 12-unpack mine.py
+#    Not yet. unpack_words((1, 1)): 4 of 4 elements are wrong. The first is at (0, 0): -84 in place
+#    of 12.
+#
+# This kernel shifts the words, but keeps the bits above the lowest four.
+#
 # Calling it
 # ----------
 

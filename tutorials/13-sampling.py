@@ -71,20 +71,6 @@ from shared.sampling import draw_keys, draw_threshold
 draw_threshold(weights, goal)
 
 # %%
-# **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)``, the sum of one round for
-# whole rows: the share that the logits from a row's threshold on have of the weights of the row,
-# for *T* = 1. ``exercise.py`` checks it:
-#
-# .. code-block:: console
-#
-#    $ python exercise.py 13-share mine.py
-#    Not yet. share_above((5, 7), (5,)): an undefined value
-#      kernel:   kernel, mine.py line 11 `tl.store(out_ptr + row, share)`
-#      program:  0, in a grid of 5
-#      what:     the value of a store depends on elements that a masked load left out
-#
-# What stands behind the end of a row needs a weight of 0.
-#
 # .. predict:: How many rounds find the exact threshold among all numbers of fp32?
 #    :choices: 24 | 32 | 131,072
 #    :answer: 32
@@ -151,6 +137,20 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 # relative to that of the maximum *m*, and becomes a whole number of units of 2⁻⁴⁰. Sums of integers
 # are exact in any order, so all ways of adding on this page agree. A row may have 2²² logits
 # before a sum could overflow 63 bits. A weight below 2⁻⁴⁰ counts as zero.
+#
+# **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)``, the sum of one round for
+# whole rows: the share that the logits from a row's threshold on have of the weights of the row,
+# for *T* = 1. ``exercise.py`` checks it:
+#
+# .. code-block:: console
+#
+#    $ python exercise.py 13-share mine.py
+#    Not yet. share_above((5, 7), (5,)): an undefined value
+#      kernel:   kernel, mine.py line 11 `tl.store(out_ptr + row, share)`
+#      program:  0, in a grid of 5
+#      what:     the value of a store depends on elements that a masked load left out
+#
+# What stands behind the end of a row needs a weight of 0.
 #
 # Sampling a token
 # ~~~~~~~~~~~~~~~~
