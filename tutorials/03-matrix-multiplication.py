@@ -59,6 +59,7 @@ def tile_kernel(
 # %%
 
 # sphinx_gallery_fold = "draws matrices, and compares a product with float64"
+# sphinx_gallery_capture_repr_block = ()
 from shared.products import check
 
 
