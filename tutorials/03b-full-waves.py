@@ -99,6 +99,7 @@ torch.manual_seed(0)
 
 # %%
 
+# sphinx_gallery_fold = "makes three descriptors, and computes one tile"
 a, b = random_pair(48, 56, 96)
 c = torch.empty(48, 56, dtype=a.dtype, device=DEVICE)
 blocks = ((a, [64, 32]), (b, [32, 64]), (c, [64, 64]))
