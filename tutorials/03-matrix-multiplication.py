@@ -59,6 +59,7 @@ def tile_kernel(
 # %%
 
 # sphinx_gallery_fold = "draws matrices, and compares a product with float64"
+# sphinx_gallery_capture_repr_block = ()
 from shared.products import check
 
 
@@ -70,7 +71,6 @@ def random_pair(M, N, K, dtype=torch.float16):
 torch.manual_seed(0)
 
 # %%
-# A product of two by three tiles, checked against float64:
 
 a, b = random_pair(128, 192, 96)
 c = torch.empty(128, 192, dtype=a.dtype, device=DEVICE)
@@ -541,7 +541,7 @@ if ON_GPU:
 #    Where does the batch go in the grid, and what is gained? :doc:`Solution
 #    <solutions/03-batched>`.
 # 3. **A transposed weight** *(easy, 15 minutes)*. Write ``matmul_t(a, w)``, which returns
-#    ``a @ w.T`` without a copy of *w*. Which strides does the kernel get?
+#    ``a @ w.T`` without a copy of *w*.
 #
 # References
 # ----------

@@ -59,7 +59,7 @@ def compute_tile(
 # So far, a program has computed a pointer and a mask for each element. Since Hopper (H100), NVIDIA
 # GPUs have hardware for this, the *tensor memory accelerator*. It gets a **tensor descriptor**: the
 # address, shape and strides of a matrix, and the shape of a tile. Then a position is enough to load
-# a tile into shared memory. (Other GPUs compute pointers and masks from a descriptor.)
+# a tile into shared memory. (Other GPUs compute pointers from it.)
 
 # sphinx_gallery_fold = "draws a matrix and the tile that one load gives"
 import matplotlib.pyplot as plt
@@ -86,6 +86,7 @@ plt.show()
 # an argument:
 
 # sphinx_gallery_fold = "draws matrices, and compares a product with float64"
+# sphinx_gallery_capture_repr_block = ()
 from shared.products import check
 
 
@@ -98,7 +99,7 @@ torch.manual_seed(0)
 
 # %%
 
-# sphinx_gallery_fold = "multiplies with one tile, larger than C"
+# sphinx_gallery_fold = "makes three descriptors, and computes one tile"
 a, b = random_pair(48, 56, 96)
 c = torch.empty(48, 56, dtype=a.dtype, device=DEVICE)
 blocks = ((a, [64, 32]), (b, [32, 64]), (c, [64, 64]))
@@ -424,7 +425,7 @@ if ON_GPU:
 # gradient, because the result would have none. Making six descriptors takes Python longer than a
 # launch does. So the function keeps a *plan* for arguments of the same shapes and strides: the
 # launch, and the descriptors without their addresses. Each call fills in the addresses of its
-# matrices (:doc:`/programming-guide/chapter-6/calls`). The launch is that of the plain function.
+# matrices (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of, on_device_of
