@@ -49,13 +49,16 @@ _MARKS = {
 #: Tests with these marks begin first, in this order, so that no worker ends with a long one.
 _LONG = ("browser", "execute", "cluster", "record", "site")
 
-#: The tests of the later tutorials, which are half of the work.
-_LATE = re.compile(
-    r"/test_(0[6-9]|1\d)_|/test_(attention|math|grouped|fp8|cross)"
-    r"|/test_(empty|errors|every_tutorial|exercise|functions)\.py::.*\[(solutions/)?(0[6-9]|1\d)"
-)
+#: The number of the lesson that a test executes, in the name of its file or its first argument.
+_LESSON = re.compile(r"(?:/test_|\[|/)(\d\d[a-z]?)[-_]")
 
-_WITH_PYTORCH = ("docs/test_guide.py", "docs/test_semantics.py", "triton_site/test_new_tutorial.py")
+#: Tests that copy a process, which takes seconds to start, and execute no lesson themselves.
+_COPIES = {
+    "docs/test_guide.py": "PyTorch",
+    "docs/test_semantics.py": "PyTorch",
+    "tutorials/test_checker.py": "Triton",
+    "tutorials/test_small_exercises.py": "Triton",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -75,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests, and give each worker of pytest-xdist tests with the same fixtures."""
-    order: dict[Path, int] = {}
+    order: dict[Path, tuple[int, int]] = {}
     for item in items:
         place = item.path.relative_to(ROOT / "tests").as_posix()
         for beginning, mark in _MARKS.items():
@@ -87,20 +90,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         marks = {mark.name for mark in item.iter_markers()}
         rank = next((n for n, name in enumerate(_LONG) if name in marks), len(_LONG))
-        order[item.path] = min(rank, order.get(item.path, rank))
+        # Later lessons take longer, and chapters of the guide longest.
+        lesson = re.match(r"tutorials/test_(\d\d)", place)
+        late = int(lesson[1]) if lesson else 99 * place.startswith("guide/")
+        order[item.path] = min((rank, -late), order.get(item.path, (rank, -late)))
     items.sort(key=lambda item: order[item.path])
 
 
 def _group(place: str, item: pytest.Item) -> str | None:
     """The name of the tests that one worker executes; None if any worker may execute *item*."""
     if place.endswith("test_every_tutorial.py") and "_interpreter[" not in item.name:
-        return None  # starts a process of its own
+        return "PyTorch" if "tmp_path" in item.fixturenames else None
     folder = place.partition("/")[0]
-    if folder == "tutorials" and _LATE.search(f"/{item.nodeid}"):
-        return "late tutorials"
-    if folder == "tutorials" or place in _WITH_PYTORCH:
-        return "tutorials"  # with one process to copy that has imported PyTorch
-    return "browser" if folder == "browser" else place
+    if folder == "tutorials" and place not in _COPIES and (lesson := _LESSON.search(item.nodeid)):
+        return f"lesson {lesson[1]}"  # each is executed once
+    return "browser" if folder == "browser" else _COPIES.get(place, place)
 
 
 def not_tried(reasons: Iterable[str]) -> str:

@@ -71,7 +71,7 @@ def row_kernel(x_ptr, out_ptr, stride, N, BLOCK: tl.constexpr):
 #     The arithmetic is in fp32, for input in fp16 and bf16, too. The conversion happens in
 #     registers and moves no extra bytes.
 #
-# The second and the third, in PyTorch:
+# The maximum and the padding, in PyTorch:
 
 row = torch.tensor([100.0, 100.0, -100.0])
 print("without the maximum: ", (row.exp() / row.exp().sum()).tolist())
@@ -83,7 +83,7 @@ for padding in (-math.inf, 0.0):
 # %%
 # **Try it** *(easy, 15 minutes)*. Write ``logsumexp(x)``, exercise 4 at the end of this page, which
 # needs the maximum, the padding and a reduction. With zeros as padding, rows of 1, 2 or 1024
-# elements are right and all others are too large.
+# elements are right, because they need no padding, and all others are too large.
 #
 # `You cannot index into a block <https://github.com/triton-lang/triton/issues/656>`_: ``x[3]`` and
 # ``x[:4]`` are errors, because the elements lie in the registers of many threads.
@@ -115,11 +115,12 @@ def naive_softmax(x):
 #    :answer: four times
 #
 #    A GPU computes an exponential faster than it moves eight bytes. So softmax is **memory-bound**:
-#    its time is bytes divided by bandwidth. The ratio of the bytes is :math:`4 + 2/N`, on any GPU.
-#    On this GPU the speed-up is :measured:`faster` for rows of 12,672 elements.
+#    its time is bytes divided by **bandwidth**, the bytes that memory can move in a second. The
+#    ratio of the bytes is :math:`4 + 2/N`, on any GPU. On this GPU the speed-up is
+#    :measured:`faster` for rows of 12,672 elements: the benchmark below says why it is not just 4.
 #
 # **Fusion** saves the trips to memory between the operations. Each line of ``naive_softmax`` is a
-# kernel of its own, and one kernel can hand data to the next only through memory (or through the L2
+# kernel of its own, and one kernel can hand data to the next only through memory (or through a
 # cache, if the matrix is small). ``torch.softmax`` is fused, too.
 #
 # ``tl.load`` puts data into **registers**, the private memory of each thread. The data comes from
@@ -131,7 +132,7 @@ def naive_softmax(x):
 # Calling it
 # ----------
 #
-# The launch of one program for each row, again with ``kernel[grid](…)`` alone:
+# The plain function launches one program for each row:
 
 
 def softmax(x):
@@ -151,8 +152,9 @@ for M, N in ((3, 5), (7, 200), (3, 781), (2, 4097)):
 print("softmax and naive_softmax agree with float64")
 
 # %%
-# The tolerance has a reason. ``x - m`` is up to 40 here and rounds by 40 · 2⁻²⁴. The exponential
-# turns this absolute error into a relative error of 2·10⁻⁶, and 10⁻⁵ leaves room for the sum.
+# The tolerance has a reason. fp32 has 24 significant bits, and ``x - m`` is up to 40 here, so it is
+# rounded by up to 40 · 2⁻²⁴. The exponential turns this absolute error into a relative error of
+# 2·10⁻⁶, and 10⁻⁵ leaves room for the sum.
 #
 # **The row stride is not the number of columns.** Element (*i*, *j*) of a matrix lies ``i * stride
 # + j`` elements behind the first one. A slice of a matrix keeps the row stride of the matrix. These
@@ -180,9 +182,9 @@ plt.show()
 # ---------------------
 #
 # **Short rows: several in one program.** A row of 256 elements gives each of 128 threads two
-# elements, and most of the time goes into the reduction. So one program takes several rows, and its
-# block is a two-dimensional **tile**. The reductions run along the second axis, so each row has its
-# own maximum and sum:
+# elements, so a large part of the work is the reductions. One program can take several rows
+# instead. Its block is then a two-dimensional **tile**. The reductions run along the second axis,
+# so each row has its own maximum and sum:
 
 # sphinx_gallery_difference = "row_kernel"
 
@@ -211,7 +213,7 @@ def softmax_in_tiles(x):
 
 
 # %%
-# On rows of 256 elements, tiles are :measured:`short` times as fast as one row a program.
+# On rows of 256 elements, tiles have :measured:`short` times the speed of one row a program.
 #
 # **Long rows: more warps.** ``num_warps`` is the number of warps of one program, 4 by default. It
 # changes the speed, and the result only by rounding. With too many warps, each thread has little to
@@ -272,13 +274,13 @@ if ON_GPU:
 # In a program
 # ------------
 #
-# A function for strangers takes any matrix in fp16, bf16 or fp32, so it copies one whose rows are
-# not contiguous, and names what it refuses. It chooses a kernel by the length of the row: tiles,
-# two pieces just above a power of two, or blocks for rows of more than 32,768 elements. It launches
-# on the GPU that holds its argument. It refuses a matrix that requires a gradient, because the
-# result would have none. And it is an *operation* of PyTorch, so that ``torch.compile`` knows the
-# shape of its result. :doc:`/programming-guide/chapter-6/calls` explains what such a function
-# costs.
+# A function that others call takes any matrix in fp16, bf16 or fp32. It copies a matrix whose rows
+# are not contiguous, and its errors say what it refuses and why. It chooses a kernel by the length
+# of the row: tiles, two pieces just above a power of two, or blocks for rows of more than 32,768
+# elements. It launches on the GPU that holds its argument. It refuses a matrix that requires a
+# gradient, because the result would have none. And it is an *operation* of PyTorch, so that
+# ``torch.compile`` knows the shape of its result. :doc:`/programming-guide/chapter-6/calls`
+# explains what such a function costs.
 
 # sphinx_gallery_fold = "the function with its checks, and two more kernels"
 from shared.launch import on_device_of
@@ -492,8 +494,8 @@ if ON_GPU:
 # **The prediction.** At 12,672 columns the bytes predict a factor of 4, and ``softmax`` is
 # :measured:`faster` times as fast as the five operations. It moves :measured:`ours` GB/s, and the
 # copy moves :measured:`copy` GB/s. The five operations move four times the bytes that the plot
-# counts, so they reach :measured:`naive_moves` GB/s. A rate below the copy's means that they leave
-# bandwidth unused. Then fusion gains more than the bytes predict.
+# counts, so they really move :measured:`naive_moves` GB/s. As far as this is below the copy, they
+# leave bandwidth unused, and fusion gains more than the bytes predict.
 #
 # **The left end** rises for all functions: short rows have few bytes, and a kernel takes time to
 # start. From 2048 columns on, ``softmax`` reaches at least :measured:`copy_share` % of the copy.
@@ -501,8 +503,8 @@ if ON_GPU:
 # **PyTorch's softmax** chooses one of several kernels by the length of the row. On average over all
 # lengths, ours has :measured:`torch` times its speed on the GPU. A call of ``softmax`` keeps the
 # CPU busy for :measured:`cpu` µs, and one of PyTorch's for :measured:`cpu_torch` µs. In a loop that
-# does not wait, a call costs the larger of the two times, the CPU's and the GPU's. With 4096 rows,
-# the GPU's is the larger from :measured:`gpu_longer` columns on.
+# does not wait for results, a call costs the larger of the two times, the CPU's and the GPU's. With
+# 4096 rows, the GPU's is the larger from :measured:`gpu_longer` columns on.
 #
 # **The steps** on rows of 8320 elements, just above a power of two:
 #

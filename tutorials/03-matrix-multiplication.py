@@ -59,6 +59,7 @@ def tile_kernel(
 # %%
 
 # sphinx_gallery_fold = "draws matrices, and compares a product with float64"
+# sphinx_gallery_capture_repr_block = ()
 from shared.products import check
 
 
@@ -70,7 +71,6 @@ def random_pair(M, N, K, dtype=torch.float16):
 torch.manual_seed(0)
 
 # %%
-# A product of two by three tiles, checked against float64:
 
 a, b = random_pair(128, 192, 96)
 c = torch.empty(128, 192, dtype=a.dtype, device=DEVICE)
@@ -102,21 +102,21 @@ print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 # ``tl.dot``
 #     Multiplies two tiles on the **tensor cores**, the units of a GPU that multiply small matrices
 #     in hardware, and adds the result to ``acc``. It refuses tiles that are too small: *Input
-#     shapes should have M >= 1, N >= 1 and K >= 16*. ``input_precision="ieee"`` keeps all bits of
-#     fp32 matrices, which would be rounded to tf32.
+#     shapes should have M >= 1, N >= 1 and K >= 16*. ``input_precision="ieee"`` keeps all 24
+#     significant bits of fp32 matrices. The default rounds them to *tf32*, with 11.
 # ``acc``
 #     The sum is in fp32 and is rounded once, at the end. An fp16 sum loses terms: 2048 + 1 is 2048.
 # the loop
 #     The compiler turns it into a **pipeline**: it loads later tiles while the tensor cores
-#     multiply. Loaded tiles wait in the **shared memory** of a multiprocessor (SM):
-#     :doc:`/programming-guide/chapter-1/gpu`.
+#     multiply. Loaded tiles wait in the **shared memory** of a multiprocessor (SM)
+#     (:doc:`/programming-guide/chapter-1/gpu`). Its **stages** are the steps that have room there.
 #
 # A product of N × N matrices has 2N³ operations and moves at least 6N² bytes in fp16. At N = 4096
 # that is more than a thousand operations for each byte. Large products are **compute-bound**: the
 # tensor cores set the limit. Their rate is in TFLOPS, 10¹² operations per second.
 #
-# Since Hopper, NVIDIA GPUs can also load a tile by a **tensor descriptor**, which knows the shape
-# of the matrix: a position replaces pointers and masks. See :doc:`03b-full-waves`.
+# Since Hopper (H100), NVIDIA GPUs can also load a tile by a **tensor descriptor**, which knows the
+# shape of the matrix: a position replaces pointers and masks. See :doc:`03b-full-waves`.
 #
 # Sharing what was loaded
 # -----------------------
@@ -185,9 +185,9 @@ def grouped_kernel(
 # Choosing the tile
 # -----------------
 #
-# A larger tile reuses its numbers more often. But it needs more registers and shared memory, and a
-# small matrix has too few large tiles to give every SM one.
-# ``triton.autotune`` finds the best tile by trial. When the arguments in ``key`` have new values,
+# A larger tile uses each number more often. But it needs more registers and shared memory, and a
+# small matrix has too few large tiles to give every SM one. ``triton.autotune`` finds the best tile
+# by trial. When the arguments in ``key`` have new values,
 # it compiles and times every configuration, and keeps the fastest.
 
 # BLOCK_M, BLOCK_N, BLOCK_K, warps and stages of each tile
@@ -226,10 +226,10 @@ for n in (512, 1024, 4096) if ON_GPU else ():
     print(f"{n}: {values[-2][2]:.0f} ms, then {values[-1][2]:.2f} ms;", tuned_kernel.best_config)
 
 # %%
-# The very first call takes :measured:`tuning` times as long as the second. Each new key is timed
-# again, and so is each new process, unless ``cache_results=True`` keeps the results. The trials run
-# on your tensors, many times: a kernel that works in place needs ``restore_value=["x_ptr"]``, or
-# the result of its first call is wrong.
+# The very first call takes :measured:`tuning` times as long as the second. The trials start again
+# for each new key and in each new process, unless ``cache_results=True`` keeps the results. The
+# trials run on your tensors, many times: a kernel that works in place needs
+# ``restore_value=["x_ptr"]``.
 #
 # A rule costs nothing at a new shape. Ours takes the largest tile that still gives nearly every SM
 # a program:
@@ -273,8 +273,9 @@ def activate(x, ACTIVATION: tl.constexpr):
 
 
 # %%
-# The kernel with masks and that line:
+# This is the kernel with masks and that line:
 
+# sphinx_gallery_fold = "the kernel with masks and the activation"
 # sphinx_gallery_difference = "grouped_kernel"
 
 
@@ -342,10 +343,11 @@ print("matmul is right on 3 shapes, by rows and by columns, with LeakyReLU and w
 # In a program
 # ------------
 #
-# With a wrong argument, a kernel reads wrong memory. So a function for strangers checks them first.
-# It launches on their GPU. It refuses matrices that require a gradient, because the result would
-# have none. And it is an *operation* of PyTorch, so that ``torch.compile`` knows the shape of its
-# result: :doc:`/programming-guide/chapter-6/calls`. It makes the launch of the plain function.
+# With a wrong argument, a kernel reads wrong memory. So a function that others call checks its
+# arguments first. It refuses matrices that require a gradient, because
+# the result would have none. And it is an *operation* of PyTorch, so that ``torch.compile`` knows
+# the shape of its result (:doc:`/programming-guide/chapter-6/calls`). Its launch is that of the
+# plain function.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of
@@ -415,7 +417,7 @@ print(f"matmul is right on 6 shapes in {len(DTYPES)} dtypes, on views, and with 
 #
 # We time square fp16 matrices, without and with LeakyReLU, which PyTorch computes in a second
 # kernel. The last three sizes of the table are layers of language models, with 300 tokens, one and
-# 17. No tile was chosen for them.
+# 17.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "matmul_kernel: 4096 × 4096 × 4096, fp16"
@@ -492,13 +494,14 @@ if ON_GPU:
 #    :unit: TFLOPS
 #    :of: the library
 #
-#    plain: the first kernel, tiles of 64 × 64
+#    plain: tile_kernel, tiles of 64 × 64
 #    rows: large tiles, row by row
 #    grouped: large tiles in groups, the kernel of matmul
 #
-# **The left end** is launch-bound: small products end after a few steps along K. **The right end**
-# is compute-bound: at 4096 our kernel reaches :measured:`large` % of the library. **The teeth** are
-# waves: the rate drops where the tiles need one more wave, and recovers as that wave fills up.
+# **The left end** is bound by latency: a kernel takes time to start, and small products end after a
+# few steps along K. **The right end** is compute-bound: at 4096 our kernel reaches
+# :measured:`large` % of the library. **The teeth** are waves: the rate drops where the tiles need
+# one more wave, and recovers as that wave fills up.
 #
 # .. predict:: Which share of its rate at 2048 does ``matmul`` reach at 1536?
 #    :number: valley
@@ -508,19 +511,20 @@ if ON_GPU:
 #    At 1536 it would have 12 × 6 = 72, so the rule takes 128 × 128, of which there are 144. Twelve
 #    SMs then compute two tiles each, and the others wait. In both cases the busiest SM computes
 #    32,768 elements of C, so a step along K takes equally long. But C has 9/16 as many elements at
-#    1536, which predicts 9/16 of the rate, or 0.56.
+#    1536, which predicts 9/16 of the rate. The small tiles also load more for each
+#    product, and fill a pipeline twice, which this count leaves out.
 #
-# **The activation**: the fused product is :measured:`fused` times as fast as the library's with
+# **The activation**: the fused product has :measured:`fused` times the speed of the library's with
 # PyTorch's activation. **The layers** with one token and with 17 are memory-bound, because B is
 # read for a few rows only. Over the three layers, ``matmul`` has :measured:`layers` % of the
 # library's speed.
 #
-# These rates are those of single products. In a long series of large ones, the power limit can
-# lower the GPU's clocks: :doc:`/programming-guide/chapter-4/roofline`.
+# In a long series of large products, the power limit can lower the GPU's clocks:
+# :doc:`/programming-guide/chapter-4/roofline`.
 #
 # A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's product for
-# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of the CPU's and
-# the GPU's time. The GPU's is the larger from :measured:`gpu_longer` rows on.
+# :measured:`cpu_torch` µs. In a loop that does not wait for results, the larger of the CPU's and the
+# GPU's time counts: the GPU's from :measured:`gpu_longer` rows on.
 #
 # **What is left.** Each tile starts with an empty pipeline, and the last wave is rarely full.
 # :doc:`03b-full-waves` removes both, and reaches :measured:`03b-full-waves:share` %.
@@ -531,16 +535,16 @@ if ON_GPU:
 # ``python exercise.py 03-batched mine.py`` checks your function, as on :doc:`01-vector-add`.
 #
 # 1. **A linear layer** *(medium, 30 minutes)*. Add a bias to every row before the activation, and
-#    let the activation be ReLU or GELU as well. What does each cost? :doc:`Solution
+#    let the activation be ReLU or GELU as well. :doc:`Solution
 #    <solutions/03-linear-layer>`.
 # 2. **A batch** *(medium, 25 minutes)*. Multiply many pairs of small matrices with one launch.
 #    Where does the batch go in the grid, and what is gained? :doc:`Solution
 #    <solutions/03-batched>`.
 # 3. **A transposed weight** *(easy, 15 minutes)*. Write ``matmul_t(a, w)``, which returns
-#    ``a @ w.T`` without a copy of *w*. Which strides does the kernel get?
+#    ``a @ w.T`` without a copy of *w*.
 #
 # References
 # ----------
 #
-# * Kazushige Goto and Robert A. van de Geijn: *Anatomy of high-performance matrix multiplication*,
+# * K. Goto and R. A. van de Geijn: *Anatomy of high-performance matrix multiplication*,
 #   ACM TOMS 34(3), 2008, https://doi.org/10.1145/1356052.1356053

@@ -2,9 +2,9 @@
 Matrix multiplication: full waves
 =================================
 
-The kernel of :doc:`03-matrix-multiplication` loses time between tiles, and in its last wave. Here
-you build a second ``matmul``, with tensor descriptors, persistent programs and a last wave that is
-cut into small tiles. Over 29 square sizes it reaches :measured:`share` % of the speed of cuBLAS.
+You build a second ``matmul``, which loses less time between tiles and in the last wave. It uses
+tensor descriptors, persistent programs, and small tiles at the end. Over 29 square sizes it reaches
+:measured:`share` % of the speed of cuBLAS. You need :doc:`03-matrix-multiplication`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -36,8 +36,9 @@ SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536) if ON_GPU el
 # The kernel
 # ----------
 #
-# This computes one tile of a product. There are neither pointers nor masks in it: it loads the tile
-# of A that begins at row ``row`` and column ``k``, and the tile of B at ``k`` and ``column``.
+# This computes one tile of a product, without pointers and masks: ``a_desc``, ``b_desc`` and
+# ``c_desc`` describe the matrices. In each step it loads the tile of A that begins at row ``row``
+# and column ``k``, and the tile of B that begins at row ``k`` and column ``column``.
 
 
 @triton.jit
@@ -55,10 +56,10 @@ def compute_tile(
 
 
 # %%
-# So far, a program has computed a pointer and a mask for each element. Since Hopper, NVIDIA GPUs
-# have hardware for this, the *tensor memory accelerator*. It gets a **tensor descriptor**: the
+# So far, a program has computed a pointer and a mask for each element. Since Hopper (H100), NVIDIA
+# GPUs have hardware for this, the *tensor memory accelerator*. It gets a **tensor descriptor**: the
 # address, shape and strides of a matrix, and the shape of a tile. Then a position is enough to load
-# a tile into shared memory. (Other GPUs compute pointers and masks from a descriptor.)
+# a tile into shared memory. (Other GPUs compute pointers from it.)
 
 # sphinx_gallery_fold = "draws a matrix and the tile that one load gives"
 import matplotlib.pyplot as plt
@@ -79,11 +80,13 @@ ax.set_title("Offsets; descriptor: shape [5, 7], strides [8, 1],\nblock [4, 4]; 
 plt.show()
 
 # %%
-# Outside of the matrix a load gives zeros, and a store writes nothing. The rows must be contiguous,
-# and each must start at a multiple of 16 bytes: here, the row stride of 8 elements in fp16 does
-# that. A descriptor is made on the CPU, and the kernel gets it as an argument:
+# Outside of the matrix a load gives zeros, and a store writes nothing. The elements of a row must
+# be neighbors in memory, and each row must start at a multiple of 16 bytes: in the picture, a row
+# stride of 8 elements of fp16 does that. A descriptor is made on the CPU, and the kernel gets it as
+# an argument:
 
 # sphinx_gallery_fold = "draws matrices, and compares a product with float64"
+# sphinx_gallery_capture_repr_block = ()
 from shared.products import check
 
 
@@ -96,7 +99,7 @@ torch.manual_seed(0)
 
 # %%
 
-# sphinx_gallery_fold = "multiplies with one tile, larger than C"
+# sphinx_gallery_fold = "makes three descriptors, and computes one tile"
 a, b = random_pair(48, 56, 96)
 c = torch.empty(48, 56, dtype=a.dtype, device=DEVICE)
 blocks = ((a, [64, 32]), (b, [32, 64]), (c, [64, 64]))
@@ -138,19 +141,14 @@ def persistent_kernel(
 
 
 # %%
-# From three waves on, persistent programs are :measured:`persistent` times as fast. One wave has no
-# pause to avoid.
+# A **wave** is what runs at the same time, here one tile for each SM. With three or four waves, the
+# persistent programs have :measured:`persistent` times the speed. One wave has no pause to avoid.
 #
 # Full waves
 # ----------
 #
-# Tiles run in **waves**: as many at a time as there are SMs. The last wave takes as long as any
-# other, even if only one tile is left for it. No order of the tiles changes that:
-#
-# .. tile-order::
-#    :size: 9
-#    :group: 4
-#    :processors: 16
+# The last wave takes as long as any other, even if only one tile is left for it. No order of the
+# tiles changes that.
 #
 # .. predict:: Nine tiles run on four SMs. What is saved if the last one is cut into four pieces?
 #    :choices: a ninth of the time | a quarter | a third
@@ -223,9 +221,10 @@ def descriptor_kernel(
 # -----------------
 #
 # The tile that fills its waves is often better than the largest one, so the function chooses among
-# ten **tilings** by an estimate of their time. An SM with an m × n tile needs m · n products for
-# each step along K, and loads m + n numbers. The estimate counts both for the busiest SM. It takes
-# the time of loading a number as that of 24 products, and adds 2²⁴ products for starting on pieces.
+# ten **tilings** by an estimate of their time. For each of the K terms of its sums, an SM with an
+# m × n tile loads m + n numbers and computes m · n products of two numbers. The estimate counts
+# both for the busiest SM. Its unit is the time of one such product: loading a number counts 24, and
+# starting on pieces counts 2²⁴.
 
 
 @dataclass(frozen=True)
@@ -266,8 +265,9 @@ def cost(tiling, M, N, K, load=24, start=2**24):
 
 
 # %%
-# With short pipelines, two programs fit on one SM: while one waits or stores, the other multiplies.
-# This pays for small products whose programs are all ``resident`` at the same time.
+# With fewer stages in the pipeline, two programs fit on one SM: while one waits or stores, the
+# other multiplies. This pays for small matrices whose programs can all run at the same time:
+# ``resident`` says how many of them share an SM.
 
 # sphinx_gallery_fold = "the ten tilings, and the stages that shared memory has room for"
 
@@ -360,10 +360,10 @@ check(c, a, b)
 print(f"matmul is right on three shapes, and so is each of {len(TILINGS)} tilings by itself")
 
 # %%
-# **Where 24 and 2²⁴ come from.** Time every possible tiling at eight sizes, from 512 to 4096. Then
-# look for four numbers that predict these times: for a product, for a loaded number, for starting
-# on pieces, and for starting at all. Least squares find the numbers with the smallest relative
-# errors. The plot has the estimate of the rule over the measured time:
+# **Checking 24 and 2²⁴.** Time every possible tiling at eight sizes, from 512 to 4096. Then look
+# for the four times that predict these best: of a product, of loading a number, of starting on
+# pieces, and of a launch. Least squares find those with the smallest relative errors. The plot
+# compares the estimate of the rule, scaled to microseconds, with the measured time:
 
 # sphinx_gallery_fold = "times all tilings, fits the constants, and draws estimates"
 from shared.bench import STEPS, gpu_times, spread
@@ -410,22 +410,22 @@ if ON_GPU:
     values += [("fitted start", "2^", math.log2(max(1.0, start / one)))]
 
 # %%
-# On this GPU the fit gives :measured:`fit_load` products for a number, and 2 to the power of
-# :measured:`fit_start` for pieces. The constants of the rule were set by hand, before this fit, on
-# an H200. They need not be exact: with the fitted ones, the rule takes the same tiling at
-# :measured:`same` of 29 sizes. Its estimates are :measured:`error` % off on average, once they are
-# scaled to microseconds. What counts is the choice: it has at least :measured:`rank` % of the speed
-# of the fastest tiling.
+# On this GPU the best fit is :measured:`fit_load` products for a number, where the rule has 24, and
+# 2 to the power of :measured:`fit_start` for pieces, where the rule has 24. The constants of the
+# rule were set by hand on an H200, before there was a fit. Its estimates are :measured:`error` %
+# off on average. But only the choice counts, and both pairs of constants choose the same tiling at
+# :measured:`same` of 29 sizes. At the worst of the eight timed sizes, the tiling of the rule has
+# :measured:`rank` % of the speed of the fastest one.
 #
 # In a program
 # ------------
 #
-# A function for strangers gets matrices that no descriptor can address: columns that are
-# contiguous, or rows that start anywhere. It copies these first. It refuses matrices that require a
+# A function that others call gets matrices that no descriptor can address: stored by columns, or
+# with rows that start anywhere. It copies these first. It refuses matrices that require a
 # gradient, because the result would have none. Making six descriptors takes Python longer than a
-# launch does. So the function keeps a *plan* for each kind of arguments: the launch, and the
-# descriptors without their addresses. Each call fills in the addresses of its matrices:
-# :doc:`/programming-guide/chapter-6/calls`. The launch is that of the plain function.
+# launch does. So the function keeps a *plan* for arguments of the same shapes and strides: the
+# launch, and the descriptors without their addresses. Each call fills in the addresses of its
+# matrices (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of, on_device_of
@@ -571,16 +571,16 @@ if ON_GPU:
 #    three: the tile that fills its waves
 #    four: the last wave cut
 #
-# **The teeth** of the large tile are its waves. **Cutting** fills the valleys, as far as small
-# tiles are efficient. Choosing between two tiles brings a factor of :measured:`better` on average,
-# and cutting :measured:`cut`. Over the layers, ``matmul`` has :measured:`layers` % of the library's
-# speed.
+# **The teeth** in the curve of the large tile are its waves. **Cutting** fills the valleys, as far
+# as small tiles are efficient. From 1024 on, choosing between two tiles brings a factor of
+# :measured:`better` on average, and ``matmul`` another :measured:`cut`. Over the layers, ``matmul``
+# has :measured:`layers` % of the library's speed.
 #
-# A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, because it encodes descriptors
-# anew, and PyTorch's product for :measured:`cpu_torch` µs. In a loop that does not wait, a call
-# costs the larger of the CPU's and the GPU's time. The GPU's is the larger from
-# :measured:`gpu_longer` rows on. *Stream-K*, see below, goes further: it shares the steps along K
-# of the last wave among SMs, and adds up partial sums in memory.
+# A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, because it fills in descriptors,
+# and PyTorch's product for :measured:`cpu_torch` µs. In a loop that does not wait for results, a
+# call costs the larger of the CPU's and the GPU's time. The GPU's is the larger from
+# :measured:`gpu_longer` rows on. *Stream-K* (see *References*) goes further: it shares the steps
+# along K of the last wave among SMs, and adds up partial sums in memory.
 #
 # Exercises
 # ---------

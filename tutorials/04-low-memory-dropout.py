@@ -60,7 +60,7 @@ print("output", dropout(x, x_keep, 0.5).tolist())
 
 # %%
 # A dropped element is *selected* as zero by ``tl.where``. Multiplying by zero would be wrong:
-# infinity times zero is not a number (NaN). The arithmetic is in fp32, also for fp16 input.
+# infinity times zero is not a number (NaN).
 #
 # .. predict:: Which share of a copy's speed can this kernel reach, in fp32?
 #    :choices: 8/9 | 2/3 | 1/2
@@ -70,7 +70,7 @@ print("output", dropout(x, x_keep, 0.5).tolist())
 #    moves 9 bytes where the copy moves 8.
 #
 # The mask also stays in memory until the backward pass of its layer. The gradient of dropout is
-# dropout of the gradient, with the same mask. It needs neither the input nor the output.
+# dropout of the incoming gradient, with the same mask. It needs neither the input nor the output.
 #
 # Random numbers without a state
 # ------------------------------
@@ -79,12 +79,12 @@ print("output", dropout(x, x_keep, 0.5).tolist())
 # **state**: each number follows from the one before, so number one million needs all numbers before
 # it. But the programs of a grid run at the same time and in any order.
 #
-# A **counter-based** generator has no state. Like a cipher, it turns a counter into bits that look
-# random, under a key, the seed. Any program can compute number one million, at any time.
+# A **counter-based** generator has no state. Like a cipher with a key, it turns a counter into bits
+# that look random. The seed is the key. Any program can compute number one million, at any time.
 #
 # Triton's generator is *Philox4x32-10*. A counter has four words of 32 bits, and so has the result.
 # The key has two words, so a seed has 64 bits. Each of ten rounds multiplies two words by constants
-# and mixes the products with the other words and the key. In PyTorch:
+# and mixes the products with the other words and the key by exclusive or (``^``). In PyTorch:
 
 WORD = 0xFFFFFFFF  # the lower 32 bits
 
@@ -114,9 +114,9 @@ assert words == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], words  # publi
 print("seed 0, counter 0:", *(f"{word:08x}" for word in words))
 
 # %%
-# In a kernel, ``tl.rand(seed, offsets)`` gives a float from 0 to 1 for each offset. Triton compiles
-# a kernel again when an integer becomes a multiple of 16, because that helps with addresses.
-# ``do_not_specialize`` prevents this for the seed, which changes in every call.
+# In a kernel, ``tl.rand(seed, offsets)`` gives a float from 0 to 1 for each offset: the offset is
+# the counter. Triton compiles a kernel once for integer arguments that are multiples of 16, which
+# helps with addresses, and once for others. ``do_not_specialize`` prevents this for the seed.
 
 # sphinx_gallery_difference = "dropout_kernel"
 
@@ -153,7 +153,7 @@ for seed in (1, 2):
 # ``w1`` to the second, and so on. All tests of randomness pass, but the mask depends on ``BLOCK``.
 # If the forward and the backward pass use different block sizes, the gradients are wrong, without
 # any error. The rule must not depend on the block: **element i gets word i % 4 of counter i // 4**.
-# The picture has the *counter.word* of 16 elements by both rules; a color is a counter:
+# The picture shows *counter.word* of 16 elements by both rules, in one color for each counter:
 
 # sphinx_gallery_fold = "draws the counter and the word of each element"
 import matplotlib.pyplot as plt
@@ -188,11 +188,11 @@ draw_words()
 # calls give w0, w2, w0, w2, … and w1, w3, w1, w3, …. The outer call takes turns between these two,
 # which gives w0, w1, w2, w3, w0, …: the order of the rule.
 #
-# **Compare integers.** ``tl.rand`` converts each word to a float. The other way is cheaper: convert
-# :math:`p` to an integer once. A random word is less than :math:`p \cdot 2^{32}` with probability
-# :math:`p`. Triton's words are ``int32``, so half of them are negative and below every threshold.
-# ``to(tl.uint32, bitcast=True)`` keeps the bits and reads them without a sign. With :math:`p = 0`
-# the threshold is 0, and the result is ``x``, bit for bit.
+# **Compare integers.** ``tl.rand`` converts each word to a float. It is cheaper to convert
+# :math:`p` to an integer once, the **threshold**. A random word is less than :math:`p \cdot 2^{32}`
+# with probability :math:`p`. Triton's words are ``int32``, so half of them are negative and below
+# every threshold. ``to(tl.uint32, bitcast=True)`` keeps the bits and reads them without a sign.
+# With :math:`p = 0` the threshold is 0, and the result is ``x``, bit for bit.
 #
 # .. image:: 04-low-memory-dropout.svg
 #    :alt: Philox makes four random words of each counter; an element is kept if its word is at
@@ -227,7 +227,7 @@ def drop_threshold(p):
 # instruction. Then each thread computes the words of its own elements.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``random_signs(n, seed)``, which returns 1 or −1 for each
-# element, by the lowest bit of its word. ``exercise.py`` (see *Exercises*) checks it:
+# element, by the lowest bit of its word. ``exercise.py`` from :doc:`01-vector-add` checks it:
 #
 # .. code-block:: console
 #
@@ -235,15 +235,14 @@ def drop_threshold(p):
 #    Not yet. random_signs(5, 0): 2 of 5 elements are wrong. The first is at (1,): 1 in place of
 #    -1.
 #
-# With words in the order w0, w2, w1, w3 half of the signs are still negative, but they belong to
-# other elements.
+# With words in the order w0, w2, w1, w3, half of the signs are negative, too, but the wrong half.
 #
 # Calling it
 # ----------
 #
-# The gradient of dropout is the same dropout of the gradient. In a ``torch.autograd.Function``,
-# ``forward`` keeps in ``ctx`` what ``backward`` needs: two numbers. After ``y.sum()`` the gradient
-# is one number, expanded with strides of zero, so ``backward`` makes it contiguous.
+# In a ``torch.autograd.Function``, ``forward`` keeps in ``ctx`` what ``backward`` needs: two
+# numbers, *p* and the seed. A gradient can be one number, expanded with strides of zero, as after
+# ``y.sum()``. So ``backward`` makes it contiguous.
 
 
 def drop(x, p, seed):
@@ -282,8 +281,8 @@ def seeded_dropout(x, p, seed):
 # **Random functions can be tested exactly.** ``philox`` and the rule say for each element whether
 # it is kept. The kernels must agree on every element and gradient, for all sizes and seeds. This
 # shows that they follow the rule, but not that the rule is random. So count: of *n* events with
-# probability *q*, about *nq* happen, with a standard deviation of :math:`\sqrt{nq(1 - q)}`. Five
-# deviations practically never occur.
+# probability *q*, about *nq* happen, with a standard deviation of :math:`\sqrt{nq(1 - q)}`. A count
+# that is off by five deviations practically never occurs.
 
 # sphinx_gallery_fold = "checks every element and every gradient, and counts"
 
@@ -328,8 +327,7 @@ for p in (0.01, 0.5, 0.9):
 # Timing it
 # ---------
 #
-# All rates count the 8 bytes that dropout in fp32 must move for each element. A copy moves as many
-# and is the ceiling. *Mask* is ``dropout`` with a mask that was computed beforehand.
+# All rates count the 8 bytes an element that dropout in fp32 must move. A copy, the ceiling, does.
 
 # sphinx_gallery_fold = "times the dropouts, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "seeded_dropout_kernel: 2²⁸ elements, fp32"
@@ -376,25 +374,23 @@ else:
 # **With a mask**, the bytes predict 8/9 of the copy, and it reaches :measured:`mask_share` %. **One
 # number a call** saves the ninth byte, but takes ten rounds of Philox for each element. **All four
 # numbers** take a quarter of them: from 2²⁴ elements on, the kernel has at least :measured:`four`
-# times the speed. A GPU computes while it waits for memory, so computing a number again can be
-# cheaper than keeping it.
+# times the speed. A GPU computes while it waits for memory, so computing again can beat keeping.
 #
 # **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
 # until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, it has at least
 # :measured:`faster` times the speed on the GPU. A call keeps the CPU busy for :measured:`cpu` µs,
-# and one of PyTorch's dropout for :measured:`cpu_torch` µs. In a loop that does not wait, a call
-# costs the larger of both times. From :measured:`longer` elements on, the GPU's is the larger.
+# and one of PyTorch's dropout for :measured:`cpu_torch` µs. In a loop that does not wait for
+# results, a call costs the larger of both times: the GPU's from :measured:`longer` elements on.
 #
 # In a program
 # ------------
 #
-# A function for others checks its arguments, launches on their GPU, and takes a *p* of 1. It also
-# takes a **seed that lies on the GPU**, an int64 tensor of one element. A *CUDA graph* needs that:
-# it records launches with their numbers and replays them, so a number would give the same mask in
-# every replay. A tensor is read when the kernel runs, and ``seed.random_()`` or ``seed.add_(1)``
-# between two replays gives a new mask. For ``torch.compile`` the function is an *operation* of
-# PyTorch, as in :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` takes such a call
-# apart.
+# A function that others call checks its arguments, launches on their GPU, and takes a *p* of 1. It
+# also takes a **seed that lies on the GPU**, an int64 tensor of one element. A *CUDA graph* needs
+# that: it records launches with their numbers and replays them, so a number would give the same
+# mask in every replay. A tensor is read when the kernel runs, and ``seed.add_(1)`` between two
+# replays gives a new mask. For ``torch.compile`` the function is an *operation* of PyTorch, as in
+# :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` takes such a call apart.
 
 # sphinx_gallery_fold = "the functions with their checks"
 from shared.launch import on_device_of
@@ -552,7 +548,7 @@ def seeded_dropout(x, p, seed):
 
 
 # %%
-# The same check of these functions, with seeds in memory as well, and the CPU's share of a call:
+# These functions pass the same check, and seeds in memory as well:
 
 # sphinx_gallery_fold = "checks the functions, times their calls, and keeps the values"
 
@@ -589,15 +585,14 @@ if ON_GPU:
 # 2. **Strided input** *(medium, 30 minutes)*. Let the kernel read a matrix with any strides, such
 #    as a transposed one, without a copy. What should decide about an element: its place in memory,
 #    or its row and its column? :doc:`Solution <solutions/04-strided-input>`.
-# 3. **A random projection that is never stored** *(hard, 40 minutes)*. A sparse
-#    Johnson–Lindenstrauss projection takes vectors to fewer dimensions with a random matrix of
-#    mostly zeros. Multiply by it while generating it. :doc:`Solution
-#    <solutions/04-sparse-johnson-lindenstrauss>`.
+# 3. **A random projection that is never stored** *(hard, 40 minutes)*. Multiply vectors by a random
+#    matrix of mostly zeros, which has fewer columns than rows, and generate it meanwhile.
+#    :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
 #
 # References
 # ----------
 #
-# * John K. Salmon, Mark A. Moraes, Ron O. Dror and David E. Shaw: *Parallel random numbers: as easy
-#   as 1, 2, 3*, SC'11, 2011, https://doi.org/10.1145/2063384.2063405
+# * John K. Salmon and others: *Parallel random numbers: as easy as 1, 2, 3*, SC'11, 2011,
+#   https://doi.org/10.1145/2063384.2063405
 # * Nitish Srivastava and others: *Dropout: a simple way to prevent neural networks from
 #   overfitting*, JMLR 15, 2014, https://jmlr.org/papers/v15/srivastava14a.html

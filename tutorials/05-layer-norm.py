@@ -504,7 +504,7 @@ print("Both norms and all gradients agree with float64")
 # ---------
 #
 # The benchmark has 4096 rows of fp16, forward and backward. A copy of as many bytes is the ceiling.
-# *Plain* are the functions of this lesson, *triton* the one of the fold.
+# *Plain* are the functions of this lesson, and *layer_norm* is the one of the fold.
 
 # sphinx_gallery_fold = "times both norms in both directions, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "forward_kernel: 4096 × 15872, fp16; backward_kernel: 4096 × 15872, fp16"

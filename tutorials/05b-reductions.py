@@ -455,8 +455,8 @@ else:
 # reaches :measured:`long_pieces` GB/s, and each thread spills :measured:`spilled` registers.
 # Loading the weight again gives :measured:`long_reloaded` GB/s and :measured:`spilled_reloaded`
 # spilled registers. Two programs for a row give :measured:`long_shared` GB/s and
-# :measured:`spilled_shared`. So: hold a row in pieces as long as the sums fit into registers, then
-# load the weight again, then share the row.
+# :measured:`spilled_shared`. So pieces are enough as long as the numbers of a row fit into
+# registers. For longer rows, load the weight again or share the row, as the plot shows.
 #
 # Rows that do not fit
 # --------------------

@@ -219,7 +219,8 @@ else:
 
 # %%
 # With *V* = 32,768 the resident rows have :measured:`rows_small` MB, and with *V* = 131,072 they
-# have :measured:`rows_large` MB. The cache has :measured:`cache` MB.
+# have :measured:`rows_large` MB. The cache has :measured:`cache` MB. The gradients pass through it,
+# too, and each row of them is as large as its row of logits.
 #
 # A simple cache evicts the block that was used longest ago. Here is such a cache with room for 32
 # blocks. Four programs share it, and each one reads a row of 9 blocks, a little too long:

@@ -539,9 +539,8 @@ else:
 # With one row, the trick alone makes the kernel :measured:`trick`\ × as fast, and ``int4_mm`` needs
 # :measured:`share` % of cuBLAS's time. That is more than :measured:`expected` %, since starting a
 # launch takes as long for a quarter of the bytes. With :measured:`share_32` % at 32 rows and
-# :measured:`share_64` % at 64, the saving shrinks long before the model says: every program unpacks
-# its weights again for each tile of rows, and tensor cores wait for it. At 256 rows int4 needs
-# :measured:`share_256` %. It is made for few rows.
+# :measured:`share_64` % at 64, the saving shrinks long before the model says, because tensor cores
+# wait for the unpacking. At 256 rows int4 needs :measured:`share_256` %. It is made for few rows.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does not wait, a call costs the
 # larger of the CPU's and the GPU's time.

@@ -500,8 +500,8 @@ print("both ways sample the same tokens")
 # -------------
 #
 # The logits are normally distributed, in fp32. **Sort** is PyTorch's sort, softmax, cumulative sum
-# and ``multinomial``. **Read** is ``amax``, the time of one reading, a ceiling that no way of
-# sampling can beat. The check runs at these sizes first.
+# and ``multinomial``. **Softmax** is PyTorch's softmax alone. **Read** is ``amax``, the time of one
+# reading, a ceiling that no way of sampling can beat. The check runs at these sizes first.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"

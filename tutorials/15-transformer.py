@@ -2,10 +2,10 @@ r"""
 A small transformer
 ===================
 
-You put the kernels of the lessons together and train a language model: a decoder of
-:measured:`parameters` million parameters that learns Python's documentation byte by byte. With our
-kernels a step is :measured:`faster`\ × as fast as in PyTorch's eager mode. You need
-:doc:`05-layer-norm`, :doc:`06b-attention-backward` and :doc:`10-cross-entropy`.
+You put the kernels of the lessons together and train a language model of :measured:`parameters`
+million parameters, which learns Python's documentation byte by byte. With our kernels, a step has
+:measured:`faster` times the speed of PyTorch's eager mode, which uses a kernel for each operation.
+You need :doc:`05-layer-norm`, :doc:`06b-attention-backward` and :doc:`10-cross-entropy`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -42,9 +42,8 @@ PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU e
 # The one new kernel
 # ------------------
 #
-# The lessons have a kernel for every part of the model. Only the optimizer is missing. **AdamW**
-# keeps two averages for each weight: *m* of its gradients and *v* of their squares. A step moves
-# the weight *w* with gradient *g* by
+# The lessons have a kernel for every part of the model except the optimizer. **AdamW** keeps two
+# averages for each weight *w*: *m* of its gradients *g*, and *v* of their squares. In a step:
 #
 # .. math::
 #
@@ -52,10 +51,10 @@ PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU e
 #    w \leftarrow w - \lambda d w
 #      - \lambda \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
 #
-# Here λ is the learning rate, *d* the weight decay, and *t* counts the steps. Each weight needs
-# only its own numbers, so one launch can update all weights of the model, if they lie in one block
-# of memory. The kernel also writes the weights in bf16 for the next forward pass, and clears the
-# gradients.
+# Here *t* counts the steps, λ is the learning rate, *d* the weight decay, and a small ε keeps the
+# divisor from 0. β₁ and β₂ say how slowly the averages change. These start at 0, and the divisions
+# by 1 − βᵗ make up for that. One launch can update all weights, if they lie in one block of memory.
+# It also writes their copy in bf16 for the next forward pass, and clears the gradients.
 
 
 @triton.jit
@@ -158,9 +157,8 @@ dropout = lesson("04-low-memory-dropout").seeded_dropout
 matmul = lesson("03-matrix-multiplication").matmul
 
 # %%
-# ``matmul`` has no gradient yet. For :math:`y = x w^T` the gradients are two more products. With
-# LeakyReLU fused into the forward pass, the sign of *y* is the sign of the sum before it, so
-# nothing else has to be kept.
+# ``matmul`` has no gradient yet. For :math:`y = x w^T` the gradients are two more products.
+# LeakyReLU is fused into the forward pass. As it keeps the sign, nothing but *y* has to be kept.
 
 
 class Linear(torch.autograd.Function):
@@ -189,9 +187,10 @@ def linear(x, w, activation=""):
 
 
 # %%
-# A **decoder** predicts the next byte from all bytes before it. Each layer adds two things to its
-# input *x*: what attention collects from earlier positions, and what two products with an
-# activation between them make of each position. A norm comes before each.
+# A **decoder** predicts the next byte from all bytes before it. Its **logits** are one number for
+# each possible byte, of which softmax makes probabilities. Each layer adds two things to its input
+# *x*: what attention collects from earlier positions, and what two products with an activation
+# between them make of each position. A norm comes before each.
 
 
 def decoder(tokens, weights, config, parts, seeds=None):
@@ -242,8 +241,9 @@ class PyTorch:
 # One step
 # --------
 #
-# A step computes logits, the loss, all gradients, and moves the weights. The cross-entropy writes
-# its gradient over the logits, so they are never copied.
+# A step computes the loss and all gradients, and moves the weights. The **loss** is the mean of
+# −log *p*, where *p* is the probability that the model gave to the right byte. Its unit is the
+# *nat*; a *bit* is 0.693 nats. The cross-entropy writes its gradient over the logits, to save room.
 
 
 def train_step(weights, tokens, targets, config, parts, update, seeds=None):
@@ -256,9 +256,9 @@ def train_step(weights, tokens, targets, config, parts, update, seeds=None):
 
 
 # %%
-# The text is Python's own documentation, which every Python has. The last tenth is kept for
-# checking. A small model, two layers of 32, takes four steps with our kernels and with PyTorch. The
-# losses and all weights have to agree.
+# The text comes with Python: the pages of ``help()``, about half a million bytes. The last tenth is
+# kept for checking. A small model, with two layers of width 32, takes four steps with our kernels
+# and with PyTorch. The losses and all weights have to agree.
 
 # sphinx_gallery_fold = "has the text and PyTorch's update, and compares four steps"
 from shared.training import initial_weights
@@ -305,10 +305,10 @@ torch.testing.assert_close(small_run(Ours, adamw), expected, rtol=1e-4, atol=1e-
 print("four losses, as with PyTorch:", ", ".join(f"{loss:.5f}" for loss in expected[0]))
 
 # %%
-# On a GPU the model has six layers, 384 wide, with six heads, and a step takes 64 pieces of 256
+# On a GPU the model has six layers of width 384, with six heads, and a step takes 64 pieces of 256
 # bytes. The whole step becomes one **CUDA graph**: Python launches it once, and the GPU runs its
 # hundreds of kernels without waiting for Python. PyTorch's models get the same, and the same block
-# of memory, so that its fused AdamW needs one launch, too.
+# of memory, so that their fused AdamW needs one launch, too.
 
 # sphinx_gallery_fold = "makes a model in training, as one CUDA graph a step"
 CONFIG, BATCH, TIME = (6, 384, 6), 64, 256
@@ -393,7 +393,7 @@ else:
 #    Our product takes :measured:`products` % of the step. Each layer has four weights, and each
 #    weight takes part in three products: one forward, and two for the gradients.
 #
-# PyTorch's profiler lists the kernels of one step:
+# PyTorch's profiler lists the kernels of one step. PyTorch's own copy and add between ours:
 
 # sphinx_gallery_fold = "profiles one step"
 from shared.training import print_profile, profile_of
@@ -408,12 +408,12 @@ if ON_GPU:
 
 # %%
 # Gradients of weights in parts
-# -----------------------------
+# ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 #
-# Most of that time goes to the gradients of the weights, :math:`g^T x`. The result is small, 384 ×
-# 384 for some, so :doc:`03-matrix-multiplication` covers it with a few tiles, and most
-# multiprocessors have nothing to do. But the sum is long: it runs over all 16,384 tokens of the
-# step. So cut **the sum** in parts, one program for each part of each tile:
+# A third of the products are gradients of weights, :math:`g^T x`, and use the GPU badly. The result
+# is small, 384 × 384 for some, so :doc:`03-matrix-multiplication` takes small tiles, which load
+# much for each product. But the sum is long: it runs over all 16,384 tokens of the step, here
+# bytes. So take large tiles and cut **the sum**, with a program for each part of each tile:
 
 
 @triton.jit
@@ -449,8 +449,7 @@ def add_parts_kernel(parts_ptr, grad_ptr, size, parts, BLOCK: tl.constexpr):
 
 
 # %%
-# The second kernel adds the parts to the gradient that is already there. That saves autograd an
-# addition for each weight. ``add_weight_gradient`` launches both, and ``Fused`` uses it.
+# The second kernel adds the parts to the gradient that is already there. ``Fused`` uses both:
 
 # sphinx_gallery_fold = "launches both kernels, and checks four steps"
 
@@ -495,8 +494,8 @@ print("four steps agree with PyTorch, too")
 # How fast is it?
 # ---------------
 #
-# Four models, the same in all numbers: our first one, the one with gradients in parts, PyTorch's
-# eager mode, and ``torch.compile``. They take turns, and each step is one CUDA graph.
+# Four models are timed in turns: our first one, ours with gradients in parts (*triton*), PyTorch's
+# eager mode (*torch*), and ``torch.compile``. Then all but the first train for ten seconds:
 
 # sphinx_gallery_fold = "times a step of each model, and trains each for ten seconds"
 from shared.training import graph_times
@@ -528,18 +527,20 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# A step with gradients in parts is :measured:`gain`\ × as fast as our first one, and
-# :measured:`faster`\ × as fast as PyTorch's eager mode. Beside ``torch.compile`` it is
-# :measured:`compiled`\ × as fast: the compiler also fuses what lies between our kernels, such as
-# residual additions and the copies around attention. The curves fall together, since all models
-# compute the same; a faster model is only further to the left.
+# With gradients in parts, a step has :measured:`gain` times the speed of our first one, and
+# :measured:`faster` times that of PyTorch's eager mode. It has :measured:`compiled` times the speed
+# of ``torch.compile``, which also fuses additions to *x* and copies around attention.
+#
+# **The curves are single runs**, and a shorter step alone does not put one below another. The
+# models see the same batches, but round differently. The timed steps have trained them already, and
+# PyTorch's AdamW keeps averages from before its graph was made, where ours starts anew.
 #
 # A minute of training
 # --------------------
 #
-# Our model sees the text many times in a minute, so it could learn it by heart. **Dropout** makes
+# Our model sees the text many times in a minute, so it can learn it by heart. **Dropout** makes
 # that harder: :doc:`04-low-memory-dropout` zeroes a fifth of all changes to *x*. Its seeds lie on
-# the GPU, and each step of the graph increments them, or every replay would drop the same elements.
+# the GPU, and each step changes them, or every replay of the graph would drop the same elements.
 
 # sphinx_gallery_fold = "trains for a minute, and writes 200 bytes"
 sample = lesson("13-sampling").sample
@@ -572,28 +573,27 @@ else:
     print("Without a GPU there is nothing to train.")
 
 # %%
-# In this minute the model has seen :measured:`seen` million bytes. The kept text is new to it, so
-# its loss there says what the model has learned beyond the words. The last lines are its own: each
-# byte is sampled from the logits, with :doc:`13-sampling`.
+# In this minute the model has seen :measured:`seen` million bytes. Its lowest loss on the kept text
+# is :measured:`lowest` nats. **From then on this loss rises, because the model learns the other
+# text by heart.** Dropout does not prevent that: the text is too short for so many parameters. In
+# practice you stop at the lowest loss, or take more text. The last lines are the model's own,
+# sampled by :doc:`13-sampling` after the whole minute.
 #
 # Exercises
 # ---------
 #
-# 1. **Decay by group** *(easy, 20 minutes)*. Weight decay should act on matrices and not on the
-#    weights of norms. Give ``adamw_kernel`` a vector with the decay of each weight, and return
-#    weights and moments from ``decayed_step(w, g, m, v, decays, t)``. What does that cost in bytes?
-#    :doc:`Solution <solutions/15-decay>`.
+# 1. **Decay by group** *(easy, 20 minutes)*. The weights of norms should not decay. Give the kernel
+#    a vector with the decay of each weight, and return *w*, *m* and *v* from
+#    ``decayed_step(w, g, m, v, decays, t)``. How many bytes does that add? :doc:`Solution
+#    <solutions/15-decay>`.
 # 2. **A cache for sampling** *(medium, 30 minutes)*. ``continued`` computes all 256 positions for
-#    each byte. Keep keys and values of each layer in pages, and use :doc:`11-paged-attention` for
-#    the new position. ``append(k, v, k_pages, v_pages, page_table, lengths)`` writes the new ones,
-#    [batch, heads, d], behind the last ones. How many bytes does the model read for one byte then?
-#    :doc:`Solution <solutions/15-cache>`.
+#    each byte. Keep keys and values in the pages of :doc:`11-paged-attention` instead:
+#    ``append(k, v, k_pages, v_pages, page_table, lengths)`` writes the new ones, [batch, heads, d],
+#    behind the last ones. What is then read for a byte? :doc:`Solution <solutions/15-cache>`.
 #
 # References
 # ----------
 #
 # * Ilya Loshchilov and Frank Hutter: *Decoupled weight decay regularization*, ICLR 2019,
 #   https://arxiv.org/abs/1711.05101
-# * Alec Radford et al.: *Language models are unsupervised multitask learners*, 2019: the order of
-#   norms and residual additions.
-# * Mohammad Shoeybi et al.: *Megatron-LM*, 2019, https://arxiv.org/abs/1909.08053
+# * Alec Radford et al.: *Language models are unsupervised multitask learners*, 2019: this decoder.

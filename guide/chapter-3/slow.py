@@ -330,9 +330,10 @@ else:
 
 # %%
 # Look at the spills, not at the registers: the assembler may report few registers for a kernel that
-# keeps most of its values in memory. Against spills, take a smaller block, or more warps for the same block. If *shared memory* runs
-# out, the launch fails with ``OutOfResources``; there, fewer stages help. Without a GPU,
-# ``PTXAS_OPTIONS=-v`` with ``TRITON_DUMP_PTXAS_LOG=1`` lets NVIDIA's assembler report both numbers.
+# keeps most of its values in memory. Against spills, take a smaller block, or more warps for the
+# same block. If *shared memory* runs out, the launch fails with ``OutOfResources``; there, fewer
+# stages help. Without a GPU, ``PTXAS_OPTIONS=-v`` with ``TRITON_DUMP_PTXAS_LOG=1`` lets NVIDIA's
+# assembler report both numbers.
 #
 # Compiled again and again
 # ------------------------

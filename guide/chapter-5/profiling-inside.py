@@ -159,8 +159,8 @@ else:
     print("This needs a GPU, and a Triton with Proton.")
 
 # %%
-# The addition takes most of the time, and the load hardly any? A load only *starts*: the warp goes on
-# until an instruction needs the data. So time shows up **where a value is first used**. The
+# The addition takes most of the time, and the load hardly any? A load only *starts*: the warp goes
+# on until an instruction needs the data. So time shows up **where a value is first used**. The
 # addition, one instruction or a few, is really a wait of the full :term:`latency` of the memory,
 # iteration after iteration.
 #

@@ -279,7 +279,7 @@ if ON_GPU:
     })  # fmt: skip
 
 # %%
-# The launch is the largest part, and an empty kernel without arguments needs most of that time, too.
+# The launch is the largest part, and an empty kernel without arguments needs most of that time.
 # Measured again in turns, at the end of this page, our launch takes :measured:`launch` µs and the
 # empty one :measured:`empty` µs. So most of a launch is independent of the kernel. (A host has slow
 # moments that last for seconds: compare times within one table.) Triton asks the same questions at

@@ -2,11 +2,11 @@
 Why do results change with the batch size?
 ==========================================
 
-The same prompt gives another answer when other requests share its batch, even at temperature 0. The
-kernel cut a sum into other parts because the batch had another size, so the rounding is different.
-Fix the number or the length of the parts, and the order in which they are added: then every bit
-stays the same. This page checks that for a product, a norm and an attention over 50 batch sizes,
-and times it.
+The same prompt gives another answer when other requests share its batch, even at temperature 0. A
+kernel cut its sums into other parts because the batch had another size, so the rounding is
+different. Fix the number or the length of the parts, and the order in which they are added: then
+every bit stays the same. This page checks that for a product, a norm and an attention over 50 batch
+sizes, and times it.
 """
 
 # %%
@@ -269,7 +269,7 @@ show("norm", NORMS, x, invariant=["fixed"])
 
 # %%
 # The order changes here, but the bits need not. The table compares a single row, and that is a
-# single sum. Another order moves it by a unit or two in the last place, if at all, and the root
+# single sum. Another order moves it by a few units in the last place, if at all, and the root
 # halves a relative difference. So a 0 for *parts by batch* is chance. A 0 for *fixed* is not: its
 # operations are the same in every batch.
 #

@@ -2,11 +2,11 @@
 Why does it compile while it serves?
 ====================================
 
-A server answers for an hour, and then one request takes a second longer: a kernel was compiled. The
-request had an integer that is 1 or a multiple of 16 for the first time, another dtype or alignment,
-or a new ``tl.constexpr``. Compile all these kinds before the first request with
-``kernel.warmup``, have fewer kinds with ``do_not_specialize``, or ship the cache. This page counts
-the kinds, measures the pause, and shows all three ways.
+A server answers for an hour, and then one request takes a second longer: a kernel was compiled.
+The request had a new kind of argument: an integer that is, for the first time, 1, a multiple of 16,
+or neither; another dtype or alignment; or a new ``tl.constexpr``. Compile all kinds with
+``kernel.warmup`` before the first request, have fewer kinds with ``do_not_specialize``, or ship the
+cache. This page counts the kinds, measures the pause, and shows all three ways.
 """
 
 # %%

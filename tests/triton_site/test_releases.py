@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from triton_site.numbers.releases import changed
+from triton_site.numbers.releases import changed, without_changes
 
 
 def recorded(folder, rates):
@@ -33,3 +33,8 @@ def test_a_change_is_shown_and_one_size_alone_is_noise(tmp_path, ratios, shown):
     for change in found:
         assert change.ratio == pytest.approx(statistics.geometric_mean(ratios))
         assert change.spread == pytest.approx(0.02)
+
+
+def test_one_release_alone_is_not_called_unchanged():
+    assert without_changes({"3.9.0"}) == "Only Triton 3.9.0 has been recorded."
+    assert without_changes({"3.6.0", "3.9.0"}) == "No change is larger than the spread."

@@ -44,7 +44,7 @@ FUNCTIONS = {
     ("01-vector-add", "add"): lambda: randn((5, 7), (5, 7)),
     ("02-fused-softmax", "softmax"): lambda: randn((8, 80)),
     ("03-matrix-multiplication", "matmul"): lambda: randn((8, 9), (9, 7)),
-    ("03b-full-waves", "matmul"): lambda: randn((8, 16), (16, 8), dtype=torch.float16),
+    ("03b-full-waves", "matmul"): lambda: randn((8, 16), (16, 24), dtype=torch.float16),
     ("04-low-memory-dropout", "dropout"): lambda: [*randn((99,)), torch.rand(99) > 0.5, 0.5],
     ("04-low-memory-dropout", "seeded_dropout"): lambda: [*randn((99,)), 0.5, 3],
     ("05-layer-norm", "layer_norm"): lambda: randn((4, 48), (48,), (48,)),

@@ -4,10 +4,8 @@ import math
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
-from tests.tutorials.compiled import compiled
 from tests.tutorials.float64 import VIEWS
 
 # fp16 rounds the result to 11 bits, and below 2**-14 to steps of 2**-24. In fp32 the sum of N
@@ -72,25 +70,6 @@ def test_the_lengths_choose_tiles_pieces_or_blocks(page):
     kernels = {n: page["plan"](n)[0].fn.__name__ for n in (200, 512, 640, 641, 8320, 32768, 32769)}
     assert [n for n, name in kernels.items() if name == "head_tail_kernel"] == [640, 8320]
     assert [n for n, name in kernels.items() if name == "long_softmax_kernel"] == [32769]
-
-
-def test_a_negation_that_waits_and_a_gradient_that_nobody_wants(page):
-    x = torch.randn(5, 7)
-    assert_softmax(page["softmax"], torch._neg_view(x))
-    with pytest.raises(ValueError, match=r"x requires a gradient.*torch\.softmax"):
-        page["softmax"](x.requires_grad_())
-    with torch.no_grad():
-        assert_softmax(page["softmax"], x)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_the_compiler_and_matrices_without_memory_get_the_right_shape(page):
-    with FakeTensorMode():
-        assert page["softmax"](torch.ones(3, 5)).shape == (3, 5)
-    with compiled(page["softmax"], lambda x: 2 * page["softmax"](x)) as whole:
-        for shape in ((3, 5), (2, 700), (4, 9)):
-            x = torch.randn(shape)
-            assert torch.equal(whole(x), 2 * page["softmax"](x))
 
 
 def test_another_matrix_after_a_call_is_right_or_refused(page):

@@ -6,10 +6,8 @@ bf16 is left out: Triton's interpreter computes it wrongly, without an error.
 import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
-from tests.tutorials.compiled import compiled
 from tests.tutorials.launches import launches_of
 
 # One element, smaller than a tile, exactly a tile, one off a tile, and partial tiles everywhere.
@@ -126,37 +124,3 @@ def test_the_plain_function_makes_the_launch_of_the_public_one(page, plain, shap
     assert torch.equal(plainly, product)
     with pytest.raises(AssertionError, match="as many columns"):
         plain("03-matrix-multiplication").matmul(a, a)
-
-
-def test_a_negation_that_waits_and_a_gradient_that_nobody_wants(page):
-    a, b = matrices(5, 7, 3, torch.float32)
-    lazily = torch.complex(torch.zeros(5, 3), a).conj().imag
-    assert lazily.is_neg()
-    assert_product(page["matmul"](lazily, b), -a, b)
-    for wrong, name in (((a.clone().requires_grad_(), b), "a"), ((a, torch.nn.Parameter(b)), "b")):
-        with pytest.raises(ValueError, match=rf"{name} requires a gradient.*torch\.matmul"):
-            page["matmul"](*wrong)
-        with torch.no_grad():
-            assert_product(page["matmul"](*wrong), a, b)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_the_compiler_and_tensors_without_memory_get_the_right_shape(page):
-    with FakeTensorMode():
-        assert page["matmul"](torch.ones(3, 5), torch.ones(5, 4)).shape == (3, 4)
-    step = lambda a, b: 2 * page["matmul"](a, b, "leaky_relu")  # noqa: E731
-    with compiled(page["matmul"], step) as whole:
-        for shape in ((33, 40, 64), (5, 7, 3)):
-            a, b = matrices(*shape)
-            assert torch.equal(whole(a, b), step(a, b))
-
-
-def test_wrong_arguments_are_refused_after_a_right_call_too(page):
-    a, b = matrices(8, 8, 8)
-    page["matmul"](a, b)
-    for wrong, error in (((a, b.double()), TypeError), ((a, b, "gelu"), ValueError),
-                         ((a, b, ["leaky_relu"]), ValueError), ((a, None), TypeError),
-                         ((a, b.bfloat16()), TypeError), ((a, b.to("meta")), ValueError),
-                         ((a, b.to_sparse()), ValueError)):  # fmt: skip
-        with pytest.raises(error):
-            page["matmul"](*wrong)

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tests.tutorials.compiled import compiled
 from tests.tutorials.launches import launches_of
 from tests.tutorials.test_03_matrix_multiplication import VIEWS, assert_product, matrices
 
@@ -126,29 +124,6 @@ def test_a_plan_is_kept_for_alike_arguments_only_and_holds_no_tensor(page):
         assert not any(isinstance(value, torch.Tensor) for value in held)
 
 
-def test_a_negation_that_waits_and_a_gradient_that_nobody_wants(page):
-    a, b = matrices(16, 24, 32)
-    for _ in range(2):
-        assert_product(page["matmul"](torch._neg_view(a), b), -a, b)
-        for wrong in ((a.clone().requires_grad_(), b), (a, torch.nn.Parameter(b))):
-            with pytest.raises(ValueError, match=r"requires a gradient.*torch\.matmul"):
-                page["matmul"](*wrong)
-            with torch.no_grad():
-                assert_product(page["matmul"](*wrong), a, b)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_the_compiler_and_tensors_without_memory_get_the_right_shape(page):
-    with FakeTensorMode():
-        half = torch.ones(3, 5, dtype=torch.float16)
-        assert page["matmul"](half, half.T).shape == (3, 3)
-    step = lambda a, b: 2 * page["matmul"](a, b, "leaky_relu")  # noqa: E731
-    with compiled(page["matmul"], step) as whole:
-        for shape in ((33, 40, 64), (5, 7, 3)):
-            a, b = matrices(*shape)
-            assert torch.equal(whole(a, b), step(a, b))
-
-
 def test_a_new_thread_gets_the_same_result(page):
     a, b = matrices(40, 48, 64)
     page["PLANS"].clear()
@@ -158,14 +133,3 @@ def test_a_new_thread_gets_the_same_result(page):
         thread.start()
         thread.join()
     assert torch.equal(*results)
-
-
-def test_wrong_arguments_are_refused_after_a_right_call_too(page):
-    a, b = matrices(8, 8, 8)
-    page["matmul"](a, b)
-    for wrong, error in (((a, b.float()), TypeError), ((a, b[0]), ValueError),
-                         ((a, b, "gelu"), ValueError), ((a, None), TypeError),
-                         ((a, b, ["leaky_relu"]), ValueError),
-                         ((a, b.bfloat16()), TypeError)):  # fmt: skip
-        with pytest.raises(error):
-            page["matmul"](*wrong)

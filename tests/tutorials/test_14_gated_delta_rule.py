@@ -95,11 +95,6 @@ def test_views_are_read_as_they_are(page):
     assert_right(page["gated_delta_rule"](*views), views)
 
 
-def test_empty_texts(page):
-    for arguments in (problem(0), problem(5, batch=0)):
-        assert page["gated_delta_rule"](*arguments).shape == arguments[2].shape
-
-
 def test_another_scale_after_a_call_of_the_same_shape(page):
     arguments = problem(20)
     for scale in (None, 1.0, -2, 1.0):

@@ -27,6 +27,7 @@ PAGED = [  # no sequence, and no page
     [torch.ones(n, 8, 16), *torch.ones(2, pages, 4, 2, 16), ints(n, pages), ints(n)]
     for n, pages in ((0, 3), (2, 0))
 ]
+TEXTS = [[*3 * [torch.ones(*n, 2, 16)], *2 * [torch.ones(*n, 2)]] for n in ((1, 0), (0, 5))]
 INT4 = (0, 8, 128), (3, 0, 128), (3, 8, 0)
 
 
@@ -53,12 +54,7 @@ CASES = [
     *[("11-paged-attention", "paged_attention", paged, None) for paged in PAGED],
     *[("12-int4-weights", "int4_mm", (torch.ones(m, k), *int4(n, k)), (m, n)) for m, n, k in INT4],
     ("13-sampling", "sample", detached([randn(0, 7)]), (0,)),
-    (
-        "14-gated-delta-rule",
-        "gated_delta_rule",
-        (*3 * [torch.ones(1, 0, 2, 16)], *2 * [torch.ones(1, 0, 2)]),
-        None,
-    ),
+    *[("14-gated-delta-rule", "gated_delta_rule", text, None) for text in TEXTS],
 ]
 
 

@@ -58,12 +58,17 @@ CASES = {
         ((SQUARE, SQUARE, "relu"), ValueError, "activation must be one of"),
         ((SQUARE, SQUARE, ["leaky_relu"]), ValueError, "activation must be one of"),
         ((SQUARE, None), TypeError, "b must be"),
+        ((SQUARE, SQUARE.bfloat16()), TypeError, "b must|dtype of b"),
+        ((SQUARE, SQUARE.to("meta")), ValueError, "b must"),
+        ((SQUARE, SQUARE.to_sparse()), ValueError, "b must"),
     ],
     ("03b-full-waves", "matmul"): [
         ((HALVES[0], HALVES[1].float()), TypeError, ""),
         ((HALVES[0], HALVES[0][0]), ValueError, ""),
         ((*HALVES, "gelu"), ValueError, ""),
         ((HALVES[0], None), TypeError, ""),
+        ((HALVES[0], HALVES[0].bfloat16()), TypeError, ""),
+        ((*HALVES, ["leaky_relu"]), ValueError, ""),
     ],
     ("04-low-memory-dropout", "seeded_dropout"): [
         ((ONE.to("meta"), 0.5, 0), ValueError, "x must be on .* meta"),
@@ -242,7 +247,7 @@ CASES = {
         (
             (TEXT, TEXT, TEXT, GATES.to("meta"), GATES),
             ValueError,
-            "g must be on cpu, but is on meta",
+            "g must be on a cpu device, the same for all, but is on meta",
         ),
         ((TEXT, TEXT, TEXT[:, :, :1], GATES[:, :, :1], GATES[:, :, :1]), ValueError, "multiple"),
         ((*3 * [TEXT[..., :8]], GATES, GATES), ValueError, "d must be 16, 32, 64 or 128"),

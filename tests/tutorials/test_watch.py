@@ -4,16 +4,29 @@ import inspect
 
 import pytest
 
-from tests.tutorials import right_kernels, wrong_kernels
+from tests.tutorials import (
+    right_access_kernels,
+    right_value_kernels,
+    wrong_access_kernels,
+    wrong_value_kernels,
+)
 from tests.tutorials.practice import exercise
 
-RIGHT = right_kernels.HOST | {
-    name: function
-    for name, function in vars(right_kernels).items()
-    if inspect.isfunction(function)
-    and not function.__code__.co_argcount
-    and function.__module__ == right_kernels.__name__
-}
+
+def cases(*modules):
+    """The functions of *modules* without parameters, by name."""
+    return {
+        name: function
+        for module in modules
+        for name, function in vars(module).items()
+        if inspect.isfunction(function)
+        and not inspect.signature(function).parameters
+        and function.__module__ == module.__name__
+    }
+
+
+RIGHT = right_access_kernels.HOST | cases(right_access_kernels, right_value_kernels)
+WRONG = cases(wrong_access_kernels, wrong_value_kernels)
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -24,11 +37,10 @@ def test_a_right_kernel_passes(name):
     assert watch.launches
 
 
-@pytest.mark.parametrize("name", wrong_kernels.CASES)
+@pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_kernel_is_named(name):
-    function, words = wrong_kernels.CASES[name]
     with pytest.raises(exercise.FaultError) as raised, exercise.Watch():
-        function()
+        WRONG[name]()
     text = str(raised.value)
-    assert all(word in text for word in words), text
+    assert all(word in text for word in WRONG[name].words), text
     assert "_kernels.py line" in text

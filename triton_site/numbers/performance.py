@@ -219,8 +219,8 @@ def in_words(provider: str) -> str:
 
 
 def benchmark_title(name: str) -> str:
-    """``layer norm backward`` for ``layer-norm-backward-performance`` or ``beside-…``."""
-    return name.removeprefix("beside-").replace("-performance", "").replace("-", " ")
+    """``matmul fp16`` for ``matmul-performance-fp16``, ``matmul-steps-fp16`` or ``beside-…``."""
+    return re.sub("^beside-|-performance|-steps", "", name).replace("-", " ")
 
 
 def ratios(

@@ -114,6 +114,13 @@ def changed(newer: ListedRecording, older: ListedRecording) -> Iterator[Change]:
                 yield Change(newer, older, line.benchmark, line.provider, *numbers)
 
 
+def without_changes(releases: set[str]) -> str:
+    """What to say of recordings of *releases* among which no change is to be shown."""
+    if len(releases) == 1:
+        return f"Only Triton {min(releases)} has been recorded."
+    return "No change is larger than the spread."
+
+
 # --- on the pages ---------------------------------------------------------------------------------
 
 
@@ -133,13 +140,8 @@ class ReleasesDirective(SphinxDirective):
             rows = sorted(changes, key=lambda change: -change.ratio)  # gains, then losses
             title = "{}: Triton {} over {}".format(device, *rows[0].releases)
             made.append(table(_HEAD, map(self._row, rows), title, classes=["gallery-releases"]))
-        if not made:
-            releases = {release_of(item.content) for item in current(self.env)}
-            text = "No change is larger than the spread."
-            if len(releases) == 1:
-                text = f"Only Triton {releases.pop()} has been recorded."
-            made.append(nodes.paragraph("", text))
-        return made
+        releases = {release_of(item.content) for item in current(self.env)}
+        return made or [nodes.paragraph("", without_changes(releases))]
 
     def _row(self, change: Change) -> list[str | nodes.Element]:
         page = change.newer

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -39,7 +40,9 @@ _FEW = 100
 WORDS = Path(__file__).with_name("words.toml")
 #: Characters of a section's prose that are kept as they are, of an entry of the API reference, of
 #: one for one kind of device, and of the names in a section's code.
-_MOST, _MOST_OF_ENTRY, _MOST_OF_DEVICE, _MOST_OF_CODE = 500, 200, 60, 150
+_MOST, _MOST_OF_ENTRY, _MOST_OF_DEVICE, _MOST_OF_CODE = 400, 200, 60, 150
+#: The share of sections above which a word says little of a section whose beginning lacks it.
+_COMMON = 0.05
 #: A link to a page, or to a label, whose titles are known when all pages have been read.
 _DOC, _LABEL = "\ue001", "\ue002"  # for private use
 _LINK = re.compile(f"([{_DOC}{_LABEL}])([^{_DOC}{_LABEL}]*)[{_DOC}{_LABEL}]")
@@ -74,7 +77,7 @@ class SearchDomain(Domain):
 
     name = "sections"
     label = "Search by section"
-    data_version = 10
+    data_version = 11
     initial_data: ClassVar[dict[str, dict[str, list[Section]]]] = {"pages": {}}
 
     def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
@@ -117,6 +120,7 @@ def _write(app: Sphinx, error: Exception | None) -> None:
             pages.append([address, title, _kind(docname), _weight(docname), sections])
     if words["asked"] and len(pages) > _FEW:
         logger.warning("%s: there is no page %s", WORDS.name, ", ".join(words["asked"]))
+    _leave_common_words(pages)
     phrases = {**words["phrases"]}
     phrases |= {f.lower(): ours for ours, them in words["languages"].items() for f in them}
     data = {"pages": pages, "phrases": phrases}
@@ -126,6 +130,23 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     text = _LINK.sub(lambda m: _title(app.env, labels, m[1], m[2]), text)
     text = f"window.galleryIndex = {text};\n"
     downloads.write(Path(app.outdir, "_static", "search-index.js"), text.encode())
+
+
+def _leave_common_words(pages: list[list[Any]]) -> None:
+    """Leave numbers, and words that many sections of *pages* have, out of the words of a rest."""
+    texts = [f"{s.title} {s.prose} {s.terms} {s.rest}" for *_, sections in pages for s in sections]
+    count = Counter(word for text in texts for word in set(re.findall(r"[\w.]+", text.lower())))
+    for page in pages:
+        page[-1] = [
+            section._replace(
+                rest=" ".join(
+                    word
+                    for word in section.rest.split()
+                    if count[word] <= _COMMON * len(texts) and not re.fullmatch(r"[\d.]+", word)
+                )
+            )
+            for section in page[-1]
+        ]
 
 
 def _with_terms(section: Section, asked: list[str]) -> Section:
