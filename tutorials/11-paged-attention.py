@@ -192,7 +192,7 @@ print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist()
 # its pages. The price is one more load before the loads of keys and values.
 #
 # **Loads in flight.** A load takes most of a microsecond. In this time a multiprocessor (SM) of an
-# H100 can receive more than fifteen kilobytes, so as much must be in flight at any time. Two numbers
+# H100 can receive more than fifteen kilobytes, so as much must always be in flight. Two numbers
 # of the launch do this: four pages in each iteration (``BLOCK_N = 64``) and ``num_stages = 5``. The
 # compiler sees that loads of keys depend on page numbers. It starts the former two iterations
 # early, and the latter four: :term:`pipelining`.

@@ -162,7 +162,8 @@ def first_kernel(
 
 # %%
 # **Try it** *(easy, 10 minutes)*. Write ``unpack_words(words)``, a kernel that unpacks each row of
-# a matrix of int16 words as ``unpack_group`` does, to int8. ``exercise.py`` (see *Exercises*) checks it:
+# a matrix of int16 words as ``unpack_group`` does, to int8. ``exercise.py`` (see *Exercises*)
+# checks it:
 #
 # .. code-block:: console
 #
