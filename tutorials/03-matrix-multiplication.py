@@ -523,8 +523,8 @@ if ON_GPU:
 # :doc:`/programming-guide/chapter-4/roofline`.
 #
 # A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's product for
-# :measured:`cpu_torch` µs. In a loop that does not wait for results, the larger of the CPU's and the
-# GPU's time counts: the GPU's from :measured:`gpu_longer` rows on.
+# :measured:`cpu_torch` µs. In a loop that does not wait for results, the larger of the CPU's and
+# the GPU's time counts: the GPU's from :measured:`gpu_longer` rows on.
 #
 # **What is left.** Each tile starts with an empty pipeline, and the last wave is rarely full.
 # :doc:`03b-full-waves` removes both, and reaches :measured:`03b-full-waves:share` %.
