@@ -174,10 +174,9 @@ def sum_kernel(x_desc, out_ptr, K):
 #    Step 2 uses buffer 0 for the second time, so it waits for phase 1 of that buffer's barrier.
 #
 # The same four warps load and add. They need no ``empty``: they start a load into a buffer only
-# after they have read it.
-#
-# ``gl.BlockedLayout`` gives each thread eight neighboring numbers of a row, a warp 4 × 8 threads,
-# and the program four warps one below the other. ``pred=False`` leaves an operation out.
+# after they have read it. ``gl.BlockedLayout`` gives each thread eight neighbors in a row, a warp
+# 4 × 8 threads, and the program four warps one below the other. ``pred=False`` leaves out an
+# operation.
 
 # sphinx_gallery_fold = "describes matrices, and checks the sums on a Hopper GPU"
 TYPES = {E4M3: gl.float8e4nv, E5M2: gl.float8e5, torch.bfloat16: gl.bfloat16}

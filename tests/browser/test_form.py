@@ -14,7 +14,6 @@ KERNEL_TOP = """() => {
 
 #: Lessons that are known to be longer, or to begin later; each is mended with its next recording.
 KNOWN = {
-    "03-matrix-multiplication",  # 12.5 screens
     "05b-reductions",  # 13.2 screens
     "06-fused-attention",  # 12.5 screens
     "10-cross-entropy",  # 13.5 screens
