@@ -93,7 +93,7 @@ def test_a_word_of_no_page_is_named(search_page: Page) -> None:
 def test_letters_inside_a_word_are_no_match(search_page: Page) -> None:
     found = search_page.evaluate(
         "gallerySearch('max').filter((s) => s.kind !== 'page')"
-        ".map((s) => `${s.title} ${s.prose} ${s.code} ${s.page}`.toLowerCase())"
+        ".map((s) => `${s.title} ${s.prose} ${s.code} ${s.terms} ${s.page}`.toLowerCase())"
     )
     assert found
     assert all(re.search(r"(?<![^\W_])max(?![^\W_])", text) for text in found)
