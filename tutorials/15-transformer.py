@@ -102,7 +102,7 @@ class Weights:
         self.m, self.v = torch.zeros_like(self.master), torch.zeros_like(self.master)
         self.copy, self.grad = self.master.to(dtype), torch.zeros_like(self.master, dtype=dtype)
         self.betas = torch.tensor(betas, dtype=torch.float64, device=DEVICE)
-        self.powers = torch.ones_like(self.betas)
+        self.powers, self.optimizer = torch.ones_like(self.betas), None
         copies, grads = self.copy.split(sizes), self.grad.split(sizes)
         self.views = {}
         for (name, t), copy, grad in zip(initial.items(), copies, grads, strict=True):
@@ -275,15 +275,15 @@ def batch_of(text, count, time, generator):
     return pieces[:, :-1], pieces[:, 1:]
 
 
-def torch_update(weights, optimizers={}):  # noqa: B006 - one optimizer for each set of weights
+def torch_update(weights):
     """Update *weights* by PyTorch's fused AdamW, and clear their gradients."""
-    if id(weights) not in optimizers:
+    if weights.optimizer is None:
         on_gpu = {"fused": True, "capturable": True} if ON_GPU else {}
-        optimizers[id(weights)] = torch.optim.AdamW(
+        weights.optimizer = torch.optim.AdamW(
             [weights.master], 1e-3, betas=BETAS, weight_decay=0.1, **on_gpu
         )
     weights.master.grad = weights.grad.float()
-    optimizers[id(weights)].step()
+    weights.optimizer.step()
     weights.copy.copy_(weights.master)
     weights.grad.zero_()
 
@@ -324,7 +324,7 @@ class Run:
         self.tokens, self.targets = map(torch.clone, batch_of(TRAIN, BATCH, TIME, self.generator))
         self.seeds = torch.arange(2 * CONFIG[0], device=DEVICE).view(-1, 1) if drop else None
         self.forward = torch.compile(decoder) if compiled else decoder
-        start = [t.clone() for t in (self.weights.master, self.weights.copy)]
+        self.start = [t.clone() for t in (self.weights.master, self.weights.copy)]
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(3):
                 self.step()  # compiles the kernels
@@ -332,11 +332,18 @@ class Run:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.loss = self.step()
-        for t, first in zip((self.weights.master, self.weights.copy), start, strict=True):
-            t.copy_(first)  # forget the three steps
-        for t in (self.weights.m, self.weights.v, self.weights.grad):
+        self.restart()
+
+    def restart(self):
+        """Forget all steps, and what the optimizer keeps of them."""
+        weights = self.weights
+        for t, first in zip((weights.master, weights.copy), self.start, strict=True):
+            t.copy_(first)
+        kept = weights.optimizer.state[weights.master].values() if weights.optimizer else ()
+        for t in (weights.m, weights.v, weights.grad, *kept):
             t.zero_()
-        self.weights.powers.fill_(1)
+        weights.powers.fill_(1)
+        self.generator.manual_seed(0)
 
     def step(self):
         """Take one step on ``tokens`` and ``targets``."""
@@ -512,6 +519,8 @@ if ON_GPU:
     table = [(row[3], row[5], BATCH * TIME / row[5] / 1e3) for row in rows]
     print(tabulate(table, ["model", "ms a step", "million tokens/s"], floatfmt=".2f"))
     del runs["triton, first"], first
+    for run in runs.values():
+        run.restart()  # the timed steps have trained them already
     curves = {name: run.train(10) for name, run in runs.items()}
     _, ax = figure()
     labels = {"triton": "ours", "torch": "PyTorch", "compile": "torch.compile"}
@@ -531,9 +540,8 @@ else:
 # :measured:`faster` times that of PyTorch's eager mode. It has :measured:`compiled` times the speed
 # of ``torch.compile``, which also fuses additions to *x* and copies around attention.
 #
-# **The curves are single runs**, and a shorter step alone does not put one below another. The
-# models see the same batches, but round differently. The timed steps have trained them already, and
-# PyTorch's AdamW keeps averages from before its graph was made, where ours starts anew.
+# **The curves are single runs** that begin with the same weights. The models see the same batches,
+# but round differently.
 #
 # A minute of training
 # --------------------
