@@ -46,7 +46,9 @@ def test_a_page_of_another_release_leads_back_to_the_same_section(page: Page, ad
     section = "what-if-a-size-is-not-a-power-of-two"
     page.goto(f"{own}.nvidia-h200-triton-3.6.0.html#{section}")
     expect(page.locator(".gallery-way a")).to_have_count(2)
-    expect(page.locator(".wy-menu-vertical a.current")).to_have_text("Questions: blocks and numbers")
+    expect(page.locator(".wy-menu-vertical a.current")).to_have_text(
+        "Questions: blocks and numbers"
+    )
     place = page.locator(".gallery-same-section").bounding_box()
     assert place
     page.mouse.click(place["x"] + 9, place["y"] + 9)  # locator.click() scrolls a sticky element
