@@ -205,8 +205,7 @@ if IS_HOPPER:
 #    09b-row-sums needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add --gpu.
 #
 # If the producer waits for the wrong parity of ``empty``, it overwrites tiles that nobody has read,
-# or both roles wait forever. The checker names the first wrong row, or says that it stopped
-# waiting.
+# or both roles wait forever. The checker names the first wrong row, or says that it gave up.
 #
 # Producer and consumers
 # ----------------------

@@ -14,9 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
+from gallery_recorder import seam
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import commands, needs, settings
 from gallery_recorder.project.galleries import Example
@@ -28,6 +30,14 @@ from gallery_recorder.store.format import FILE_NAME, Block, Recording, order_of
 from gallery_recorder.store.recording import LaterFailure, Location, RecordingError
 
 logger = logging.getLogger(__name__)
+_SHOWN = "capture_repr_block"  # a comment of a block: what of the value of its last line is shown
+
+
+def _shown(code: CodeBlock, block: Block | None) -> Block | None:
+    """The *block* without the value of its last line, if the script by now asks for none."""
+    if block and block.value and seam.settings_in(code.block.content).get(_SHOWN) == ():
+        return msgspec.structs.replace(block, value={})
+    return block
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,7 @@ class Page:
                 if similarity > 0.6 and number not in found and block in before:
                     found[number] = block
                     before.remove(block)
-        return [(code, found.get(number)) for number, code in enumerate(new)]
+        return [(code, _shown(code, found.get(number))) for number, code in enumerate(new)]
 
     @property
     def stamp(self) -> str:

@@ -24,16 +24,16 @@ def test_the_search_shows_a_query_as_text(page: Page, address: str) -> None:
 
 
 def test_the_slider_goes_through_the_waves(page: Page, address: str) -> None:
-    page.goto(f"{address}{GALLERY}/03b-full-waves.html")
+    page.goto(f"{address}{GALLERY}/03-matrix-multiplication.html")
     whole = page.locator(".gallery-tiles")
     slider = whole.get_by_role("slider")
     slider.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    expect(whole.locator("output")).to_have_text("Wave 2 of 6: programs 16 to 31")
-    expect(whole.locator("figcaption").first).to_have_text("Row by row: 108 tiles read")
-    expect(whole.locator("figcaption").last).to_have_text("In groups of 4 rows: 72 tiles read")
-    assert "108 tiles read" in slider.get_attribute("aria-valuetext")
+    expect(whole.locator("output")).to_have_text("Wave 2 of 9: programs 9 to 17")
+    expect(whole.locator("figcaption").first).to_have_text("Row by row: 90 tiles read")
+    expect(whole.locator("figcaption").last).to_have_text("In groups of 3 rows: 54 tiles read")
+    assert "90 tiles read" in slider.get_attribute("aria-valuetext")
 
 
 def test_the_calculator_agrees_with_the_table_of_recorded_kernels(page: Page, address: str) -> None:

@@ -195,6 +195,19 @@ def test_what_needs_a_particular_gpu_has_a_page_without_a_recording(tmp_path):
     assert "of older code" in page(root, "tutorials/recordings-nvidia-h200")
 
 
+def test_a_value_that_the_script_no_longer_shows_is_on_no_page(tmp_path):
+    root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
+    fixture_gallery.make_recording(root, "01-first")
+    script = root / "tutorials" / "01-first.py"
+    code = script.read_text()
+    before, last = code.rstrip().rsplit("\n", 1)  # the last block ends with an expression
+    script.write_text(f"{before}\n# sphinx_gallery_capture_repr_block = ()\n{last}\n")
+    assert build(root).returncode == 0
+    assert ">42" not in page(root, "tutorials/01-first")
+    notebook = nbformat.reads(download(root, "01-first.ipynb").decode(), as_version=4)
+    assert not any("42" in str(cell.get("outputs")) for cell in notebook.cells)
+
+
 def test_a_damaged_recording_stops_the_build(tmp_path):
     root = fixture_gallery.make_gallery(tmp_path / "g", ("01-first",))
     folder = fixture_gallery.make_recording(root, "01-first")

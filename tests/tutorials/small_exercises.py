@@ -81,7 +81,7 @@ def kernel(s_ptr, v_ptr, out_ptr, N, BLOCK: tl.constexpr):
 
 def weighted_mean(s, v):
     out = torch.empty(len(s), device=s.device)
-    kernel[(len(s),)](s, v, out, s.shape[1], BLOCK=1024)
+    kernel[(len(s),)](s, v, out, s.shape[1], BLOCK=256)
     return out
 """,
         [("z * tl.exp(m - m_new) +", "z +", "elements are wrong")],
