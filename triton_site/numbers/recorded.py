@@ -74,6 +74,6 @@ def of_checkout(roots: Iterable[Path]) -> list[Recorded]:
         for folder in recording.all_recordings(root):
             content = recording.load(folder)
             script = of.get((content.gallery, content.name))
-            if script and content.timed and content.key == script.key:
+            if script and content.timed and recording.is_current(content.key, script):
                 found.append(Recorded(folder, content, script))
     return found
