@@ -41,11 +41,19 @@ def test_runs_in_the_interpreter(name, tutorial):
 
 @some(MAIN + SOLUTIONS, always=MAIN[:1])
 def test_a_downloaded_script_runs_alone(name, tmp_path):
-    """In an empty folder, without our packages or a variable that helps it."""
-    (tmp_path / "downloaded.py").write_bytes(FILES[name].path.read_bytes())
+    """In a folder with the scripts it names, without our packages or a variable that helps it."""
+    script = FILES[name].path
+    (tmp_path / "downloaded.py").write_bytes(script.read_bytes())
+    names = str(FILES[name].load().settings.get("depends", "")).split(",")
+    needed = [script.parent / name.strip() for name in names if name.strip()]
+    for path in needed:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
     done = execute(tmp_path, "downloaded.py")
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["downloaded.py"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "downloaded.py",
+        *(p.name for p in needed),
+    }
 
 
 class WrongStores(ast.NodeTransformer):
