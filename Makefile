@@ -63,7 +63,7 @@ missing: $(RECORD)
 record: $(RECORD) ## run tutorials and keep their outputs: T=02 (one), DEVICE=auto|cuda|cpu, FORCE=1
 	$(GALLERY) record $$T --device $(DEVICE) $(if $(FORCE),--force)
 
-new: ## write the skeleton of a tutorial: T=15-my-kernel
+new: ## write the skeleton of a tutorial: T=16-my-kernel
 	@$(if $(wildcard $(PY)),$(PY),python3) -m triton_site.pages.new_tutorial "$$T"
 
 status: $(RENDER) ## list current, stale and missing recordings

@@ -537,10 +537,8 @@ if ON_GPU:
 # A function for strangers has the checks of :doc:`06-fused-attention`: it copies views that no
 # descriptor can describe, and refuses dtypes, shapes and devices without a kernel. The incoming
 # gradient may be such a view as well; that of a plain sum is a single number, expanded. If no
-# gradient is wanted, nothing is kept. ``torch.compile`` calls the function between its graphs. And
-# the CPU's part counts twice: a training step launches three of these kernels in each layer. So the
-# launches and the fields of the descriptors are kept in plans, as
-# :doc:`/programming-guide/chapter-6/calls` explains.
+# gradient is wanted, nothing is kept. ``torch.compile`` calls the function between its graphs. The
+# launches and the descriptors are kept in plans: see :doc:`/programming-guide/chapter-6/calls`.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.attention import check_attention, ready
