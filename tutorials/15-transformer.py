@@ -24,13 +24,12 @@ import sys  # for shared/
 from functools import partial
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import triton
 import triton.language as tl
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
-from shared.bench import OURS, PALETTE, figure, spread, write_rows, write_table
+from shared.bench import spread, write_rows, write_table
 from shared.lesson import lesson
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
@@ -102,7 +101,7 @@ class Weights:
         self.m, self.v = torch.zeros_like(self.master), torch.zeros_like(self.master)
         self.copy, self.grad = self.master.to(dtype), torch.zeros_like(self.master, dtype=dtype)
         self.betas = torch.tensor(betas, dtype=torch.float64, device=DEVICE)
-        self.powers = torch.ones_like(self.betas)
+        self.powers, self.optimizer = torch.ones_like(self.betas), None
         copies, grads = self.copy.split(sizes), self.grad.split(sizes)
         self.views = {}
         for (name, t), copy, grad in zip(initial.items(), copies, grads, strict=True):
@@ -181,11 +180,6 @@ class Linear(torch.autograd.Function):
         return matmul(g, ctx.w), matmul(g.T, x), None
 
 
-def linear(x, w, activation=""):
-    """Return ``activation(x @ w.T)``."""
-    return Linear.apply(x, w, activation)
-
-
 # %%
 # A **decoder** predicts the next byte from all bytes before it. Its **logits** are one number for
 # each possible byte, of which softmax makes probabilities. Each layer adds two things to its input
@@ -218,7 +212,8 @@ def decoder(tokens, weights, config, parts, seeds=None):
 class Ours:
     """The parts from the lessons."""
 
-    linear, dropout, rms_norm = staticmethod(linear), staticmethod(dropout), norms.rms_norm
+    linear = staticmethod(lambda x, w, activation="": Linear.apply(x, w, activation))
+    dropout, rms_norm = staticmethod(dropout), norms.rms_norm
     attention = partial(attention, causal=True)
     loss = partial(losses.cross_entropy, inplace=True)
 
@@ -246,9 +241,9 @@ class PyTorch:
 # *nat*; a *bit* is 0.693 nats. The cross-entropy writes its gradient over the logits, to save room.
 
 
-def train_step(weights, tokens, targets, config, parts, update, seeds=None):
+def train_step(weights, tokens, targets, config, parts, update, seeds=None, model=decoder):
     """Return the loss of one batch, and change the weights by one step."""
-    logits = decoder(tokens, weights, config, parts, seeds)
+    logits = model(tokens, weights, config, parts, seeds)
     loss = parts.loss(logits, targets.flatten())
     loss.backward()
     update(weights)
@@ -275,15 +270,15 @@ def batch_of(text, count, time, generator):
     return pieces[:, :-1], pieces[:, 1:]
 
 
-def torch_update(weights, optimizers={}):  # noqa: B006 - one optimizer for each set of weights
+def torch_update(weights):
     """Update *weights* by PyTorch's fused AdamW, and clear their gradients."""
-    if id(weights) not in optimizers:
+    if weights.optimizer is None:
         on_gpu = {"fused": True, "capturable": True} if ON_GPU else {}
-        optimizers[id(weights)] = torch.optim.AdamW(
+        weights.optimizer = torch.optim.AdamW(
             [weights.master], 1e-3, betas=BETAS, weight_decay=0.1, **on_gpu
         )
     weights.master.grad = weights.grad.float()
-    optimizers[id(weights)].step()
+    weights.optimizer.step()
     weights.copy.copy_(weights.master)
     weights.grad.zero_()
 
@@ -323,8 +318,8 @@ class Run:
         self.generator = torch.Generator(DEVICE).manual_seed(0)
         self.tokens, self.targets = map(torch.clone, batch_of(TRAIN, BATCH, TIME, self.generator))
         self.seeds = torch.arange(2 * CONFIG[0], device=DEVICE).view(-1, 1) if drop else None
-        self.forward = torch.compile(decoder) if compiled else decoder
-        start = [t.clone() for t in (self.weights.master, self.weights.copy)]
+        self.model = torch.compile(decoder) if compiled else decoder
+        self.start = [t.clone() for t in (self.weights.master, self.weights.copy)]
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(3):
                 self.step()  # compiles the kernels
@@ -332,21 +327,28 @@ class Run:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.loss = self.step()
-        for t, first in zip((self.weights.master, self.weights.copy), start, strict=True):
-            t.copy_(first)  # forget the three steps
-        for t in (self.weights.m, self.weights.v, self.weights.grad):
+        self.restart()
+
+    def restart(self):
+        """Forget all steps, and what the optimizer keeps of them."""
+        weights = self.weights
+        for t, first in zip((weights.master, weights.copy), self.start, strict=True):
+            t.copy_(first)
+        kept = weights.optimizer.state[weights.master].values() if weights.optimizer else ()
+        for t in (weights.m, weights.v, weights.grad, *kept):
             t.zero_()
-        self.weights.powers.fill_(1)
+        weights.powers.fill_(1)
+        self.generator.manual_seed(0)
 
     def step(self):
         """Take one step on ``tokens`` and ``targets``."""
-        logits = self.forward(self.tokens, self.weights, CONFIG, self.parts, self.seeds)
-        loss = self.parts.loss(logits, self.targets.flatten())
-        loss.backward()
-        self.update(self.weights)
+        batch = self.tokens, self.targets
+        loss = train_step(
+            self.weights, *batch, CONFIG, self.parts, self.update, self.seeds, self.model
+        )
         if self.seeds is not None:
             self.seeds.add_(2 * CONFIG[0])
-        return loss.detach()
+        return loss
 
     def train(self, seconds, every=50):
         """Train for so long; return [(seconds, loss)], the mean of *every* steps each."""
@@ -498,7 +500,7 @@ print("four steps agree with PyTorch, too")
 # eager mode (*torch*), and ``torch.compile``. Then all but the first train for ten seconds:
 
 # sphinx_gallery_fold = "times a step of each model, and trains each for ten seconds"
-from shared.training import graph_times
+from shared.training import draw_losses, graph_times
 
 if ON_GPU:
     runs = {"triton": Run(Fused, adamw), "triton, first": first}
@@ -512,15 +514,10 @@ if ON_GPU:
     table = [(row[3], row[5], BATCH * TIME / row[5] / 1e3) for row in rows]
     print(tabulate(table, ["model", "ms a step", "million tokens/s"], floatfmt=".2f"))
     del runs["triton, first"], first
+    for run in runs.values():
+        run.restart()  # the timed steps have trained them already
     curves = {name: run.train(10) for name, run in runs.items()}
-    _, ax = figure()
-    labels = {"triton": "ours", "torch": "PyTorch", "compile": "torch.compile"}
-    for name, curve in curves.items():
-        ax.plot(*zip(*curve, strict=True), label=labels[name], color=PALETTE.get(name, OURS))
-    gpu = torch.cuda.get_device_name()
-    ax.set(title=f"Ten seconds of training\non {gpu}", xlabel="seconds", ylabel="loss, nats a byte")
-    ax.legend(frameon=False)
-    plt.show()
+    draw_losses(curves, "Ten seconds of training")
     points = [(name, *point) for name, curve in curves.items() for point in curve]
     write_table("transformer-loss.csv", ["provider", "seconds", "loss"], points)
 else:
@@ -531,9 +528,8 @@ else:
 # :measured:`faster` times that of PyTorch's eager mode. It has :measured:`compiled` times the speed
 # of ``torch.compile``, which also fuses additions to *x* and copies around attention.
 #
-# **The curves are single runs**, and a shorter step alone does not put one below another. The
-# models see the same batches, but round differently. The timed steps have trained them already, and
-# PyTorch's AdamW keeps averages from before its graph was made, where ours starts anew.
+# **The curves are single runs** that begin with the same weights. The models see the same batches,
+# but round differently.
 #
 # A minute of training
 # --------------------

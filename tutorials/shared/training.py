@@ -1,10 +1,17 @@
-"""How the page of a whole model begins, times its steps, and profiles one."""
+"""How the page of a whole model begins, times its steps, profiles one, and draws its losses."""
 
+import logging
 import random
 from functools import partial
 
+import matplotlib.pyplot as plt
 import torch
 from tabulate import tabulate
+
+from shared.bench import OURS, PALETTE, figure
+
+# torch.compile logs each way of a product that it could not try.
+logging.getLogger("torch._inductor.select_algorithm").setLevel(logging.ERROR)
 
 
 def initial_weights(config, context, device):
@@ -45,7 +52,9 @@ def graph_times(graphs, rounds=15, replays=5):
 
 def profile_of(step):
     """Return [(kernel, launches, milliseconds)] of one call of *step*, the longest first."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True
+    ) as profile:
         step()
         torch.cuda.synchronize()
     events = [e for e in profile.key_averages() if e.self_device_time_total]
@@ -61,3 +70,16 @@ def print_profile(kernels, lines=9):
     whole = sum(ms for *_, ms in kernels)
     rows = [(n[:34], count, ms, f"{100 * ms / whole:.0f} %") for n, count, ms in kernels[:lines]]
     print(tabulate(rows, ["kernel", "launches", "ms", "share"], floatfmt=".2f"))
+
+
+def draw_losses(curves, title):
+    """Draw {provider: [(seconds, loss)]} on one axis."""
+    _, ax = figure()
+    labels = {"triton": "ours", "torch": "PyTorch", "compile": "torch.compile"}
+    for name, curve in curves.items():
+        settings = {"label": labels[name], "color": PALETTE.get(name, OURS), "marker": "."}
+        ax.plot(*zip(*curve, strict=True), **settings)
+    gpu = torch.cuda.get_device_name()
+    ax.set(title=f"{title}\non {gpu}", xlabel="seconds", ylabel="loss, nats a byte")
+    ax.legend(frameon=False)
+    plt.show()
