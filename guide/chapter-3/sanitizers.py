@@ -71,7 +71,9 @@ print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 # compiler and CUDA's headers must be there.
 #
 # * **ConSan** checks what the compiler and Gluon programs do with shared memory. In plain Triton
-#   you do not write such accesses, so a message means a fault of the compiler.
+#   you do not write such accesses, so a message means a fault of the compiler. It writes down who
+#   used what in memory that the program must give it, with ``triton.set_allocator``, before the
+#   first launch.
 # * **FPSan** does not look for NaN or overflow. It replaces the arithmetic of a kernel by exact
 #   arithmetic on integers, in which ``(a + b) + c`` *is* ``a + (b + c)``. If two kernels agree
 #   under it, in all bits, their formulas are the same, and what differed before was rounding.
@@ -152,6 +154,13 @@ with torch.cuda.use_mem_pool(create_mem_pool(write_once=True)):
     runpy.run_path(sys.argv[1], run_name="__main__")
 """
 (FOLDER / "write_once.py").write_text(WRITE_ONCE)
+WITH_MEMORY = """\
+import runpy, sys, torch, triton
+memory = lambda size, align, stream: torch.empty(size, dtype=torch.int8, device="cuda")
+triton.set_allocator(memory)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+(FOLDER / "with_memory.py").write_text(WITH_MEMORY)
 
 
 def checker():
@@ -177,8 +186,9 @@ def commands(fault):
     native = sanitizer(tool.get(fault, "memcheck"))
     python = [sys.executable]
     watch = checker()
+    starts = {"ConSan": [*python, FOLDER / "with_memory.py"]}
     found = {
-        name: (python, {"TRITON_INSTRUMENTATION_MODE": name.lower()})
+        name: (starts.get(name, python), {"TRITON_INSTRUMENTATION_MODE": name.lower()})
         if NVIDIA and WHEEL[name]
         else None
         for name in ("ConSan", "IISan", "FPSan")
