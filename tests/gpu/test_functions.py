@@ -1,0 +1,124 @@
+"""What holds on a GPU for every function that a lesson offers to programs."""
+
+import threading
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.tutorials.functions import FUNCTIONS
+
+each = pytest.mark.parametrize(("name", "function"), FUNCTIONS)
+
+
+def on_gpu(name, function, device):
+    return [x.to(device) if isinstance(x, torch.Tensor) else x for x in FUNCTIONS[name, function]()]
+
+
+def whole(found):
+    """All results of a call, in one tuple."""
+    return found if isinstance(found, tuple) else (found,)
+
+
+def assert_same(found, right):
+    for one, other in zip(whole(found), whole(right), strict=True):
+        assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+def refill(arguments, name, function, device):
+    """Put other numbers into the same tensors."""
+    for x, new in zip(arguments, on_gpu(name, function, device), strict=True):
+        if isinstance(x, torch.Tensor):
+            x.copy_(new)
+
+
+@each
+def test_a_graph_that_is_replayed_twice_computes_with_new_data(definitions, device, name, function):
+    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+    call(*arguments)  # compiles the kernels
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call(*arguments)
+    for _ in range(2):
+        refill(arguments, name, function, device)
+        graph.replay()
+        assert_same(found, call(*arguments))
+
+
+@each
+def test_a_call_runs_on_the_stream_that_is_current(definitions, device, name, function):
+    """On another stream, it would read the numbers before they are there."""
+    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+    call(*arguments)
+    news = on_gpu(name, function, device)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(20_000_000)
+        for x, new in zip(arguments, news, strict=True):
+            if isinstance(x, torch.Tensor):
+                x.copy_(new)
+        found = call(*arguments)
+        torch.cuda.current_stream().synchronize()
+    assert_same(found, call(*news))
+
+
+@each
+def test_eight_new_threads_get_the_same(definitions, device, name, function):
+    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+    results, errors = [], []
+
+    def run():
+        try:
+            results.append(call(*arguments))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    right = call(*arguments)
+    torch.cuda.synchronize()
+    for found in results:
+        assert_same(found, right)
+
+
+@each
+def test_inference_mode(definitions, device, name, function):
+    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+    right = call(*arguments)
+    with torch.inference_mode():
+        assert_same(call(*arguments), right)
+        inside = [x.clone() if isinstance(x, torch.Tensor) else x for x in arguments]
+        assert_same(call(*inside), right)
+    assert_same(call(*arguments), right)  # a plan that was kept inside serves outside
+
+
+@each
+def test_no_memory_is_kept_after_a_call(definitions, device, name, function):
+    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+    kept = []
+    for _ in range(4):
+        call(*arguments)
+        torch.cuda.synchronize()
+        kept.append(torch.cuda.memory_allocated())
+    assert kept[0] == kept[-1]
+
+
+@each
+def test_a_tensor_that_begins_at_an_odd_address(definitions, device, name, function):
+    """A plan kept for aligned tensors would load 16 bytes at once from an odd address."""
+    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+    right = call(*arguments)
+    for i, x in enumerate(arguments):
+        if not isinstance(x, torch.Tensor) or not x.is_contiguous():
+            continue
+        moved = torch.empty(x.numel() + 1, dtype=x.dtype, device=device)[1:].view(x.shape)
+        moved.copy_(x)
+        found = call(*[moved if k == i else y for k, y in enumerate(arguments)])
+        for one, other in zip(whole(found), whole(right), strict=True):
+            assert_close(one, other)
