@@ -1,5 +1,7 @@
 """The numbers that pages state are those of the recording."""
 
+import types
+
 import pytest
 
 from triton_site.numbers.quantities import (
@@ -134,3 +136,23 @@ def test_a_count_is_neither_rounded_nor_given_decimals(folder):
     definitions = {name: Definition(value=f"value({name})") for name in names}
     numbers = Numbers(folder, "page", definitions)
     assert [numbers[name].text for name in names] == ["8,388,608", "20", "20.0"]
+
+
+def test_a_number_of_another_release_comes_from_a_recording_of_the_same_code(tmp_path, monkeypatch):
+    keys = {}
+    folders = {release: tmp_path / f"triton-{release}" / "page" for release in ("3.6.0", "3.9.0")}
+    for release, folder in folders.items():
+        folder.mkdir(parents=True)
+        (folder / "speed.csv").write_text(TABLE.replace("800", release.replace(".", "")))
+        keys[folder] = "one"
+    monkeypatch.setattr(
+        "triton_site.numbers.quantities.recording.load",
+        lambda folder: types.SimpleNamespace(key=keys[folder]),
+    )
+    ratio = (
+        "only(speed: triton; N = 1024 and M = 1) / only(speed@3.6.0: triton; N = 1024 and M = 1)"
+    )
+    assert value(folders["3.9.0"], ratio) == 390 / 360
+    keys[folders["3.6.0"]] = "another"
+    with pytest.raises(QuantityError, match=r"record it with 3\.6\.0"):
+        value(folders["3.9.0"], ratio)

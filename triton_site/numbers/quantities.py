@@ -15,6 +15,8 @@ A value is arithmetic on numbers, on other quantities of the page, and on these 
     The same of the quotients of two providers, at the sizes that both have.
 ``geomean(FILE: PROVIDER; N >= 1024 and causal = 1)``
     The same of the rows that meet all conditions.
+``geomean(FILE@RELEASE: PROVIDER)``
+    The same of the recording of this code with another release of Triton, on the same GPU.
 ``value(NAME)``
     The value of the row ``NAME`` in ``PAGE-values.csv``, with the columns ``name, unit, value``.
 
@@ -37,7 +39,7 @@ from pathlib import Path
 
 import msgspec
 
-from gallery_recorder.api import reading
+from gallery_recorder.api import reading, recording
 from triton_site.numbers import benchmarks
 
 #: Bytes of ``numbers.toml`` and of a file of values.
@@ -83,7 +85,7 @@ _COMPARISONS: dict[str, Callable[[float | str, float | str], bool]] = {
 }
 _WORD = r"(?:'[^']*'|[\w.-]+)"
 _TERM = re.compile(rf"({'|'.join(_REDUCTIONS)}|value)\(((?:'[^']*'|[^()'])*)\)")
-_ROWS = re.compile(rf"\s*({_WORD})\s*:\s*({_WORD})(?:\s*/\s*({_WORD}))?\s*(?:;(.*))?")
+_ROWS = re.compile(rf"\s*({_WORD}(?:@[\w.]+)?)\s*:\s*({_WORD})(?:\s*/\s*({_WORD}))?\s*(?:;(.*))?")
 _CONDITION = re.compile(rf"\s*(\w+)\s*([!<>]?=|[<>])\s*({_WORD})\s*")
 
 
@@ -292,8 +294,9 @@ class Numbers:
         self, file: str, provider: str, conditions: list[Callable[[dict[str, str]], bool]]
     ) -> dict[str, float]:
         """The medians of *provider* by size, at the sizes that meet all *conditions*."""
-        path = self._folder / f"{file}.csv"
         if file not in self._files:
+            name, _, release = file.partition("@")
+            path = (self._other(release) if release else self._folder) / f"{name}.csv"
             if not path.is_file():
                 raise ValueError(f"{path} is missing")
             self._files[file] = benchmarks.read(path)
@@ -306,6 +309,15 @@ class Numbers:
                 keeps(dict(part.split("=") for part in size.split(", "))) for keeps in conditions
             )
         }
+
+    def _other(self, release: str) -> Path:
+        """The folder of the recording of the same code with *release* of Triton."""
+        parts = (f"triton-{release}" if p.startswith("triton-") else p for p in self._folder.parts)
+        folder = Path(*parts)
+        keys = [recording.load(f).key for f in (self._folder, folder) if f.is_dir()]
+        if len(keys) < 2 or keys[0] != keys[1]:
+            raise ValueError(f"{folder} is missing or of other code: record it with {release}")
+        return folder
 
     def _written(self, name: str) -> float:
         return float(self._row(name).get("value") or "nan")
