@@ -103,7 +103,7 @@ plt.show()
 # has arrived, and ``empty`` when the data has been used. Here are both for one buffer:
 
 # sphinx_gallery_fold = "draws the phases of the two barriers of a buffer"
-_, ax = figure(height=3.9)
+_, ax = figure(height=4.3)
 lines = {
     "producer": [(0, 2, "load 0"), (4, 6, "load 1"), (8, 10, "load 2")],
     "phase of\nready": [(0, 2, "0"), (2, 6, "1"), (6, 10, "2")],
@@ -116,15 +116,14 @@ for y, (name, bars) in enumerate(reversed(lines.items())):
         ax.barh(y, stop - start, left=start, color=color, edgecolor="#444444", height=0.62)
         ax.text(start + (0.7 if len(text) == 1 else 1), y, text, ha="center", va="center")
 for x, text in ((0, "empty, 1"), (4, "empty, 0"), (8, "empty, 1")):  # the producer's waits
-    ax.text(x, 3.45, f"wait({text})", ha="left")
+    ax.text(x + 0.1, 3.45, f"wait\n({text})")
     ax.plot([x, x], [0.7, 3.4], color="#444444", linestyle=":")
 for x, text in ((2, "ready, 0"), (6, "ready, 1"), (10, "ready, 0")):  # the consumer's
-    ax.text(x, -0.7, f"wait({text})", ha="left")
+    ax.text(x + 0.1, -0.55, f"wait\n({text})", va="top")
     ax.plot([x, x], [-0.5, 2.3], color="#444444", linestyle=":")
 ax.set_yticks(range(4), list(reversed(lines)))
-ax.set(
-    xticks=[], xlabel="time; each wait returns at its dotted line", ylim=(-0.9, 3.9), xlim=(0, 13.9)
-)
+ax.set(xticks=[], xlim=(0, 13), ylim=(-1.2, 4.2))
+ax.set_xlabel("time; each wait returns at its dotted line")
 plt.show()
 
 # %%

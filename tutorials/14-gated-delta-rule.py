@@ -152,8 +152,7 @@ plain_rule = gated_delta_rule
 #    :loading: lazy
 #
 # The remedy is a **chunk** of *C* = 64 tokens whose work becomes products of matrices. Within a
-# chunk, each token meets all tokens before it, as in causal attention. Between chunks, only the
-# state is handed on.
+# chunk, each token meets all before it, as in causal attention. Chunks hand on only the state.
 #
 # In a chunk that begins with the state *S*, let *γᵢ* be the product of the factors eᵍ of its
 # tokens 1 to *i*. Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends
@@ -245,8 +244,7 @@ print(f"token by token, the error is {error:.0e}")
 #    The state is a sum over the whole text. In bf16 a correction smaller than 1/256 of the number
 #    that it changes is lost, and in fp16 one smaller than 1/2048.
 #
-# Here tokens correct the state a little (*β* = 0.01). The numbers are fp32, but the state is
-# rounded after each chunk:
+# Here tokens correct the state a little (*β* = 0.01). Only the state is rounded, after each chunk:
 
 # sphinx_gallery_fold = "rounds the state to three dtypes"
 q, k, v, g, beta = draw(4096, 1, 1, 32, torch.float32)
@@ -257,8 +255,7 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
 
 # %%
 # So our kernel keeps the state and the sums of *g* in fp32. It computes *γᵢ* / *γⱼ* as the
-# exponential of a difference of sums, since *γⱼ* may underflow to zero. The factors of the products
-# may have 16 bits.
+# exponential of a difference of sums: *γⱼ* may underflow. Factors of products may have 16 bits.
 #
 # The inverse of a triangle
 # ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -539,6 +536,7 @@ print(f"gated_delta_rule is right on {len(problems)} problems")
 
 # sphinx_gallery_fold = "checks the longest text in float64, times the rule, and draws the times"
 # sphinx_gallery_xray = "chunk_kernel: 32,768 tokens, bf16; scan_kernel: 32,768 tokens, bf16"
+from matplotlib.scale import LogScale
 from shared.bench import draw_rates, graph_of, rates, write_calls, write_rows
 
 
@@ -557,11 +555,13 @@ def benchmark(tokens):
 if ON_GPU:
     arguments = draw(32768, 16, 64, 128, torch.bfloat16)
     compare(gated_delta_rule(*arguments), arguments, 128**-0.5, tolerance=0.01)
-    rows = [row for tokens in (2048, 4096, 8192, 16384, 32768) for row in benchmark(tokens)]
+    sizes = [2048, 4096, 8192, 16384, 32768]
+    rows = [row for tokens in sizes for row in benchmark(tokens)]
     write_rows("delta-rule.csv", ["tokens", "heads"], rows)
     labels = {"triton": "gated_delta_rule", "triton, first": "token by token"}
     labels |= {"torch": "PyTorch, in chunks", "bound": "copy (ceiling)"}
-    draw_rates(rows, labels, "Gated delta rule, 64 heads", "tokens", xscale="log", yscale="log")
+    axes = {"xscale": LogScale(None, base=2), "xticks": sizes, "xticklabels": sizes}
+    draw_rates(rows, labels, "Gated delta rule, 64 heads", "tokens", yscale="log", **axes)
     gated_delta_rule(*draw(32768, 16, 64, 128, torch.bfloat16))  # the launch of the X-ray
     short = partial(gated_delta_rule, *draw(64, 1, 1, 128, torch.bfloat16))
     write_calls({"gated_delta_rule": {"triton": short}})

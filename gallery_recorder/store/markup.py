@@ -92,7 +92,9 @@ def output(block: Block, place: Place, pages: str, sizes: Mapping[str, int]) -> 
         rst += box.replace("sphx-glr-script-out", "sphx-glr-script-out gallery-stderr", 1)
     if block.failure:
         rst += seam.printed_markup(block.failure)
+    if block.data:
+        rst += "\n\n.. container:: gallery-data\n"
     for name in block.data:
         link = f"{name} </{place(name)}>` ({filesize.decimal(sizes[name])})"
-        rst += f"\n\n.. container:: gallery-data\n\n   :download:`{link}\n"
+        rst += f"\n   :download:`{link}\n"
     return f"{rst}\n{drawn(True)}"

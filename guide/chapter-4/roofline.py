@@ -253,7 +253,8 @@ def plot_roofline(bandwidth, peaks, points, title):
     ax.plot([left, top], [left * bandwidth, top * bandwidth], color=CEILING)
     for name, peak in peaks.items():
         ax.plot([peak / bandwidth, right], [peak] * 2, "--", color=CEILING)
-        ax.annotate(name, (right, peak), xytext=(0, 5), textcoords="offset points", ha="right")
+        place = {"xytext": (-9, 0), "textcoords": "offset points", "ha": "right"}
+        ax.annotate(name, (peak / bandwidth, peak), **place)  # left of the corner is no point
     styles = {"fma": ("o-", OURS, "multiply-adds, fp32"), "add": ("s", PYTORCH, "addition"),
               "softmax": ("D", "#8d6a9f", "softmax"),
               "fp16 product": ("^:", VENDOR, "fp16 products, 128 to 8192")}  # fmt: skip
@@ -262,6 +263,7 @@ def plot_roofline(bandwidth, peaks, points, title):
         if mine:
             ax.plot(*zip(*mine, strict=True), style, color=color, label=name, markersize=6)
     ax.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="TFLOPS", title=title)
+    ax.margins(y=0.1)
     ax.grid(alpha=0.3)
     if points:
         fig.legend(loc="outside lower center", ncols=2, frameon=False)

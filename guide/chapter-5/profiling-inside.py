@@ -178,7 +178,7 @@ else:
 # sphinx_gallery_fold = "compiles, times and prints"
 # sphinx_gallery_show = "x_ray"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.bench import rates, write_rows, write_table
+from shared.bench import figure, rates, write_rows, write_table
 
 
 def x_ray(compiled):
@@ -233,20 +233,21 @@ if ON_GPU:
 # sphinx_gallery_fold = "draws the iterations of one warp"
 def draw_warp(inside, cycles=6000):
     """Draw what one warp does, for each number of stages."""
-    fig, axes = plt.subplots(len(inside), 1, figsize=(7, 4.2), sharex=True, squeeze=False)
+    fig, ax = figure(height=3.6)
     colors = {"load": "#1b6ca8", "add": "#e9a3ab"}
-    for ax, (stages, programs) in zip(axes[:, 0], inside.items(), strict=True):
+    for y, programs in enumerate(inside.values()):
         rows = next(iter(programs.values()))
         later = [row for row in rows if row[0] in colors][16:]  # when the pipeline is full
         for scope, hatch in (("load", ""), ("add", "////")):
             bars = [(at - later[0][1], took) for name, at, took in later if name == scope]
-            ax.broken_barh(bars, (0, 1), color=colors[scope], hatch=hatch, edgecolor="#444444",
-                           linewidth=0.5, label=scope)  # fmt: skip
-        ax.set(xlim=(0, cycles), yticks=[], ylabel=f"{stages} stage{'s' * (stages > 1)}")
-    axes[-1, 0].set_xlabel("cycles")
-    axes[-1, 0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.75), ncols=2)
-    fig.suptitle(f"One warp, in cycles,\non {torch.cuda.get_device_name()}")
-    fig.tight_layout()
+            style = {"facecolor": colors[scope], "hatch": hatch, "edgecolor": "#444444"}
+            label = None if y else scope  # one entry of the legend
+            ax.broken_barh(bars, (y - 0.4, 0.8), linewidth=0.5, label=label, **style)
+    names = [f"{stages} stage{'s' * (stages > 1)}" for stages in inside]
+    ax.set(xlim=(0, cycles), xlabel="cycles", yticks=range(len(names)), yticklabels=names)
+    ax.set_title(f"One warp\non {torch.cuda.get_device_name()}")
+    ax.invert_yaxis()
+    fig.legend(loc="outside lower center", ncols=2, frameon=False)
     plt.show()
 
 
@@ -255,10 +256,10 @@ if inside:
 SCRATCH.cleanup()
 
 # %%
-# Dark is a load, light an addition, and white what is between them. Both windows are equally long.
-# An addition that had to wait finds its tile ready if the copies had enough of a lead. The rest of
-# the waiting shows up in the load now, which waits for the oldest copy. **Occupancy has not
-# risen**: a few warps that load ahead can have more bytes in flight than many that wait.
+# Blue is a load, hatched an addition, and a gap is what lies between. Both windows are equally
+# long. An addition that had to wait finds its tile ready if the copies had enough of a lead. The
+# rest of the waiting shows up in the load now, which waits for the oldest copy. **Occupancy has
+# not risen**: a few warps that load ahead can have more bytes in flight than many that wait.
 #
 # Programs for every multiprocessor
 # ---------------------------------

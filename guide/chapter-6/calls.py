@@ -532,8 +532,11 @@ def draw(bars, line):
     """Draw a bar for each way, and the GPU's time as a line."""
     fig, ax = figure()
     colors = [PYTORCH if way == "torch" else OURS for way in bars]
-    ax.bar_label(ax.barh(list(bars), list(bars.values()), color=colors), fmt="%.1f", padding=3)
+    ax.barh(list(bars), list(bars.values()), color=colors)
     ax.axvline(line, color="#444444", linestyle="--", label=f"the GPU's time: {line:.1f} µs")
+    beside = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+    for way, value in bars.items():
+        ax.annotate(f"{value:.1f}", (max(value, line), way), **beside)
     ax.invert_yaxis()
     ax.margins(x=0.14)
     gpu = torch.get_device_module(DEVICE).get_device_name()

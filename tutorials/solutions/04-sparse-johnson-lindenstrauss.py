@@ -204,23 +204,29 @@ print(tabulate(rows, headers, floatfmt=("", ".4f", ".3f", ".3f", ".3f")))
 # %%
 
 # sphinx_gallery_fold = "plots the ratios of distances"
+import sys  # for shared/
+from pathlib import Path  # for shared/
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for shared/
+from shared.bench import CEILING, STEPS, figure
 
 
-def plot_ratios(ratios, epsilon):
+def plot_ratios(ratios, epsilon, bins=50):
     """Draw how the ratios of the squared distances are distributed, and what is promised."""
-    fig, ax = plt.subplots(figsize=(7, 3.4))
-    styles = (("#1b6ca8", "-"), ("#d1495b", "--"), ("#8d6a9f", ":"))
-    for (label, ratio), (colour, line) in zip(ratios.items(), styles, strict=True):
-        bins = torch.linspace(1 - epsilon, 1 + epsilon, 80).tolist()
-        ax.hist(ratio.tolist(), bins, histtype="step", color=colour, linestyle=line,
-                linewidth=1.8, label=f"s = {label}")  # fmt: skip
+    fig, ax = figure(height=4)
+    width = 2 * epsilon / bins
+    middles = [1 - epsilon + (i + 0.5) * width for i in range(bins)]
+    for (label, ratio), color, style in zip(
+        ratios.items(), STEPS[:3], ("o-", "s--", "^:"), strict=True
+    ):
+        pairs = torch.histc(ratio, bins, 1 - epsilon, 1 + epsilon).tolist()
+        ax.plot(middles, pairs, style, color=color, markersize=3.5, label=f"s = {label}")
     for bound in (1 - epsilon, 1 + epsilon):
-        ax.axvline(bound, color="#444444", linestyle="--")
-    ax.set(title=f"Distances of {n} points after projection from {d} to {k} dimensions",
+        ax.axvline(bound, color=CEILING, linestyle="--")
+    ax.set(title=f"Distances of {n} points,\nprojected from {d:,} to {k:,} dimensions",
            xlabel="squared distance after / before (dashed: promised)", ylabel="pairs")  # fmt: skip
     ax.grid(alpha=0.3)
-    ax.legend(loc="upper right")
-    fig.tight_layout()
+    fig.legend(loc="outside lower center", ncols=3, frameon=False)
     plt.show()
 
 
