@@ -112,7 +112,7 @@ from shared.sums import draw_timeline
 draw_timeline()
 
 # %%
-# Each stage takes shared memory for two rows, so long rows have fewer stages.
+# Rows fetched ahead take shared memory, so long rows have fewer stages.
 #
 # .. predict:: How much faster is the loop that fetches ahead, for rows of 8192 elements?
 #    :number: fetching
@@ -121,11 +121,11 @@ draw_timeline()
 #    The loop that waits reaches :measured:`waiting` GB/s, the one that fetches ahead
 #    :measured:`fetched` GB/s, and a copy :measured:`copied` GB/s.
 #
-# **Starting the second kernel early.** A kernel normally starts when the one before it has ended.
-# With ``launch_pdl=True`` (*programmatic dependent launch*, on NVIDIA GPUs from Hopper on) it starts
-# as soon as all programs of the first kernel have called ``gdc_launch_dependents``, while they
-# still store their sums. Its ``gdc_wait`` waits until all stores are visible. For 4096 rows of 1024
-# elements, both kernels together take :measured:`late` µs without and :measured:`early` µs with it.
+# **Starting the second kernel early.** Normally it starts when the first one has ended. With
+# ``launch_pdl=True`` (*programmatic dependent launch*, on NVIDIA GPUs from Hopper on) it starts
+# when all programs of the first have called ``gdc_launch_dependents``, and prepares itself while
+# they store their sums. Its ``gdc_wait`` returns when all stores are visible. With 4096 rows of
+# 1024 elements, both kernels take :measured:`late` µs without and :measured:`early` µs with it.
 #
 # **Try it** *(easy, 20 minutes)*. Write ``column_sums(x)``, which adds up the rows of a matrix in
 # two kernels and gives the same bits in every call. The first of the *Exercises* checks it.
@@ -174,9 +174,9 @@ def whole(x, *others, stages=3):
 #   row can have several blocks: a head of 8192 and a tail of 128 or, as here, **pieces** of equal
 #   length. Then only the last piece has padding.
 # * **Halves.** In fp16 two elements fit into one register, but a block that is converted to fp32 as
-#   a whole takes a register for each. Pieces stay in fp16, and each is converted where it is used.
+#   a whole takes a register for each. Pieces stay in fp16, each converted where it is used.
 #
-# With pieces, an element takes 3.5 registers instead of 5 (the last two bars come below):
+# An element then takes 3.5 registers, not 5 (the last two bars come later):
 
 # sphinx_gallery_fold = "draws the registers of an element"
 from shared.sums import draw_registers
@@ -239,8 +239,7 @@ def pieces_kernel(
 
 
 # %%
-# Pieces of 2048 elements suit eight warps: each thread holds eight elements of a piece, and in fp16
-# one instruction loads these 16 bytes.
+# Pieces have 2048 elements: in eight warps, a thread loads 16 bytes at once.
 
 # sphinx_gallery_fold = "launches it, with as many stages as fit"
 
@@ -261,8 +260,8 @@ def pieces(x, g, weight, stats):
 # rest. Little is left for the arithmetic. There are two ways out.
 #
 # **Load the weight again** in each iteration, from the cache: half a register less for each
-# element. An iteration needs the weight twice. The compiler would merge two equal loads and keep
-# the result in registers, so the second load has another ``eviction_policy``, a hint for the cache.
+# element. The compiler would merge the two loads of an iteration and keep the result, so the second
+# one has another ``eviction_policy``, a hint for the cache.
 #
 # **Two programs share a row.** Each reads the whole row for the two means, but keeps *x*, *g* and
 # the sums of only half of the columns. Both are at the same row at about the same time, so the
@@ -351,7 +350,8 @@ def shared(x, *others):
 
 
 # %%
-# All five ways must agree with float64, and each must give the same bits in every call:
+# The five ways (one block that waits, fetched ahead, pieces, weight again, shared row) must agree
+# with float64 and give the same bits in every call:
 
 # sphinx_gallery_fold = "compares all ways with float64"
 from shared.norms import assert_near
@@ -388,8 +388,7 @@ for M, N in shapes:
 print(f"{len(WAYS)} ways agree with float64 on {len(shapes)} shapes")
 
 # %%
-# The benchmark has 4096 rows in fp16. The rates count the bytes of *x*, *g* and ``dx``; a copy of
-# as many bytes is the ceiling:
+# The benchmark has 4096 rows in fp16; a copy of the bytes of *x*, *g* and ``dx`` is the ceiling:
 
 # sphinx_gallery_fold = "times the ways, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "pieces_kernel: 4096 × 16384, fp16; long_row_kernel: 4096 × 16384, fp16, two programs a row; whole_kernel: 4096 × 16384, fp16"  # noqa: E501
@@ -437,7 +436,8 @@ else:
 # At 16,384 columns the registers decide. A row in pieces reaches :measured:`long_pieces` GB/s,
 # loading the weight again :measured:`long_reloaded` GB/s, and two programs for a row
 # :measured:`long_shared` GB/s; the table has the registers that each thread spills. So pieces are
-# enough as long as the numbers of a row fit into registers. Longer rows need one of the other ways.
+# enough as long as the numbers of a row fit into registers. Longer rows need one of the two ways
+# above.
 #
 # Rows that do not fit
 # --------------------
@@ -456,8 +456,8 @@ else:
 #     S' = S + S_p + \delta^2 \, \frac{n p}{n + p}
 #
 # Squares are only added, so nothing cancels. Take the blocks 1, 3 and 8, 12: their means are 2 and
-# 10, and their squared deviations add up to 2 and 8. Together the mean is 2 + 8 · 2/4 = 6, and the
-# squared deviations add up to 2 + 8 + 64 · 4/4 = 74.
+# 10, and their squared deviations add up to 2 and 8. Together the mean is 2 + 8·2/4 = 6, and the
+# squared deviations add up to 2 + 8 + 64·4/4 = 74.
 
 
 @triton.jit
@@ -492,10 +492,9 @@ def long_forward_kernel(
 
 
 # %%
-# **Backward**, a first kernel stores the two means of each row. After that an element needs no
-# other element of its row, so the second kernel, ``columns_kernel``, can cut the matrix into blocks
-# of columns. A program works down the rows of its block, and its sums fit into registers however
-# long the rows are. These are five transfers, not three.
+# **Backward**, a first kernel stores the two means of each row. Then its elements are independent,
+# and ``columns_kernel`` cuts the matrix into blocks of columns. A program works down the rows of
+# its block, and its sums fit into registers however long the rows are. These are five transfers.
 
 # sphinx_gallery_fold = "computes the two means of each row"
 from shared.norm_kernels import means_kernel
@@ -589,9 +588,10 @@ if ON_GPU:
 # ------------
 #
 # The functions that others call check their arguments first. They refuse tensors that require a
-# gradient, because the result would have none: a ``torch.autograd.Function`` has to call the
-# backward one. The one of :doc:`05-layer-norm` uses the kernels above for rows of up to 16,384
-# elements, and keeps its launches (:doc:`/programming-guide/chapter-6/calls`).
+# gradient, because the result would have none: call the backward one by hand, or in a
+# ``torch.autograd.Function`` as in :doc:`05-layer-norm`. That lesson's ``layer_norm`` uses the
+# kernels for rows of up to 16,384 elements, and keeps its launches
+# (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the functions with their checks"
 from shared.launch import on_device_of

@@ -39,10 +39,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # * **Top-p** keeps the fewest largest logits whose weights add up to the share *p* of the sum.
 #
 # Both keep all logits from one value on, the **threshold**; equal logits stay or go together. A
-# sort finds the threshold, but moves every logit several times. **Bisection** only adds. Guess a
-# threshold in the middle of the possible range, and add up the weights of the logits from there on.
-# If the sum reaches the goal, the threshold is the guess or larger, otherwise it is smaller. Each
-# round halves the range. Here for *p* = 0.9:
+# sort finds it, but moves every logit several times. **Bisection** only adds: guess a threshold,
+# and add up the weights of the logits from there on. If the sum reaches the share *p* (here 0.9),
+# the threshold is the guess or larger, else it is smaller. Each round halves the range:
 
 torch.manual_seed(0)
 x = torch.tensor([2.0, 1.7, 1.1, 0.9, 0.3, 0.1, -0.4, -0.9, -1.3, -2.0])
@@ -65,10 +64,9 @@ from shared.sampling import draw_keys, draw_threshold
 draw_threshold(weights, goal)
 
 # %%
-# Eight rounds give a threshold of a few digits. To find the exact one, the kernel bisects integers:
-# the bits of the logits, in an order that is also that of the floats. The bits of positive floats
-# are in this order: a larger float has larger bits. For a negative float, invert every bit except
-# the sign. The result is the **key** of a float (dark cells are ones):
+# To find the exact threshold, the kernel bisects integers that are in the order of the floats. The
+# bits of positive floats are such integers. For a negative float, invert every bit except the sign.
+# The result is the **key** of a float (dark cells are ones):
 
 # sphinx_gallery_fold = "draws the bits of eight floats and their keys"
 draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
@@ -77,12 +75,9 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 # The kernel
 # ----------
 #
-# One program samples one row. ``load_row`` loads logits, and -∞ behind the end of the row.
-# ``weight_of`` returns weights relative to that of the row's maximum *m*: ``rate`` is
-# :math:`\log_2(e) / T`, so :math:`2^{(x - m) rate}` is the weight. Both are in the fold. ``above``
-# adds up the weights of one round; for top-k it counts the logits (``COUNT``):
+# One program samples one row, in blocks of ``PIECE`` logits:
 
-# sphinx_gallery_fold = "loads logits, and returns their weights"
+# sphinx_gallery_fold = "the whole cell, with load_row and weight_of"
 # sphinx_gallery_show = "key_of_float, units_of, above, bisect"
 
 from shared.sampling import LARGEST, load_row, weight_of
@@ -126,6 +121,11 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 
 
 # %%
+# In the fold, ``load_row`` returns -∞ behind the end of the row, and ``weight_of`` returns weights
+# relative to that of the row's maximum *m*. They are powers of two: with ``rate`` =
+# :math:`\log_2(e) / T`, :math:`2^{(x - m) \cdot rate} = e^{(x - m) / T}`. ``above`` adds up the
+# weights for one round of ``bisect``; with ``COUNT``, for top-k, it counts the logits.
+#
 # .. predict:: How often does ``bisect`` read the row, at most?
 #    :choices: 24 | 32 | 131,072
 #    :answer: 32
@@ -154,13 +154,13 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 # Sampling a token
 # ~~~~~~~~~~~~~~~~
 #
-# Philox makes 32 random bits of the seed and the row, as in :doc:`04-low-memory-dropout`. Read as a
+# Philox makes 32 random bits from seed and row, as in :doc:`04-low-memory-dropout`. Read as a
 # fraction *u* from 0 to 1, they give a **target**: *u* times the sum of all kept weights. The
 # kernel adds up the weights from the left. The token at which the sum exceeds the target is the
 # sample, so a token with twice the weight is hit twice as often. (The fold has ``target_of``, and
 # ``share_of``, which returns the share *p* of a sum.)
 
-# sphinx_gallery_fold = "returns the target, and the share p of a sum"
+# sphinx_gallery_fold = "the whole cell, with target_of and share_of"
 # sphinx_gallery_show = "pick, sample_row, plain_kernel"
 
 from shared.sampling import share_of, target_of
@@ -245,17 +245,17 @@ print("all tokens are among those that a sort keeps")
 # ------------------------------
 #
 # ``plain_kernel`` reads the row once for each bit of a key, and a few times more. For 128 rows of
-# 131,072 logits this takes :measured:`slower` times as long as the way below, which reads it twice.
+# 131,072 logits this takes :measured:`slower` times as long as the way that follows, with two.
 # Suppose that a narrow **range** around the threshold is known. Then one reading adds up the
 # weights above the range, and collects the few logits inside. The bisection needs only these, and
 # they fit into registers.
 #
-# The range comes from some thousand logits, spread over the row: a **sample of the row**. In the
+# The range comes from a few thousand logits, spread over the row: a **sample of the row**. In the
 # whole row, the weights below the threshold add up to the share 1 - *p*. In the sample they add up
-# to about this share, to a sum *s*. Each of them is at most *w*, the weight at the threshold, so
-# the standard deviation of their sum is at most :math:`\sqrt{w s}`. The range reaches from 3.5
-# deviations below to 3.5 above. The threshold lies outside in fewer than one of a thousand rows.
-# The last kernel notices that, and samples such a row the plain way.
+# to a sum *s*, about the same share of the sample's weights. Each of them is at most *w*, the
+# weight at the threshold, so the standard deviation of *s* is at most :math:`\sqrt{w s}`. The range
+# reaches from 3.5 deviations below to 3.5 above. The threshold lies outside in fewer than one of a
+# thousand rows. The last kernel notices that, and samples such a row the plain way.
 
 # sphinx_gallery_fold = "finds the range in the sample of the row"
 
@@ -268,13 +268,13 @@ from shared.sampling import guess
 # * ``sum_kernel``, one program a piece, is the first reading: the maximum and a rough sum in fp32,
 #   as in :doc:`02-fused-softmax`.
 # * ``guess_kernel``, one program a row, finds the range in the sample of the row.
-# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the columns of
-#   the logits in the range.
+# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the columns
+#   (positions) of the logits in the range.
 # * ``finish_kernel``, one program a row, bisects what was collected, and samples.
 #
 # Here is the second reading. ``memory_of`` divides a row's memory: four facts (the maximum, both
-# ends of the range, a counter), the sums of the pieces, and the columns. The atomic counter gives
-# each program places for its columns; their order does not matter.
+# ends of the range, a counter), the sums of the pieces, and the columns. Atomic additions to
+# the counter give each program places for its columns; their order does not matter.
 
 MOST = tl.constexpr(8192 if ON_GPU else 256)  # columns that a row can collect
 
