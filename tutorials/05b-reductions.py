@@ -435,7 +435,7 @@ else:
 # %%
 # At 16,384 columns the registers decide. A row in pieces reaches :measured:`long_pieces` GB/s,
 # loading the weight again :measured:`long_reloaded` GB/s, and two programs for a row
-# :measured:`long_shared` GB/s; the table has the registers that each thread spills. So pieces are
+# :measured:`long_shared` GB/s; the table shows how many registers a thread spills. So pieces are
 # enough as long as the numbers of a row fit into registers. Longer rows need one of the two ways
 # above.
 #
@@ -492,9 +492,10 @@ def long_forward_kernel(
 
 
 # %%
-# **Backward**, a first kernel stores the two means of each row. Then its elements are independent,
-# and ``columns_kernel`` cuts the matrix into blocks of columns. A program works down the rows of
-# its block, and its sums fit into registers however long the rows are. These are five transfers.
+# **Backward**, a first kernel stores the two means of each row. Then the elements of a row are
+# independent, and ``columns_kernel`` cuts the matrix into blocks of columns. A program works down
+# the rows of its block, and its sums fit into registers however long the rows are. These are five
+# transfers, not three.
 
 # sphinx_gallery_fold = "computes the two means of each row"
 from shared.norm_kernels import means_kernel
@@ -551,7 +552,7 @@ def long_layer_norm_backward(x, g, weight, stats):
 
 
 # %%
-# Both must agree with float64. They are timed on rows of 65,536 elements:
+# Both functions must agree with float64. Rows of 65,536 elements are timed:
 
 # sphinx_gallery_fold = "compares both functions with float64, and times them"
 
@@ -581,14 +582,14 @@ if ON_GPU:
     write_table("05b-reductions-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# They have :measured:`long_forward` times the speed of PyTorch forward, and
-# :measured:`long_backward` times backward.
+# Forward has :measured:`long_forward` times the speed of PyTorch, and backward
+# :measured:`long_backward` times.
 #
 # In a program
 # ------------
 #
 # The functions that others call check their arguments first. They refuse tensors that require a
-# gradient, because the result would have none: call the backward one by hand, or in a
+# gradient, because the result would have none: call the backward function by hand, or in a
 # ``torch.autograd.Function`` as in :doc:`05-layer-norm`. That lesson's ``layer_norm`` uses the
 # kernels for rows of up to 16,384 elements, and keeps its launches
 # (:doc:`/programming-guide/chapter-6/calls`).

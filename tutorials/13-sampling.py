@@ -121,8 +121,8 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 
 
 # %%
-# In the fold, ``load_row`` returns -∞ behind the end of the row, and ``weight_of`` returns weights
-# relative to that of the row's maximum *m*. They are powers of two: with ``rate`` =
+# In the fold above, ``load_row`` returns -∞ behind the end of the row, and ``weight_of`` returns
+# weights relative to that of the row's maximum *m*. They are powers of two: with ``rate`` =
 # :math:`\log_2(e) / T`, :math:`2^{(x - m) \cdot rate} = e^{(x - m) / T}`. ``above`` adds up the
 # weights for one round of ``bisect``; with ``COUNT``, for top-k, it counts the logits.
 #
@@ -149,7 +149,7 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 #      program:  0, in a grid of 5
 #      what:     the value of a store depends on elements that a masked load left out
 #
-# What is loaded behind the end of a row needs a weight of 0.
+# So what is loaded behind the end of a row needs a weight of 0.
 #
 # Sampling a token
 # ~~~~~~~~~~~~~~~~
@@ -228,8 +228,8 @@ plain_sample = sample  # to compare with: a faster function takes over the name
 
 # %%
 # **The check** sorts in float64. Each token must be among those that the sort keeps. A weight in
-# fp32 has a relative error of some 2⁻²², so if a sum meets the share *p* to seven digits, its token
-# may fall on either side. Random logits do not come that close.
+# fp32 has a relative error of about 2⁻²², so if a sum meets the share *p* to seven digits, its
+# token may fall on either side. Random logits do not come that close.
 
 # sphinx_gallery_fold = "compares with a sort in float64"
 from shared.sampling import check
@@ -245,10 +245,10 @@ print("all tokens are among those that a sort keeps")
 # ------------------------------
 #
 # ``plain_kernel`` reads the row once for each bit of a key, and a few times more. For 128 rows of
-# 131,072 logits this takes :measured:`slower` times as long as the way that follows, with two.
-# Suppose that a narrow **range** around the threshold is known. Then one reading adds up the
-# weights above the range, and collects the few logits inside. The bisection needs only these, and
-# they fit into registers.
+# 131,072 logits this takes :measured:`slower` times as long as the way that follows, with two
+# readings. Suppose that a narrow **range** around the threshold is known. Then one reading adds up
+# the weights above the range, and collects the few logits inside. The bisection needs only these,
+# and they fit into registers.
 #
 # The range comes from a few thousand logits, spread over the row: a **sample of the row**. In the
 # whole row, the weights below the threshold add up to the share 1 - *p*. In the sample they add up
@@ -416,7 +416,7 @@ def finish_kernel(
 # In a program
 # ------------
 #
-# The public ``sample`` launches these four kernels. It checks its settings, reads views and other
+# The public ``sample`` launches these four kernels. It checks its settings, accepts views and other
 # dtypes, and keeps a plan of the launches for similar logits
 # (:doc:`/programming-guide/chapter-6/calls`). A row that contains nan, or only -∞, has no token: on
 # the CPU it is refused, and on a GPU, where a check would have to wait, the token is -1. A CUDA
