@@ -64,14 +64,9 @@ from shared.sampling import draw_keys, draw_threshold
 draw_threshold(weights, goal)
 
 # %%
-# To find the exact threshold, the kernel bisects integers that are in the order of the floats. The
-# bits of positive floats are such integers. For a negative float, invert every bit except the sign.
-# The result is the **key** of a float (dark cells are ones):
-
-# sphinx_gallery_fold = "draws the bits of eight floats and their keys"
-draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
-
-# %%
+# To find the exact threshold, the kernel bisects integers: the **keys** of the logits, which are in
+# the order of the logits.
+#
 # The kernel
 # ----------
 #
@@ -126,6 +121,14 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 # :math:`\log_2(e) / T`, :math:`2^{(x - m) \cdot rate} = e^{(x - m) / T}`. ``above`` adds up the
 # weights for one round of ``bisect``; with ``COUNT``, for top-k, it counts the logits.
 #
+# **A key** has the bits of a float, read as an integer. The bits of positive floats are in their
+# order already. For a negative float, ``key_of_float`` inverts every bit except the sign (dark
+# cells are ones):
+
+# sphinx_gallery_fold = "draws the bits of eight floats and their keys"
+draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
+
+# %%
 # .. predict:: How often does ``bisect`` read the row, at most?
 #    :choices: 24 | 32 | 131,072
 #    :answer: 32
