@@ -38,8 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # -----------------
 #
 # The backward pass of layer norm gets a matrix *x* and the gradient *g* of its result, both of *M*
-# rows and *N* columns. In PyTorch it is five lines, with the mean and the reciprocal standard
-# deviation of each row as ``stats``:
+# rows and *N* columns. ``stats`` holds the mean and the reciprocal standard deviation of each row,
+# ``weight`` the factor of each column. In PyTorch:
 
 
 def gradients_in_pytorch(x, g, weight, stats):
@@ -53,10 +53,9 @@ def gradients_in_pytorch(x, g, weight, stats):
 
 
 # %%
-# There are two means **along each row**, and an element of ``dx`` needs them before it can be
-# written. And there are two sums **along each column**, ``dw`` and ``db``, over all rows. To read
-# *x* and *g* only once, a program has to hold a whole row until its means are known, and also the
-# sums of all columns, for as long as it works:
+# ``dx`` needs two means **along each row** before any element of the row can be written. ``dw``
+# and ``db`` are sums **along each column**, over all rows. To read *x* and *g* only once, a program
+# holds a row until its means are known, and the sums of all columns until it ends:
 
 # sphinx_gallery_fold = "draws the sums of a matrix"
 from shared.sums import draw_sums
@@ -67,9 +66,9 @@ draw_sums(4, 6)
 # The kernel
 # ----------
 #
-# This is the kernel of :doc:`05-layer-norm`. Each of *P* programs works on every *P*-th row, keeps
-# its sums of the columns in registers, and stores them at the end. A second, small kernel adds up
-# the *P* rows of sums. New are ``STAGES`` and ``EARLY``.
+# This is the kernel of :doc:`05-layer-norm`, with two new constants, ``STAGES`` and ``EARLY``. Each
+# of *P* programs works on every *P*-th row and stores its sums of the columns at the end. A second,
+# small kernel adds up the *P* rows of sums.
 
 
 @triton.jit
@@ -102,11 +101,10 @@ def whole_kernel(
 
 
 # %%
-# **Fetching ahead.** Most kernels hide the time that a load takes by having many programs: while
-# one waits, the multiprocessor runs another. Here the sums fill the registers, and often only one
-# program fits. So it should ask for the next rows while it works on this one. ``tl.range(…,
-# num_stages=3)`` tells the compiler to do that. The loads become asynchronous copies into shared
-# memory. They need no registers, and run up to two iterations ahead of the loop:
+# **Fetching ahead.** Most kernels hide the latency of a load with many programs: while one waits,
+# the multiprocessor runs another. Here the sums fill the registers, and often only one program
+# fits. So it has to load the next rows while it works on this one. With ``num_stages=3`` the loads
+# become asynchronous copies into shared memory, which run up to two iterations ahead of the loop:
 
 # sphinx_gallery_fold = "draws the loop that waits and the loop that fetches ahead"
 from shared.sums import draw_timeline
@@ -114,28 +112,23 @@ from shared.sums import draw_timeline
 draw_timeline()
 
 # %%
-# Each stage needs shared memory for one row of *x* and one of *g*, so long rows have fewer stages.
+# Rows fetched ahead take shared memory, so long rows have fewer stages.
 #
-# .. predict:: Rows of 8192 elements: how much does fetching ahead bring?
+# .. predict:: How much faster is the loop that fetches ahead, for rows of 8192 elements?
 #    :number: fetching
 #    :unit: times
 #
 #    The loop that waits reaches :measured:`waiting` GB/s, the one that fetches ahead
 #    :measured:`fetched` GB/s, and a copy :measured:`copied` GB/s.
 #
-# **Starting the second kernel early.** A kernel normally starts when the one before it has ended,
-# and starting takes time. With ``launch_pdl=True`` (*programmatic dependent launch*, on NVIDIA GPUs
-# from Hopper on) it is started as soon as all programs of the first kernel have called
-# ``gdc_launch_dependents``. It prepares itself while they store their sums. At ``gdc_wait`` it
-# waits until all stores are visible. At 4096 rows of 1024 elements, both kernels together take
-# :measured:`late` µs without and :measured:`early` µs with it.
+# **Starting the second kernel early.** Normally it starts when the first one has ended. With
+# ``launch_pdl=True`` (*programmatic dependent launch*, on NVIDIA GPUs from Hopper on) it starts
+# when all programs of the first have called ``gdc_launch_dependents``, and prepares itself while
+# they store their sums. Its ``gdc_wait`` returns when all stores are visible. With 4096 rows of
+# 1024 elements, both kernels take :measured:`late` µs without and :measured:`early` µs with it.
 #
 # **Try it** *(easy, 20 minutes)*. Write ``column_sums(x)``, which adds up the rows of a matrix in
-# two kernels, with equal bits in every call. ``exercise.py`` (see *Exercises*) checks it:
-#
-# .. code-block:: console
-#
-#    $ python exercise.py 05b-column-sums mine.py
+# two kernels and gives the same bits in every call. The first of the *Exercises* checks it.
 
 # sphinx_gallery_fold = "adds up the partial sums, and launches both kernels"
 from shared.norm_kernels import add_up
@@ -177,16 +170,13 @@ def whole(x, *others, stages=3):
 # element of a row: two sums, the weight, *x* and *g*. Numbers that do not fit are **spilled**:
 # written to memory and read again in each iteration. Two things are wasted:
 #
-# * **Padding.** A block has a power of two elements, so a row of 8320 takes 16,384 places. A block
-#   cannot be cut, but a kernel can have several: a *head* of 8192 and a *tail* of 128, or, as here,
-#   **pieces** of equal length. Pieces that hold only padding are left out. Each piece has its own
-#   loads and its own arithmetic, and one reduction adds up the sums of all.
-# * **Halves.** In fp16, two elements fit into one register, but a block that is converted as a
-#   whole takes a register for each. Pieces stay in fp16, and each one is converted where it is
-#   used.
+# * **Padding.** A block has a power of two elements, so a row of 8320 takes 16,384 places. But a
+#   row can have several blocks: a head of 8192 and a tail of 128 or, as here, **pieces** of equal
+#   length. Then only the last piece has padding.
+# * **Halves.** In fp16 two elements fit into one register, but a block that is converted to fp32 as
+#   a whole takes a register for each. Pieces stay in fp16, each converted where it is used.
 #
-# Then an element takes three and a half registers. The first bar is the kernel above, the second
-# the next one, and the last two come below:
+# An element then takes 3.5 registers, not 5 (the last two bars come later):
 
 # sphinx_gallery_fold = "draws the registers of an element"
 from shared.sums import draw_registers
@@ -194,9 +184,9 @@ from shared.sums import draw_registers
 draw_registers()
 
 # %%
-# Triton has no arrays of blocks, but it has tuples: ``xs + (x,)`` appends. A kernel cannot assign
-# to an element of a tuple, so each iteration builds the tuples of sums anew. An index must be a
-# constant, so ``tl.static_range`` unrolls the loops over pieces.
+# Triton has no arrays of blocks, but tuples: ``xs + (x,)`` appends a block. An element of a tuple
+# cannot be replaced, so each iteration builds new tuples of sums. An index must be a constant, so
+# ``tl.static_range`` unrolls the loops over pieces.
 
 # sphinx_gallery_difference = "whole_kernel"
 
@@ -249,8 +239,9 @@ def pieces_kernel(
 
 
 # %%
-# Pieces of 2048 elements suit eight warps: each thread holds eight elements of a piece, and in fp16
-# loads them with one instruction of 16 bytes. The plain function:
+# Pieces have 2048 elements: in eight warps, a thread loads 16 bytes at once.
+
+# sphinx_gallery_fold = "launches it, with as many stages as fit"
 
 
 def pieces(x, g, weight, stats):
@@ -268,14 +259,13 @@ def pieces(x, g, weight, stats):
 # Here the sums alone take half of the registers, and *x*, *g* and the weight in fp16 most of the
 # rest. Little is left for the arithmetic. There are two ways out.
 #
-# **Load the weight again** in each iteration, from the cache. This saves half a register for each
-# element. The kernel needs the weight twice in an iteration, and the compiler would merge two equal
-# loads and keep the result in registers. So the second load has a different hint for the cache.
+# **Load the weight again** in each iteration, from the cache: half a register less for each
+# element. The compiler would merge the two loads of an iteration and keep the result, so the second
+# one has another ``eviction_policy``, a hint for the cache.
 #
-# **Two programs share a row.** Each one reads the whole row, for the two means, but keeps only its
-# half: the sums, *x* and *g* of these columns. Both work on the same row at about the same time, so
-# the second one finds it in the L2 cache. The price is that the arithmetic of the first loop is
-# done twice. If the number of pieces is odd, both programs have the one in the middle.
+# **Two programs share a row.** Each reads the whole row for the two means, but keeps *x*, *g* and
+# the sums of only half of the columns. Both are at the same row at about the same time, so the
+# second one finds it in the L2 cache. The price: the arithmetic for the means is done twice.
 
 # sphinx_gallery_fold = "is the kernel of both ways, with its launches"
 # sphinx_gallery_difference = "pieces_kernel"
@@ -360,8 +350,8 @@ def shared(x, *others):
 
 
 # %%
-# All five ways must agree with float64, even for rows that leave a piece nearly empty. Each of them
-# must give the same bits in every call.
+# The five ways (one block that waits, fetched ahead, pieces, weight again, shared row) must agree
+# with float64 and give the same bits in every call:
 
 # sphinx_gallery_fold = "compares all ways with float64"
 from shared.norms import assert_near
@@ -398,8 +388,7 @@ for M, N in shapes:
 print(f"{len(WAYS)} ways agree with float64 on {len(shapes)} shapes")
 
 # %%
-# The benchmark has 4096 rows in fp16. The rates count three transfers: *x*, *g* and the gradient of
-# *x*. The copy moves as many bytes.
+# The benchmark has 4096 rows in fp16; a copy of the bytes of *x*, *g* and ``dx`` is the ceiling:
 
 # sphinx_gallery_fold = "times the ways, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "pieces_kernel: 4096 × 16384, fp16; long_row_kernel: 4096 × 16384, fp16, two programs a row; whole_kernel: 4096 × 16384, fp16"  # noqa: E501
@@ -444,38 +433,31 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# .. steps:: copied
-#    :unit: GB/s
-#
-#    waiting: one block, each row waited for
-#    fetched: rows fetched ahead
-#    in_pieces: a row in pieces
-#
-# These are the steps at 8192 columns. At 16,384 columns the registers decide. A row in pieces
-# reaches :measured:`long_pieces` GB/s, and each thread spills :measured:`spilled` registers.
-# Loading the weight again gives :measured:`long_reloaded` GB/s and :measured:`spilled_reloaded`
-# spilled registers. Two programs for a row give :measured:`long_shared` GB/s and
-# :measured:`spilled_shared`. So pieces are enough as long as the numbers of a row fit into
-# registers. For longer rows, load the weight again or share the row, as the plot shows.
+# At 16,384 columns the registers decide. A row in pieces reaches :measured:`long_pieces` GB/s,
+# loading the weight again :measured:`long_reloaded` GB/s, and two programs for a row
+# :measured:`long_shared` GB/s; the table shows how many registers a thread spills. So pieces are
+# enough as long as the numbers of a row fit into registers. Longer rows need one of the two ways
+# above.
 #
 # Rows that do not fit
 # --------------------
 #
-# Longer rows are read block by block. **Forward**, the first loop computes mean and variance, and
-# the second one writes the output. The row is read twice, so there are three transfers, not two.
+# Longer rows are read block by block, and twice. **Forward**, the first loop computes mean and
+# variance, and the second one writes the output: three transfers instead of two.
 #
-# The variance needs the mean, which is known only after the first loop. The way out is to take mean
-# :math:`\mu_p` and squared deviations :math:`S_p` of each block of *p* elements, and to combine
-# them with those of the *n* elements before. With :math:`\delta = \mu_p - \mu`:
+# The variance needs the mean, which is known only at the end of the loop. So the loop takes the
+# mean :math:`\mu_p` of each block of *p* elements and the sum :math:`S_p` of their squared
+# deviations from it, and combines them with those of the *n* elements before, :math:`\mu` and
+# :math:`S`. With :math:`\delta = \mu_p - \mu`:
 #
 # .. math::
 #
 #     \mu' = \mu + \delta \, \frac{p}{n + p}, \qquad
 #     S' = S + S_p + \delta^2 \, \frac{n p}{n + p}
 #
-# This avoids the cancellation of the one-pass formula, because squares are only added. For the
-# numbers 1, 3 and 8, 12, in two blocks: the means are 2 and 10, and the squared deviations 2 and 8.
-# Together the mean is 2 + 8 · 2/4 = 6, and the squared deviations are 2 + 8 + 64 · 4/4 = 74.
+# Squares are only added, so nothing cancels. Take the blocks 1, 3 and 8, 12: their means are 2 and
+# 10, and their squared deviations add up to 2 and 8. Together the mean is 2 + 8·2/4 = 6, and the
+# squared deviations add up to 2 + 8 + 64·4/4 = 74.
 
 
 @triton.jit
@@ -510,16 +492,19 @@ def long_forward_kernel(
 
 
 # %%
-# **Backward**, a first kernel reads the rows and stores the two means of each. After that an
-# element needs no other element of its row. So the second kernel cuts the matrix into columns. A
-# program has one block of them and works down the rows, and its sums fit into registers however
-# long the rows are. These are five transfers, not three.
+# **Backward**, a first kernel stores the two means of each row. Then the elements of a row are
+# independent, and ``columns_kernel`` cuts the matrix into blocks of columns. A program works down
+# the rows of its block, and its sums fit into registers however long the rows are. These are five
+# transfers, not three.
 
 # sphinx_gallery_fold = "computes the two means of each row"
 from shared.norm_kernels import means_kernel
 
 # %%
-# This kernel has the columns, and the functions launch them all:
+# Two functions launch the kernels:
+
+# sphinx_gallery_fold = "computes a block of columns of the gradient of x, and its sums"
+# sphinx_gallery_show = "long_layer_norm, long_layer_norm_backward"
 
 
 @triton.jit
@@ -567,7 +552,7 @@ def long_layer_norm_backward(x, g, weight, stats):
 
 
 # %%
-# Both are compared with float64, for a mean of 100 as well, and timed on rows of 65,536 elements:
+# Both functions must agree with float64. Rows of 65,536 elements are timed:
 
 # sphinx_gallery_fold = "compares both functions with float64, and times them"
 
@@ -597,17 +582,17 @@ if ON_GPU:
     write_table("05b-reductions-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# The kernels for long rows have :measured:`long_forward` times the speed of PyTorch forward, and
-# :measured:`long_backward` times backward.
+# Forward has :measured:`long_forward` times the speed of PyTorch, and backward
+# :measured:`long_backward` times.
 #
 # In a program
 # ------------
 #
-# The kernels above trust their arguments, so the two functions for long rows check them. They
-# refuse tensors that require a gradient, because the result would have none:
-# ``long_layer_norm_backward`` is called by hand, or by a ``torch.autograd.Function`` as in
-# :doc:`05-layer-norm`. That lesson's ``layer_norm`` uses the kernels for rows of up to 16,384
-# elements, and keeps its launches (:doc:`/programming-guide/chapter-6/calls`).
+# The functions that others call check their arguments first. They refuse tensors that require a
+# gradient, because the result would have none: call the backward function by hand, or in a
+# ``torch.autograd.Function`` as in :doc:`05-layer-norm`. That lesson's ``layer_norm`` uses the
+# kernels for rows of up to 16,384 elements, and keeps its launches
+# (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the functions with their checks"
 from shared.launch import on_device_of

@@ -2,10 +2,10 @@
 Sampling
 ========
 
-You build ``sample(logits, temperature, top_k, top_p, seed)``, the last step of each token that a
-language model writes. It sorts nothing: for 128 rows of 131,072 logits and top-p 0.9 it takes
-:measured:`triton` µs, and PyTorch's sort takes :measured:`faster` times as long. You need
-:doc:`02-fused-softmax` and :doc:`04-low-memory-dropout`.
+You build ``sample(logits, temperature, top_k, top_p, seed)``, which chooses the next token of a
+language model without a sort. For 128 rows of 131,072 logits it takes :measured:`triton` µs, and
+PyTorch's sort takes :measured:`faster` times as long. You need :doc:`02-fused-softmax` and
+:doc:`04-low-memory-dropout`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -28,26 +28,20 @@ PIECE = tl.constexpr(1024 if ON_GPU else 128)  # logits of a block, few for the 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 
 # %%
-# What is kept
-# ------------
+# A threshold instead of a sort
+# -----------------------------
 #
-# A model gives each token of its vocabulary a **logit** *x*. The next token is sampled with a
-# probability in proportion to its **weight** :math:`e^{x / T}`. The **temperature** *T* makes the
-# choice bolder or safer. Two settings exclude unlikely tokens:
+# A model gives each token of its vocabulary a **logit** *x*. The next token is sampled in
+# proportion to the **weights** :math:`e^{x / T}`: the lower the **temperature** *T*, the more often
+# the largest logit wins. Two settings exclude unlikely tokens:
 #
 # * **Top-k** keeps the *k* largest logits.
 # * **Top-p** keeps the fewest largest logits whose weights add up to the share *p* of the sum.
 #
-# Both keep all logits from one value on, the **threshold**. Equal logits are kept or excluded
-# together. The usual way to the threshold is a sort. But a sort moves every logit several times,
-# and we need a single number.
-#
-# A threshold instead of a sort
-# -----------------------------
-#
-# **Bisection** finds it. Guess a threshold in the middle of the possible range, and add up the
-# weights from there on. If they reach the share *p*, the threshold is at least the guess, otherwise
-# it is smaller. Each sum halves the range:
+# Both keep all logits from one value on, the **threshold**; equal logits stay or go together. A
+# sort finds it, but moves every logit several times. **Bisection** only adds: guess a threshold,
+# and add up the weights of the logits from there on. If the sum reaches the share *p* (here 0.9),
+# the threshold is the guess or larger, else it is smaller. Each round halves the range:
 
 torch.manual_seed(0)
 x = torch.tensor([2.0, 1.7, 1.1, 0.9, 0.3, 0.1, -0.4, -0.9, -1.3, -2.0])
@@ -62,8 +56,7 @@ for turn in range(8):
     low, high = (middle, high) if total >= goal else (low, middle)
 
 # %%
-# The ten logits as weights, their sum from the left, and the threshold between the last token that
-# is kept and the first that is not:
+# The weights, their sum from the left, and the threshold after the last token that is kept:
 
 # sphinx_gallery_fold = "draws the weights, their sum and the threshold"
 from shared.sampling import draw_keys, draw_threshold
@@ -71,25 +64,16 @@ from shared.sampling import draw_keys, draw_threshold
 draw_threshold(weights, goal)
 
 # %%
-# .. predict:: How many rounds find the exact threshold among all numbers of fp32?
-#    :choices: 24 | 32 | 131,072
-#    :answer: 32
+# To find the exact threshold, the kernel bisects integers: the **keys** of the logits, which are in
+# the order of the logits.
 #
-#    A number of fp32 has 32 bits. If its bits are read as an integer, each round fixes one of them,
-#    however many logits there are.
-#
-# So the kernel bisects integers. They must be in the order of the floats. The bits of a positive
-# float are: a larger float has larger bits. For a negative float, invert every bit except the sign.
-# We call the result the **key** of a float:
-
-# sphinx_gallery_fold = "draws the bits of eight floats and their keys"
-draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
-
-# %%
 # The kernel
 # ----------
 #
-# One program samples one row. These functions load logits, and make keys and weights of them:
+# One program samples one row, in blocks of ``PIECE`` logits:
+
+# sphinx_gallery_fold = "the whole cell, with load_row and weight_of"
+# sphinx_gallery_show = "key_of_float, units_of, above, bisect"
 
 from shared.sampling import LARGEST, load_row, weight_of
 
@@ -132,15 +116,33 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 
 
 # %%
-# **The sums are integers.** Floating-point sums depend on the order of the additions. Two kernels
-# that add in different orders could keep different tokens. Each weight is computed in fp32,
-# relative to that of the maximum *m*, and becomes a whole number of units of 2⁻⁴⁰. Sums of integers
-# are exact in any order, so all ways of adding on this page agree. A row may have 2²² logits
-# before a sum could overflow 63 bits. A weight below 2⁻⁴⁰ counts as zero.
+# In the fold above, ``load_row`` returns -∞ behind the end of the row, and ``weight_of`` returns
+# weights relative to that of the row's maximum *m*. They are powers of two: with ``rate`` =
+# :math:`\log_2(e) / T`, :math:`2^{(x - m) \cdot rate} = e^{(x - m) / T}`. ``above`` adds up the
+# weights for one round of ``bisect``; with ``COUNT``, for top-k, it counts the logits.
 #
-# **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)``, the sum of one round for
-# whole rows: the share that the logits from a row's threshold on have of the weights of the row,
-# for *T* = 1. ``exercise.py`` checks it:
+# **A key** has the bits of a float, read as an integer. The bits of positive floats are in their
+# order already. For a negative float, ``key_of_float`` inverts every bit except the sign (dark
+# cells are ones):
+
+# sphinx_gallery_fold = "draws the bits of eight floats and their keys"
+draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
+
+# %%
+# .. predict:: How often does ``bisect`` read the row, at most?
+#    :choices: 24 | 32 | 131,072
+#    :answer: 32
+#
+#    A key has 32 bits, so at most 2³² keys are possible, and each round halves their number.
+#
+# **The sums are integers.** Floating-point sums depend on the order of the additions, so two
+# kernels that add in different orders could keep different tokens. Sums of integers are exact in
+# any order. So ``units_of`` rounds each weight, which is at most 1, down to a multiple of 2⁻⁴⁰. A
+# row may have 2²² logits before a sum could overflow 63 bits.
+#
+# **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)`` for *T* = 1: add up the
+# weights from a row's threshold on, and divide by the sum of all weights of the row.
+# ``exercise.py`` (see *Exercises*) checks it:
 #
 # .. code-block:: console
 #
@@ -150,15 +152,19 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 #      program:  0, in a grid of 5
 #      what:     the value of a store depends on elements that a masked load left out
 #
-# What stands behind the end of a row needs a weight of 0.
+# So what is loaded behind the end of a row needs a weight of 0.
 #
 # Sampling a token
 # ~~~~~~~~~~~~~~~~
 #
-# Philox makes 32 random bits of the seed and the row, as in :doc:`04-low-memory-dropout`. Read as a
+# Philox makes 32 random bits from seed and row, as in :doc:`04-low-memory-dropout`. Read as a
 # fraction *u* from 0 to 1, they give a **target**: *u* times the sum of all kept weights. The
 # kernel adds up the weights from the left. The token at which the sum exceeds the target is the
-# sample, so a token with twice the weight is hit twice as often.
+# sample, so a token with twice the weight is hit twice as often. (The fold has ``target_of``, and
+# ``share_of``, which returns the share *p* of a sum.)
+
+# sphinx_gallery_fold = "the whole cell, with target_of and share_of"
+# sphinx_gallery_show = "pick, sample_row, plain_kernel"
 
 from shared.sampling import share_of, target_of
 
@@ -207,7 +213,7 @@ def plain_kernel(x_ptr, out_ptr, seed: tl.int64, V, k, p: tl.float64, rate):
 # Calling it
 # ----------
 #
-# At temperature 0 the maximum is taken: that is top-k with *k* = 1.
+# At temperature 0 the largest logit wins: that is top-k with *k* = 1.
 
 
 def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
@@ -221,12 +227,12 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     return out
 
 
-plain_sample = sample
+plain_sample = sample  # to compare with: a faster function takes over the name
 
 # %%
-# **The check** sorts in float64. Each token must be among those that the sort keeps. A weight of
-# fp32 has a relative error of some 2⁻²², so a token whose sum meets the share *p* to seven digits
-# may fall on either side. Random logits do not come that close.
+# **The check** sorts in float64. Each token must be among those that the sort keeps. A weight in
+# fp32 has a relative error of about 2⁻²², so if a sum meets the share *p* to seven digits, its
+# token may fall on either side. Random logits do not come that close.
 
 # sphinx_gallery_fold = "compares with a sort in float64"
 from shared.sampling import check
@@ -241,18 +247,20 @@ print("all tokens are among those that a sort keeps")
 # Two readings instead of thirty
 # ------------------------------
 #
-# Top-p reads the row once for each bit of a key, and a few times more. For 128 rows of 131,072
-# logits this takes :measured:`slower` times as long as the faster way, which reads the row twice.
-# Its idea: most logits are far from the threshold. If a narrow **range** around the threshold is
-# known, one reading adds up everything above the range and collects the few logits inside it. The
-# bisection then needs only these, and they fit into registers.
+# ``plain_kernel`` reads the row once for each bit of a key, and a few times more. For 128 rows of
+# 131,072 logits this takes :measured:`slower` times as long as the way that follows, with two
+# readings. Suppose that a narrow **range** around the threshold is known. Then one reading adds up
+# the weights above the range, and collects the few logits inside. The bisection needs only these,
+# and they fit into registers.
 #
-# The range comes from a **sample of the row**, some thousand of its logits. Below the threshold,
-# the weights of the whole row add up to the share 1 - *p*. In the sample they add up to about as
-# large a share, *s*. Each of them is at most *w*, the weight at the threshold, so the standard
-# deviation of their sum is at most :math:`\sqrt{w s}`. The range reaches from 3.5 deviations below
-# to 3.5 above. The threshold lies outside in fewer than one of a thousand rows, and the kernel
-# notices it: then it samples this row the plain way.
+# The range comes from a few thousand logits, spread over the row: a **sample of the row**. In the
+# whole row, the weights below the threshold add up to the share 1 - *p*. In the sample they add up
+# to a sum *s*, about the same share of the sample's weights. Each of them is at most *w*, the
+# weight at the threshold, so the standard deviation of *s* is at most :math:`\sqrt{w s}`. The range
+# reaches from 3.5 deviations below to 3.5 above. The threshold lies outside in fewer than one of a
+# thousand rows. The last kernel notices that, and samples such a row the plain way.
+
+# sphinx_gallery_fold = "finds the range in the sample of the row"
 
 from shared.sampling import guess
 
@@ -262,13 +270,14 @@ from shared.sampling import guess
 #
 # * ``sum_kernel``, one program a piece, is the first reading: the maximum and a rough sum in fp32,
 #   as in :doc:`02-fused-softmax`.
-# * ``guess_kernel``, one program a row, takes a sample of the row and stores the range.
-# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the columns in
-#   the range.
+# * ``guess_kernel``, one program a row, finds the range in the sample of the row.
+# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the columns
+#   (positions) of the logits in the range.
 # * ``finish_kernel``, one program a row, bisects what was collected, and samples.
 #
-# The second reading is the one to look at. An atomic counter gives each program places for the
-# columns that it collects; their order does not matter.
+# Here is the second reading. ``memory_of`` divides a row's memory: four facts (the maximum, both
+# ends of the range, a counter), the sums of the pieces, and the columns. Atomic additions to
+# the counter give each program places for its columns; their order does not matter.
 
 MOST = tl.constexpr(8192 if ON_GPU else 256)  # columns that a row can collect
 
@@ -301,10 +310,10 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate):
 
 
 # %%
-# For top-k, the sample gives a value that at least *k* logits exceed almost surely, and the range
-# has no upper end. In ``finish_kernel``, the exact threshold follows from the collected columns.
-# The program then picks a piece by the sums of what the pieces keep, and a token in that piece.
-# Since all sums are integers, its token is the one that the plain kernel samples, bit for bit.
+# For top-k, the lower end is a value that at least *k* logits exceed almost surely, and there is no
+# upper end. ``finish_kernel`` finds the exact threshold among the collected logits. With the sums
+# of the pieces it finds the piece that the target falls into, and then the token. All sums are
+# integers, so it is the token that the plain kernel samples.
 
 # sphinx_gallery_fold = "the other three kernels"
 from shared.sampling import bisect_block
@@ -410,11 +419,12 @@ def finish_kernel(
 # In a program
 # ------------
 #
-# The public ``sample`` takes the fast way. It checks its settings, reads views and other dtypes,
-# and refuses rows without a distribution where that needs no waiting. It keeps a plan of the four
-# launches for logits that are alike: :doc:`/programming-guide/chapter-6/calls`. In a CUDA graph a
-# number is frozen when the graph is captured, so each replay would sample with the same seed.
-# Therefore the seed may also be a tensor on the GPU, which the program fills anew before a replay.
+# The public ``sample`` launches these four kernels. It checks its settings, accepts views and other
+# dtypes, and keeps a plan of the launches for similar logits
+# (:doc:`/programming-guide/chapter-6/calls`). A row that contains nan, or only -∞, has no token: on
+# the CPU it is refused, and on a GPU, where a check would have to wait, the token is -1. A CUDA
+# graph freezes numbers when it is captured, so each replay would sample with the same seed.
+# Therefore the seed may also be a tensor on the GPU, which the program fills before each replay.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -501,7 +511,7 @@ print("both ways sample the same tokens")
 #
 # The logits are normally distributed, in fp32. **Sort** is PyTorch's sort, softmax, cumulative sum
 # and ``multinomial``. **Softmax** is PyTorch's softmax alone. **Read** is ``amax``, the time of one
-# reading, a ceiling that no way of sampling can beat. The check runs at these sizes first.
+# reading: no way of sampling can be faster. The check runs at these sizes first.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"
