@@ -48,9 +48,8 @@ def formula(q, k, v):
 
 
 # %%
-# *d*, the **head dimension**, is 64 or 128 in most models. A model has many **heads**, each with
-# its own Q, K and V, and a batch of several sequences. So the tensors are ``[batch, heads, N, d]``,
-# and the heads do not depend on each other.
+# *d*, the **head dimension**, is mostly 64 or 128. A model has many **heads**, each with its own Q,
+# K and V, and a batch of sequences. So the tensors are ``[batch, heads, N, d]``.
 
 # sphinx_gallery_fold = "draws the matrices and what one program uses of them"
 TILE, WHOLE, EDGE = "#1b6ca8", "#cfe3f1", "#444444"
@@ -66,7 +65,7 @@ def draw_matrix(ax, x, y, shape, label, tiles):
     ax.text(x + cols / 2, y + rows + 0.25, label, ha="center", va="top")
 
 
-_, ax = figure(height=3.0)
+_, ax = figure(height=2.8)
 draw_matrix(ax, 0, 2.5, (5, 2), "Q\nN × d", [(2, 0, 1, 2, TILE)])
 draw_matrix(ax, 3.5, 0, (2, 5), "", [(0, 2, 2, 1, TILE)])
 ax.text(3.2, 1, "Kᵀ, d × N", ha="right", va="center")
@@ -76,29 +75,28 @@ draw_matrix(
 draw_matrix(ax, 10, 2.5, (5, 2), "V\nN × d", [(2, 0, 1, 2, TILE)])
 draw_matrix(ax, 13.5, 2.5, (5, 2), "output\nN × d", [(2, 0, 1, 2, "#7fb2d9")])
 ax.set(xlim=(-0.5, 16), ylim=(9.3, -0.2), aspect="equal")
-ax.set_title("A program computes one block row of scores, tile by tile")
+ax.set_title("A program walks along the scores of a block of queries")
 ax.axis("off")
 plt.show()
 
 # %%
-# A program computes the output of one block of queries, for which it needs one block row of the
-# scores (lighter blue). For each tile of this row (dark) it needs a block of keys and the block of
-# values of the same tokens.
+# A program computes the output of one block of queries. It walks along the scores of this block
+# (lighter blue) tile by tile. For each tile (dark) it needs a block of keys and the block of values
+# of the same tokens.
 #
 # **The scores are too many to store.** Each line of ``formula`` reads or writes N × N numbers. For
 # 32 heads with *d* = 64 and N = 16,384 in bf16, Q, K, V and the output take 0.27 GB together, and
-# the scores 17 GB. If the scores stay on the chip, attention is **compute-bound**. The two products
-# take 4·N²·d operations a head, so speed is in TFLOPS.
+# the scores 17 GB. If the scores stay on the chip, attention is **compute-bound**: the limit is
+# arithmetic, 4·N²·d operations a head for the two products. So speed is in TFLOPS.
 #
 # The online softmax
 # ------------------
 #
 # A softmax needs the maximum and the sum of the whole row, but a program has seen only some tiles.
-# So it keeps for each row: the maximum *so far*, ``m``; the sum of the weights so far, ``z``; and
-# the weighted sum of the values so far, ``acc``. The weight of a score *s* is :math:`e^{s - m}`.
-# When a tile raises the maximum, all earlier weights are too large by the same factor. So ``z`` and
-# ``acc`` are multiplied by :math:`e^{m_{old} - m_{new}}`, the **correction**. In PyTorch, for one
-# row whose values are numbers (*d* = 1):
+# So it keeps for each row the maximum *so far*, ``m``, the sum of the weights so far, ``z``, and the
+# weighted sum of the values so far, ``acc``. The weight of a score *s* is :math:`e^{s - m}`. When a
+# tile raises the maximum, all earlier weights are too large by the same factor. The **correction**
+# :math:`e^{m_{old} - m_{new}}` mends both sums. For one row whose values are numbers (*d* = 1):
 
 # sphinx_gallery_fold = "goes through a row of four tiles, checks the result, and draws it"
 # sphinx_gallery_show = "online_softmax"
@@ -123,7 +121,7 @@ steps = list(online_softmax(scores, values))
 m, _, z, acc = steps[-1]
 torch.testing.assert_close(acc / z, scores.flatten().softmax(0) @ values.flatten())
 
-_, ax = figure(height=3.0)
+_, ax = figure(height=2.8)
 ax.bar(range(16), scores.flatten().tolist(), color=WHOLE, edgecolor=EDGE)
 largest = [step[0].item() for step in steps]
 ax.step([-0.5, 3.5, 7.5, 11.5, 15.5], [largest[0], *largest], color=TILE)
@@ -140,8 +138,6 @@ plt.show()
 # %%
 # The kernel
 # ----------
-#
-# The kernel is this loop, for a block of queries at once:
 
 
 @triton.jit
@@ -171,14 +167,17 @@ def online_kernel(
 
 
 # %%
-# ``q_desc`` is a **tensor descriptor**: the address, shape, strides and tile size of a tensor in
-# one object, made on the host. ``q_desc.load`` loads the tile at these indices. Elements out of
-# bounds are read as zero and are not stored (see :doc:`03b-full-waves`).
+# The kernel is the loop of ``online_softmax``, for a block of queries at once. The scores of a tile
+# live in registers and are gone in the next iteration. Tensor cores multiply 16-bit numbers, so the
+# weights are rounded before the second product. All sums stay in fp32.
 #
-# The scores of a tile live in registers and are gone in the next iteration. Tensor cores multiply
-# 16-bit numbers, so the weights are rounded before the second product. All sums stay in fp32.
-# A launch has a program for each block of queries, in each head of each sequence:
+# ``q_desc`` is a **tensor descriptor**: the address, shape, strides and tile size of a tensor in
+# one object, made on the host. ``q_desc.load`` loads the tile at these indices, ``reshape`` drops
+# its dimensions of size 1. Elements out of bounds are read as zero and are not stored (see
+# :doc:`03b-full-waves`). A launch has a program for each block of queries, in each head:
 
+# sphinx_gallery_fold = "LARGE, the size of a tile, and the comparison with float64"
+# sphinx_gallery_show = "described, online_attention"
 LARGE = {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 2}
 
 
@@ -193,11 +192,6 @@ def online_attention(q, k, v):
     tiles = [described(x, 128) for x in (q, k, v, o)]
     online_kernel[n // 128, batch * heads](*tiles, heads, n, d**-0.5, D=d, **LARGE)
     return o
-
-
-# %%
-
-# sphinx_gallery_fold = "compares it with float64"
 
 
 def compare(o, q, k, v, **options):
@@ -250,7 +244,7 @@ borders_in_kernel = triton.jit(borders)
 n, rows, cols = 1000, range(0, 1000, 128), range(0, 1000, 64)
 ends = [borders(row, n, 128, 64, True) for row in rows]
 kinds = [[(col >= whole) + (col >= stop) for col in cols] for whole, stop in ends]
-_, ax = figure(height=3.1)
+_, ax = figure(height=3.0)
 ax.pcolormesh([*cols, n], [*rows, n], kinds, cmap="Blues_r", vmin=-2, vmax=2, edgecolors="#888")
 ax.plot([0, n], [0, n], color=EDGE)
 ax.set(xlabel="key", ylabel="query", ylim=(n, 0))
@@ -282,7 +276,7 @@ print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"],
 
 # %%
 # While a program computes its exponentials, its tensor cores have nothing to do. There are two
-# remedies: fewer instructions, and other work meanwhile.
+# remedies.
 #
 # **Fewer instructions.** A GPU computes :math:`e^x` as :math:`2^{x \log_2 e}`. If ``scale``
 # contains the factor :math:`\log_2 e`, that multiplication is gone. And the scores need no scaling
@@ -290,14 +284,11 @@ print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"],
 #
 # **Other work meanwhile.** If several small programs share a multiprocessor, one can use the tensor
 # cores while another computes exponentials. Two or three programs of four warps fit if their tiles
-# are small.
+# are small. Then the *order* of the programs matters, too. The GPU starts them in the order of
+# their numbers. A causal program of the last queries has the most keys, and if it started last, the
+# GPU would wait for it alone. So the kernel below begins with the last block of queries.
 #
-# **The longest first.** A causal program of the last queries has the most keys, and the GPU starts
-# programs in the order of their numbers. If the longest program started last, the GPU would wait
-# for it alone. So the kernel below begins with the last block of queries.
-#
-# It also lets ``GROUP`` heads of queries share one head of keys and values (*grouped heads*), as in
-# most models.
+# It also lets ``GROUP`` heads of queries share one head of keys and values (*grouped heads*).
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "keys"])  # one kernel for all lengths
@@ -357,8 +348,8 @@ def attention_kernel(
 # Calling it
 # ----------
 #
-# The tile depends on the head dimension: 128 queries and 64 keys for 128, and 64 queries and 128
-# keys for 64. GPUs with less shared memory get shorter tiles.
+# With *d* = 128 a tile has 128 queries and 64 keys, and with *d* = 64 it has 64 queries and 128 keys.
+# GPUs with less shared memory get shorter tiles.
 
 # sphinx_gallery_fold = "chooses the tile, the grid and the constants"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
@@ -456,7 +447,7 @@ if ON_GPU:
 # At N = 16,384 ``attention`` reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
 # FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**: it starts the next product before the
 # softmax of this tile is done, while Triton waits for each product of this loop.
-# :doc:`06c-attention-gluon` does that, too: with heads of 128 it has
+# :doc:`06c-attention-gluon` starts it early, too. With heads of 128 it has
 # :measured:`06c-attention-gluon:share128` % of cuDNN's speed.
 #
 # **Short sequences are slower.** Each program loads its queries first and stores its result last,
@@ -468,9 +459,9 @@ if ON_GPU:
 # A function that others call must be right for any view. A descriptor needs an address and strides
 # that are multiples of 16 bytes, and a last stride of 1, so other tensors are copied. The function
 # refuses what it cannot do: gradients, which :doc:`06b-attention-backward` computes, head
-# dimensions without a kernel, and tensors on different devices. And it must be cheap for the CPU.
-# Python needs longer for four descriptors than for the rest of the call, so the function keeps a
-# *plan* for each kind of arguments: see :doc:`/programming-guide/chapter-6/calls`.
+# dimensions without a kernel, and tensors on different devices. And it saves time of the CPU, which
+# needs longer for four descriptors than for the rest of the call: the function keeps a *plan* for
+# each kind of arguments (see :doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.attention import check_attention, first_longer, ready

@@ -61,7 +61,7 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
     loss = 0.0
     if target != ignore_index:
         loss = m - tl.load(x_ptr + target).to(tl.float32) + tl.log(s)
-    tl.store(loss_ptr + 1 + row, loss)  # place 0 is for the number of rows
+    tl.store(loss_ptr + 1 + row, loss)  # place 0 is for 1 / n, see below
 
 
 # %%
@@ -102,7 +102,7 @@ print("losses:", ", ".join(f"{loss:.3f}" for loss in losses[1:].tolist()))
 # ---------------------------------------
 #
 # The loss of a batch is the mean over the *n* rows that count. Its gradient is the probabilities
-# *p*, less 1 at the target, divided by *n*:
+# *p*, less 1 at the target (:math:`[j = t]` is 1 there and 0 elsewhere), divided by *n*:
 #
 # .. math::
 #
@@ -112,10 +112,10 @@ print("losses:", ", ".join(f"{loss:.3f}" for loss in losses[1:].tolist()))
 # Usually the forward pass reads the logits; the backward pass reads them again and writes a
 # gradient of the same size. These are **three transfers** of the largest tensor of a training step.
 #
-# But the loss is the last operation, so the backward pass begins with its gradient, and the
-# incoming gradient is a single number, nearly always 1. So **the forward pass can write the
-# gradient**. Right after the first loop, each program reads its row again. If the row is still in
-# the L2 cache, **two transfers** of memory remain, one read and one write. The second loop:
+# But the loss is the last operation, and its incoming gradient is a single number, nearly always 1.
+# So **the forward pass can write the gradient**: right after the first loop, each program reads its
+# row again. If the row is still in the L2 cache, **two transfers** of memory remain, one read and
+# one write. The second loop:
 
 # sphinx_gallery_fold = "one_launch_kernel: loss_kernel with this second loop"
 # sphinx_gallery_show = "write_forwards"
@@ -154,16 +154,15 @@ def one_launch_kernel(
     if target != ignore_index:
         loss = m - tl.load(x_ptr + target).to(tl.float32) + tl.log(s)
         share = tl.load(loss_ptr)  # 1 / n
-    tl.store(loss_ptr + 1 + row, loss)  # place 0 is for the number of rows
+    tl.store(loss_ptr + 1 + row, loss)  # place 0 is for 1 / n, see below
     write_forwards(x_ptr, grad_ptr + row * V, V, target, m, s, share, BLOCK)
 
 
 # %%
-# The targets are on the GPU, so Python does not know *n*, and asking for it would mean waiting. So
-# there are three launches. A small kernel of one program counts the rows that count, and stores
-# the **share** of each, 1/*n*, in front of the losses; it also stops at a target outside of the
-# vocabulary, as PyTorch's loss does. Then ``one_launch_kernel`` runs, one program a row. A third
-# kernel computes the mean.
+# The targets are on the GPU, and Python would have to wait to learn *n*. So a small kernel of one
+# program counts the rows that count, and stores the **share** of each, 1/*n*, in front of the
+# losses. It also stops at a target outside of the vocabulary. Then ``one_launch_kernel`` has one
+# program a row, and a third kernel computes the mean.
 
 # sphinx_gallery_fold = "the two small kernels, the launches, and the comparison with float64"
 from shared.losses import ONE, compare, count_kernel, mean_kernel
@@ -190,7 +189,7 @@ print("one_launch_kernel agrees with float64")
 #
 # The second read is cheap only if the row is still in the L2 cache. All SMs share this cache, and
 # between the two reads of one program the other programs read their rows. So what has to fit is not
-# one row, but **the resident programs times the bytes of a row**:
+# one row, but **the rows of all resident programs**, those that run at the same time:
 
 # sphinx_gallery_fold = "counts the resident programs and their bytes"
 from shared.losses import resident_programs
@@ -213,10 +212,9 @@ else:
 
 # %%
 # The gradients pass through the cache, too, and each row of them is as large as its row of logits.
-# So the cache is too small long before the rows of logits fill it.
 #
-# A simple cache evicts the block that was used longest ago. In such a cache with room for 32
-# blocks, four programs read rows of 9 blocks, a little too long. Each has room for 8:
+# A simple cache evicts the block that was used longest ago. Let four programs share such a cache of
+# 32 blocks, and read rows of 9 blocks, a little too long: each has room for 8.
 
 # sphinx_gallery_fold = "counts the blocks found in such a cache"
 # sphinx_gallery_fold_output = True
@@ -289,9 +287,8 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 #    The reads that hit the cache cost no memory bandwidth. The writes and the first reads still
 #    do.
 #
-# The rates for 8192 tokens and *V* = 32,768 in bf16. The ceiling is one read and one write at the
-# speed of a copy. Every rate counts three transfers, also that of the ceiling, so the rates compare
-# as the times do:
+# The rates for 8192 tokens in bf16 are three transfers of the logits, divided by the time. The
+# ceiling has the time of a copy, one read and one write:
 #
 # .. steps:: ceiling
 #    :unit: GB/s
@@ -308,18 +305,20 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 # same bytes.
 #
 # But each row *contains* such an address at every eighth element. So cut the row into three parts:
-# up to seven elements before the first such address, whole groups of eight, and the rest.
+# up to seven elements before the first such address, whole groups of eight, and the rest. In four
+# rows of 29 elements, with a dot for each element outside of the groups:
 
 # sphinx_gallery_fold = "prints four rows of 29 elements, cut into groups of 8"
-for row in range(4):  # a dot is an element on an edge
+for row in range(4):
     lead = -row * 29 % 8
     groups, rest = divmod(29 - lead, 8)
     print(f"row {row}: {lead * '.'}{groups * '[======]'}{rest * '.'}")
 
 # %%
-# The last kernel reads and writes the groups with the two functions from above, starting at the
-# first group. The compiler *sees* that this is aligned: ``(begin + 7) // 8 * 8`` is a multiple of 8
-# for each ``begin``. Both edges together are one block of 16 elements, loaded element by element:
+# The last kernel handles the groups with the two functions from above. The compiler *sees* that
+# they are aligned: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``. The elements on
+# both **edges** are one block of 16, loaded element by element. The gradient may overwrite the
+# logits, so the kernel loads the logit of the target, ``hit``, before:
 
 
 @triton.jit
@@ -334,7 +333,6 @@ def cross_entropy_kernel(
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(target_ptr + row)
     begin, grad_begin = row * stride, row * V
-    # The logit of the target comes first, because the gradient may overwrite the row.
     hit = tl.load(x_ptr + begin + target, mask=target != ignore_index, other=0.0).to(tl.float32)
     first, grad_first, lead, middle = begin, grad_begin, 0, V
     m = LOWEST
@@ -380,10 +378,9 @@ def cross_entropy_kernel(
 # Calling it
 # ----------
 #
-# The forward pass computes loss and gradient and keeps the gradient. The backward pass multiplies
-# it by the incoming gradient. For very long rows ``loss_and_gradient`` makes the programs twice as
-# large. So half as many are resident, and their rows need half of the cache. At *V* = 131,072 this
-# gives :measured:`large_programs` times the speed.
+# The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one. For
+# very long rows, blocks are twice as large. So half as many programs are resident, and their rows
+# need half of the cache: at *V* = 131,072 this gives :measured:`large_programs` times the speed.
 
 # sphinx_gallery_fold = "loss_and_gradient, which launches the kernels, and the comparison"
 # sphinx_gallery_show = "CrossEntropy, cross_entropy"
@@ -431,13 +428,12 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 # In a program
 # ------------
 #
-# The function for programs has more to do. In fp16 a gradient divided by thousands of rows can
-# vanish (the smallest number is 2⁻²⁴), so the backward pass multiplies by the share. With
-# ``inplace=True`` it writes the gradient over the logits, and tells PyTorch that they changed. If
-# the incoming gradient is 1, the backward pass touches nothing. It hands over its only copy of the
-# gradient, so it refuses a second backward pass and a second derivative. And it keeps a *plan* of
-# the three launches: see :doc:`/programming-guide/chapter-6/calls`. At the sizes of the benchmark
-# it makes the launches of the plain function, so one time serves both.
+# In fp16 a gradient divided by thousands of rows can vanish (the smallest number is 2⁻²⁴), so the
+# backward pass multiplies by the share. With ``inplace=True`` the gradient overwrites the logits,
+# and PyTorch is told that they changed. The function hands over its only copy of the gradient, so
+# it refuses a second backward pass and a second derivative. It keeps a *plan* of its three launches
+# (see :doc:`/programming-guide/chapter-6/calls`). At the sizes of the benchmark these are the
+# launches of the plain function, so one time serves both.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -564,9 +560,8 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes and in {len(DT
 # The benchmark
 # -------------
 #
-# The benchmark computes loss and gradient of 8192 tokens in bf16. The vocabularies have about the
-# sizes of Llama 2's, GPT-2's and Llama 3's. A copy of the logits, one read and one write, is the
-# ceiling.
+# Loss and gradient of 8192 tokens in bf16. The vocabularies have about the sizes of Llama 2's,
+# GPT-2's and Llama 3's. The ceiling is a copy of the logits.
 
 # sphinx_gallery_fold = "times loss and gradient, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "cross_entropy_kernel: 8192 × 131 072, bf16"
