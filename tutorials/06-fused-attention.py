@@ -93,9 +93,9 @@ plt.show()
 # ------------------
 #
 # A softmax needs the maximum and the sum of the whole row, but a program has seen only some tiles.
-# So it keeps for each row the maximum *so far*, ``m``, the sum of the weights so far, ``z``, and the
-# weighted sum of the values so far, ``acc``. The weight of a score *s* is :math:`e^{s - m}`. When a
-# tile raises the maximum, all earlier weights are too large by the same factor. The **correction**
+# So it keeps for each row the maximum *so far*, ``m``; the sum of the weights so far, ``z``; and
+# the weighted sum of the values so far, ``acc``. The weight of a score *s* is :math:`e^{s - m}`.
+# When a tile raises the maximum, all earlier weights are too large by the same factor. The **correction**
 # :math:`e^{m_{old} - m_{new}}` mends both sums. For one row whose values are numbers (*d* = 1):
 
 # sphinx_gallery_fold = "goes through a row of four tiles, checks the result, and draws it"
@@ -244,7 +244,7 @@ borders_in_kernel = triton.jit(borders)
 n, rows, cols = 1000, range(0, 1000, 128), range(0, 1000, 64)
 ends = [borders(row, n, 128, 64, True) for row in rows]
 kinds = [[(col >= whole) + (col >= stop) for col in cols] for whole, stop in ends]
-_, ax = figure(height=3.0)
+_, ax = figure(height=2.8)
 ax.pcolormesh([*cols, n], [*rows, n], kinds, cmap="Blues_r", vmin=-2, vmax=2, edgecolors="#888")
 ax.plot([0, n], [0, n], color=EDGE)
 ax.set(xlabel="key", ylabel="query", ylim=(n, 0))
@@ -252,9 +252,8 @@ ax.set_title("Tiles of 128 × 64: whole (dark),\nmasked (light), skipped (white)
 plt.show()
 
 # %%
-# A masked score becomes minus infinity, so its weight is 0. The mask costs a few instructions for
-# each score, and only tiles from ``whole`` on have it. The branch is cheap: all threads of a
-# program take the same one.
+# A masked score becomes minus infinity, so its weight is 0. Only tiles from ``whole`` on have the
+# mask, which costs a few instructions for each score.
 #
 # Where the time goes
 # -------------------
@@ -287,8 +286,6 @@ print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"],
 # are small. Then the *order* of the programs matters, too. The GPU starts them in the order of
 # their numbers. A causal program of the last queries has the most keys, and if it started last, the
 # GPU would wait for it alone. So the kernel below begins with the last block of queries.
-#
-# It also lets ``GROUP`` heads of queries share one head of keys and values (*grouped heads*).
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "keys"])  # one kernel for all lengths
@@ -348,8 +345,8 @@ def attention_kernel(
 # Calling it
 # ----------
 #
-# With *d* = 128 a tile has 128 queries and 64 keys, and with *d* = 64 it has 64 queries and 128 keys.
-# GPUs with less shared memory get shorter tiles.
+# With *d* = 128 a tile has 128 queries and 64 keys, and with *d* = 64 it has 64 queries and 128
+# keys. GPUs with less shared memory get shorter tiles.
 
 # sphinx_gallery_fold = "chooses the tile, the grid and the constants"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
@@ -450,8 +447,8 @@ if ON_GPU:
 # :doc:`06c-attention-gluon` starts it early, too. With heads of 128 it has
 # :measured:`06c-attention-gluon:share128` % of cuDNN's speed.
 #
-# **Short sequences are slower.** Each program loads its queries first and stores its result last,
-# and a causal program wastes half of the tiles on its diagonal. At N = 512 it has few other tiles.
+# **Short sequences are slower.** Each program loads its queries first, stores its result last, and
+# wastes half of the tiles on its diagonal. At N = 512 it has few other tiles.
 #
 # In a program
 # ------------

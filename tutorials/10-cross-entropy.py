@@ -87,6 +87,7 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 #      index:    -100 of `x_ptr`, which has 5 elements, shape (1, 5)
 
 # sphinx_gallery_fold = "compares the losses with PyTorch"
+# sphinx_gallery_fold_output = True
 torch.manual_seed(0)
 logits = 3 * torch.randn(5, 10000, device=DEVICE)
 logits[0, :9000] = -float("inf")  # tokens that must not come
@@ -117,7 +118,7 @@ print("losses:", ", ".join(f"{loss:.3f}" for loss in losses[1:].tolist()))
 # row again. If the row is still in the L2 cache, **two transfers** of memory remain, one read and
 # one write. The second loop:
 
-# sphinx_gallery_fold = "one_launch_kernel: loss_kernel with this second loop"
+# sphinx_gallery_fold = "the whole kernel: loss_kernel with this second loop"
 # sphinx_gallery_show = "write_forwards"
 # sphinx_gallery_difference = "loss_kernel"
 
@@ -249,7 +250,7 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
 
-# sphinx_gallery_fold = "add_up: the first loop as a function, with its hint"
+# sphinx_gallery_fold = "the first loop as a function, with its hint: add_up"
 # sphinx_gallery_show = "write_gradient"
 # sphinx_gallery_difference = "write_forwards"
 
@@ -301,8 +302,7 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 #
 # GPT-2's vocabulary has 50,257 tokens, an odd number. A thread loads 16 bytes, eight elements of
 # bf16, with one instruction if their address is divisible by 16. With an odd *V* most rows begin
-# elsewhere, so the compiler loads **element by element**: eight times as many instructions for the
-# same bytes.
+# elsewhere, so the compiler loads **element by element**, with eight times as many instructions.
 #
 # But each row *contains* such an address at every eighth element. So cut the row into three parts:
 # up to seven elements before the first such address, whole groups of eight, and the rest. In four
@@ -382,7 +382,7 @@ def cross_entropy_kernel(
 # very long rows, blocks are twice as large. So half as many programs are resident, and their rows
 # need half of the cache: at *V* = 131,072 this gives :measured:`large_programs` times the speed.
 
-# sphinx_gallery_fold = "loss_and_gradient, which launches the kernels, and the comparison"
+# sphinx_gallery_fold = "launches the kernels (loss_and_gradient), and compares with float64"
 # sphinx_gallery_show = "CrossEntropy, cross_entropy"
 from shared.losses import by_autograd, draw
 

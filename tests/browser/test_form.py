@@ -15,8 +15,6 @@ KERNEL_TOP = """() => {
 #: Lessons that are known to be longer, or to begin later; each is mended with its next recording.
 KNOWN = {
     "05b-reductions",  # 13.2 screens
-    "06-fused-attention",  # 12.5 screens
-    "10-cross-entropy",  # 13.5 screens
     "13-sampling",  # 12.7 screens, the kernel at 3.0
 }
 
