@@ -95,8 +95,9 @@ plt.show()
 # A softmax needs the maximum and the sum of the whole row, but a program has seen only some tiles.
 # So it keeps for each row the maximum *so far*, ``m``; the sum of the weights so far, ``z``; and
 # the weighted sum of the values so far, ``acc``. The weight of a score *s* is :math:`e^{s - m}`.
-# When a tile raises the maximum, all earlier weights are too large by the same factor. The **correction**
-# :math:`e^{m_{old} - m_{new}}` mends both sums. For one row whose values are numbers (*d* = 1):
+# When a tile raises the maximum, all earlier weights are too large by the same factor. The
+# **correction** :math:`e^{m_{old} - m_{new}}` mends both sums. For one row whose values are numbers
+# (*d* = 1):
 
 # sphinx_gallery_fold = "goes through a row of four tiles, checks the result, and draws it"
 # sphinx_gallery_show = "online_softmax"
