@@ -175,7 +175,7 @@ def online_kernel(
 # ``q_desc`` is a **tensor descriptor**: the address, shape, strides and tile size of a tensor in
 # one object, made on the host. ``q_desc.load`` loads the tile at these indices, ``reshape`` drops
 # its dimensions of size 1. Elements out of bounds are read as zero and are not stored (see
-# :doc:`03b-full-waves`). A launch has a program for each block of queries, in each head:
+# :doc:`03b-full-waves`). Each program has one block of queries of one head:
 
 # sphinx_gallery_fold = "LARGE, the size of a tile, and the comparison with float64"
 # sphinx_gallery_show = "described, online_attention"

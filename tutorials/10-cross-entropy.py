@@ -125,7 +125,7 @@ print("losses:", ", ".join(f"{loss:.3f}" for loss in losses[1:].tolist()))
 
 @triton.jit
 def write_forwards(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr):
-    """Write the gradient of n logits; *share* is 1 / n of the rows, or 0."""
+    """Write the gradient of n logits; *share* is the row's factor, or 0 if ignored."""
     for start in range(0, n, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + cols, mask=cols < n, other=0.0)
@@ -161,9 +161,9 @@ def one_launch_kernel(
 
 # %%
 # The targets are on the GPU, and Python would have to wait to learn *n*. So a small kernel of one
-# program counts the rows that count, and stores the **share** of each, 1/*n*, in front of the
-# losses. It also stops at a target outside of the vocabulary. Then ``one_launch_kernel`` has one
-# program a row, and a third kernel computes the mean.
+# program counts the rows, and stores the **share** of each, 1/*n*, in front of the losses. It also
+# stops at a target outside of the vocabulary. Then ``one_launch_kernel`` has one program a row, and
+# a third kernel computes the mean.
 
 # sphinx_gallery_fold = "the two small kernels, the launches, and the comparison with float64"
 from shared.losses import ONE, compare, count_kernel, mean_kernel
@@ -189,8 +189,8 @@ print("one_launch_kernel agrees with float64")
 # -------------------------------------
 #
 # The second read is cheap only if the row is still in the L2 cache. All SMs share this cache, and
-# between the two reads of one program the other programs read their rows. So what has to fit is not
-# one row, but **the rows of all resident programs**, those that run at the same time:
+# between the two reads of one program the other programs read their rows. So not one row has to
+# fit, but **the rows of all resident programs**, those that run at the same time:
 
 # sphinx_gallery_fold = "counts the resident programs and their bytes"
 from shared.losses import resident_programs
@@ -212,7 +212,7 @@ else:
     print("Resident programs are counted on an NVIDIA GPU only.")
 
 # %%
-# The gradients pass through the cache, too, and each row of them is as large as its row of logits.
+# The gradients, as large as the logits, pass through the cache, too.
 #
 # A simple cache evicts the block that was used longest ago. Let four programs share such a cache of
 # 32 blocks, and read rows of 9 blocks, a little too long: each has room for 8.
@@ -270,7 +270,7 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr):
-    """Write the gradient of n logits; *share* is 1 / n of the rows, or 0."""
+    """Write the gradient of n logits; *share* is the row's factor, or 0 if ignored."""
     last = (n - 1) // BLOCK * BLOCK
     for done in range(0, n, BLOCK):
         cols = last - done + tl.arange(0, BLOCK)  # <-
@@ -302,7 +302,7 @@ def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr)
 #
 # GPT-2's vocabulary has 50,257 tokens, an odd number. A thread loads 16 bytes, eight elements of
 # bf16, with one instruction if their address is divisible by 16. With an odd *V* most rows begin
-# elsewhere, so the compiler loads **element by element**, with eight times as many instructions.
+# elsewhere, so the compiler loads **element by element**: eight times as many instructions.
 #
 # But each row *contains* such an address at every eighth element. So cut the row into three parts:
 # up to seven elements before the first such address, whole groups of eight, and the rest. In four
@@ -318,7 +318,7 @@ for row in range(4):
 # The last kernel handles the groups with the two functions from above. The compiler *sees* that
 # they are aligned: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``. The elements on
 # both **edges** are one block of 16, loaded element by element. The gradient may overwrite the
-# logits, so the kernel loads the logit of the target, ``hit``, before:
+# logits, so the kernel loads the logit of the target, ``hit``, first:
 
 
 @triton.jit
