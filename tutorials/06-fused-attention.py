@@ -87,7 +87,7 @@ plt.show()
 # **The scores are too many to store.** Each line of ``formula`` reads or writes N × N numbers. For
 # 32 heads with *d* = 64 and N = 16,384 in bf16, Q, K, V and the output take 0.27 GB together, and
 # the scores 17 GB. If the scores stay on the chip, attention is **compute-bound**: the limit is
-# arithmetic, 4·N²·d operations a head for the two products. So speed is in TFLOPS.
+# arithmetic, 4·N²·d operations a head. So speed is in TFLOPS.
 #
 # The online softmax
 # ------------------
@@ -96,8 +96,8 @@ plt.show()
 # So it keeps for each row the maximum *so far*, ``m``; the sum of the weights so far, ``z``; and
 # the weighted sum of the values so far, ``acc``. The weight of a score *s* is :math:`e^{s - m}`.
 # When a tile raises the maximum, all earlier weights are too large by the same factor. The
-# **correction** :math:`e^{m_{old} - m_{new}}` mends both sums. For one row whose values are numbers
-# (*d* = 1):
+# **correction** :math:`e^{m_{old} - m_{new}}` mends both sums; the first one is 0. For one row
+# whose values are numbers (*d* = 1):
 
 # sphinx_gallery_fold = "goes through a row of four tiles, checks the result, and draws it"
 # sphinx_gallery_show = "online_softmax"

@@ -110,8 +110,8 @@ print("losses:", ", ".join(f"{loss:.3f}" for loss in losses[1:].tolist()))
 #     \frac{\partial L}{\partial x_j} = \frac{1}{n} \left( p_j - [j = t] \right)
 #     \qquad \text{with} \quad p_j = e^{x_j - m} / s
 #
-# Usually the forward pass reads the logits; the backward pass reads them again and writes a
-# gradient of the same size. These are **three transfers** of the largest tensor of a training step.
+# Usually the forward pass reads the logits, and the backward pass reads them again and writes a
+# gradient of their size: **three transfers** of the largest tensor of a training step.
 #
 # But the loss is the last operation, and its incoming gradient is a single number, nearly always 1.
 # So **the forward pass can write the gradient**: right after the first loop, each program reads its
