@@ -34,10 +34,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.bench import draw_rates, figure, rates, write_rows
 
 # %%
-# Each of *N* tokens has three rows of *d* numbers: a **query**, a **key** and a **value**. Together
-# they are the matrices *Q*, *K* and *V*. The **score** of a query and a key is their dot product,
-# times a scale. A softmax turns the scores of one query into weights, which add up to 1. The output
-# for this query is the weighted sum of the values:
+# Each of *N* tokens has a **query**, a **key** and a **value**, *d* numbers each. They are the rows
+# of the matrices *Q*, *K* and *V*. The **score** of a query and a key is their dot product, times a
+# scale. A softmax turns the scores of one query into weights, which add up to 1. The output for
+# this query is the weighted sum of the values:
 
 
 def formula(q, k, v):
@@ -48,9 +48,8 @@ def formula(q, k, v):
 
 
 # %%
-# *d*, the **head dimension**, is 64 or 128 in most models. A model has many **heads**, each with
-# its own Q, K and V, and a batch of several sequences. So the tensors are ``[batch, heads, N, d]``,
-# and the heads do not depend on each other.
+# *d*, the **head dimension**, is mostly 64 or 128. A model has many **heads**, each with its own Q,
+# K and V, and a batch of sequences. So the tensors are ``[batch, heads, N, d]``.
 
 # sphinx_gallery_fold = "draws the matrices and what one program uses of them"
 TILE, WHOLE, EDGE = "#1b6ca8", "#cfe3f1", "#444444"
@@ -66,71 +65,80 @@ def draw_matrix(ax, x, y, shape, label, tiles):
     ax.text(x + cols / 2, y + rows + 0.25, label, ha="center", va="top")
 
 
-_, ax = figure(height=3.3)
-draw_matrix(ax, 0, 3, (6, 2), "Q\nN × d", [(2, 0, 1, 2, TILE)])
-draw_matrix(ax, 3, 0, (2, 6), "", [(0, 2, 2, 1, TILE)])
-ax.text(2.8, 1, "Kᵀ, d × N", ha="right", va="center")
+_, ax = figure(height=2.8)
+draw_matrix(ax, 0, 2.5, (5, 2), "Q\nN × d", [(2, 0, 1, 2, TILE)])
+draw_matrix(ax, 3.5, 0, (2, 5), "", [(0, 2, 2, 1, TILE)])
+ax.text(3.2, 1, "Kᵀ, d × N", ha="right", va="center")
 draw_matrix(
-    ax, 3, 3, (6, 6), "scores, weights\nN × N", [(2, 0, 1, 6, "#7fb2d9"), (2, 2, 1, 1, TILE)]
+    ax, 3.5, 2.5, (5, 5), "scores, weights\nN × N", [(2, 0, 1, 5, "#7fb2d9"), (2, 2, 1, 1, TILE)]
 )
-draw_matrix(ax, 10.5, 3, (6, 2), "V\nN × d", [(2, 0, 1, 2, TILE)])
-draw_matrix(ax, 14, 3, (6, 2), "output\nN × d", [(2, 0, 1, 2, "#7fb2d9")])
-ax.set(xlim=(-0.5, 16.5), ylim=(10.4, -0.2), aspect="equal")
+draw_matrix(ax, 10, 2.5, (5, 2), "V\nN × d", [(2, 0, 1, 2, TILE)])
+draw_matrix(ax, 13.5, 2.5, (5, 2), "output\nN × d", [(2, 0, 1, 2, "#7fb2d9")])
+ax.set(xlim=(-0.5, 16), ylim=(9.3, -0.2), aspect="equal")
+ax.set_title("A program walks along the scores of a block of queries")
 ax.axis("off")
 plt.show()
 
 # %%
-# A program computes the output of one block of queries, and needs one block row of the scores
-# (lighter blue). It walks along this row tile by tile. For one tile (dark) it needs a block of
-# keys and the block of values of the same tokens.
+# A program computes the output of one block of queries. It walks along the scores of this block
+# (lighter blue) tile by tile. For each tile (dark) it needs a block of keys and the block of values
+# of the same tokens.
 #
-# **Why not as written.** Each line of ``formula`` reads or writes N × N numbers. For 32 heads with
-# *d* = 64 and N = 16,384 in bf16, Q, K, V and the output take 0.27 GB together, and the scores
-# 17 GB. If the scores stay on the chip, a byte that moves serves hundreds of operations. Attention
-# is then **compute-bound**. Both products take 4·N²·d operations a head, so speed is in TFLOPS.
+# **The scores are too many to store.** Each line of ``formula`` reads or writes N × N numbers. For
+# 32 heads with *d* = 64 and N = 16,384 in bf16, Q, K, V and the output take 0.27 GB together, and
+# the scores 17 GB. If the scores stay on the chip, attention is **compute-bound**: the limit is
+# arithmetic, 4·N²·d operations a head. So speed is in TFLOPS.
 #
 # The online softmax
 # ------------------
 #
 # A softmax needs the maximum and the sum of the whole row, but a program has seen only some tiles.
-# So it keeps three numbers for each row: the maximum *so far*, ``m``; the sum of the weights so
-# far, ``z``; the weighted sum of the values so far, ``acc``. The weights are :math:`e^{s - m}`.
-# When a tile raises the maximum, all earlier weights are too large by the same factor. Both sums
-# are multiplied by :math:`e^{m_{old} - m_{new}}`, the **correction**. One row in four tiles:
+# So it keeps for each row the maximum *so far*, ``m``; the sum of the weights so far, ``z``; and
+# the weighted sum of the values so far, ``acc``. The weight of a score *s* is :math:`e^{s - m}`.
+# When a tile raises the maximum, all earlier weights are too large by the same factor. The
+# **correction** :math:`e^{m_{old} - m_{new}}` mends both sums; the first one is 0. For one row
+# whose values are numbers (*d* = 1):
 
-# sphinx_gallery_fold = "goes through the row in PyTorch"
+# sphinx_gallery_fold = "goes through a row of four tiles, checks the result, and draws it"
+# sphinx_gallery_show = "online_softmax"
+
+
+def online_softmax(scores, values):
+    """Yield m, the correction, z and acc after each tile of one row."""
+    m, z, acc = torch.tensor(-math.inf), 0.0, 0.0
+    for s, v in zip(scores, values, strict=True):  # one tile
+        m_new = torch.maximum(m, s.max())
+        p = torch.exp(s - m_new)  # weights
+        correction = torch.exp(m - m_new)
+        z = z * correction + p.sum()
+        acc = acc * correction + p @ v
+        m = m_new
+        yield m, correction, z, acc
+
+
 scores = torch.tensor([[1.0, 0, 2, 1], [3, 5, 2, 4], [4, 1, 0, 3], [6, 2, 5, 1]])
-values, table = torch.arange(16.0).reshape(4, 4), []
-m, z, acc = torch.tensor(-math.inf), torch.tensor(0.0), torch.tensor(0.0)
-for s, v in zip(scores, values, strict=True):  # one tile
-    m_new = torch.maximum(m, s.max())
-    p, correction = torch.exp(s - m_new), torch.exp(m - m_new)
-    z, acc, m = z * correction + p.sum(), acc * correction + p @ v, m_new
-    table.append([x.item() for x in (m, correction, z, acc)])
-print(tabulate(table, ["m", "correction", "z", "acc"], floatfmt=".3f"))
-print(f"acc / z = {acc / z:.4f}; whole row: {scores.flatten().softmax(0) @ values.flatten():.4f}")
+values = torch.arange(16.0).reshape(4, 4)
+steps = list(online_softmax(scores, values))
+m, _, z, acc = steps[-1]
+torch.testing.assert_close(acc / z, scores.flatten().softmax(0) @ values.flatten())
 
-# %%
-
-# sphinx_gallery_fold = "draws the row, its maximum so far and the corrections"
-_, ax = figure(height=2.7)
+_, ax = figure(height=2.8)
 ax.bar(range(16), scores.flatten().tolist(), color=WHOLE, edgecolor=EDGE)
-largest = [row[0] for row in table]
+largest = [step[0].item() for step in steps]
 ax.step([-0.5, 3.5, 7.5, 11.5, 15.5], [largest[0], *largest], color=TILE)
 ax.text(7.6, 5.1, "m so far", color=TILE)
-for tile, (_, factor, *_) in enumerate(table):
-    text = "start" if tile == 0 else f"× {factor:.3f}"
-    ax.text(4 * tile + 1.5, 6.7, text, ha="center")
+for tile, (_, factor, total, weighted) in enumerate(steps):
+    for y, number in zip((9.3, 8.2, 7.1), (factor, total, weighted), strict=True):
+        ax.text(4 * tile + 1.5, y, f"{number:.3f}", ha="center", va="center")
     ax.axvline(4 * tile - 0.5, color=EDGE, linewidth=0.8, linestyle=":")
-ax.set(ylim=(0, 7.6), xlim=(-0.5, 15.5), ylabel="score", xlabel="key")
-ax.set_title("What multiplies z and acc at the start of each tile")
+ax.set(ylim=(0, 10), xlim=(-0.5, 15.5), xlabel="key")
+ax.set_yticks([0, 2, 4, 6, 7.1, 8.2, 9.3], ["0", "2", "4", "6", "acc", "z", "correction"])
+ax.set_title(f"Scores in four tiles; in the end acc / z = {acc / z:.3f}")
 plt.show()
 
 # %%
 # The kernel
 # ----------
-#
-# The kernel is this loop, for a tile of queries at once:
 
 
 @triton.jit
@@ -160,13 +168,17 @@ def online_kernel(
 
 
 # %%
-# ``q_desc`` is a **tensor descriptor**: the address, shape, strides and tile size of a tensor in
-# one object, made on the host. ``q_desc.load`` loads the tile at these indices; elements out of
-# bounds are read as zero and are not stored (see :doc:`03b-full-waves`).
+# The kernel is the loop of ``online_softmax``, for a block of queries at once. The scores of a tile
+# live in registers and are gone in the next iteration. Tensor cores multiply 16-bit numbers, so the
+# weights are rounded before the second product. All sums stay in fp32.
 #
-# The scores of a tile live in registers and are gone in the next iteration. Tensor cores multiply
-# 16-bit numbers, so the weights are rounded before the second product. All sums stay in fp32.
+# ``q_desc`` is a **tensor descriptor**: the address, shape, strides and tile size of a tensor in
+# one object, made on the host. ``q_desc.load`` loads the tile at these indices, ``reshape`` drops
+# its dimensions of size 1. Elements out of bounds are read as zero and are not stored (see
+# :doc:`03b-full-waves`). Each program has one block of queries of one head:
 
+# sphinx_gallery_fold = "LARGE, the size of a tile, and the comparison with float64"
+# sphinx_gallery_show = "described, online_attention"
 LARGE = {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8, "num_stages": 2}
 
 
@@ -183,11 +195,6 @@ def online_attention(q, k, v):
     return o
 
 
-# %%
-
-# sphinx_gallery_fold = "compares it with float64"
-
-
 def compare(o, q, k, v, **options):
     """Stop unless *o* agrees with attention in float64, up to the rounding of its dtype."""
     exact = torch_attention(q.double(), k.double(), v.double(), enable_gqa=True, **options)
@@ -202,23 +209,15 @@ compare(online_attention(q, k, v), q, k, v)
 print("online_attention agrees with float64")
 
 # %%
-# .. predict:: In the picture, the third tile has no score above 5. What is its correction?
-#    :choices: 0 | 1 | e⁻⁵
-#    :answer: 1
-#
-#    The maximum stays, so the old weights are right as they are: e⁰ = 1.
-#
 # **Try it** *(easy, 20 minutes)*. Write ``weighted_mean(s, v)``, the sum of *v* weighted with the
-# softmax of each row of *s*, and read every row once. ``exercise.py`` (see *Exercises*) checks it:
+# softmax of each row of *s*, and read every row once. ``exercise.py`` (see *Exercises*) checks it.
+# This answer corrects ``acc`` but not ``z``, so it is wrong where a later block has the maximum:
 #
 # .. code-block:: console
 #
 #    $ python exercise.py 06-weighted-mean mine.py
 #    Not yet. weighted_mean((7, 1024), (1024,)): 5 of 7 elements are wrong. The first is at (0,):
 #    -0.171393 in place of -0.590095.
-#
-# This function has blocks of 256, and corrects ``acc`` but not ``z``. So it is right on rows of one
-# block, and on longer ones if their first block has the maximum.
 #
 # Causal attention
 # ----------------
@@ -246,17 +245,18 @@ borders_in_kernel = triton.jit(borders)
 n, rows, cols = 1000, range(0, 1000, 128), range(0, 1000, 64)
 ends = [borders(row, n, 128, 64, True) for row in rows]
 kinds = [[(col >= whole) + (col >= stop) for col in cols] for whole, stop in ends]
-_, ax = figure(height=3.6)
+_, ax = figure(height=2.8)
 ax.pcolormesh([*cols, n], [*rows, n], kinds, cmap="Blues_r", vmin=-2, vmax=2, edgecolors="#888")
 ax.plot([0, n], [0, n], color=EDGE)
 ax.set(xlabel="key", ylabel="query", ylim=(n, 0))
-ax.set_title("Tiles of 128 × 64: whole (dark),\nmasked (light), skipped (white)")
+for x, y, text in ((250, 720, "whole"), (500, 520, "masked"), (750, 220, "skipped")):
+    ax.text(x, y, text, ha="center", va="center", bbox={"fc": "white", "ec": "none", "pad": 2})
+ax.set_title("Tiles of 128 × 64 in causal attention")
 plt.show()
 
 # %%
-# A masked score becomes minus infinity, so its weight is 0. The mask costs a few instructions for
-# each score, and only tiles from ``whole`` on have it. The branch is cheap: all threads of a
-# program take the same one.
+# A masked score becomes minus infinity, so its weight is 0. Only tiles from ``whole`` on have the
+# mask, which costs a few instructions for each score.
 #
 # Where the time goes
 # -------------------
@@ -271,15 +271,14 @@ plt.show()
 #
 #    A score has 4·64 = 256 operations of its products, which is 1/16 of a cycle, and so is one
 #    exponential.
-#
-# For a tile of 64 × 128 scores:
 
+# sphinx_gallery_fold = "counts the cycles for a tile of 64 × 128 scores"
 table = [(d, 64 * 128 * 4 * d // 4096, 64 * 128 // 16) for d in (32, 64, 128)]
 print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"], intfmt=","))
 
 # %%
 # While a program computes its exponentials, its tensor cores have nothing to do. There are two
-# remedies: fewer instructions, and other work meanwhile.
+# remedies.
 #
 # **Fewer instructions.** A GPU computes :math:`e^x` as :math:`2^{x \log_2 e}`. If ``scale``
 # contains the factor :math:`\log_2 e`, that multiplication is gone. And the scores need no scaling
@@ -287,11 +286,9 @@ print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"],
 #
 # **Other work meanwhile.** If several small programs share a multiprocessor, one can use the tensor
 # cores while another computes exponentials. Two or three programs of four warps fit if their tiles
-# are small. Then the *order* of the programs matters as well. A causal program of the last queries
-# has the most keys, and the GPU starts programs in the order of their numbers. If the longest
-# program started last, the GPU would wait for it alone. So the final kernel numbers the programs
-# from the last block of queries to the first. It also lets ``GROUP`` heads of queries share one
-# head of keys and values, as most models do (*grouped heads*).
+# are small. Then the *order* of the programs matters, too. The GPU starts them in the order of
+# their numbers. A causal program of the last queries has the most keys, and if it started last, the
+# GPU would wait for it alone. So the kernel below begins with the last block of queries.
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "keys"])  # one kernel for all lengths
@@ -351,8 +348,8 @@ def attention_kernel(
 # Calling it
 # ----------
 #
-# The tile depends on the head dimension: 128 queries and 64 keys for 128, and 64 queries and 128
-# keys for 64. GPUs with less shared memory get shorter tiles.
+# With *d* = 128 a tile has 128 queries and 64 keys, and with *d* = 64 it has 64 queries and 128
+# keys. GPUs with less shared memory get shorter tiles.
 
 # sphinx_gallery_fold = "chooses the tile, the grid and the constants"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
@@ -392,9 +389,8 @@ def attention(q, k, v, causal=False, scale=None):
 
 
 # %%
-# The check has awkward lengths, grouped heads and large scores:
 
-# sphinx_gallery_fold = "compares attention with float64"
+# sphinx_gallery_fold = "compares it with float64: odd lengths, grouped heads, large scores"
 SHAPES = [(2, 4096, 4096, 64), (2, 4096, 4096, 128)] if ON_GPU else [(2, 64, 64, 64)]
 SHAPES += [(4, 100, 77, 128), (2, 1, 67, 16)]  # heads, queries, keys, d
 DTYPE = torch.bfloat16 if ON_GPU else torch.float16  # the interpreter computes bf16 wrongly
@@ -418,8 +414,7 @@ print("attention agrees with float64")
 # -------------
 #
 # Each size has 16,384 tokens of 2048 numbers in bf16, in 32 heads of *d* = 64 or 16 of 128. The
-# peers are cuDNN, NVIDIA's library, and FlashAttention-2, both as PyTorch brings them. The picture
-# shows causal attention with *d* = 128.
+# peers are cuDNN, NVIDIA's library, and FlashAttention-2, both as PyTorch brings them.
 
 # sphinx_gallery_fold = "times attention, its peers and the steps, and draws the rates"
 # sphinx_gallery_xray = "attention_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"
@@ -452,28 +447,27 @@ if ON_GPU:
 # At N = 16,384 ``attention`` reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
 # FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**: it starts the next product before the
 # softmax of this tile is done, while Triton waits for each product of this loop.
-# :doc:`06c-attention-gluon` does that, too: with heads of 128 it has
+# :doc:`06c-attention-gluon` starts it early, too. With heads of 128 it has
 # :measured:`06c-attention-gluon:share128` % of cuDNN's speed.
 #
-# **Short rows are slower.** Each program loads its queries first and stores its result last, and a
-# causal program computes half of the tiles on its diagonal for nothing. At N = 512 a program has
-# few other tiles.
+# **Short sequences are slower.** Each program loads its queries first, stores its result last, and
+# wastes half of the tiles on its diagonal. At N = 512 it has few other tiles.
 #
 # In a program
 # ------------
 #
 # A function that others call must be right for any view. A descriptor needs an address and strides
-# that are multiples of 16 bytes, and a last stride of 1, so other tensors are copied. It must
-# refuse what it cannot do: gradients, which :doc:`06b-attention-backward` computes, head dimensions
-# without a kernel, and tensors on different devices, which would read wrong memory. And it must be
-# cheap for the CPU. Python needs longer for four descriptors than for the rest of the call. The
-# function below therefore keeps a *plan* for each kind of arguments: the launch, and the fields of
-# the descriptors. :doc:`/programming-guide/chapter-6/calls` explains plans and what they save.
+# that are multiples of 16 bytes, and a last stride of 1, so other tensors are copied. The function
+# refuses what it cannot do: gradients, which :doc:`06b-attention-backward` computes, head
+# dimensions without a kernel, and tensors on different devices. And it saves time of the CPU, which
+# needs longer for four descriptors than for the rest of the call: the function keeps a *plan* for
+# each kind of arguments (see :doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.attention import check_attention, ready
+from shared.attention import check_attention, first_longer, ready
+from shared.bench import write_calls, write_table
 from shared.launch import Launch, key_of, on_device_of
-from shared.plans import ORDINARY, Plan, Plans, know_the_gpu
+from shared.plans import ORDINARY, Plan, Plans, empty_kernel, know_the_gpu
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 PLANS = Plans()
@@ -545,14 +539,6 @@ def attention_shape(q, k, v, causal, scale):
     return q.new_empty(q.shape)
 
 
-# %%
-# The same check, also with another order of strides, and the CPU's share of a call:
-
-# sphinx_gallery_fold = "checks the function, times its calls, and keeps the figures"
-from shared.attention import first_longer
-from shared.bench import write_calls, write_table
-from shared.plans import empty_kernel
-
 check(attention)
 check(lambda q, k, v, **options: attention(q.mT.contiguous().mT, k, v, **options))
 print("attention agrees with float64")
@@ -569,14 +555,11 @@ if ON_GPU:
 
 # %%
 # A call keeps the CPU busy for :measured:`cpu` µs, and a call of PyTorch's function for
-# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the
-# CPU's, and the GPU's. For one causal sequence with 16 heads of 128, the GPU's is the larger from
-# :measured:`gpu_longer` tokens on.
+# :measured:`cpu_torch` µs. For one causal sequence with 16 heads of 128, the GPU needs longer than
+# the CPU from :measured:`gpu_longer` tokens on.
 #
 # Exercises
 # ---------
-#
-# Write each function into a file of your own, and have ``exercise.py`` check it.
 #
 # 1. **A sliding window** *(medium, 40 minutes)*. Each query sees only the last *W* keys up to its
 #    own. Which tiles are skipped, which are masked? :doc:`Solution <solutions/06-sliding-window>`.

@@ -133,7 +133,7 @@ assert not maps["none"].any()
 def draw_errors(maps, tile=16):
     """Draw what ``compare`` returned: white is right, blue wrong, red and hatched not written."""
     colors = ListedColormap(["#ffffff", "#1b6ca8", "#e9a3ab"])
-    fig, axes = plt.subplots(2, 2, figsize=(7, 7.2), layout="constrained")
+    fig, axes = plt.subplots(2, 2, figsize=(5.6, 6.2), layout="constrained")
     for ax, (name, errors) in zip(axes.flat, maps.items(), strict=True):
         rows, columns = errors.shape
         ax.imshow(errors.numpy(), cmap=colors, vmin=0, vmax=2, extent=(0, columns, rows, 0))
@@ -143,7 +143,7 @@ def draw_errors(maps, tile=16):
         ax.vlines(range(0, columns + 1, tile), 0, rows, color="#444444", linewidth=0.8)
         ax.hlines(range(0, rows + 1, tile), 0, columns, color="#444444", linewidth=0.8)
         ax.set(title=name, xticks=range(0, columns, tile), yticks=range(0, rows, tile))
-    fig.suptitle("Where C is wrong (dark),\nand where it was never written (hatched)")
+    fig.suptitle("Where C is wrong (filled),\nand where it was never written (hatched)")
     plt.show()
 
 

@@ -12,19 +12,11 @@ KERNEL_TOP = """() => {
   return kernel ? kernel.getBoundingClientRect().top + scrollY : Infinity;
 }"""
 
-#: Lessons that are known to be longer, or to begin later; each is mended with its next recording.
-KNOWN = {
-    "06-fused-attention",  # 12.5 screens
-    "10-cross-entropy",  # 13.5 screens
-}
-
 
 def test_screens_and_the_place_of_the_kernel(page: Page, address: str):
     page.set_viewport_size({"width": 1280, "height": 800})
     found = {}
     for name in form.lessons():
-        if name in KNOWN:
-            continue
         page.goto(f"{address}stable/{PAGES[name]}.html")
         screens = page.evaluate("document.documentElement.scrollHeight") / 800
         kernel = page.evaluate(KERNEL_TOP) / 800
