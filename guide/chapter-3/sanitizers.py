@@ -41,6 +41,7 @@ HERE = Path(globals().get("__file__", "a notebook")).resolve().parent
 
 # %%
 
+# sphinx_gallery_name = "wheel"
 WHEEL = {
     "ConSan": hasattr(passes.ttgpuir, "add_concurrency_sanitizer"),
     "IISan": hasattr(CUDAOptions, "enable_iisan"),
@@ -57,6 +58,11 @@ rows = [(name, "yes" if there else "–", WATCHES[name]) for name, there in WHEE
 print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 
 # %%
+# .. output-of:: wheel
+#    :release: 3.6.0
+#
+# So the wheel of 3.6.0 has ConSan alone of the four.
+#
 # How do I start one?
 # -------------------
 #
@@ -244,7 +250,8 @@ def verdict(text):
 # Which tool names which fault?
 # -----------------------------
 #
-# Every cell was executed. A dash means that this release, or this machine, has no such tool.
+# Every cell was executed. A dash means that this release, or this machine, has no such tool. With
+# 3.6.0 these are IISan, FPSan and GSan; what its ConSan says is on the page of its recording.
 
 # sphinx_gallery_shows = "RuntimeError, AcceleratorError, FaultError, CalledProcessError"
 JOBS = [(fault, tool, way) for fault in FAULTS for tool, way in commands(fault).items()]

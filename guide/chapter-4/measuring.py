@@ -159,8 +159,8 @@ else:
     print("Nothing to time without a GPU.")
 
 # %%
-# One vector is 2¹⁴ times as long as the other. The stopwatch alone hardly notices. On the short
-# vector, events on an idle GPU show :measured:`idle` times the kernel's time.
+# One vector is 2¹⁴ times as long as the other. The stopwatch alone misses nearly all of that. On
+# the short vector, events on an idle GPU show :measured:`idle` times the kernel's time.
 #
 # **The remedy**: events, and before them work for longer than Python needs. ``start.query()`` tells
 # whether it was enough: once all is queued, the first mark must not have been passed yet. The first
@@ -299,11 +299,13 @@ if ON_GPU:
     print(tabulate(table, ["of 2,000 timings, µs", "quiet", "disturbed", "ratio"], floatfmt=".2f"))
 
 # %%
-# The neighbor made the mean :measured:`mean_moved` times as large, and the median
+# With the neighbor, the mean is :measured:`mean_moved` times as large as without, and the median
 # :measured:`median_moved` times. The mean counts a disturbed call with all of its time, and the
 # median counts it as one call of many. So the median and the percentiles hold while clearly fewer
 # than a fifth of the calls are disturbed. A neighbor that also slows the calls after its own moves
-# them, too. The minimum answers another question: how lucky can you be?
+# them, too. If the mean of the *quiet* calls is far above their median, they had a neighbor of
+# their own, and the ratio of the means says nothing: its maximum tells. The minimum answers another
+# question: how lucky can you be?
 #
 # **The remedy**: many timings, their median, and p20 and p80 beside it. Four times as many timings
 # halve the scatter of a median. If the mean is far from the median, find the neighbor.
@@ -356,9 +358,10 @@ if ON_GPU:
     print(tabulate(table, ["A over A", "measured", "lowest", "median", "highest"], floatfmt=".3f"))
 
 # %%
-# In random turns the error is scatter. It falls on either side, and more rounds make it smaller:
-# the median of five repetitions is within :measured:`turns` % of 1. Where *first A, then B* is on
-# one side every time, the error is systematic, and no number of rounds helps.
+# In random turns neither A nor B has an advantage. What is left is scatter, and more rounds make it
+# smaller: the median of five repetitions is within :measured:`turns` % of 1. Where the median of
+# *first A, then B* is much farther from 1, and all five repetitions are on one side of it, the
+# error is systematic, and no number of rounds helps.
 #
 # **The remedy**: take turns, call by call, in random order. Before you believe that B is a little
 # faster than A, look at what A gains over A.
@@ -483,14 +486,15 @@ if ON_GPU:
 # %%
 # The first row is the sum as it is: :measured:`do_bench` µs by ``do_bench``, and :measured:`loop`
 # µs in a loop that does not wait, :measured:`hidden` times as much, because Python needs longer for
-# a call than the GPU. Down the table, each loop pays for Python at once. ``do_bench`` shows next to
-# nothing of it until Python needs about as long as the overwriting, here :measured:`overwriting`
-# µs, and then only what is longer. So its result depends on the host: on one that is half as fast,
-# a function with a long way through Python suddenly looks slower than its rival.
+# a call than the GPU. Down the table, both loops pay for all of Python, up to the scatter of the
+# host's timings. ``do_bench`` shows next to nothing of it until Python needs about as long as the
+# overwriting, here :measured:`overwriting` µs, and then only what is longer. So its result depends
+# on the host: on one that is half as fast, a function with a long way through Python suddenly looks
+# slower than its rival.
 #
 # **The remedy**: two numbers. The GPU's time, measured so that Python certainly has no part in it,
 # and the CPU's share of a call. In a loop that does not wait, a call costs the larger of the two;
-# one that is waited for costs nearly their sum. Our tables state both, and
+# one that is waited for costs up to their sum. Our tables state both, and
 # :doc:`/programming-guide/chapter-6/calls` takes a call apart.
 #
 # What to report

@@ -277,9 +277,9 @@ if GRAPHS:
 # Why is the graph slower than what I chose?
 # ------------------------------------------
 #
-# You timed calls from Python, and that can include the CPU. A way with one launch then beats a way
-# with two, although the GPU needs longer for it. A graph has no such cost (`pytorch #179246
-# <https://github.com/pytorch/pytorch/issues/179246>`_, `#10712
+# You timed calls from Python, and that can include the CPU's part: allocating and launching. A way
+# with one launch can then beat a way with two, although the GPU needs longer for it. A graph has no
+# such part (`pytorch #179246 <https://github.com/pytorch/pytorch/issues/179246>`_, `#10712
 # <https://github.com/triton-lang/triton/pull/10712>`_). Here is a sum in one launch, by one
 # program, and in two launches, by many programs:
 
@@ -317,8 +317,8 @@ for n in SIZES:
         torch.testing.assert_close(function(x)[0].double(), x.double().sum(), rtol=1e-4, atol=0)
 
 # %%
-# The first two columns are what ``do_bench`` says of a call. The next two time the same calls as
-# graphs:
+# All times are in µs. The first two columns are what ``do_bench`` says of a call. The next two time
+# the same calls as graphs:
 
 # sphinx_gallery_fold = "times both ways, prints a table, and keeps the rows"
 if GRAPHS:
@@ -348,10 +348,14 @@ if GRAPHS:
     write_table("graphs-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# The two timings disagree on the faster way for :measured:`differ` of the five sizes. For 65,536
-# numbers, one launch takes :measured:`called` times the time of two launches if called, and
-# :measured:`replayed` times in a graph. Calls of two launches give uneven times, because these also
-# depend on the CPU.
+# On the machine of this page, the two timings disagree on the faster way for :measured:`differ` of
+# the five sizes. For 65,536 numbers, one launch takes :measured:`called` times the time of two
+# launches if called, and :measured:`replayed` times in a graph.
+#
+# Where they agree, ``do_bench`` has hidden the CPU's part: before each call it overwrites the L2
+# cache, and meanwhile the CPU queues the call. Where they disagree, the CPU needed longer than
+# that. A slower host is enough for it, or more Python before a launch;
+# :doc:`/programming-guide/chapter-4/measuring` measures from where on.
 #
 # So time what will run: in a graph, if it will be one. For autotuning that is
 # ``triton.autotune(…, do_bench=triton.testing.do_bench_cudagraph)``. It captures graphs itself, so

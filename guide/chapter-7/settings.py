@@ -286,15 +286,20 @@ if ON_GPU:
 # .. output-of:: best
 #    :release: 3.6.0
 #
-# If a second table follows, compare the two: where the first line of one stands lower in the other,
-# the winner has moved. *Registers*, *spills* and *shared* tell why. Another count with the same
-# setting means that the compiler arranged the tile or the pipeline in another way. *Spills* in a
-# slow line mean that the accumulators did not fit into the registers of so few warps.
+# Compare the tables of both releases. If the first line of a kernel stands lower in the other
+# table, or is missing there, its winner has moved. If it is the first line in both, this upgrade
+# has not moved the winner of this kernel, but it may move that of yours.
+#
+# *Registers*, *spills* and *shared* tell why a line is slow. *Spills* mean that a thread had more
+# numbers than registers, so the tile needs more warps. A slow line without spills often has a small
+# tile for so many warps. Another count with the same setting means that the two releases arranged
+# the tile or the pipeline in another way.
 #
 # With this release, the best setting has :measured:`softmax_range` times the speed of the worst in
 # softmax, :measured:`product_range` times in the product, and :measured:`attention_range` times in
-# attention. So much is at stake when a constant in the code is no longer the right one. Columns of
-# a map that look alike name a setting that this kernel does not need to search.
+# attention. So much is at stake when a constant in the code is no longer the right one. If the
+# columns of a map that differ only in their stages look alike, this kernel does not need a search
+# over stages, and so for warps.
 #
 # How do I find out for my own kernel?
 # ------------------------------------

@@ -10,8 +10,8 @@ Descriptors replace block pointers at no loss: on the matrix product of this pag
 :measured:`descriptors` times the rate of offsets.
 
 You need :doc:`/getting-started/tutorials/03-matrix-multiplication`. Every cell was executed with
-Triton 3.6.0 and with 3.9.0. The output below a cell is from the release under the page's title; a
-box with its own title is from the other one.
+Triton 3.6.0 and with 3.9.0. The output below a cell is from the release under the page's title. A
+box whose title says *with Triton 3.6.0* is always from 3.6.0.
 """
 
 # %%

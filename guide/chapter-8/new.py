@@ -3,9 +3,10 @@ What is new in Triton 3.9?
 ==========================
 
 What can you write in 3.9 that 3.6 refuses? ``tl.atomic_load``, ``atomic_store`` and ``atomic_poll``
-for flags between programs, ``tl.fdiv(x, y, approx=True)``, chained comparisons such as
-``0 <= i < n``, and keyword-only parameters. Some mistakes are now found while compiling. This page
-executes each of them. On an older release the same cells show its errors.
+for flags between programs, ``tl.fdiv(x, y, approx=True)``, chained comparisons such as ``0 <= i <
+n``, and keyword-only parameters. Some mistakes are now found while compiling, and ``ieee_rounding``
+of ``tl.fdiv`` now has an effect. This page executes each of them with 3.9.0 and with 3.6.0, whose
+errors it shows.
 """
 
 # %%
@@ -127,7 +128,8 @@ assert not NEW or (results["polling"], results["loading"]) == (PROGRAMS, 64)
 # unless you say ``sem="relaxed"``. The rule of :doc:`/programming-guide/chapter-7/questions-memory`
 # stays: wait only for programs that surely run, so start no more than the GPU can hold at the same
 # time. What polling brings is one line in place of a loop, and an end of the wait. Whether it is
-# faster, too, is in the table. It has the time that one flag takes from program to program:
+# faster, too, is in the table. It has the time that one flag takes from program to program; with
+# 3.6.0 it has the loop alone:
 
 # sphinx_gallery_fold = "times the chain, and keeps the rows"
 if ON_GPU:
@@ -205,7 +207,10 @@ for how in ("plain", "ieee", "approx"):
 # .. output-of:: division
 #    :release: 3.6.0
 #
-# ``ulp`` is a unit in the last place. fp16 and bf16 are converted to fp32 before; ``approx=True``
+# ``ulp`` is a unit in the last place, and ``div.full``, ``div.rn`` and ``div.approx`` are NVIDIA's
+# instructions. 3.6.0 accepts ``ieee_rounding=True`` and ignores it: it uses the instruction of ``x
+# / y``, and the error is that of ``x / y``. 3.9.0 rounds to the nearest number. ``tl.div_rn(x, y)``
+# asks for that in both releases. fp16 and bf16 are converted to fp32 before; ``approx=True``
 # refuses other types.
 #
 # Can I write ``0 <= i < n``?
@@ -239,14 +244,14 @@ assert not NEW or places == [3, 4, 5, 6]
 # .. output-of:: comparisons
 #    :release: 3.6.0
 #
-# Careful: the interpreter of an older release may accept the form and compute something else.
-# ``(low <= i) & (i < high)`` works everywhere.
+# Careful: the interpreter of 3.6.0 accepts the form, and computes ``i < high`` alone. ``(low <= i)
+# & (i < high)`` works everywhere.
 #
 # Can a kernel have keyword-only parameters?
 # ------------------------------------------
 #
-# What follows a ``*`` must be passed by name. A call that mixes up two strides then fails, and does
-# not compute something else:
+# What follows a ``*`` must be passed by name. A call that mixes up two arguments then fails, and
+# does not compute something else:
 
 
 def by_name():
@@ -276,8 +281,7 @@ assert not NEW or total == 10
 # Which mistakes are found while compiling?
 # -----------------------------------------
 #
-# Here are three kernels with a mistake each. They are compiled, not launched. An older release may
-# compile such a kernel, which then fails on the GPU, or refuse it without a reason:
+# Here are three kernels with a mistake each. They are compiled, not launched:
 
 
 @triton.jit
@@ -318,6 +322,9 @@ if ON_GPU:
 # %%
 # .. output-of:: mistakes
 #    :release: 3.6.0
+#
+# 3.6.0 compiles the first kernel without a word. It refuses the second one without a reason, and
+# the third one with the same reason as 3.9.0.
 #
 # A kernel that still has to run on 3.6 asks while it is compiled, with a ``tl.constexpr`` that the
 # host computes: ``NEW: tl.constexpr`` and ``if NEW:``. What the branch not taken contains is never
