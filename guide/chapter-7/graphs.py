@@ -2,10 +2,10 @@
 Why does my CUDA graph fail, or repeat old results?
 ===================================================
 
-A CUDA graph records launches once and replays them with one call, without Python. While capturing,
-nothing may wait for the GPU: call the function once before, and read no value. In a replay,
-addresses, numbers and seeds are those of the capture: copy new inputs into the old tensors. This
-page shows each error, each silent mistake, and the code that is right.
+A CUDA graph records launches once, which is called *capturing*, and replays them with one call,
+without Python. While capturing, nothing may wait for the GPU: call the function once before, and
+read no value. In a replay, addresses, numbers and seeds are those of the capture: copy new inputs
+into the old tensors. This page shows each error, each silent mistake, and the code that is right.
 """
 
 # %%
@@ -272,7 +272,8 @@ if GRAPHS:
 # with a tensor.
 #
 # PyTorch's own dropout needs none of this: its generator knows graphs and keeps its offset on the
-# GPU. Ours can ask it: ``torch.randint(2**31, (1,), device=…)`` inside the graph is such a seed.
+# GPU. Our dropout can get its seed from there: ``torch.randint(2**31, (1,), device=…)`` inside the
+# graph is a new one in each replay.
 #
 # Why is the graph slower than what I chose?
 # ------------------------------------------
@@ -352,10 +353,10 @@ if GRAPHS:
 # the five sizes. For 65,536 numbers, one launch takes :measured:`called` times the time of two
 # launches if called, and :measured:`replayed` times in a graph.
 #
-# Where they agree, ``do_bench`` has hidden the CPU's part: before each call it overwrites the L2
-# cache, and meanwhile the CPU queues the call. Where they disagree, the CPU needed longer than
-# that. A slower host is enough for it, or more Python before a launch;
-# :doc:`/programming-guide/chapter-4/measuring` measures from where on.
+# Where a time *called* is near the time in a *graph*, ``do_bench`` has hidden the CPU's part:
+# before each call it overwrites the L2 cache, and meanwhile the CPU queues the call. If the CPU
+# needs longer than that, its part shows, and the choice can be wrong. A slower host is enough, or
+# more Python before a launch: see :doc:`/programming-guide/chapter-4/measuring`.
 #
 # So time what will run: in a graph, if it will be one. For autotuning that is
 # ``triton.autotune(…, do_bench=triton.testing.do_bench_cudagraph)``. It captures graphs itself, so

@@ -2,11 +2,12 @@
 Why does it compile while it serves?
 ====================================
 
-A server answers for an hour, and then one request takes a second longer: a kernel was compiled.
-The request had a new kind of argument: an integer that is, for the first time, 1, a multiple of 16,
-or neither; another dtype or alignment; or a new ``tl.constexpr``. Compile all kinds with
-``kernel.warmup`` before the first request, have fewer kinds with ``do_not_specialize``, or ship the
-cache. This page counts the kinds, measures the pause, and shows all three ways.
+A server answers for an hour, and then one request takes a second longer: a kernel was compiled. The
+request had a new kind of argument: an integer that is, for the first time, 1, a multiple of 16, or
+neither; another dtype; an address that is, for the first time, no multiple of 16 bytes; or a new
+``tl.constexpr``. Compile all kinds with ``kernel.warmup`` before the first request, have fewer
+kinds with ``do_not_specialize``, or ship the cache. This page counts the kinds, measures the pause,
+and shows all three ways.
 """
 
 # %%
@@ -106,18 +107,18 @@ else:
 # %%
 # What counts:
 #
-# * **an integer**: whether it is 1, whether it is divisible by 16, and whether it fits into 32
-#   bits. Nothing else about it.
+# * **an integer**: whether it is 1, whether it is divisible by 16, as 0 is, and whether it fits
+#   into 32 bits. Nothing else about it.
 # * **a tensor**: its dtype, and whether its address is divisible by 16. Neither shape nor strides,
 #   unless you pass them as integers.
 # * **a number in floating point**: only that it is one. An integer in its place is another kind.
-# * **a** ``tl.constexpr`` **and the options**: every value.
-# * **a descriptor**: its dtype and the shape of its block.
+# * **a** ``tl.constexpr`` **and the options**, such as ``num_warps``: every value.
+# * **a tensor descriptor** (:doc:`questions-memory`): its dtype and the shape of its block.
 #
-# So one kernel with *k* integers of 32 bits and *t* tensors has up to 3ᵏ · 2ᵗ versions for each
-# choice of dtypes, constants and options. (The length 0 counts as divisible by 16.) Serving meets
-# the rare ones late: the last, odd batch; a prompt of one token; a view that begins at an odd
-# element.
+# So an integer of 32 bits has three kinds, and an address has two. A kernel with *k* such integers
+# and *t* tensors has up to 3ᵏ · 2ᵗ versions for each choice of dtypes, constants and options.
+# Serving meets the rare ones late: the last, odd batch; a prompt of one token; a view that begins
+# at an odd element.
 #
 # How long is the pause?
 # ----------------------
@@ -168,16 +169,17 @@ if ON_GPU:
     print(tabulate(rows, ["first call with", "ms"], floatfmt=".2f"))
 
 # %%
-# The first line is the pause of a server that meets a new kind of arguments. In the second one no
-# kernel is compiled: Triton starts, computes the key, and loads the code. The third one is what a
-# server expects.
+# The first line is the pause of a server that meets a new kind of arguments. For the second one no
+# kernel is compiled: Triton starts, computes the hash that names the code in the cache, and loads
+# it. The third line is what a server expects.
 #
 # Warming up
 # ----------
 #
-# ``kernel.warmup`` compiles without launching. It takes dtypes in place of tensors. What it has to
-# compile follows from the list above, so a few lines can make it from the arguments that you name:
-# each tensor with its dtypes, each integer as one of the kinds that it can be.
+# ``kernel.warmup`` compiles without launching. It takes dtypes in place of tensors. The list above
+# says which calls it needs: each combination of the kinds that arguments can have. The next lines
+# make these combinations from what you know: the dtypes of each tensor, and the kinds of each
+# integer.
 
 KINDS = {"one": 1, "any": 3, "sixteen": 16}  # an integer of each kind
 
@@ -235,8 +237,7 @@ if ON_GPU:
 #
 # ``do_not_specialize`` removes the kinds of an integer. That costs speed where the compiler needs
 # them: it no longer knows that a row begins and ends at a multiple of 16 bytes, so it loads single
-# elements.
-# Here is one kernel both ways, on 4096 rows of 4096 elements in bf16:
+# elements. Here is one kernel with and without it, on 4096 rows of 4096 elements in bf16:
 
 
 def row_sums(x_ptr, out_ptr, stride, N, BLOCK: tl.constexpr):
@@ -274,10 +275,10 @@ if ON_GPU:
     print(tabulate(table, ["kernel", "µs", "GB/s", "loads", "widest"], floatfmt=".0f"))
 
 # %%
-# If one of the two kinds is missing, loads can get narrower. The table shows whether they do, and
-# what it costs on this GPU. So
-# keep the kinds of strides and of row lengths, which rarely change. Name in ``do_not_specialize``
-# what changes with each request and addresses nothing: a number of tokens, a position.
+# *Loads* counts the instructions of a thread that load, and *widest* is the most that one of them
+# brings. Narrow loads cost the speed that the table shows. So keep the kinds of strides and of row
+# lengths, which rarely change. Name in ``do_not_specialize`` what changes with each request and
+# addresses nothing: a number of tokens, a position.
 #
 # Shipping the cache
 # ------------------
@@ -286,8 +287,8 @@ if ON_GPU:
 # has a folder. Its name is a hash of everything that decides about the code: the source of the
 # kernel and of what it calls, the kinds and constants, the options, the GPU's architecture,
 # Triton's release with its compiler, and environment variables that change code. So a cache may be
-# copied into an image: what does not match is not used. The driver is not part of the hash: the
-# compiled code runs on every driver that is new enough for it.
+# copied into a container image: what does not match is not used. The driver is not part of the
+# hash: the compiled code runs on every driver that is new enough for it.
 
 if ON_GPU:
     shutil.copytree(FOLDER / "cache", FOLDER / "shipped")

@@ -4,19 +4,22 @@ Why is my kernel slower after the upgrade?
 
 Nothing failed, but the same kernel with the same settings takes longer: another release of Triton
 compiles it differently, and the best ``num_warps``, ``num_stages`` or tile has moved. Time all
-settings again, with the script of this page. Its three kernels show how much a setting decides: the
-product has :measured:`product_range` times the speed with its best setting as with its worst.
+settings again: ``sweep_settings.py`` below does it for your kernel. The three kernels of this page
+show how much a setting decides: the product has :measured:`product_range` times the speed with its
+best setting as with its worst.
 """
 
 # %%
 # Which settings are the best here?
 # ---------------------------------
 #
-# ``num_warps``, ``num_stages`` and the tile were chosen by trial, on one GPU with one release
-# (`#11373 <https://github.com/triton-lang/triton/issues/11373>`_, `#11471
+# ``num_warps`` (groups of 32 threads that share a program), ``num_stages`` (tiles in flight in the
+# pipeline of a loop) and the tile are chosen by trial, on one GPU with one release (`#11373
+# <https://github.com/triton-lang/triton/issues/11373>`_, `#11471
 # <https://github.com/triton-lang/triton/issues/11471>`_, `aiter #4137
 # <https://github.com/ROCm/aiter/issues/4137>`_). So the first step is to try them all again. Three
-# kernels stand for three kinds: a softmax (memory), a product (tensor cores), and attention (both).
+# kernels stand for three kinds: a softmax is limited by memory, a product by tensor cores, and
+# attention by both.
 
 # sphinx_gallery_fold = "imports and device"
 import os
@@ -227,7 +230,7 @@ assert len(FAILED) < TRIED / 3, FAILED
 
 # %%
 # Dark is fast. Each square is one setting. Its number is the speed in percent of the best one with
-# this release; a dash did not fit:
+# this release, and a dash is a setting that did not fit:
 
 # sphinx_gallery_fold = "draws a map of each kernel"
 
@@ -286,20 +289,22 @@ if ON_GPU:
 # .. output-of:: best
 #    :release: 3.6.0
 #
-# Compare the tables of both releases. If the first line of a kernel stands lower in the other
-# table, or is missing there, its winner has moved. If it is the first line in both, this upgrade
-# has not moved the winner of this kernel, but it may move that of yours.
+# Compare the tables of both releases, which stand together on the page of 3.9.0. If the first line
+# of a kernel stands lower in the other table, or is missing there, its winner has moved. If it is
+# the first line in both, this upgrade has not moved the winner of this kernel, but it may move that
+# of yours.
 #
-# *Registers*, *spills* and *shared* tell why a line is slow. *Spills* mean that a thread had more
-# numbers than registers, so the tile needs more warps. A slow line without spills often has a small
-# tile for so many warps. Another count with the same setting means that the two releases arranged
-# the tile or the pipeline in another way.
+# *Registers* and *spills* are counted for a thread, and *shared* is the bytes of shared memory of a
+# program. They tell why a line is slow. *Spills* mean that a thread had more numbers than
+# registers, so the tile needs more warps. A slow line without spills often has a small tile for so
+# many warps. Another count with the same setting means that the two releases arranged the tile or
+# the pipeline in another way.
 #
 # With this release, the best setting has :measured:`softmax_range` times the speed of the worst in
 # softmax, :measured:`product_range` times in the product, and :measured:`attention_range` times in
-# attention. So much is at stake when a constant in the code is no longer the right one. If the
-# columns of a map that differ only in their stages look alike, this kernel does not need a search
-# over stages, and so for warps.
+# attention. So much is at stake when a constant in the code is no longer the right one. If columns
+# of a map that differ only in their stages look alike, this kernel does not need a search over
+# stages. The same holds for warps.
 #
 # How do I find out for my own kernel?
 # ------------------------------------
@@ -321,8 +326,9 @@ if ON_GPU:
 #    def check():
 #        torch.testing.assert_close(out, reference)
 #
-# The comparison says what the winner of each release takes on the other one. It ends with status 1
-# if the old winner loses five percent or more, so it can stand in a test of the upgrade.
+# The comparison says how much time the winner of each release takes on the other release. It ends
+# with status 1 if the old winner loses five percent or more, so it can stand in a test of the
+# upgrade.
 #
 # What do I do about it?
 # ----------------------
