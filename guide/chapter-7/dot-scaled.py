@@ -2,12 +2,12 @@
 Are mxfp4 and mxfp8 worth it on a GPU without them?
 ===================================================
 
-``tl.dot_scaled`` multiplies matrices in the microscaling formats: numbers of 4 or 8 bits, with one
-power of two for each 32 of them. Blackwell and CDNA4 have instructions for it. Elsewhere, as on
-Hopper, Ada and Ampere, it runs and is right, but converts to bf16 first. On the GPU of this page,
-bf16 by mxfp4 takes :measured:`few` times the time of the library's product in bf16 with 16 rows,
-and mxfp4 by mxfp4 takes :measured:`large` times with 2048 rows. A number above 1 means: not worth
-it.
+``tl.dot_scaled`` multiplies matrices in the microscaling formats *mxfp4* and *mxfp8*: numbers of 4
+or 8 bits, with one power of two for each 32 of them. NVIDIA's Blackwell and AMD's CDNA4 have
+instructions for it. Elsewhere, as on Hopper, Ada and Ampere, it runs and is right, but converts to
+bf16 first. On the GPU of this page, bf16 by mxfp4 takes :measured:`few` times the time of the
+library's product in bf16 with 16 rows, and mxfp4 by mxfp4 takes :measured:`large` times with 2048
+rows. A number above 1 means: not worth it.
 """
 
 # %%
@@ -97,8 +97,10 @@ def dot_scaled(formats, a, a_scale, b, b_scale):
 
 
 # %%
-# A number in e2m1 is one of ``0, ½, 1, 1½, 2, 3, 4, 6`` or its negative; two of them share a byte,
-# the first one in the lower bits. A scale in e8m0 is the exponent of a power of two, plus 127.
+# Triton calls the formats by their bits. The numbers of mxfp4 are *e2m1*, with two bits of exponent
+# and one of mantissa: each is one of ``0, ½, 1, 1½, 2, 3, 4, 6`` or its negative. Two of them share
+# a byte, the first one in the lower bits. The numbers of mxfp8 here are *e4m3*. A scale is *e8m0*:
+# the exponent of a power of two, plus 127.
 
 # sphinx_gallery_fold = "draws matrices in each format, and their values in float64"
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64, device=DEVICE)
@@ -154,7 +156,7 @@ if ON_GPU:
 # hardware knows the formats. ``bf16.bf16`` means that the tiles were converted first. The result is
 # right in both cases: numbers of 4 and of 8 bits, times a power of two, are exact in bf16.
 #
-# Two mistakes cost the most time:
+# Two mistakes are common:
 #
 # * **The scales of b are** ``[N, K / 32]``, like b before it is transposed, although b itself is
 #   passed as ``[K, N]``. Do not transpose them.
@@ -163,8 +165,9 @@ if ON_GPU:
 # How do I unpack mxfp4 myself?
 # -----------------------------
 #
-# By integers. In quarters, a number is ``2 m`` if its exponent is 0, and ``(2 + m) << e``
-# otherwise. Then comes an ordinary ``tl.dot``:
+# By integer arithmetic. Let *e* be the two bits of a number's exponent, and *m* the bit of its
+# mantissa. Counted in quarters, the number is ``2 m`` if *e* is 0, and ``(2 + m) << e`` otherwise.
+# Then comes an ordinary ``tl.dot``:
 
 
 @triton.jit
@@ -214,7 +217,7 @@ print("unpacking: right")
 # Is it worth it?
 # ---------------
 #
-# Only where the number of µs in its line is smaller than that of *bf16*. The table has products
+# It is where its time is shorter than that of *bf16* in the same column. The table has products
 # with weights of 4096 × 4096, for 1, 16, 128 and 2048 rows. Beside ``dot_scaled`` and our unpacking
 # stand the library's product in bf16 and ``int4_mm`` of
 # :doc:`/getting-started/tutorials/12-int4-weights`, and ``scaled_mm`` in fp8 of
@@ -266,7 +269,7 @@ if ON_GPU:
     print(tabulate(table, ["µs for rows", 1, 16, 128, 2048], floatfmt=".1f"))
 
 # %%
-# Multiples of the time of the library in bf16, with 16 rows: :measured:`few` for bf16 by mxfp4,
+# As multiples of the library's time in bf16, with 16 rows: :measured:`few` for bf16 by mxfp4,
 # :measured:`unpacking_few` for our unpacking, and :measured:`int4_few` for ``int4_mm``. With 2048
 # rows: :measured:`mixed_large` for bf16 by mxfp4, :measured:`large` for mxfp4,
 # :measured:`eight_large` for mxfp8, and :measured:`int4_large` for ``int4_mm``.

@@ -4,18 +4,18 @@ Why do results change with the batch size?
 
 The same prompt gives another answer when other requests share its batch, even at temperature 0. A
 kernel cut its sums into other parts because the batch had another size, so the rounding is
-different. Fix the number or the length of the parts, and the order in which they are added: then
-every bit stays the same. This page checks that for a product, a norm and an attention over 50 batch
-sizes, and times it.
+different. Let nothing in the batch decide where a sum is cut, nor in which order its parts are
+added: then every bit stays the same. This page checks that for a product, a norm and an attention
+over 50 batch sizes, and times it.
 """
 
 # %%
 # Is it the same bits for every batch size?
 # -----------------------------------------
 #
-# Sums in floating point depend on their order: ``(a + b) + c`` is not ``a + (b + c)``. A GPU with
-# few rows to compute splits each sum among more programs, and so the batch decides the order
-# (`vllm #27433 <https://github.com/vllm-project/vllm/issues/27433>`_, `flash-attention #1897
+# Sums in floating point depend on their order: ``(a + b) + c`` is not ``a + (b + c)``. To keep the
+# GPU busy with few rows, a kernel splits each sum among more programs, and so the batch decides the
+# order (`vllm #27433 <https://github.com/vllm-project/vllm/issues/27433>`_, `flash-attention #1897
 # <https://github.com/Dao-AILab/flash-attention/issues/1897>`_, `FlashMLA #212
 # <https://github.com/deepseek-ai/FlashMLA/issues/212>`_). The check compares bits. It computes one
 # row alone, then as the first and as the last row of a batch:
@@ -194,9 +194,9 @@ show("product", PRODUCTS, x, invariant=["fixed"])
 # Does autotuning change the bits?
 # --------------------------------
 #
-# It does if it chooses the number of parts. Autotuning chooses by a timer, so a different machine
-# or a different ``M`` may get another choice. This table computes one product with several choices
-# and compares the bits with the first one, which has four parts:
+# It does if it chooses the number of parts. Autotuning chooses by a timer, so another machine or
+# another number of rows, ``M``, may get another choice. This table computes one product with
+# several choices and compares the bits with the first one, which has four parts:
 
 OPTIONS = [{}, {"num_warps": 8}, {"BN": 64}, {"BM": 128}, {"BM": 16}, {"BK": 32}, {"BK": 128}]
 few = x[:128]
@@ -269,9 +269,9 @@ show("norm", NORMS, x, invariant=["fixed"])
 
 # %%
 # The order changes here, but the bits need not. The table compares a single row, and that is a
-# single sum. Another order moves it by a few units in the last place, if at all, and the root
-# halves a relative difference. So a 0 for *parts by batch* is chance. A 0 for *fixed* is not: its
-# operations are the same in every batch.
+# single sum. Another order moves it by a few units in the last place, if at all, and the square
+# root halves a relative difference. So a 0 for *parts by batch* is chance. A 0 for *fixed* is not:
+# its operations are the same in every batch.
 #
 # Why does attention change?
 # --------------------------
@@ -378,7 +378,7 @@ show("attention", ATTENTIONS, q, k, v, lengths, invariant=["fixed"])
 # time of parts by batch in the product, :measured:`norm_cost` times in the norm, and
 # :measured:`attention_cost` times in attention. At the worst of the four sizes, these factors are
 # :measured:`product_worst`, :measured:`norm_worst` and :measured:`attention_worst`. A factor below
-# 1 means that the rule for parts by batch was not the best choice.
+# 1 means that choosing the parts by the batch has not paid.
 #
 # Both products of this page are short teaching kernels. For 1024 rows, the fixed one takes
 # :measured:`product_library` times the time of PyTorch's, whose bits may change.
@@ -468,8 +468,9 @@ if ON_GPU:
 #    of the batch.
 # 2. No atomic addition of floating-point numbers. Store parts and add them in a fixed order.
 # 3. Leave ``M`` out of the ``key`` of autotuning, and ship what autotuning found.
-# 4. A loop over parts in order, rather than ``tl.sum`` over a padded number of them.
-# 5. A test like ``differences``, in bits, with the row at several places in the batch.
+# 4. A loop over parts in order, rather than ``tl.sum`` over a block of them: the size of the block,
+#    and with it the order, may depend on how many they are.
+# 5. A test like ``differences`` above, in bits, with the row at several places in the batch.
 #
 # The same release and the same GPU are part of the promise: another compiler may order a sum
 # differently. PyTorch has ``torch.use_deterministic_algorithms`` for the same bits in every *run*;

@@ -56,6 +56,9 @@ HEAD = ["GPU", "arch.", "SMs", "KB a program", "KB an SM", "registers", "threads
 print(tabulate(GPUS, HEAD, intfmt=","))
 
 # %%
+# *Arch.* is the compute capability of NVIDIA's GPUs, and the name of AMD's architecture. An SM is a
+# multiprocessor; its *registers* and *threads* are shared by all programs on it.
+#
 # The columns *KB*, *registers* and *threads* of NVIDIA's GPUs come from the table of technical
 # specifications in the `CUDA programming guide
 # <https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities>`_. Those
@@ -72,7 +75,7 @@ print(tabulate(GPUS, HEAD, intfmt=","))
 # ------------------------------
 #
 # The kernel is compiled, and then refused when it is loaded. This product has a tile that suits
-# large products on Hopper, but five stages. That is too much for each GPU of the table:
+# large products on Hopper, but with five stages, which is too much for each GPU of the table:
 
 
 @triton.jit
@@ -113,15 +116,15 @@ if ON_GPU:
         print(f"{type(error).__name__}: {error}")
 
 # %%
-# *Required* is what the compiler has given to the tiles: about ``stages · (BM + BN) · BK``
-# elements. *Hardware limit* is the column *KB a program* of the table.
+# *Required* is what the compiler has given to the tiles: about ``stages · (BM + BN) · BK`` elements
+# of two bytes. *Hardware limit* is the column *KB a program* of the table.
 #
 # How do I choose a tile that fits?
 # ---------------------------------
 #
 # Ask the device, and take the first tile of a list that fits. The estimate counts one buffer for
-# each stage. That is what Hopper needs; older architectures need one less, so it is on the safe
-# side:
+# each stage. That is what Hopper and the B200 need. The other architectures need one less, so it is
+# on the safe side:
 
 TILES = [  # BM, BN, BK, warps, stages, from the best for large products to the smallest
     (128, 256, 64, 8, 4),
@@ -297,8 +300,8 @@ print(tabulate(cells(0, LIMITS), ["KB of shared memory; X: too much", *FOUND]))
 # ----------------------------
 #
 # A thread has at most 255 registers on NVIDIA's GPUs. A tile of 128 × 256 has an accumulator of
-# 32,768 numbers: 128 for each thread of eight warps, and 256 for each of four. Where these are
-# registers, that is too much, and the rest goes to memory and back:
+# 32,768 numbers: 128 for each thread of eight warps, and 256 for each thread of four. Where all of
+# them must be in registers, 256 are too many, and the rest goes to memory and back:
 
 print(tabulate(cells(1), ["registers of a thread", *FOUND]))
 print()
@@ -312,11 +315,12 @@ assert FOUND["8.6"][0][0] > LIMITS["8.6"], "the first tile was to exceed 99 KB"
 # NVIDIA's numbers are those of ``cuobjdump -res-usage``, which Triton's wheel brings, and AMD's
 # those in the assembler's output. On compute capability 10.0, accumulators stay in *tensor memory*
 # until the end. On gfx942, four warps are 256 threads, and a thread has up to 512 registers. So
-# neither of the two spills here. On your own GPU, the compiled kernel says the same: ``n_regs``,
-# ``n_spills`` and ``metadata.shared`` of what ``kernel[grid](…)`` returns.
+# neither of these two architectures spills here. On your own GPU, the compiled kernel says the
+# same: ``n_regs``, ``n_spills`` and ``metadata.shared`` of what ``kernel[grid](…)`` returns.
 #
 # The remedy is more warps, or a smaller tile. ``maxnreg`` as an option limits registers further,
 # so that more programs fit on a multiprocessor; see :doc:`/programming-guide/chapter-3/slow`.
 #
-# **What else differs**: fp8 on tensor cores needs 8.9 or later, TMA and clusters 9.0 or later, and
-# ``tl.dot_scaled`` is native only on newer ones: :doc:`dot-scaled`.
+# **What else differs**: fp8 on tensor cores needs 8.9 or later. Clusters, and the hardware that
+# loads a descriptor's tile (TMA), need 9.0 or later, and ``tl.dot_scaled`` is native only on newer
+# ones: :doc:`dot-scaled`.
