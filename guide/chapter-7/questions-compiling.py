@@ -10,7 +10,7 @@ these pages are made.
 # Why is my kernel compiled again and again?
 # ------------------------------------------
 #
-# Each value of a ``tl.constexpr`` is a kernel of its own (`#10872
+# Triton compiles a version of the kernel for each value of a ``tl.constexpr`` (`#10872
 # <https://github.com/triton-lang/triton/issues/10872>`_, `#8273
 # <https://github.com/triton-lang/triton/issues/8273>`_). A length that changes with each call must
 # be an ordinary argument:
@@ -68,10 +68,10 @@ for kernel in (constant_kernel, argument_kernel, general_kernel):
     print(f"{kernel.fn.__name__}: {versions(kernel, LENGTHS)} versions for {len(LENGTHS)} lengths")
 
 # %%
-# Triton also makes versions for arguments: an integer that is 1, one that is divisible by 16, and
-# any other. The same holds for the alignment of pointers. These make loads wider, so keep them,
-# except for a number that changes all the time: ``do_not_specialize`` names it. A ``tl.constexpr``
-# cannot be excepted.
+# For an ordinary integer Triton makes at most three versions: for 1, for numbers divisible by 16,
+# and for all others. For an address it makes two, by whether it is divisible by 16. What is known
+# to be divisible is loaded in wider pieces, so keep these versions, except for a number that
+# changes all the time: ``do_not_specialize`` names it. This does not help a ``tl.constexpr``.
 #
 # Why can my kernel not see a global variable?
 # --------------------------------------------
@@ -208,8 +208,8 @@ if ON_GPU:
             print(f"{name}: {type(error).__name__}: {str(error).strip().splitlines()[0][:110]}")
 
 # %%
-# Chapter 6 times this. A function with a backward pass registers it with
-# ``double_op.register_autograd``.
+# Chapter 6 times this. If the function has a backward pass, ``double_op.register_autograd`` adds
+# it.
 #
 # How do I call a kernel from C++, without Python?
 # ------------------------------------------------
@@ -218,7 +218,8 @@ if ON_GPU:
 # <https://github.com/triton-lang/triton/issues/218>`_, `#4425
 # <https://github.com/triton-lang/triton/issues/4425>`_). ``triton.tools.compile`` writes a C file
 # with the binary in it and a function that launches it. The signature says what Triton otherwise
-# sees in the arguments: types, and ``:16`` where a number or an address is divisible by 16.
+# sees in the arguments: types, ``:16`` where a number or an address is divisible by 16, and the
+# values of constants.
 
 KERNEL = """
 import triton
@@ -247,7 +248,8 @@ if ON_GPU and not torch.version.hip:
 # function once and the launching function as often as you like. For several sizes, compile several
 # signatures, and let ``triton.tools.link`` write one function that chooses. The common error,
 # ``invalid argument``, comes from a launch by hand with a grid of blocks for a kernel that wants
-# ``32 * num_warps`` threads, its shared memory, and one more pointer at the end of its arguments.
+# ``32 * num_warps`` threads, its shared memory, and more pointers at the end of its arguments; the
+# C file shows them.
 #
 # Exercises of the tutorials answer the question after these: *is it right?* See
 # :doc:`/getting-started/tutorials/01-vector-add`.

@@ -48,18 +48,19 @@ for wide in (False, True):
 assert out.tolist() == [(rows - 4 + i) * stride for i in range(4)]
 
 # %%
-# A negative offset points in front of the tensor. If that memory is the program's, the kernel reads
-# or overwrites other data, and no tool complains. Convert one factor **before** the multiplication:
-# ``row.to(tl.int64) * stride``. The result of a product is too late. Offsets within a block stay
-# small and may keep 32 bits. ``triton.jit(debug=True)`` with ``TRITON_DEBUG=1`` adds checks for
-# overflow: see :doc:`/programming-guide/chapter-3/debugging`.
+# A negative offset points in front of the tensor. If that memory belongs to the process, the kernel
+# reads or overwrites other data, without an error. Convert one factor **before** the
+# multiplication: ``row.to(tl.int64) * stride``. The result of a product is too late. Offsets within
+# a block stay small and may keep 32 bits. ``TRITON_DEBUG=1`` in the environment adds checks for
+# overflow: see :doc:`/programming-guide/chapter-3/crash`.
 #
 # Why is my tensor refused as a descriptor?
 # -----------------------------------------
 #
-# A descriptor follows the rules of the tensor memory accelerator: an address that is a multiple of
-# 16 bytes, a last stride of 1, and other strides that are multiples of 16 bytes (`#10927
-# <https://github.com/triton-lang/triton/issues/10927>`_).
+# A tensor descriptor holds the address, shape and strides of a matrix, and the shape of a tile. It
+# follows the rules of the hardware that copies such tiles, the tensor memory accelerator: an
+# address that is a multiple of 16 bytes, a last stride of 1, and other strides that are multiples
+# of 16 bytes (`#10927 <https://github.com/triton-lang/triton/issues/10927>`_).
 
 
 # sphinx_gallery_shows = "AssertionError"
@@ -121,13 +122,15 @@ for barrier in (False, True):
 assert wrong == 0
 
 # %%
-# Without the barrier the result may be right by luck, on this GPU and today. ``tl.debug_barrier()``
-# lets all threads of a program wait until each has come here and its stores are visible to the
-# others. It is no barrier between programs.
+# Without the barrier, a number is wrong where its load came before its store. If there is none,
+# that is luck, on this GPU and today. ``tl.debug_barrier()`` lets all threads of a program wait
+# until each has come here and its stores are visible to the others. It is no barrier between
+# programs.
 #
 # Between programs there is only one order: that of atomic operations. Programs start in any order
 # and not all at once, so a program must never wait for one that may not have started. Instead, let
-# each add to a counter when its part is stored. The program that comes last finds all parts:
+# each program add to a counter when its part is stored. The program that comes last finds all
+# parts:
 
 
 @triton.jit
@@ -158,5 +161,5 @@ assert len(sums) == 1
 # %%
 # ``sem="acq_rel"``, the default, makes stores before the atomic operation visible to a program that
 # sees its result; ``"relaxed"`` does not. The parts are added in the same order each time, so the
-# result is the same each time. Adding them with ``tl.atomic_add`` would add them as they come:
+# result is the same each time. ``tl.atomic_add`` would add them in the order in which they come:
 # :doc:`/getting-started/tutorials/05-layer-norm` shows the consequences.

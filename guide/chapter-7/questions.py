@@ -4,7 +4,7 @@ Questions: blocks and numbers
 
 These questions are asked most often in the trackers of Triton and of the libraries that use it.
 Each answer runs the code as it is first written, shows what happens, and runs the code that is
-right. The links lead to threads that asked.
+right. The links lead to discussions where they were asked.
 
 This page is about blocks and numbers. :doc:`questions-memory` is about addresses, descriptors and
 the order of memory accesses, and :doc:`questions-compiling` about compilation, tuning and calling.
@@ -120,10 +120,10 @@ assert run(where_kernel, 8) == [1, 2, 3, 4, 41, 51, 61, 71]
 # What if a size is not a power of two?
 # -------------------------------------
 #
-# Blocks have powers of two as sizes, so a head of 96 elements needs padding
-# (`#3722 <https://github.com/triton-lang/triton/issues/3722>`_,
-# `#1965 <https://github.com/triton-lang/triton/issues/1965>`_). Round the block up, mask what
-# is too much, and let it hold the neutral element of the next operation: zero for a product.
+# Blocks have powers of two as sizes, so a head of 96 elements needs padding (`#3722
+# <https://github.com/triton-lang/triton/issues/3722>`_, `#1965
+# <https://github.com/triton-lang/triton/issues/1965>`_). Round the block up, mask what is too much,
+# and fill it with the neutral element of the next operation: zero for a product.
 
 
 # sphinx_gallery_shows = "CompilationError"
@@ -173,8 +173,8 @@ attempt("padded to 128", lambda: error_of(padded_kernel, 96, 128))
 attempt("64 + 32", lambda: error_of(two_parts_kernel, 96))
 
 # %%
-# Padding is the simplest, and costs the products with zeros. Two parts cost none, if both are at
-# least 16, as ``tl.dot`` demands.
+# Padding is the simplest way, and costs time for the products with zeros. Two parts cost none. Both
+# must have at least 16 elements, as ``tl.dot`` demands.
 #
 # Why does my fp32 product differ from PyTorch's?
 # -----------------------------------------------
@@ -215,17 +215,18 @@ plt.show()
 # %%
 # ``input_precision="ieee"`` computes in fp32, without tensor cores. ``"tf32x3"`` splits each number
 # into two and adds three products on tensor cores, which is about as exact. Decide what is needed
-# before you compare: a test of a TF32 kernel against PyTorch needs a tolerance of about 10⁻³ times
-# the size of the terms. The interpreter computes in fp32, whatever is asked for.
+# before you compare: TF32 moves a product of two numbers by up to a thousandth of its size or two,
+# and a test against PyTorch needs a tolerance for all terms of a sum together. The interpreter
+# computes in fp32, whatever is asked for.
 #
 # How do I print inside a kernel?
 # -------------------------------
 #
 # ``print`` and ``tl.device_print`` print when the kernel runs, one line for each element, with the
-# program's id. The prefix is a text, and only numbers and blocks may follow
-# (`#1799 <https://github.com/triton-lang/triton/issues/1799>`_,
-# `#2486 <https://github.com/triton-lang/triton/issues/2486>`_,
-# `#5501 <https://github.com/triton-lang/triton/issues/5501>`_).
+# program's id. The first argument is a text, and only numbers and blocks may follow (`#1799
+# <https://github.com/triton-lang/triton/issues/1799>`_, `#2486
+# <https://github.com/triton-lang/triton/issues/2486>`_, `#5501
+# <https://github.com/triton-lang/triton/issues/5501>`_).
 
 
 # sphinx_gallery_shows = "CompilationError"
