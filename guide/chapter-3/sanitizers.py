@@ -13,9 +13,10 @@ under Triton's ConSan, IISan and FPSan.
 # Which sanitizers does my Triton have?
 # -------------------------------------
 #
-# They are parts of the compiler that add checks to a kernel. Nobody has to install anything, but
-# not every release has all (`#7157 <https://github.com/triton-lang/triton/pull/7157>`_, `#10591
-# <https://github.com/triton-lang/triton/pull/10591>`_). So ask the release:
+# Triton's sanitizers are parts of its compiler that add checks to a kernel. They need no
+# installation, but not every release has all of them (`#7157
+# <https://github.com/triton-lang/triton/pull/7157>`_, `#10591
+# <https://github.com/triton-lang/triton/pull/10591>`_). So ask the release that is installed:
 
 # sphinx_gallery_fold = "imports and device"
 import os
@@ -61,7 +62,7 @@ print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 # .. output-of:: wheel
 #    :release: 3.6.0
 #
-# So the wheel of 3.6.0 has ConSan alone of the four.
+# So the package of 3.6.0 has ConSan alone of the four.
 #
 # How do I start one?
 # -------------------
@@ -73,13 +74,12 @@ print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 #    $ python -m triton.tools.gsan program.py
 #
 # GSan needs the second form, because it also needs memory of its own: beside each number it keeps
-# who used it last. Its allocator is C++ code, which is compiled when it is first used, so a C++
-# compiler and CUDA's headers must be there.
+# which program used it last. Its allocator is C++ code, which is compiled when it is first used, so
+# a C++ compiler and CUDA's headers must be there.
 #
 # * **ConSan** checks what the compiler and Gluon programs do with shared memory. In plain Triton
-#   you do not write such accesses, so a message means a fault of the compiler. It writes down who
-#   used what in memory that the program must give it, with ``triton.set_allocator``, before the
-#   first launch.
+#   you do not write such accesses, so a message means a fault of the compiler. It needs memory for
+#   its notes. Your program must provide it, with ``triton.set_allocator``, before the first launch.
 # * **FPSan** does not look for NaN or overflow. It replaces the arithmetic of a kernel by exact
 #   arithmetic on integers, in which ``(a + b) + c`` *is* ``a + (b + c)``. If two kernels agree
 #   under it, in all bits, their formulas are the same, and what differed before was rounding.
@@ -251,7 +251,7 @@ def verdict(text):
 # -----------------------------
 #
 # Every cell was executed. A dash means that this release, or this machine, has no such tool. With
-# 3.6.0 these are IISan, FPSan and GSan; what its ConSan says is on the page of its recording.
+# 3.6.0 these are IISan, FPSan and GSan; what its ConSan says is on the page of that recording.
 
 # sphinx_gallery_shows = "RuntimeError, AcceleratorError, FaultError, CalledProcessError"
 JOBS = [(fault, tool, way) for fault in FAULTS for tool, way in commands(fault).items()]
@@ -314,8 +314,9 @@ shutil.rmtree(FOLDER)
 #    *memcheck* for bounds, *initcheck* for uninitialized memory. Its *racecheck* sees shared memory
 #    only, so not this race.
 # 3. **GSan**, where programs wait for each other with flags and counters: only it knows which order
-#    ``acquire`` and ``release`` promise. Its mode for memory that is written once also finds reads
-#    that come before the first write: ``create_mem_pool(write_once=True)``.
+#    ``acquire`` and ``release`` promise (:doc:`/programming-guide/chapter-8/new` has such flags).
+#    Its mode for memory that is written once also finds reads that come before the first write:
+#    ``create_mem_pool(write_once=True)``.
 # 4. **FPSan**, when a rewritten kernel differs slightly from the old one: is it rounding, or a
 #    fault?
 # 5. **ConSan** and **IISan** for Gluon, and when you suspect the compiler. None of the four faults

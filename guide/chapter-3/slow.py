@@ -282,7 +282,7 @@ run(dots, "from collections import Counter", *GIVEN, dot_kernel)
 
 # %%
 # ``wgmma``, ``mma`` and ``v_mfma`` are matrix instructions. The numbers in their names are the
-# shape of the product that one of them computes, for a warp or for four. An ``fma`` is one
+# shape of the product that one of them computes, for one warp or for four warps. An ``fma`` is one
 # multiplication in each thread. So fp32 with ``input_precision="ieee"`` bypasses the tensor cores
 # of this NVIDIA GPU, and a tile of 32 is too small for the largest instruction.
 #
@@ -329,11 +329,11 @@ else:
     print("Registers are counted when a kernel is loaded onto a GPU: this needs one.")
 
 # %%
-# Look at the spills, not at the registers: the assembler may report few registers for a kernel that
-# keeps most of its values in memory. Against spills, take a smaller block, or more warps for the
-# same block. If *shared memory* runs out, the launch fails with ``OutOfResources``; there, fewer
-# stages help. Without a GPU, ``PTXAS_OPTIONS=-v`` with ``TRITON_DUMP_PTXAS_LOG=1`` lets NVIDIA's
-# assembler report both numbers.
+# Look at the spills, not at the registers: a release may report few registers for a kernel that
+# keeps most of its values in memory, and another release all 255 and fewer spills. Against spills,
+# take a smaller block, or more warps for the same block. If *shared memory* runs out, the launch
+# fails with ``OutOfResources``; there, fewer stages help. Without a GPU, ``PTXAS_OPTIONS=-v`` with
+# ``TRITON_DUMP_PTXAS_LOG=1`` lets NVIDIA's assembler report both numbers.
 #
 # Compiled again and again
 # ------------------------

@@ -3,7 +3,8 @@ Debugging: wrong numbers
 ========================
 
 :doc:`debugging` finds out where a result is wrong. This page finds out why: you stop in the middle
-of a kernel, print from it, and tell a race from a bug. Without a GPU, what needs one is skipped.
+of a kernel, print from it, and find out whether programs disturb each other (a *race*). Without a
+GPU, what needs one is skipped.
 """
 
 # %%
@@ -60,7 +61,7 @@ def softmax():
 
 
 # %%
-# On this page and the next ones, each experiment is a process of its own, because a process in
+# On this page and the next ones, most experiments are processes of their own, because a process in
 # which a kernel has crashed cannot use the GPU any more. You can skip this cell:
 
 # sphinx_gallery_fold = "executes functions as a script, and prints what a terminal shows"
@@ -208,15 +209,15 @@ run(limits, f"{NAMES = }", *KERNELS, before=[INTERPRET])
 # What fails in silence is dangerous:
 #
 # * **bf16 is wrong.** The interpreter adds the bits as integers.
-# * **Checks do not check.** ``tl.device_assert`` is skipped. ``assert`` and ``if`` take every block
-#   of several elements for true. Reduce the condition to a scalar, which is checked here, and on
-#   the GPU with ``TRITON_DEBUG=1``.
+# * **Checks do not check.** ``tl.device_assert`` is skipped. ``assert`` and ``if`` treat every
+#   block of several elements as true. Reduce the condition to a scalar, which is checked here, and
+#   on the GPU with ``TRITON_DEBUG=1``.
 # * **It accepts kernels that the compiler refuses**, such as the last one.
 # * **Nothing is parallel.** One program has ended before the next one begins. What programs do to
 #   each other on a GPU does not happen here, or always happens in the same way.
 # * **It knows nothing of the GPU**: not its speed, its shared memory or its rounding. ``tl.dot``
 #   computes in fp32, and may round to TF32 on the GPU.
-# * **A pointer has no length.** What lies beside a tensor is read and written without a word. The
+# * **A pointer has no length.** What lies beside a tensor is read and written without an error. The
 #   section `Watching memory`_ has a remedy.
 #
 # ``libdevice``, ``warmup`` and ``do_bench`` do not work. The time grows with the number of
@@ -335,9 +336,10 @@ rows = repeat(missing_from_total, cases, rounds) + repeat(misplaced, cases, roun
 print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"], intfmt=","))
 
 # %%
-# * **The result differs from run to run** on the same input. Only uninitialized memory does that,
-#   too. Sums of fractions by ``tl.atomic_add`` differ in their last digits; take whole numbers as
-#   input to tell the two apart.
+# * **The result differs from run to run** on the same input: the table counts the different
+#   results, and *worst* is the most elements that were missing or misplaced in one run. Only
+#   uninitialized memory does that, too. Sums of fractions by ``tl.atomic_add`` differ in their last
+#   digits; take whole numbers as input to tell the two apart.
 # * **Small cases can be right by luck.** A test needs more programs than the GPU can run at once,
 #   and repetition.
 # * **The interpreter shows one order and no overlap.** It never finds the lost additions. The
@@ -379,8 +381,8 @@ watch(smooth, smooth_kernel)
 
 # %%
 # The watch also finds the lost additions of the previous section, in one run with four programs. If
-# one program loads an element that another one has written, this is a race, in whatever order the
-# interpreter has executed them:
+# one program loads an element that another one has written, it reports a race, although the
+# interpreter never executes two programs at the same time:
 
 
 def lost():
