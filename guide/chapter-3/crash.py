@@ -2,8 +2,8 @@
 Debugging: errors and crashes
 =============================
 
-A kernel may be refused by the compiler, crash, harm other data without a word, or never end. This
-page plants each of these faults and shows what the tools say. Without a GPU, what needs one is
+A kernel may be refused by the compiler, crash, overwrite other data without an error, or never end.
+This page plants each of these faults and shows what the tools say. Without a GPU, what needs one is
 skipped.
 """
 
@@ -336,8 +336,8 @@ else:
 # * Where nobody watches, nothing is reported. If the sum of *y* is not 0, *y* has changed although
 #   the kernel never heard of it.
 # * The default, ``memcheck``, names the line of the kernel whose address belongs to no tensor. An
-#   address behind *x* that belongs to *y* is as good as any; ``--padding 512`` leaves a gap behind
-#   each tensor for the kernel to fall into.
+#   address behind *x* that belongs to *y* is no error for it. ``--padding 512`` leaves a gap behind
+#   each tensor, so that such an address belongs to none.
 # * ``initcheck`` finds reads of memory that nobody has written: here the ``torch.empty`` that
 #   should be a ``torch.zeros``.
 #
@@ -351,7 +351,7 @@ else:
 # Kernels hang when one program waits for another: for a lock that is never released, or for the
 # result of a program that cannot start because the waiting programs occupy the GPU. That is a
 # **deadlock**; an infinite loop looks the same. Python does not even answer to Ctrl-C.
-# ``faulthandler`` of the standard library prints where it is, upon a signal:
+# ``faulthandler`` of the standard library prints where Python is when a signal comes:
 
 
 @triton.jit

@@ -158,7 +158,8 @@ draw_errors({f'bug = "{bug}"': errors for bug, errors in maps.items() if bug != 
 #   Something is carried over from tile to tile: the accumulator is not set to zero.
 # * **Everything is wrong.** Then the place says nothing, and you need other shapes.
 #
-# Single light elements in a wrong area are right by chance: sums of small whole numbers coincide.
+# Single white elements in a wrong area are right by chance: two sums of small whole numbers are
+# often equal.
 #
 # Which shape is wrong?
 # ---------------------
@@ -214,6 +215,6 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 #
 # * Make it small, make it exact, fill the output with NaN, and draw where it is wrong.
 # * Begin in the interpreter. A bug that it shows is real; a clean run proves nothing: :doc:`wrong`.
-# * An error from the GPU is late until launches wait, and the process is lost after it:
+# * An error from the GPU comes late unless launches wait, and the process is lost after it:
 #   :doc:`crash`.
 # * A slow kernel can be read: its loads, its matrix instructions, its spills: :doc:`slow`.

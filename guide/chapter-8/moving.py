@@ -222,8 +222,9 @@ print("column-major: right")
 # Their speed
 # -----------
 #
-# The three kernels multiply square fp16 matrices with the same tiles, in TFLOPS. The library is in
-# the same run. Compare within one release only.
+# The three kernels multiply square fp16 matrices with the same tiles, in TFLOPS. *Library* is
+# PyTorch's product, in the same run. Compare within one release only, because each release has a
+# run of its own.
 
 # sphinx_gallery_fold = "times the kernels, prints the rates, and keeps the rows"
 # sphinx_gallery_name = "speed"
@@ -258,9 +259,9 @@ if ON_GPU:
 # Autotuning refuses unknown keys
 # -------------------------------
 #
-# ``key`` names the arguments whose values choose a configuration. Older releases ignored a name
-# that is no argument. Then the kernel was tuned once, for whatever shape came first, and used the
-# same configuration for all others. The same check covers ``reset_to_zero`` and
+# ``key`` names the arguments whose values choose a configuration. 3.6.0 ignores a name that is no
+# argument. Then the kernel is tuned once, for whatever shape comes first, and uses the same
+# configuration for all others. 3.9.0 refuses the name. Its check also covers ``reset_to_zero`` and
 # ``restore_value``.
 
 # sphinx_gallery_name = "keys"
@@ -288,8 +289,8 @@ except ValueError as error:
 # Fusing a product and a sum
 # --------------------------
 #
-# A GPU computes ``x * y + z`` with one rounding (a *fused multiply-add*) or with two. Every release
-# up to 3.9 fuses. From 3.10 on, Triton will not, unless asked. 3.9 warns as long as neither the
+# A GPU computes ``x * y + z`` with one rounding (a *fused multiply-add*) or with two. 3.6.0 and
+# 3.9.0 both fuse. From 3.10 on, Triton will not, unless asked. 3.9 warns as long as neither the
 # launch nor the environment says what is wanted:
 
 
@@ -366,7 +367,8 @@ for option in ({}, {"enable_fp_fusion": True}, {"enable_fp_fusion": False}):
 # them, and lines that are none. Then, for each call site:
 #
 # 1. Is the contiguous dimension last, the address a multiple of 16 bytes, and so is each other
-#    stride? Then use descriptors. Otherwise use offsets, or choose at the call.
+#    stride? Then use descriptors. Otherwise use offsets, or have both kernels and choose for each
+#    call.
 # 2. Does a tensor have 2³¹ elements or more? Then compute offsets in 64 bits.
 # 3. Was a dimension left out of ``boundary_check`` because the tiles divide it? A descriptor checks
 #    it anyway, and offsets need no term for it.

@@ -13,10 +13,12 @@ errors it shows.
 # How does one program wait for another?
 # --------------------------------------
 #
-# A flag between programs needs a store that others see in order, and a load that waits for it
-# (`#6107 <https://github.com/triton-lang/triton/issues/6107>`_, `#10723
-# <https://github.com/triton-lang/triton/pull/10723>`_). Before 3.9, the load was an ``atomic_add``
-# of 0 in a loop, and the store an ``atomic_xchg``:
+# One program stores a value and then sets a flag. Another one waits for the flag and then reads the
+# value. The GPU must keep this order: setting the flag is a *release*, which makes the stores
+# before it visible, and waiting is an *acquire*, which lets no later load go first (`#6107
+# <https://github.com/triton-lang/triton/issues/6107>`_, `#10723
+# <https://github.com/triton-lang/triton/pull/10723>`_). Before 3.9, a program waited with an
+# ``atomic_add`` of 0 in a loop, and set the flag with an ``atomic_xchg``:
 
 # sphinx_gallery_fold = "imports and device"
 import os
@@ -124,7 +126,7 @@ assert not NEW or (results["polling"], results["loading"]) == (PROGRAMS, 64)
 #    :release: 3.6.0
 #
 # In 3.9, ``tl.atomic_poll`` returns whether the value came: without ``timeout_ns`` it waits
-# forever. ``atomic_store`` is a *release*, ``atomic_load`` and ``atomic_poll`` are an *acquire*,
+# forever. ``atomic_store`` is a release, and ``atomic_load`` and ``atomic_poll`` are acquires,
 # unless you say ``sem="relaxed"``. The rule of :doc:`/programming-guide/chapter-7/questions-memory`
 # stays: wait only for programs that surely run, so start no more than the GPU can hold at the same
 # time. What polling brings is one line in place of a loop, and an end of the wait. Whether it is
@@ -158,9 +160,10 @@ if ON_GPU:
 # -----------------------
 #
 # It can take fewer instructions. ``x / y`` of fp32 takes several, so that it is right to two units
-# in the last place for all numbers. ``tl.fdiv(x, y, approx=True)`` takes fewer, and keeps the two
-# units where ``|y|`` is between 2⁻¹²⁶ and 2¹²⁶. Softmax, a mean or a normalization need no more. A
-# kernel that waits for memory does not get faster by it. This cell compares errors, not times:
+# in the last place (*ulp*) for all numbers. ``tl.fdiv(x, y, approx=True)`` takes fewer, and keeps
+# the two units where ``|y|`` is between 2⁻¹²⁶ and 2¹²⁶. A softmax, a mean or a normalization needs
+# no more. A kernel that waits for memory does not get faster by it. This cell compares errors, not
+# times:
 
 
 @triton.jit
@@ -207,16 +210,15 @@ for how in ("plain", "ieee", "approx"):
 # .. output-of:: division
 #    :release: 3.6.0
 #
-# ``ulp`` is a unit in the last place, and ``div.full``, ``div.rn`` and ``div.approx`` are NVIDIA's
-# instructions. 3.6.0 accepts ``ieee_rounding=True`` and ignores it: it uses the instruction of ``x
-# / y``, and the error is that of ``x / y``. 3.9.0 rounds to the nearest number. ``tl.div_rn(x, y)``
-# asks for that in both releases. fp16 and bf16 are converted to fp32 before; ``approx=True``
-# refuses other types.
+# ``div.full``, ``div.rn`` and ``div.approx`` are NVIDIA's instructions. 3.6.0 accepts
+# ``ieee_rounding=True`` and ignores it: it uses the instruction of ``x / y``, and the error is that
+# of ``x / y``. 3.9.0 rounds to the nearest number. ``tl.div_rn(x, y)`` asks for that in both
+# releases. fp16 and bf16 are converted to fp32 first; ``approx=True`` refuses other types.
 #
 # Can I write ``0 <= i < n``?
 # ---------------------------
 #
-# Yes, for numbers and for blocks. Python's ``and`` between two comparisons is what it stands for:
+# Yes, for numbers and for blocks. As in Python, it means that both comparisons hold:
 
 
 @triton.jit
@@ -277,6 +279,8 @@ assert not NEW or total == 10
 # %%
 # .. output-of:: keywords
 #    :release: 3.6.0
+#
+# 3.6.0 does not know the parameters behind the ``*``, so its error is about their names.
 #
 # Which mistakes are found while compiling?
 # -----------------------------------------
