@@ -105,7 +105,8 @@ def measure(calls, rounds=200, before=read_other):
 #
 # **The mistake**: ``time.perf_counter()`` before and after the call. A launch puts the kernel into
 # a queue and returns, so this is the time in which Python *asks* for the kernel. If you wait for
-# the GPU before you look at the stopwatch, the time holds asking, computing and being told.
+# the GPU before you look at the stopwatch, the time holds the launch, the kernel, and the way back
+# to Python.
 #
 # *Events* are marks in the queue, which the GPU stamps with its own clock. But an idle GPU stamps
 # the first mark at once, and then waits for Python with its clock running. Only a GPU that is
@@ -303,12 +304,13 @@ if ON_GPU:
 # :measured:`median_moved` times. The mean counts a disturbed call with all of its time, and the
 # median counts it as one call of many. So the median and the percentiles hold while clearly fewer
 # than a fifth of the calls are disturbed. A neighbor that also slows the calls after its own moves
-# them, too. If the mean of the *quiet* calls is far above their median, they had a neighbor of
-# their own, and the ratio of the means says nothing: its maximum tells. The minimum answers another
-# question: how lucky can you be?
+# them, too. If the mean of the *quiet* calls is far above their median, some of them were
+# disturbed, too, as their maximum shows. Then the ratio of the means says nothing. The minimum
+# answers another question: how lucky can you be?
 #
-# **The remedy**: many timings, their median, and p20 and p80 beside it. Four times as many timings
-# halve the scatter of a median. If the mean is far from the median, find the neighbor.
+# **The remedy**: many timings and their median. Beside it stand *p20* and *p80*: a fifth of the
+# timings is below p20, and a fifth above p80. Four times as many timings halve the scatter of a
+# median. If the mean is far from the median, find the neighbor.
 #
 # Two names for one kernel
 # ------------------------
@@ -400,8 +402,8 @@ if ON_GPU:
     print(tabulate(rates.items(), ["fp16 product of", "TFLOPS"], floatfmt=".0f"))
 
 # %%
-# Zeros are :measured:`zeros` times as fast. **The remedy**: data like the real data, and ratios of
-# what was measured in turns within one run.
+# Zeros are multiplied at :measured:`zeros` times the rate of random numbers. **The remedy**: data
+# like the real data, and ratios of what was measured in turns within one run.
 #
 # What do_bench sees, and what it hides
 # -------------------------------------
@@ -428,13 +430,13 @@ if ON_GPU:
 
 # %%
 # For the longest vectors it hardly matters which you use. In the middle, ``do_bench`` waits for
-# dirty lines, and the graph finds its data in the cache. For the shortest, both columns of events
-# show the least time that two events have between them, and the graph shows less.
+# dirty lines, and the graph finds its data in the cache. For the shortest, *this page* and
+# ``do_bench`` show the least time that two events have between them, and the graph shows less.
 #
-# **The mistake**: taking the time of ``do_bench`` for what a call costs a program. Here is the sum
-# of 4096 elements once more, with more and more Python before its launch. Beside ``do_bench`` are
-# two loops of 200 calls, timed by a stopwatch: one waits for the GPU at its end only, the other
-# after each call.
+# **The mistake**: taking the time of ``do_bench`` for what a call costs a program. Here is the
+# addition of 4096 elements once more, with more and more Python before its launch. Beside
+# ``do_bench`` are two loops of 200 calls, timed by a stopwatch: one waits for the GPU at its end
+# only, the other after each call.
 
 # sphinx_gallery_fold = "times a call that Python makes slower, by do_bench and in loops"
 # sphinx_gallery_show = "slowed, in_a_loop"
@@ -484,13 +486,13 @@ if ON_GPU:
     print(tabulate(table, head, floatfmt=(".0f", ".1f", ".1f", ".1f")))
 
 # %%
-# The first row is the sum as it is: :measured:`do_bench` µs by ``do_bench``, and :measured:`loop`
-# µs in a loop that does not wait, :measured:`hidden` times as much, because Python needs longer for
-# a call than the GPU. Down the table, both loops pay for all of Python, up to the scatter of the
-# host's timings. ``do_bench`` shows next to nothing of it until Python needs about as long as the
-# overwriting, here :measured:`overwriting` µs, and then only what is longer. So its result depends
-# on the host: on one that is half as fast, a function with a long way through Python suddenly looks
-# slower than its rival.
+# The first row is the addition as it is: :measured:`do_bench` µs by ``do_bench``, and
+# :measured:`loop` µs in a loop that does not wait, :measured:`hidden` times as much, because Python
+# needs longer for a call than the GPU. Down the table, both loops pay for all of Python, up to the
+# scatter of the host's timings. ``do_bench`` shows next to nothing of it until Python needs about
+# as long as the overwriting, here :measured:`overwriting` µs, and then only what is longer. So its
+# result depends on the host: on one that is half as fast, a function with a long way through Python
+# suddenly looks slower than its rival.
 #
 # **The remedy**: two numbers. The GPU's time, measured so that Python certainly has no part in it,
 # and the CPU's share of a call. In a loop that does not wait, a call costs the larger of the two;

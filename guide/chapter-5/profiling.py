@@ -99,6 +99,8 @@ print("by_columns agrees with float64")
 # near what the operations need     compute-bound     which instructions do them? *X-ray*
 # far above all three               waiting           for what? *counters*, :doc:`profiling-inside`
 # ================================= ================= ============================================
+#
+# The *X-ray* is the folded box below a kernel on this site. It shows what the compiler made of it.
 
 # sphinx_gallery_fold = "times the kernel, PyTorch and a copy"
 # sphinx_gallery_xray = "column_kernel: 16 384 × 4096, fp32"
@@ -120,9 +122,8 @@ else:
     print("Nothing to measure without a GPU.")
 
 # %%
-# An addition for four bytes is far to the left of any GPU's ridge, so the memory should set the
-# pace. A kernel that takes several times as long as its bytes need moves more than it must, or
-# waits.
+# One addition for four bytes is little work for any GPU, so the memory should set the pace. A
+# kernel that takes several times as long as its bytes need moves more than it must, or waits.
 #
 # Proton, by launches
 # -------------------
@@ -197,7 +198,7 @@ if ON_GPU and proton:
 # =================================================== ============================================
 # counter                                             what it says
 # =================================================== ============================================
-# ``dram__bytes_read.sum``                            bytes from memory. Against those that must?
+# ``dram__bytes_read.sum``                            bytes from memory; compare with what must move
 # ``l1tex__average_t_sectors_per_request_…_ld.ratio`` sectors of 32 bytes that one load of a
 #                                                     :term:`warp` touches: 4 if each thread loads
 #                                                     4 bytes, 16 if it loads 16; 32 is the worst
