@@ -142,7 +142,8 @@ def persistent_kernel(
 
 # %%
 # A **wave** is what runs at the same time, here one tile for each SM. With three or four waves, the
-# persistent programs have :measured:`persistent` times the speed. One wave has no pause to avoid.
+# persistent programs have :measured:`persistent` times the speed of one program for each tile. One
+# wave has no pause to avoid.
 #
 # Full waves
 # ----------
@@ -156,7 +157,7 @@ def persistent_kernel(
 #
 #    Nine tiles are three waves, and three quarters of the last one are idle. A quarter of a tile on
 #    each SM takes a quarter of a wave. So the product takes 2¼ waves instead of 3, if small tiles
-#    are as efficient as large ones. They are not quite: they load more numbers for each product.
+#    are as efficient as large ones. They are not quite: they load more numbers for the same work.
 
 # sphinx_gallery_fold = "draws nine tiles on four SMs"
 _, ax = figure(height=3.2)
@@ -221,10 +222,9 @@ def descriptor_kernel(
 # -----------------
 #
 # The tile that fills its waves is often better than the largest one, so the function chooses among
-# ten **tilings** by an estimate of their time. For each of the K terms of its sums, an SM with an
-# m × n tile loads m + n numbers and computes m · n products of two numbers. The estimate counts
-# both for the busiest SM. Its unit is the time of one such product: loading a number counts 24, and
-# starting on pieces counts 2²⁴.
+# ten **tilings** by an estimate of their time. For each of the K terms of its sums, an SM with an m
+# × n tile loads m + n numbers and computes m · n products. The estimate counts both for the busiest
+# SM, in units of one product: loading a number counts 24, and starting on the pieces 2²⁴, once.
 
 
 @dataclass(frozen=True)
@@ -513,7 +513,7 @@ print("matmul is right on five shapes and on views, twice, because the second ca
 #
 # Step 1 is the large tile in waves, step 2 the same tile in persistent programs, step 3 the better
 # of two tiles, and step 4 ``matmul``. The last three sizes of the table are layers of language
-# models with 300 tokens, one and 17. No tiling was chosen for them.
+# models with 300, 1 and 17 tokens. No tiling was chosen for them.
 
 # sphinx_gallery_fold = "times the steps, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "descriptor_kernel: 2176 × 2176 × 2176, fp16"

@@ -327,7 +327,7 @@ for p in (0.01, 0.5, 0.9):
 # Timing it
 # ---------
 #
-# All rates count the 8 bytes an element that dropout in fp32 must move. A copy, the ceiling, does.
+# All rates count 8 bytes an element, which dropout in fp32 must move, as the copy does.
 
 # sphinx_gallery_fold = "times the dropouts, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "seeded_dropout_kernel: 2²⁸ elements, fp32"
@@ -373,14 +373,16 @@ else:
 #
 # **With a mask**, the bytes predict 8/9 of the copy, and it reaches :measured:`mask_share` %. **One
 # number a call** saves the ninth byte, but takes ten rounds of Philox for each element. **All four
-# numbers** take a quarter of them: from 2²⁴ elements on, the kernel has at least :measured:`four`
-# times the speed. A GPU computes while it waits for memory, so computing again can beat keeping.
+# numbers** take a quarter of them: from 2²⁴ elements on, this has at least :measured:`four` times
+# the speed of one number a call. A GPU computes while it waits for memory, so computing again can
+# beat keeping.
 #
 # **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
-# until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, it has at least
-# :measured:`faster` times the speed on the GPU. A call keeps the CPU busy for :measured:`cpu` µs,
-# and one of PyTorch's dropout for :measured:`cpu_torch` µs. In a loop that does not wait for
-# results, a call costs the larger of both times: the GPU's from :measured:`longer` elements on.
+# until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, its speed on
+# the GPU is at least :measured:`faster` times PyTorch's. A call keeps the CPU busy for
+# :measured:`cpu` µs, and one of PyTorch's dropout for :measured:`cpu_torch` µs. In a loop that does
+# not wait for results, the larger of both times counts: the GPU's from :measured:`longer` elements
+# on.
 #
 # In a program
 # ------------

@@ -34,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # Attention keeps all keys and values, so each token costs more than the one before. Here each head
 # keeps a **state** instead: a matrix *S* of *d* × *d* numbers that maps keys to values. A token has
 # a query *q*, a key *k* and a value *v*, of *d* numbers each, a gate *g* ≤ 0 and a strength *β*
-# from 0 to 1. It does four things: the state **decays** by the factor eᵍ, it is **read** at the
-# key, it is **corrected** so that the key maps closer to the value, and it is read at the query.
+# from 0 to 1. It does four things: the state **decays** by the factor eᵍ, it is **read** at the key
+# (*Sᵀk*), **corrected** so that the key maps closer to the value, and read at the query.
 
 # sphinx_gallery_fold = "draws the steps of a token"
 import matplotlib.pyplot as plt
@@ -154,9 +154,9 @@ plain_rule = gated_delta_rule
 # The remedy is a **chunk** of *C* = 64 tokens whose work becomes products of matrices. Within a
 # chunk, each token meets all before it, as in causal attention. Chunks hand on only the state.
 #
-# In a chunk that begins with the state *S*, let *γᵢ* be the product of the factors eᵍ of its
-# tokens 1 to *i*. Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends
-# on the state before it. By then *S* is *γᵢ S*, and what token *j* added has shrunk by *γᵢ* / *γⱼ*:
+# In a chunk that begins with the state *S*, let *γᵢ* be the product of the factors eᵍ of its tokens
+# 1 to *i*. Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends on the
+# state before it. By then *S* is *γᵢ S*, and what token *j* added is multiplied by *γᵢ* / *γⱼ*:
 #
 # .. math::
 #    u_i = \beta_i \Bigl( v_i - \gamma_i S^\top k_i - \sum_{j<i} \tfrac{\gamma_i}{\gamma_j}
@@ -254,8 +254,8 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
     print(f"a state in {kept} gives an error of {error:.0e}")
 
 # %%
-# So our kernel keeps the state and the sums of *g* in fp32. It computes *γᵢ* / *γⱼ* as the
-# exponential of a difference of sums: *γⱼ* may underflow. Factors of products may have 16 bits.
+# So our kernel keeps state and sums of *g* in fp32, and computes *γᵢ* / *γⱼ* as the exponential of
+# a difference of sums: *γⱼ* may underflow. The factors of products may have 16 bits.
 #
 # The inverse of a triangle
 # ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -410,9 +410,9 @@ def scan_kernel(
 #
 # The public ``gated_delta_rule`` launches both kernels, and keeps a plan of the launches as
 # :doc:`/programming-guide/chapter-6/calls` explains. *T* and *P* pass through memory. The function
-# reads views, checks shapes, dtypes and devices, and refuses gradients. Triton asks
-# ``triton.set_allocator`` for the memory of descriptors. That setting belongs to the program that
-# calls us, so we set it in a copy of Python's context (``contextvars``) only.
+# reads views, checks shapes, dtypes and devices, and refuses gradients. Descriptors that a kernel
+# makes lie in memory that ``triton.set_allocator`` provides. That setting belongs to the program
+# that calls us, so we set it in a copy of Python's context (``contextvars``) only.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
