@@ -374,15 +374,14 @@ else:
 # **With a mask**, the bytes predict 8/9 of the copy, and it reaches :measured:`mask_share` %. **One
 # number a call** saves the ninth byte, but takes ten rounds of Philox for each element. **All four
 # numbers** take a quarter of them: from 2²⁴ elements on, this has at least :measured:`four` times
-# the speed of one number a call. A GPU computes while it waits for memory, so computing again can
-# beat keeping.
+# the speed of one number a call. A GPU computes while it waits for memory, so computing can beat
+# keeping.
 #
 # **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
 # until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, its speed on
 # the GPU is at least :measured:`faster` times PyTorch's. A call keeps the CPU busy for
-# :measured:`cpu` µs, and one of PyTorch's dropout for :measured:`cpu_torch` µs. In a loop that does
-# not wait for results, the larger of both times counts: the GPU's from :measured:`longer` elements
-# on.
+# :measured:`cpu` µs, and one of PyTorch's for :measured:`cpu_torch` µs. In a loop that does not
+# wait for results, the larger of both times counts: the GPU's from :measured:`longer` elements on.
 #
 # In a program
 # ------------
