@@ -5,9 +5,9 @@ Are mxfp4 and mxfp8 worth it on a GPU without them?
 ``tl.dot_scaled`` multiplies matrices in the microscaling formats *mxfp4* and *mxfp8*: numbers of 4
 or 8 bits, with one power of two for each 32 of them. NVIDIA's Blackwell and AMD's CDNA4 have
 instructions for it. Elsewhere, as on Hopper, Ada and Ampere, it runs and is right, but converts to
-bf16 first. On the GPU of this page, bf16 by mxfp4 takes :measured:`few` times the time of the
-library's product in bf16 with 16 rows, and mxfp4 by mxfp4 takes :measured:`large` times with 2048
-rows. A number above 1 means: not worth it.
+bf16 first. On the GPU of this page, bf16 by mxfp4 takes :measured:`few` times the time of PyTorch's
+product in bf16 with 16 rows, and mxfp4 by mxfp4 takes :measured:`large` times with 2048 rows. A
+number above 1 means: not worth it.
 """
 
 # %%
@@ -99,8 +99,8 @@ def dot_scaled(formats, a, a_scale, b, b_scale):
 # %%
 # Triton calls the formats by their bits. The numbers of mxfp4 are *e2m1*, with two bits of exponent
 # and one of mantissa: each is one of ``0, ½, 1, 1½, 2, 3, 4, 6`` or its negative. Two of them share
-# a byte, the first one in the lower bits. The numbers of mxfp8 here are *e4m3*. A scale is *e8m0*:
-# the exponent of a power of two, plus 127.
+# a byte, the first one in the lower bits. The numbers of mxfp8 here are *e4m3*, with four bits of
+# exponent and three of mantissa. A scale is *e8m0*: the exponent of a power of two, plus 127.
 
 # sphinx_gallery_fold = "draws matrices in each format, and their values in float64"
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64, device=DEVICE)
@@ -219,7 +219,7 @@ print("unpacking: right")
 #
 # It is where its time is shorter than that of *bf16* in the same column. The table has products
 # with weights of 4096 × 4096, for 1, 16, 128 and 2048 rows. Beside ``dot_scaled`` and our unpacking
-# stand the library's product in bf16 and ``int4_mm`` of
+# stand PyTorch's product in bf16, and ``int4_mm`` of
 # :doc:`/getting-started/tutorials/12-int4-weights`, and ``scaled_mm`` in fp8 of
 # :doc:`/getting-started/tutorials/09-fp8-matmul`:
 
@@ -269,15 +269,15 @@ if ON_GPU:
     print(tabulate(table, ["µs for rows", 1, 16, 128, 2048], floatfmt=".1f"))
 
 # %%
-# As multiples of the library's time in bf16, with 16 rows: :measured:`few` for bf16 by mxfp4,
-# :measured:`unpacking_few` for our unpacking, and :measured:`int4_few` for ``int4_mm``. With 2048
-# rows: :measured:`mixed_large` for bf16 by mxfp4, :measured:`large` for mxfp4,
+# As multiples of the time of PyTorch's product in bf16, with 16 rows: :measured:`few` for bf16 by
+# mxfp4, :measured:`unpacking_few` for our unpacking, and :measured:`int4_few` for ``int4_mm``. With
+# 2048 rows: :measured:`mixed_large` for bf16 by mxfp4, :measured:`large` for mxfp4,
 # :measured:`eight_large` for mxfp8, and :measured:`int4_large` for ``int4_mm``.
 #
 # How to read this:
 #
-# * **Few rows are bound by the bytes of the weights.** Weights of 4 bits are a quarter of bf16's.
-#   Only a kernel that keeps enough loads in flight while it unpacks turns that into time, as
+# * **Few rows are bound by the bytes of the weights.** Weights of 4 bits have a quarter of bf16's
+#   bytes. Only a kernel that keeps enough loads in flight while it unpacks saves time by that, as
 #   ``int4_mm`` does.
 # * **Many rows are bound by the tensor cores.** A conversion adds work. Without the instruction,
 #   convert the weights once, to bf16 or fp8, and call the library. Where tensor cores know fp8,

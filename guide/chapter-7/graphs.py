@@ -13,12 +13,12 @@ into the old tensors. This page shows each error, each silent mistake, and the c
 # ------------------------------------
 #
 # *operation not permitted when stream is capturing* comes from a call that waits for the GPU, or
-# that needs a number from it, between the begin and the end of a capture (`#10596
+# that needs a number from it, between the beginning and the end of a capture (`#10596
 # <https://github.com/triton-lang/triton/issues/10596>`_, `#10604
 # <https://github.com/triton-lang/triton/pull/10604>`_, `pytorch #87794
-# <https://github.com/pytorch/pytorch/issues/87794>`_). Here are seven bodies of
-# ``with torch.cuda.graph(…)``. Each has a process of its own, because a failed capture can leave
-# its process unusable:
+# <https://github.com/pytorch/pytorch/issues/87794>`_). Here are seven bodies of ``with
+# torch.cuda.graph(…)``. Each has a process of its own, because a failed capture can leave its
+# process unusable:
 
 # sphinx_gallery_fold = "imports and device"
 import os
@@ -170,7 +170,7 @@ if GRAPHS:
 # %%
 # * **Another tensor or number** in a variable changes nothing. Copy into the old tensor. A number
 #   that must change is a tensor of one element, which the kernel loads.
-# * **The result** has one address, so the next replay overwrites it. Copy it out before.
+# * **The result** has one address, so the next replay overwrites it. Copy it before that.
 # * **A deleted input** leaves an address whose memory is free. The replay finds the old number
 #   there until PyTorch gives the memory to another tensor, and reads that tensor's numbers from
 #   then on.
@@ -273,7 +273,7 @@ if GRAPHS:
 #
 # PyTorch's own dropout needs none of this: its generator knows graphs and keeps its offset on the
 # GPU. Our dropout can get its seed from there: ``torch.randint(2**31, (1,), device=…)`` inside the
-# graph is a new one in each replay.
+# graph gives a new one in each replay.
 #
 # Why is the graph slower than what I chose?
 # ------------------------------------------

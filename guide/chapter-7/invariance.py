@@ -181,8 +181,8 @@ show("product", PRODUCTS, x, invariant=["fixed"])
 # %%
 # * **Parts by batch** change where the sums are cut, and so their bits: for :measured:`by_batch` of
 #   50 batch sizes here. More than 64 rows need a second row of tiles, so each sum gets fewer parts.
-# * **Atomics** may change in every run, because the parts arrive in any order. Here they differ for
-#   :measured:`atomic` of 50 batch sizes.
+# * **Atomics** may give other bits in every run, because the parts arrive in any order. Here they
+#   differ for :measured:`atomic` of 50 batch sizes.
 # * **Fixed** tiles, parts and order give each row the same operations, whatever else its tile
 #   holds. A row never meets another row's numbers in a product, so padding does not matter either.
 # * **PyTorch** calls a library, which chooses a kernel by the shape: here :measured:`torch` of 50
@@ -213,11 +213,11 @@ print(tabulate(table, ["changed", f"of {reference.numel():,} numbers differ"], i
 assert table[0][1] == 0, "the same call gave other bits"
 
 # %%
-# With two parts instead of four, :measured:`two_parts` of the 524,288 numbers differ. A 0 in the
-# lines above means that this tile or these warps keep the order: each part is one loop over K. That
-# is an observation, not a promise. A tile may change the instruction of the tensor cores, and with
-# it the order within one step. For the same bits, keep the parts out of the choices, leave ``M``
-# out of the ``key`` of ``triton.autotune``, keep what it found, and ship it: see
+# With two parts instead of four, :measured:`two_parts` of the 524,288 numbers differ. In the lines
+# with another tile or other warps, a 0 means that the order stays: each part is one loop over K.
+# That is an observation, not a promise. A tile may change the instruction of the tensor cores, and
+# with it the order within one step. For the same bits, keep the parts out of the choices, leave
+# ``M`` out of the ``key`` of ``triton.autotune``, keep what it found, and ship it: see
 # :doc:`questions-compiling`.
 #
 # Does a norm change?

@@ -62,7 +62,7 @@ print(tabulate(GPUS, HEAD, intfmt=","))
 # The columns *KB*, *registers* and *threads* of NVIDIA's GPUs come from the table of technical
 # specifications in the `CUDA programming guide
 # <https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities>`_. Those
-# of AMD's come from its `GPU specifications
+# of the Instinct come from AMD's `GPU specifications
 # <https://rocm.docs.amd.com/en/latest/reference/gpu-specs.html>`_: local memory (LDS) of 64 KB, and
 # vector registers of 512 KB, counted here in 32 bits. The other columns are from the data sheets of
 # the products. 1 KB is 1024 bytes. Triton supports compute capability 8.0 and later, so a T4 (7.5)
@@ -292,9 +292,9 @@ print(tabulate(cells(0, LIMITS), ["KB of shared memory; X: too much", *FOUND]))
 # %%
 # * **The same tile needs different amounts.** Hopper and Blackwell for data centers read their
 #   tiles from shared memory while they multiply, and keep one buffer more than the others.
-# * **X** fails with the error above when it is launched. Try one stage less first, because it
-#   leaves the tile as it is. Then reduce ``BK``, then ``BM`` or ``BN``. The maps of
-#   :doc:`settings` show what fewer stages and smaller tiles cost.
+# * **X** marks a tile that fails with the error above when it is launched. Try one stage less
+#   first, because it leaves the tile as it is. Then reduce ``BK``, then ``BM`` or ``BN``. The maps
+#   of :doc:`settings` show what fewer stages and smaller tiles cost.
 #
 # Why does it spill registers?
 # ----------------------------
@@ -313,10 +313,11 @@ assert FOUND["8.6"][0][0] > LIMITS["8.6"], "the first tile was to exceed 99 KB"
 
 # %%
 # NVIDIA's numbers are those of ``cuobjdump -res-usage``, which Triton's wheel brings, and AMD's
-# those in the assembler's output. On compute capability 10.0, accumulators stay in *tensor memory*
-# until the end. On gfx942, four warps are 256 threads, and a thread has up to 512 registers. So
-# neither of these two architectures spills here. On your own GPU, the compiled kernel says the
-# same: ``n_regs``, ``n_spills`` and ``metadata.shared`` of what ``kernel[grid](…)`` returns.
+# those in the assembler's output. On compute capability 10.0, accumulators stay in *tensor memory*,
+# a memory beside the tensor cores, until the end. On gfx942, four warps are 256 threads, and a
+# thread has up to 512 registers. So neither of these two architectures spills here. On your own
+# GPU, the compiled kernel says the same: ``n_regs``, ``n_spills`` and ``metadata.shared`` of what
+# ``kernel[grid](…)`` returns.
 #
 # The remedy is more warps, or a smaller tile. ``maxnreg`` as an option limits registers further,
 # so that more programs fit on a multiprocessor; see :doc:`/programming-guide/chapter-3/slow`.

@@ -68,10 +68,11 @@ for kernel in (constant_kernel, argument_kernel, general_kernel):
     print(f"{kernel.fn.__name__}: {versions(kernel, LENGTHS)} versions for {len(LENGTHS)} lengths")
 
 # %%
-# For an ordinary integer Triton makes at most three versions: for 1, for numbers divisible by 16,
-# and for all others. For an address it makes two, by whether it is divisible by 16. What is known
-# to be divisible is loaded in wider pieces, so keep these versions, except for a number that
-# changes all the time: ``do_not_specialize`` names it. This does not help a ``tl.constexpr``.
+# For an ordinary integer of 32 bits Triton makes at most three versions: for 1, for numbers
+# divisible by 16, and for all others. For an address it makes two, by whether it is divisible by
+# 16. What is known to be divisible is loaded in wider pieces, so keep these versions, except for a
+# number that changes all the time: ``do_not_specialize`` names it. This does not help a
+# ``tl.constexpr``.
 #
 # Why can my kernel not see a global variable?
 # --------------------------------------------
@@ -246,10 +247,10 @@ if ON_GPU and not torch.version.hip:
 # %%
 # Compile the C file with your program, link it with the driver (``-lcuda``), call the loading
 # function once and the launching function as often as you like. For several sizes, compile several
-# signatures, and let ``triton.tools.link`` write one function that chooses. The common error,
-# ``invalid argument``, comes from a launch by hand with a grid of blocks for a kernel that wants
-# ``32 * num_warps`` threads, its shared memory, and more pointers at the end of its arguments; the
-# C file shows them.
+# signatures, and let ``triton.tools.link`` write one function that chooses. Whoever launches the
+# binary by hand must give each program ``32 * num_warps`` threads and the kernel's shared memory,
+# and more pointers at the end of its arguments, which the C file shows. Otherwise the driver says
+# ``invalid argument``.
 #
 # Exercises of the tutorials answer the question after these: *is it right?* See
 # :doc:`/getting-started/tutorials/01-vector-add`.

@@ -11,7 +11,7 @@ how these pages are made.
 # --------------------------------------------------
 #
 # ``tl.program_id``, ``tl.arange`` and arguments below 2³¹ have 32 bits, and so has their product.
-# An offset beyond 2³¹ − 1 wraps around without a word (`#6748
+# An offset beyond 2³¹ − 1 wraps around without an error (`#6748
 # <https://github.com/triton-lang/triton/issues/6748>`_, `#1058
 # <https://github.com/triton-lang/triton/issues/1058>`_, `fla #1080
 # <https://github.com/fla-org/flash-linear-attention/issues/1080>`_). This kernel stores its offsets
@@ -84,8 +84,8 @@ describe("a slice of rows of 208 bytes", padded[:, :100])
 
 # %%
 # Give rows a length that fits when you allocate them, and slice: the descriptor keeps the shape of
-# the slice, and what lies behind it reads as zero. Describe the transposed matrix of a column-major
-# one, and transpose the tile in the kernel. Where neither is possible, use offsets: see
+# the slice, and what lies behind it reads as zero. For a column-major matrix, describe its
+# transpose, and transpose the tile in the kernel. Where neither is possible, use offsets: see
 # :doc:`/programming-guide/chapter-8/moving`. A descriptor that the kernel makes itself with
 # ``tl.make_tensor_descriptor`` has the same rules, but strides known only at run time are **not
 # checked**: the result is wrong without a word.
@@ -122,7 +122,7 @@ for barrier in (False, True):
 assert wrong == 0
 
 # %%
-# Without the barrier, a number is wrong where its load came before its store. If there is none,
+# Without the barrier, a number is wrong where its load came before its store. If none is wrong,
 # that is luck, on this GPU and today. ``tl.debug_barrier()`` lets all threads of a program wait
 # until each has come here and its stores are visible to the others. It is no barrier between
 # programs.

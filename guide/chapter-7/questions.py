@@ -122,8 +122,8 @@ assert run(where_kernel, 8) == [1, 2, 3, 4, 41, 51, 61, 71]
 #
 # Blocks have powers of two as sizes, so a head of 96 elements needs padding (`#3722
 # <https://github.com/triton-lang/triton/issues/3722>`_, `#1965
-# <https://github.com/triton-lang/triton/issues/1965>`_). Round the block up, mask what is too much,
-# and fill it with the neutral element of the next operation: zero for a product.
+# <https://github.com/triton-lang/triton/issues/1965>`_). Round the block up, mask the rest, and
+# fill it with the neutral element of the next operation: zero for a product.
 
 
 # sphinx_gallery_shows = "CompilationError"
@@ -215,9 +215,9 @@ plt.show()
 # %%
 # ``input_precision="ieee"`` computes in fp32, without tensor cores. ``"tf32x3"`` splits each number
 # into two and adds three products on tensor cores, which is about as exact. Decide what is needed
-# before you compare: TF32 moves a product of two numbers by up to a thousandth of its size or two,
-# and a test against PyTorch needs a tolerance for all terms of a sum together. The interpreter
-# computes in fp32, whatever is asked for.
+# before you compare: in TF32, each product of two numbers can be off by one or two thousandths of
+# its size. So the tolerance of a test against PyTorch must grow with the sum of these sizes. The
+# interpreter computes in fp32, whatever is asked for.
 #
 # How do I print inside a kernel?
 # -------------------------------

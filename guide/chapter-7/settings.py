@@ -3,10 +3,10 @@ Why is my kernel slower after the upgrade?
 ==========================================
 
 Nothing failed, but the same kernel with the same settings takes longer: another release of Triton
-compiles it differently, and the best ``num_warps``, ``num_stages`` or tile has moved. Time all
+compiles it differently, and the best ``num_warps``, ``num_stages`` or tile may have moved. Time all
 settings again: ``sweep_settings.py`` below does it for your kernel. The three kernels of this page
-show how much a setting decides: the product has :measured:`product_range` times the speed with its
-best setting as with its worst.
+show how much a setting decides: with its best setting, the product has :measured:`product_range`
+times the speed that it has with its worst.
 """
 
 # %%
@@ -296,9 +296,9 @@ if ON_GPU:
 #
 # *Registers* and *spills* are counted for a thread, and *shared* is the bytes of shared memory of a
 # program. They tell why a line is slow. *Spills* mean that a thread had more numbers than
-# registers, so the tile needs more warps. A slow line without spills often has a small tile for so
-# many warps. Another count with the same setting means that the two releases arranged the tile or
-# the pipeline in another way.
+# registers, so the tile needs more warps. A slow line without spills often has a tile that is too
+# small for its warps. Another count with the same setting means that the two releases arranged the
+# tile or the pipeline in another way.
 #
 # With this release, the best setting has :measured:`softmax_range` times the speed of the worst in
 # softmax, :measured:`product_range` times in the product, and :measured:`attention_range` times in
