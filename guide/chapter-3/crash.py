@@ -289,7 +289,7 @@ else:
 # Out of bounds, and nothing happens
 # ----------------------------------
 #
-# Most accesses beyond a tensor are not punished. PyTorch asks the driver for large pieces of memory
+# Most accesses beyond a tensor cause no error. PyTorch asks the driver for large pieces of memory
 # and hands out parts of them, so another tensor lies beside yours. This script writes behind *x*,
 # and counts in a tensor that nobody has set to zero:
 

@@ -62,7 +62,7 @@ print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 # .. output-of:: wheel
 #    :release: 3.6.0
 #
-# So the package of 3.6.0 has ConSan alone of the four.
+# The package of 3.6.0 has only ConSan of these four.
 #
 # How do I start one?
 # -------------------

@@ -329,10 +329,10 @@ else:
     print("Registers are counted when a kernel is loaded onto a GPU: this needs one.")
 
 # %%
-# Look at the spills, not at the registers: a release may report few registers for a kernel that
-# keeps most of its values in memory, and another release all 255 and fewer spills. Against spills,
-# take a smaller block, or more warps for the same block. If *shared memory* runs out, the launch
-# fails with ``OutOfResources``; there, fewer stages help. Without a GPU, ``PTXAS_OPTIONS=-v`` with
+# Look at the spills, not at the registers. For a kernel that keeps most of its values in memory,
+# one release may report few registers, and another one all 255. Against spills, take a smaller
+# block, or more warps for the same block. If *shared memory* runs out, the launch fails with
+# ``OutOfResources``; there, fewer stages help. Without a GPU, ``PTXAS_OPTIONS=-v`` with
 # ``TRITON_DUMP_PTXAS_LOG=1`` lets NVIDIA's assembler report both numbers.
 #
 # Compiled again and again

@@ -206,7 +206,7 @@ NAMES = [kernel.__name__ for kernel in KERNELS]
 run(limits, f"{NAMES = }", *KERNELS, before=[INTERPRET])
 
 # %%
-# What fails in silence is dangerous:
+# Where it differs without an error, it is dangerous:
 #
 # * **bf16 is wrong.** The interpreter adds the bits as integers.
 # * **Checks do not check.** ``tl.device_assert`` is skipped. ``assert`` and ``if`` treat every

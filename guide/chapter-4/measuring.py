@@ -252,8 +252,8 @@ if ON_GPU:
 # %%
 # **The remedy**: before each call, *read* several times what the largest cache holds.
 #
-# One timing is none
-# ------------------
+# One timing is not enough
+# ------------------------
 #
 # **The mistake**: believing one number. Here are two thousand timings of one kernel, and in turns
 # with them two thousand with a neighbor: before one call of twenty on average, other kernels run in

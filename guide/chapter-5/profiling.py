@@ -181,11 +181,11 @@ if ON_GPU and proton:
                    preserve_whitespace=True, colalign=["left"] + ["right"] * 3))  # fmt: skip
 
 # %%
-# Shares of the time say what is worth yours, and rates say whether there is something to gain. If
-# the kernels' times add up to much less than the program takes,
-# :doc:`the calls </programming-guide/chapter-6/calls>` are the problem. The file is plain JSON;
-# ``proton-viewer`` shows it as a tree if ``llnl-hatchet`` is installed. ``data="trace"`` writes a
-# timeline for Perfetto, and ``proton script.py`` profiles a script that knows nothing of Proton.
+# Shares of the time say which launch is worth your work, and rates say whether there is something
+# to gain. If the kernels' times add up to much less than the program takes, :doc:`the calls
+# </programming-guide/chapter-6/calls>` are the problem. The file is plain JSON; ``proton-viewer``
+# shows it as a tree if ``llnl-hatchet`` is installed. ``data="trace"`` writes a timeline for
+# Perfetto, and ``proton script.py`` profiles a script that knows nothing of Proton.
 #
 # Nsight Compute, by counters
 # ---------------------------
