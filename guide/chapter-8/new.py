@@ -15,7 +15,7 @@ errors it shows.
 #
 # One program stores a value and then sets a flag. Another one waits for the flag and then reads the
 # value. The GPU must keep this order: setting the flag is a *release*, which makes the stores
-# before it visible, and waiting is an *acquire*, which lets no later load go first (`#6107
+# before it visible, and waiting is an *acquire*, which keeps later loads from going first (`#6107
 # <https://github.com/triton-lang/triton/issues/6107>`_, `#10723
 # <https://github.com/triton-lang/triton/pull/10723>`_). Before 3.9, a program waited with an
 # ``atomic_add`` of 0 in a loop, and set the flag with an ``atomic_xchg``:
@@ -252,8 +252,8 @@ assert not NEW or places == [3, 4, 5, 6]
 # Can a kernel have keyword-only parameters?
 # ------------------------------------------
 #
-# What follows a ``*`` must be passed by name. A call that mixes up two arguments then fails, and
-# does not compute something else:
+# What follows a ``*`` must be passed by name. A call that mixes up two arguments then fails,
+# instead of computing something else:
 
 
 def by_name():
@@ -280,7 +280,7 @@ assert not NEW or total == 10
 # .. output-of:: keywords
 #    :release: 3.6.0
 #
-# 3.6.0 does not know the parameters behind the ``*``, so its error is about their names.
+# 3.6.0 does not see the parameters behind the ``*``, so it says that one of them is not defined.
 #
 # Which mistakes are found while compiling?
 # -----------------------------------------
@@ -327,9 +327,9 @@ if ON_GPU:
 # .. output-of:: mistakes
 #    :release: 3.6.0
 #
-# 3.6.0 compiles the first kernel without a word. It refuses the second one without a reason, and
+# 3.6.0 compiles the first kernel without an error. It refuses the second one without a reason, and
 # the third one with the same reason as 3.9.0.
 #
 # A kernel that still has to run on 3.6 asks while it is compiled, with a ``tl.constexpr`` that the
-# host computes: ``NEW: tl.constexpr`` and ``if NEW:``. What the branch not taken contains is never
-# looked up. What 3.9 has removed is on :doc:`moving`.
+# host computes: ``NEW: tl.constexpr`` and ``if NEW:``. Triton does not look at the branch that is
+# not taken. What 3.9 has removed is on :doc:`moving`.
