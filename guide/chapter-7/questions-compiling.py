@@ -68,10 +68,10 @@ for kernel in (constant_kernel, argument_kernel, general_kernel):
     print(f"{kernel.fn.__name__}: {versions(kernel, LENGTHS)} versions for {len(LENGTHS)} lengths")
 
 # %%
-# For an ordinary integer of 32 bits Triton makes at most three versions: for 1, for numbers divisible
-# by 16, and for all others. For an address it makes two: divisible by 16, or not. What is known to
-# be divisible is loaded in wider pieces, so keep these versions, except for a number that changes
-# all the time: ``do_not_specialize`` names it. This does not help a ``tl.constexpr``.
+# For an ordinary integer of 32 bits Triton makes at most three versions: for 1, for numbers
+# divisible by 16, and for all others. For an address it makes two: divisible by 16, or not. What is
+# known to be divisible is loaded in wider pieces, so keep these versions, except for a number that
+# changes all the time: ``do_not_specialize`` names it. This does not help a ``tl.constexpr``.
 #
 # Why can my kernel not see a global variable?
 # --------------------------------------------
