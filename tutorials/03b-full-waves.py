@@ -428,8 +428,8 @@ if ON_GPU:
 # matrices (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.launch import Launch, key_of, on_device_of
-from shared.plans import ORDINARY, Plan, Plans, empty_kernel, know_the_gpu
+from shared.launch import Launch, key_of, know_the_gpu, on_device_of
+from shared.plans import ORDINARY, Plan, Plans, empty_kernel
 from shared.products import check_arguments
 
 DTYPES = [torch.float16, *[torch.bfloat16] * ON_GPU]  # the interpreter computes bf16 wrongly
