@@ -76,7 +76,8 @@ ax.axis("off")
 table = ax.table(cells, colors, "center", bbox=(0, 0, 1, 1))
 table.auto_set_font_size(False)
 table.set_fontsize(12)
-ax.set_title("Offsets; descriptor: shape [5, 7], strides [8, 1],\nblock [4, 4]; dark: load([2, 5])")
+ax.add_patch(plt.Rectangle((5 / 9, 0), 4 / 9, 4 / 6, fill=False, lw=3, clip_on=False))
+ax.set_title("Offsets; descriptor: shape [5, 7], strides [8, 1],\nblock [4, 4]; in a frame: load([2, 5])")
 plt.show()
 
 # %%
@@ -428,8 +429,8 @@ if ON_GPU:
 # matrices (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.launch import Launch, key_of, on_device_of
-from shared.plans import ORDINARY, Plan, Plans, empty_kernel, know_the_gpu
+from shared.launch import Launch, key_of, know_the_gpu, on_device_of
+from shared.plans import ORDINARY, Plan, Plans, empty_kernel
 from shared.products import check_arguments
 
 DTYPES = [torch.float16, *[torch.bfloat16] * ON_GPU]  # the interpreter computes bf16 wrongly

@@ -466,8 +466,8 @@ if ON_GPU:
 # sphinx_gallery_fold = "the function with its checks"
 from shared.attention import check_attention, first_longer, ready
 from shared.bench import write_calls, write_table
-from shared.launch import Launch, key_of, on_device_of
-from shared.plans import ORDINARY, Plan, Plans, empty_kernel, know_the_gpu
+from shared.launch import Launch, key_of, know_the_gpu, on_device_of
+from shared.plans import ORDINARY, Plan, Plans, empty_kernel
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 PLANS = Plans()

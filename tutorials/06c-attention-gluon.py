@@ -538,8 +538,8 @@ if HOPPER:
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.attention import check_attention
-from shared.launch import Launch, key_of, on_device_of
-from shared.plans import ORDINARY, Plan, Plans, know_the_gpu
+from shared.launch import Launch, key_of, know_the_gpu, on_device_of
+from shared.plans import ORDINARY, Plan, Plans
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 PLANS = Plans()

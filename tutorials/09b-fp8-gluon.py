@@ -460,8 +460,8 @@ if IS_HOPPER:
 # :doc:`/programming-guide/chapter-6/calls` explains.
 
 # sphinx_gallery_fold = "the function with its checks"
-from shared.launch import Launch, key_of, on_device_of
-from shared.plans import ORDINARY, Plan, Plans, know_the_gpu
+from shared.launch import Launch, key_of, know_the_gpu, on_device_of
+from shared.plans import ORDINARY, Plan, Plans
 
 PLANS = Plans()
 

@@ -481,7 +481,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as torch_attention
 
 mixed = torch.randint(100, 8001, (64,), generator=torch.Generator().manual_seed(1)).tolist()
-CASES = [32768], [8192] * 16, [4096] * 64, [1024] * 256, mixed
+cases = [32768], [8192] * 16, [4096] * 64, [1024] * 256, mixed
 
 
 @triton.jit
@@ -521,7 +521,7 @@ def benchmark(lengths):
 
 
 if ON_GPU:
-    rows = [row for lengths in CASES for row in benchmark(lengths)]
+    rows = [row for lengths in cases for row in benchmark(lengths)]
     write_rows("paged-attention.csv", ["batch", "keys", "page"], rows)
     labels = {"read": "read (ceiling)", "cudnn": "cuDNN, contiguous keys"}
     labels |= {"triton": "paged_attention", "gather": "gather, then cuDNN"}

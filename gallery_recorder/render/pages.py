@@ -140,7 +140,7 @@ def listings(made: Selection) -> dict[str, list[ListedRecording]]:
         folder = item.page.removesuffix(f"/{item.location.name}")
         place = item.location.place.replace("/", "-")
         found.setdefault(f"{folder}/recordings-{place}", []).append(item)
-    return found
+    return dict(sorted(found.items()))
 
 
 def write_sources(app: Sphinx, made: Selection) -> None:

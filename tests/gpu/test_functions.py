@@ -1,6 +1,9 @@
 """What holds on a GPU for every function that a lesson offers to programs."""
 
+import sys
 import threading
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +11,19 @@ from torch.testing import assert_close
 
 from tests.tutorials.functions import FUNCTIONS
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tutorials"))
+from shared.lesson import lesson
+
 each = pytest.mark.parametrize(("name", "function"), FUNCTIONS)
+
+
+@cache
+def load(name):
+    return lesson(name)
+
+
+def function_of(name, function):
+    return getattr(load(name), function)
 
 
 def on_gpu(name, function, device):
@@ -33,8 +48,8 @@ def refill(arguments, name, function, device):
 
 
 @each
-def test_a_graph_that_is_replayed_twice_computes_with_new_data(definitions, device, name, function):
-    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+def test_a_graph_that_is_replayed_twice_computes_with_new_data(device, name, function):
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
     call(*arguments)  # compiles the kernels
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -47,9 +62,9 @@ def test_a_graph_that_is_replayed_twice_computes_with_new_data(definitions, devi
 
 
 @each
-def test_a_call_runs_on_the_stream_that_is_current(definitions, device, name, function):
+def test_a_call_runs_on_the_stream_that_is_current(device, name, function):
     """On another stream, it would read the numbers before they are there."""
-    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
     call(*arguments)
     news = on_gpu(name, function, device)
     torch.cuda.synchronize()
@@ -64,8 +79,8 @@ def test_a_call_runs_on_the_stream_that_is_current(definitions, device, name, fu
 
 
 @each
-def test_eight_new_threads_get_the_same(definitions, device, name, function):
-    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+def test_eight_new_threads_get_the_same(device, name, function):
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
     results, errors = [], []
 
     def run():
@@ -88,8 +103,8 @@ def test_eight_new_threads_get_the_same(definitions, device, name, function):
 
 
 @each
-def test_inference_mode(definitions, device, name, function):
-    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+def test_inference_mode(device, name, function):
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
     right = call(*arguments)
     with torch.inference_mode():
         assert_same(call(*arguments), right)
@@ -99,8 +114,8 @@ def test_inference_mode(definitions, device, name, function):
 
 
 @each
-def test_no_memory_is_kept_after_a_call(definitions, device, name, function):
-    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+def test_no_memory_is_kept_after_a_call(device, name, function):
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
     kept = []
     for _ in range(4):
         call(*arguments)
@@ -110,15 +125,20 @@ def test_no_memory_is_kept_after_a_call(definitions, device, name, function):
 
 
 @each
-def test_a_tensor_that_begins_at_an_odd_address(definitions, device, name, function):
+def test_a_tensor_that_begins_at_an_odd_address(device, name, function):
     """A plan kept for aligned tensors would load 16 bytes at once from an odd address."""
-    call, arguments = definitions(name)[function], on_gpu(name, function, device)
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
     right = call(*arguments)
     for i, x in enumerate(arguments):
         if not isinstance(x, torch.Tensor) or not x.is_contiguous():
             continue
         moved = torch.empty(x.numel() + 1, dtype=x.dtype, device=device)[1:].view(x.shape)
         moved.copy_(x)
-        found = call(*[moved if k == i else y for k, y in enumerate(arguments)])
+        given = [moved if k == i else y for k, y in enumerate(arguments)]
+        if name.startswith("09b-") and i < 2:  # its docstring asks for multiples of 16 bytes
+            with pytest.raises(ValueError, match="16 bytes"):
+                call(*given)
+            continue
+        found = call(*given)
         for one, other in zip(whole(found), whole(right), strict=True):
             assert_close(one, other)

@@ -18,9 +18,16 @@ def on_device_of(tensor):
     return torch.accelerator.device_index(tensor.device.index)  # a CPU has no index: nothing to do
 
 
-# The threads in which the driver knows our GPU. Without, descriptors fail in a new thread with
-# "invalid device context".
+LOCK = threading.Lock()
 THREADS = threading.local()
+
+
+def know_the_gpu():
+    """Let the driver know the current GPU in a new thread, or no descriptor can be encoded."""
+    if not hasattr(THREADS, "knows"):
+        THREADS.knows = True
+        if torch.accelerator.is_available():
+            torch.cuda.set_device(torch.cuda.current_device())
 
 
 class Launch:
@@ -46,11 +53,10 @@ class Launch:
         if self.device is None:
             bases = [getattr(t, "base", t) for t in tensors]  # of descriptors
             with on_device_of(next(t for t in bases if isinstance(t, torch.Tensor))):
+                know_the_gpu()
                 self.prepare(len(tensors), self.ask(*tensors))
             return
-        if getattr(THREADS, "device", None) != self.device:
-            self.active.set_current_device(self.active.get_current_device())
-            THREADS.device = self.device
+        know_the_gpu()
         if hooks.launch_enter_hook.calls or self.device != self.active.get_current_device():
             with torch.accelerator.device_index(self.device):
                 self.ask(*tensors)
@@ -62,8 +68,14 @@ class Launch:
         """Keep what the driver needs beside the stream and the tensors."""
         if compiled is None:
             return  # the interpreter compiles nothing
-        names = self.kernel.arg_names[count + len(self.numbers) :]
-        self.rest = (*self.numbers, *(self.constants[name] for name in names))
-        self.kept = (compiled.function, compiled.packed_metadata, None, None, None)
-        self.run, self.active = compiled.run, triton.runtime.driver.active
-        self.device = self.active.get_current_device()  # last: now other threads may use the rest
+        with LOCK:
+            if self.device is not None:
+                return  # another thread was faster
+            names = self.kernel.arg_names[count + len(self.numbers) :]
+            self.rest = (*self.numbers, *(self.constants[name] for name in names))
+            # Threads that compile at the same time make one kernel each. Triton forgets all but
+            # one, and a forgotten one unloads its code, unless we keep it.
+            self.compiled = compiled
+            self.kept = (compiled.function, compiled.packed_metadata, None, None, None)
+            self.run, self.active = compiled.run, triton.runtime.driver.active
+            self.device = self.active.get_current_device()  # last: now others may use the rest

@@ -1,20 +1,9 @@
 """Plans of launches with descriptors, for calls that are alike."""
 
-import threading
-
 import torch
 import triton
 
 ORDINARY = {torch.Tensor, torch.nn.Parameter}  # other types may be without memory
-THREAD = threading.local()
-
-
-def know_the_gpu():
-    """Let the driver know the current GPU in a new thread, or no descriptor can be encoded."""
-    if not hasattr(THREAD, "knows"):
-        THREAD.knows = True
-        if torch.accelerator.is_available():
-            torch.cuda.set_device(torch.cuda.current_device())
 
 
 class Plan:
