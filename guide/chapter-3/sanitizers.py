@@ -251,7 +251,8 @@ def verdict(text):
 # -----------------------------
 #
 # Every cell was executed. A dash means that this release, or this machine, has no such tool. With
-# 3.6.0 these are IISan, FPSan and GSan; what its ConSan says is on the page of that recording.
+# 3.6.0 the lines of IISan, FPSan and GSan are dashes; its ConSan says nothing to any of the four
+# faults.
 
 # sphinx_gallery_shows = "RuntimeError, AcceleratorError, FaultError, CalledProcessError"
 JOBS = [(fault, tool, way) for fault in FAULTS for tool, way in commands(fault).items()]
