@@ -327,7 +327,7 @@ for p in (0.01, 0.5, 0.9):
 # Timing it
 # ---------
 #
-# All rates count 8 bytes an element, which dropout in fp32 must move, as the copy does.
+# All rates count 8 bytes an element, which dropout in fp32 and a copy must move.
 
 # sphinx_gallery_fold = "times the dropouts, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "seeded_dropout_kernel: 2²⁸ elements, fp32"
@@ -371,11 +371,11 @@ else:
 #    step_one: no mask, one random number a call
 #    step_four: all four numbers of a call
 #
-# **With a mask**, the bytes predict 8/9 of the copy, and it reaches :measured:`mask_share` %. **One
-# number a call** saves the ninth byte, but takes ten rounds of Philox for each element. **All four
-# numbers** take a quarter of them: from 2²⁴ elements on, this has at least :measured:`four` times
-# the speed of one number a call. A GPU computes while it waits for memory, so computing can beat
-# keeping.
+# **With a mask**, the bytes predict 8/9 of the copy, and the kernel reaches :measured:`mask_share`
+# %. **One number a call** saves the ninth byte, but takes ten rounds of Philox for each element.
+# **All four numbers** take a quarter of them: from 2²⁴ elements on, this has at least
+# :measured:`four` times the speed of one number a call. A GPU computes while it waits for memory,
+# so computing can beat keeping.
 #
 # **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
 # until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, its speed on

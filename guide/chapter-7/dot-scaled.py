@@ -217,7 +217,7 @@ print("unpacking: right")
 # Is it worth it?
 # ---------------
 #
-# It is where its time is shorter than that of *bf16* in the same column. The table has products
+# It is worth it where it takes less time than *bf16* in the same column. The table has products
 # with weights of 4096 × 4096, for 1, 16, 128 and 2048 rows. Beside ``dot_scaled`` and our unpacking
 # stand PyTorch's product in bf16, and ``int4_mm`` of
 # :doc:`/getting-started/tutorials/12-int4-weights`, and ``scaled_mm`` in fp8 of
