@@ -77,9 +77,7 @@ table = ax.table(cells, colors, "center", bbox=(0, 0, 1, 1))
 table.auto_set_font_size(False)
 table.set_fontsize(12)
 ax.add_patch(plt.Rectangle((5 / 9, 0), 4 / 9, 4 / 6, fill=False, lw=3, clip_on=False))
-ax.set_title(
-    "Offsets; descriptor: shape [5, 7], strides [8, 1],\nblock [4, 4]; framed: load([2, 5])"
-)
+ax.set_title("Shape [5, 7], strides [8, 1], block [4, 4]\nThe frame: load([2, 5])")
 plt.show()
 
 # %%
