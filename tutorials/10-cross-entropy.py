@@ -252,7 +252,7 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
 #
 # The new loop also computes less: the factor is a term of the exponent, ``bias``, and the kernel
-# writes the element of the target once more, after the loop.
+# writes the target's element once more after the loop.
 
 # sphinx_gallery_difference = "write_forwards"
 
@@ -303,10 +303,10 @@ for row in range(4):
     print(f"row {row}: {lead * '.'}{groups * '[======]'}{rest * '.'}")
 
 # %%
-# The last kernel handles the groups with two functions, its two loops. The compiler *sees* that the
-# groups are aligned: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``. The elements on
-# both **edges** are one block of 16, loaded element by element. The gradient may overwrite the
-# logits, so the kernel loads the logit of the target, ``hit``, first:
+# The last kernel handles the groups with two functions, its loops. The compiler *sees* that they
+# are aligned: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``. The elements on both
+# **edges** are one block of 16, loaded element by element. The gradient may overwrite the logits,
+# so the kernel loads the logit of the target, ``hit``, first:
 
 
 @triton.jit
@@ -367,15 +367,15 @@ def cross_entropy_kernel(
 # No barrier in the loop
 # ----------------------
 #
-# The maximum of a whole block needs a **barrier** in each turn of the first loop: all warps wait for
-# the slowest one, and fewer loads are under way. But each thread can keep a maximum and a sum of
-# its own, and they are combined **once**, after the loop:
+# The maximum of a whole block needs a **barrier** in each turn of the first loop: all warps wait
+# for the slowest one, and fewer loads are under way. But each thread can keep a maximum and a sum
+# of its own, and they are combined **once**, after the loop:
 
 
 @triton.jit
 def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
     """Return the maximum m and the sum s of exp(x - m), with n more logits."""
-    EACH: tl.constexpr = 8 if MAXIMA > 1 else 1  # a thread loads 8 elements with one instruction
+    EACH: tl.constexpr = 8 if MAXIMA > 1 else 1  # neighbours, which one thread loads
     own_m, own_s = tl.full([MAXIMA], m, tl.float32), tl.zeros([MAXIMA], tl.float32)
     for start in range(0, n, BLOCK):
         cols = start + tl.arange(0, BLOCK)
@@ -386,13 +386,12 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
         own_s = own_s * tl.exp2((own_m - larger) * LOG2E) + tl.sum(tl.sum(p, axis=2), axis=0)
         own_m = larger
     largest = tl.max(own_m, axis=0)
-    s = s * tl.exp(m - largest) + tl.sum(own_s * tl.exp(own_m - largest), axis=0)
-    return largest, s
+    return largest, s * tl.exp(m - largest) + tl.sum(own_s * tl.exp(own_m - largest), axis=0)
 
 
 # %%
-# With ``MAXIMA`` = 1 the block has one maximum, as before. With one for each thread no warp waits in
-# the loop, so a program can have more warps. For *V* = 50,257:
+# With ``MAXIMA`` = 1 the block has one maximum, as before. With one for each thread no warp waits
+# in the loop, so a program can have more warps. For *V* = 50,257:
 #
 # .. steps:: odd_ceiling
 #    :unit: GB/s
@@ -658,8 +657,8 @@ else:
 # times its speed.
 #
 # Our function reaches :measured:`share` % of the ceiling at *V* = 32,768, and
-# :measured:`share_large` % at *V* = 131,072. Between its two loops a program still waits for the sum
-# of all its threads, and loads nothing meanwhile.
+# :measured:`share_large` % at *V* = 131,072. Between its loops a program still waits for the sum of
+# all threads, and loads nothing meanwhile.
 #
 # **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, and for
 # :measured:`cpu_torch` µs with PyTorch's. With *V* = 32,768 the GPU needs longer than the CPU from
