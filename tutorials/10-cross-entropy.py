@@ -324,7 +324,7 @@ def cross_entropy_kernel(
     begin, grad_begin = row * stride, row * V
     hit = tl.load(x_ptr + begin + target, mask=target != ignore_index, other=0.0).to(tl.float32)
     first, grad_first, lead, middle = begin, grad_begin, 0, V
-    m, s = LOWEST, 0.0
+    m, s = tl.full([], LOWEST, tl.float32), 0.0
     if GROUP > 1:
         first = (begin + GROUP - 1) // GROUP * GROUP  # <-
         grad_first = (grad_begin + GROUP - 1) // GROUP * GROUP
@@ -356,14 +356,6 @@ def cross_entropy_kernel(
 
 
 # %%
-# For *V* = 50,257 the cut changes the rate:
-#
-# .. steps:: odd_ceiling
-#    :unit: GB/s
-#
-#    odd_kept: backwards, with hints
-#    odd_cut: the row cut into groups of 16 bytes
-#
 # No barrier in the loop
 # ----------------------
 #
@@ -376,7 +368,8 @@ def cross_entropy_kernel(
 def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
     """Return the maximum m and the sum s of exp(x - m), with n more logits."""
     EACH: tl.constexpr = 8 if MAXIMA > 1 else 1  # neighbours, which one thread loads
-    own_m, own_s = tl.full([MAXIMA], m, tl.float32), tl.zeros([MAXIMA], tl.float32)
+    own_s = tl.zeros([MAXIMA], tl.float32)
+    own_m = own_s + m
     for start in range(0, n, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + cols, mask=cols < n, other=-float("inf"), eviction_policy="evict_last")
@@ -391,13 +384,14 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
 
 # %%
 # With ``MAXIMA`` = 1 the block has one maximum, as before. With one for each thread no warp waits
-# in the loop, so a program can have more warps. For *V* = 50,257:
+# in the loop, so a program can have more warps. The last two steps, for *V* = 50,257:
 #
 # .. steps:: odd_ceiling
 #    :unit: GB/s
 #
-#    odd_cut: one maximum, 8 warps
-#    odd_own: one for each thread, 16 warps
+#    odd_kept: backwards, with hints
+#    odd_cut: the row cut into groups of 16 bytes
+#    odd_own: a maximum for each thread, 16 warps instead of 8
 #
 # The resident rows still have to fit into the cache. So for very long rows a program has 32 warps,
 # and half as many are resident: :measured:`large_programs` times the speed at *V* = 131,072.
@@ -405,7 +399,7 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
 # The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one:
 
 # sphinx_gallery_fold = "launches the kernels (loss_and_gradient), and compares with float64"
-# sphinx_gallery_show = "size_of, CrossEntropy, cross_entropy"
+# sphinx_gallery_show = "CrossEntropy, cross_entropy"
 
 
 def size_of(V):
