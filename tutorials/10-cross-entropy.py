@@ -26,6 +26,7 @@ import triton.language as tl
 
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 LOWEST = tl.constexpr(torch.finfo(torch.float32).min)  # the lowest finite number
+LOG2E = tl.constexpr(1.4426950408889634)  # exp(x) = exp2(x * LOG2E)
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 
 # %%
@@ -166,7 +167,7 @@ def one_launch_kernel(
 # a third kernel computes the mean.
 
 # sphinx_gallery_fold = "the two small kernels, the launches, and the comparison with float64"
-from shared.losses import ONE, compare, count_kernel, mean_kernel
+from shared.losses import ONE, by_autograd, compare, count_kernel, draw, mean_kernel
 
 
 def with_rows(kernel, logits, targets, **constants):
@@ -249,39 +250,26 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 #   and misses only what did not fit.
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
+#
+# The new loop also computes less: the factor is a term of the exponent, ``bias``, and the kernel
+# writes the target's element once more after the loop.
 
-# sphinx_gallery_fold = "the first loop as a function, with its hint: add_up"
-# sphinx_gallery_show = "write_gradient"
 # sphinx_gallery_difference = "write_forwards"
 
 
 @triton.jit
-def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr):
-    """Return the maximum m and the sum s of exp(x - m), with n more logits."""
-    for start in range(0, n, BLOCK):
-        cols = start + tl.arange(0, BLOCK)  # [BLOCK]
-        x = tl.load(x_ptr + cols, mask=cols < n, other=-float("inf"), eviction_policy="evict_last")
-        x = x.to(tl.float32)
-        larger = tl.maximum(m, tl.max(x, axis=0))
-        s = s * tl.exp(m - larger) + tl.sum(tl.exp(x - larger), axis=0)
-        m = larger
-    return m, s
-
-
-@triton.jit
-def write_gradient(x_ptr, grad_ptr, n, target, m, s, share, BLOCK: tl.constexpr):
-    """Write the gradient of n logits; *share* is the row's factor, or 0 if ignored."""
+def write_gradient(x_ptr, grad_ptr, n, m, bias, BLOCK: tl.constexpr):
+    """Write the share of n probabilities; the factor share / s is 2**bias."""
     last = (n - 1) // BLOCK * BLOCK
     for done in range(0, n, BLOCK):
         cols = last - done + tl.arange(0, BLOCK)  # <-
         x = tl.load(x_ptr + cols, mask=cols < n, other=0.0, eviction_policy="evict_first")
-        p = tl.exp(x.to(tl.float32) - m) * (share / s)
-        gradient = tl.where(cols == target, p - share, p)
-        tl.store(grad_ptr + cols, gradient, mask=cols < n, eviction_policy="evict_first")
+        p = tl.exp2((x.to(tl.float32) - m) * LOG2E + bias)
+        tl.store(grad_ptr + cols, p, mask=cols < n, eviction_policy="evict_first")
 
 
 # %%
-# .. predict:: How much faster is the kernel at *V* = 32,768 with both remedies?
+# .. predict:: How much faster is the kernel at *V* = 32,768 with both remedies and this loop?
 #    :number: gain
 #    :unit: ×
 #
@@ -315,16 +303,17 @@ for row in range(4):
     print(f"row {row}: {lead * '.'}{groups * '[======]'}{rest * '.'}")
 
 # %%
-# The last kernel handles the groups with the two functions from above. The compiler *sees* that
-# they are aligned: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``. The elements on
-# both **edges** are one block of 16, loaded element by element. The gradient may overwrite the
-# logits, so the kernel loads the logit of the target, ``hit``, first:
+# The last kernel handles the groups with two functions, its loops. The compiler *sees* that they
+# are aligned: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``. The elements on both
+# **edges** are one block of 16, loaded element by element. The gradient may overwrite the logits,
+# so the kernel loads the logit of the target, ``hit``, first:
 
 
 @triton.jit
 def cross_entropy_kernel(
     x_ptr, target_ptr, loss_ptr, grad_ptr, stride, V, ignore_index,
     BLOCK: tl.constexpr,
+    MAXIMA: tl.constexpr,  # 1, or one for each thread: see below
     GROUP: tl.constexpr,  # elements in 16 bytes; 1 if the rows need not be cut
     WRITE: tl.constexpr,  # whether the gradient is wanted
     SHARED: tl.constexpr,  # whether it contains the share of a row
@@ -335,8 +324,7 @@ def cross_entropy_kernel(
     begin, grad_begin = row * stride, row * V
     hit = tl.load(x_ptr + begin + target, mask=target != ignore_index, other=0.0).to(tl.float32)
     first, grad_first, lead, middle = begin, grad_begin, 0, V
-    m = LOWEST
-    s = 0.0
+    m, s = tl.full([], LOWEST, tl.float32), 0.0
     if GROUP > 1:
         first = (begin + GROUP - 1) // GROUP * GROUP  # <-
         grad_first = (grad_begin + GROUP - 1) // GROUP * GROUP
@@ -348,7 +336,7 @@ def cross_entropy_kernel(
         x_edge = tl.load(x_ptr + begin + edge, mask=on_edge, other=-float("inf")).to(tl.float32)
         m = tl.maximum(m, tl.max(x_edge, axis=0))
         s = tl.sum(tl.exp(x_edge - m), axis=0)
-    m, s = add_up(m, s, x_ptr + first, middle, BLOCK)
+    m, s = add_up(m, s, x_ptr + first, middle, BLOCK, MAXIMA)
     share = tl.load(loss_ptr) if SHARED else 1.0
     loss = 0.0
     if target != ignore_index:
@@ -357,42 +345,76 @@ def cross_entropy_kernel(
         share = 0.0
     tl.store(loss_ptr + 1 + row, loss)
     if WRITE:
-        write_gradient(
-            x_ptr + first, grad_ptr + grad_first, middle, target - lead, m, s, share, BLOCK
-        )
+        bias = tl.log2(share / s)
+        write_gradient(x_ptr + first, grad_ptr + grad_first, middle, m, bias, BLOCK)
         if GROUP > 1:
-            p = tl.exp(x_edge - m) * (share / s)
-            gradient = tl.where(edge == target, p - share, p)
-            tl.store(grad_ptr + grad_begin + edge, gradient, mask=on_edge)
+            p = tl.exp2((x_edge - m) * LOG2E + bias)
+            tl.store(grad_ptr + grad_begin + edge, p, mask=on_edge)
+        tl.debug_barrier()  # after this, the target's element is written again
+        p = tl.exp2((hit - m) * LOG2E + bias) - share
+        tl.store(grad_ptr + grad_begin + target, p, mask=target != ignore_index)
 
 
 # %%
-# For *V* = 50,257 the cut changes the rate:
+# No barrier in the loop
+# ----------------------
+#
+# The maximum of a whole block needs a **barrier** in each turn of the first loop: all warps wait
+# for the slowest one, and fewer loads are under way. But each thread can keep a maximum and a sum
+# of its own, and they are combined **once**, after the loop:
+
+
+@triton.jit
+def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
+    """Return the maximum m and the sum s of exp(x - m), with n more logits."""
+    EACH: tl.constexpr = 8 if MAXIMA > 1 else 1  # neighbours, which one thread loads
+    own_s = tl.zeros([MAXIMA], tl.float32)
+    own_m = own_s + m
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < n, other=-float("inf"), eviction_policy="evict_last")
+        x = tl.reshape(x.to(tl.float32), [BLOCK // MAXIMA // EACH, MAXIMA, EACH])  # <-
+        larger = tl.maximum(own_m, tl.max(tl.max(x, axis=2), axis=0))  # [MAXIMA]
+        p = tl.exp2((x - larger[None, :, None]) * LOG2E)
+        own_s = own_s * tl.exp2((own_m - larger) * LOG2E) + tl.sum(tl.sum(p, axis=2), axis=0)
+        own_m = larger
+    largest = tl.max(own_m, axis=0)
+    return largest, s * tl.exp(m - largest) + tl.sum(own_s * tl.exp(own_m - largest), axis=0)
+
+
+# %%
+# With ``MAXIMA`` = 1 the block has one maximum, as before. With one for each thread no warp waits
+# in the loop, so a program can have more warps. The last two steps, for *V* = 50,257:
 #
 # .. steps:: odd_ceiling
 #    :unit: GB/s
 #
 #    odd_kept: backwards, with hints
 #    odd_cut: the row cut into groups of 16 bytes
+#    odd_own: a maximum for each thread, 16 warps instead of 8
 #
-# Calling it
-# ----------
+# The resident rows still have to fit into the cache. So for very long rows a program has 32 warps,
+# and half as many are resident: :measured:`large_programs` times the speed at *V* = 131,072.
 #
-# The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one. For
-# very long rows, blocks are twice as large. So half as many programs are resident, and their rows
-# need half of the cache: at *V* = 131,072 this gives :measured:`large_programs` times the speed.
+# The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one:
 
 # sphinx_gallery_fold = "launches the kernels (loss_and_gradient), and compares with float64"
 # sphinx_gallery_show = "CrossEntropy, cross_entropy"
-from shared.losses import by_autograd, draw
+
+
+def size_of(V):
+    """Return the constants that depend on the length of a row."""
+    if V <= 4096:
+        return {"BLOCK": 1024, "MAXIMA": 128, "num_warps": 4}
+    warps = 8 if V <= 16384 else 16 if V <= 65536 else 32
+    return {"BLOCK": 1024 * warps, "MAXIMA": 32 * warps, "num_warps": warps}
 
 
 def loss_and_gradient(logits, targets):
     """Return the mean loss of contiguous logits [M, V], and its gradient."""
     V = logits.shape[1]
-    size = {"BLOCK": 8192, "num_warps": 8} if V <= 65536 else {"BLOCK": 16384, "num_warps": 16}
     group = 1 if V % 16 == 0 else 16 // logits.element_size()
-    constants = {**size, "GROUP": group, "WRITE": True, "SHARED": True}
+    constants = {**size_of(V), "GROUP": group, "WRITE": True, "SHARED": True}
     return with_rows(cross_entropy_kernel, logits, targets, **constants)
 
 
@@ -416,8 +438,9 @@ def cross_entropy(logits, targets):
     return CrossEntropy.apply(logits, targets)
 
 
-uncut = {"GROUP": 1, "WRITE": True, "SHARED": True}
-kept = partial(with_rows, cross_entropy_kernel, **uncut, BLOCK=8192, num_warps=8)
+uncut = partial(with_rows, cross_entropy_kernel, GROUP=1, WRITE=True, SHARED=True)
+kept = partial(uncut, BLOCK=8192, MAXIMA=1, num_warps=8)
+cut, own = partial(kept, GROUP=8), partial(uncut, **size_of(32768))
 compare(kept, logits, targets)
 SHAPES = [(1, 1), (5, 3), (7, 781), (3, 4096), (3, 10001)] + [(64, 131072), (257, 50257)] * ON_GPU
 for M, V in SHAPES:
@@ -452,9 +475,8 @@ def new_plan(logits, ignore_index, wanted):
     # Groups of the logits have to be groups of the gradient, too, whose rows follow one another.
     alike = stride == V or (V % in_16_bytes == 0 and stride % in_16_bytes == 0)
     group = in_16_bytes if cut and alike and logits.data_ptr() % 16 == 0 else 1
-    size = {"BLOCK": 8192, "num_warps": 8} if V <= 65536 else {"BLOCK": 16384, "num_warps": 16}
-    size = {"BLOCK": 1024, "num_warps": 4} if V <= 4096 else size
-    constants = {**size, "GROUP": group, "WRITE": wanted, "SHARED": logits.dtype != torch.float16}
+    shared = logits.dtype != torch.float16
+    constants = {**size_of(V), "GROUP": group, "WRITE": wanted, "SHARED": shared}
     return (
         Launch(count_kernel, (1,), (M, V, ignore_index), ONE),
         Launch(cross_entropy_kernel, (M,), (stride, V, ignore_index), constants),
@@ -585,6 +607,8 @@ def benchmark(M, V):
         "compile": partial(step, compiled, logits, targets),
         "triton, one launch": partial(in_one_launch, logits.detach(), targets),
         "triton, kept": partial(kept, logits.detach(), targets),
+        "triton, cut": partial(cut, logits.detach(), targets),
+        "triton, own": partial(own, logits.detach(), targets),
         "triton": partial(step, cross_entropy, logits, targets),
         "copy": logits.detach().clone,  # one read and one write: the ceiling
     }
@@ -627,8 +651,8 @@ else:
 # times its speed.
 #
 # Our function reaches :measured:`share` % of the ceiling at *V* = 32,768, and
-# :measured:`share_large` % at *V* = 131,072. The rest is lost to second reads that come from
-# memory, and to programs that compute while they load nothing.
+# :measured:`share_large` % at *V* = 131,072. Between its loops a program still waits for the sum of
+# all threads, and loads nothing meanwhile.
 #
 # **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, and for
 # :measured:`cpu_torch` µs with PyTorch's. With *V* = 32,768 the GPU needs longer than the CPU from
@@ -646,8 +670,8 @@ else:
 #    :math:`\alpha \, (\log \sum_j e^{x_j})^2` to the loss, which keeps logits from drifting. Return
 #    the loss and the gradient from ``cross_entropy_with_z_loss(logits, targets, alpha)``.
 #    :doc:`Solution <solutions/10-z-loss>`.
-# 3. **A maximum for each place** *(hard, 40 minutes)*. In each iteration all threads wait for the
-#    maximum of a block. Let each place of the block keep a maximum and a sum of its own, and reduce
+# 3. **A maximum for each place** *(hard, 40 minutes)*. In ``loss_kernel``, let each *place* of the
+#    block keep a maximum and a sum of its own, with one exponential for each element, and reduce
 #    them once after the loop. ``losses_of(logits, targets, own)`` returns the loss of each row in
 #    the new way, or with ``own=False`` in the old one. :doc:`Solution <solutions/10-own-maxima>`.
 #

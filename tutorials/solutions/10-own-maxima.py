@@ -4,8 +4,9 @@ A maximum for each place
 
 *Solution to the third exercise of* :doc:`../10-cross-entropy`.
 
-The loop does not need the maximum of a whole block in every iteration. Let each *place* in the
-block keep a maximum *m* and a sum *s* over its own elements, and reduce both once, after the loop.
+The loop does not need the maximum of a whole block in every iteration. The last kernel of the
+lesson keeps one for each thread. Let each *place* in the block keep a maximum *m* and a sum *s*
+over its own elements, and reduce both once, after the loop.
 
 This seems to take two exponentials per element, one for the element and one to correct the sum.
 There are two cases, with :math:`d = x - m`:
