@@ -75,7 +75,7 @@ draw_threshold(weights, goal)
 # sphinx_gallery_fold = "the whole cell, with load_row and weight_of"
 # sphinx_gallery_show = "key_of_float, units_of, above, bisect"
 
-from shared.sampling import LARGEST, load_row, weight_of
+from shared.sampling import LARGEST, load_row, nearest, weight_of
 
 
 @triton.jit
@@ -88,7 +88,7 @@ def key_of_float(x):
 @triton.jit
 def units_of(x, m, rate):
     """Return the weights as integers, in units of 2**-40; that of the maximum *m* is 2**40."""
-    return (weight_of(x, m, rate) * 2.0**40).to(tl.int64)  # <-
+    return nearest(weight_of(x, m, rate) * 2.0**40)  # <-
 
 
 @triton.jit
@@ -262,7 +262,7 @@ print("all tokens are among those that a sort keeps")
 
 # sphinx_gallery_fold = "finds the range in the sample of the row"
 
-from shared.sampling import guess
+from shared.sampling import range_of
 
 # %%
 # Four launches do the work. Each row is cut into **pieces** of 1024 logits, so that a single row
@@ -279,34 +279,40 @@ from shared.sampling import guess
 # ends of the range, a counter), the sums of the pieces, and the columns. Atomic additions to
 # the counter give each program places for its columns; their order does not matter.
 
-MOST = tl.constexpr(8192 if ON_GPU else 256)  # columns that a row can collect
+from shared.sampling import both_sums, joined, places_of, start_next, tile_of, wait
+
+MOST = tl.constexpr(8192 if ON_GPU else 256)  # logits that a row can collect
 
 
 @triton.jit
 def memory_of(work_ptr, row, pieces):
-    """Return where a row keeps 4 facts, 2 sums of each piece, and the columns collected."""
-    facts = work_ptr + row.to(tl.int64) * (4 + 2 * pieces + MOST // 2)
-    return facts, facts + 4, (facts + 4 + 2 * pieces).to(tl.pointer_type(tl.int32))
+    """Return where a row keeps 4 facts, 2 sums of each piece, and the logits collected."""
+    facts = work_ptr + row.to(tl.int64) * (4 + 2 * pieces + MOST)
+    return facts, facts + 4, facts + 4 + 2 * pieces
 
 
 @triton.jit
-def collect_kernel(x_ptr, work_ptr, V, pieces, rate):
-    """Add up a piece of a row exactly, and collect its columns in the range."""
+def collect_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
+    """Add up a piece of a row exactly, and collect its logits in the range."""
     row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
     facts, sums, found_ptr = memory_of(work_ptr, row, pieces)
+    columns = piece * PIECE + tile_of(PIECE, C)
+    x_ptrs = x_ptr + row.to(tl.int64) * V + columns
+    x = tl.load(x_ptrs, mask=columns < V, other=-float("inf")).to(tl.float32)
+    start_next()
+    wait()
     floats = facts.to(tl.pointer_type(tl.float32))
     m, low, high = tl.load(floats), tl.load(floats + 2), tl.load(floats + 4)
-    columns = piece * PIECE + tl.arange(0, PIECE)
-    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
-    units = units_of(x, m, rate)
-    tl.store(sums + 2 * piece, tl.sum(units))
-    tl.store(sums + 2 * piece + 1, tl.sum(tl.where(x >= high, units, 0)))
-    found = (columns < V) & (x >= low) & (x < high)
-    place = tl.cumsum(found.to(tl.int32), axis=0)
-    count = tl.max(place)
+    y = tl.exp2((x - m) * rate) * 2.0**40
+    total, upper = both_sums(y, x >= high)
+    tl.store(sums + 2 * piece, total)
+    tl.store(sums + 2 * piece + 1, upper)
+    found = (x >= low) & (x < high)
+    place, count = places_of(found)
     if count > 0:
-        place += tl.atomic_add(facts + 3, count.to(tl.int64), sem="relaxed").to(tl.int32) - 1
-        tl.store(found_ptr + place, columns, mask=found & (place < MOST))
+        first = tl.atomic_add(facts + 3, count.to(tl.int64), sem="relaxed").to(tl.int32)
+        if first + count <= MOST:
+            tl.store(found_ptr + first + place, joined(x, columns), mask=found)
 
 
 # %%
@@ -316,17 +322,17 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate):
 # integers, so it is the token that the plain kernel samples.
 
 # sphinx_gallery_fold = "the other three kernels"
-from shared.sampling import bisect_block
+from shared.sampling import EARLY, float_of_key, search, sums_of
 
 
 @triton.jit
-def sum_kernel(x_ptr, work_ptr, V, pieces, rate):
+def sum_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
     """Store the maximum of a piece of a row, and the rough sum of its weights, in fp32."""
+    start_next()
     row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
     _, sums, _ = memory_of(work_ptr, row, pieces)
     stats = sums.to(tl.pointer_type(tl.float32)) + 2 * piece
-    columns = piece * PIECE + tl.arange(0, PIECE)
-    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
+    x = load_row(x_ptr + row.to(tl.int64) * V, piece * PIECE + tile_of(PIECE, C), V)
     top = tl.maximum(tl.max(x), -LARGEST)  # if all are -inf
     tl.store(stats, top)
     tl.store(stats + 1, tl.sum(weight_of(x, top, rate)))  # nan if a logit is
@@ -334,84 +340,90 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate):
 
 @triton.jit(do_not_specialize=["k"])
 def guess_kernel(
-    x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate, N: tl.constexpr, SAMPLE: tl.constexpr
-):
+    x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate,
+    N: tl.constexpr, SAMPLE: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
     """Store the maximum of a row, and the range in which its threshold lies."""
-    row, i, j = tl.program_id(0), tl.arange(0, N), tl.arange(0, SAMPLE)
+    start_next()
+    row, i, j = tl.program_id(0), tl.arange(0, N), tile_of(SAMPLE, C)
     facts, sums, _ = memory_of(work_ptr, row, pieces)
+    columns = j.to(tl.int64) // 8 * (V // 8) // (SAMPLE // 8) * 8 + j % 8  # 8 in 32 bytes
+    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
+    wait()
     stats = sums.to(tl.pointer_type(tl.float32)) + 2 * i
     tops = tl.load(stats, mask=i < pieces, other=-float("inf"))
     m = tl.max(tops)
     total = tl.sum(tl.load(stats + 1, mask=i < pieces, other=0.0) * weight_of(tops, m, rate))
-    columns = j.to(tl.int64) // 8 * (V // 8) // (SAMPLE // 8) * 8 + j % 8  # 8 in 32 bytes
-    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
-    low, high = tl.full((), -float("inf"), tl.float32), tl.full((), float("inf"), tl.float32)
+    low, high = tl.full((), -LARGEST, tl.float32), tl.full((), float("inf"), tl.float32)
     if V > MOST:  # else all are collected
         if k > 0:
             count = tl.cast(k, tl.float32) * SAMPLE / V  # of the sample
             count += 4 * tl.sqrt(count) + 8  # four deviations, and some for small counts
-            key, least = key_of_float(x), tl.full((), LOWEST, tl.int32)
-            ones = tl.full((SAMPLE,), 1, tl.int32)
-            least = bisect_block(key, ones, 0, least, key_of_float(m), count)
-            low = tl.min(tl.where(key >= least, x, m))
+            count, least, most = tl.ceil(count).to(tl.int64), key_of_float(low), key_of_float(m)
+            low = search(x, x, 0, least, most, count, m, rate, True)
         elif p < 1:
             rest = ((1 - p) * total.to(tl.float64) * SAMPLE / V).to(tl.float32)
-            low = guess(x, m, rate, rest, 3.5)[0]
-            high = guess(x, m, rate, rest, -3.5)[1]
+            low, high = range_of(x, m, rate, rest)
         else:
+            low = tl.full((), -float("inf"), tl.float32)
             high = low  # all logits are above the range
     floats = facts.to(tl.pointer_type(tl.float32))
     tl.store(floats, tl.where(total > 0, m, -float("inf")))  # nan, or only -inf
     tl.store(floats + 2, low)
     tl.store(floats + 4, high)
-    tl.store(facts + 3, tl.full((), 0, tl.int64))  # how many columns are collected
+    plain = (m > 1e30) | (rate <= 0)  # then x - m, or its product with rate, may be wrong
+    tl.store(facts + 3, tl.where(plain, MOST + 1, 0).to(tl.int64))  # how many are collected
 
 
 @triton.jit(do_not_specialize=["seed", "k"])
 def finish_kernel(
-    x_ptr, work_ptr, out_ptr, seed_ptr, seed: tl.int64,
-    V, pieces, k, p: tl.float64, rate, N: tl.constexpr, SEED_ON_GPU: tl.constexpr,
+    x_ptr, work_ptr, out_ptr, seed_ptr, seed: tl.int64, V, pieces, k, p: tl.float64, rate,
+    N: tl.constexpr, C: tl.constexpr, SEED_ON_GPU: tl.constexpr,
 ):  # fmt: skip
-    """Find the threshold of a row among the columns collected, and sample a token."""
-    row, i, j = tl.program_id(0), tl.arange(0, N), tl.arange(0, MOST)
+    """Find the threshold of a row among the logits collected, and sample a token."""
+    row, i = tl.program_id(0), tl.arange(0, N)
     facts, sums, found_ptr = memory_of(work_ptr, row, pieces)
+    j = tl.reshape(tl.arange(0, MOST // C), (MOST // (4 * C), 4))[:, :, None] * C
+    j += tl.arange(0, C)[None, None, :]
     floats = facts.to(tl.pointer_type(tl.float32))
     row_ptr = x_ptr + row.to(tl.int64) * V
     if SEED_ON_GPU:
         seed = tl.load(seed_ptr)
+    wait()
     m, least = tl.load(floats), key_of_float(tl.load(floats + 2))
     most = tl.minimum(key_of_float(tl.load(floats + 4)), key_of_float(m))
     count = tl.load(facts + 3).to(tl.int32)
-    columns = tl.load(found_ptr + j, mask=j < count, other=0)
-    x = load_row(row_ptr, columns, V)
-    key = tl.where(j < count, key_of_float(x), LOWEST)
-    units = tl.where(j < count, units_of(x, m, rate), 0)
+    found_ptr = found_ptr.to(tl.pointer_type(tl.float32)) + 2 * j
+    x = tl.load(found_ptr + 1, mask=j < count, other=-float("inf"))
+    y = weight_of(x, m, rate) * 2.0**40
     total = tl.sum(tl.load(sums + 2 * i, mask=i < pieces, other=0))
     upper = tl.sum(tl.load(sums + 2 * i + 1, mask=i < pieces, other=0))
-    good = count <= MOST
-    if k > 0:
-        good = good & (count >= k)
-        ones = tl.where(j < count, 1, 0)
-        least = bisect_block(key, ones, 0, least, most, k)
-        units = tl.where(key >= least, units, 0)
-        total = tl.sum(units)
-    if p < 1:
-        goal = share_of(total, p)
-        good = good & (upper < goal) & (upper + tl.sum(units) >= goal)
-        least = bisect_block(key, units, upper, least, most, goal)
-        units = tl.where(key >= least, units, 0)
     token = tl.full((), -1, tl.int32)  # only -inf, or nan
-    if good & (m > -float("inf")):
-        tl.atomic_add(sums + 2 * (columns // PIECE) + 1, units, mask=units > 0, sem="relaxed")
-        tl.debug_barrier()
-        kept = tl.load(sums + 2 * i + 1, mask=i < pieces, other=0, cache_modifier=".cg")
-        target = target_of(seed, row, tl.sum(kept))
-        piece = tl.min(tl.where(tl.cumsum(kept, axis=0) > target, i, N))
-        target -= tl.sum(tl.where(i < piece, kept, 0))
-        first = piece * PIECE
-        token = pick(row_ptr, first, first + PIECE, V, least, target, m, rate)
-    elif m > -float("inf"):
-        token = sample_row(row_ptr, row, seed, V, k, p, rate, m)
+    if m > -float("inf"):
+        good = (count <= MOST) & (count >= k)
+        if good:
+            if k > 0:
+                least = key_of_float(search(x, y, 0, least, most, k, m, rate, True))
+                y = tl.where(x >= float_of_key(least), y, 0.0)
+                total = tl.sum(sums_of(y))
+            if p < 1:
+                goal = share_of(total, p)
+                good = (upper < goal) & (upper + tl.sum(sums_of(y)) >= goal)
+                if good:
+                    least = key_of_float(search(x, y, upper, least, most, goal, m, rate, False))
+        if good:
+            units = tl.where(x >= float_of_key(least), nearest(y), 0)
+            columns = tl.load(found_ptr.to(tl.pointer_type(tl.int32)), mask=units > 0, other=0)
+            tl.atomic_add(sums + 2 * (columns // PIECE) + 1, units, mask=units > 0, sem="relaxed")
+            tl.debug_barrier()
+            kept = tl.load(sums + 2 * i + 1, mask=i < pieces, other=0, cache_modifier=".cg")
+            target = target_of(seed, row, tl.sum(kept))
+            piece = tl.min(tl.where(tl.cumsum(kept, axis=0) > target, i, N))
+            target -= tl.sum(tl.where(i < piece, kept, 0))
+            first = piece * PIECE
+            token = pick(row_ptr, first, first + PIECE, V, least, target, m, rate)
+        else:
+            token = sample_row(row_ptr, row, seed, V, k, p, rate, m)
     tl.store(out_ptr + row, token.to(tl.int64))
 
 
@@ -439,12 +451,15 @@ def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
     (rows, V), k = logits.shape, top_k * (top_k < logits.shape[1])
     pieces, rate = triton.cdiv(V, PIECE.value), 1.4426950408889634 / temperature
     some, numbers = (V, pieces, rate), (V, pieces, k, float(top_p), rate)
-    large, small = {"N": triton.next_power_of_2(pieces), "num_warps": 16}, {"num_warps": 2}
+    large, small = {"C": 512, "num_warps": 16}, {"C": 64, "num_warps": 2}
+    large, small = (large, small) if ON_GPU else ({"C": 16}, {"C": 16})
     sums = Launch(sum_kernel, (rows * pieces,), some, small)
+    early = {"launch_pdl": True} if EARLY.value else {}
+    large |= early | {"N": triton.next_power_of_2(pieces)}
     sizes = large | {"SAMPLE": (8192 if V < 200000 else 32768) if ON_GPU else 64}
     guesses = Launch(guess_kernel, (rows,), numbers, sizes)
-    launches = sums, guesses, Launch(collect_kernel, (rows * pieces,), some, small)
-    size, large = (rows, 4 + 2 * pieces + MOST.value // 2), large | {"SEED_ON_GPU": seed_on_gpu}
+    launches = sums, guesses, Launch(collect_kernel, (rows * pieces,), some, small | early)
+    size, large = (rows, 4 + 2 * pieces + MOST.value), large | {"SEED_ON_GPU": seed_on_gpu}
     return size, launches, Launch(finish_kernel, (rows,), numbers, large)
 
 
@@ -454,7 +469,7 @@ PLANS = Plans()
 def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     """Return one token for each row of logits, [batch], int64.
 
-    The weights are those of fp32, rounded down to multiples of 2⁻⁴⁰ of the largest; all sums of
+    The weights are those of fp32, rounded to multiples of 2⁻⁴⁰ of the largest; all sums of
     them are exact.
 
     Args:
