@@ -137,8 +137,8 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 #
 # **The sums are integers.** Floating-point sums depend on the order of the additions, so two
 # kernels that add in different orders could keep different tokens. Sums of integers are exact in
-# any order. So ``units_of`` rounds each weight, which is at most 1, down to a multiple of 2⁻⁴⁰. A
-# row may have 2²² logits before a sum could overflow 63 bits.
+# any order. So ``units_of`` rounds each weight, which is at most 1, to the nearest multiple of
+# 2⁻⁴⁰. A row may have 2²² logits before a sum could overflow 63 bits.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)`` for *T* = 1: add up the
 # weights from a row's threshold on, and divide by the sum of all weights of the row.
@@ -250,34 +250,30 @@ print("all tokens are among those that a sort keeps")
 # ``plain_kernel`` reads the row once for each bit of a key, and a few times more. For 128 rows of
 # 131,072 logits this takes :measured:`slower` times as long as the way that follows, with two
 # readings. Suppose that a narrow **range** around the threshold is known. Then one reading adds up
-# the weights above the range, and collects the few logits inside. The bisection needs only these,
-# and they fit into registers.
+# the weights above the range, and collects the few logits inside. The search for the threshold
+# needs only these, and they fit into registers.
 #
 # The range comes from a few thousand logits, spread over the row: a **sample of the row**. In the
 # whole row, the weights below the threshold add up to the share 1 - *p*. In the sample they add up
 # to a sum *s*, about the same share of the sample's weights. Each of them is at most *w*, the
 # weight at the threshold, so the standard deviation of *s* is at most :math:`\sqrt{w s}`. The range
 # reaches from 3.5 deviations below to 3.5 above. The threshold lies outside in fewer than one of a
-# thousand rows. The last kernel notices that, and samples such a row the plain way.
-
-# sphinx_gallery_fold = "finds the range in the sample of the row"
-
-from shared.sampling import range_of
-
-# %%
+# thousand rows. The last kernel notices that, and samples such a row the plain way. So it does with
+# a row whose maximum is above 10³⁰, for example ∞.
+#
 # Four launches do the work. Each row is cut into **pieces** of 1024 logits, so that a single row
 # keeps many multiprocessors busy:
 #
 # * ``sum_kernel``, one program a piece, is the first reading: the maximum and a rough sum in fp32,
 #   as in :doc:`02-fused-softmax`.
 # * ``guess_kernel``, one program a row, finds the range in the sample of the row.
-# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the columns
-#   (positions) of the logits in the range.
-# * ``finish_kernel``, one program a row, bisects what was collected, and samples.
+# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the logits in
+#   the range, each with its column.
+# * ``finish_kernel``, one program a row, finds the threshold among these, and samples.
 #
 # Here is the second reading. ``memory_of`` divides a row's memory: four facts (the maximum, both
-# ends of the range, a counter), the sums of the pieces, and the columns. Atomic additions to
-# the counter give each program places for its columns; their order does not matter.
+# ends of the range, a counter), the sums of the pieces, and what is collected. Atomic additions to
+# the counter give each program places for its logits; their order does not matter.
 
 from shared.sampling import both_sums, joined, places_of, start_next, tile_of, wait
 
@@ -316,13 +312,17 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
 
 
 # %%
+# ``both_sums`` splits each weight into two numbers of 32 bits, which add faster than one of 64. On
+# NVIDIA GPUs from Hopper on, ``start_next`` and ``wait`` let a kernel begin before the previous one
+# ends, as in :doc:`05b-reductions`.
+#
 # For top-k, the lower end is a value that at least *k* logits exceed almost surely, and there is no
-# upper end. ``finish_kernel`` finds the exact threshold among the collected logits. With the sums
-# of the pieces it finds the piece that the target falls into, and then the token. All sums are
-# integers, so it is the token that the plain kernel samples.
+# upper end. ``finish_kernel`` asks at two keys a round, near the one that interpolation suggests,
+# which takes fewer rounds than a bisection. With the sums of the pieces it finds the piece that the
+# target falls into, and then the token: the same as the plain kernel, since all sums are integers.
 
 # sphinx_gallery_fold = "the other three kernels"
-from shared.sampling import EARLY, float_of_key, search, sums_of
+from shared.sampling import float_of_key, range_of, search, sums_of
 
 
 @triton.jit
@@ -441,7 +441,7 @@ def finish_kernel(
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
 from shared.plans import Plans
-from shared.sampling import check_arguments
+from shared.sampling import LAUNCHED_EARLY, check_arguments
 
 
 def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
@@ -453,12 +453,11 @@ def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
     some, numbers = (V, pieces, rate), (V, pieces, k, float(top_p), rate)
     large, small = {"C": 512, "num_warps": 16}, {"C": 64, "num_warps": 2}
     large, small = (large, small) if ON_GPU else ({"C": 16}, {"C": 16})
-    sums = Launch(sum_kernel, (rows * pieces,), some, small)
-    early = {"launch_pdl": True} if EARLY.value else {}
-    large |= early | {"N": triton.next_power_of_2(pieces)}
+    large |= {"N": triton.next_power_of_2(pieces)} | LAUNCHED_EARLY
     sizes = large | {"SAMPLE": (8192 if V < 200000 else 32768) if ON_GPU else 64}
-    guesses = Launch(guess_kernel, (rows,), numbers, sizes)
-    launches = sums, guesses, Launch(collect_kernel, (rows * pieces,), some, small | early)
+    sums, guesses = (rows * pieces,), Launch(guess_kernel, (rows,), numbers, sizes)
+    second = Launch(collect_kernel, sums, some, small | LAUNCHED_EARLY)
+    launches = Launch(sum_kernel, sums, some, small), guesses, second
     size, large = (rows, 4 + 2 * pieces + MOST.value), large | {"SEED_ON_GPU": seed_on_gpu}
     return size, launches, Launch(finish_kernel, (rows,), numbers, large)
 
@@ -531,8 +530,7 @@ print("both ways sample the same tokens")
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"
 from shared.bench import draw_rates, rates, write_calls, write_rows
-from shared.sampling import added_times, by_sorting
-from tabulate import tabulate
+from shared.sampling import by_sorting, print_added
 
 
 def benchmark(batch, V):
@@ -549,14 +547,8 @@ if ON_GPU:
     rows = [row for size in sizes for row in benchmark(*size)]
     write_rows("sampling.csv", ["batch", "V"], rows)
     x = torch.randn(128, 131072, device=DEVICE)
-    size, launches, last = plan_of(x, 1.0, 0, 0.9)
-    work, out = x.new_empty(size, dtype=torch.int64), x.new_empty(128, dtype=torch.int64)
-    names = "sum_kernel", "guess_kernel", "collect_kernel", "finish_kernel"
-    megabytes = x.nbytes / 1e6, 128 * 8192 * 4 / 1e6, x.nbytes / 1e6, 0
-    calls = *(partial(launch, x, work) for launch in launches), partial(last, x, work, out, work, 0)
-    table = list(zip(names, megabytes, added_times(calls), strict=True))
     print("128 × 131,072 logits, top-p 0.9")
-    print(tabulate(table, ["kernel", "MB of logits", "µs"], floatfmt=("", ",.0f", ",.0f")))
+    print_added(x, plan_of(x, 1.0, 0, 0.9))
     points = sorted(((row[0] * row[1], *row[2:]) for row in rows), key=lambda row: row[0])
     labels = {"triton": "sample, top-p", "triton, top-k": "sample, top-k", "sort": "sort"}
     labels |= {"softmax": "softmax", "read": "read (ceiling)"}
@@ -576,8 +568,8 @@ else:
 #    The sort takes :measured:`sort` µs, and ``sample`` with top-p :measured:`triton` µs. A single
 #    reading takes :measured:`read` µs.
 #
-# Top-k takes :measured:`top_k` µs. One row takes :measured:`single` µs, mostly in the bisections of
-# one program; 512 × 151,936 logits take :measured:`large` µs. The table gives what each
+# Top-k takes :measured:`top_k` µs. One row takes :measured:`single` µs, mostly in the two kernels
+# of one program; 512 × 151,936 logits take :measured:`large` µs. The table gives what each
 # kernel adds to the time of those before it.
 #
 # Serving systems do not sort either: vLLM uses FlashInfer's kernels. We did not run them; `their

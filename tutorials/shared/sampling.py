@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from shared.bench import figure, gpu_times, spread
+from tabulate import tabulate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
@@ -122,11 +123,24 @@ def added_times(launches):
     return [b - a for a, b in pairwise([0, *(1e3 * spread(times[count])[0] for count in counts)])]
 
 
+def print_added(x, plan):
+    """Print the table of what each kernel of a plan reads, and of the time that it adds."""
+    size, launches, last = plan
+    work = x.new_empty(size, dtype=torch.int64)
+    out = x.new_empty(len(x), dtype=torch.int64)
+    calls = *(partial(launch, x, work) for launch in launches), partial(last, x, work, out, work, 0)
+    names = [launch.kernel.__name__ for launch in (*launches, last)]
+    megabytes = x.nbytes / 1e6, len(x) * 8192 * 4 / 1e6, x.nbytes / 1e6, 0
+    table = list(zip(names, megabytes, added_times(calls), strict=True))
+    print(tabulate(table, ["kernel", "MB of logits", "µs"], floatfmt=("", ",.0f", ",.0f")))
+
+
 LARGEST = tl.constexpr(3.4028234663852886e38)  # the largest float
 ROUGH = tl.constexpr(1.5 * 2.0**43)  # here, neighbouring floats differ by 2**20
 FINE = tl.constexpr(1.5 * 2.0**23)  # here they differ by 1
 NVIDIA = torch.cuda.is_available() and not torch.version.hip
 EARLY = tl.constexpr(NVIDIA and torch.cuda.get_device_capability()[0] >= 9)  # from Hopper on
+LAUNCHED_EARLY = {"launch_pdl": True} if EARLY.value else {}  # for kernels with wait()
 
 
 @triton.jit
@@ -145,7 +159,7 @@ def weight_of(x, m, rate):
 
 @triton.jit
 def parts_of(y):
-    """Return floats whose bits count the multiples of 2**20 in *y*, and the ones in what is left."""
+    """Return floats whose bits count the multiples of 2**20 in *y*, and the units left."""
     rough = y + ROUGH
     return rough, (y - (rough - ROUGH)) + FINE
 
@@ -236,7 +250,7 @@ def places_of(found):
 @triton.jit
 def joined(x, columns):
     """Return floats and columns as integers: the bits of the floats are the upper half."""
-    return x.to(tl.int32, bitcast=True).to(tl.int64) << 32 | columns.to(tl.int64)
+    return x.to(tl.int32, bitcast=True).to(tl.int64) << 32 | columns.to(tl.uint32)
 
 
 @triton.jit
@@ -288,9 +302,9 @@ def search(x, y, more, low, high, goal, m, rate, COUNT: tl.constexpr):
     halve the range, the next round asks at thirds. A range with the weight of one has one logit.
     """
     if COUNT:
-        y = tl.where(x > -float("inf"), 1.0, 0.0)
+        y = tl.full(x.shape, 1.0, tl.float32)
     rest = tl.full((), 0, tl.int64) + more  # behind high
-    total = rest + tl.sum(sums_of(y))  # from low on
+    total = rest + tl.sum(sums_of(tl.where(x > -float("inf"), y, 0.0)))  # from low on
     one, good = least_of(low, m, rate, COUNT), total >= goal
     while (low < high) & (2 * (total - rest) >= 3 * one):
         span = high.to(tl.int64) - low
