@@ -322,7 +322,7 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
 # target falls into, and then the token: the same as the plain kernel, since all sums are integers.
 
 # sphinx_gallery_fold = "the other three kernels"
-from shared.sampling import float_of_key, range_of, search, sums_of
+from shared.sampling import float_of_key, range_of, rows_of, search, sums_of
 
 
 @triton.jit
@@ -362,8 +362,7 @@ def guess_kernel(
             count, least, most = tl.ceil(count).to(tl.int64), key_of_float(low), key_of_float(m)
             low = search(x, x, 0, least, most, count, m, rate, True)
         elif p < 1:
-            rest = ((1 - p) * total.to(tl.float64) * SAMPLE / V).to(tl.float32)
-            low, high = range_of(x, m, rate, rest)
+            low, high = range_of(x, m, rate, (1 - p) * total.to(tl.float64) * SAMPLE / V)
         else:
             low = tl.full((), -float("inf"), tl.float32)
             high = low  # all logits are above the range
@@ -381,10 +380,8 @@ def finish_kernel(
     N: tl.constexpr, C: tl.constexpr, SEED_ON_GPU: tl.constexpr,
 ):  # fmt: skip
     """Find the threshold of a row among the logits collected, and sample a token."""
-    row, i = tl.program_id(0), tl.arange(0, N)
+    row, i, j = tl.program_id(0), tl.arange(0, N), rows_of(MOST, C)
     facts, sums, found_ptr = memory_of(work_ptr, row, pieces)
-    j = tl.reshape(tl.arange(0, MOST // C), (MOST // (4 * C), 4))[:, :, None] * C
-    j += tl.arange(0, C)[None, None, :]
     floats = facts.to(tl.pointer_type(tl.float32))
     row_ptr = x_ptr + row.to(tl.int64) * V
     if SEED_ON_GPU:
@@ -568,9 +565,9 @@ else:
 #    The sort takes :measured:`sort` µs, and ``sample`` with top-p :measured:`triton` µs. A single
 #    reading takes :measured:`read` µs.
 #
-# Top-k takes :measured:`top_k` µs. One row takes :measured:`single` µs, mostly in the two kernels
-# of one program; 512 × 151,936 logits take :measured:`large` µs. The table gives what each
-# kernel adds to the time of those before it.
+# Top-k takes :measured:`top_k` µs. One row takes :measured:`single` µs, mostly in
+# ``guess_kernel`` and ``finish_kernel``, one program each; 512 × 151,936 logits take
+# :measured:`large` µs. The table gives what each kernel adds to the time of those before it.
 #
 # Serving systems do not sort either: vLLM uses FlashInfer's kernels. We did not run them; `their
 # public figures <https://github.com/vllm-project/vllm/pull/40376>`_ do not name a GPU.

@@ -207,6 +207,13 @@ def tile_of(SIZE: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
+def rows_of(SIZE: tl.constexpr, C: tl.constexpr):
+    """Return the numbers from 0 on as [R, 4, C]: neighbours belong to neighbouring threads."""
+    lines = tl.reshape(tl.arange(0, SIZE // C), (SIZE // (4 * C), 4))
+    return lines[:, :, None] * C + tl.arange(0, C)[None, None, :]
+
+
+@triton.jit
 def fold(x):
     """Return the C sums of [R, 4, C] numbers: each thread adds up its own."""
     return tl.sum(tl.sum(x, axis=1), axis=0)
@@ -262,6 +269,7 @@ def add_two(a, b, c, d):
 @triton.jit
 def range_of(x, m, rate, rest):
     """Return between which logits a sample's weights from the smallest on add up to *rest*."""
+    rest = rest.to(tl.float32)
     low, high = m + tl.log2(rest / x.numel) / rate, m + 1.5 / rate
     low2, high2, w = low, high, weight_of(x, m, rate)
     for _ in range(10):  # to 1/1024 of the first range
