@@ -75,7 +75,7 @@ draw_threshold(weights, goal)
 # sphinx_gallery_fold = "the whole cell, with load_row and weight_of"
 # sphinx_gallery_show = "key_of_float, units_of, above, bisect"
 
-from shared.sampling import LARGEST, load_row, weight_of
+from shared.sampling import LARGEST, load_row, nearest, weight_of
 
 
 @triton.jit
@@ -88,7 +88,7 @@ def key_of_float(x):
 @triton.jit
 def units_of(x, m, rate):
     """Return the weights as integers, in units of 2**-40; that of the maximum *m* is 2**40."""
-    return (weight_of(x, m, rate) * 2.0**40).to(tl.int64)  # <-
+    return nearest(weight_of(x, m, rate) * 2.0**40)  # <-
 
 
 @triton.jit
@@ -137,8 +137,8 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 #
 # **The sums are integers.** Floating-point sums depend on the order of the additions, so two
 # kernels that add in different orders could keep different tokens. Sums of integers are exact in
-# any order. So ``units_of`` rounds each weight, which is at most 1, down to a multiple of 2⁻⁴⁰. A
-# row may have 2²² logits before a sum could overflow 63 bits.
+# any order. So ``units_of`` rounds each weight, which is at most 1, to the nearest multiple of
+# 2⁻⁴⁰. A row may have 2²² logits before a sum could overflow 63 bits.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)`` for *T* = 1: add up the
 # weights from a row's threshold on, and divide by the sum of all weights of the row.
@@ -250,83 +250,89 @@ print("all tokens are among those that a sort keeps")
 # ``plain_kernel`` reads the row once for each bit of a key, and a few times more. For 128 rows of
 # 131,072 logits this takes :measured:`slower` times as long as the way that follows, with two
 # readings. Suppose that a narrow **range** around the threshold is known. Then one reading adds up
-# the weights above the range, and collects the few logits inside. The bisection needs only these,
-# and they fit into registers.
+# the weights above the range, and collects the few logits inside. The search for the threshold
+# needs only these, and they fit into registers.
 #
 # The range comes from a few thousand logits, spread over the row: a **sample of the row**. In the
 # whole row, the weights below the threshold add up to the share 1 - *p*. In the sample they add up
 # to a sum *s*, about the same share of the sample's weights. Each of them is at most *w*, the
 # weight at the threshold, so the standard deviation of *s* is at most :math:`\sqrt{w s}`. The range
 # reaches from 3.5 deviations below to 3.5 above. The threshold lies outside in fewer than one of a
-# thousand rows. The last kernel notices that, and samples such a row the plain way.
-
-# sphinx_gallery_fold = "finds the range in the sample of the row"
-
-from shared.sampling import guess
-
-# %%
+# thousand rows. The last kernel notices that, and samples such a row the plain way. So it does with
+# a row whose maximum is above 10³⁰, for example ∞.
+#
 # Four launches do the work. Each row is cut into **pieces** of 1024 logits, so that a single row
 # keeps many multiprocessors busy:
 #
 # * ``sum_kernel``, one program a piece, is the first reading: the maximum and a rough sum in fp32,
 #   as in :doc:`02-fused-softmax`.
 # * ``guess_kernel``, one program a row, finds the range in the sample of the row.
-# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the columns
-#   (positions) of the logits in the range.
-# * ``finish_kernel``, one program a row, bisects what was collected, and samples.
+# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the logits in
+#   the range, each with its column.
+# * ``finish_kernel``, one program a row, finds the threshold among these, and samples.
 #
 # Here is the second reading. ``memory_of`` divides a row's memory: four facts (the maximum, both
-# ends of the range, a counter), the sums of the pieces, and the columns. Atomic additions to
-# the counter give each program places for its columns; their order does not matter.
+# ends of the range, a counter), the sums of the pieces, and what is collected. Atomic additions to
+# the counter give each program places for its logits; their order does not matter.
 
-MOST = tl.constexpr(8192 if ON_GPU else 256)  # columns that a row can collect
+from shared.sampling import both_sums, joined, places_of, start_next, tile_of, wait
+
+MOST = tl.constexpr(8192 if ON_GPU else 256)  # logits that a row can collect
 
 
 @triton.jit
 def memory_of(work_ptr, row, pieces):
-    """Return where a row keeps 4 facts, 2 sums of each piece, and the columns collected."""
-    facts = work_ptr + row.to(tl.int64) * (4 + 2 * pieces + MOST // 2)
-    return facts, facts + 4, (facts + 4 + 2 * pieces).to(tl.pointer_type(tl.int32))
+    """Return where a row keeps 4 facts, 2 sums of each piece, and the logits collected."""
+    facts = work_ptr + row.to(tl.int64) * (4 + 2 * pieces + MOST)
+    return facts, facts + 4, facts + 4 + 2 * pieces
 
 
 @triton.jit
-def collect_kernel(x_ptr, work_ptr, V, pieces, rate):
-    """Add up a piece of a row exactly, and collect its columns in the range."""
+def collect_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
+    """Add up a piece of a row exactly, and collect its logits in the range."""
     row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
     facts, sums, found_ptr = memory_of(work_ptr, row, pieces)
+    columns = piece * PIECE + tile_of(PIECE, C)
+    x_ptrs = x_ptr + row.to(tl.int64) * V + columns
+    x = tl.load(x_ptrs, mask=columns < V, other=-float("inf")).to(tl.float32)
+    start_next()
+    wait()
     floats = facts.to(tl.pointer_type(tl.float32))
     m, low, high = tl.load(floats), tl.load(floats + 2), tl.load(floats + 4)
-    columns = piece * PIECE + tl.arange(0, PIECE)
-    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
-    units = units_of(x, m, rate)
-    tl.store(sums + 2 * piece, tl.sum(units))
-    tl.store(sums + 2 * piece + 1, tl.sum(tl.where(x >= high, units, 0)))
-    found = (columns < V) & (x >= low) & (x < high)
-    place = tl.cumsum(found.to(tl.int32), axis=0)
-    count = tl.max(place)
+    y = tl.exp2((x - m) * rate) * 2.0**40
+    total, upper = both_sums(y, x >= high)
+    tl.store(sums + 2 * piece, total)
+    tl.store(sums + 2 * piece + 1, upper)
+    found = (x >= low) & (x < high)
+    place, count = places_of(found)
     if count > 0:
-        place += tl.atomic_add(facts + 3, count.to(tl.int64), sem="relaxed").to(tl.int32) - 1
-        tl.store(found_ptr + place, columns, mask=found & (place < MOST))
+        first = tl.atomic_add(facts + 3, count.to(tl.int64), sem="relaxed").to(tl.int32)
+        if first + count <= MOST:
+            tl.store(found_ptr + first + place, joined(x, columns), mask=found)
 
 
 # %%
+# ``both_sums`` splits each weight into two numbers of 32 bits, which add faster than one of 64. On
+# NVIDIA GPUs from Hopper on, ``start_next`` and ``wait`` let a kernel begin before the previous one
+# ends, as in :doc:`05b-reductions`.
+#
 # For top-k, the lower end is a value that at least *k* logits exceed almost surely, and there is no
-# upper end. ``finish_kernel`` finds the exact threshold among the collected logits. With the sums
-# of the pieces it finds the piece that the target falls into, and then the token. All sums are
-# integers, so it is the token that the plain kernel samples.
+# upper end. ``finish_kernel`` asks at two keys a round, near the one that interpolation suggests,
+# which takes fewer rounds than a bisection. With the sums of the pieces it finds the piece that the
+# target falls into, and then the token: the same as the plain kernel, since all sums are integers.
 
 # sphinx_gallery_fold = "the other three kernels"
-from shared.sampling import bisect_block
+from shared.sampling import float_of_key, range_of, rows_of, search, sums_of
 
 
 @triton.jit
-def sum_kernel(x_ptr, work_ptr, V, pieces, rate):
+def sum_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
     """Store the maximum of a piece of a row, and the rough sum of its weights, in fp32."""
+    start_next()
     row, piece = tl.program_id(0) // pieces, tl.program_id(0) % pieces
     _, sums, _ = memory_of(work_ptr, row, pieces)
     stats = sums.to(tl.pointer_type(tl.float32)) + 2 * piece
-    columns = piece * PIECE + tl.arange(0, PIECE)
-    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
+    x = load_row(x_ptr + row.to(tl.int64) * V, piece * PIECE + tile_of(PIECE, C), V)
     top = tl.maximum(tl.max(x), -LARGEST)  # if all are -inf
     tl.store(stats, top)
     tl.store(stats + 1, tl.sum(weight_of(x, top, rate)))  # nan if a logit is
@@ -334,84 +340,87 @@ def sum_kernel(x_ptr, work_ptr, V, pieces, rate):
 
 @triton.jit(do_not_specialize=["k"])
 def guess_kernel(
-    x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate, N: tl.constexpr, SAMPLE: tl.constexpr
-):
+    x_ptr, work_ptr, V, pieces, k, p: tl.float64, rate,
+    N: tl.constexpr, SAMPLE: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
     """Store the maximum of a row, and the range in which its threshold lies."""
-    row, i, j = tl.program_id(0), tl.arange(0, N), tl.arange(0, SAMPLE)
+    start_next()
+    row, i, j = tl.program_id(0), tl.arange(0, N), tile_of(SAMPLE, C)
     facts, sums, _ = memory_of(work_ptr, row, pieces)
+    columns = j.to(tl.int64) // 8 * (V // 8) // (SAMPLE // 8) * 8 + j % 8  # 8 in 32 bytes
+    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
+    wait()
     stats = sums.to(tl.pointer_type(tl.float32)) + 2 * i
     tops = tl.load(stats, mask=i < pieces, other=-float("inf"))
     m = tl.max(tops)
     total = tl.sum(tl.load(stats + 1, mask=i < pieces, other=0.0) * weight_of(tops, m, rate))
-    columns = j.to(tl.int64) // 8 * (V // 8) // (SAMPLE // 8) * 8 + j % 8  # 8 in 32 bytes
-    x = load_row(x_ptr + row.to(tl.int64) * V, columns, V)
-    low, high = tl.full((), -float("inf"), tl.float32), tl.full((), float("inf"), tl.float32)
+    low, high = tl.full((), -LARGEST, tl.float32), tl.full((), float("inf"), tl.float32)
     if V > MOST:  # else all are collected
         if k > 0:
             count = tl.cast(k, tl.float32) * SAMPLE / V  # of the sample
             count += 4 * tl.sqrt(count) + 8  # four deviations, and some for small counts
-            key, least = key_of_float(x), tl.full((), LOWEST, tl.int32)
-            ones = tl.full((SAMPLE,), 1, tl.int32)
-            least = bisect_block(key, ones, 0, least, key_of_float(m), count)
-            low = tl.min(tl.where(key >= least, x, m))
+            count, least, most = tl.ceil(count).to(tl.int64), key_of_float(low), key_of_float(m)
+            low = search(x, x, 0, least, most, count, m, rate, True)
         elif p < 1:
-            rest = ((1 - p) * total.to(tl.float64) * SAMPLE / V).to(tl.float32)
-            low = guess(x, m, rate, rest, 3.5)[0]
-            high = guess(x, m, rate, rest, -3.5)[1]
+            low, high = range_of(x, m, rate, (1 - p) * total.to(tl.float64) * SAMPLE / V)
         else:
+            low = tl.full((), -float("inf"), tl.float32)
             high = low  # all logits are above the range
     floats = facts.to(tl.pointer_type(tl.float32))
     tl.store(floats, tl.where(total > 0, m, -float("inf")))  # nan, or only -inf
     tl.store(floats + 2, low)
     tl.store(floats + 4, high)
-    tl.store(facts + 3, tl.full((), 0, tl.int64))  # how many columns are collected
+    plain = (m > 1e30) | (rate <= 0)  # then x - m, or its product with rate, may be wrong
+    tl.store(facts + 3, tl.where(plain, MOST + 1, 0).to(tl.int64))  # how many are collected
 
 
 @triton.jit(do_not_specialize=["seed", "k"])
 def finish_kernel(
-    x_ptr, work_ptr, out_ptr, seed_ptr, seed: tl.int64,
-    V, pieces, k, p: tl.float64, rate, N: tl.constexpr, SEED_ON_GPU: tl.constexpr,
+    x_ptr, work_ptr, out_ptr, seed_ptr, seed: tl.int64, V, pieces, k, p: tl.float64, rate,
+    N: tl.constexpr, C: tl.constexpr, SEED_ON_GPU: tl.constexpr,
 ):  # fmt: skip
-    """Find the threshold of a row among the columns collected, and sample a token."""
-    row, i, j = tl.program_id(0), tl.arange(0, N), tl.arange(0, MOST)
+    """Find the threshold of a row among the logits collected, and sample a token."""
+    row, i, j = tl.program_id(0), tl.arange(0, N), rows_of(MOST, C)
     facts, sums, found_ptr = memory_of(work_ptr, row, pieces)
     floats = facts.to(tl.pointer_type(tl.float32))
     row_ptr = x_ptr + row.to(tl.int64) * V
     if SEED_ON_GPU:
         seed = tl.load(seed_ptr)
+    wait()
     m, least = tl.load(floats), key_of_float(tl.load(floats + 2))
     most = tl.minimum(key_of_float(tl.load(floats + 4)), key_of_float(m))
     count = tl.load(facts + 3).to(tl.int32)
-    columns = tl.load(found_ptr + j, mask=j < count, other=0)
-    x = load_row(row_ptr, columns, V)
-    key = tl.where(j < count, key_of_float(x), LOWEST)
-    units = tl.where(j < count, units_of(x, m, rate), 0)
+    found_ptr = found_ptr.to(tl.pointer_type(tl.float32)) + 2 * j
+    x = tl.load(found_ptr + 1, mask=j < count, other=-float("inf"))
+    y = weight_of(x, m, rate) * 2.0**40
     total = tl.sum(tl.load(sums + 2 * i, mask=i < pieces, other=0))
     upper = tl.sum(tl.load(sums + 2 * i + 1, mask=i < pieces, other=0))
-    good = count <= MOST
-    if k > 0:
-        good = good & (count >= k)
-        ones = tl.where(j < count, 1, 0)
-        least = bisect_block(key, ones, 0, least, most, k)
-        units = tl.where(key >= least, units, 0)
-        total = tl.sum(units)
-    if p < 1:
-        goal = share_of(total, p)
-        good = good & (upper < goal) & (upper + tl.sum(units) >= goal)
-        least = bisect_block(key, units, upper, least, most, goal)
-        units = tl.where(key >= least, units, 0)
     token = tl.full((), -1, tl.int32)  # only -inf, or nan
-    if good & (m > -float("inf")):
-        tl.atomic_add(sums + 2 * (columns // PIECE) + 1, units, mask=units > 0, sem="relaxed")
-        tl.debug_barrier()
-        kept = tl.load(sums + 2 * i + 1, mask=i < pieces, other=0, cache_modifier=".cg")
-        target = target_of(seed, row, tl.sum(kept))
-        piece = tl.min(tl.where(tl.cumsum(kept, axis=0) > target, i, N))
-        target -= tl.sum(tl.where(i < piece, kept, 0))
-        first = piece * PIECE
-        token = pick(row_ptr, first, first + PIECE, V, least, target, m, rate)
-    elif m > -float("inf"):
-        token = sample_row(row_ptr, row, seed, V, k, p, rate, m)
+    if m > -float("inf"):
+        good = (count <= MOST) & (count >= k)
+        if good:
+            if k > 0:
+                least = key_of_float(search(x, y, 0, least, most, k, m, rate, True))
+                y = tl.where(x >= float_of_key(least), y, 0.0)
+                total = tl.sum(sums_of(y))
+            if p < 1:
+                goal = share_of(total, p)
+                good = (upper < goal) & (upper + tl.sum(sums_of(y)) >= goal)
+                if good:
+                    least = key_of_float(search(x, y, upper, least, most, goal, m, rate, False))
+        if good:
+            units = tl.where(x >= float_of_key(least), nearest(y), 0)
+            columns = tl.load(found_ptr.to(tl.pointer_type(tl.int32)), mask=units > 0, other=0)
+            tl.atomic_add(sums + 2 * (columns // PIECE) + 1, units, mask=units > 0, sem="relaxed")
+            tl.debug_barrier()
+            kept = tl.load(sums + 2 * i + 1, mask=i < pieces, other=0, cache_modifier=".cg")
+            target = target_of(seed, row, tl.sum(kept))
+            piece = tl.min(tl.where(tl.cumsum(kept, axis=0) > target, i, N))
+            target -= tl.sum(tl.where(i < piece, kept, 0))
+            first = piece * PIECE
+            token = pick(row_ptr, first, first + PIECE, V, least, target, m, rate)
+        else:
+            token = sample_row(row_ptr, row, seed, V, k, p, rate, m)
     tl.store(out_ptr + row, token.to(tl.int64))
 
 
@@ -429,7 +438,7 @@ def finish_kernel(
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
 from shared.plans import Plans
-from shared.sampling import check_arguments
+from shared.sampling import LAUNCHED_EARLY, check_arguments
 
 
 def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
@@ -439,12 +448,14 @@ def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
     (rows, V), k = logits.shape, top_k * (top_k < logits.shape[1])
     pieces, rate = triton.cdiv(V, PIECE.value), 1.4426950408889634 / temperature
     some, numbers = (V, pieces, rate), (V, pieces, k, float(top_p), rate)
-    large, small = {"N": triton.next_power_of_2(pieces), "num_warps": 16}, {"num_warps": 2}
-    sums = Launch(sum_kernel, (rows * pieces,), some, small)
+    large, small = {"C": 512, "num_warps": 16}, {"C": 64, "num_warps": 2}
+    large, small = (large, small) if ON_GPU else ({"C": 16}, {"C": 16})
+    large |= {"N": triton.next_power_of_2(pieces)} | LAUNCHED_EARLY
     sizes = large | {"SAMPLE": (8192 if V < 200000 else 32768) if ON_GPU else 64}
-    guesses = Launch(guess_kernel, (rows,), numbers, sizes)
-    launches = sums, guesses, Launch(collect_kernel, (rows * pieces,), some, small)
-    size, large = (rows, 4 + 2 * pieces + MOST.value // 2), large | {"SEED_ON_GPU": seed_on_gpu}
+    sums, guesses = (rows * pieces,), Launch(guess_kernel, (rows,), numbers, sizes)
+    second = Launch(collect_kernel, sums, some, small | LAUNCHED_EARLY)
+    launches = Launch(sum_kernel, sums, some, small), guesses, second
+    size, large = (rows, 4 + 2 * pieces + MOST.value), large | {"SEED_ON_GPU": seed_on_gpu}
     return size, launches, Launch(finish_kernel, (rows,), numbers, large)
 
 
@@ -454,7 +465,7 @@ PLANS = Plans()
 def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     """Return one token for each row of logits, [batch], int64.
 
-    The weights are those of fp32, rounded down to multiples of 2⁻⁴⁰ of the largest; all sums of
+    The weights are those of fp32, rounded to multiples of 2⁻⁴⁰ of the largest; all sums of
     them are exact.
 
     Args:
@@ -516,8 +527,7 @@ print("both ways sample the same tokens")
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"
 from shared.bench import draw_rates, rates, write_calls, write_rows
-from shared.sampling import added_times, by_sorting
-from tabulate import tabulate
+from shared.sampling import by_sorting, print_added
 
 
 def benchmark(batch, V):
@@ -534,14 +544,8 @@ if ON_GPU:
     rows = [row for size in sizes for row in benchmark(*size)]
     write_rows("sampling.csv", ["batch", "V"], rows)
     x = torch.randn(128, 131072, device=DEVICE)
-    size, launches, last = plan_of(x, 1.0, 0, 0.9)
-    work, out = x.new_empty(size, dtype=torch.int64), x.new_empty(128, dtype=torch.int64)
-    names = "sum_kernel", "guess_kernel", "collect_kernel", "finish_kernel"
-    megabytes = x.nbytes / 1e6, 128 * 8192 * 4 / 1e6, x.nbytes / 1e6, 0
-    calls = *(partial(launch, x, work) for launch in launches), partial(last, x, work, out, work, 0)
-    table = list(zip(names, megabytes, added_times(calls), strict=True))
     print("128 × 131,072 logits, top-p 0.9")
-    print(tabulate(table, ["kernel", "MB of logits", "µs"], floatfmt=("", ",.0f", ",.0f")))
+    print_added(x, plan_of(x, 1.0, 0, 0.9))
     points = sorted(((row[0] * row[1], *row[2:]) for row in rows), key=lambda row: row[0])
     labels = {"triton": "sample, top-p", "triton, top-k": "sample, top-k", "sort": "sort"}
     labels |= {"softmax": "softmax", "read": "read (ceiling)"}
@@ -561,9 +565,9 @@ else:
 #    The sort takes :measured:`sort` µs, and ``sample`` with top-p :measured:`triton` µs. A single
 #    reading takes :measured:`read` µs.
 #
-# Top-k takes :measured:`top_k` µs. One row takes :measured:`single` µs, mostly in the bisections of
-# one program; 512 × 151,936 logits take :measured:`large` µs. The table gives what each
-# kernel adds to the time of those before it.
+# Top-k takes :measured:`top_k` µs. One row takes :measured:`single` µs, mostly in
+# ``guess_kernel`` and ``finish_kernel``, one program each; 512 × 151,936 logits take
+# :measured:`large` µs. The table gives what each kernel adds to the time of those before it.
 #
 # Serving systems do not sort either: vLLM uses FlashInfer's kernels. We did not run them; `their
 # public figures <https://github.com/vllm-project/vllm/pull/40376>`_ do not name a GPU.

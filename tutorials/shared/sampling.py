@@ -8,6 +8,8 @@ import torch
 import triton
 import triton.language as tl
 from shared.bench import figure, gpu_times, spread
+from tabulate import tabulate
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 def draw_threshold(weights, goal):
@@ -121,7 +123,24 @@ def added_times(launches):
     return [b - a for a, b in pairwise([0, *(1e3 * spread(times[count])[0] for count in counts)])]
 
 
+def print_added(x, plan):
+    """Print the table of what each kernel of a plan reads, and of the time that it adds."""
+    size, launches, last = plan
+    work = x.new_empty(size, dtype=torch.int64)
+    out = x.new_empty(len(x), dtype=torch.int64)
+    calls = *(partial(launch, x, work) for launch in launches), partial(last, x, work, out, work, 0)
+    names = [launch.kernel.__name__ for launch in (*launches, last)]
+    megabytes = x.nbytes / 1e6, len(x) * 8192 * 4 / 1e6, x.nbytes / 1e6, 0
+    table = list(zip(names, megabytes, added_times(calls), strict=True))
+    print(tabulate(table, ["kernel", "MB of logits", "µs"], floatfmt=("", ",.0f", ",.0f")))
+
+
 LARGEST = tl.constexpr(3.4028234663852886e38)  # the largest float
+ROUGH = tl.constexpr(1.5 * 2.0**43)  # here, neighbouring floats differ by 2**20
+FINE = tl.constexpr(1.5 * 2.0**23)  # here they differ by 1
+NVIDIA = torch.cuda.is_available() and not torch.version.hip
+EARLY = tl.constexpr(NVIDIA and torch.cuda.get_device_capability()[0] >= 9)  # from Hopper on
+LAUNCHED_EARLY = {"launch_pdl": True} if EARLY.value else {}  # for kernels with wait()
 
 
 @triton.jit
@@ -139,6 +158,21 @@ def weight_of(x, m, rate):
 
 
 @triton.jit
+def parts_of(y):
+    """Return floats whose bits count the multiples of 2**20 in *y*, and the units left."""
+    rough = y + ROUGH
+    return rough, (y - (rough - ROUGH)) + FINE
+
+
+@triton.jit
+def nearest(y):
+    """Return the integers nearest to *y*, which is from 0 to 2**40: int64."""
+    rough, fine = parts_of(y)
+    rough = rough.to(tl.int32, bitcast=True) - 0x55400000  # the bits of ROUGH
+    return rough.to(tl.int64) * 1048576 + (fine.to(tl.int32, bitcast=True) - 0x4B400000)
+
+
+@triton.jit
 def target_of(seed, row, total):
     """Return a random integer from 0 to *total* - 1."""
     bits = tl.randint(seed, row).to(tl.uint32, bitcast=True).to(tl.uint64)
@@ -152,26 +186,152 @@ def share_of(total, p):
 
 
 @triton.jit
-def guess(x, m, rate, rest, deviations):
-    """Return a short range; below it, a sample's weights and *deviations* add up to *rest*."""
-    low, high = m + tl.log2(rest / x.shape[0]) / rate, m + 1.5 / rate
-    w = weight_of(x, m, rate)
-    for _ in range(12):  # to 1/4096 of the first range
-        middle = 0.5 * (low + high)
-        last = weight_of(middle, m, rate)
-        slack = deviations * (tl.sqrt(last * rest) + 2 * last)  # more where the weights are few
-        below = tl.sum(tl.where(x < middle, w, 0.0)) + slack < rest
-        low, high = tl.where(below, middle, low), tl.where(below, high, middle)
-    return low, high
+def start_next():
+    """Let the next kernel begin: it waits for the results of this one."""
+    if EARLY:
+        gdc_launch_dependents()
 
 
 @triton.jit
-def bisect_block(key, units, more, low, high, goal):
-    """Return the largest key from which on *more* and the weights in *units* reach *goal*."""
-    while low < high:
-        middle = (low | high) - ((low ^ high) >> 1)
-        if more + tl.sum(tl.where(key >= middle, units, 0)) >= goal:
-            low = middle
+def wait():
+    """Wait for the results of the kernel before."""
+    if EARLY:
+        gdc_wait()
+
+
+@triton.jit
+def tile_of(SIZE: tl.constexpr, C: tl.constexpr):
+    """Return the numbers from 0 on as [R, 4, C]: C threads have R times four neighbours each."""
+    quads = tl.arange(0, SIZE // (4 * C))[:, None, None] * C + tl.arange(0, C)[None, None, :]
+    return 4 * quads + tl.arange(0, 4)[None, :, None]
+
+
+@triton.jit
+def rows_of(SIZE: tl.constexpr, C: tl.constexpr):
+    """Return the numbers from 0 on as [R, 4, C]: neighbours belong to neighbouring threads."""
+    lines = tl.reshape(tl.arange(0, SIZE // C), (SIZE // (4 * C), 4))
+    return lines[:, :, None] * C + tl.arange(0, C)[None, None, :]
+
+
+@triton.jit
+def fold(x):
+    """Return the C sums of [R, 4, C] numbers: each thread adds up its own."""
+    return tl.sum(tl.sum(x, axis=1), axis=0)
+
+
+@triton.jit
+def add_parts(rough, fine):
+    """Add up [R, 4, C] parts in int32, and return C sums: int64."""
+    # The bits of ROUGH and FINE, once a number. They may overflow: the difference is right.
+    rough_bits: tl.constexpr = (rough.shape[0] * 4 * 0x55400000 + 2**31) % 2**32 - 2**31
+    fine_bits: tl.constexpr = (fine.shape[0] * 4 * 0x4B400000 + 2**31) % 2**32 - 2**31
+    rough = fold(rough.to(tl.int32, bitcast=True)) - rough_bits
+    return rough.to(tl.int64) * 1048576 + (fold(fine.to(tl.int32, bitcast=True)) - fine_bits)
+
+
+@triton.jit
+def sums_of(y):
+    """Return C sums of the integers nearest to [R, 4, C] numbers."""
+    rough, fine = parts_of(y)
+    return add_parts(rough, fine)
+
+
+@triton.jit
+def both_sums(y, upper):
+    """Return the sum of the integers nearest to [R, 4, C] numbers, and of those in *upper*."""
+    rough, fine = parts_of(y)
+    some = add_parts(tl.where(upper, rough, ROUGH), tl.where(upper, fine, FINE))
+    return tl.sum(add_parts(rough, fine)), tl.sum(some)
+
+
+@triton.jit
+def places_of(found):
+    """Number those that are found, of [R, 4, C], from 0 on; return the numbers, and how many."""
+    ones = found.to(tl.int32)
+    some = fold(ones)
+    place = tl.cumsum(tl.reshape(ones, (ones.shape[0] * 4, ones.shape[2])), axis=0)
+    first = tl.cumsum(some, axis=0) - some - 1
+    return tl.reshape(place, ones.shape) + first[None, None, :], tl.sum(some)
+
+
+@triton.jit
+def joined(x, columns):
+    """Return floats and columns as integers: the bits of the floats are the upper half."""
+    return x.to(tl.int32, bitcast=True).to(tl.int64) << 32 | columns.to(tl.uint32)
+
+
+@triton.jit
+def add_two(a, b, c, d):
+    """Add two pairs."""
+    return a + c, b + d
+
+
+@triton.jit
+def range_of(x, m, rate, rest):
+    """Return between which logits a sample's weights from the smallest on add up to *rest*."""
+    rest = rest.to(tl.float32)
+    low, high = m + tl.log2(rest / x.numel) / rate, m + 1.5 / rate
+    low2, high2, w = low, high, weight_of(x, m, rate)
+    for _ in range(10):  # to 1/1024 of the first range
+        a, b = 0.5 * (low + high), 0.5 * (low2 + high2)
+        at_a, at_b = weight_of(a, m, rate), weight_of(b, m, rate)
+        under_a, under_b = fold(tl.where(x < a, w, 0.0)), fold(tl.where(x < b, w, 0.0))
+        under_a, under_b = tl.reduce((under_a, under_b), 0, add_two)
+        # 3.5 deviations of a sum, and more where the weights are few
+        left = under_a + 3.5 * (tl.sqrt(at_a * rest) + 2 * at_a) < rest
+        left2 = under_b - 3.5 * (tl.sqrt(at_b * rest) + 2 * at_b) < rest
+        low, high = tl.where(left, a, low), tl.where(left, high, a)
+        low2, high2 = tl.where(left2, b, low2), tl.where(left2, high2, b)
+    return low, high2
+
+
+@triton.jit
+def float_of_key(key):
+    """Return the float of a key."""
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def least_of(key, m, rate, COUNT: tl.constexpr):
+    """Return the weight of a key as an integer, and 0 if rounding hides the next key's."""
+    one = tl.full((), 1, tl.int64)
+    if not COUNT:
+        one = nearest(weight_of(float_of_key(key), m, rate) * 2.0**40)
+        one = tl.where(one < 1024, 0, one)
+    return one
+
+
+@triton.jit
+def search(x, y, more, low, high, goal, m, rate, COUNT: tl.constexpr):
+    """Return the largest of the logits from which on *more* and the weights *y* reach *goal*.
+
+    It lies between the keys *low* and *high*. With COUNT, the weights are 1. Each round asks at two
+    keys, around the one where a line from one sum to the other meets the goal. If that did not
+    halve the range, the next round asks at thirds. A range with the weight of one has one logit.
+    """
+    if COUNT:
+        y = tl.full(x.shape, 1.0, tl.float32)
+    rest = tl.full((), 0, tl.int64) + more  # behind high
+    total = rest + tl.sum(sums_of(tl.where(x > -float("inf"), y, 0.0)))  # from low on
+    one, good = least_of(low, m, rate, COUNT), total >= goal
+    while (low < high) & (2 * (total - rest) >= 3 * one):
+        span = high.to(tl.int64) - low
+        wide = span.to(tl.float32)
+        share = (total - goal).to(tl.float32) / tl.maximum(total - rest, 1).to(tl.float32)
+        share, half = tl.where(good, share, 0.5), tl.where(good, 0.0625, 0.16667)
+        a = tl.minimum(tl.maximum(((share - half) * wide).to(tl.int64), 1), span)
+        b = tl.minimum(tl.maximum(((share + half) * wide).to(tl.int64), a), span)
+        a, b = (low + a).to(tl.int32), (low + b).to(tl.int32)
+        from_a = sums_of(tl.where(x >= float_of_key(a), y, 0.0))
+        from_b = sums_of(tl.where(x >= float_of_key(b), y, 0.0))
+        from_a, from_b = tl.reduce((from_a, from_b), 0, add_two)
+        from_a, from_b = from_a + more, from_b + more
+        if from_b >= goal:
+            low, total = b, from_b
+        elif from_a >= goal:
+            low, total, high, rest = a, from_a, b - 1, from_b
         else:
-            high = middle - 1
-    return low
+            high, rest = a - 1, from_a
+        good = 2 * (high.to(tl.int64) - low) <= span
+        one = least_of(low, m, rate, COUNT)
+    return tl.max(tl.where(x < float_of_key(high + 1), x, -LARGEST))  # key -1 would be -0.0
