@@ -271,9 +271,12 @@ print("all tokens are among those that a sort keeps")
 #   the range, each with its column.
 # * ``finish_kernel``, one program a row, finds the threshold among these, and samples.
 #
-# Here is the second reading. ``memory_of`` divides a row's memory: four facts (the maximum, both
-# ends of the range, a counter), the sums of the pieces, and what is collected. Atomic additions to
-# the counter give each program places for its logits; their order does not matter.
+# Here is the second reading. ``memory_of`` (in the fold) divides a row's memory: four facts
+# (maximum, both ends of the range, a counter), the sums of the pieces, and what is collected.
+# Atomic additions to the counter give each program places for its logits, in any order.
+
+# sphinx_gallery_fold = "the whole cell, with both_sums, places_of, start_next and wait"
+# sphinx_gallery_show = "collect_kernel"
 
 from shared.sampling import both_sums, joined, places_of, start_next, tile_of, wait
 
@@ -522,8 +525,7 @@ print("both ways sample the same tokens")
 #
 # The logits are normally distributed, in fp32. **Sort** is PyTorch's sort, softmax, cumulative sum
 # and ``multinomial``. **Softmax** is PyTorch's softmax alone. **Read** is PyTorch's ``amax``, one
-# reading of all logits. Every way of sampling needs at least one. The check runs at these sizes
-# first.
+# reading, which every way of sampling needs, too. The check runs at these sizes first.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"

@@ -531,7 +531,7 @@ else:
 # of ``torch.compile``, which also fuses additions to *x* and copies around attention.
 #
 # **The curves are single runs**; a dot is the mean of 50 steps. The models begin alike and see the
-# same batches. Step for step only rounding separates them, so the faster one gets further in time.
+# same batches. Step for step only rounding separates them, so the fastest gets furthest in time.
 #
 # A minute of training
 # --------------------
