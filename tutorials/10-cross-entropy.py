@@ -402,6 +402,7 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
 # The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one:
 
 # sphinx_gallery_fold = "CrossEntropy, cross_entropy, the launches, and the comparison with float64"
+# sphinx_gallery_fold_output = True
 
 
 def size_of(V):

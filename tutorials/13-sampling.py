@@ -235,6 +235,7 @@ plain_sample = sample  # to compare with: a faster function takes over the name
 # token may fall on either side. Random logits do not come that close.
 
 # sphinx_gallery_fold = "compares with a sort in float64"
+# sphinx_gallery_fold_output = True
 from shared.sampling import check
 
 logits = torch.randn(2, 301, device=DEVICE)
