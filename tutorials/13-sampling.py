@@ -275,6 +275,8 @@ print("all tokens are among those that a sort keeps")
 # ends of the range, a counter), the sums of the pieces, and what is collected. Atomic additions to
 # the counter give each program places for its logits; their order does not matter.
 
+# sphinx_gallery_fold = "the whole cell, with the functions for exact sums and for places"
+# sphinx_gallery_show = "memory_of, collect_kernel"
 from shared.sampling import both_sums, joined, places_of, start_next, tile_of, wait
 
 MOST = tl.constexpr(8192 if ON_GPU else 256)  # logits that a row can collect

@@ -198,6 +198,7 @@ show("product", PRODUCTS, x, invariant=["fixed"])
 # another number of rows, ``M``, may get another choice. This table computes one product with
 # several choices and compares the bits with the first one, which has four parts:
 
+# sphinx_gallery_fold = "tries seven choices, and three other numbers of parts"
 OPTIONS = [{}, {"num_warps": 8}, {"BN": 64}, {"BM": 128}, {"BM": 16}, {"BK": 32}, {"BK": 128}]
 few = x[:128]
 reference = product(few, w, 4)
