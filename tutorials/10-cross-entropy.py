@@ -4,12 +4,13 @@ Cross-entropy
 
 You build ``cross_entropy(logits, targets)``, the loss of a language model. Its forward pass also
 writes the gradient, while the logits are still in the cache. Loss and gradient together have at
-least :measured:`faster` times the speed of PyTorch's. You need :doc:`02-fused-softmax`, and
-autograd functions from :doc:`04-low-memory-dropout`.
+least :measured:`faster` times the speed of PyTorch's, and at least :measured:`of_copy` % of that of
+a copy of the logits. You need :doc:`02-fused-softmax`, and autograd functions from
+:doc:`04-low-memory-dropout`.
 """
 
 # sphinx_gallery_fold = "imports and device"
-# sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_thumbnail_number = 1
 # sphinx_gallery_level = "transformer"
 import os
 import sys  # for shared/
@@ -384,7 +385,8 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
 
 # %%
 # With ``MAXIMA`` = 1 the block has one maximum, as before. With one for each thread no warp waits
-# in the loop, so a program can have more warps. The last two steps, for *V* = 50,257:
+# in the loop, so a program can have more warps. Then fewer programs are resident, and their rows
+# take less of the cache. The last two steps, for *V* = 50,257:
 #
 # .. steps:: odd_ceiling
 #    :unit: GB/s
@@ -393,8 +395,9 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
 #    odd_cut: the row cut into groups of 16 bytes
 #    odd_own: a maximum for each thread, 16 warps instead of 8
 #
-# The resident rows still have to fit into the cache. So for very long rows a program has 32 warps,
-# and half as many are resident: :measured:`large_programs` times the speed at *V* = 131,072.
+# So the last step changes two things: no barrier, and fewer resident rows. Very long rows need
+# still fewer. There a program has 32 warps, with :measured:`large_programs` times the speed of 16
+# warps at *V* = 131,072.
 #
 # The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one:
 
@@ -650,13 +653,13 @@ else:
 # ``torch.compile`` makes one kernel for each pass: our function has at least :measured:`compiled`
 # times its speed.
 #
-# Our function reaches :measured:`share` % of the ceiling at *V* = 32,768, and
-# :measured:`share_large` % at *V* = 131,072. Between its loops a program still waits for the sum of
-# all threads, and loads nothing meanwhile.
+# Our function reaches :measured:`share` % of the ceiling at *V* = 32,768, :measured:`share_odd` % at
+# 50,257, and :measured:`share_large` % at 131,072. One wait is left: between its loops a program
+# adds up the sums of all threads, and loads nothing meanwhile.
 #
-# **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, and for
-# :measured:`cpu_torch` µs with PyTorch's. With *V* = 32,768 the GPU needs longer than the CPU from
-# :measured:`gpu_longer` tokens on.
+# **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, which launches
+# three kernels, and for :measured:`cpu_torch` µs with PyTorch's. With *V* = 32,768 the GPU needs
+# longer than the CPU from :measured:`gpu_longer` tokens on.
 #
 # Exercises
 # ---------

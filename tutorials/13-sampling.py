@@ -523,8 +523,9 @@ print("both ways sample the same tokens")
 # -------------
 #
 # The logits are normally distributed, in fp32. **Sort** is PyTorch's sort, softmax, cumulative sum
-# and ``multinomial``. **Softmax** is PyTorch's softmax alone. **Read** is ``amax``, the time of one
-# reading: no way of sampling can be faster. The check runs at these sizes first.
+# and ``multinomial``. **Softmax** is PyTorch's softmax alone. **Read** is PyTorch's ``amax``, one
+# reading of all logits. Every way of sampling needs at least one. The check runs at these sizes
+# first.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"
@@ -564,12 +565,13 @@ else:
 #    :number: faster
 #    :unit: times
 #
-#    The sort takes :measured:`sort` µs, and ``sample`` with top-p :measured:`triton` µs. A single
-#    reading takes :measured:`read` µs.
+#    The sort takes :measured:`sort` µs, and ``sample`` with top-p :measured:`triton` µs. ``amax``
+#    takes :measured:`read` µs, and a softmax :measured:`softmax` µs.
 #
-# Top-k takes :measured:`top_k` µs. One row takes :measured:`single` µs, mostly in
-# ``guess_kernel`` and ``finish_kernel``, one program each; 512 × 151,936 logits take
-# :measured:`large` µs. The table gives what each kernel adds to the time of those before it.
+# Top-k takes :measured:`top_k` µs, and 512 × 151,936 logits take :measured:`large` µs with top-p.
+# The table gives what each kernel adds to the time of those before it. One row takes
+# :measured:`single` µs: its pieces run at the same time, but ``guess_kernel`` and ``finish_kernel``
+# have a single program each.
 #
 # Serving systems do not sort either: vLLM uses FlashInfer's kernels. We did not run them; `their
 # public figures <https://github.com/vllm-project/vllm/pull/40376>`_ do not name a GPU.
