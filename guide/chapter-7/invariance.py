@@ -410,6 +410,7 @@ if ON_GPU:
 #
 # Six functions take the same row alone and in batches of twelve sizes:
 
+# sphinx_gallery_name = "site"
 # sphinx_gallery_fold = "calls the functions of the lessons"
 
 
@@ -460,10 +461,15 @@ if ON_GPU:
     write_table("invariance-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
+# .. output-of:: site
+#    :release: 3.6.0
+#
 # ``int4_mm`` chooses its parts by the number of rows, and differs for :measured:`int4` of 12
 # batch sizes. That makes it fast for every batch, and most programs want that. The other functions
 # do not split a sum among programs. ``matmul`` chooses its tile by the shape, so its *yes* holds
-# for this GPU and this release only. The rules, for a kernel of your own:
+# for this GPU and this release only: check again after an upgrade.
+#
+# The rules, for a kernel of your own:
 #
 # 1. One row, one order: constants for the tile, the parts and the length of a part, not functions
 #    of the batch.
