@@ -82,17 +82,16 @@ fig.legend(loc="outside lower center", ncols=3, frameon=False)
 plt.show()
 
 # %%
-# In Triton a program is one sequence of steps. **Gluon** is a lower-level language that comes with
-# it. You allocate shared memory, say which thread holds which element of a block (a **layout**),
-# start loads and products, and wait for them.
+# In Triton all warps do the same. **Gluon** is a lower-level language that comes with it. You
+# allocate shared memory, say which thread holds which element (a **layout**), start loads and
+# products, and wait for them.
 #
 # Barriers
 # --------
 #
-# A load runs by itself once it has been started. A **barrier** (``mbarrier``, eight bytes of shared
-# memory) says when its data has arrived. It counts arrivals, or bytes. When all that are expected
-# have arrived, its **phase** ends and the next one begins: phase 0, 1, 2, … Only the **parity** of
-# the phase, 0 or 1, is stored.
+# A load runs by itself once it has been started. A **barrier**, ``mbarrier`` in shared memory, says
+# when its data has arrived. It counts arrivals, or bytes. When all have come, its **phase** ends
+# and the next one begins: phase 0, 1, 2, … Only the **parity** of the phase, 0 or 1, is stored.
 #
 # * ``mbarrier.expect(bar, bytes)`` says how many bytes this phase waits for.
 # * ``mbarrier.arrive(bar)`` counts one arrival.

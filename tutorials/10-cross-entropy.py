@@ -214,10 +214,9 @@ else:
     print("Resident programs are counted on an NVIDIA GPU only.")
 
 # %%
-# The gradients, as large as the logits, pass through the cache, too.
-#
-# A simple cache evicts the block that was used longest ago. Let four programs share such a cache of
-# 32 blocks, and read rows of 9 blocks, a little too long: each has room for 8.
+# The gradients, as large as the logits, pass through the cache, too. A simple cache evicts the
+# block that was used longest ago. Let four programs share such a cache of 32 blocks, and read rows
+# of 9 blocks, a little too long: each has room for 8.
 
 # sphinx_gallery_fold = "counts the blocks found in such a cache"
 # sphinx_gallery_fold_output = True
@@ -252,8 +251,7 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
 #
-# The new loop also computes less: the factor is a term of the exponent, ``bias``, and the kernel
-# writes the target's element once more after the loop.
+# The factor of all probabilities is now a term of the exponent, ``bias``.
 
 # sphinx_gallery_difference = "write_forwards"
 
