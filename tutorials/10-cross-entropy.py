@@ -651,9 +651,9 @@ else:
 # ``torch.compile`` makes one kernel for each pass: our function has at least :measured:`compiled`
 # times its speed.
 #
-# Our function reaches :measured:`share` % of the ceiling at *V* = 32,768, :measured:`share_odd` % at
-# 50,257, and :measured:`share_large` % at 131,072. One wait is left: between its loops a program
-# adds up the sums of all threads, and loads nothing meanwhile.
+# Our function reaches :measured:`share` % of the ceiling at *V* = 32,768,
+# :measured:`share_odd` % at 50,257, and :measured:`share_large` % at 131,072. One wait is left:
+# between its loops a program adds up the sums of all threads, and loads nothing meanwhile.
 #
 # **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, which launches
 # three kernels, and for :measured:`cpu_torch` µs with PyTorch's. With *V* = 32,768 the GPU needs

@@ -41,7 +41,7 @@ PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU e
 # The one new kernel
 # ------------------
 #
-# The lessons have a kernel for every part of the model except the optimizer. **AdamW** keeps two
+# The lessons lack only the optimizer, which changes the weights in each step. **AdamW** keeps two
 # averages for each weight *w*: *m* of its gradients *g*, and *v* of their squares. In a step:
 #
 # .. math::
@@ -50,10 +50,10 @@ PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU e
 #    w \leftarrow w - \lambda d w
 #      - \lambda \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
 #
-# Here *t* counts the steps, λ is the learning rate, *d* the weight decay, and a small ε keeps the
-# divisor from 0. β₁ and β₂ say how slowly the averages change. These start at 0, and the divisions
-# by 1 − βᵗ make up for that. One launch can update all weights, if they lie in one block of memory.
-# It also writes their copy in bf16 for the next forward pass, and clears the gradients.
+# Here *t* counts the steps, λ is the learning rate, *d* draws each weight towards 0 (the *decay*),
+# and a small ε keeps the divisor from 0. β₁ and β₂ say how slowly the averages change. The averages
+# start at 0, and the divisions by 1 − βᵗ make up for that. One launch can update all weights, if
+# they lie in one block of memory. It also writes their copy in bf16, and clears the gradients.
 
 
 @triton.jit
@@ -147,8 +147,8 @@ print("AdamW agrees with float64 after four steps")
 # The model
 # ---------
 #
-# The parts come from the lessons. ``lesson`` executes the functions of a script and leaves out its
-# checks and benchmarks, so there is one copy of each kernel.
+# The parts come from the lessons. ``lesson`` loads the functions of a script without its checks and
+# benchmarks, so there is one copy of each kernel.
 
 norms, losses = lesson("05-layer-norm"), lesson("10-cross-entropy")
 attention = lesson("06b-attention-backward").attention
@@ -156,8 +156,9 @@ dropout = lesson("04-low-memory-dropout").seeded_dropout
 matmul = lesson("03-matrix-multiplication").matmul
 
 # %%
-# ``matmul`` has no gradient yet. For :math:`y = x w^T` the gradients are two more products.
-# LeakyReLU is fused into the forward pass. As it keeps the sign, nothing but *y* has to be kept.
+# ``matmul`` has no gradient yet. For :math:`y = x w^T` and the incoming gradient *g*, the gradients
+# are :math:`g w` for *x* and :math:`g^T x` for *w*. LeakyReLU is fused into the forward pass. Its
+# slope depends on the sign of its input, which is that of *y*, so keeping *y* is enough.
 
 
 class Linear(torch.autograd.Function):
@@ -181,10 +182,11 @@ class Linear(torch.autograd.Function):
 
 
 # %%
-# A **decoder** predicts the next byte from all bytes before it. Its **logits** are one number for
-# each possible byte, of which softmax makes probabilities. Each layer adds two things to its input
-# *x*: what attention collects from earlier positions, and what two products with an activation
-# between them make of each position. A norm comes before each.
+# A **decoder** predicts the next byte from all bytes before it. For each position it begins with a
+# vector *x*, the weights of the byte plus those of the position. Each layer adds two things to *x*:
+# what attention collects from the positions so far, and what two products with an activation
+# between them make of each position. A norm comes before each. The last product gives the
+# **logits**, one number for each possible byte, of which softmax makes probabilities.
 
 
 def decoder(tokens, weights, config, parts, seeds=None):
@@ -302,8 +304,8 @@ print("four losses, as with PyTorch:", ", ".join(f"{loss:.5f}" for loss in expec
 # %%
 # On a GPU the model has six layers of width 384, with six heads, and a step takes 64 pieces of 256
 # bytes. The whole step becomes one **CUDA graph**: Python launches it once, and the GPU runs its
-# hundreds of kernels without waiting for Python. PyTorch's models get the same, and the same block
-# of memory, so that their fused AdamW needs one launch, too.
+# hundreds of kernels without waiting for Python. What changes in a step, such as βᵗ, has to lie on
+# the GPU. PyTorch's models get a graph, too, and one block of memory for a single launch of AdamW.
 
 # sphinx_gallery_fold = "makes a model in training, as one CUDA graph a step"
 CONFIG, BATCH, TIME = (6, 384, 6), 64, 256
@@ -395,7 +397,7 @@ else:
 #    Our product takes :measured:`products` % of the step. Each layer has four weights, and each
 #    weight takes part in three products: one forward, and two for the gradients.
 #
-# PyTorch's profiler lists the kernels of one step. PyTorch's own copy and add between ours:
+# PyTorch's profiler lists the kernels of one step. PyTorch's own kernels copy and add between ours:
 
 # sphinx_gallery_fold = "profiles one step"
 from shared.training import print_profile, profile_of
@@ -414,8 +416,8 @@ if ON_GPU:
 #
 # A third of the products are gradients of weights, :math:`g^T x`, and use the GPU badly. The result
 # is small, 384 × 384 for some, so :doc:`03-matrix-multiplication` takes small tiles, which load
-# much for each product. But the sum is long: it runs over all 16,384 tokens of the step, here
-# bytes. So take large tiles and cut **the sum**, with a program for each part of each tile:
+# much for each multiplication. But the sum is long: it runs over all 16,384 tokens (bytes) of the
+# step. So take large tiles and cut **the sum**, with a program for each part of each tile:
 
 
 @triton.jit
@@ -528,15 +530,15 @@ else:
 # :measured:`faster` times that of PyTorch's eager mode. It has :measured:`compiled` times the speed
 # of ``torch.compile``, which also fuses additions to *x* and copies around attention.
 #
-# **The curves are single runs** that begin with the same weights. The models see the same batches,
-# but round differently.
+# **The curves are single runs**; a dot is the mean of 50 steps. The models begin alike and see the
+# same batches. Step for step only rounding separates them, so the faster one gets further in time.
 #
 # A minute of training
 # --------------------
 #
 # Our model sees the text many times in a minute, so it can learn it by heart. **Dropout** makes
-# that harder: :doc:`04-low-memory-dropout` zeroes a fifth of all changes to *x*. Its seeds lie on
-# the GPU, and each step changes them, or every replay of the graph would drop the same elements.
+# that harder: :doc:`04-low-memory-dropout` zeroes a fifth of all changes to *x* in training. Its
+# ``seeds`` lie on the GPU, and each step changes them, or every replay would drop the same ones.
 
 # sphinx_gallery_fold = "trains for a minute, and writes 200 bytes"
 sample = lesson("13-sampling").sample
@@ -573,7 +575,7 @@ else:
 # is :measured:`lowest` nats. **From then on this loss rises, because the model learns the other
 # text by heart.** Dropout does not prevent that: the text is too short for so many parameters. In
 # practice you stop at the lowest loss, or take more text. The last lines are the model's own,
-# sampled by :doc:`13-sampling` after the whole minute.
+# sampled by :doc:`13-sampling` after the whole minute, and may repeat what it learned by heart.
 #
 # Exercises
 # ---------
