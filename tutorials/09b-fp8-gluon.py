@@ -98,8 +98,8 @@ plt.show()
 # * ``mbarrier.wait(bar, parity)`` returns when the phase of that parity has completed. A new
 #   barrier acts as if a phase of parity 1 had completed before.
 #
-# A buffer that is filled again and again needs two barriers. ``ready`` completes a phase when data
-# has arrived, and ``empty`` when the data has been used. Here are both for one buffer:
+# A buffer that is filled again and again has two: ``ready`` completes a phase when data has
+# arrived, and ``empty`` when it has been used:
 
 # sphinx_gallery_fold = "draws the phases of the two barriers of a buffer"
 _, ax = figure(height=4.3)

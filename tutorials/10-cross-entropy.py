@@ -452,12 +452,11 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 # In a program
 # ------------
 #
-# In fp16 a gradient divided by thousands of rows can vanish (the smallest number is 2⁻²⁴), so the
-# backward pass multiplies by the share. With ``inplace=True`` the gradient overwrites the logits,
-# and PyTorch is told that they changed. The function hands over its only copy of the gradient, so
-# it refuses a second backward pass and a second derivative. It keeps a *plan* of its three launches
-# (see :doc:`/programming-guide/chapter-6/calls`). At the sizes of the benchmark these are the
-# launches of the plain function, so one time serves both.
+# In fp16 a gradient divided by thousands of rows can vanish, so the backward pass multiplies by the
+# share. With ``inplace=True`` the gradient overwrites the logits. The function hands over its only
+# copy of the gradient, so it refuses a second backward pass and a second derivative. It keeps a
+# *plan* of its launches (:doc:`/programming-guide/chapter-6/calls`). At the benchmark's sizes these
+# are those of the plain function, so one time serves both.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of

@@ -461,9 +461,6 @@ if ON_GPU:
     write_table("invariance-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# .. output-of:: site
-#    :release: 3.6.0
-#
 # ``int4_mm`` chooses its parts by the number of rows, and differs for :measured:`int4` of 12
 # batch sizes. That makes it fast for every batch, and most programs want that. The other functions
 # do not split a sum among programs. ``matmul`` chooses its tile by the shape, so its *yes* holds
