@@ -604,10 +604,12 @@ if ON_GPU:
 #
 # **On the CPU** a call without gradients takes :measured:`cpu` µs, and one of PyTorch's function
 # :measured:`cpu_torch` µs. A backward pass takes :measured:`cpu_backward` µs, and PyTorch's
-# :measured:`cpu_backward_torch` µs. About :measured:`06b-attention-backward:autograd` µs of either
-# belong to autograd itself. In a loop that does not wait, a call costs the larger of both times.
-# For 4096 rows the GPU's is the larger from :measured:`longer` columns on, and backward from
-# :measured:`longer_backward`.
+# :measured:`cpu_backward_torch` µs. A part of either belongs to autograd itself, which
+# :doc:`06b-attention-backward` measures. In a loop that does not wait, a call costs the larger of
+# both times. For 4096 rows the GPU's is the larger from :measured:`longer` columns on, and backward
+# from :measured:`longer_backward`. If no row of the benchmark is long enough, this length is
+# estimated from the longest one. Above 16,384 it says that for all rows that our kernels compute,
+# the CPU's time is the larger.
 #
 # Exercises
 # ---------

@@ -541,8 +541,9 @@ if ON_GPU:
 # * **The last layer is memory-bound.** The weights of all experts have :measured:`weights` MB. If
 #   the product took as long as PyTorch needs to read them once, its rate would be
 #   :measured:`allowed` TFLOPS. ``grouped_mm`` reaches :measured:`few_rate` on random numbers of
-#   tokens. On skewed ones it can be faster, since an eighth of the experts has no tokens. The dense
-#   product reads a single matrix, so it is no ceiling there.
+#   tokens. PyTorch's read is ``amax``, and a rate above the allowed one means that ours reads
+#   faster. On skewed numbers it can be faster still, since an eighth of the experts has no tokens.
+#   The dense product reads a single matrix, so it is no ceiling there.
 # * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS.
 #   The steps of this page in this layer, on skewed numbers of tokens:
 #

@@ -82,25 +82,24 @@ fig.legend(loc="outside lower center", ncols=3, frameon=False)
 plt.show()
 
 # %%
-# In Triton a program is one sequence of steps. **Gluon** is a lower-level language that comes with
-# it. You allocate shared memory, say which thread holds which element of a block (a **layout**),
-# start loads and products, and wait for them.
+# In Triton all warps do the same. **Gluon** is a lower-level language that comes with it. You
+# allocate shared memory, say which thread holds which element (a **layout**), start loads and
+# products, and wait for them.
 #
 # Barriers
 # --------
 #
-# A load runs by itself once it has been started. A **barrier** (``mbarrier``, eight bytes of shared
-# memory) says when its data has arrived. It counts arrivals, or bytes. When all that are expected
-# have arrived, its **phase** ends and the next one begins: phase 0, 1, 2, … Only the **parity** of
-# the phase, 0 or 1, is stored.
+# A load runs by itself once it has been started. A **barrier**, ``mbarrier`` in shared memory, says
+# when its data has arrived. It counts arrivals, or bytes. When all have come, its **phase** ends
+# and the next one begins: phase 0, 1, 2, … Only the **parity** of the phase, 0 or 1, is stored.
 #
 # * ``mbarrier.expect(bar, bytes)`` says how many bytes this phase waits for.
 # * ``mbarrier.arrive(bar)`` counts one arrival.
 # * ``mbarrier.wait(bar, parity)`` returns when the phase of that parity has completed. A new
 #   barrier acts as if a phase of parity 1 had completed before.
 #
-# A buffer that is filled again and again needs two barriers. ``ready`` completes a phase when data
-# has arrived, and ``empty`` when the data has been used. Here are both for one buffer:
+# A buffer that is filled again and again has two: ``ready`` completes a phase when data has
+# arrived, and ``empty`` when it has been used:
 
 # sphinx_gallery_fold = "draws the phases of the two barriers of a buffer"
 _, ax = figure(height=4.3)

@@ -214,10 +214,9 @@ else:
     print("Resident programs are counted on an NVIDIA GPU only.")
 
 # %%
-# The gradients, as large as the logits, pass through the cache, too.
-#
-# A simple cache evicts the block that was used longest ago. Let four programs share such a cache of
-# 32 blocks, and read rows of 9 blocks, a little too long: each has room for 8.
+# The gradients, as large as the logits, pass through the cache, too. A simple cache evicts the
+# block that was used longest ago. Let four programs share such a cache of 32 blocks, and read rows
+# of 9 blocks, a little too long: each has room for 8.
 
 # sphinx_gallery_fold = "counts the blocks found in such a cache"
 # sphinx_gallery_fold_output = True
@@ -252,8 +251,7 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
 #
-# The new loop also computes less: the factor is a term of the exponent, ``bias``, and the kernel
-# writes the target's element once more after the loop.
+# The factor of all probabilities is now a term of the exponent, ``bias``.
 
 # sphinx_gallery_difference = "write_forwards"
 
@@ -454,12 +452,11 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 # In a program
 # ------------
 #
-# In fp16 a gradient divided by thousands of rows can vanish (the smallest number is 2⁻²⁴), so the
-# backward pass multiplies by the share. With ``inplace=True`` the gradient overwrites the logits,
-# and PyTorch is told that they changed. The function hands over its only copy of the gradient, so
-# it refuses a second backward pass and a second derivative. It keeps a *plan* of its three launches
-# (see :doc:`/programming-guide/chapter-6/calls`). At the sizes of the benchmark these are the
-# launches of the plain function, so one time serves both.
+# In fp16 a gradient divided by thousands of rows can vanish, so the backward pass multiplies by the
+# share. With ``inplace=True`` the gradient overwrites the logits. The function hands over its only
+# copy of the gradient, so it refuses a second backward pass and a second derivative. It keeps a
+# *plan* of its launches (:doc:`/programming-guide/chapter-6/calls`). At the benchmark's sizes these
+# are those of the plain function, so one time serves both.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of

@@ -279,6 +279,8 @@ print("all tokens are among those that a sort keeps")
 # sphinx_gallery_fold = "the whole cell, with both_sums, places_of, start_next and wait"
 # sphinx_gallery_show = "collect_kernel"
 
+# sphinx_gallery_fold = "the whole cell, with the functions for exact sums and for places"
+# sphinx_gallery_show = "memory_of, collect_kernel"
 from shared.sampling import both_sums, joined, places_of, start_next, tile_of, wait
 
 MOST = tl.constexpr(8192 if ON_GPU else 256)  # logits that a row can collect

@@ -302,6 +302,8 @@ if ON_GPU:
 # valid for every call with the same key. A plan also knows its GPU: it compares two numbers where
 # the device guard above changes the current device and back.
 
+# sphinx_gallery_fold = "the whole cell, with what a new thread and another GPU need"
+# sphinx_gallery_show = "key_of, Launch"
 from shared.launch import Launch, key_of
 
 # %%

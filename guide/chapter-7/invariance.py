@@ -198,6 +198,7 @@ show("product", PRODUCTS, x, invariant=["fixed"])
 # another number of rows, ``M``, may get another choice. This table computes one product with
 # several choices and compares the bits with the first one, which has four parts:
 
+# sphinx_gallery_fold = "tries seven choices, and three other numbers of parts"
 OPTIONS = [{}, {"num_warps": 8}, {"BN": 64}, {"BM": 128}, {"BM": 16}, {"BK": 32}, {"BK": 128}]
 few = x[:128]
 reference = product(few, w, 4)
@@ -409,6 +410,7 @@ if ON_GPU:
 #
 # Six functions take the same row alone and in batches of twelve sizes:
 
+# sphinx_gallery_name = "site"
 # sphinx_gallery_fold = "calls the functions of the lessons"
 
 
@@ -462,7 +464,9 @@ if ON_GPU:
 # ``int4_mm`` chooses its parts by the number of rows, and differs for :measured:`int4` of 12
 # batch sizes. That makes it fast for every batch, and most programs want that. The other functions
 # do not split a sum among programs. ``matmul`` chooses its tile by the shape, so its *yes* holds
-# for this GPU and this release only. The rules, for a kernel of your own:
+# for this GPU and this release only: check again after an upgrade.
+#
+# The rules, for a kernel of your own:
 #
 # 1. One row, one order: constants for the tile, the parts and the length of a part, not functions
 #    of the batch.

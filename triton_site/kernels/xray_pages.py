@@ -76,10 +76,13 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
     shown: set[str] = set()
     launches = xray_data.launches(page.recording.probes)
     for cell, box in list(boxes_of(doctree, page.script)):
-        place = box.parent if isinstance(box.parent, Fold) else box
+        folded, in_sight = isinstance(box.parent, Fold), cell.setting("show")
+        inside, outside = box, box.parent if folded else box
         wanted = {name for name in facts if name in cell.code} - shown
         for name in _defined(cell.code) if wanted else ():
             if name in wanted:
+                hidden = folded and name not in in_sight  # its X-ray stands where its code stands
+                place = inside if hidden else outside
                 shown.add(name)
                 shape, launched = launches.get(name, ("", None))
                 fold = fold_of(name, facts[name], shape, launched)
@@ -92,7 +95,7 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
                     html = f'<div class="gallery-xray" data-source="{source}"><p>{text}</p></div>'
                     fold += nodes.raw("", html, format="html")
                 place.parent.insert(place.parent.index(place) + 1, fold)
-                place = fold
+                inside, outside = (fold, outside) if hidden else (inside, fold)
 
 
 def fold_of(

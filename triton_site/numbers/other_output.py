@@ -2,7 +2,7 @@
 
 A comment names the cell, ``# sphinx_gallery_name = "block pointers"``, and the option ``:release:``
 chooses the recording, of the device that the page shows. A release without a recording of today's
-code shows nothing.
+code shows nothing. On the page of that release itself stands what the main page's release printed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class OutputOfDirective(SphinxDirective):
             comment = f'# sphinx_gallery_name = "{self.arguments[0]}"'
             raise self.error(f"one cell of this script must have the comment {comment}")
         block = names.index(self.arguments[0])
+        main = domain.pages[page.main]
+        if page.view and main.shown and release_of(page.recording) == release:
+            release = release_of(main.recording)  # the page of that release shows the main one's
         for item in current(self.env, page.main):
             if release_of(item.content) == release and slug(item.device) in REFERENCE_DEVICES:
                 text = item.content.blocks[block].stdout.rstrip() or "(no output)"
