@@ -359,8 +359,8 @@ def cross_entropy_kernel(
 # ----------------------
 #
 # The maximum of a whole block needs a **barrier** in each turn of the first loop: all warps wait
-# for the slowest one, and other programs hide only a part of that. But each thread can keep a
-# maximum and a sum of its own, and they are combined **once**, after the loop:
+# for the slowest one, which other programs hide only in part. But each thread can keep a maximum
+# and a sum of its own, and they are combined **once**, after the loop:
 
 
 @triton.jit
@@ -399,8 +399,8 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
 #
 # The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one:
 
-# sphinx_gallery_fold = "CrossEntropy, cross_entropy, the launches, and the comparison with float64"
-# sphinx_gallery_fold_output = True
+# sphinx_gallery_fold = "launches the kernels (loss_and_gradient), and compares with float64"
+# sphinx_gallery_show = "CrossEntropy, cross_entropy"
 
 
 def size_of(V):

@@ -235,7 +235,6 @@ plain_sample = sample  # to compare with: a faster function takes over the name
 # token may fall on either side. Random logits do not come that close.
 
 # sphinx_gallery_fold = "compares with a sort in float64"
-# sphinx_gallery_fold_output = True
 from shared.sampling import check
 
 logits = torch.randn(2, 301, device=DEVICE)
@@ -272,12 +271,9 @@ print("all tokens are among those that a sort keeps")
 #   the range, each with its column.
 # * ``finish_kernel``, one program a row, finds the threshold among these, and samples.
 #
-# Here is the second reading. ``memory_of`` (in the fold) divides a row's memory: four facts
-# (maximum, both ends of the range, a counter), the sums of the pieces, and what is collected.
-# Atomic additions to the counter give each program places for its logits, in any order.
-
-# sphinx_gallery_fold = "the whole cell, with both_sums, places_of, start_next and wait"
-# sphinx_gallery_show = "collect_kernel"
+# Here is the second reading. ``memory_of`` divides a row's memory: four facts (the maximum, both
+# ends of the range, a counter), the sums of the pieces, and what is collected. Atomic additions to
+# the counter give each program places for its logits; their order does not matter.
 
 # sphinx_gallery_fold = "the whole cell, with the functions for exact sums and for places"
 # sphinx_gallery_show = "memory_of, collect_kernel"
