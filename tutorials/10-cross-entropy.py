@@ -42,8 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 #
 #     \ell = -\log \frac{e^{x_t}}{\sum_j e^{x_j}} = \log \sum_j e^{x_j} - x_t
 #
-# One program computes the loss of one row of logits. A row of a hundred thousand logits does not
-# fit into registers, so the program reads it in blocks.
+# One program computes the loss of one row. A row may not fit into registers, so it reads blocks.
 
 
 @triton.jit
