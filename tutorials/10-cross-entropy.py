@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # ----------
 #
 # A language model has a **vocabulary** of *V* tokens. For the next token it computes *V* numbers,
-# the **logits** *x*. The **target** *t* is the token that really came next. The loss is minus the
-# logarithm of the probability that softmax gives to the target:
+# the **logits** *x*. The **target** *t* is the token that came next. The loss is minus the logarithm
+# of its probability by softmax:
 #
 # .. math::
 #
@@ -161,10 +161,9 @@ def one_launch_kernel(
 
 
 # %%
-# The targets are on the GPU, and Python would have to wait to learn *n*. So a small kernel of one
-# program counts the rows, and stores the **share** of each, 1/*n*, in front of the losses. It also
-# stops at a target outside of the vocabulary. Then ``one_launch_kernel`` has one program a row, and
-# a third kernel computes the mean.
+# Python would have to wait for the GPU to learn *n*. So a small kernel of one program counts the
+# rows, and stores the **share** of each, 1/*n*, in front of the losses. Then ``one_launch_kernel``
+# has one program a row, and a third kernel computes the mean.
 
 # sphinx_gallery_fold = "the two small kernels, the launches, and the comparison with float64"
 from shared.losses import ONE, by_autograd, compare, count_kernel, draw, mean_kernel
@@ -645,9 +644,8 @@ else:
 
 # %%
 # For *V* = 131,072 our function reaches :measured:`largest` GB/s, and PyTorch's reaches
-# :measured:`torch` GB/s. PyTorch's backward pass makes two more tensors as large as the logits.
-# ``torch.compile`` makes one kernel for each pass: our function has at least :measured:`compiled`
-# times its speed.
+# :measured:`torch` GB/s, since its backward pass makes two more tensors of this size. Our function
+# has at least :measured:`compiled` times the speed of ``torch.compile``.
 #
 # Our function reaches :measured:`share` % of the ceiling at *V* = 32,768,
 # :measured:`share_odd` % at 50,257, and :measured:`share_large` % at 131,072. One wait is left:

@@ -52,8 +52,8 @@ PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU e
 #
 # Here *t* counts the steps, λ is the learning rate, *d* draws each weight towards 0 (the *decay*),
 # and a small ε keeps the divisor from 0. β₁ and β₂ say how slowly the averages change. The averages
-# start at 0, and the divisions by 1 − βᵗ make up for that. One launch updates all weights, which lie
-# in one block of memory, writes their copy in bf16, and clears the gradients.
+# start at 0, and the divisions by 1 − βᵗ make up for that. One launch updates all weights, which
+# lie in one block of memory, writes their copy in bf16, and clears the gradients.
 
 
 @triton.jit
