@@ -3,9 +3,8 @@ Cross-entropy
 =============
 
 You build ``cross_entropy(logits, targets)``, the loss of a language model. Its forward pass also
-writes the gradient, while the logits are still in the cache. Loss and gradient together have at
-least :measured:`faster` times the speed of PyTorch's, and at least :measured:`of_copy` % of that of
-a copy of the logits. You need :doc:`02-fused-softmax`, and autograd functions from
+writes the gradient. Both together have at least :measured:`faster` times the speed of PyTorch's,
+and :measured:`of_copy` % of a copy's. You need :doc:`02-fused-softmax`, and autograd functions from
 :doc:`04-low-memory-dropout`.
 """
 
@@ -35,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # ----------
 #
 # A language model has a **vocabulary** of *V* tokens. For the next token it computes *V* numbers,
-# the **logits** *x*. The **target** *t* is the token that came next. The loss is minus the logarithm
-# of its probability by softmax:
+# the **logits** *x*. The **target** *t* is the token that came next. The loss is minus the
+# logarithm of its probability by softmax:
 #
 # .. math::
 #
