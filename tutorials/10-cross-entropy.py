@@ -3,7 +3,7 @@ Cross-entropy
 =============
 
 You build ``cross_entropy(logits, targets)``, the loss of a language model. Its forward pass also
-writes the gradient. Both together have at least :measured:`faster` times the speed of PyTorch's,
+writes the gradient. Both have at least :measured:`faster` times the speed of PyTorch's,
 and :measured:`of_copy` % of a copy's. You need :doc:`02-fused-softmax`, and autograd functions from
 :doc:`04-low-memory-dropout`.
 """
@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 #
 #     \ell = -\log \frac{e^{x_t}}{\sum_j e^{x_j}} = \log \sum_j e^{x_j} - x_t
 #
-# One program computes the loss of one row. A row may not fit into registers, so it reads blocks.
+# One program computes the loss of one row, which it reads in blocks.
 
 
 @triton.jit
