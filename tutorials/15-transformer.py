@@ -2,10 +2,10 @@ r"""
 A small transformer
 ===================
 
-You put the kernels of the lessons together and train a language model of :measured:`parameters`
-million parameters, which learns Python's documentation byte by byte. With our kernels, a step has
-:measured:`faster` times the speed of PyTorch's eager mode, which uses a kernel for each operation.
-You need :doc:`05-layer-norm`, :doc:`06b-attention-backward` and :doc:`10-cross-entropy`.
+You train a language model of :measured:`parameters` million parameters with the kernels of the
+lessons. It learns Python's documentation byte by byte, at :measured:`faster` times the speed of
+PyTorch's eager mode. You need :doc:`05-layer-norm`, :doc:`06b-attention-backward` and
+:doc:`10-cross-entropy`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -42,7 +42,7 @@ PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU e
 # ------------------
 #
 # The lessons lack only the optimizer, which changes the weights in each step. **AdamW** keeps two
-# averages for each weight *w*: *m* of its gradients *g*, and *v* of their squares. In a step:
+# averages for each weight *w*: *m* of its gradients *g*, and *v* of their squares:
 #
 # .. math::
 #
@@ -51,9 +51,8 @@ PROGRAMS = torch.cuda.get_device_properties(0).multi_processor_count if ON_GPU e
 #      - \lambda \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
 #
 # Here *t* counts the steps, λ is the learning rate, *d* draws each weight towards 0 (the *decay*),
-# and a small ε keeps the divisor from 0. β₁ and β₂ say how slowly the averages change. The averages
-# start at 0, and the divisions by 1 − βᵗ make up for that. One launch updates all weights, which
-# lie in one block of memory, writes their copy in bf16, and clears the gradients.
+# and a small ε keeps the divisor from 0. β₁ and β₂ say how slowly the averages change, and dividing
+# by 1 − βᵗ makes up for their start at 0.
 
 
 @triton.jit
@@ -84,9 +83,11 @@ def adamw_kernel(
 # The weights in one block of memory
 # ----------------------------------
 #
-# ``Weights`` holds five vectors: the weights in fp32, their copy in bf16, the gradients, *m* and
-# *v*. Each parameter of the model is a view into the copy, and its ``.grad`` a view into the
-# gradients. Autograd adds to a gradient that is already there, so it never allocates one.
+# One launch updates all weights, if they lie in one block of memory. It also writes their copy in
+# bf16, and clears the gradients. ``Weights`` holds five vectors: the weights in fp32, their copy in
+# bf16, the gradients, *m* and *v*. Each parameter of the model is a view into the copy, and its
+# ``.grad`` a view into the gradients. Autograd adds to a gradient that is already there, so it
+# never allocates one.
 
 
 class Weights:
