@@ -192,6 +192,14 @@ def test_the_page_has_a_fold_below_the_kernel_and_a_file_with_its_code(build):
     assert built.warnings == ""
 
 
+@pytest.mark.parametrize(("show", "inside"), [("", True), ("tile_kernel", False)])
+def test_an_xray_stands_in_the_fold_that_hides_its_kernel(build, show, inside):
+    settings = f'# sphinx_gallery_fold = "a kernel"\n# sphinx_gallery_show = "{show}"\n'
+    built = built_with(build, {}, script=SCRIPT.replace("@triton.jit", f"{settings}@triton.jit"))
+    (fold,) = built.page.select("details.gallery-fold-xray")
+    assert (fold.find_parent("details") is not None) == inside
+
+
 def test_the_configuration_with_most_variants_stands_for_a_kernel(build):
     odd = FACTS | {"constants": {"BLOCK_M": 16384}, "registers": 255, "spills": 42}
     others = [FACTS | {"constants": {"BLOCK_M": 128, "n": n}} for n in (1, None)]

@@ -26,7 +26,7 @@ from sphinx.application import Sphinx
 from gallery_recorder.api import Page
 from triton_site import xray, xray_data
 from triton_site.numbers.tables import table
-from triton_site.pages.cells import boxes_of, page_of
+from triton_site.pages.cells import boxes_of, functions, in_sight, page_of
 from triton_site.pages.folds import Fold
 from triton_site.pages.keylines import without_marks
 from triton_site.xray_data import Facts, Kernel
@@ -76,13 +76,12 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
     shown: set[str] = set()
     launches = xray_data.launches(page.recording.probes)
     for cell, box in list(boxes_of(doctree, page.script)):
-        folded, in_sight = isinstance(box.parent, Fold), cell.setting("show")
-        inside, outside = box, box.parent if folded else box
+        visible = functions(in_sight(cell))
+        inside, outside = box, box.parent if isinstance(box.parent, Fold) else box
         wanted = {name for name in facts if name in cell.code} - shown
         for name in _defined(cell.code) if wanted else ():
             if name in wanted:
-                hidden = folded and name not in in_sight  # its X-ray stands where its code stands
-                place = inside if hidden else outside
+                place = outside if name in visible else inside  # where its code stands
                 shown.add(name)
                 shape, launched = launches.get(name, ("", None))
                 fold = fold_of(name, facts[name], shape, launched)
@@ -95,7 +94,7 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
                     html = f'<div class="gallery-xray" data-source="{source}"><p>{text}</p></div>'
                     fold += nodes.raw("", html, format="html")
                 place.parent.insert(place.parent.index(place) + 1, fold)
-                inside, outside = (fold, outside) if hidden else (inside, fold)
+                inside, outside = (inside, fold) if name in visible else (fold, outside)
 
 
 def fold_of(

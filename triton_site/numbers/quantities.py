@@ -312,10 +312,10 @@ class Numbers:
 
     def _other(self, release: str) -> Path:
         """The folder of the recording of the same code with *release* of Triton."""
-        parts = (f"triton-{release}" if p.startswith("triton-") else p for p in self._folder.parts)
-        folder = Path(*parts)
-        keys = [recording.load(f).key for f in (self._folder, folder) if f.is_dir()]
-        if len(keys) < 2 or keys[0] != keys[1]:
+        own = recording.load(self._folder)
+        above, _, below = str(self._folder).rpartition(own.variant or "no variant")
+        folder = Path(f"{above}triton-{release}{below}")
+        if not folder.is_dir() or recording.load(folder).key != own.key:
             raise ValueError(f"{folder} is missing or of other code: record it with {release}")
         return folder
 
