@@ -295,14 +295,13 @@ if ON_GPU:
 #
 # If the first line of a kernel stands lower in the other table, or is missing there, its winner has
 # moved. If it is the first line in both, the upgrade has not moved the winner of this kernel, but
-# it may move that of yours. That is what the reports above saw.
+# it may move that of yours, as in the reports above.
 #
-# **Behind the winners**, much moved from 3.6.0 to 3.9.0. The product in tiles of 128 × 128 with
-# 4 warps and 2 stages became :measured:`two_stages` times as fast. Attention in tiles of 128 × 64
-# with 8 warps and 3 stages had :measured:`was` % of the best speed, and now has
+# **Behind the winners**, much moved from 3.6.0 to 3.9.0 on this GPU. The product in tiles of
+# 128 × 128 with 4 warps and 2 stages became :measured:`two_stages` times as fast. Attention in
+# tiles of 128 × 64 with 8 warps and 3 stages had :measured:`was` % of the best speed, and now has
 # :measured:`became` %. The softmax whose tile is a whole row of 16,384 numbers, with 4 warps, lost
-# :measured:`spilled` %: it spills with both releases, and a little more with the newer one. Whoever
-# had chosen one of these settings sees the upgrade in the speed of the program.
+# :measured:`spilled` %. A program that uses one of these settings changes its speed by the upgrade.
 #
 # *Registers* and *spills* are counted for a thread, and *shared* is the bytes of shared memory of a
 # program. They tell why a line is slow. *Spills* mean that a thread had more numbers than
