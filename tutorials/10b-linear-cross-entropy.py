@@ -150,11 +150,11 @@ def draw_pieces(pieces=4):
 draw_pieces()
 
 # %%
-# PyTorch holds all logits and several more tensors of their size. Our pieces have 320 MiB.
+# PyTorch holds all logits and several more tensors of their size. Our pieces have 512 MiB.
 #
 # .. predict:: How much memory do we need, beside the gradients?
-#    :choices: a hundredth of PyTorch's | a sixteenth of PyTorch's | a quarter of PyTorch's
-#    :answer: a sixteenth of PyTorch's
+#    :choices: a hundredth of PyTorch's | a tenth of PyTorch's | half of PyTorch's
+#    :answer: a tenth of PyTorch's
 #
 #    Ours is one piece. On this GPU it is :measured:`working` GB, and PyTorch's is
 #    :measured:`working_torch` GB. With more tokens ours stays, and PyTorch's grows.
@@ -201,7 +201,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         return *(grad * gradient for gradient in ctx.gradients), None, None
 
 
-def linear_cross_entropy(x, weight, targets, piece=1280):
+def linear_cross_entropy(x, weight, targets, piece=2048):
     """Return the mean cross-entropy of ``x @ weight.T``; targets of -100 do not count."""
     return LinearCrossEntropy.apply(x, weight, targets, piece)
 
@@ -387,7 +387,7 @@ def linear_cross_entropy(x, weight, targets, ignore_index=-100, piece=None):
         targets: Contiguous int64 or int32 of shape [M], from 0 to V - 1. On a GPU, an assertion
             stops a kernel at a wrong target.
         ignore_index: The target of rows that do not count. If none counts, the mean is NaN.
-        piece: Tokens at a time. If None, as many as make 320 MiB of logits.
+        piece: Tokens at a time. If None, as many as make 512 MiB of logits.
 
     Raises:
         TypeError: An argument is no tensor, has another dtype, or is a fake tensor.
@@ -397,7 +397,7 @@ def linear_cross_entropy(x, weight, targets, ignore_index=-100, piece=None):
     check_layer(x, weight, targets, ignore_index, piece)
     targets = targets.resolve_neg()
     if piece is None:
-        piece = max(128, 5 * 2**26 // (len(weight) * x.element_size()) // 128 * 128)
+        piece = max(128, 2**29 // (len(weight) * x.element_size()) // 128 * 128)
     enabled = torch.is_grad_enabled()
     return CheckedLinearCrossEntropy.apply(x, weight, targets, ignore_index, piece, enabled)
 
