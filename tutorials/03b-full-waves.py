@@ -419,13 +419,13 @@ if ON_GPU:
 # A function that others call gets matrices that no descriptor can address: stored by columns, or
 # with rows that start anywhere. It copies these first. It refuses matrices that require a
 # gradient, because the result would have none. Making six descriptors takes Python longer than a
-# launch does. So the function keeps a *plan* for arguments of the same shapes and strides: the
-# launch, and the descriptors without their addresses. Each call fills in the addresses of its
-# matrices (:doc:`/programming-guide/chapter-6/calls`).
+# launch does. So the function keeps a *plan* for arguments of the same shapes and strides
+# (:doc:`/programming-guide/chapter-6/calls`): the launch, and where there is hardware for them, the
+# encoded descriptors, by the addresses of the matrices. Only new addresses need new ones.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of, know_the_gpu, on_device_of
-from shared.plans import ORDINARY, Plan, Plans, empty_kernel
+from shared.plans import ORDINARY, EncodedPlan, Plans, empty_kernel
 from shared.products import check_arguments
 
 DTYPES = [torch.float16, *[torch.bfloat16] * ON_GPU]  # the interpreter computes bf16 wrongly
@@ -441,13 +441,12 @@ def aligned(x):
 
 
 def plan_of(a, b, activation):
-    """Return a plan for matrices like these, how often it needs them, and the columns of C."""
+    """Return a plan for matrices like these, and the columns of C."""
     know_the_gpu()  # a new thread does not
     (M, K), N = a.shape, b.shape[1]
     tiling, c = best_tiling(M, N, K), a.new_empty(M, N + -N % 8)
-    tiles = [tile for tile in described(tiling, a, b, c) if tile]
     launch = Launch(descriptor_kernel, *settings(tiling, M, N, K, activation))
-    return Plan(launch, tiles), len(tiles) // 3, c.shape[1]
+    return EncodedPlan(launch, described(tiling, a, b, c)), c.shape[1]
 
 
 def matmul(a, b, activation=""):
@@ -475,9 +474,9 @@ def matmul(a, b, activation=""):
         with on_device_of(a):
             found = plan_of(a, b, activation)
         PLANS.keep((key_of(a, b), activation), found)
-    plan, times, width = found
+    plan, width = found
     c = a.new_empty(a.shape[0], width)
-    plan((a, b, c) * times, *[None] * (6 - 3 * times))
+    plan(a, b, c)
     return c if width == b.shape[1] else c[:, : b.shape[1]].contiguous()
 
 
@@ -573,12 +572,12 @@ if ON_GPU:
 # :measured:`better` on average, and ``matmul`` another :measured:`cut`. Over the layers, ``matmul``
 # has :measured:`layers` % of the library's speed.
 #
-# A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, because it fills in descriptors,
-# and PyTorch's product for :measured:`cpu_torch` µs. In a loop that does not wait for results, a
-# call costs the larger of the CPU's and the GPU's time. The GPU's is the larger from
-# :measured:`gpu_longer` rows on. *Stream-K* (see *References*) goes further: it shares the steps
-# along K of the last wave among SMs, and adds up partial sums in memory. An H100 was slower
-# with it than with cutting at 1536, 2176 and 3072: the SMs wait for each other's sums.
+# A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and PyTorch's product for
+# :measured:`cpu_torch` µs. In a loop that does not wait for results, a call costs the larger of the
+# CPU's and the GPU's time. The GPU's is the larger from :measured:`gpu_longer` rows on. *Stream-K*
+# (see *References*) goes further: it shares the steps along K of the last wave among SMs, and adds
+# up partial sums in memory. An H100 was slower with it than with cutting at 1536, 2176 and 3072:
+# the SMs wait for each other's sums.
 #
 # Exercises
 # ---------

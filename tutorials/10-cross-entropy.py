@@ -165,7 +165,7 @@ def one_launch_kernel(
 # has one program a row, and a third kernel computes the mean.
 
 # sphinx_gallery_fold = "the two small kernels, the launches, and the comparison with float64"
-from shared.losses import ONE, by_autograd, compare, count_kernel, draw, mean_kernel
+from shared.losses import ONE, by_autograd, compare, count_kernel, draw, mean_kernel, mean_of_last
 
 
 def with_rows(kernel, logits, targets, **constants):
@@ -452,20 +452,34 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 # In fp16 a gradient divided by thousands of rows can vanish, so the backward pass multiplies by the
 # share. With ``inplace=True`` the gradient overwrites the logits. The function hands over its only
 # copy of the gradient, so it refuses a second backward pass and a second derivative. It keeps a
-# *plan* of its launches (:doc:`/programming-guide/chapter-6/calls`). At the benchmark's sizes these
-# are those of the plain function, so one time serves both.
+# *plan* (:doc:`/programming-guide/chapter-6/calls`) of the plain function's launches; up to 1024
+# rows have one, in which each program counts the rows, and the last to finish computes the mean.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
-from shared.losses import check_logits, compare_views, differentiable, handed_over, scaled
+from shared.losses import FEW, check_logits, compare_views, differentiable, handed_over, scaled
 from shared.plans import Plans
 
 DTYPES = (torch.float16, torch.float32) + (torch.bfloat16,) * ON_GPU  # wrong in the interpreter
 ANY = torch.device(DEVICE.type)  # any GPU
 
 
+@triton.jit(debug=True, do_not_specialize=["M"])
+def few_rows_kernel(
+    x_ptr, target_ptr, loss_ptr, grad_ptr, mean_ptr, stride, V, ignore_index, M,
+    BLOCK: tl.constexpr, MAXIMA: tl.constexpr, GROUP: tl.constexpr, WRITE: tl.constexpr,
+    SHARED: tl.constexpr,
+):  # fmt: skip
+    """Do what three launches do: each program counts the rows, and the last one adds them up."""
+    count_kernel(target_ptr, loss_ptr, M, V, ignore_index, FEW)  # all store the same share
+    tl.debug_barrier()  # after this, all threads of the program load it
+    cross_entropy_kernel(x_ptr, target_ptr, loss_ptr, grad_ptr, stride, V, ignore_index,
+                         BLOCK, MAXIMA, GROUP, WRITE, SHARED)  # fmt: skip
+    mean_of_last(loss_ptr, mean_ptr, M, FEW)
+
+
 def new_plan(logits, ignore_index, wanted):
-    """Return the three launches for such *logits*, with the gradient if *wanted*."""
+    """Return the launches for such *logits*, one or three, with the gradient if *wanted*."""
     M, V = logits.shape
     stride, in_16_bytes = logits.stride(0), 16 // logits.element_size()
     cut = V % 16 != 0 or stride % 16 != 0
@@ -474,6 +488,9 @@ def new_plan(logits, ignore_index, wanted):
     group = in_16_bytes if cut and alike and logits.data_ptr() % 16 == 0 else 1
     shared = logits.dtype != torch.float16
     constants = {**size_of(V), "GROUP": group, "WRITE": wanted, "SHARED": shared}
+    if 0 < M <= FEW:
+        constants["sanitize_overflow"] = False  # of debug=True, only the assertion is wanted
+        return (Launch(few_rows_kernel, (M,), (stride, V, ignore_index, M), constants),)
     return (
         Launch(count_kernel, (1,), (M, V, ignore_index), ONE),
         Launch(cross_entropy_kernel, (M,), (stride, V, ignore_index), constants),
@@ -490,9 +507,12 @@ def run(key, logits, targets, gradient):
     if plan is None:
         plan = new_plan(logits, *key[1:])
         PLANS.keep(key, plan)
-    count_rows, rows, mean_of = plan
     losses = torch.empty(len(targets) + 1, dtype=torch.float32, device=logits.device)
-    mean = torch.empty((), dtype=torch.float32, device=logits.device)
+    mean = losses.new_zeros(()) if len(plan) == 1 else losses.new_empty(())  # no program yet
+    if len(plan) == 1:
+        plan[0](logits, targets, losses, gradient, mean)
+        return mean, losses
+    count_rows, rows, mean_of = plan
     count_rows(targets, losses)
     if len(targets):
         rows(logits, targets, losses, gradient)
@@ -628,7 +648,7 @@ if ON_GPU:
     x, targets = draw(64, 1024, torch.bfloat16)
     losses = {"triton": cross_entropy, "torch": functional.cross_entropy}
     calls = {name: partial(f, x.requires_grad_(), targets) for name, f in losses.items()}
-    calls["launch"] = lambda: [empty_kernel[(1,)]() for _ in range(3)]
+    calls["launch"] = empty_kernel[(1,)]
     cpu = write_calls({"cross_entropy": calls})
     for tokens in [2**i for i in range(4, 14)]:
         x, targets = draw(tokens, 32768, torch.bfloat16)
@@ -650,9 +670,9 @@ else:
 # :measured:`share_odd` % at 50,257, and :measured:`share_large` % at 131,072. One wait is left:
 # between its loops a program adds up the sums of all threads, and loads nothing meanwhile.
 #
-# **The CPU** is busy for :measured:`cpu` µs with a call that prepares the gradient, which launches
-# three kernels, and for :measured:`cpu_torch` µs with PyTorch's. With *V* = 32,768 the GPU needs
-# longer than the CPU from :measured:`gpu_longer` tokens on.
+# **The CPU** is busy for :measured:`cpu` µs with a call for 64 tokens that prepares the gradient,
+# and for :measured:`cpu_torch` µs with PyTorch's. With *V* = 32,768 the GPU needs longer than the
+# CPU from :measured:`gpu_longer` tokens on.
 #
 # Exercises
 # ---------

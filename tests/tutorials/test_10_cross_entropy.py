@@ -154,7 +154,9 @@ def test_a_rate_of_the_ceiling_counts_the_bytes_of_the_kernel(page, monkeypatch)
 
 
 @pytest.mark.parametrize("v", [8192, 10001, 65537, 65552])
-def test_the_plain_function_makes_the_launches_of_the_public_one(page, plain, v):
+def test_the_plain_function_makes_the_launches_of_the_public_one(page, plain, v, monkeypatch):
+    """Those for many rows, that is."""
+    monkeypatch.setitem(page["cross_entropy"].__globals__, "FEW", 0)
     logits, targets = drawn(3, v)
     lesson = plain("10-cross-entropy")
     page["PLANS"].clear()
@@ -170,3 +172,21 @@ def test_the_plain_function_makes_the_launches_of_the_public_one(page, plain, v)
     assert (*grid, 1, 1)[:3] == rows.grid
     assert numbers[-len(rows.numbers) :] == rows.numbers
     assert constants == rows.constants
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_few_rows_need_one_launch_and_get_what_three_give(page, dtype, inplace, monkeypatch):
+    x, targets = drawn(7, 781, dtype)
+    found = []
+    for few, launches in ((8, 1), (4, 3)):
+        monkeypatch.setitem(page["cross_entropy"].__globals__, "FEW", few)
+        page["PLANS"].clear()
+        logits = x.clone().requires_grad_() * 1
+        loss = page["cross_entropy"](logits, targets, inplace=inplace)
+        (plan,) = page["PLANS"].values()
+        assert len(plan) == launches
+        found.append((loss, *torch.autograd.grad(loss, logits)))
+    page["PLANS"].clear()
+    assert_close(found[0][0], found[1][0], rtol=1e-6, atol=0)  # the sums have other orders
+    assert torch.equal(found[0][1], found[1][1])
