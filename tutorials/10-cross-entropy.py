@@ -192,21 +192,14 @@ print("one_launch_kernel agrees with float64")
 # fit, but **the rows of all resident programs**, those that run at the same time:
 
 # sphinx_gallery_fold = "counts the resident programs and their bytes"
-from shared.losses import resident_programs
-from tabulate import tabulate
+from shared.losses import print_resident, resident_programs
 
 values = []  # (name, unit, value), what no benchmark holds
 if ON_GPU and torch.version.cuda:
     x, g, few = torch.zeros(2, 10000, device=DEVICE).bfloat16(), logits[:2].bfloat16(), targets[:2]
     compiled = one_launch_kernel[(2,)](x, few, losses, g, 10000, 10000, -100, 8192, num_warps=8)
     resident = resident_programs(compiled, 8, DEVICE)
-    cache = torch.cuda.get_device_properties(DEVICE).L2_cache_size / 1e6
-    values += [("resident programs", "1", resident), ("L2 cache", "MB", cache)]
-    table = [(f"{V:,}", 2e-3 * V, 2e-6 * V * resident) for V in (32768, 50257, 131072)]
-    values += [(f"rows of {V.replace(',', '')}", "MB", size) for V, _, size in table]
-    print(f"{resident:,} resident programs, an L2 cache of {cache:.0f} MB; rows in bf16:")
-    heads = ["V", "a row, KB", "all resident rows, MB"]
-    print(tabulate(table, heads, floatfmt=",.0f", stralign="right"))
+    values += print_resident(resident, torch.cuda.get_device_properties(DEVICE).L2_cache_size / 1e6)
 else:
     print("Resident programs are counted on an NVIDIA GPU only.")
 
@@ -452,7 +445,7 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 # In fp16 a gradient divided by thousands of rows can vanish, so the backward pass multiplies by the
 # share. With ``inplace=True`` the gradient overwrites the logits. The function hands over its only
 # copy of the gradient, so it refuses a second backward pass and a second derivative. It keeps a
-# *plan* (:doc:`/programming-guide/chapter-6/calls`) of the plain function's launches; up to 1024
+# *plan* (:doc:`/programming-guide/chapter-6/calls`) of the plain function's launches; up to 256
 # rows have one, in which each program counts the rows, and the last to finish computes the mean.
 
 # sphinx_gallery_fold = "the function with its checks"
@@ -508,15 +501,15 @@ def run(key, logits, targets, gradient):
         plan = new_plan(logits, *key[1:])
         PLANS.keep(key, plan)
     losses = torch.empty(len(targets) + 1, dtype=torch.float32, device=logits.device)
-    mean = losses.new_zeros(()) if len(plan) == 1 else losses.new_empty(())  # no program yet
     if len(plan) == 1:
+        mean = losses.new_zeros(())  # it counts the programs first
         plan[0](logits, targets, losses, gradient, mean)
         return mean, losses
-    count_rows, rows, mean_of = plan
-    count_rows(targets, losses)
+    mean = losses.new_empty(())
+    plan[0](targets, losses)
     if len(targets):
-        rows(logits, targets, losses, gradient)
-    mean_of(losses, mean)
+        plan[1](logits, targets, losses, gradient)
+    plan[2](losses, mean)
     return mean, losses
 
 
@@ -524,8 +517,9 @@ class CheckedCrossEntropy(torch.autograd.Function):
     """The loss, with a gradient that exists before it is asked for."""
 
     @staticmethod
-    def forward(ctx, logits, targets, key, inplace):
+    def forward(ctx, logits, others):
         """Compute the loss and the gradient."""
+        targets, key, inplace = others  # each argument of ``apply`` takes time
         gradient = logits if inplace else logits.new_empty(logits.shape)
         mean, losses = run(key, logits, targets, gradient)
         if inplace:
@@ -540,7 +534,7 @@ class CheckedCrossEntropy(torch.autograd.Function):
         """Hand the gradient over, multiplied by *grad* where that is not 1."""
         (gradient,), ctx.gradient = handed_over("cross_entropy", ctx.gradient), None
         factor = grad if ctx.share is None else grad * ctx.share.nan_to_num()
-        return scaled(gradient, factor), None, None, None
+        return scaled(gradient, factor), None
 
 
 def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
@@ -573,7 +567,7 @@ def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
     if DEVICE.type == "cpu" or inplace or type(ignore_index) is not int or key not in PLANS:
         check_logits(logits, targets, ignore_index, inplace, DTYPES, ANY)
     if wanted:
-        return CheckedCrossEntropy.apply(logits, targets, key, bool(inplace))
+        return CheckedCrossEntropy.apply(logits, (targets, key, inplace))
     return run(key, logits, targets, logits)[0]
 
 

@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 from shared.launch import on_device_of
+from tabulate import tabulate
 from torch.nn import functional
 
 
@@ -34,7 +35,7 @@ def mean_kernel(loss_ptr, mean_ptr, M, BLOCK: tl.constexpr):
 
 
 ONE = {"BLOCK": 4096, "num_warps": 8}  # for one program that looks at all rows
-FEW = tl.constexpr(1024)  # so many rows can be counted by every program, without a launch for it
+FEW = tl.constexpr(256)  # so many rows are counted by every program, without a launch for it
 
 
 @triton.jit
@@ -203,3 +204,13 @@ def resident_programs(compiled, warps, device):
     by_registers = gpu.regs_per_multiprocessor // (of_a_warp * warps)
     by_threads = gpu.max_threads_per_multi_processor // (gpu.warp_size * warps)
     return gpu.multi_processor_count * min(by_registers, by_threads)
+
+
+def print_resident(resident, cache):
+    """Print how many MB the rows of *resident* programs have; return rows (name, unit, value)."""
+    table = [(f"{V:,}", 2e-3 * V, 2e-6 * V * resident) for V in (32768, 50257, 131072)]
+    print(f"{resident:,} resident programs, an L2 cache of {cache:.0f} MB; rows in bf16:")
+    heads = ["V", "a row, KB", "all resident rows, MB"]
+    print(tabulate(table, heads, floatfmt=",.0f", stralign="right"))
+    values = [("resident programs", "1", resident), ("L2 cache", "MB", cache)]
+    return values + [(f"rows of {V.replace(',', '')}", "MB", size) for V, _, size in table]
