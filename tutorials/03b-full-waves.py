@@ -111,7 +111,8 @@ print("48 × 96 by 96 × 56: right, by one tile of 64 × 64 without a mask")
 # A large tile occupies a whole multiprocessor (SM). When its program ends, nothing is multiplied
 # until the next program has loaded its first tiles. A **persistent** program avoids this pause: the
 # grid has one program for each SM, and each computes one tile after the other. ``flatten=True``
-# joins the loop over tiles and the loop along K, so loads start before a tile is finished.
+# joins the loop over tiles and the loop along K, so the loads of the next tile start before a tile
+# is finished.
 
 
 @triton.jit
@@ -406,12 +407,12 @@ if ON_GPU:
     values += [("fitted start", "2^", math.log2(max(1.0, start / one)))]
 
 # %%
-# On this GPU the best fit is :measured:`fit_load` products for a number, where the rule has 24. For
-# the pieces it is 2 to the power of :measured:`fit_start`, where the rule has 2²⁴. The constants of
-# the rule were set by hand on an H200, before there was a fit. The rule's estimates are
-# :measured:`error` % off on average. But only the choice counts, and both pairs of constants choose
-# the same tiling at :measured:`same` of 29 sizes. At the worst of the eight timed sizes, the tiling
-# of the rule has :measured:`rank` % of the speed of the fastest one.
+# On this GPU the best fit is :measured:`fit_load` products for loading a number, where the rule has
+# 24. For the pieces it is 2 to the power of :measured:`fit_start`, where the rule has 2²⁴. The
+# constants of the rule were set by hand on an H200, before there was a fit. The rule's estimates
+# are :measured:`error` % off on average. But only the choice counts, and both pairs of constants
+# choose the same tiling at :measured:`same` of 29 sizes. At the worst of the eight timed sizes, the
+# tiling of the rule has :measured:`rank` % of the speed of the fastest one.
 #
 # In a program
 # ------------
@@ -509,7 +510,7 @@ print("matmul is right on five shapes and on views, twice, because the second ca
 #
 # Step 1 is the large tile in waves, step 2 the same tile in persistent programs, step 3 the better
 # of two tiles, and step 4 ``matmul``. The last three sizes of the table are layers of language
-# models with 300, 1 and 17 tokens. No tiling was chosen for them.
+# models with 300, 1 and 17 tokens. The tilings were not made for them.
 
 # sphinx_gallery_fold = "times the steps, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "descriptor_kernel: 2176 × 2176 × 2176, fp16"

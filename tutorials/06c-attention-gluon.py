@@ -82,9 +82,9 @@ plt.show()
 # The kernel
 # ----------
 #
-# A tile has two products, for the scores and with the values. The scores of the first tile come
-# before the loop, and the product of the last tile with the values after it. In between, an
-# iteration starts the scores of tile *j* and the second product of tile *j − 1*. Then
+# Each tile has two products: one for the scores, and one with the values. The scores of the first
+# tile come before the loop, and the product of the last tile with the values after it. In between,
+# an iteration starts the scores of tile *j* and the second product of tile *j − 1*. Then
 # ``warpgroup_mma_wait(1, …)`` waits until only *one* is in flight. Products end in the order in
 # which they start, so the scores are ready, and the softmax runs during the second product.
 
@@ -389,7 +389,8 @@ def roles_kernel(
 
 
 # %%
-# Here are both on causal attention with *d* = 128 and N = 4096:
+# Here are both kernels, beside PyTorch's FlashAttention-2, on causal attention with *d* = 128 and N
+# = 4096:
 #
 # .. steps:: cudnn
 #    :unit: TFLOPS

@@ -538,8 +538,8 @@ if ON_GPU:
 #   itself. ``grouped_mm`` reaches :measured:`large_loop` times the rate of the loop, and
 #   :measured:`large_dense` % of the dense product.
 # * **Many experts, few tokens** (the third layer and the last). Each product of the loop has too
-#   few tiles for the GPU, and the next one starts after it: ``grouped_mm`` has at least
-#   :measured:`few_loop` times its speed.
+#   few tiles for the GPU, and they run one after the other: ``grouped_mm`` has at least
+#   :measured:`few_loop` times the speed of the loop.
 # * **The last layer is memory-bound.** The weights of all experts have :measured:`weights` MB. If
 #   the product took as long as PyTorch needs to read them once, its rate would be
 #   :measured:`allowed` TFLOPS. ``grouped_mm`` reaches :measured:`few_rate` on random numbers of

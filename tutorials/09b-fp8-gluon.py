@@ -449,8 +449,8 @@ if IS_HOPPER:
 
 # %%
 # From 2048 on, the product with roles is :measured:`gain` times as fast as without. At 1024 it is
-# :measured:`small` times as fast, and at 1536 :measured:`middle` times. Its tiles are larger, twice
-# as high. On 132 multiprocessors, the 64 tiles at 1024 leave half of them without work, and the 144
+# :measured:`small` times as fast, and at 1536 :measured:`middle` times. Its tiles are twice as
+# high. On 132 multiprocessors, the 64 tiles at 1024 leave half of them without work, and the 144
 # tiles at 1536 need a second wave for the last twelve.
 #
 # In a program

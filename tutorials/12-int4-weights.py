@@ -501,9 +501,9 @@ print("int4_mm is right")
 # The benchmark
 # -------------
 #
-# Two weights are timed, 14336 × 4096 and 8192 × 8192; the plot shows the second. It gives the share
-# of the time of PyTorch's product in bf16. **int4pack** is PyTorch's ``torch._weight_int4pack_mm``.
-# The dashed line is the model from above, without unpacking.
+# Two matrices of weights are timed, 14336 × 4096 and 8192 × 8192. The plot shows the times for the
+# second one, as shares of the time of PyTorch's product in bf16. **int4pack** is PyTorch's
+# ``torch._weight_int4pack_mm``. The dashed line is the model from above, without unpacking.
 
 # sphinx_gallery_fold = "checks all sizes in float64, times them, and draws the shares"
 # sphinx_gallery_xray = "int4_kernel: one row, 8192 × 8192"
@@ -543,12 +543,11 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# With one row, the kernel has :measured:`trick`\ × the speed that it has without the trick, and
-# ``int4_mm`` needs :measured:`share` % of the time of bf16. The model expects :measured:`expected`
-# %, but a launch takes as long for a quarter of the bytes. With :measured:`share_32` % at 32 rows
-# and :measured:`share_64` % at 64, the saving shrinks long before the model says, because tensor
-# cores wait for the unpacking. At 256 rows int4 needs :measured:`share_256` %. It is made for few
-# rows.
+# With one row, the trick makes the kernel :measured:`trick`\ × faster, and ``int4_mm`` needs
+# :measured:`share` % of the time of bf16. The model expects :measured:`expected` %, but a launch
+# takes as long for a quarter of the bytes. With :measured:`share_32` % at 32 rows and
+# :measured:`share_64` % at 64, the saving shrinks long before the model says, because tensor cores
+# wait for the unpacking. At 256 rows int4 needs :measured:`share_256` %. It is made for few rows.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does not wait, a call costs the
 # larger of the CPU's and the GPU's time.

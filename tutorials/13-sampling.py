@@ -57,8 +57,7 @@ for turn in range(8):
     low, high = (middle, high) if total >= goal else (low, middle)
 
 # %%
-# The weights, their sum from the left, and the threshold, which lies after the last token that is
-# kept:
+# The weights, their sum from the left, and the threshold, after the last token that is kept:
 
 # sphinx_gallery_fold = "draws the weights, their sum and the threshold"
 from shared.sampling import draw_keys, draw_threshold
@@ -66,8 +65,8 @@ from shared.sampling import draw_keys, draw_threshold
 draw_threshold(weights, goal)
 
 # %%
-# To find the exact threshold, the kernel bisects integers: the **keys** of the logits, which have
-# the same order as the logits.
+# To find the exact threshold, the kernel bisects integers: the **keys** of the logits, in the same
+# order as the logits.
 #
 # The kernel
 # ----------
@@ -119,14 +118,14 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 
 # %%
 # In the fold above, ``load_row`` returns -∞ past the end of the row. ``weight_of`` returns weights
-# relative to that of the row's maximum *m*, and computes them as powers of two: with ``rate`` =
+# relative to that of the row's maximum *m*, as powers of two: with ``rate`` =
 # :math:`\log_2(e) / T`, :math:`2^{(x - m) \cdot rate} = e^{(x - m) / T}`. ``above`` adds up the
 # weights for one round of ``bisect``; with ``COUNT``, for top-k, it counts the logits.
 #
-# **A key** has the bits of a float, read as an integer. For positive floats, this integer has the
-# order of the floats already. For a negative float, ``key_of_float`` inverts every bit except the
-# sign. Each row shows a float, its first 12 bits, those of its key, and the key in units of 2²⁰
-# (dark cells are ones):
+# **A key** has the bits of a float, read as an integer. For positive floats, it has the order of
+# the floats already. For a negative float, ``key_of_float`` inverts every bit except the sign. Each
+# row shows a float, its first 12 bits, those of its key, and the key in units of 2²⁰ (dark cells
+# are ones):
 
 # sphinx_gallery_fold = "draws the bits of eight floats and their keys"
 draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
@@ -141,7 +140,7 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 # **The sums are integers.** Floating-point sums depend on the order of the additions, so two
 # kernels that add in different orders could keep different tokens. Sums of integers are exact in
 # any order. So ``units_of`` rounds each weight, which is at most 1, to the nearest multiple of
-# 2⁻⁴⁰. The sum of 2²² of them fits in 63 bits, and a row may have that many logits.
+# 2⁻⁴⁰. The weights of a row of 2²² logits still add up in 63 bits.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)`` for *T* = 1: add up the
 # weights from a row's threshold on, and divide by the sum of all weights of the row.
@@ -163,8 +162,7 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 # Philox makes 32 random bits from seed and row, as in :doc:`04-low-memory-dropout`. Read as a
 # fraction *u* from 0 to 1, they give a **target**: *u* times the sum of all kept weights. The
 # kernel adds up the weights from the left. The token at which the sum exceeds the target is the
-# sample, so a token with twice the weight is sampled twice as often. (The fold has ``target_of``,
-# and ``share_of``, which returns the share *p* of a sum.)
+# sample, so a token with twice the weight is sampled twice as often.
 
 # sphinx_gallery_fold = "the whole cell, with target_of and share_of"
 # sphinx_gallery_show = "pick, sample_row, plain_kernel"
@@ -251,7 +249,7 @@ print("all tokens are among those that a sort keeps")
 # ------------------------------
 #
 # ``plain_kernel`` reads the row once for each bit of a key, and a few times more. For 128 rows of
-# 131,072 logits this takes :measured:`slower` times as long as the function below, which reads the
+# 131,072 logits it takes :measured:`slower` times as long as the function below, which reads the
 # row twice. Suppose that a narrow **range** around the threshold is known. Then one reading adds up
 # the weights above the range, and collects the few logits inside. The search for the threshold
 # needs only these, and they fit into registers.
@@ -267,12 +265,12 @@ print("all tokens are among those that a sort keeps")
 # Four launches do the work. Each row is cut into **pieces** of 1024 logits, so that a single row
 # keeps many multiprocessors busy:
 #
-# * ``sum_kernel``, one program for each piece, is the first reading: the maximum and a rough sum in
+# * ``sum_kernel``, a program for each piece, is the first reading: the maximum and a rough sum in
 #   fp32, as in :doc:`02-fused-softmax`.
-# * ``guess_kernel``, one program for each row, finds the range in the sample of the row.
-# * ``collect_kernel``, one program for each piece, is the second reading: exact sums, and the
-#   logits in the range, each with its column.
-# * ``finish_kernel``, one program for each row, finds the threshold among these, and samples.
+# * ``guess_kernel``, a program for each row, finds the range in the sample of the row.
+# * ``collect_kernel``, a program for each piece, is the second reading: exact sums, and the logits
+#   in the range, each with its column.
+# * ``finish_kernel``, a program for each row, finds the threshold among these, and samples.
 #
 # Here is the second reading. ``memory_of`` divides a row's memory: four facts (the maximum, both
 # ends of the range, a counter), the sums of the pieces, and the collected logits. Atomic additions
@@ -529,7 +527,7 @@ print("both ways sample the same tokens")
 # The logits are normally distributed, in fp32; *p* is 0.9 for top-p, and *k* is 50 for top-k.
 # **Sort** is top-p with PyTorch's sort, softmax, cumulative sum and ``multinomial``. **Softmax** is
 # PyTorch's softmax alone. **Read** is PyTorch's ``amax``, one reading, which every way of sampling
-# needs, too. The check runs at these sizes first.
+# needs, too.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"
@@ -573,9 +571,9 @@ else:
 #    takes :measured:`read` µs, and a softmax :measured:`softmax` µs.
 #
 # Top-k takes :measured:`top_k` µs, and 512 × 151,936 logits take :measured:`large` µs with top-p.
-# The table gives the logits that each kernel reads, and the time that it adds to that of the
-# kernels before it. One row takes :measured:`single` µs: its pieces run at the same time, but
-# ``guess_kernel`` and ``finish_kernel`` have a single program each.
+# The table has the logits that each kernel reads, and the time that it adds. One row takes
+# :measured:`single` µs: its pieces run at the same time, but ``guess_kernel`` and ``finish_kernel``
+# have a single program each.
 #
 # Serving systems do not sort either: vLLM uses FlashInfer's kernels. We did not run them; `their
 # public figures <https://github.com/vllm-project/vllm/pull/40376>`_ do not name a GPU.

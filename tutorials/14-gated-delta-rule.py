@@ -165,10 +165,9 @@ plain_rule = gated_delta_rule
 #    u_i = \beta_i \Bigl( v_i - \gamma_i S^\top k_i - \sum_{j<i} \tfrac{\gamma_i}{\gamma_j}
 #    (k_i \cdot k_j)\, u_j \Bigr)
 #
-# These are 64 linear equations for the rows *uᵢ* of a matrix *U*. The matrix of the equations is 1
-# + *A*, where 1 is the identity, and does not depend on the state. So all chunks can invert theirs
-# **at the same time**, before the chain begins. *P* has the weights with which a token reads the
-# corrections:
+# These are 64 linear equations for the rows *uᵢ* of a matrix *U*. Their own matrix, the identity
+# plus *A*, does not depend on the state. So all chunks can invert theirs **at the same time**,
+# before the chain begins. *P* has the weights with which a token reads the corrections:
 #
 # .. math::
 #    A_{ij} = \beta_i \tfrac{\gamma_i}{\gamma_j} (k_i \cdot k_j) \text{ for } j < i, \quad
@@ -537,9 +536,9 @@ print(f"gated_delta_rule is right on {len(problems)} problems")
 # The benchmark
 # -------------
 #
-# One text has 16 heads of queries and keys, 64 of values, *d* = 128, and bf16. PyTorch computes the
-# form in chunks, in fp32. The ceiling is a copy of as many bytes as the arguments and the output
-# have.
+# The benchmark has one text, 16 heads of queries and keys, 64 of values, *d* = 128, and bf16.
+# PyTorch computes the form in chunks, in fp32. The ceiling is a copy of as many bytes as the
+# arguments and the output have.
 
 # sphinx_gallery_fold = "checks the longest text in float64, times the rule, and draws the times"
 # sphinx_gallery_xray = "chunk_kernel: 32,768 tokens, bf16; scan_kernel: 32,768 tokens, bf16"

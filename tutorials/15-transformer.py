@@ -398,8 +398,8 @@ else:
 #    :choices: attention | the products | the optimizer
 #    :answer: the products
 #
-#    Our product takes :measured:`products` % of the step. Each layer has four weights, and the
-#    logits have one. Each of these 25 takes part in three products: one forward, and two for the
+#    Our product takes :measured:`products` % of the step. Each layer has four weights, and the last
+#    product has one. Each of these 25 takes part in three products: one forward, and two for the
 #    gradients.
 #
 # PyTorch's profiler lists the kernels of one step, the longest first. PyTorch's own kernels copy
@@ -539,8 +539,8 @@ else:
 # of ``torch.compile``, which also fuses the additions to *x* and the copies around attention.
 #
 # **The curves are single runs**; a dot is the mean of 50 steps. The models begin alike and see the
-# same batches. After as many steps only rounding separates them, so the model with the fastest
-# steps gets furthest in ten seconds.
+# same batches. After the same number of steps only rounding separates them, so the model with the
+# fastest steps gets furthest in ten seconds.
 #
 # A minute of training
 # --------------------
