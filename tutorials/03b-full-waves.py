@@ -36,9 +36,9 @@ SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536) if ON_GPU el
 # The kernel
 # ----------
 #
-# This computes one tile of a product, without pointers and masks: ``a_desc``, ``b_desc`` and
-# ``c_desc`` describe the matrices. In each step it loads the tile of A that begins at row ``row``
-# and column ``k``, and the tile of B that begins at row ``k`` and column ``column``.
+# This function computes one tile of a product, without pointers and masks: ``a_desc``, ``b_desc``
+# and ``c_desc`` describe the matrices. In each step it loads the tile of A that begins at row
+# ``row`` and column ``k``, and the tile of B that begins at row ``k`` and column ``column``.
 
 
 @triton.jit
@@ -59,7 +59,7 @@ def compute_tile(
 # So far, a program has computed a pointer and a mask for each element. Since Hopper (H100), NVIDIA
 # GPUs have hardware for this, the *tensor memory accelerator*. It gets a **tensor descriptor**: the
 # address, shape and strides of a matrix, and the shape of a tile. Then a position is enough to load
-# a tile into shared memory. (Other GPUs compute pointers from it.)
+# a tile into shared memory. (On other GPUs, Triton computes pointers from the descriptor.)
 
 # sphinx_gallery_fold = "draws a matrix and the tile that one load gives"
 import matplotlib.pyplot as plt
@@ -111,7 +111,8 @@ print("48 × 96 by 96 × 56: right, by one tile of 64 × 64 without a mask")
 # A large tile occupies a whole multiprocessor (SM). When its program ends, nothing is multiplied
 # until the next program has loaded its first tiles. A **persistent** program avoids this pause: the
 # grid has one program for each SM, and each computes one tile after the other. ``flatten=True``
-# joins the loop over tiles and the loop along K, so loads start before a tile is finished.
+# joins the loop over tiles and the loop along K, so the loads of the next tile start before a tile
+# is finished.
 
 
 @triton.jit
@@ -137,9 +138,9 @@ def persistent_kernel(
 
 
 # %%
-# A **wave** is what runs at the same time, here one tile for each SM. With three or four waves, the
-# persistent programs have :measured:`persistent` times the speed of one program for each tile. One
-# wave has no pause to avoid.
+# A **wave** is what runs at the same time, here one tile for each SM. From N = 2944 on, with at
+# least three waves on 132 SMs, the persistent programs have :measured:`persistent` times the speed
+# of one program for each tile. One wave has no pause to avoid.
 #
 # Full waves
 # ----------
@@ -356,8 +357,8 @@ check(c, a, b)
 print(f"matmul is right on three shapes, and so is each of {len(TILINGS)} tilings by itself")
 
 # %%
-# **Checking 24 and 2²⁴.** Time every possible tiling at eight sizes, from 512 to 4096. Then look
-# for the four times that predict these best: of a product, of loading a number, of starting on
+# **Checking 24 and 2²⁴.** We time every possible tiling at eight sizes, from 512 to 4096. Then we
+# look for the four times that predict these best: of a product, of loading a number, of starting on
 # pieces, and of a launch. Least squares find those with the smallest relative errors. The plot
 # compares the estimate of the rule, scaled to microseconds, with the measured time:
 
@@ -406,22 +407,22 @@ if ON_GPU:
     values += [("fitted start", "2^", math.log2(max(1.0, start / one)))]
 
 # %%
-# On this GPU the best fit is :measured:`fit_load` products for a number, where the rule has 24, and
-# 2 to the power of :measured:`fit_start` for pieces, where the rule has 24. The constants of the
-# rule were set by hand on an H200, before there was a fit. Its estimates are :measured:`error` %
-# off on average. But only the choice counts, and both pairs of constants choose the same tiling at
-# :measured:`same` of 29 sizes. At the worst of the eight timed sizes, the tiling of the rule has
-# :measured:`rank` % of the speed of the fastest one.
+# On this GPU the best fit is :measured:`fit_load` products for loading a number, where the rule has
+# 24. For the pieces it is 2 to the power of :measured:`fit_start`, where the rule has 2²⁴. The
+# constants of the rule were set by hand on an H200, before there was a fit. The rule's estimates
+# are :measured:`error` % off on average. But only the choice counts, and both pairs of constants
+# choose the same tiling at :measured:`same` of 29 sizes. At the worst of the eight timed sizes, the
+# tiling of the rule has :measured:`rank` % of the speed of the fastest one.
 #
 # In a program
 # ------------
 #
-# A function that others call gets matrices that no descriptor can address: stored by columns, or
-# with rows that start anywhere. It copies these first. It refuses matrices that require a
-# gradient, because the result would have none. Making six descriptors takes Python longer than a
-# launch does. So the function keeps a *plan* for arguments of the same shapes and strides
-# (:doc:`/programming-guide/chapter-6/calls`): the launch, and where there is hardware for them, the
-# encoded descriptors, by the addresses of the matrices. Only new addresses need new ones.
+# A function that others call may get matrices that no descriptor can address: stored by columns, or
+# with rows that start anywhere. It copies these first. It refuses matrices that require a gradient,
+# because the result would have none. Python needs long to make six descriptors. So the function
+# keeps a *plan* for arguments of the same shapes and strides
+# (:doc:`/programming-guide/chapter-6/calls`): the launch, and the encoded descriptors by the
+# addresses of the matrices. Only new addresses need new descriptors.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of, know_the_gpu, on_device_of
@@ -508,7 +509,7 @@ print("matmul is right on five shapes and on views, twice, because the second ca
 #
 # Step 1 is the large tile in waves, step 2 the same tile in persistent programs, step 3 the better
 # of two tiles, and step 4 ``matmul``. The last three sizes of the table are layers of language
-# models with 300, 1 and 17 tokens. No tiling was chosen for them.
+# models with 300, 1 and 17 tokens. The tilings were not made for them.
 
 # sphinx_gallery_fold = "times the steps, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "descriptor_kernel: 2176 × 2176 × 2176, fp16"
@@ -572,22 +573,23 @@ if ON_GPU:
 # :measured:`better` on average, and ``matmul`` another :measured:`cut`. Over the layers, ``matmul``
 # has :measured:`layers` % of the library's speed.
 #
-# A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and PyTorch's product for
+# A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's product for
 # :measured:`cpu_torch` µs. In a loop that does not wait for results, a call costs the larger of the
-# CPU's and the GPU's time. The GPU's is the larger from :measured:`gpu_longer` rows on. *Stream-K*
-# (see *References*) goes further: it shares the steps along K of the last wave among SMs, and adds
-# up partial sums in memory. An H100 was slower with it than with cutting at 1536, 2176 and 3072:
-# the SMs wait for each other's sums.
+# CPU's and the GPU's time. The GPU's is the larger from :measured:`gpu_longer` rows on.
+#
+# *Stream-K* (see *References*) goes further: it shares the steps along K of the last wave among
+# SMs, and adds up partial sums in memory. When we tried it on an H100, it was slower than cutting
+# at 1536, 2176 and 3072: the SMs wait for each other's sums.
 #
 # Exercises
 # ---------
 #
 # 1. **A long K** *(hard, 45 minutes)*. A single SM computes a product of 64 × K by K × 64 matrices.
-#    Share K between programs, with the same result every time. :doc:`Solution
-#    <solutions/03-split-k>`.
+#    Share K between programs in ``split_k_matmul(a, b, parts)``, with the same result every time.
+#    :doc:`Solution <solutions/03-split-k>`.
 # 2. **A GPU with other numbers** *(easy, 5 minutes)*. Write ``filled(tiles, processors)``, the
-#    share of the places in all waves that hold a tile. Set ``SMS`` to 84 or to 304: which tiling
-#    does the rule choose?
+#    share of the places in all waves that hold a tile. If you set ``SMS`` to 84 or to 304, which
+#    tiling does the rule choose?
 #
 # References
 # ----------

@@ -66,9 +66,9 @@ draw_sums(4, 6)
 # The kernel
 # ----------
 #
-# This is the kernel of :doc:`05-layer-norm`, with two new constants, ``STAGES`` and ``EARLY``. Each
-# of *P* programs works on every *P*-th row and stores its sums of the columns at the end. A second,
-# small kernel adds up the *P* rows of sums.
+# This is the kernel of :doc:`05-layer-norm`, with two new constants, ``STAGES`` and ``EARLY``,
+# which are explained below. Each of *P* programs works on every *P*-th row and stores its sums of
+# the columns at the end. A second, small kernel adds up the *P* rows of sums.
 
 
 @triton.jit
@@ -121,11 +121,12 @@ draw_timeline()
 #    The loop that waits reaches :measured:`waiting` GB/s, the one that fetches ahead
 #    :measured:`fetched` GB/s, and a copy :measured:`copied` GB/s.
 #
-# **Starting the second kernel early.** Normally it starts when the first one has ended. With
-# ``launch_pdl=True`` (*programmatic dependent launch*, on NVIDIA GPUs from Hopper on) it starts
-# when all programs of the first have called ``gdc_launch_dependents``, and prepares itself while
-# they store their sums. Its ``gdc_wait`` returns when all stores are visible. With 4096 rows of
-# 1024 elements, both kernels take :measured:`late` µs without and :measured:`early` µs with it.
+# **Starting the second kernel early.** Normally, the second kernel starts when the first one has
+# ended. With ``launch_pdl=True`` (*programmatic dependent launch*, on NVIDIA GPUs from Hopper on)
+# it starts when all programs of the first have called ``gdc_launch_dependents``, and prepares
+# itself while they store their sums. Its ``gdc_wait`` returns when all stores are visible. With
+# 4096 rows of 1024 elements, both kernels take :measured:`late` µs without and :measured:`early` µs
+# with it.
 #
 # **Try it** *(easy, 20 minutes)*. Write ``column_sums(x)``, which adds up the rows of a matrix in
 # two kernels and gives the same bits in every call. The first of the *Exercises* checks it.
@@ -184,9 +185,9 @@ from shared.sums import draw_registers
 draw_registers()
 
 # %%
-# Triton has no arrays of blocks, but tuples: ``xs + (x,)`` appends a block. An element of a tuple
-# cannot be replaced, so each iteration builds new tuples of sums. An index must be a constant, so
-# ``tl.static_range`` unrolls the loops over pieces.
+# Triton has no arrays of blocks, but it has tuples: ``xs + (x,)`` appends a block. An element of a
+# tuple cannot be replaced, so each iteration builds new tuples of sums. An index must be a
+# constant, so ``tl.static_range`` unrolls the loops over pieces.
 
 # sphinx_gallery_difference = "whole_kernel"
 
@@ -259,7 +260,7 @@ def pieces(x, g, weight, stats):
 # Here the sums alone take half of the registers, and *x*, *g* and the weight in fp16 most of the
 # rest. Little is left for the arithmetic. There are two ways out.
 #
-# **Load the weight again** in each iteration, from the cache: half a register less for each
+# **Load the weight again** in each iteration, from the cache. This saves half a register for each
 # element. The compiler would merge the two loads of an iteration and keep the result, so the second
 # one has another ``eviction_policy``, a hint for the cache.
 #
@@ -350,8 +351,8 @@ def shared(x, *others):
 
 
 # %%
-# The five ways (one block that waits, fetched ahead, pieces, weight again, shared row) must agree
-# with float64 and give the same bits in every call:
+# The five ways (one block that waits, one fetched ahead, pieces, pieces that load the weight again,
+# and a shared row) must agree with float64 and give the same bits in every call:
 
 # sphinx_gallery_fold = "compares all ways with float64"
 from shared.norms import assert_near
@@ -436,14 +437,14 @@ else:
 # At 16,384 columns the registers decide. A row in pieces reaches :measured:`long_pieces` GB/s,
 # loading the weight again :measured:`long_reloaded` GB/s, and two programs for a row
 # :measured:`long_shared` GB/s; the table shows how many registers a thread spills. So pieces are
-# enough as long as the numbers of a row fit into registers. Longer rows need one of the two ways
-# above.
+# enough as long as the numbers of a row fit into registers. Beyond that, up to 16,384 elements,
+# rows need one of the two ways above.
 #
 # Rows that do not fit
 # --------------------
 #
-# Longer rows are read block by block, and twice. **Forward**, the first loop computes mean and
-# variance, and the second one writes the output: three transfers instead of two.
+# Rows of more than 16,384 elements are read block by block, and twice. **Forward**, the first loop
+# computes mean and variance, and the second one writes the output: three transfers instead of two.
 #
 # The variance needs the mean, which is known only at the end of the loop. So the loop takes the
 # mean :math:`\mu_p` of each block of *p* elements and the sum :math:`S_p` of their squared
@@ -495,7 +496,7 @@ def long_forward_kernel(
 # **Backward**, a first kernel stores the two means of each row. Then the elements of a row are
 # independent, and ``columns_kernel`` cuts the matrix into blocks of columns. A program works down
 # the rows of its block, and its sums fit into registers however long the rows are. These are five
-# transfers, not three.
+# transfers instead of three.
 
 # sphinx_gallery_fold = "computes the two means of each row"
 from shared.norm_kernels import means_kernel
@@ -582,7 +583,7 @@ if ON_GPU:
     write_table("05b-reductions-values.csv", ["name", "unit", "value"], VALUES)
 
 # %%
-# Forward has :measured:`long_forward` times the speed of PyTorch, and backward
+# Forward has :measured:`long_forward` times the speed of PyTorch's layer norm, and backward
 # :measured:`long_backward` times.
 #
 # In a program

@@ -4,8 +4,9 @@ Attention with warp roles
 
 You build ``attention(q, k, v, causal=False, scale=None)`` once more, for Hopper GPUs (H100, H200)
 and in Gluon. Warps get roles, and products run while the softmax is computed. From 1024 tokens on,
-heads of 128 reach :measured:`share128` % of cuDNN's speed, and heads of 64 :measured:`share64` %.
-You need :doc:`06-fused-attention` and :doc:`09b-fp8-gluon`. No later page needs this one.
+heads of 128 reach on average :measured:`share128` % of cuDNN's speed, and heads of 64
+:measured:`share64` %. You need :doc:`06-fused-attention` and :doc:`09b-fp8-gluon`. No later page
+needs this one.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -74,18 +75,18 @@ ax.set(xticks=[], xlabel="time (a sketch)", xlim=(0, 12), ylim=(-0.8, 4))
 plt.show()
 
 # %%
-# Plain Triton cannot express the second loop: its compiler waits for each product before it goes
-# on. Gluon can. Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The price is
-# a multiple of the code, for one kind of GPU, with names that change between releases.
+# Plain Triton cannot express the second loop: its compiler waits for all products in flight before
+# the softmax. Gluon can. Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The
+# price is a multiple of the code, for one kind of GPU, with names that change between releases.
 #
 # The kernel
 # ----------
 #
-# In the loop, the first tile has only its first product, before the loop, and the last tile
-# only its second one, behind it. In between, an iteration starts the first product of tile *j* and
-# the second of tile *j − 1*. Then ``warpgroup_mma_wait(1, …)`` waits until only *one* is in flight.
-# Products end in the order in which they start, so the scores are ready, and the softmax runs
-# during the second product.
+# Each tile has two products: one for the scores, and one with the values. The scores of the first
+# tile come before the loop, and the product of the last tile with the values after it. In between,
+# an iteration starts the scores of tile *j* and the second product of tile *j − 1*. Then
+# ``warpgroup_mma_wait(1, …)`` waits until only *one* is in flight. Products end in the order in
+# which they start, so the scores are ready, and the softmax runs during the second product.
 
 
 @gluon.jit
@@ -201,7 +202,7 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 # this tile and the scores of the next one. With 128 threads and *d* = 128, a tile of 128 × 128
 # needs 128 + 64 + 128 = 320 registers of each thread, which can have 255. A tile of 64 × 128 needs
 # 64 + 32 + 64 = 160, and the rest is left for maxima, sums and exponentials in flight. So a
-# warpgroup takes 64 queries and 128 keys.
+# warpgroup takes 64 queries and at most 128 keys.
 #
 # ``ahead_kernel`` allocates buffers, fetches the first tiles, and calls ``attend``. Its tensors are
 # matrices with a row for each token of each head, so 128 has to divide the lengths.
@@ -388,7 +389,8 @@ def roles_kernel(
 
 
 # %%
-# Here are both on causal attention with *d* = 128 and N = 4096:
+# Here are both kernels, beside PyTorch's FlashAttention-2, on causal attention with *d* = 128 and N
+# = 4096:
 #
 # .. steps:: cudnn
 #    :unit: TFLOPS
@@ -404,8 +406,8 @@ def roles_kernel(
 # ----------
 #
 # The kernels are for fp16 and bf16, *d* = 64 or 128, and lengths that 128 divides. A program with
-# roles goes on to the next block of queries. But long causal blocks differ in length: each has a
-# program, and the GPU distributes them.
+# roles goes on to the next block of queries. Only long causal blocks have a program each: they
+# differ in length, and the GPU distributes them.
 
 # sphinx_gallery_fold = "chooses tiles, stages, the grid and the order of the heads"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
@@ -497,7 +499,8 @@ print("attention agrees with float64")
 # The benchmark
 # -------------
 #
-# Sizes and peers are those of :doc:`06-fused-attention`. The picture: causal, *d* = 128.
+# Sizes and peers are those of :doc:`06-fused-attention`. The plot shows causal attention with *d* =
+# 128.
 
 # sphinx_gallery_fold = "times attention, its peers and the steps, and draws the rates"
 # sphinx_gallery_xray = "ahead_kernel: 32 heads × 16384 tokens, d = 64, causal, bf16; roles_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"  # noqa: E501
@@ -525,16 +528,18 @@ if HOPPER:
 
 # %%
 # At N = 16,384 ``attention`` reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
-# FlashAttention-2 :measured:`flash_long`. At N = 512 it reaches :measured:`short` TFLOPS: on the
-# diagonal, half of each tile is computed but not counted, and a short row has few other tiles.
+# FlashAttention-2 :measured:`flash_long`. At N = 512 it reaches :measured:`short` TFLOPS, and cuDNN
+# :measured:`cudnn_short`. There, half of each tile on the diagonal is computed but not counted, and
+# a short row has few other tiles.
 #
 # In a program
 # ------------
 #
-# The kernels cover few cases, and a function for strangers has to be right in all of them. So
+# The kernels cover few cases, and a function that others call has to be right in all of them. So
 # ``attention`` asks first whether a kernel covers its arguments, and calls PyTorch's function
 # otherwise: for fp32, for other head dimensions and lengths, and on other GPUs. Its checks are
-# those of :doc:`06-fused-attention`, and so are its plans. What is not contiguous is copied.
+# those of :doc:`06-fused-attention`, and so are its plans. Views that are not contiguous are
+# copied.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.attention import check_attention
@@ -638,10 +643,10 @@ if HOPPER:
     write_table("06c-attention-gluon-values.csv", ["name", "unit", "value"], figures)
 
 # %%
-# A call keeps the CPU busy for :measured:`cpu` µs, and PyTorch's function for :measured:`cpu_torch`
-# µs. In a loop that does not wait, a call costs the larger of two times: the CPU's, and the GPU's.
-# For one causal sequence with 16 heads of 128, the GPU's is the larger from :measured:`gpu_longer`
-# tokens on.
+# A call keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's function for
+# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the
+# CPU's, and the GPU's. For one causal sequence with 16 heads of 128, the GPU's is the larger from
+# :measured:`gpu_longer` tokens on.
 #
 # Exercises
 # ---------

@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # ----------
 #
 # The *Gaussian error linear unit* multiplies *x* by the probability that a normally distributed
-# number is smaller, which the *error function* erf gives:
+# number is smaller than *x*, which the *error function* erf gives:
 #
 # .. math:: \mathrm{gelu}(x) = \frac{x}{2} \left( 1 + \mathrm{erf} \frac{x}{\sqrt 2} \right)
 #
@@ -127,8 +127,8 @@ def hardware(x, CODE: tl.constexpr):
 #    $ python exercise.py 07-tanh mine.py
 #    Not yet. tanh((21,)): 12 of 21 elements are wrong. The first is at (0,): nan in place of -1.
 #
-# The next sections compare these ways for eight functions. ``NAME`` is a constant, so only one line
-# of each is compiled:
+# The next sections compare these ways for eight functions. In the code below, ``NAME`` is a
+# constant, so only one line of each function is compiled:
 
 # sphinx_gallery_fold = "eight functions in Triton's language, from the library, and by hand"
 
@@ -226,8 +226,8 @@ draw_floats()
 # There are 2³² floats, few enough to try **every one**. Functions of two arguments get a random
 # second one. PyTorch in float64 is the reference. Floats below 2⁻¹²⁶ in size are **subnormal**, and
 # the others **normal**. Subnormal floats are 2⁻¹⁴⁹ apart, and many instructions count them as zero,
-# which is an error of millions of these tiny ulps. So the table has two columns of errors, without
-# them and with them.
+# which is an error of millions of these tiny ulps. So the table below has two columns of errors,
+# without them and with them.
 #
 # .. predict:: How many ulps is ``tl.exp`` off, at most, for a normal result?
 #    :number: exp_ulp
@@ -352,9 +352,13 @@ if ON_GPU:
 # %%
 # * **Errors of millions of ulps** occur at tiny results near a zero of the function: the
 #   instruction ``lg2`` has them near 1, and ``sin`` near multiples of π. So Triton takes log and
-#   sin from the library. ``tl.sin`` is off by at most :measured:`sin_ulp` ulps at normal numbers,
-#   and by :measured:`sin_everywhere` with subnormal ones.
-# * **tanh through the sigmoid** and erf by hand lose their digits near zero, in a subtraction.
+#   sin from the library on NVIDIA GPUs. ``tl.sin`` is off by at most :measured:`sin_ulp` ulps at
+#   normal numbers, and by :measured:`sin_everywhere` with subnormal ones.
+# * **tanh through the sigmoid** (*triton*) and erf by hand lose their digits near zero, in a
+#   subtraction.
+# * **An error of inf** means that a result is infinite or NaN, and should not be. As 2 to the power
+#   of *y* log₂ *x*, a power of a negative *x* is NaN. The reciprocal root of a subnormal number
+#   that counts as zero is infinite.
 # * **Through memory** the library's exponential has :measured:`exp_alike` times the rate of
 #   ``tl.exp``: its accuracy costs nothing there. **In registers** it has :measured:`exp_share`
 #   times the rate.
@@ -498,7 +502,7 @@ else:
 # In a program
 # ------------
 #
-# The function that others call checks its argument, and launches on the GPU where it lies. It
+# The function that others call checks its argument, and launches on the GPU that holds it. It
 # refuses a tensor that requires a gradient, because the result would have none. The second exercise
 # adds the derivative. For ``torch.compile`` it is an *operation* of PyTorch, as in
 # :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` takes such a call apart.
@@ -579,8 +583,9 @@ if ON_GPU:
 # Exercises
 # ---------
 #
-# 1. **How many terms?** *(medium, 20 minutes)* bf16 has eight significant bits. How many terms of
-#    the polynomial does its exponential need? :doc:`Solution <solutions/07-polynomial>`.
+# 1. **How many terms?** *(medium, 20 minutes)* Write ``exponential(x, terms)`` with a polynomial
+#    whose coefficients are *terms*, the highest power first. bf16 has eight significant bits. How
+#    many terms does its exponential need? :doc:`Solution <solutions/07-polynomial>`.
 # 2. **Backward** *(medium, 30 minutes)*. Give both versions of ``gelu`` a derivative in a
 #    ``torch.autograd.Function``. :doc:`Solution <solutions/07-gelu-backward>`.
 #

@@ -36,12 +36,12 @@ HAS_DESCRIPTORS = not ON_GPU or SHARED_BYTES > 200000  # NVIDIA, from Hopper on
 # ----------
 #
 # In a **mixture of experts** each token is multiplied by a few of many matrices, the *experts*. The
-# result is a batch of products with different numbers of rows, which only the GPU knows.
+# result is a batch of products with different numbers of rows. Only the GPU knows these numbers.
 #
-# ``x``, *tokens* × *K*, has one row for each token, sorted by expert. ``w``, *experts* × *K* × *N*,
-# has one matrix for each expert. The rows of expert *e* end before row ``offsets[e]``, and those of
-# the next expert start there. An expert may have no rows. One program computes one **tile** of the
-# result, ``BLOCK_M × BLOCK_N`` numbers:
+# ``x``, *tokens* × *K*, has one row for each expert of each token, sorted by expert; here, a token
+# is such a row. ``w``, *experts* × *K* × *N*, has one matrix for each expert. The rows of expert
+# *e* end before row ``offsets[e]``, and those of the next expert start there. An expert may have no
+# rows. One program computes one **tile** of the result, ``BLOCK_M × BLOCK_N`` numbers:
 
 
 @triton.jit(do_not_specialize=["experts", "tokens"])  # not compiled anew for other numbers
@@ -103,7 +103,7 @@ def one_launch_kernel(
 #    :loading: lazy
 #
 # The grid covers the worst case: one row of tiles more for each expert than a single product of all
-# tokens has. Programs without a tile exit at once.
+# tokens has. Programs without a tile exit immediately.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``expert_sums(x, offsets)``, which adds up the rows of each
 # expert, with one program for an expert. ``exercise.py`` (see *Exercises*) checks it:
@@ -221,9 +221,9 @@ def persistent_kernel(
 # -------------------
 #
 # The loop over ``tile`` allows two grids: one program for each tile, or as many programs as the SMs
-# can run at the same time. The latter are **persistent**: each reads the table once and then
-# computes one tile after another. With ``flatten=True`` it loads its next tile, perhaps of another
-# expert, while it finishes this one.
+# can run at the same time. Programs of the second grid are **persistent**: each reads the table
+# once and then computes one tile after another. With ``flatten=True`` it loads its next tile,
+# perhaps of another expert, while it finishes this one.
 
 
 TILE_BY_TILE = 128, 128, 8, 3, 0  # rows, columns, warps, stages, programs on an SM (0: no limit)
@@ -257,8 +257,8 @@ def prepare(tiling, x, w):
 # * Long sums (*K* from 4096 on): the large tile. One program runs on an SM. While it stores a tile,
 #   the tensor cores are idle, but after a long sum that does not matter.
 # * Shorter sums: a smaller tile, and two programs on an SM. One multiplies while the other stores.
-# * Up to 64 tokens for an expert: half of the rows. The product is memory-bound then, because every
-#   matrix is read for a few rows, so many loads should be in flight.
+# * Up to 64 tokens for an expert: a tile of half as many rows. The product is memory-bound then,
+#   because every matrix is read for a few rows, so many loads should be in flight.
 
 FEW = 64, 128, 4, 4, 2  # rows, columns, warps, stages, programs on an SM
 PAIR = 128, 128, 4, 3, 2
@@ -302,12 +302,12 @@ if HAS_DESCRIPTORS:
 # In a program
 # ------------
 #
-# A function for strangers takes what the plain one cannot. A view whose rows do not start at
-# multiples of 16 bytes has no descriptor, so the first kernel of this page multiplies it. Gradients
-# are refused: the result would have none, without a word. ``torch._grouped_mm`` has them. For each
-# kind of arguments the function keeps a *plan*, the launch and the fields of both descriptors, as
-# in :doc:`/programming-guide/chapter-6/calls`. In the benchmark it makes the launch of the plain
-# function, so one time serves both.
+# The function that others call takes what the plain one cannot. A view whose rows do not start at
+# multiples of 16 bytes has no descriptor, so the first kernel of this page multiplies it. Arguments
+# that require a gradient are refused, because the result would silently have none;
+# ``torch._grouped_mm`` has gradients. For each kind of arguments the function keeps a *plan*, the
+# launch and the fields of both descriptors, as in :doc:`/programming-guide/chapter-6/calls`. In the
+# benchmark it launches what the plain function launches, so the GPU's times are those of both.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of, on_device_of
@@ -435,9 +435,11 @@ print(f"grouped_mm is right on {len(problems)} problems")
 # The benchmark
 # -------------
 #
-# We time five layers, each with random and with skewed numbers of tokens. The *dense* product of
-# the same work is a ceiling: it reads one matrix instead of one for each expert. The *loop* has
-# its offsets on the CPU already. A real program would wait for the GPU to fetch them.
+# We time five layers, each with random and with skewed numbers of tokens; the plot shows the skewed
+# ones, with experts × K × N and the tokens of each layer. The *dense* product of the same work is a
+# ceiling: it reads one matrix instead of one for each expert. The *loop* has a PyTorch product for
+# each expert, and its offsets on the CPU already. A real program would wait for the GPU to fetch
+# them.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "persistent_kernel: 128 experts, 4096 tokens, bf16"
@@ -535,17 +537,18 @@ if ON_GPU:
 # * **Few experts, many tokens** (the first two layers). Each product of the loop fills the GPU by
 #   itself. ``grouped_mm`` reaches :measured:`large_loop` times the rate of the loop, and
 #   :measured:`large_dense` % of the dense product.
-# * **Many experts, few tokens** (the third layer and the last). Each product of the loop ends
-#   before the next launch arrives: ``grouped_mm`` has at least :measured:`few_loop` times its
-#   speed.
+# * **Many experts, few tokens** (the third layer and the last). Each product of the loop has too
+#   few tiles for the GPU, and they run one after the other: ``grouped_mm`` has at least
+#   :measured:`few_loop` times the speed of the loop.
 # * **The last layer is memory-bound.** The weights of all experts have :measured:`weights` MB. If
 #   the product took as long as PyTorch needs to read them once, its rate would be
 #   :measured:`allowed` TFLOPS. ``grouped_mm`` reaches :measured:`few_rate` on random numbers of
-#   tokens. PyTorch's read is ``amax``, and a rate above the allowed one means that ours reads
-#   faster. On skewed numbers it can be faster still, since an eighth of the experts has no tokens.
-#   The dense product reads a single matrix, so it is no ceiling there.
-# * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS.
-#   The steps of this page in this layer, on skewed numbers of tokens:
+#   tokens. PyTorch's read is ``amax``; a rate above the allowed one means that ours reads faster.
+#   On skewed numbers it can be faster still, since an eighth of the experts has no tokens. The
+#   dense product reads a single matrix, so it is no ceiling there.
+# * **Many experts, many tokens** (the fourth). ``grouped_mm`` reaches :measured:`triton` TFLOPS on
+#   skewed numbers of tokens, and ``torch._grouped_mm`` :measured:`many_torch`. The steps of this
+#   page there:
 #
 # .. steps:: dense
 #    :unit: TFLOPS
@@ -565,8 +568,6 @@ if ON_GPU:
 #
 # Exercises
 # ---------
-#
-# Write each function into a file of your own, and have ``exercise.py`` check it.
 #
 # 1. **The backward product** *(hard, 60 minutes)*. The gradient of ``w[e]`` is a sum over the rows
 #    of expert *e*. Which mask does that need? Write ``grouped_gradient(x, g, offsets)`` with the

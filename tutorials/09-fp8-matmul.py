@@ -107,7 +107,8 @@ def rows_kernel(
 #    shrinks: it is 2⁻⁹, about 0.002. So the number is rounded to two such steps.
 #
 # Which numbers share a scale? A single large number, an **outlier**, pushes all others with the
-# same scale toward zero, where they lose bits. The table multiplies matrices with outliers.
+# same scale toward zero, where they lose bits. The table has the errors of products of matrices
+# with outliers.
 
 
 # sphinx_gallery_fold = "compares scales on a matrix with outliers"
@@ -152,7 +153,8 @@ print(tabulate(table, ["outliers", "larger by\na factor of", *kinds], disable_nu
 
 # %%
 # * Small outliers do no harm. The error is that of three bits of mantissa.
-# * Larger outliers ruin a matrix that has one scale. With scales of rows, they ruin their own rows.
+# * Larger outliers ruin a matrix that has one scale. With scales of rows, they ruin only their own
+#   rows.
 # * In large language models outliers come as **features**: one column is large in every row, and
 #   the weights that it meets are small. Then every row has an outlier; only blocks limit the harm.
 #
@@ -322,20 +324,21 @@ names = "lost", "lost, promoted"
 values = [(n, "%", 100 * abs(1 - c / sums[0])) for n, c in zip(names, sums[1:], strict=False)]
 
 # %%
-# The longest sum is wrong by :measured:`lost` % as it comes, and by :measured:`kept` % if promoted.
-# In most layers of a network, products of both signs cancel, and errors grow slowly. So inference
-# usually does without promotion, as ``torch._scaled_mm`` does with ``use_fast_accum=True``.
+# The longest sum is wrong by :measured:`lost` % as it comes. If promoted, it is off by
+# :measured:`kept` %, which is the rounding of the result. In most layers of a network, products of
+# both signs cancel, and errors grow slowly. So inference usually does without promotion, as
+# ``torch._scaled_mm`` does with ``use_fast_accum=True``.
 
 # %%
 # In a program
 # ------------
 #
-# A function for strangers names the argument that is wrong, and says if the GPU has no products of
-# such numbers. It copies views whose rows do not start at multiples of 16 bytes, and gives the
-# result memory in which every row does. It refuses tensors that require gradients, because the
-# result would have none, without a word. For each kind of arguments it keeps a *plan*, the launch
-# and the fields of its descriptors, as in :doc:`/programming-guide/chapter-6/calls`. In the
-# benchmark it makes the launch of the plain function, so one time serves both.
+# The function that others call names the argument that is wrong, and says if the GPU has no
+# products of such numbers. It copies views whose rows do not start at multiples of 16 bytes, and
+# gives the result memory in which every row does. It refuses tensors that require gradients,
+# because the result would silently have none. For each kind of arguments it keeps a *plan*, the
+# launch and the fields of its descriptors, as in :doc:`/programming-guide/chapter-6/calls`. In the
+# benchmark it launches what the plain function launches, so the GPU's times are those of both.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -535,21 +538,19 @@ else:
 #   in bf16. At 1024, fp8 has :measured:`small` times the speed of bf16.
 # * **Large products** are also limited by loads and by power. From 2048 on, fp8 has at least
 #   :measured:`least` times the speed of bf16. The layers reach :measured:`layers` % of cuBLAS.
-# * **Few rows** (the first lines of the table): the product is memory-bound, and most rows of a
-#   tile are empty. These sizes were not used to choose the tiles: there we reach
-#   :measured:`untuned` % of cuBLAS.
+# * **Few rows** (the first three lines of the table). With 1 and 17 rows the product is
+#   memory-bound, and most rows of a tile are empty. These three sizes were not used to choose the
+#   tiles: there we reach :measured:`untuned` % of cuBLAS.
 # * **Scales by blocks** need promotion. From 2048 on, they reach :measured:`blocks` % of the rate
 #   with scales by rows. :doc:`09b-fp8-gluon` reaches more on Hopper.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs, and a call of PyTorch's function for
 # :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the
-# CPU's, and the GPU's. For square matrices the GPU's is the larger from :measured:`gpu_longer` rows
-# on.
+# CPU's, and the GPU's. For square matrices the GPU's is the larger from about
+# :measured:`gpu_longer` rows on.
 #
 # Exercises
 # ---------
-#
-# Write each function into a file of your own, and have ``exercise.py`` check it.
 #
 # 1. **Normalize and quantize** *(medium, 40 minutes)*. The product of a layer follows an RMS norm.
 #    Let that kernel round its result: ``normalize_and_quantize(x, weight)`` returns the numbers in

@@ -98,8 +98,8 @@ plt.show()
 # * ``mbarrier.wait(bar, parity)`` returns when the phase of that parity has completed. A new
 #   barrier acts as if a phase of parity 1 had completed before.
 #
-# A buffer that is filled again and again has two: ``ready`` completes a phase when data has
-# arrived, and ``empty`` when it has been used:
+# A buffer that is filled again and again has two barriers: ``ready`` completes a phase when data
+# has arrived, and ``empty`` when the data has been used:
 
 # sphinx_gallery_fold = "draws the phases of the two barriers of a buffer"
 _, ax = figure(height=4.3)
@@ -128,7 +128,7 @@ plt.show()
 # %%
 # The consumer's first wait is for parity 0: phase 0 of ``ready`` ends when load 0 has arrived. Its
 # second wait is for parity 1. The producer's first wait is for parity **1** of ``empty``, and
-# returns at once, because the barrier is new. Its second wait, for parity 0, returns when the
+# returns immediately, because the barrier is new. Its second wait, for parity 0, returns when the
 # consumer has used load 0.
 #
 # With several buffers, *stages*, step *s* uses buffer ``s % STAGES``, and its phase is
@@ -172,9 +172,9 @@ def sum_kernel(x_desc, out_ptr, K):
 #    Step 2 uses buffer 0 for the second time, so it waits for phase 1 of that buffer's barrier.
 #
 # The same four warps load and add. They need no ``empty``: they start a load into a buffer only
-# after they have read it. ``gl.BlockedLayout`` gives each thread eight neighbors in a row, a warp
-# 4 × 8 threads, and the program four warps one below the other. ``pred=False`` leaves out an
-# operation.
+# after they have read it. ``gl.BlockedLayout`` gives each thread eight neighbors in a row, a warp 4
+# × 8 threads, and the program four warps one below the other. ``gl.SliceLayout(1, layout)`` is what
+# remains of it when the second axis is summed. ``pred=False`` leaves out an operation.
 
 # sphinx_gallery_fold = "describes matrices, and checks the sums on a Hopper GPU"
 TYPES = {E4M3: gl.float8e4nv, E5M2: gl.float8e5, torch.bfloat16: gl.bfloat16}
@@ -246,7 +246,8 @@ def producer(descriptors, buffers, barriers, scales, sizes, strides):
 
 
 # %%
-# ``warpgroup_mma`` starts a product, and ``warpgroup_mma_wait`` waits for it. With
+# ``warpgroup_mma`` starts a product, and ``warpgroup_mma_wait`` waits for it.
+# ``gl.NVMMADistributedLayout`` is the layout in which the tensor cores leave its result. With
 # ``use_acc=False`` a product starts from zero. Each consumer has *two* products in flight, ``p``
 # and ``q``: while it adds one, the tensor cores compute the other. Both are finished at the end of
 # an iteration, so the assembler can see that no instruction touches the registers of a product in
@@ -313,7 +314,8 @@ def consumer(WHICH: gl.constexpr, descriptors, buffers, barriers, scales, sizes,
 # ------------------
 #
 # ``gl.warp_specialize`` runs functions at the same time, each with its own warps and its share of
-# the registers. The producer needs few registers, so the consumers get more.
+# the registers. The first function runs in the four warps of the launch, and the others get warps
+# of their own. The producer needs few registers, so the consumers get more.
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K", "stride_sak", "stride_sbk", "stride_sbn"])
@@ -422,7 +424,8 @@ if CAN_RUN:
 # The benchmark
 # -------------
 #
-# The shapes are those of :doc:`09-fp8-matmul`. The peer is cuBLAS with the same scales.
+# The shapes are the squares and the four layers of :doc:`09-fp8-matmul`; the plot shows the
+# squares. We compare with cuBLAS with the same scales.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "roles_kernel: M = N = K = 8192"
@@ -445,17 +448,19 @@ if IS_HOPPER:
     draw_rates(squares, NAMES, "fp8 products, scales by blocks of 128", "M = N = K")
 
 # %%
-# From 2048 on, the roles make the product :measured:`gain` times as fast, and :measured:`small`
-# times at 1024. There the larger tiles leave many multiprocessors without work.
+# From 2048 on, the product with roles is :measured:`gain` times as fast as without. At 1024 it is
+# :measured:`small` times as fast, and at 1536 :measured:`middle` times. Its tiles are twice as
+# high. On 132 multiprocessors, the 64 tiles at 1024 leave half of them without work, and the 144
+# tiles at 1536 need a second wave for the last twelve.
 #
 # In a program
 # ------------
 #
-# The kernel trusts what it gets: scales of a wrong shape would be read from foreign memory, and a
-# matrix whose rows do not begin at multiples of 16 bytes has no descriptor. So the function checks
-# dtypes, shapes, strides and devices, and names the argument that is wrong. Scales that require a
-# gradient are refused, since there is no backward pass here. For ``torch.compile`` the product is
-# one operation. A plan for calls that are alike saves Python's work, as
+# The kernel trusts its arguments: past the end of scales of a wrong shape it would read other
+# memory, and a matrix whose rows do not begin at multiples of 16 bytes has no descriptor. So the
+# function checks dtypes, shapes, strides and devices, and names the argument that is wrong. Scales
+# that require a gradient are refused, since there is no backward pass here. For ``torch.compile``
+# the product is one operation. A plan for similar calls saves Python's work, as
 # :doc:`/programming-guide/chapter-6/calls` explains.
 
 # sphinx_gallery_fold = "the function with its checks"

@@ -5,8 +5,8 @@ Paged attention
 A model that writes text computes one token at a time. Each token attends to the keys and values of
 all tokens before it, which a serving system keeps in **pages**. You build
 ``paged_attention(q, k_pages, v_pages, page_table, lengths)``, which reads the pages where they are.
-From 16 sequences on it has at least :measured:`gather` times the speed of collecting the pages for
-cuDNN. You need :doc:`06-fused-attention`.
+From 16 sequences on it has at least :measured:`gather` times the speed of cuDNN with the pages
+collected into one tensor first. You need :doc:`06-fused-attention`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -34,10 +34,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # The kernel
 # ----------
 #
-# A page holds the keys or the values of 16 tokens. Row *i* of ``page_table`` lists the pages of
-# sequence *i*, and ``lengths[i]`` is its number of tokens. The simplest kernel has a program for
-# each sequence and each head of queries. It walks over the pages of its sequence, one at a time,
-# with the online softmax of :doc:`06-fused-attention`.
+# Page *p* is ``k_pages[p]`` and ``v_pages[p]``: the keys and the values of 16 tokens. Row *i* of
+# ``page_table`` lists the pages of sequence *i*, and ``lengths[i]`` is its number of tokens. The
+# simplest kernel has a program for each sequence and each head of queries. It walks over the pages
+# of its sequence, one at a time, with the online softmax of :doc:`06-fused-attention`.
 
 
 @triton.jit
@@ -70,9 +70,9 @@ def page_kernel(
 
 
 # %%
-# New are the two marked lines. Two strides lead to a key: one from page to page, and one from token
-# to token within a page. Which page comes next is data, read from the table. Tokens behind the
-# length are not loaded, so the rest of the last page may hold anything, even NaN.
+# The two marked lines are new. The number of the next page is data, read from the table. Two
+# strides then lead to a key: one from page to page, and one from token to token within a page.
+# Tokens past the length are not loaded, so the rest of the last page may hold anything, even NaN.
 #
 # **Try it** *(easy, 10 minutes)*. Write ``last_keys(k_pages, page_table, lengths)``, which returns
 # the key of the last token of each sequence, [batch, heads, d]. ``exercise.py`` checks it:
@@ -85,7 +85,9 @@ def page_kernel(
 #      program:  0, in a grid of 1
 #      index:    1 of `table_ptr`, which has 1 element, shape (1, 1)
 #
-# A sequence of *n* = 16 tokens fills one page, and ``n // PAGE`` is the next one.
+# A sequence of *n* = 16 tokens fills one page, and ``n // PAGE`` is the page after it.
+#
+# Two sequences, their rows of the page table, and eight pages in memory, three of them free:
 
 # sphinx_gallery_fold = "draws a page table and its pages"
 import matplotlib.pyplot as plt
@@ -133,7 +135,7 @@ def paged_attention(q, k_pages, v_pages, page_table, lengths):
 plain_attention = paged_attention
 
 # %%
-# The check draws pages in random order, and sequences of any length, also of none:
+# The check uses pages in random order, and sequences of any length, including 0:
 
 # sphinx_gallery_fold = "draws problems, and compares with float64"
 
@@ -173,35 +175,40 @@ print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist()
 # What decoding reads
 # -------------------
 #
-# A token has one query for each head, but reads all keys and values before it: 4096 bytes for each
-# token and layer, with 8 heads of keys and values, *d* = 128, and bf16. Each byte is used in a few
-# operations, so decoding is **memory-bound**.
+# A token has one query for each head, but it reads all keys and values before it: 4096 bytes for
+# each token and layer, with 8 heads of keys and values, *d* = 128, and bf16. Each byte is used in a
+# few operations, so decoding is **memory-bound**.
 #
-# .. predict:: How often does this kernel load each key, with 64 heads of queries and 8 of keys?
+# .. predict:: How many times is each key loaded, with 64 heads of queries and 8 of keys?
 #    :choices: once | 8 times | 64 times
 #    :answer: 8 times
 #
 #    Eight heads of queries share a head of keys, and each has a program of its own. The caches
-#    absorb some of these reads, but all keys still travel to eight programs.
-#
-# **Grouped heads share a read.** One program takes all queries that use a head of keys, as the rows
-# of one tile ``q``. Half of its 16 rows are empty, but the tensor cores have time to spare.
+#    absorb some of these loads, but each key still travels to eight programs.
 #
 # **Pages save memory, not time.** A contiguous cache must reserve the longest possible row for each
 # sequence. Pages are given out while a sequence grows, and sequences with the same beginning share
 # its pages. The price is one more load before the loads of keys and values.
 #
-# **Loads in flight.** A load takes most of a microsecond. In this time a multiprocessor (SM) of an
-# H100 can receive more than fifteen kilobytes, so as much must always be in flight. Two numbers
-# of the launch do this: four pages in each iteration (``BLOCK_N = 64``) and ``num_stages = 5``. The
-# compiler sees that loads of keys depend on page numbers. It starts the former two iterations
-# early, and the latter four: :term:`pipelining`.
+# Three changes make the kernel faster:
+#
+# **Grouped heads share a read.** One program takes all queries that use a head of keys, as the rows
+# of one tile ``q``. Tensor cores multiply at least 16 rows at a time, so half of this tile is
+# empty, but they have time to spare.
+#
+# **Loads in flight.** A load takes hundreds of cycles, and by the rule of
+# :doc:`/programming-guide/chapter-1/gpu` each multiprocessor (SM) of an H100 needs about eight
+# kilobytes in flight at every moment. Two numbers of the launch ensure this: four pages in each
+# iteration (``BLOCK_N = 64``) and ``num_stages = 5``. The compiler sees that the loads of keys
+# depend on page numbers. It starts the loads of page numbers four iterations early, and those of
+# keys and values two: :term:`pipelining`.
 #
 # **Split keys.** One sequence has only eight heads of keys, hence eight programs, on eight SMs. And
-# with mixed lengths, the longest sequence decides when all are done. One remedy solves both: each
-# sequence is cut into **chunks**, one program for each. The lengths are on the GPU, and the CPU
-# must not wait for them. So the grid has programs for all chunks that the page table has room for,
-# and a program behind the end of its sequence exits immediately.
+# with mixed lengths, the longest sequence decides when all are done. One change solves both
+# problems: each sequence is cut into **chunks**, with one program for each chunk and head of keys.
+# The lengths are on the GPU, and the CPU must not wait for them. So the grid has programs for all
+# chunks that the page table has room for, and a program past the end of its sequence exits
+# immediately.
 #
 # The kernel with these three changes has the same loop. Each program handles ``GROUP`` heads and
 # one chunk, and all strides are its arguments:
@@ -288,10 +295,10 @@ assert_right(simple(*problem), *problem)
 # --------------------
 #
 # The result of a chunk is a weighted mean of its values. Its weight is the sum of the exponentials
-# of its scores. The logarithm of this sum, the :term:`log-sum-exp`, is stored behind the means. A
+# of its scores. The logarithm of this sum, the :term:`log-sum-exp`, is stored after the means. A
 # second kernel combines the chunks: a softmax over their log-sum-exps gives the weights. From
-# Hopper on it is launched before the first one has ended (*programmatic dependent launch*), and
-# ``gdc_wait`` makes it wait for the results.
+# Hopper on, the second kernel is launched before the first has ended (*programmatic dependent
+# launch*), and ``gdc_wait`` makes it wait for the results.
 
 
 @triton.jit(do_not_specialize=["most", "chunk", "parts"])
@@ -323,8 +330,8 @@ def combine_kernel(
 # The public ``paged_attention`` launches both kernels. It picks the number of chunks estimated to
 # finish first, from the number of programs that fit on the GPU at the same time, and keeps a plan
 # for each kind of arguments: :doc:`/programming-guide/chapter-6/calls`. It reads pages with any
-# strides. Lengths and page numbers are on the GPU, and looking at them would wait for it. So the
-# kernel limits both: a wrong page number reads the wrong page, but never other memory. For
+# strides. Lengths and page numbers are on the GPU, and a check of them would make the CPU wait. So
+# the kernel limits both: a wrong page number reads the wrong page, but never other memory. For
 # ``torch.compile`` the function is one operation.
 
 # sphinx_gallery_fold = "the function with its checks"
@@ -469,10 +476,11 @@ print("paged_attention agrees with float64")
 # The benchmark
 # -------------
 #
-# The benchmark has 64 heads of queries, 8 of keys, *d* = 128, bf16, and pages of 16 in any order.
-# In the last case, 64 sequences have 100 to 8000 tokens. Rates count keys and values once.
-# **cuDNN** gets contiguous keys; mixed lengths are padded and masked. **gather** collects pages
-# into such keys first. ``amax`` **reads** all bytes; a better read may be a little faster.
+# The benchmark has 64 heads of queries, 8 of keys, *d* = 128, bf16, and pages of 16 tokens in
+# random order. In the last case, 64 sequences have 100 to 8000 tokens. Rates count each key and
+# value once. **cuDNN** gets contiguous keys; mixed lengths are padded and masked. **gather**
+# collects the pages into such keys first. ``amax`` **reads** as many bytes; a better read may be a
+# little faster.
 
 # sphinx_gallery_fold = "times five batches, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "attention_kernel: 64 sequences of mixed lengths"
@@ -564,19 +572,21 @@ else:
 # keys. ``paged_attention`` has at least :measured:`cudnn` % of cuDNN's rate on contiguous keys, and
 # with mixed lengths :measured:`mixed` % of the rate of a read. cuDNN itself can read page tables,
 # but PyTorch's attention function does not offer that. FlashInfer and FlashAttention have kernels
-# for pages, too; they need a compiler for CUDA, which our measurements do without.
+# for pages, too; they are packages of their own, which our measurements do without.
 #
-# A call keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for :measured:`cpu_torch` µs. In a
-# loop that does not wait, a call costs the larger of the CPU's and the GPU's time.
+# A call keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's attention on contiguous
+# keys for :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of the
+# CPU's and the GPU's time.
 #
 # Exercises
 # ---------
 #
-# 1. **A window** *(easy, 20 minutes)*. Let each token see the last *W* keys only, in
+# 1. **A window** *(easy, 20 minutes)*. Let each token see only the last *W* keys, in
 #    ``window_attention(q, k_pages, v_pages, page_table, lengths, window)``.
 #    :doc:`Solution <solutions/11-window>`.
-# 2. **Pages of int8** *(medium, 40 minutes)*. Each row has a scale, in ``k_scales`` and
-#    ``v_scales``, [pages, page, kv heads]. Multiply scores and weights, not keys and values, in
+# 2. **Pages of int8** *(medium, 40 minutes)*. Each key and each value has a scale, in ``k_scales``
+#    and ``v_scales``, [pages, page, kv heads]. Multiply the scores and the weights by them, not
+#    keys and values, in
 #    ``int8_attention(q, k_pages, v_pages, k_scales, v_scales, page_table, lengths)``.
 #    :doc:`Solution <solutions/11-int8-pages>`.
 #

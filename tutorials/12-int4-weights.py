@@ -2,9 +2,10 @@
 int4 weights
 ============
 
-You build ``int4_mm(x, packed, scales, zeros)``, the product of a layer whose weights have 4 bits
-each. With 8192 × 8192 weights and one token it takes :measured:`triton` µs; cuBLAS, with weights in
-bf16, takes :measured:`faster` times as long. You need :doc:`03-matrix-multiplication`.
+You build ``int4_mm(x, packed, scales, zeros)``, the product x · wᵀ of a layer whose weights *w*
+have 4 bits each. With 8192 × 8192 weights and one row of *x*, that is one token, it takes
+:measured:`triton` µs. PyTorch's product, with weights in bf16, takes :measured:`faster` times as
+long. You need :doc:`03-matrix-multiplication`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -52,9 +53,10 @@ print("weights back", *(f"{value:5.2f}" for value in (n * s + z).tolist()))
 # Packing
 # ~~~~~~~
 #
-# A **word** of 16 bits holds four integers, one in each four bits. A group of 128 fills 32 words.
-# Which four share a word? Word *j* gets columns *j*, *j* + 32, *j* + 64 and *j* + 96. So the lowest
-# four bits of the 32 words are 32 *neighboring* columns, and meet 32 neighbors in a row of *x*.
+# A **word** of 16 bits holds four integers of 4 bits. A group of 128 fills 32 words. Which four
+# share a word? Word *j* gets columns *j*, *j* + 32, *j* + 64 and *j* + 96. So the lowest four bits
+# of the 32 words hold 32 *neighboring* columns (blue), which are multiplied by 32 neighbors in a
+# row of *x*.
 
 # sphinx_gallery_fold = "draws the words of a group"
 from shared.int4 import draw_words
@@ -62,7 +64,7 @@ from shared.int4 import draw_words
 draw_words()
 
 # %%
-# Packing is shifts and ors, and unpacking is shifts and masks:
+# Packing takes shifts and ors, and unpacking takes shifts and bitwise ands:
 
 
 def pack_group(n):
@@ -81,8 +83,8 @@ print("integers", n.tolist(), "→ words", [f"{word:04x}" for word in words.toli
 print(unpack_group(words).tolist())
 
 # %%
-# ``pack_int4`` packs a whole matrix in this way. It stores the words as [groups, N, 32], so that a
-# group of many rows is one piece of memory, and each scale beside its zero.
+# ``pack_int4`` packs a whole matrix in this way. It stores the words as [groups, N, 32], so that
+# the words of one group of many rows lie side by side, and it stores each scale beside its zero.
 
 # sphinx_gallery_fold = "packs and unpacks a matrix"
 
@@ -131,8 +133,8 @@ def unpack(packed, scales, zeros):
 # ----------
 #
 # A program computes a tile of the output. For each group it loads words, scales and zeros, and
-# shifts the words four times. Each shift gives a tile of weights, and ``tl.dot`` multiplies it by
-# the columns of *x* that it meets.
+# shifts the words by 0, 4, 8 and 12 bits. Each shift gives a tile of weights, and ``tl.dot``
+# multiplies the matching columns of *x* by it.
 
 
 @triton.jit
@@ -216,29 +218,31 @@ print("the kernel is right")
 #
 # With *M* rows of *x*, tensor cores have 2 · *M* · *N* · *K* operations to do. Memory has to
 # deliver 2 · *N* · *K* bytes in bf16, and 3.76 times fewer in int4. The larger of the two times
-# decides. We take both from cuBLAS: :measured:`bf16` µs for one row is the time of reading, and
-# :measured:`many` µs for 1024 rows that of computing. Both are equal at about :measured:`border`
-# rows in bf16, and at :measured:`border_4` rows in int4.
+# decides. We take both from PyTorch's product in bf16: :measured:`bf16` µs for one row is the time
+# of reading, and :measured:`many` µs for 1024 rows that of computing. Both are equal at about
+# :measured:`border` rows in bf16, and at :measured:`border_4` rows in int4.
 #
 # .. predict:: Which share of bf16's time does int4 need at 32 rows, by this model?
 #    :choices: about a quarter | about half | all of it
 #    :answer: about a quarter
 #
 #    Up to :measured:`border_4` rows both are limited by memory, so the model expects
-#    :measured:`expected` %. Beyond, the share grows, up to all of it at :measured:`border` rows.
+#    :measured:`expected` %. Beyond that, the share grows, up to all of it at :measured:`border`
+#    rows.
 #
 # **This prediction fails.** At 32 rows even our best kernel needs :measured:`share_32` %, and the
-# one above takes :measured:`first` µs for a single row. The model counts bytes
-# and products. It leaves out **unpacking**: shift, mask, convert, multiply, add and round are six
-# instructions for one weight, and ordinary instructions are far slower than tensor cores.
+# kernel above takes :measured:`first` µs for a single row, where bf16 takes :measured:`bf16` µs.
+# The model counts bytes and products. It leaves out **unpacking**: a shift, an *and*, a conversion,
+# a multiply-add and a rounding are about five instructions for each weight, and ordinary
+# instructions are far slower than tensor cores.
 #
 # Unpacking faster
 # ----------------
 #
-# A trick saves most of these instructions: the bits of the integer *are* the bits of a float. A
-# number in bf16 has a sign, 8 bits of **exponent** *e* and 7 of **mantissa** *f*, and is
+# A trick saves most of these instructions: it reads the bits of the integer as the bits of a float.
+# A number in bf16 has a sign, 8 bits of **exponent** *e* and 7 of **mantissa** *f*, and is
 # :math:`2^{e - 127} (1 + f/128)`. If the exponent is 0, it is :math:`f \cdot 2^{-133}`. So an
-# integer below 16, read as bf16, is *n* times 2⁻¹³³, without a conversion:
+# integer *n* below 16, read as bf16, is *n* times 2⁻¹³³, without a conversion:
 
 # sphinx_gallery_shows = "plain digits"
 for n in (1, 6, 15):
@@ -251,9 +255,9 @@ for n in (1, 6, 15):
 
 # %%
 # Four bits further up, the integer reaches into the exponent. The value is still exactly 16 times
-# as large, since the floats with exponents 0 and 1 are equally dense. Now step by step, for the
-# weights of three integers with *s* = 0.25 and *z* = -1. The scale is multiplied by 2¹⁰¹ and the
-# zero by 2⁻³² in advance, once for a group:
+# as large, since floats with the exponents 0 and 1 have the same spacing. No number in bf16 is as
+# large as 2¹³³, so we compute the weight times 2⁻³²: once for a group, the scale is multiplied by
+# 2¹⁰¹ and the zero by 2⁻³². These are the weights of three integers with *s* = 0.25 and *z* = -1:
 
 s, z = 0.25, -1.0
 for n in (1, 6, 15):
@@ -262,11 +266,12 @@ for n in (1, 6, 15):
     print(f"{n:2d}: {n} · 2⁻¹³³ → {scaled * 2.0**32:5.2f} · 2⁻³² = weight {n * s + z:5.2f} · 2⁻³²")
 
 # %%
-# Mask and **fused multiply-add**: two instructions for a weight. The factor 2⁻³² stays until the
-# end, where the sums are multiplied by 2³². For bits four places up, the scale has 2⁹⁷ instead. A
+# An *and* and a **fused multiply-add** are left. The factor 2⁻³² stays until the end, where the
+# sums are multiplied by 2³². For bits four places up, the scale has the factor 2⁹⁷ instead. A
 # register of 32 bits holds two words, and ``fma.rn.bf16x2`` computes two weights with one
-# instruction. Triton has no such operation, so we write **inline assembly**. Its results are
-# ``=&r``, not ``=r``: else the first result may get a register that is read afterwards.
+# instruction. Triton has no such operation, so we write **inline assembly** for NVIDIA GPUs. The
+# constraint of its results is ``=&r``: with ``=r``, the first result might get the register of an
+# input that a later instruction reads.
 
 UNPACK = tl.constexpr("""{
 .reg .b32 bits, high;
@@ -308,7 +313,7 @@ def weights_of(words, pairs, TRICK: tl.constexpr, dtype: tl.constexpr):
 
 
 # %%
-# ``join`` and ``permute`` cost nothing: each number stays in its register.
+# ``join`` and ``permute`` take no instructions here: each number stays in its register.
 #
 # Few rows and many
 # ~~~~~~~~~~~~~~~~~
@@ -319,11 +324,11 @@ def weights_of(words, pairs, TRICK: tl.constexpr, dtype: tl.constexpr):
 #   launch would have to add their parts. So the **warps** of a program share it: warp *i* adds
 #   groups *i*, *i* + 4, *i* + 8, …, and ``tl.sum`` adds the four results. A ``tl.dot`` of three
 #   dimensions does that: it multiplies a **batch** of matrices, one in each warp.
-# * **With more rows**, tensor cores decide. Hopper's fast instruction, **wgmma**, takes its left
-#   factor from registers, where our weights are, and its right one from shared memory. So *w* is
-#   the left factor, and the tile is transposed at the end. A program unpacks 64 or 128 rows of *w*
-#   for up to 256 rows of *x*. *Descriptors*, which let the hardware fetch whole tiles, load both:
-#   see :doc:`03b-full-waves`.
+# * **With more rows**, tensor cores set the limit. Hopper's fast instruction, **wgmma**, can take
+#   its left factor from registers, where our weights are, and takes its right one from shared
+#   memory. So *w* is the left factor, and the tile is transposed at the end. A program unpacks 64
+#   or 128 rows of *w* for up to 256 rows of *x*. *Descriptors*, which let the hardware fetch whole
+#   tiles, load both: see :doc:`03b-full-waves`.
 #
 # ``tl.assume`` promises at least one iteration, so the assembler can overlap wgmmas.
 
@@ -384,10 +389,11 @@ def int4_kernel(
 # ------------
 #
 # The public ``int4_mm`` chooses tiles for the number of rows and keeps a plan of the launch, as
-# :doc:`/programming-guide/chapter-6/calls` explains. It reads views, scales that lie elsewhere or
-# have another dtype, and refuses gradients. A kernel that makes descriptors needs memory on the
-# GPU, which Triton asks of ``triton.set_allocator``. That setting belongs to the program that calls
-# us. So we set it in a copy of the context only, and the program's own setting stays.
+# :doc:`/programming-guide/chapter-6/calls` explains. It accepts views, and scales that lie
+# elsewhere or have another dtype, and refuses gradients. A kernel that makes descriptors needs
+# memory on the GPU, which Triton requests from the function set by ``triton.set_allocator``. That
+# setting belongs to the program that calls us, so we set it in a copy of Python's context
+# (``contextvars``) only.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.int4 import check_arguments
@@ -495,8 +501,9 @@ print("int4_mm is right")
 # The benchmark
 # -------------
 #
-# The weights are of two layers. **int4pack** is PyTorch's ``torch._weight_int4pack_mm``. The plot
-# shows the share of bf16's time; the dashed line is the model from above, without unpacking.
+# Two matrices of weights are timed, 14336 × 4096 and 8192 × 8192. The plot shows the times for the
+# second one, as shares of the time of PyTorch's product in bf16. **int4pack** is PyTorch's
+# ``torch._weight_int4pack_mm``. The dashed line is the model from above, without unpacking.
 
 # sphinx_gallery_fold = "checks all sizes in float64, times them, and draws the shares"
 # sphinx_gallery_xray = "int4_kernel: one row, 8192 × 8192"
@@ -536,9 +543,9 @@ else:
     print("Without a GPU there is nothing to time.")
 
 # %%
-# With one row, the trick alone makes the kernel :measured:`trick`\ × as fast, and ``int4_mm`` needs
-# :measured:`share` % of cuBLAS's time. That is more than :measured:`expected` %, since starting a
-# launch takes as long for a quarter of the bytes. With :measured:`share_32` % at 32 rows and
+# With one row, the trick makes the kernel :measured:`trick`\ × faster, and ``int4_mm`` needs
+# :measured:`share` % of the time of bf16. The model expects :measured:`expected` %, but a launch
+# takes as long for a quarter of the bytes. With :measured:`share_32` % at 32 rows and
 # :measured:`share_64` % at 64, the saving shrinks long before the model says, because tensor cores
 # wait for the unpacking. At 256 rows int4 needs :measured:`share_256` %. It is made for few rows.
 #
@@ -546,14 +553,14 @@ else:
 # larger of the CPU's and the GPU's time.
 #
 # Serving systems use kernels in CUDA, such as Marlin (see *References*). Its authors state nearly
-# the ideal speed-up of four up to 16 to 32 rows on an NVIDIA A10 (2024). We did not run it.
+# the ideal speed-up of four for up to 16 or 32 rows on an NVIDIA A10 (2024). We did not run it.
 #
 # Exercises
 # ---------
 #
-# 1. **Fold the zeros** *(medium, 30 minutes)*. ``folded_mm(x, packed, scales, zeros)`` scales a
-#    group after summing, since :math:`\sum x (ns + z) = s \sum xn + z \sum x`.
-#    :doc:`Solution <solutions/12-zero-points>`.
+# 1. **Fold the zeros** *(medium, 30 minutes)*. Let ``folded_mm(x, packed, scales, zeros)`` scale
+#    the sum of a group instead of its weights, since
+#    :math:`\sum x (ns + z) = s \sum xn + z \sum x`. :doc:`Solution <solutions/12-zero-points>`.
 # 2. **fp4** *(medium, 40 minutes)*. Write ``fp4_mm(x, packed, scales)`` for numbers of 4 bits with
 #    an exponent: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, from a table.
 #    :doc:`Solution <solutions/12-fp4>`.

@@ -3,9 +3,9 @@ Sampling
 ========
 
 You build ``sample(logits, temperature, top_k, top_p, seed)``, which chooses the next token of a
-language model without a sort. For 128 rows of 131,072 logits it takes :measured:`triton` µs, and
-PyTorch's sort takes :measured:`faster` times as long. You need :doc:`02-fused-softmax` and
-:doc:`04-low-memory-dropout`.
+language model without a sort. With top-p, it takes :measured:`triton` µs for 128 rows of 131,072
+logits, and sampling with PyTorch's sort takes :measured:`faster` times as long. You need
+:doc:`02-fused-softmax` and :doc:`04-low-memory-dropout`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -36,12 +36,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # the largest logit wins. Two settings exclude unlikely tokens:
 #
 # * **Top-k** keeps the *k* largest logits.
-# * **Top-p** keeps the fewest largest logits whose weights add up to the share *p* of the sum.
+# * **Top-p** keeps the fewest logits, the largest first, whose weights add up to at least the share
+#   *p* of the sum.
 #
 # Both keep all logits from one value on, the **threshold**; equal logits stay or go together. A
 # sort finds it, but moves every logit several times. **Bisection** only adds: guess a threshold,
-# and add up the weights of the logits from there on. If the sum reaches the share *p* (here 0.9),
-# the threshold is the guess or larger, else it is smaller. Each round halves the range:
+# and add up the weights of the logits that are not below it. If the sum reaches the share *p* (here
+# 0.9), the threshold is the guess or larger, else it is smaller. Each round halves the range:
 
 torch.manual_seed(0)
 x = torch.tensor([2.0, 1.7, 1.1, 0.9, 0.3, 0.1, -0.4, -0.9, -1.3, -2.0])
@@ -56,7 +57,7 @@ for turn in range(8):
     low, high = (middle, high) if total >= goal else (low, middle)
 
 # %%
-# The weights, their sum from the left, and the threshold after the last token that is kept:
+# The weights, their sum from the left, and the threshold, after the last token that is kept:
 
 # sphinx_gallery_fold = "draws the weights, their sum and the threshold"
 from shared.sampling import draw_keys, draw_threshold
@@ -64,8 +65,8 @@ from shared.sampling import draw_keys, draw_threshold
 draw_threshold(weights, goal)
 
 # %%
-# To find the exact threshold, the kernel bisects integers: the **keys** of the logits, which are in
-# the order of the logits.
+# To find the exact threshold, the kernel bisects integers: the **keys** of the logits, in the same
+# order as the logits.
 #
 # The kernel
 # ----------
@@ -116,20 +117,21 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 
 
 # %%
-# In the fold above, ``load_row`` returns -∞ behind the end of the row, and ``weight_of`` returns
-# weights relative to that of the row's maximum *m*. They are powers of two: with ``rate`` =
+# In the fold above, ``load_row`` returns -∞ past the end of the row. ``weight_of`` returns weights
+# relative to that of the row's maximum *m*, as powers of two: with ``rate`` =
 # :math:`\log_2(e) / T`, :math:`2^{(x - m) \cdot rate} = e^{(x - m) / T}`. ``above`` adds up the
 # weights for one round of ``bisect``; with ``COUNT``, for top-k, it counts the logits.
 #
-# **A key** has the bits of a float, read as an integer. The bits of positive floats are in their
-# order already. For a negative float, ``key_of_float`` inverts every bit except the sign (dark
-# cells are ones):
+# **A key** has the bits of a float, read as an integer. For positive floats, it has the order of
+# the floats already. For a negative float, ``key_of_float`` inverts every bit except the sign. Each
+# row shows a float, its first 12 bits, those of its key, and the key in units of 2²⁰ (dark cells
+# are ones):
 
 # sphinx_gallery_fold = "draws the bits of eight floats and their keys"
 draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 
 # %%
-# .. predict:: How often does ``bisect`` read the row, at most?
+# .. predict:: How many times does ``bisect`` read the row, at most?
 #    :choices: 24 | 32 | 131,072
 #    :answer: 32
 #
@@ -138,7 +140,7 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 # **The sums are integers.** Floating-point sums depend on the order of the additions, so two
 # kernels that add in different orders could keep different tokens. Sums of integers are exact in
 # any order. So ``units_of`` rounds each weight, which is at most 1, to the nearest multiple of
-# 2⁻⁴⁰. A row may have 2²² logits before a sum could overflow 63 bits.
+# 2⁻⁴⁰. The weights of a row of 2²² logits still add up in 63 bits.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)`` for *T* = 1: add up the
 # weights from a row's threshold on, and divide by the sum of all weights of the row.
@@ -152,7 +154,7 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 #      program:  0, in a grid of 5
 #      what:     the value of a store depends on elements that a masked load left out
 #
-# So what is loaded behind the end of a row needs a weight of 0.
+# So what is loaded past the end of a row needs a weight of 0.
 #
 # Sampling a token
 # ~~~~~~~~~~~~~~~~
@@ -160,8 +162,7 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 # Philox makes 32 random bits from seed and row, as in :doc:`04-low-memory-dropout`. Read as a
 # fraction *u* from 0 to 1, they give a **target**: *u* times the sum of all kept weights. The
 # kernel adds up the weights from the left. The token at which the sum exceeds the target is the
-# sample, so a token with twice the weight is hit twice as often. (The fold has ``target_of``, and
-# ``share_of``, which returns the share *p* of a sum.)
+# sample, so a token with twice the weight is sampled twice as often.
 
 # sphinx_gallery_fold = "the whole cell, with target_of and share_of"
 # sphinx_gallery_show = "pick, sample_row, plain_kernel"
@@ -231,8 +232,8 @@ plain_sample = sample  # to compare with: a faster function takes over the name
 
 # %%
 # **The check** sorts in float64. Each token must be among those that the sort keeps. A weight in
-# fp32 has a relative error of about 2⁻²², so if a sum meets the share *p* to seven digits, its
-# token may fall on either side. Random logits do not come that close.
+# fp32 has a relative error of about 2⁻²². So where a sum agrees with the share *p* to seven digits,
+# its token may be kept or not. Random logits do not come that close.
 
 # sphinx_gallery_fold = "compares with a sort in float64"
 from shared.sampling import check
@@ -248,8 +249,8 @@ print("all tokens are among those that a sort keeps")
 # ------------------------------
 #
 # ``plain_kernel`` reads the row once for each bit of a key, and a few times more. For 128 rows of
-# 131,072 logits this takes :measured:`slower` times as long as the way that follows, with two
-# readings. Suppose that a narrow **range** around the threshold is known. Then one reading adds up
+# 131,072 logits it takes :measured:`slower` times as long as the function below, which reads the
+# row twice. Suppose that a narrow **range** around the threshold is known. Then one reading adds up
 # the weights above the range, and collects the few logits inside. The search for the threshold
 # needs only these, and they fit into registers.
 #
@@ -257,23 +258,23 @@ print("all tokens are among those that a sort keeps")
 # whole row, the weights below the threshold add up to the share 1 - *p*. In the sample they add up
 # to a sum *s*, about the same share of the sample's weights. Each of them is at most *w*, the
 # weight at the threshold, so the standard deviation of *s* is at most :math:`\sqrt{w s}`. The range
-# reaches from 3.5 deviations below to 3.5 above. The threshold lies outside in fewer than one of a
-# thousand rows. The last kernel notices that, and samples such a row the plain way. So it does with
-# a row whose maximum is above 10³⁰, for example ∞.
+# holds every threshold for which *s* is within 3.5 deviations of that share. In fewer than one of a
+# thousand rows, the true threshold lies outside. The last kernel notices that, and samples such a
+# row the plain way. It does the same for a row whose maximum is above 10³⁰, for example ∞.
 #
 # Four launches do the work. Each row is cut into **pieces** of 1024 logits, so that a single row
 # keeps many multiprocessors busy:
 #
-# * ``sum_kernel``, one program a piece, is the first reading: the maximum and a rough sum in fp32,
-#   as in :doc:`02-fused-softmax`.
-# * ``guess_kernel``, one program a row, finds the range in the sample of the row.
-# * ``collect_kernel``, one program a piece, is the second reading: exact sums, and the logits in
-#   the range, each with its column.
-# * ``finish_kernel``, one program a row, finds the threshold among these, and samples.
+# * ``sum_kernel``, a program for each piece, is the first reading: the maximum and a rough sum in
+#   fp32, as in :doc:`02-fused-softmax`.
+# * ``guess_kernel``, a program for each row, finds the range in the sample of the row.
+# * ``collect_kernel``, a program for each piece, is the second reading: exact sums, and the logits
+#   in the range, each with its column.
+# * ``finish_kernel``, a program for each row, finds the threshold among these, and samples.
 #
 # Here is the second reading. ``memory_of`` divides a row's memory: four facts (the maximum, both
-# ends of the range, a counter), the sums of the pieces, and what is collected. Atomic additions to
-# the counter give each program places for its logits; their order does not matter.
+# ends of the range, a counter), the sums of the pieces, and the collected logits. Atomic additions
+# to the counter give each program places for its logits; their order does not matter.
 
 # sphinx_gallery_fold = "the whole cell, with the functions for exact sums and for places"
 # sphinx_gallery_show = "memory_of, collect_kernel"
@@ -314,14 +315,15 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
 
 
 # %%
-# ``both_sums`` splits each weight into two numbers of 32 bits, which add faster than one of 64. On
-# NVIDIA GPUs from Hopper on, ``start_next`` and ``wait`` let a kernel begin before the previous one
-# ends, as in :doc:`05b-reductions`.
+# ``both_sums`` splits each weight into two numbers of 32 bits, which add up faster than one of 64.
+# On NVIDIA GPUs from Hopper on, ``start_next`` and ``wait`` let a kernel begin before the previous
+# one ends, as in :doc:`05b-reductions`.
 #
 # For top-k, the lower end is a value that at least *k* logits exceed almost surely, and there is no
-# upper end. ``finish_kernel`` asks at two keys a round, near the one that interpolation suggests,
-# which takes fewer rounds than a bisection. With the sums of the pieces it finds the piece that the
-# target falls into, and then the token: the same as the plain kernel, since all sums are integers.
+# upper end. ``finish_kernel`` tests two keys in each round, near the key that interpolation
+# suggests; this takes fewer rounds than a bisection. With the sums of the pieces it finds the piece
+# that the target falls into, and then the token: the same as the plain kernel, since all sums are
+# integers.
 
 # sphinx_gallery_fold = "the other three kernels"
 from shared.sampling import float_of_key, range_of, rows_of, search, sums_of
@@ -432,10 +434,10 @@ def finish_kernel(
 #
 # The public ``sample`` launches these four kernels. It checks its settings, accepts views and other
 # dtypes, and keeps a plan of the launches for similar logits
-# (:doc:`/programming-guide/chapter-6/calls`). A row that contains nan, or only -∞, has no token: on
-# the CPU it is refused, and on a GPU, where a check would have to wait, the token is -1. A CUDA
-# graph freezes numbers when it is captured, so each replay would sample with the same seed.
-# Therefore the seed may also be a tensor on the GPU, which the program fills before each replay.
+# (:doc:`/programming-guide/chapter-6/calls`). A row that contains NaN, or only -∞, has no token. On
+# the CPU it is refused; on a GPU, where a check would have to wait, its token is -1. A CUDA graph
+# freezes numbers when it is captured, so each replay would sample with the same seed. Therefore the
+# seed may also be a tensor on the GPU, which the program fills before each replay.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -522,9 +524,10 @@ print("both ways sample the same tokens")
 # The benchmark
 # -------------
 #
-# The logits are normally distributed, in fp32. **Sort** is PyTorch's sort, softmax, cumulative sum
-# and ``multinomial``. **Softmax** is PyTorch's softmax alone. **Read** is PyTorch's ``amax``, one
-# reading, which every way of sampling needs, too. The check runs at these sizes first.
+# The logits are normally distributed, in fp32; *p* is 0.9 for top-p, and *k* is 50 for top-k.
+# **Sort** is top-p with PyTorch's sort, softmax, cumulative sum and ``multinomial``. **Softmax** is
+# PyTorch's softmax alone. **Read** is PyTorch's ``amax``, one reading, which every way of sampling
+# needs, too.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"
@@ -568,15 +571,15 @@ else:
 #    takes :measured:`read` µs, and a softmax :measured:`softmax` µs.
 #
 # Top-k takes :measured:`top_k` µs, and 512 × 151,936 logits take :measured:`large` µs with top-p.
-# The table gives what each kernel adds to the time of those before it. One row takes
+# The table has the logits that each kernel reads, and the time that it adds. One row takes
 # :measured:`single` µs: its pieces run at the same time, but ``guess_kernel`` and ``finish_kernel``
 # have a single program each.
 #
 # Serving systems do not sort either: vLLM uses FlashInfer's kernels. We did not run them; `their
 # public figures <https://github.com/vllm-project/vllm/pull/40376>`_ do not name a GPU.
 #
-# A call keeps the CPU busy for :measured:`cpu` µs, and sorting for :measured:`cpu_sort` µs. In a
-# loop that does not wait, a call costs the larger of the CPU's and the GPU's time.
+# A call keeps the CPU busy for :measured:`cpu` µs, and one that sorts for :measured:`cpu_sort` µs.
+# In a loop that does not wait, a call costs the larger of the CPU's and the GPU's time.
 #
 # Exercises
 # ---------

@@ -2,9 +2,9 @@
 The gated delta rule
 ====================
 
-You build ``gated_delta_rule(q, k, v, g, beta)``, the layer that replaces attention in models for
-long texts, such as Qwen3-Next. It keeps one matrix a head, however long the text is. At 32,768
-tokens and 64 heads it takes :measured:`triton` ms, and token by token the same rule takes
+You build ``gated_delta_rule(q, k, v, g, beta)``, which replaces attention in most layers of models
+for long texts, such as Qwen3-Next. It keeps one matrix for each head, however long the text is. At
+32,768 tokens and 64 heads it takes :measured:`triton` ms, and token by token the same rule takes
 :measured:`faster` times as long. You need :doc:`03-matrix-multiplication` and
 :doc:`06-fused-attention`.
 """
@@ -34,8 +34,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # Attention keeps all keys and values, so each token costs more than the one before. Here each head
 # keeps a **state** instead: a matrix *S* of *d* × *d* numbers that maps keys to values. A token has
 # a query *q*, a key *k* and a value *v*, of *d* numbers each, a gate *g* ≤ 0 and a strength *β*
-# from 0 to 1. It does four things: the state **decays** by the factor eᵍ, it is **read** at the key
-# (*Sᵀk*), **corrected** so that the key maps closer to the value, and read at the query.
+# from 0 to 1. Four things happen at each token. The state **decays** by the factor eᵍ, and it is
+# **read** at the key (*Sᵀk*). It is **corrected**, so that the key maps closer to the value, and it
+# is read at the query for the output *o*:
 
 # sphinx_gallery_fold = "draws the steps of a token"
 import matplotlib.pyplot as plt
@@ -87,15 +88,16 @@ key, values = torch.tensor([[0.6, 0.8]] * 2), torch.tensor([[1.0, 2.0], [5.0, 7.
 print(one_head(key, key, values, torch.zeros(2), torch.ones(2), 1.0))
 
 # %%
-# Two tokens have the same key of length 1 and β = 1. The second value does not add to the first: it
-# **replaces** it, since the correction is the difference between the new value and what the state
-# gave for this key. This is the **delta rule** of Widrow and Hoff, 1960.
+# Both tokens have the same key of length 1, *β* = 1, and no decay. The second value does not add to
+# the first: it **replaces** it, since the correction is the difference between the new value and
+# what the state gave for this key. This is the **delta rule** of Widrow and Hoff, 1960.
 #
 # The kernel
 # ----------
 #
-# A column of the state depends on one element of each *v*, so programs can share the columns.
-# Models may have fewer heads of ``k`` than of ``v``: several heads of ``v`` use one of ``k``.
+# A column of the state depends on one element of each *v*, so each program takes some of the
+# columns. Models may have fewer heads of ``k`` than of ``v``: several heads of ``v`` use one of
+# ``k``.
 
 
 @triton.jit
@@ -140,7 +142,7 @@ plain_rule = gated_delta_rule
 # %%
 # This kernel is right, and slow for two reasons. Each token waits for the one before it, so a text
 # of 32,768 tokens is a chain of 32,768 steps, :measured:`step` µs each. And a step multiplies a
-# matrix by a vector, for which **tensor cores** are useless.
+# matrix by a vector, for which **tensor cores** are no help.
 #
 # From tokens to chunks
 # ---------------------
@@ -156,15 +158,16 @@ plain_rule = gated_delta_rule
 #
 # In a chunk that begins with the state *S*, let *γᵢ* be the product of the factors eᵍ of its tokens
 # 1 to *i*. Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends on the
-# state before it. By then *S* is *γᵢ S*, and what token *j* added is multiplied by *γᵢ* / *γⱼ*:
+# state before it. By then, decay has turned *S* into *γᵢ S*, and has multiplied what token *j*
+# added by *γᵢ* / *γⱼ*:
 #
 # .. math::
 #    u_i = \beta_i \Bigl( v_i - \gamma_i S^\top k_i - \sum_{j<i} \tfrac{\gamma_i}{\gamma_j}
 #    (k_i \cdot k_j)\, u_j \Bigr)
 #
-# These are 64 linear equations for the matrix *U*, whose rows are the *uᵢ*. Their matrix 1 + *A*,
-# where 1 is the identity, does not depend on the state. So all chunks can invert it **at the same
-# time**, before the chain begins. *P* has the weights with which a token reads the corrections:
+# These are 64 linear equations for the rows *uᵢ* of a matrix *U*. Their own matrix, the identity
+# plus *A*, does not depend on the state. So all chunks can invert theirs **at the same time**,
+# before the chain begins. *P* has the weights with which a token reads the corrections:
 #
 # .. math::
 #    A_{ij} = \beta_i \tfrac{\gamma_i}{\gamma_j} (k_i \cdot k_j) \text{ for } j < i, \quad
@@ -172,7 +175,8 @@ plain_rule = gated_delta_rule
 #    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i
 #
 # The chain has 512 steps now instead of 32,768, each of a few products. *Q*, *K*, *V* and *O* have
-# a row for each token, and *γ* multiplies rows. *P U* is causal attention without a softmax:
+# a row for each token, and *γ* multiplies row *i* by *γᵢ*. *P U* is causal attention without a
+# softmax:
 #
 # .. math::
 #    U = T (V - \gamma K S), \qquad O = \text{scale}\, \gamma Q S + P U, \qquad
@@ -237,12 +241,12 @@ error = compare(gated_delta_rule(*arguments, 0.2), arguments, 0.2, tolerance=1e-
 print(f"token by token, the error is {error:.0e}")
 
 # %%
-# .. predict:: Which dtype may the state have, if nothing decays?
+# .. predict:: Which dtype keeps small corrections of a state that does not decay?
 #    :choices: bf16 | fp16 | only fp32
 #    :answer: only fp32
 #
 #    The state is a sum over the whole text. In bf16 a correction smaller than 1/256 of the number
-#    that it changes is lost, and in fp16 one smaller than 1/2048.
+#    that it changes can be lost, and in fp16 one smaller than 1/2048.
 #
 # Here tokens correct the state a little (*β* = 0.01). Only the state is rounded, after each chunk:
 
@@ -254,16 +258,17 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
     print(f"a state in {kept} gives an error of {error:.0e}")
 
 # %%
-# So our kernel keeps state and sums of *g* in fp32, and computes *γᵢ* / *γⱼ* as the exponential of
-# a difference of sums: *γⱼ* may underflow. The factors of products may have 16 bits.
+# So our kernel keeps the state and the sums of *g* in fp32. It computes *γᵢ* / *γⱼ* as the
+# exponential of a difference of these sums, since *γⱼ* may underflow. The factors of products may
+# have 16 bits.
 #
 # The inverse of a triangle
 # ~~~~~~~~~~~~~~~~~~~~~~~~~
 #
 # Row *i* of the inverse needs all rows before it: 64 dependent steps. Blocks shorten the chain. The
-# eight blocks of 8 × 8 on the diagonal are independent and take 7 steps together. Two neighbors
-# *X* and *Y*, with *B* below *X*, become one block of 16 by products, which tensor cores compute.
-# The same again gives 32, then 64:
+# eight blocks of 8 × 8 on the diagonal are independent and take 7 steps together. Two neighbors *X*
+# and *Y* on the diagonal, with the block *B* below *X* and left of *Y*, become one block of 16 by
+# products, which tensor cores compute. Two more such levels give blocks of 32 and of 64:
 #
 # .. math::
 #    \begin{pmatrix} X & 0 \\ B & Y \end{pmatrix}^{-1} =
@@ -365,7 +370,7 @@ def chunk_kernel(
 # heads of 128 columns give 128 programs. It keeps them **transposed**: then the left factor of all
 # five products is a result that is in registers already, and only the right factor comes from
 # shared memory. *Descriptors*, which let the hardware fetch whole tiles (:doc:`03b-full-waves`),
-# load the next chunks meanwhile, and put zeros beyond the last token.
+# load the next chunks meanwhile, and put zeros past the last token.
 
 
 @triton.jit
@@ -531,8 +536,9 @@ print(f"gated_delta_rule is right on {len(problems)} problems")
 # The benchmark
 # -------------
 #
-# One text, 16 heads of queries and keys, 64 of values, *d* = 128, bf16. PyTorch's form is in fp32.
-# The ceiling is a copy of as many bytes as the arguments and the output have.
+# The benchmark has one text, 16 heads of queries and keys, 64 of values, *d* = 128, and bf16.
+# PyTorch computes the form in chunks, in fp32. The ceiling is a copy of as many bytes as the
+# arguments and the output have.
 
 # sphinx_gallery_fold = "checks the longest text in float64, times the rule, and draws the times"
 # sphinx_gallery_xray = "chunk_kernel: 32,768 tokens, bf16; scan_kernel: 32,768 tokens, bf16"
@@ -587,7 +593,7 @@ else:
 # 1. **Without a gate** *(easy, 20 minutes)*. Write ``delta_rule(q, k, v, beta)``.
 #    :doc:`Solution <solutions/14-delta-rule>`.
 # 2. **A prefix** *(medium, 40 minutes)*. Let ``continue_rule(q, k, v, g, beta, state)`` start from
-#    a state, and return the output and the new state: a text may go on later.
+#    a state, and return the output and the new state, so that a text can be continued later.
 #    :doc:`Solution <solutions/14-prefix>`.
 #
 # References

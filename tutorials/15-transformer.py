@@ -80,14 +80,14 @@ def adamw_kernel(
 
 
 # %%
-# The weights in one block of memory
-# ----------------------------------
+# All weights in one vector
+# -------------------------
 #
-# One launch updates all weights, if they lie in one block of memory. It also writes their copy in
-# bf16, and clears the gradients. ``Weights`` holds five vectors: the weights in fp32, their copy in
-# bf16, the gradients, *m* and *v*. Each parameter of the model is a view into the copy, and its
-# ``.grad`` a view into the gradients. Autograd adds to a gradient that is already there, so it
-# never allocates one.
+# One launch updates all weights, if they lie in one vector. It also writes their copy in bf16, and
+# clears the gradients. ``Weights`` holds five vectors: the weights in fp32, their copy in bf16, the
+# gradients, *m* and *v*. Each parameter of the model is a view into the copy, and its ``.grad`` a
+# view into the gradients. Autograd adds to a gradient that is already there, so the gradients stay
+# in their vector.
 
 
 class Weights:
@@ -125,7 +125,7 @@ def adamw(weights, rate=1e-3, decay=0.1, eps=1e-8):
 
 
 # %%
-# Four steps beside ``torch.optim.AdamW``, on the same gradients:
+# Four steps beside ``torch.optim.AdamW`` in float64, with the same gradients:
 
 # sphinx_gallery_fold = "checks the optimizer"
 torch.manual_seed(0)
@@ -183,11 +183,12 @@ class Linear(torch.autograd.Function):
 
 
 # %%
-# A **decoder** predicts the next byte from all bytes before it. For each position it begins with a
-# vector *x*, the weights of the byte plus those of the position. Each layer adds two things to *x*:
-# what attention collects from the positions so far, and what two products with an activation
-# between them make of each position. A norm comes before each. The last product gives the
-# **logits**, one number for each possible byte, of which softmax makes probabilities.
+# A **decoder** predicts the next byte from all bytes before it: a token is one byte here. For each
+# position it begins with a vector *x*, the weights of the byte plus those of the position. Each
+# layer adds two things to *x*: what attention collects from the positions so far, and what two
+# products with an activation between them make of each position. A norm comes before each, and
+# before the last product. This product gives the **logits**, one number for each possible byte,
+# from which softmax makes probabilities.
 
 
 def decoder(tokens, weights, config, parts, seeds=None):
@@ -239,9 +240,10 @@ class PyTorch:
 # One step
 # --------
 #
-# A step computes the loss and all gradients, and moves the weights. The **loss** is the mean of
-# −log *p*, where *p* is the probability that the model gave to the right byte. Its unit is the
-# *nat*; a *bit* is 0.693 nats. The cross-entropy writes its gradient over the logits, to save room.
+# A step computes the loss and all gradients, and updates the weights. The **loss** is the mean of
+# −log *p*, where *p* is the probability that the model gives to the right byte. Its unit is the
+# *nat*; a *bit* is 0.693 nats. The cross-entropy writes its gradient over the logits, to save
+# memory.
 
 
 def train_step(weights, tokens, targets, config, parts, update, seeds=None, model=decoder):
@@ -306,7 +308,8 @@ print("four losses, as with PyTorch:", ", ".join(f"{loss:.5f}" for loss in expec
 # On a GPU the model has six layers of width 384, with six heads, and a step takes 64 pieces of 256
 # bytes. The whole step becomes one **CUDA graph**: Python launches it once, and the GPU runs its
 # hundreds of kernels without waiting for Python. What changes in a step, such as βᵗ, has to lie on
-# the GPU. PyTorch's models get a graph, too, and one block of memory for a single launch of AdamW.
+# the GPU. PyTorch's models get a graph, too, and one vector of weights for a single launch of
+# AdamW.
 
 # sphinx_gallery_fold = "makes a model in training, as one CUDA graph a step"
 CONFIG, BATCH, TIME = (6, 384, 6), 64, 256
@@ -395,10 +398,12 @@ else:
 #    :choices: attention | the products | the optimizer
 #    :answer: the products
 #
-#    Our product takes :measured:`products` % of the step. Each layer has four weights, and each
-#    weight takes part in three products: one forward, and two for the gradients.
+#    Our product takes :measured:`products` % of the step. Each layer has four weights, and the last
+#    product has one. Each of these 25 takes part in three products: one forward, and two for the
+#    gradients.
 #
-# PyTorch's profiler lists the kernels of one step. PyTorch's own kernels copy and add between ours:
+# PyTorch's profiler lists the kernels of one step, the longest first. PyTorch's own kernels copy
+# and add between ours:
 
 # sphinx_gallery_fold = "profiles one step"
 from shared.training import print_profile, profile_of
@@ -415,10 +420,11 @@ if ON_GPU:
 # Gradients of weights in parts
 # ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 #
-# A third of the products are gradients of weights, :math:`g^T x`, and use the GPU badly. The result
-# is small, 384 × 384 for some, so :doc:`03-matrix-multiplication` takes small tiles, which load
-# much for each multiplication. But the sum is long: it runs over all 16,384 tokens (bytes) of the
-# step. So take large tiles and cut **the sum**, with a program for each part of each tile:
+# A third of the products are gradients of weights, :math:`g^T x`, and use the GPU poorly. The
+# result is small, 384 × 384 for some, so :doc:`03-matrix-multiplication` takes small tiles, which
+# load much for each multiplication. But the sum is long: it runs over all 16,384 tokens of the
+# step. The remedy is large tiles and a sum **cut into parts**, with a program for each part of each
+# tile:
 
 
 @triton.jit
@@ -499,8 +505,9 @@ print("four steps agree with PyTorch, too")
 # How fast is it?
 # ---------------
 #
-# Four models are timed in turns: our first one, ours with gradients in parts (*triton*), PyTorch's
-# eager mode (*torch*), and ``torch.compile``. Then all but the first train for ten seconds:
+# Four models are timed in turns: ours (*triton, first*), ours with gradients in parts (*triton*),
+# PyTorch's eager mode (*torch*), and ``torch.compile`` (*compile*). Then all but *triton, first*
+# train for ten seconds:
 
 # sphinx_gallery_fold = "times a step of each model, and trains each for ten seconds"
 from shared.training import draw_losses, graph_times
@@ -529,10 +536,11 @@ else:
 # %%
 # With gradients in parts, a step has :measured:`gain` times the speed of our first one, and
 # :measured:`faster` times that of PyTorch's eager mode. It has :measured:`compiled` times the speed
-# of ``torch.compile``, which also fuses additions to *x* and copies around attention.
+# of ``torch.compile``, which also fuses the additions to *x* and the copies around attention.
 #
 # **The curves are single runs**; a dot is the mean of 50 steps. The models begin alike and see the
-# same batches. Step for step only rounding separates them, so the fastest gets furthest in time.
+# same batches. After the same number of steps only rounding separates them, so the model with the
+# fastest steps gets furthest in ten seconds.
 #
 # A minute of training
 # --------------------
@@ -575,8 +583,9 @@ else:
 # In this minute the model has seen :measured:`seen` million bytes. Its lowest loss on the kept text
 # is :measured:`lowest` nats. **From then on this loss rises, because the model learns the other
 # text by heart.** Dropout does not prevent that: the text is too short for so many parameters. In
-# practice you stop at the lowest loss, or take more text. The last lines are the model's own,
-# sampled by :doc:`13-sampling` after the whole minute, and may repeat what it learned by heart.
+# practice you stop at the lowest loss, or take more text. The lines below the table continue a
+# piece of the kept text. :doc:`13-sampling` samples them after the whole minute, and they may
+# repeat what the model learned by heart.
 #
 # Exercises
 # ---------
@@ -588,7 +597,7 @@ else:
 # 2. **A cache for sampling** *(medium, 30 minutes)*. ``continued`` computes all 256 positions for
 #    each byte. Keep keys and values in the pages of :doc:`11-paged-attention` instead:
 #    ``append(k, v, k_pages, v_pages, page_table, lengths)`` writes the new ones, [batch, heads, d],
-#    behind the last ones. What is then read for a byte? :doc:`Solution <solutions/15-cache>`.
+#    after the last ones. What is then read for a byte? :doc:`Solution <solutions/15-cache>`.
 #
 # References
 # ----------
