@@ -124,7 +124,9 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     phrases = {**words["phrases"]}
     phrases |= {f.lower(): ours for ours, them in words["languages"].items() for f in them}
     data = {"pages": pages, "phrases": phrases}
-    data |= {name: words[name] for name in ("synonyms", "whole")}
+    data |= {name: words[name] for name in ("synonyms", "whole", "fillers", "errors")}
+    for *_, sections in pages:  # an entry of the API is at its name, which is kept once
+        sections[:] = [[s[0], 0 if s[0] == s[1] else s[1], *s[2:]] for s in sections]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     labels = app.env.domaindata["std"]["labels"]
     text = _LINK.sub(lambda m: _title(app.env, labels, m[1], m[2]), text)
@@ -181,6 +183,8 @@ def _weight(docname: str) -> float:
         return 0.25
     if "/solutions/" in docname or docname.endswith("triton.language.extra"):
         return 0.7
+    if docname.endswith("/libraries"):
+        return 0.9
     return 1.3 if "/tutorials/" in docname or "/chapter-" in docname else 1.0
 
 
