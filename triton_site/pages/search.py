@@ -77,7 +77,7 @@ class SearchDomain(Domain):
 
     name = "sections"
     label = "Search by section"
-    data_version = 11
+    data_version = 12
     initial_data: ClassVar[dict[str, dict[str, list[Section]]]] = {"pages": {}}
 
     def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
@@ -271,7 +271,7 @@ _OTHERS = (nodes.section, addnodes.desc, addnodes.glossary, nodes.raw, nodes.mat
 
 
 def _words(node: nodes.Element) -> str:
-    """The text of *node* without formulas, paths and names of files."""
+    """The text of *node* without formulas, addresses, paths and names of files."""
     if isinstance(node, nodes.math):
         return ""
     if isinstance(node, addnodes.pending_xref) and not node["refexplicit"]:
@@ -279,6 +279,8 @@ def _words(node: nodes.Element) -> str:
             return f"{_DOC}{docname_join(node['refdoc'], node['reftarget'])}{_DOC}"
         if node["reftype"] == "ref":
             return f"{_LABEL}{node['reftarget'].lower()}{_LABEL}"
+    if isinstance(node, nodes.reference) and "://" in node.astext():
+        return ""
     if isinstance(node, nodes.literal) and _FILE.fullmatch(node.astext()):
         return ""
     parts = (_words(c) if isinstance(c, nodes.Element) else c.astext() for c in node.children)
