@@ -251,6 +251,8 @@ def _text(children: list[nodes.Node]) -> tuple[str, str, str]:
     waiting = list(reversed(children))
     while waiting:
         node = waiting.pop()
+        if isinstance(node, nodes.math_block):
+            prose.append("…")
         if isinstance(node, _OTHERS):
             continue
         if isinstance(node, nodes.Element) and not _LEFT_OUT.isdisjoint(node.get("classes", ())):
@@ -271,9 +273,9 @@ _OTHERS = (nodes.section, addnodes.desc, addnodes.glossary, nodes.raw, nodes.mat
 
 
 def _words(node: nodes.Element) -> str:
-    """The text of *node* without formulas, addresses, paths and names of files."""
+    """The text of *node* without addresses, paths and names of files; a formula is an ellipsis."""
     if isinstance(node, nodes.math):
-        return ""
+        return node.astext() if node.astext().isalnum() else "…"
     if isinstance(node, addnodes.pending_xref) and not node["refexplicit"]:
         if node["reftype"] == "doc":
             return f"{_DOC}{docname_join(node['refdoc'], node['reftarget'])}{_DOC}"
