@@ -7,8 +7,12 @@
 (function () {
   "use strict";
   const SHOWN = 40;
-  const { pages, synonyms, phrases, whole: alone } = window.galleryIndex;
+  const { pages, phrases, fillers, errors } = window.galleryIndex;
+  const plainTable = (table) => Object.assign(Object.create(null), table); // "constructor" is a word, too
+  const synonyms = plainTable(window.galleryIndex.synonyms);
+  const alone = plainTable(window.galleryIndex.whole);
   const stemmer = new Stemmer();
+  for (const word of fillers) stopwords.add(word);
 
   function tokens(text) {
     const whole = text.toLowerCase().replace(/\btl\.(?=\w)/g, "triton.language.")
@@ -37,7 +41,8 @@
   const index = new Map();
   const spellings = new Map();
   for (const [address, page, label, rank, parts] of pages) {
-    for (const [title, anchor, kind, prose, code, terms, rest] of parts) {
+    for (const [title, place, kind, prose, code, terms, rest] of parts) {
+      const anchor = place === 0 ? title : place;
       const number = sections.length;
       const counts = new Map();
       let length = 0;
@@ -66,6 +71,7 @@
   }
   for (const [word, others] of Object.entries(synonyms)) {
     spellings.set(word, (spellings.get(word) || 0) + 1);
+    synonyms[stem(word)] ??= others;
     if (!index.has(stem(word))) index.set(stem(word), others.flatMap((other) => index.get(stem(other)) || []));
   }
   const mean = sections.reduce((sum, s) => sum + s.length, 0) / sections.length;
@@ -82,7 +88,7 @@
 
   // The known word with the closest spelling, if there is one: of equals the most frequent.
   function closest(word) {
-    if (word.length < 4 || /\d{2}/.test(word)) return "";
+    if (word.length < 4 || /\d{2}|[^\w\p{Script=Latin}]/u.test(word)) return "";
     let best = ["", (word.length < 8 ? 1 : 2) + 1, 0];
     for (const [known, count] of spellings) {
       const away = slips(known, word);
@@ -109,7 +115,7 @@
   function alternatives(token) {
     // The parts of a name say less where the whole name is known.
     const words = split(token).map((word, i) => [word, i ? (index.has(stem(token)) ? 0.25 : 0.5) : 1]);
-    for (const word of synonyms[token] || []) words.push([word, 0.8]);
+    for (const word of synonyms[token] || synonyms[stem(token)] || []) words.push([word, 0.8]);
     if (/^[a-z]{4,}$/.test(token)) words.push([token.endsWith("er") ? token.slice(0, -2) : token + "er", 0.6]);
     return words.filter(([word], i) => i === 0 || index.has(stem(word)));
   }
@@ -138,12 +144,14 @@
   }
 
   // The sections for a query, best first. If no page has a word, `unknown` names it, and `instead` is the
-  // query with the closest spelling, if there is one, whose sections these are.
+  // query with the closest spellings, if each such word has one, whose sections these are.
   function search(query) {
-    const text = translated(query);
+    // A name such as cudaErrorIllegalAddress that no page has is its words.
+    const text = translated(query.replace(/\b[a-z]+(?:[A-Z][a-z]+){2,}/g, (name) => index.has(stem(name.toLowerCase())) ? name : name.replace(/[A-Z]/g, " $&")));
     const found = ranked(text);
-    const instead = found.unknown.reduce((all, word) => all.replace(word, closest(word) || word), text);
-    return instead === text ? found : Object.assign(ranked(instead), { instead, unknown: found.unknown });
+    const corrected = found.unknown.map((word) => [word, closest(word)]);
+    const instead = corrected.reduce((all, [word, known]) => all.replace(word, known), text);
+    return instead === text || corrected.some(([, known]) => !known) ? found : Object.assign(ranked(instead), { instead, unknown: found.unknown });
   }
 
   function ranked(query) {
@@ -161,9 +169,10 @@
     const rare = all.filter((word) => !stopwords.has(word) && !["vs", "versus", both ? "" : "triton"].includes(word));
     let asked = rare.length ? rare : all;
     // In a message that is pasted whole, numbers and names that no page has say nothing.
-    const isMessage = asked.length > 5;
+    const isError = /(Error|Exception)\b|\b(fail(s|ed)|fatal|assert\w*|fault|invalid|unsupported|incompatible|but got|not supported)\b/i.test(query);
+    const isMessage = asked.length > (isError ? 2 : 5);
     const isKnown = (word) => alternatives(word).some(([other]) => postings(other)[0].length);
-    if (isMessage) asked = asked.filter((word) => !/^[\d.]+$/.test(word) && isKnown(word));
+    if (asked.length > 5) asked = asked.filter((word) => !/^[\d.]+$/.test(word) && isKnown(word));
     const unknown = [];
     const scores = new Map();
     const matched = new Map();
@@ -190,7 +199,7 @@
     for (const [n, score] of scores) {
       const s = sections[n];
       const title = s.title.toLowerCase();
-      let factor = s.rank * Math.pow(matched.get(n) / asked.length, isMessage ? 1.5 : 3);
+      let factor = s.rank * (isError && isMessage && errors.some((start) => s.address.startsWith(start)) ? 2 : 1) * Math.pow(matched.get(n) / asked.length, isMessage ? 1.5 : 3);
       const named = split(s.title).map(stem);
       const isTerm = s.kind === "term" && named.join() === asked.map(stem).join();
       const isTitle = title === whole || title.endsWith("." + whole) || isTerm;

@@ -59,6 +59,8 @@ def test_every_page_loads_without_complaints_and_fits_a_phone(
         ("stable/index.html", "light"),
         (f"stable/{GALLERY}/solutions/01-axpy.html", "dark"),
         ("stable/search.html?q=mask", "light"),
+        ("stable/search.html?q=mask", "dark"),
+        (f"stable/{GALLERY}/06-fused-attention.triton-3.6.0.html", "light"),
         ("stable/python-api/triton.testing.html", "dark"),
         ("versions.html", "light"),
     ],

@@ -92,6 +92,8 @@ def test_a_commit_proves_itself_by_its_code(repository):
         ({"stderr": "No module named 'x'"}, "its output shows No module"),
         ({"stdout": "ptxas: cannot open x"}, "its output shows cannot open"),
         ({"stderr": "UserWarning: x\n" * 21}, "its output shows 21 lines of warnings"),
+        ({"stderr": "W1126 21:57:38 x.py:1] x\n" * 21}, "its output shows 21 lines of warnings"),
+        ({"stdout": "SystemExit: 1"}, "its output shows SystemExit"),
         ({"images": ()}, "its figure is missing"),
         ({"stderr": "UserWarning: x\n" * 20}, None),
     ],

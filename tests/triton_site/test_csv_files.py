@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gallery_recorder.api import ReadingError
 from gallery_recorder.store import recording
 from gallery_recorder.store.recording import RecordingError
 from triton_site.numbers import csv_files
@@ -39,6 +40,14 @@ def test_a_damaged_table_is_damage_of_its_recording(tmp_path, content, words):
     assert "\n" not in str(caught.value)
     with pytest.raises(RecordingError):
         recording.load(folder, [software.check])
+
+
+@pytest.mark.parametrize("value", ["many", "", "nan"])
+def test_a_value_that_is_no_number_is_damage(tmp_path, value):
+    path = tmp_path / "page-values.csv"
+    path.write_text(f"name,unit,value\nlargest error,,inf\nsteps,,{value}\n")
+    with pytest.raises(ReadingError, match=f"line 3: '{value}' is no number"):
+        csv_files.check(path)
 
 
 def test_committed_tables_are_whole():

@@ -27,9 +27,12 @@ from triton_site.pages.assemble import AssembleError, assemble_gallery
 #: Lines with warnings that an output may have.
 MOST_WARNINGS = 20
 _ERROR = re.compile(
-    r"\b[A-Z]\w*(?:Error|Exception|Interrupt)\b|\bOutOfResources\b|no module\b|cannot open\b",
+    r"\b[A-Z]\w*(?:Error|Exception|Interrupt)\b|\b(?:Stop(?:Async)?Iteration|SystemExit)\b|"
+    r"\bOutOfResources\b|no module\b|cannot open\b",
     re.IGNORECASE,
 )
+#: A warning of Python, or one of the loggers of PyTorch (W1126 21:57:38 …).
+_WARNING = re.compile(r"warning|^(?:\[rank\d+\]:)?\[?W\d{4} ", re.IGNORECASE)
 _TRACEBACK = "Traceback (most recent call last)"
 _DRAWS = "plt.show"
 
@@ -107,7 +110,7 @@ def errors_in(text: str) -> Iterator[str]:
     if _TRACEBACK in text:
         yield "a traceback"
     yield from dict.fromkeys(match[0] for match in _ERROR.finditer(text))
-    warnings = sum("warning" in line.lower() for line in text.splitlines())
+    warnings = sum(bool(_WARNING.search(line)) for line in text.splitlines())
     if warnings > MOST_WARNINGS:
         yield f"{warnings} lines of warnings"
 

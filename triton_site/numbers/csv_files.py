@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from triton_site.numbers import benchmarks
 
 #: Text in a cell: providers, units, names. No markup, and no more than fits into a table.
 _TEXT = re.compile(r"[^<>`|\\\x00-\x1f\x7f]{0,80}")
+
+#: The head of a file of values that a script states.
+_VALUES = ["name", "unit", "value"]
 
 #: Sizes and counts are exact as floating-point numbers.
 _MOST = 2**53
@@ -37,6 +41,8 @@ def check(path: Path) -> None:
                 raise ValueError(f"it has {len(row)} cells, the head {len(head)}")
             for cell in row:
                 _check_cell(cell)
+            if head == _VALUES and not _is_number(row[-1]):
+                raise ValueError(f"{row[-1][:80]!r} is no number")
         if not count:
             raise ValueError("it has no rows")
         benchmarks.read(path)
@@ -51,3 +57,11 @@ def _check_cell(cell: str) -> None:
         raise ValueError(f"{cell[:80]!r} has markup or more than 80 characters")
     if re.fullmatch(r"[+-]?\d+", cell) and abs(int(cell)) > _MOST:
         raise ValueError(f"{cell} is larger than 2⁵³")
+
+
+def _is_number(cell: str) -> bool:
+    """Whether *cell* is a number; a relative error may be infinite."""
+    try:
+        return not math.isnan(float(cell))
+    except ValueError:
+        return False

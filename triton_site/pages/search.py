@@ -77,7 +77,7 @@ class SearchDomain(Domain):
 
     name = "sections"
     label = "Search by section"
-    data_version = 11
+    data_version = 12
     initial_data: ClassVar[dict[str, dict[str, list[Section]]]] = {"pages": {}}
 
     def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
@@ -124,7 +124,9 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     phrases = {**words["phrases"]}
     phrases |= {f.lower(): ours for ours, them in words["languages"].items() for f in them}
     data = {"pages": pages, "phrases": phrases}
-    data |= {name: words[name] for name in ("synonyms", "whole")}
+    data |= {name: words[name] for name in ("synonyms", "whole", "fillers", "errors")}
+    for *_, sections in pages:  # an entry of the API is at its name, which is kept once
+        sections[:] = [[s[0], 0 if s[0] == s[1] else s[1], *s[2:]] for s in sections]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     labels = app.env.domaindata["std"]["labels"]
     text = _LINK.sub(lambda m: _title(app.env, labels, m[1], m[2]), text)
@@ -181,6 +183,8 @@ def _weight(docname: str) -> float:
         return 0.25
     if "/solutions/" in docname or docname.endswith("triton.language.extra"):
         return 0.7
+    if docname.endswith("/libraries"):
+        return 0.9
     return 1.3 if "/tutorials/" in docname or "/chapter-" in docname else 1.0
 
 
@@ -247,6 +251,8 @@ def _text(children: list[nodes.Node]) -> tuple[str, str, str]:
     waiting = list(reversed(children))
     while waiting:
         node = waiting.pop()
+        if isinstance(node, nodes.math_block):
+            prose.append("…")
         if isinstance(node, _OTHERS):
             continue
         if isinstance(node, nodes.Element) and not _LEFT_OUT.isdisjoint(node.get("classes", ())):
@@ -267,14 +273,16 @@ _OTHERS = (nodes.section, addnodes.desc, addnodes.glossary, nodes.raw, nodes.mat
 
 
 def _words(node: nodes.Element) -> str:
-    """The text of *node* without formulas, paths and names of files."""
+    """The text of *node* without addresses, paths and names of files; a formula is an ellipsis."""
     if isinstance(node, nodes.math):
-        return ""
+        return node.astext() if node.astext().isalnum() else "…"
     if isinstance(node, addnodes.pending_xref) and not node["refexplicit"]:
         if node["reftype"] == "doc":
             return f"{_DOC}{docname_join(node['refdoc'], node['reftarget'])}{_DOC}"
         if node["reftype"] == "ref":
             return f"{_LABEL}{node['reftarget'].lower()}{_LABEL}"
+    if isinstance(node, nodes.reference) and "://" in node.astext():
+        return ""
     if isinstance(node, nodes.literal) and _FILE.fullmatch(node.astext()):
         return ""
     parts = (_words(c) if isinstance(c, nodes.Element) else c.astext() for c in node.children)
