@@ -216,15 +216,12 @@ def cut(q, v, segments):
     (batch, tokens, k_heads, d), v_heads, exact = q.shape, v.shape[2], q.dtype == torch.float32
     numbers = tokens, k_heads, v_heads, triton.cdiv(triton.cdiv(tokens, 64), segments)
     heads, sizes = batch * v_heads, {"C": 64, "D": d, "SHARE": v_heads // k_heads}
-    sizes["num_stages"] = 1 if exact else 2  # two programs share a multiprocessor
-    blocks = (16, 16) if exact else (d, min(d, 64))  # products of fp32 need many registers
-    summary = sizes | {"BLOCK": blocks[0], "num_warps": 8 if exact or d == 128 else 4}
-    scan = sizes | {"BLOCK": blocks[1], "num_warps": 8 if exact else 4}
+    block = 16 if exact else min(d, 64)  # products of fp32 need many registers
+    sizes |= {"BLOCK": block, "num_warps": 8 if exact else 4, "num_stages": 1 if exact else 3}
     precision = "ieee" if exact or torch.version.hip else "tf32x3"
     combine = {"D": d, "BLOCK": 16, "PRECISION": precision, "num_warps": 8}
-    grids = (2 * d // blocks[0], segments - 1, heads), (d // 16, heads)
-    grids += ((d // blocks[1], segments, heads),)
-    return (heads, segments - 1, 2, d, d), numbers, grids, (summary, combine, scan)
+    grids = (2 * d // block, segments - 1, heads), (d // 16, heads), (d // block, segments, heads)
+    return (heads, segments - 1, 2, d, d), numbers, grids, (sizes, combine, sizes)
 
 
 # %%
@@ -271,11 +268,11 @@ for segments in (2, 4):
 # In a program
 # ------------
 #
-# How many segments are right? As many as give each multiprocessor two programs, so that one of them
-# computes while the other one waits. A text is read twice then, so fewer than four segments gain
-# nothing, nor do segments of fewer than eight chunks. Without segments, the function calls that of
-# :doc:`14-gated-delta-rule`: many heads have the launches that they always had. The function below
-# keeps plans as that one does, and shares its checks.
+# How many segments are right? As many as give each multiprocessor one program of the scan. More
+# would be shorter, but their states are combined one after the other. A segment has at least 16
+# chunks. Where one segment is left, the function calls that of :doc:`14-gated-delta-rule`: many
+# heads have the launches that they always had. The function below keeps plans as that one does, and
+# shares its checks.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -288,9 +285,9 @@ def segments_of(q, v):
     except (AttributeError, ValueError):
         return 1  # no tensors of four dimensions: the other function says so
     programs = batch * heads * (d // (16 if exact else max(1, min(d, 64))))
-    segments = min(2 * SMS // programs, tokens // 512) if programs else 1
+    segments = min(SMS // programs, tokens // 1024) if programs else 1
     chunks = triton.cdiv(tokens, 64)  # of which each segment has some
-    return triton.cdiv(chunks, triton.cdiv(chunks, segments)) if segments >= 4 else 1
+    return triton.cdiv(chunks, triton.cdiv(chunks, segments)) if segments > 1 else 1
 
 
 def plan_of(q, v, scale, segments):
