@@ -582,9 +582,9 @@ else:
 # step of 64 tokens takes :measured:`link` µs, because three of its products wait for each other.
 #
 # :doc:`/programming-guide/chapter-9/libraries` times the rule beside flash-linear-attention's, and
-# has the public figures of FlashQLA and FlashInfer. With few heads, those two also compute parts of
-# one text in parallel. Ours does not: a head's chain runs on two programs, and other
-# multiprocessors stay idle. A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does
+# has the public figures of FlashQLA and FlashInfer. A head's chain runs on two programs, so a few
+# heads leave most multiprocessors idle. Those two then compute parts of one text in parallel, and
+# so does :doc:`14b-segments`. A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does
 # not wait, a call costs the larger of the CPU's and the GPU's time.
 #
 # Exercises

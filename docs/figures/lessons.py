@@ -236,6 +236,43 @@ def chunks(tokens: int = 12, chunk: int = 4) -> Drawing:
     return drawing
 
 
+def segments(count: int = 4, chunks: int = 4) -> Drawing:
+    """When the chunks of a text are read, in one chain and in segments."""
+    cell, left, height, kinds = 20, 10, 20, ("a", "c", "b", "off")
+    drawing = Drawing(
+        254,
+        "One chain, and segments in parallel",
+        f"{count * chunks} chunks as one chain take {count * chunks} steps. In {count} segments, "
+        f"the first {count - 1} are summarized at the same time in {chunks} steps, a short step "
+        f"combines the summaries, and all {count} are scanned at the same time in {chunks} steps.",
+    )
+    drawing.text(left, 16, f"One chain of {count * chunks} chunks", "bold")
+    for chunk in range(count * chunks):
+        drawing.box(left + chunk * cell, 24, cell, height, kinds[chunk // chunks % 4])
+    top = 96
+    drawing.text(left, 76, f"{count} segments of {chunks} chunks", "bold")
+    middle = left + chunks * cell
+    last = middle + 2 * cell
+    for segment in range(count):
+        y, kind = top + segment * (height + 6), kinds[segment % 4]
+        for chunk in range(chunks):
+            if segment < count - 1:
+                drawing.box(left + chunk * cell, y, cell, height, kind)
+            drawing.box(last + chunk * cell, y, cell, height, kind)
+    bottom = top + count * (height + 6) - 6
+    drawing.box(middle + 10, top, cell, bottom - top)
+    for x, word in ((left + 2 * cell, "summaries"), (last + 2 * cell, "scans")):
+        drawing.text(x, bottom + 16, word, "small middle")
+    drawing.text(middle + cell, bottom + 32, "combine", "small middle")
+    drawing.line(middle + cell, bottom + 3, middle + cell, bottom + 20, "thin")
+    end = left + count * chunks * cell
+    drawing.arrow(left, bottom + 48, end, bottom + 48)
+    drawing.text(end, bottom + 42, "time", "small end")
+    for y, word in ((top + 14, "a row for each"), (top + 30, "segment")):
+        drawing.text(last + chunks * cell + 8, y, word, "small")
+    return drawing
+
+
 FIGURES = {
     "tutorials/03-matrix-multiplication.svg": tiles,
     "tutorials/04-low-memory-dropout.svg": dropout,
@@ -243,4 +280,5 @@ FIGURES = {
     "tutorials/09-fp8-matmul.svg": scales,
     "tutorials/10-cross-entropy.svg": cache,
     "tutorials/14-gated-delta-rule.svg": chunks,
+    "tutorials/14b-segments.svg": segments,
 }

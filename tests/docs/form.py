@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup, Tag
 from tests.galleries import FILES, PAGES, ROOT
 
 #: Lessons whose kernel cannot be read before its idea: a picture, or a few lines of PyTorch.
-IDEA_FIRST = ("05b", "06", "06b", "06c", "09b", "12", "13", "14")
+IDEA_FIRST = ("05b", "06", "06b", "06c", "09b", "12", "13", "14", "14b")
 IDEA_LINES = 15
 #: Screens of 1280 × 800 pixels of a page, and where its kernel begins.
 SCREENS, KERNEL_AT, KERNEL_AFTER_IDEA = 12, 0.9, 2.6

@@ -31,9 +31,10 @@ def paged() -> list[torch.Tensor]:
     return [q, k, v, ints(0, 1, 2, 3, 4, 0).view(2, 3), ints(20, 9)]
 
 
-def text() -> list[torch.Tensor]:
-    gates = -0.2 * torch.rand(1, 20, 2), torch.rand(1, 20, 2)
-    return [*randn(*3 * [(1, 20, 2, 16)]), *gates]
+def text(tokens: int = 20, heads: int = 2) -> list[torch.Tensor]:
+    gates = 20 / tokens * torch.rand(2, 1, tokens, heads)  # finite with any sign, however long
+    q, k, v = randn(*3 * [(1, tokens, heads, 16)])
+    return [q, k / k.norm(dim=-1, keepdim=True), v, -0.2 * gates[0], gates[1]]
 
 
 HEADS = (1, 4, 40, 16), (1, 2, 40, 16), (1, 2, 40, 16)
@@ -69,6 +70,7 @@ FUNCTIONS = {
     ],
     ("13-sampling", "sample"): lambda: [*randn((3, 300)), 1.0, 0, 0.9, 2],
     ("14-gated-delta-rule", "gated_delta_rule"): text,
+    ("14b-segments", "gated_delta_rule"): lambda: text(2048, 1),
 }  # fmt: skip
 
 #: Those that have gradients.

@@ -27,7 +27,8 @@ PAGED = [  # no sequence, and no page
     [torch.ones(n, 8, 16), *torch.ones(2, pages, 4, 2, 16), ints(n, pages), ints(n)]
     for n, pages in ((0, 3), (2, 0))
 ]
-TEXTS = [[*3 * [torch.ones(*n, 2, 16)], *2 * [torch.ones(*n, 2)]] for n in ((1, 0), (0, 5))]
+NONE = (1, 0), (0, 5), (0, 5000)
+TEXTS = [[*3 * [torch.ones(*n, 2, 16)], *2 * [torch.ones(*n, 2)]] for n in NONE]
 INT4 = (0, 8, 128), (3, 0, 128), (3, 8, 0)
 
 
@@ -55,6 +56,7 @@ CASES = [
     *[("12-int4-weights", "int4_mm", (torch.ones(m, k), *int4(n, k)), (m, n)) for m, n, k in INT4],
     ("13-sampling", "sample", detached([randn(0, 7)]), (0,)),
     *[("14-gated-delta-rule", "gated_delta_rule", text, None) for text in TEXTS],
+    *[("14b-segments", "gated_delta_rule", text, None) for text in TEXTS],
 ]
 
 

@@ -22,6 +22,7 @@ TABLE, LENGTHS = torch.zeros(2, 3, dtype=torch.int32), torch.tensor([0, 12], dty
 INT4 = [torch.ones(2, 8, 32, dtype=torch.int16), *2 * [torch.ones(8, 2).bfloat16()]]
 WIDE = torch.ones(3, 256).half()
 TEXT, GATES = torch.ones(1, 5, 2, 16), torch.zeros(1, 5, 2)
+LONG, STEADY = torch.ones(1, 2048, 1, 16), torch.zeros(1, 2048, 1)
 HALVES = 2 * [torch.ones(8, 8).half()]
 #: a [64, 256], b [256, 48], and their scales by blocks of 128.
 BLOCKS = [
@@ -256,6 +257,16 @@ CASES = {
         ((TEXT, TEXT, TEXT, GATES, GATES, math.nan), ValueError, "scale must be a finite number"),
         ((TEXT, TEXT, TEXT, GATES, GATES, -math.inf), ValueError, "scale must be a finite number"),
     ],
+    ("14b-segments", "gated_delta_rule"): [
+        ((TEXT, TEXT, TEXT, 0.0, GATES), TypeError, "g must be a torch.Tensor, but is a float"),
+        ((0.0, LONG, LONG, STEADY, STEADY), TypeError, "q must be a torch.Tensor, but is a float"),
+        ((LONG, LONG, 0.0, STEADY, STEADY), TypeError, "v must be a torch.Tensor, but is a float"),
+        ((LONG, LONG.half(), LONG, STEADY, STEADY), TypeError, "k must be as q, but its dtype"),
+        ((LONG, LONG, LONG, STEADY[:, 1:], STEADY), ValueError, r"g must have shape \(1, 2048"),
+        ((*3 * [LONG[..., :8]], STEADY, STEADY), ValueError, "d must be 16, 32, 64 or 128"),
+        ((LONG, LONG, LONG, STEADY, STEADY, math.nan), ValueError, "scale must be a finite number"),
+        ((LONG, LONG, LONG, STEADY, STEADY, [1.0]), ValueError, "scale must be a finite number"),
+    ],
 }
 
 
@@ -281,6 +292,7 @@ RIGHT = {
     "int4_mm": [(WIDE, *INT4)],
     "pack_int4": [(WIDE,)],
     "sample": [(LOGITS,)],
+    "14b-segments": [(LONG, LONG, LONG, STEADY, STEADY)],
     "gated_delta_rule": [(TEXT, TEXT, TEXT, GATES, GATES)],
 }
 

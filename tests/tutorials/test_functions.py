@@ -13,7 +13,7 @@ from tests.tutorials.functions import DIFFERENTIABLE, FUNCTIONS
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in NumPy
 
 #: Lessons whose functions need numbers, so that no tracer can follow them.
-EAGER = ("05b-", "10b-", "12-", "13-", "14-")
+EAGER = ("05b-", "10b-", "12-", "13-", "14-", "14b-")
 
 
 def each(keys, but=()):

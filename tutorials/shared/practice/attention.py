@@ -233,6 +233,43 @@ def without_gate(q, k, v, beta):
     return by_recurrence(q, k, v, 0 * beta, beta, state)[0]
 
 
+def segment_cases(device):
+    """M and L of segments, such that the states stay of one size."""
+    for heads, segments, d in ((1, 1, 16), (3, 5, 32), (2, 9, 64)):
+        maps, ends = torch.randn(2, heads, segments, d, d, device=device)
+        yield maps / (2 * d**0.5), ends
+
+
+def states_after(maps, ends):
+    """The states after each segment, from zero, in fp64."""
+    state, found = torch.zeros_like(ends[:, 0], dtype=torch.float64), []
+    for segment in range(maps.shape[1]):
+        state = maps[:, segment].double() @ state + ends[:, segment]
+        found.append(state)
+    return torch.stack(found, dim=1).to(ends.dtype)
+
+
+def which_segment(arguments, wrong):
+    """The first segment whose state is wrong."""
+    first = wrong.flatten(2).any(dim=2).any(dim=0).nonzero()[0].item()
+    return f"The first segment with a wrong state is number {first} of {wrong.shape[1]}."
+
+
+def recurrence_cases(device):
+    """Factors and terms of recurrences; no usual segment divides the tokens."""
+    for tokens, n in ((1, 1), (63, 5), (300, 130), (1000, 3)):
+        yield torch.rand(tokens, n, device=device), torch.randn(tokens, n, device=device)
+
+
+def by_numbers(a, b):
+    """The recurrence of each column, token by token in fp64."""
+    h, found = torch.zeros_like(b[0], dtype=torch.float64), []
+    for factor, term in zip(a.double(), b.double(), strict=True):
+        h = factor * h + term
+        found.append(h)
+    return torch.stack(found).to(b.dtype)
+
+
 def which_tokens(arguments, wrong):
     """The first token that is wrong, in its chunk."""
     first = wrong.flatten(2).any(dim=2).any(dim=0).nonzero()[0].item()
