@@ -122,7 +122,7 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 # weights for one round of ``bisect``; with ``COUNT``, for top-k, it counts the logits.
 #
 # **A key** has the bits of a float, read as an integer. The bits of positive floats are in their
-# order already. For a negative float, ``key_of_float`` inverts every bit except the sign (dark
+# order already. For a negative float, ``key_of_float`` inverts every bit except the sign (filled
 # cells are ones):
 
 # sphinx_gallery_fold = "draws the bits of eight floats and their keys"
