@@ -66,9 +66,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["OMP_NUM_THREADS"] = "1"  # blocks are small: more threads only wait
-        # The interpreter's products are NumPy's. Its BLAS has a kernel for each CPU, and in some
-        # the bits of a row depend on its place in the block: take one that all CPUs have.
-        os.environ.setdefault("OPENBLAS_CORETYPE", "Nehalem")
     # Hundreds of processes import the engine: keep it compiled, whatever the environment says.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -470,13 +470,14 @@ if ON_GPU:
     square = len(rows)
     rows += [row for size in LAYERS for row in time_products(*size)]
     write_rows("matmul-performance-fp16.csv", ["M", "N", "K"], rows)
-    names = {"triton": "matmul", LIBRARY: LIBRARY}
+    label = LIBRARY.replace("blas", "BLAS")
+    names = {"triton": "matmul", LIBRARY: label}
     draw_rates(rows[:square], names, "Matrix product in fp16", "M = N = K")
     rate = {(*row[:3], row[3]): row[5] for row in rows}
     shown = [(n, n, n) for n in (512, 1024, 1536, 2048, 4096)]
     names = ["triton", LIBRARY, "triton + leaky_relu", f"{LIBRARY} + leaky_relu"]
     table = [(*size, *(rate[*size, name] for name in names)) for size in (*shown, *LAYERS)]
-    heads = ["M", "N", "K", "matmul", LIBRARY, "matmul, leaky", f"{LIBRARY}, leaky"]
+    heads = ["M", "N", "K", "matmul", label, "matmul, leaky", f"{label}, leaky"]
     print("TFLOPS, higher is better")
     print(tabulate(table, heads, floatfmt=".1f", intfmt=","))
     matmul(*random_pair(4096, 4096, 4096))  # the last launch is the one whose X-ray is shown

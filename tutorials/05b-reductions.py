@@ -419,7 +419,8 @@ if ON_GPU:
     shown = [(M, N, name if name == "copy" else f"triton, {name}", *rest)
              for M, N, name, *rest in rows]  # fmt: skip
     title = "Gradients of layer norm, 4096 rows, fp16"
-    draw_rates(shown, names, title, "elements in a row", column=1, share_of="copy")
+    settings = {"share_of": "copy", "xticks": (4096, 8192, 12288, 16384)}
+    draw_rates(shown, names, title, "elements in a row", column=1, **settings)
     table, kernels = [], {"fetched": "whole", "pieces": "pieces", "shared": "long_row"}
     for name, way in WAYS.items():  # with the last inputs, of 16,384 columns
         COMPILED.clear()

@@ -205,16 +205,16 @@ def by_hand(NAME: tl.constexpr, x, y):
 # instead of 23:
 
 # sphinx_gallery_fold = "draws floats and their distances"
-from shared.bench import figure
+from shared.bench import STEPS, figure
 
 
 def draw_floats():
     """Draw all floats from 1 to 8 with three bits after the point, and the ulp of each range."""
     _, ax = figure(height=1.9)
-    for exponent, color in enumerate(("#1b6ca8", "#d1495b", "#2e8b57")):
+    for exponent, color in enumerate(STEPS[:3]):
         start = 2**exponent
         ax.vlines([start * (1 + i / 8) for i in range(8)], 0, 1, color=color)
-        ax.text(1.5 * start, 1.25, f"ulp = {start / 8:g}", color=color, ha="center")
+        ax.text(1.5 * start, 1.25, f"ulp = {start / 8:g}", ha="center")
     ax.set(ylim=(0, 1.9), yticks=[], xticks=[1, 2, 4, 8], xlim=(0.9, 8.1))
     ax.spines[["left", "top", "right"]].set_visible(False)
     plt.show()

@@ -418,7 +418,8 @@ print("linear_cross_entropy agrees with float64")
 
 # sphinx_gallery_fold = "times the layer, measures its memory, draws it, and keeps the rows"
 # sphinx_gallery_xray = "overwriting_kernel: rows of 131 072, bf16"
-from shared.bench import rates, write_calls, write_rows, write_table
+from matplotlib.legend_handler import HandlerTuple
+from shared.bench import OURS, PALETTE, rates, write_calls, write_rows, write_table
 from shared.plans import empty_kernel
 
 
@@ -446,15 +447,19 @@ def draw_memory(memory):
     labels = [names[provider] for provider in memory]
     working = [most for _, most in memory.values()]
     gradients = [peak - most for peak, most in memory.values()]
-    grey = ax.barh(labels, gradients, color="#cccccc", label="gradients")
-    blue = ax.barh(labels, working, left=gradients, color="#1b6ca8", label="working memory")
-    ax.bar_label(grey, fmt="%.1f", label_type="center")
-    ax.bar_label(blue, labels=[f"+ {most:.1f}" for most in working], padding=4)
+    gray = ax.barh(labels, gradients, color="#cccccc")
+    colors = [PALETTE.get(provider, OURS) for provider in memory]
+    colored = ax.barh(labels, working, left=gradients, color=colors)
+    ax.bar_label(gray, fmt="%.1f", label_type="center")
+    ax.bar_label(colored, labels=[f"+ {most:.1f}" for most in working], padding=4)
     ax.set_xlim(right=1.2 * max(peak for peak, _ in memory.values()))
     ax.invert_yaxis()
     gpu = torch.get_device_module(DEVICE).get_device_name()
     ax.set(xlabel="GB, lower is better", title=f"Memory of the last layer and its loss\non {gpu}")
-    fig.legend(loc="outside lower center", ncols=2, frameon=False)
+    names = ["gradients", "working memory"]
+    of_each = {tuple: HandlerTuple(ndivide=None)}  # all three colors in one entry
+    place = {"loc": "outside lower center", "ncols": 2, "frameon": False}
+    fig.legend([gray, tuple(colored)], names, handler_map=of_each, handlelength=3, **place)
     plt.show()
 
 

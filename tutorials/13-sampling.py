@@ -124,7 +124,7 @@ def bisect(row_ptr, V, goal, m, rate, COUNT: tl.constexpr):
 #
 # **A key** has the bits of a float, read as an integer. For positive floats, it has the order of
 # the floats already. For a negative float, ``key_of_float`` inverts every bit except the sign. Each
-# row shows a float, its first 12 bits, those of its key, and the key in units of 2²⁰ (dark cells
+# row shows a float, its first 12 bits, those of its key, and the key in units of 2²⁰ (filled cells
 # are ones):
 
 # sphinx_gallery_fold = "draws the bits of eight floats and their keys"

@@ -131,8 +131,9 @@ assert not maps["none"].any()
 
 
 def draw_errors(maps, tile=16):
-    """Draw what ``compare`` returned: white is right, blue wrong, red and hatched not written."""
-    colors = ListedColormap(["#ffffff", "#1b6ca8", "#e9a3ab"])
+    """Draw what ``compare`` returned: white is right, blue wrong, hatched not written."""
+    colors = ListedColormap(["#ffffff", "#1b6ca8", "#f2c6b4"])
+    plt.rcParams["font.size"] = 12.5  # so that a phone can show it
     fig, axes = plt.subplots(2, 2, figsize=(5.6, 6.2), layout="constrained")
     for ax, (name, errors) in zip(axes.flat, maps.items(), strict=True):
         rows, columns = errors.shape

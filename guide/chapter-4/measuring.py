@@ -118,7 +118,7 @@ import sys  # for shared/
 from pathlib import Path  # for shared/
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
-from shared.bench import CEILING, OURS, PYTORCH, figure, spread, write_rows, write_table
+from shared.bench import CEILING, OURS, STEPS, figure, spread, write_rows, write_table
 
 VALUES = []  # rows (name, unit, value) for the numbers in the text
 
@@ -205,7 +205,7 @@ def cache_experiment(total, sizes):
 def plot_cache(rows):
     """Draw rates over the bytes moved by a call, and the size of the L2 cache."""
     fig, ax = figure(height=4.2)
-    styles = {"hot": (PYTORCH, "same data again and again (hot)"),
+    styles = {"hot": (STEPS[1], "same data again and again (hot)"),
               "cold": (OURS, "other data each time (cold)")}  # fmt: skip
     for provider, (color, label) in styles.items():
         sizes, _, _, medians, low, high = zip(*[r for r in rows if r[1] == provider], strict=True)

@@ -256,7 +256,7 @@ def plot_roofline(bandwidth, peaks, points, title):
         place = {"xytext": (-9, 0), "textcoords": "offset points", "ha": "right"}
         ax.annotate(name, (peak / bandwidth, peak), **place)  # left of the corner is no point
     styles = {"fma": ("o-", OURS, "multiply-adds, fp32"), "add": ("s", PYTORCH, "addition"),
-              "softmax": ("D", "#8d6a9f", "softmax"),
+              "softmax": ("D", PYTORCH, "softmax"),
               "fp16 product": ("^:", VENDOR, "fp16 products, 128 to 8192")}  # fmt: skip
     for provider, (style, color, name) in styles.items():
         mine = [(row[0] / row[1], row[4]) for row in points if row[2] == provider]

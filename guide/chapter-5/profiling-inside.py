@@ -234,7 +234,7 @@ if ON_GPU:
 def draw_warp(inside, cycles=6000):
     """Draw what one warp does, for each number of stages."""
     fig, ax = figure(height=3.6)
-    colors = {"load": "#1b6ca8", "add": "#e9a3ab"}
+    colors = {"load": "#1b6ca8", "add": "#f2c6b4"}
     for y, programs in enumerate(inside.values()):
         rows = next(iter(programs.values()))
         later = [row for row in rows if row[0] in colors][16:]  # when the pipeline is full

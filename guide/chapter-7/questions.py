@@ -205,9 +205,10 @@ for precision in ("tf32", "tf32x3", "ieee"):
 errors["torch.matmul"] = (a @ b - a.double() @ b.double()).abs().cpu()
 for name, error in errors.items():
     print(f"{name:12}: largest error {error.max().item():.1e}")
-_, axes = plt.subplots(1, 4, figsize=(8, 2.6), layout="constrained", sharey=True)
-for ax, (name, error) in zip(axes, errors.items(), strict=True):
-    image = ax.imshow(error.clamp_min(1e-9).log10(), vmin=-7, vmax=-1.5, cmap="magma")
+plt.rcParams["font.size"] = 12.5  # so that a phone can show it
+_, axes = plt.subplots(2, 2, figsize=(5.6, 4.8), layout="constrained")
+for ax, (name, error) in zip(axes.flat, errors.items(), strict=True):
+    image = ax.imshow(error.clamp_min(1e-9).log10(), vmin=-7, vmax=-1.5, cmap="Blues")
     ax.set(title=name, xticks=[], yticks=[])
 plt.colorbar(image, ax=axes, label="log₁₀ of the error", shrink=0.8)
 plt.show()

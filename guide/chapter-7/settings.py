@@ -232,15 +232,15 @@ print(f"{TRIED - len(FAILED)} of {TRIED} settings are right")
 assert len(FAILED) < TRIED / 3, FAILED
 
 # %%
-# Dark is fast. Each square is one setting. Its number is the speed in percent of the best one with
-# this release, and a dash is a setting that did not fit:
+# Each square is one setting: the stronger the blue, the faster. Its number is the speed in percent
+# of the best one with this release, and a dash is a setting that did not fit:
 
 # sphinx_gallery_fold = "draws a map of each kernel"
 
 
 def draw_maps():
     """Draw the speed of each setting as a share of the kernel's best."""
-    fig, unused = figure(height=7.6, width=6.4)
+    fig, unused = figure(height=8.2)
     unused.remove()
     axes = fig.subplots(len(KERNELS), 1)
     for ax, (name, given) in zip(axes, KERNELS.items(), strict=True):
@@ -255,13 +255,13 @@ def draw_maps():
         for i, line in enumerate(shares):
             for j, share in enumerate(line):
                 text = f"{share:.0f}" if share == share else "–"
-                ax.text(j, i, text, ha="center", va="center", fontsize=10,
+                ax.text(j, i, text, ha="center", va="center", fontsize=12,
                         color="white" if share > 80 else "black")  # fmt: skip
         ax.set_yticks(range(len(labels)), [text.replace("x", " × ") for text in labels])
-        ax.set_xticks(range(len(columns)), [f"{w} w\n{s} s" for w, s in columns], fontsize=9)
-        ax.set_title(f"{name}: best {best:.0f} {given[7]}", fontsize=11)
+        ax.set_xticks(range(len(columns)), [f"{w} w\n{s} s" for w, s in columns], fontsize=11.5)
+        ax.set_title(f"{name}: best {best:.0f} {given[7]}")
     fig.suptitle(f"% of the best, Triton {triton.__version__}\n"
-                 f"on {torch.get_device_module().get_device_name()}", fontsize=12)  # fmt: skip
+                 f"on {torch.get_device_module().get_device_name()}", fontsize=13)  # fmt: skip
     plt.show()
 
 

@@ -1,9 +1,12 @@
 """Sampling, in the interpreter, against a sort in float64."""
 
 import math
+import runpy
 
 import pytest
 import torch
+
+from tests.conftest import ROOT
 
 
 def kept(logits, temperature=1.0, top_k=0, top_p=1.0):
@@ -155,3 +158,13 @@ def test_a_seed_whose_sign_is_still_to_be_changed(page):
     logits = torch.randn(6, 400)
     tokens = page["sample"](logits, seed=torch._neg_view(torch.tensor([-7])))
     assert torch.equal(tokens, page["sample"](logits, seed=7))
+
+
+def test_the_interpreter_on_hopper_starts_no_kernel_early(monkeypatch):
+    """It has no instructions for that, and TRITON_INTERPRET may be set where a GPU is."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: (9, 0))
+    monkeypatch.syspath_prepend(ROOT / "tutorials")
+    sampling = runpy.run_path(str(ROOT / "tutorials" / "shared" / "sampling.py"))
+    assert not sampling["EARLY"].value
+    assert sampling["LAUNCHED_EARLY"] == {}

@@ -20,14 +20,14 @@ def draw_threshold(weights, goal):
     ax.bar(range(len(weights)), weights, color=colors, edgecolor="#444444")
     ax.step(range(len(weights)), sums, where="mid", color="#1b6ca8", label="sum of the weights")
     ax.axhline(goal, color="#444444", linestyle="--", label="share p of the sum")
-    ax.axvline(sum(kept) - 0.5, color="#d1495b", label="threshold")
+    ax.axvline(sum(kept) - 0.5, color="#444444", label="threshold")
     ax.set(title="Top-p with p = 0.9", xlabel="token, largest logit first", ylabel="weight")
     fig.legend(loc="outside lower center", ncols=2, frameon=False)
     plt.show()
 
 
 def draw_keys(floats):
-    """Draw the bits of floats beside those of their keys; a dark cell is a 1."""
+    """Draw the bits of floats beside those of their keys; a filled cell is a 1."""
     _, ax = figure(height=3.4)
     bits = torch.tensor(floats).view(torch.int32)
     keys = bits ^ ((bits >> 31) & 0x7FFFFFFF)
@@ -139,7 +139,9 @@ LARGEST = tl.constexpr(3.4028234663852886e38)  # the largest float
 ROUGH = tl.constexpr(1.5 * 2.0**43)  # here, neighbouring floats differ by 2**20
 FINE = tl.constexpr(1.5 * 2.0**23)  # here they differ by 1
 NVIDIA = torch.cuda.is_available() and not torch.version.hip
-EARLY = tl.constexpr(NVIDIA and torch.cuda.get_device_capability()[0] >= 9)  # from Hopper on
+EARLY = tl.constexpr(  # from Hopper on; the interpreter has no such waits
+    NVIDIA and not triton.knobs.runtime.interpret and torch.cuda.get_device_capability()[0] >= 9
+)
 LAUNCHED_EARLY = {"launch_pdl": True} if EARLY.value else {}  # for kernels with wait()
 
 
