@@ -15,9 +15,11 @@ from gallery_recorder.api import Script
 _MARKUP = re.compile(r":[\w:-]+:`[^`]*`|``[^`]*``|`[^`]*`_{0,2}")
 _MEASURED = re.compile(
     r"(?<![\w.,])\d[\d.,]*[\s\N{NO-BREAK SPACE}]*"
-    r"(?:GB/s|TB/s|[GT]FLOPS|[µmn]s|%|×(?!\s*\w)|times (?:as|the|faster|slower|longer|its))(?!\w)"
+    r"(?:GB/s|TB/s|[GT](?:FLOPS|[Ff][Ll][Oo][Pp]s?(?:/s)?)|[µumn]s|(?:milli|micro|nano)seconds?|%|percent"
+    r"|[MG]Hz|W|×(?!\s*\w)|[x×] (?:faster|slower|as|the)"
+    r"|times (?:as|the|faster|slower|longer|more|less|its))(?!\w)"
 )
-_COUNT = re.compile(r"(?<![\w.,/#@:=+-])[1-9]\d{4,}(?![\w./])")
+_COUNT = re.compile(r"(?<![\w.,/#@:+-])[1-9]\d{4,}(?![\w./])")
 #: ``# sphinx_gallery_shows`` of a block that prints addresses or bits.
 PLAIN = "plain digits"
 
