@@ -583,8 +583,8 @@ if ON_GPU:
 # ---------
 #
 # 1. **A long K** *(hard, 45 minutes)*. A single SM computes a product of 64 × K by K × 64 matrices.
-#    Share K between programs, with the same result every time. :doc:`Solution
-#    <solutions/03-split-k>`.
+#    Share K between programs in ``split_k_matmul(a, b, parts)``, with the same result every time.
+#    :doc:`Solution <solutions/03-split-k>`.
 # 2. **A GPU with other numbers** *(easy, 5 minutes)*. Write ``filled(tiles, processors)``, the
 #    share of the places in all waves that hold a tile. Set ``SMS`` to 84 or to 304: which tiling
 #    does the rule choose?

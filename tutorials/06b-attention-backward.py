@@ -687,8 +687,8 @@ if ON_GPU:
 #
 # 1. **Delta** *(easy, 15 minutes)*. The exercise above. :doc:`Solution <solutions/06b-delta>`.
 # 2. **The gradient of the scale** *(medium, 30 minutes)*. Some models learn the scale of their
-#    scores. Compute its gradient from ``q`` and ``dq`` alone, with the same bits every time.
-#    :doc:`Solution <solutions/06b-scale-gradient>`.
+#    scores. Compute its gradient without the scores, in ``scale_gradient(q, dq, scale)``, with the
+#    same bits every time. :doc:`Solution <solutions/06b-scale-gradient>`.
 #
 # References
 # ----------

@@ -580,9 +580,11 @@ if ON_GPU:
 # ---------
 #
 # 1. **How many terms?** *(medium, 20 minutes)* bf16 has eight significant bits. How many terms of
-#    the polynomial does its exponential need? :doc:`Solution <solutions/07-polynomial>`.
-# 2. **Backward** *(medium, 30 minutes)*. Give both versions of ``gelu`` a derivative in a
-#    ``torch.autograd.Function``. :doc:`Solution <solutions/07-gelu-backward>`.
+#    the polynomial does its exponential need? Try it with ``exponential(x, terms)``: *terms* are
+#    the coefficients, the highest power first. :doc:`Solution <solutions/07-polynomial>`.
+# 2. **Backward** *(medium, 30 minutes)*. Give ``gelu(x, approximation="none")`` a derivative in a
+#    ``torch.autograd.Function``; the other approximation is ``"tanh"``. :doc:`Solution
+#    <solutions/07-gelu-backward>`.
 #
 # References
 # ----------
