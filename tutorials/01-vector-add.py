@@ -325,7 +325,7 @@ if ON_GPU:
 # ------------
 #
 # A kernel trusts its arguments. If *y* is shorter, has another dtype, or is on another device, the
-# kernel reads wrong memory, and often without an error. A function that strangers call therefore
+# kernel reads wrong memory, and often without an error. A function that others call therefore
 # checks its arguments first, and names the one that is wrong. It launches on the GPU of its
 # arguments, whichever is the current one. It refuses tensors that require a gradient: the result
 # would have none. And it tells ``torch.compile`` what shape its result has, as an *operation* of

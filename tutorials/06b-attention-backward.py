@@ -534,7 +534,7 @@ if ON_GPU:
 # In a program
 # ------------
 #
-# A function for strangers has the checks of :doc:`06-fused-attention`: it copies views that no
+# A function that others call has the checks of :doc:`06-fused-attention`: it copies views that no
 # descriptor can describe, and refuses dtypes, shapes and devices without a kernel. The incoming
 # gradient may be such a view as well; that of a plain sum is a single number, expanded. If no
 # gradient is wanted, nothing is kept. ``torch.compile`` calls the function between its graphs. The

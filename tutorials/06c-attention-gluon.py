@@ -531,7 +531,7 @@ if HOPPER:
 # In a program
 # ------------
 #
-# The kernels cover few cases, and a function for strangers has to be right in all of them. So
+# The kernels cover few cases, and a function that others call has to be right in all of them. So
 # ``attention`` asks first whether a kernel covers its arguments, and calls PyTorch's function
 # otherwise: for fp32, for other head dimensions and lengths, and on other GPUs. Its checks are
 # those of :doc:`06-fused-attention`, and so are its plans. What is not contiguous is copied.

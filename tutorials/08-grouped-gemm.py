@@ -302,7 +302,7 @@ if HAS_DESCRIPTORS:
 # In a program
 # ------------
 #
-# A function for strangers takes what the plain one cannot. A view whose rows do not start at
+# A function that others call takes what the plain one cannot. A view whose rows do not start at
 # multiples of 16 bytes has no descriptor, so the first kernel of this page multiplies it. Gradients
 # are refused: the result would have none, without a word. ``torch._grouped_mm`` has them. For each
 # kind of arguments the function keeps a *plan*, the launch and the fields of both descriptors, as
@@ -565,8 +565,6 @@ if ON_GPU:
 #
 # Exercises
 # ---------
-#
-# Write each function into a file of your own, and have ``exercise.py`` check it.
 #
 # 1. **The backward product** *(hard, 60 minutes)*. The gradient of ``w[e]`` is a sum over the rows
 #    of expert *e*. Which mask does that need? Write ``grouped_gradient(x, g, offsets)`` with the

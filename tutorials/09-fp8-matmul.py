@@ -330,8 +330,8 @@ values = [(n, "%", 100 * abs(1 - c / sums[0])) for n, c in zip(names, sums[1:], 
 # In a program
 # ------------
 #
-# A function for strangers names the argument that is wrong, and says if the GPU has no products of
-# such numbers. It copies views whose rows do not start at multiples of 16 bytes, and gives the
+# A function that others call names the argument that is wrong, and says if the GPU has no products
+# of such numbers. It copies views whose rows do not start at multiples of 16 bytes, and gives the
 # result memory in which every row does. It refuses tensors that require gradients, because the
 # result would have none, without a word. For each kind of arguments it keeps a *plan*, the launch
 # and the fields of its descriptors, as in :doc:`/programming-guide/chapter-6/calls`. In the
@@ -548,8 +548,6 @@ else:
 #
 # Exercises
 # ---------
-#
-# Write each function into a file of your own, and have ``exercise.py`` check it.
 #
 # 1. **Normalize and quantize** *(medium, 40 minutes)*. The product of a layer follows an RMS norm.
 #    Let that kernel round its result: ``normalize_and_quantize(x, weight)`` returns the numbers in
