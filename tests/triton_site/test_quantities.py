@@ -1,6 +1,8 @@
 """The numbers that pages state are those of the recording."""
 
+import csv
 import types
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from triton_site.numbers.quantities import (
     separated,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 TABLE = """M,N,provider,unit,median,p20,p80
 1,256,triton,GB/s,200,190,210
 1,256,torch,GB/s,100,90,110
@@ -136,6 +139,19 @@ def test_a_count_is_neither_rounded_nor_given_decimals(folder):
     definitions = {name: Definition(value=f"value({name})") for name in names}
     numbers = Numbers(folder, "page", definitions)
     assert [numbers[name].text for name in names] == ["8,388,608", "20", "20.0"]
+
+
+def test_the_size_from_which_the_gpu_needs_longer_is_a_count():
+    found = {}
+    for file in ROOT.glob("recordings/*/*/tutorials/*/*-values.csv"):
+        page = file.name.removesuffix("-values.csv")
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+            if row["name"].startswith("GPU longer from"):
+                x = Definition(value=f"value('{row['name']}')")
+                shown = Numbers(file.parent, page, {"x": x})["x"].text
+                found[str(file)] = shown == separated(row["value"])
+    assert found
+    assert all(found.values()), found
 
 
 def test_a_number_of_another_release_comes_from_a_recording_of_the_same_code(tmp_path, monkeypatch):

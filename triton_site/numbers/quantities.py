@@ -62,6 +62,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 #: Units of what is counted, not measured: such a number has no decimals and is not rounded.
 _COUNTED = frozenset(
     {
+        "M",
         "batch sizes",
         "bytes",
         "columns",
