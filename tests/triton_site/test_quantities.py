@@ -116,6 +116,35 @@ def test_a_shown_value_never_contradicts_its_limit(folder):
 
 
 @pytest.mark.parametrize(
+    ("text", "more", "shown"),
+    [
+        ("min(speed: triton) / 7", {}, "28.6"),
+        ("min(speed: triton / exact)", {}, "3.00"),
+        ("100 * min(speed: triton / exact)", {}, "300"),
+        ("max(speed: triton / exact)", {}, "8.89"),
+        ("100*max(speed: triton / exact; N = 1024)", {}, "889"),
+        ("only(speed: triton / exact; M = 2)", {}, "3.01"),
+        ("only(speed: triton / exact; M = 2)", {"rounded": "down"}, "3.00"),
+        ("min(speed: triton / exact)", {"rounded": "nearest"}, "3.01"),
+        ("min(speed: triton / exact)", {"at_least": 3}, "3.006"),
+        ("min(speed: triton / exact)", {"at_least": 3.0055}, "3.006"),
+        ("100 * min(speed: odd / triton)", {}, "94.7"),
+        ("0 - 94.685", {"rounded": "down"}, "-94.7"),
+        ("value('largest error') - 0.001", {"rounded": "up"}, "0.499"),
+        ("value('largest error') - 0.0006", {"rounded": "up"}, "0.500"),
+        ("99.97", {"rounded": "up"}, "100"),
+        ("0", {"rounded": "up"}, "0.00"),
+    ],
+)
+def test_a_minimum_is_rounded_down_and_a_maximum_up(folder, text, more, shown):
+    with (folder / "speed.csv").open("a") as file:
+        file.write("1,256,exact,GB/s,50,50,50\n1,1024,exact,GB/s,90,90,90\n")
+        file.write("2,1024,exact,GB/s,166.33,166,167\n2,1024,odd,GB/s,473.5,473,474\n")
+    x = Definition(value=text, **more)
+    assert Numbers(folder, "page", {"x": x})["x"].text == shown
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "[page.x]\nvalue = 3",
