@@ -117,7 +117,7 @@ print("gradient:", ", ".join(f"{x:6.3f}" for x in row[0, :5].tolist()))
 # depends on one row of logits. So take **a piece of the tokens**, finish it, and compute the next
 # piece in the same memory:
 
-# sphinx_gallery_fold = "draws the pieces"
+# sphinx_gallery_fold = "draws the pieces of the logits and of the gradients"
 import matplotlib.pyplot as plt
 from shared.bench import figure
 
