@@ -325,7 +325,7 @@ if ON_GPU:
 # ------------
 #
 # A kernel trusts its arguments. If *y* is shorter, has another dtype, or is on another device, the
-# kernel reads wrong memory, and often without an error. A function that strangers call therefore
+# kernel reads wrong memory, and often without an error. A function that others call therefore
 # checks its arguments first, and names the one that is wrong. It launches on the GPU of its
 # arguments, whichever is the current one. It refuses tensors that require a gradient: the result
 # would have none. And it tells ``torch.compile`` what shape its result has, as an *operation* of
@@ -435,16 +435,15 @@ if ON_GPU:
 # Exercises
 # ---------
 #
-# Write each function into a file of your own, and have ``exercise.py`` check it.
-#
 # 1. **Fuse** *(easy, 15 minutes)*. Write ``axpy(a, x, y)``, which computes ``a * x + y``. How many
 #    bytes does PyTorch move for ``a * x + y``, how many does one kernel move, and what speed-up do
 #    you expect? :doc:`Solution <solutions/01-axpy>`.
-# 2. **Strides** *(medium, 20 minutes)*. ``add`` refuses ``x[::2]``. Write a kernel that takes a
-#    stride for each vector. What happens to the bandwidth, and why? :doc:`Solution
-#    <solutions/01-strides>`.
-# 3. **More work for each program** *(medium, 20 minutes)*. Start a fixed number of programs, and
-#    let each one loop over blocks. Does that pay? :doc:`Solution <solutions/01-grid-stride>`.
+# 2. **Strides** *(medium, 20 minutes)*. ``add`` refuses ``x[::2]``. Write ``add_strided(x, y)``
+#    with a kernel that takes a stride for each vector. What happens to the bandwidth, and why?
+#    :doc:`Solution <solutions/01-strides>`.
+# 3. **More work for each program** *(medium, 20 minutes)*. Write ``add_loop(x, y, programs)``,
+#    which starts a fixed number of programs. Each one loops over blocks. Does that pay?
+#    :doc:`Solution <solutions/01-grid-stride>`.
 #
 # References
 # ----------

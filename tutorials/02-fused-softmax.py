@@ -519,14 +519,16 @@ if ON_GPU:
 # Exercises
 # ---------
 #
-# 1. **Log-softmax** *(easy, 15 minutes)*. Change the kernel to compute ``torch.log_softmax``. Which
-#    of its steps get simpler? :doc:`Solution <solutions/02-log-softmax>`.
+# 1. **Log-softmax** *(easy, 15 minutes)*. Change the kernel to compute the logarithm of the
+#    softmax, and write ``log_softmax(x)``. Which of its steps get simpler? :doc:`Solution
+#    <solutions/02-log-softmax>`.
 # 2. **Causal mask** *(medium, 20 minutes)*. In attention, scores are scaled, and row *i* uses only
-#    the columns up to *i*. Fuse both into the kernel. How many bytes does it read? :doc:`Solution
-#    <solutions/02-causal-softmax>`.
+#    the columns up to *i*. Fuse both into the kernel of ``causal_softmax(x, scale)``. How many
+#    bytes does it read? :doc:`Solution <solutions/02-causal-softmax>`.
 # 3. **Backward** *(medium, 30 minutes)*. For the output *y* and its gradient *g*, the gradient of
-#    the input is :math:`y \cdot (g - \sum_j g_j y_j)`. Write a kernel for it. What speed-up over
-#    PyTorch operations do you expect? :doc:`Solution <solutions/02-softmax-backward>`.
+#    the input is :math:`y \cdot (g - \sum_j g_j y_j)`. Write
+#    ``softmax_backward(y, g)`` with one kernel. What speed-up over PyTorch operations do you
+#    expect? :doc:`Solution <solutions/02-softmax-backward>`.
 # 4. **Log-sum-exp** *(easy, 15 minutes)*. Write ``logsumexp(x)``, which returns the logarithm of
 #    the sum of the exponentials of each row. Which value does the padding need?
 #

@@ -533,14 +533,12 @@ if ON_GPU:
 # Exercises
 # ---------
 #
-# ``python exercise.py 03-batched mine.py`` checks your function, as on :doc:`01-vector-add`.
-#
-# 1. **A linear layer** *(medium, 30 minutes)*. Add a bias to every row before the activation, and
-#    let the activation be ReLU or GELU as well. :doc:`Solution
-#    <solutions/03-linear-layer>`.
-# 2. **A batch** *(medium, 25 minutes)*. Multiply many pairs of small matrices with one launch.
-#    Where does the batch go in the grid, and what is gained? :doc:`Solution
-#    <solutions/03-batched>`.
+# 1. **A linear layer** *(medium, 30 minutes)*. Write ``linear(x, weight, bias, activation="")``:
+#    add the bias to every row of ``x @ weight.T`` before the activation, which may be ``"relu"``
+#    or ``"gelu"``. :doc:`Solution <solutions/03-linear-layer>`.
+# 2. **A batch** *(medium, 25 minutes)*. Write ``bmm(a, b)``, which multiplies many pairs of small
+#    matrices with one launch. Where does the batch go in the grid, and what is gained?
+#    :doc:`Solution <solutions/03-batched>`.
 # 3. **A transposed weight** *(easy, 15 minutes)*. Write ``matmul_t(a, w)``, which returns
 #    ``a @ w.T`` without a copy of *w*.
 #

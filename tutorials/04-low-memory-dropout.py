@@ -581,14 +581,14 @@ if ON_GPU:
 # Exercises
 # ---------
 #
-# 1. **A seed for each row** *(medium, 20 minutes)*. Extend the kernel to a matrix with a vector of
-#    seeds, so that a row keeps its mask in any batch. :doc:`Solution <solutions/04-seed-per-row>`.
-# 2. **Strided input** *(medium, 30 minutes)*. Let the kernel read a matrix with any strides, such
-#    as a transposed one, without a copy. What should decide about an element: its place in memory,
-#    or its row and its column? :doc:`Solution <solutions/04-strided-input>`.
-# 3. **A random projection that is never stored** *(hard, 40 minutes)*. Multiply vectors by a random
-#    matrix of mostly zeros, which has fewer columns than rows, and generate it meanwhile.
-#    :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
+# 1. **A seed for each row** *(medium, 20 minutes)*. In ``seeded_dropout_rows(x, p, seeds)`` a row
+#    has a seed, so it keeps its mask in any batch. :doc:`Solution <solutions/04-seed-per-row>`.
+# 2. **Strided input** *(medium, 30 minutes)*. Let ``strided_dropout(x, p, seed)`` read a matrix of
+#    any strides without a copy. What should decide about an element: its place in memory, or its
+#    row and column? :doc:`Solution <solutions/04-strided-input>`.
+# 3. **A random projection** *(hard, 40 minutes)*. ``project(x, k, s, seed)`` multiplies rows by a
+#    random matrix of *k* columns that is never stored. On average one in *s* of its elements is
+#    not 0, but ±√(s / k). :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
 #
 # References
 # ----------

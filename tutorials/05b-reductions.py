@@ -30,7 +30,8 @@ PROGRAMS, SHARED_BYTES = 4, 2**16  # programs at a time, and shared memory of a 
 if ON_GPU:
     gpu = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)
     PROGRAMS, SHARED_BYTES = gpu["multiprocessor_count"], gpu["max_shared_mem"]
-HOPPER = ON_GPU and not torch.version.hip and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
+NVIDIA = ON_GPU and not (torch.version.hip or triton.knobs.runtime.interpret)
+HOPPER = NVIDIA and torch.cuda.get_device_capability(DEVICE) >= (9, 0)
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 
 # %%

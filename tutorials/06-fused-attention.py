@@ -561,15 +561,17 @@ if ON_GPU:
 # Exercises
 # ---------
 #
-# 1. **A sliding window** *(medium, 40 minutes)*. Each query sees only the last *W* keys up to its
-#    own. Which tiles are skipped, which are masked? :doc:`Solution <solutions/06-sliding-window>`.
-# 2. **ALiBi** *(easy, 20 minutes)*. Add ``-slope * (i - j)`` to the score of query *i* and key *j*.
-#    Each head has its slope. What does it cost? :doc:`Solution <solutions/06-alibi>`.
+# 1. **A sliding window** *(medium, 40 minutes)*. In ``window_attention(q, k, v, window)`` each
+#    query sees only the last *window* keys up to its own. Which tiles are skipped, which are
+#    masked? :doc:`Solution <solutions/06-sliding-window>`.
+# 2. **ALiBi** *(easy, 20 minutes)*. Write ``alibi_attention(q, k, v, slopes)``, which is causal and
+#    adds ``-slope * (i - j)`` to the score of query *i* and key *j*. Each head has its slope. What
+#    does it cost? :doc:`Solution <solutions/06-alibi>`.
 # 3. **Grouped heads** *(hard, 60 minutes)*. Eight heads of queries share a head of keys, and there
-#    are few queries. Fill a tile with the queries of all eight.
-#    :doc:`Solution <solutions/06-grouped-heads>`.
+#    are few queries. Fill a tile with the queries of all eight, in
+#    ``grouped_attention(q, k, v, causal=False)``. :doc:`Solution <solutions/06-grouped-heads>`.
 # 4. **Decoding** *(hard, 60 minutes)*. With one query and many keys, most of the GPU is idle. Split
-#    the keys. :doc:`Solution <solutions/06-decode>`.
+#    the keys, in ``decode_attention(q, k, v)``. :doc:`Solution <solutions/06-decode>`.
 #
 # References
 # ----------

@@ -534,7 +534,7 @@ if ON_GPU:
 # In a program
 # ------------
 #
-# A function for strangers has the checks of :doc:`06-fused-attention`: it copies views that no
+# A function that others call has the checks of :doc:`06-fused-attention`: it copies views that no
 # descriptor can describe, and refuses dtypes, shapes and devices without a kernel. The incoming
 # gradient may be such a view as well; that of a plain sum is a single number, expanded. If no
 # gradient is wanted, nothing is kept. ``torch.compile`` calls the function between its graphs. The
@@ -687,8 +687,8 @@ if ON_GPU:
 #
 # 1. **Delta** *(easy, 15 minutes)*. The exercise above. :doc:`Solution <solutions/06b-delta>`.
 # 2. **The gradient of the scale** *(medium, 30 minutes)*. Some models learn the scale of their
-#    scores. Compute its gradient from ``q`` and ``dq`` alone, with the same bits every time.
-#    :doc:`Solution <solutions/06b-scale-gradient>`.
+#    scores. Compute its gradient without the scores, in ``scale_gradient(q, dq, scale)``, with the
+#    same bits every time. :doc:`Solution <solutions/06b-scale-gradient>`.
 #
 # References
 # ----------

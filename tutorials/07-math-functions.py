@@ -586,8 +586,9 @@ if ON_GPU:
 # 1. **How many terms?** *(medium, 20 minutes)* Write ``exponential(x, terms)`` with a polynomial
 #    whose coefficients are *terms*, the highest power first. bf16 has eight significant bits. How
 #    many terms does its exponential need? :doc:`Solution <solutions/07-polynomial>`.
-# 2. **Backward** *(medium, 30 minutes)*. Give both versions of ``gelu`` a derivative in a
-#    ``torch.autograd.Function``. :doc:`Solution <solutions/07-gelu-backward>`.
+# 2. **Backward** *(medium, 30 minutes)*. Give ``gelu(x, approximation="none")`` a derivative in a
+#    ``torch.autograd.Function``; the other approximation is ``"tanh"``. :doc:`Solution
+#    <solutions/07-gelu-backward>`.
 #
 # References
 # ----------

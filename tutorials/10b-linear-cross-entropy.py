@@ -117,7 +117,7 @@ print("gradient:", ", ".join(f"{x:6.3f}" for x in row[0, :5].tolist()))
 # depends on one row of logits. So take **a piece of the tokens**, finish it, and compute the next
 # piece in the same memory:
 
-# sphinx_gallery_fold = "draws the pieces"
+# sphinx_gallery_fold = "draws the pieces of the logits and of the gradients"
 import matplotlib.pyplot as plt
 from shared.bench import figure
 
@@ -296,7 +296,7 @@ else:
 # In a program
 # ------------
 #
-# A function for strangers computes only the gradients that somebody wants: with a frozen weight,
+# A function that others call computes only the gradients that somebody wants: with a frozen weight,
 # one product less for each piece. It refuses fp16: the share makes many gradients smaller than the
 # smallest fp16 number, and the products need them before a loss scaler can help. It refuses a
 # second backward pass, since the gradients exist only once, and it multiplies them only if the
@@ -525,8 +525,6 @@ else:
 #
 # Exercises
 # ---------
-#
-# Write each function into a file of your own, and have ``exercise.py`` check it.
 #
 # 1. **A sum in fp32** *(easy, 20 minutes)*. The exercise above. How many bytes does it cost, and
 #    how large is the error with 64 pieces? :doc:`Solution <solutions/10b-fp32-sum>`.

@@ -233,7 +233,7 @@ def attention_kernel(
     first = part * chunk
     if (first >= length) & (part > 0):
         return
-    rows, dims = tl.arange(0, ROWS), tl.arange(0, D)  # ROWS >= GROUP, as tl.dot needs 16 rows
+    rows, dims = tl.arange(0, ROWS), tl.arange(0, D)  # ROWS >= GROUP; tensor cores multiply 16 rows
     head, mask = kv * GROUP + rows, rows[:, None] < GROUP
     q_at = (sequence * heads + head)[:, None] * D + dims[None, :]
     q = tl.load(q_ptr + q_at, mask=mask, other=0.0)

@@ -21,7 +21,7 @@ _VISIBLE = {"01": 60, "02": 110, "03": 110, "04": 110, "06c": 200, "09b": 200, "
 _BLOCK = dict.fromkeys(("06b", "06c", "09b", "12", "13", "14"), 60)
 _SCRIPT = dict.fromkeys(("05", "05b", "06b", "06c", "10"), 700)
 
-#: Names that belong to functions for strangers, and how often a lesson may show them all the same.
+#: Names that belong to functions for programs, and how often a lesson may show them nevertheless.
 FORBIDDEN = (
     "Launch", "key_of", "PLANS", "KEPT", "object.__new__", 'type("', "set_allocator", "sys.path",
     "lru_cache", "data_ptr", "is_compiling", "once_differentiable",

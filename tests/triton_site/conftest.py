@@ -18,6 +18,7 @@ from triton_site.pages import cells
 
 EXTENSIONS = (
     "triton_site.kernels.kernel_diff",
+    "triton_site.pages.alt_texts",
     "triton_site.pages.folds",
     "triton_site.pages.keylines",
     "triton_site.numbers.predict",

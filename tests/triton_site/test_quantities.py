@@ -1,6 +1,8 @@
 """The numbers that pages state are those of the recording."""
 
+import csv
 import types
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from triton_site.numbers.quantities import (
     separated,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 TABLE = """M,N,provider,unit,median,p20,p80
 1,256,triton,GB/s,200,190,210
 1,256,torch,GB/s,100,90,110
@@ -113,6 +116,35 @@ def test_a_shown_value_never_contradicts_its_limit(folder):
 
 
 @pytest.mark.parametrize(
+    ("text", "more", "shown"),
+    [
+        ("min(speed: triton) / 7", {}, "28.6"),
+        ("min(speed: triton / exact)", {}, "3.00"),
+        ("100 * min(speed: triton / exact)", {}, "300"),
+        ("max(speed: triton / exact)", {}, "8.89"),
+        ("100*max(speed: triton / exact; N = 1024)", {}, "889"),
+        ("only(speed: triton / exact; M = 2)", {}, "3.01"),
+        ("only(speed: triton / exact; M = 2)", {"rounded": "down"}, "3.00"),
+        ("min(speed: triton / exact)", {"rounded": "nearest"}, "3.01"),
+        ("min(speed: triton / exact)", {"at_least": 3}, "3.006"),
+        ("min(speed: triton / exact)", {"at_least": 3.0055}, "3.006"),
+        ("100 * min(speed: odd / triton)", {}, "94.7"),
+        ("0 - 94.685", {"rounded": "down"}, "-94.7"),
+        ("value('largest error') - 0.001", {"rounded": "up"}, "0.499"),
+        ("value('largest error') - 0.0006", {"rounded": "up"}, "0.500"),
+        ("99.97", {"rounded": "up"}, "100"),
+        ("0", {"rounded": "up"}, "0.00"),
+    ],
+)
+def test_a_minimum_is_rounded_down_and_a_maximum_up(folder, text, more, shown):
+    with (folder / "speed.csv").open("a") as file:
+        file.write("1,256,exact,GB/s,50,50,50\n1,1024,exact,GB/s,90,90,90\n")
+        file.write("2,1024,exact,GB/s,166.33,166,167\n2,1024,odd,GB/s,473.5,473,474\n")
+    x = Definition(value=text, **more)
+    assert Numbers(folder, "page", {"x": x})["x"].text == shown
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "[page.x]\nvalue = 3",
@@ -136,6 +168,19 @@ def test_a_count_is_neither_rounded_nor_given_decimals(folder):
     definitions = {name: Definition(value=f"value({name})") for name in names}
     numbers = Numbers(folder, "page", definitions)
     assert [numbers[name].text for name in names] == ["8,388,608", "20", "20.0"]
+
+
+def test_the_size_from_which_the_gpu_needs_longer_is_a_count():
+    found = {}
+    for file in ROOT.glob("recordings/*/*/tutorials/*/*-values.csv"):
+        page = file.name.removesuffix("-values.csv")
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+            if row["name"].startswith("GPU longer from"):
+                x = Definition(value=f"value('{row['name']}')")
+                shown = Numbers(file.parent, page, {"x": x})["x"].text
+                found[str(file)] = shown == separated(row["value"])
+    assert found
+    assert all(found.values()), found
 
 
 def test_a_number_of_another_release_comes_from_a_recording_of_the_same_code(tmp_path, monkeypatch):

@@ -133,6 +133,29 @@ def test_every_exercise_has_a_right_answer_that_is_tried():
     assert pages <= set(exercise.EXERCISES)
 
 
+def asked(name):
+    """The text of the lesson of an exercise that asks for functions, as one line."""
+    lessons = [f.path for n, f in FILES.items() if f.gallery == "tutorials" and "/" not in n]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in lessons}
+    linking = [text for text in texts.values() if f"<solutions/{name}>" in text]
+    of_number = (t for path, t in texts.items() if path.startswith(name.partition("-")[0] + "-"))
+    text = linking[0] if linking else next(of_number)
+    tried = re.findall(r"^# \*\*Try it\*\*(?:.+\n)+", text, re.M)
+    listed = re.findall(r"^# Exercises\n# -+\n(?:#.*\n)+", text, re.M)
+    return re.sub(r"[#\s]+", " ", "".join(tried + listed))
+
+
+@pytest.mark.parametrize("name", exercise.EXERCISES)
+def test_the_lesson_says_which_function_to_write(name):
+    assert f"``{exercise.EXERCISES[name].function}``" in asked(name)
+
+
+@pytest.mark.parametrize("name", exercise.EXERCISES)
+def test_no_hint_advises_a_sum_whose_order_changes(name):
+    if re.search(r"same (?:result|bits)", asked(name)):
+        assert "atomic_add" not in " ".join(exercise.EXERCISES[name].hints)
+
+
 def test_modules_of_the_checker_share_no_name():
     """They become one file, in which a name has one meaning."""
     owners = {}

@@ -20,6 +20,11 @@ A value is arithmetic on numbers, on other quantities of the page, and on these 
 ``value(NAME)``
     The value of the row ``NAME`` in ``PAGE-values.csv``, with the columns ``name, unit, value``.
 
+A page says *at least* before a minimum and *at most* before a maximum. So a value of ``min(…)``, or
+of ``100 * min(…)``, is rounded down, and a value of ``max(…)`` up. ``rounded = "down"`` or ``"up"``
+is for other bounds, such as the largest error that a script has written. All other values are
+rounded to the nearest number.
+
 A provider, a name or a text that has other characters than letters, digits, ``_``, ``-`` and ``.``
 stands in single quotes.
 """
@@ -28,6 +33,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import decimal
 import io
 import math
 import operator
@@ -36,6 +42,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -62,6 +69,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 #: Units of what is counted, not measured: such a number has no decimals and is not rounded.
 _COUNTED = frozenset(
     {
+        "M",
         "batch sizes",
         "bytes",
         "columns",
@@ -85,6 +93,12 @@ _COMPARISONS: dict[str, Callable[[float | str, float | str], bool]] = {
 }
 _WORD = r"(?:'[^']*'|[\w.-]+)"
 _TERM = re.compile(rf"({'|'.join(_REDUCTIONS)}|value)\(((?:'[^']*'|[^()'])*)\)")
+_BOUND = re.compile(rf"\s*(?:[\d.]+\s*\*\s*)?{_TERM.pattern}\s*")
+_ROUNDING = {
+    "down": decimal.ROUND_FLOOR,
+    "nearest": decimal.ROUND_HALF_EVEN,
+    "up": decimal.ROUND_CEILING,
+}
 _ROWS = re.compile(rf"\s*({_WORD}(?:@[\w.]+)?)\s*:\s*({_WORD})(?:\s*/\s*({_WORD}))?\s*(?:;(.*))?")
 _CONDITION = re.compile(rf"\s*(\w+)\s*([!<>]?=|[<>])\s*({_WORD})\s*")
 
@@ -94,16 +108,30 @@ class QuantityError(Exception):
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One quantity of ``numbers.toml``: how it is computed, and the limit that a page claims."""
+    """One quantity of ``numbers.toml``: its formula, its rounding, and the limit of a page."""
 
     value: str
     at_least: float | None = None
     at_most: float | None = None
+    rounded: Literal["down", "nearest", "up"] | None = None
 
     @property
     def limit(self) -> float | None:
         """The limit, if there is one."""
         return self.at_most if self.at_least is None else self.at_least
+
+    @property
+    def rounding(self) -> Literal["down", "nearest", "up"]:
+        """Where the value is rounded to: a minimum down, a maximum up, if nothing else is said."""
+        if self.rounded:
+            return self.rounded
+        bound = _BOUND.fullmatch(self.value)
+        match bound and bound[1]:
+            case "min":
+                return "down"
+            case "max":
+                return "up"
+        return "nearest"
 
 
 @dataclass(frozen=True)
@@ -130,13 +158,13 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        """A count as it is; else three significant digits, more if it would look like its limit."""
+        """A count as it is; else three significant digits, more if they contradict the limit."""
         if self.is_count:
             return separated(f"{self.value:.0f}")
         limit = self.definition.limit
         for digits in range(3, 9):
-            shown = significant(self.value, digits)
-            if float(shown) != limit or self.value == limit:
+            shown = significant(self.value, digits, self.definition.rounding)
+            if limit is None or _side(float(shown), limit) == _side(self.value, limit):
                 break
         return separated(shown)
 
@@ -156,11 +184,20 @@ def separated(number: str) -> str:
     return whole + dot + fraction
 
 
-def significant(value: float, digits: int = 3) -> str:
+def significant(
+    value: float, digits: int = 3, rounding: Literal["down", "nearest", "up"] = "nearest"
+) -> str:
     """*value* with so many significant digits, without an exponent: 4310, 52.1, 0.980."""
-    rounded = f"{value:.{digits - 1}e}"
-    decimals = max(0, digits - 1 - int(rounded.partition("e")[2]))
-    return f"{float(rounded):.{decimals}f}"
+    # Twelve digits are exact: 100 * 0.947 is 94.7, although its last bits say a little less.
+    context = decimal.Context(prec=digits, rounding=_ROUNDING[rounding])
+    rounded = context.create_decimal(f"{value:.12g}")
+    decimals = max(0, digits - 1 - rounded.adjusted())
+    return f"{rounded:.{decimals}f}"
+
+
+def _side(value: float, limit: float) -> int:
+    """Whether *value* is below *limit* (-1), is the limit (0), or is above it (1)."""
+    return (value > limit) - (value < limit)
 
 
 def load(path: Path) -> dict[str, dict[str, Definition]]:

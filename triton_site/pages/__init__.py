@@ -7,6 +7,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 _EXTENSIONS = (
+    "alt_texts",
     "assets",
     "cards",
     "commands",

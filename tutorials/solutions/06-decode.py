@@ -35,7 +35,7 @@ DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU
 
 # %%
 # The first kernel differs from the tutorial's in three points. Its tile of queries holds the heads
-# of a group, padded to the 16 rows that ``tl.dot`` needs. It takes only its part of the keys. And
+# of a group, padded to the 16 rows of a tensor core. It takes only its part of the keys. And
 # it stores fp32, because the parts are added up. (``EARLY`` is explained below.)
 
 

@@ -287,12 +287,20 @@ EXERCISES = {
         lambda a, b, parts: (a.float() @ b.float()).to(a.dtype),
         FP16,
         multiplied=lambda a, b, parts: a.numel() * b.shape[1],
+        properties=(
+            lambda call, device: same_bits(
+                call,
+                torch.randn(64, 1024, device=device).half(),
+                torch.randn(1024, 64, device=device).half(),
+                16,
+            ),
+        ),
         level="hard",
         minutes=45,
         hints=(
-            "Each program multiplies a part of K, and adds its tile to the result with "
-            "``tl.atomic_add``.",
-            "fp16 loses digits when parts are added: add in fp32, and convert in the end.",
+            "Each program multiplies a part of K, and stores its partial sum in fp32. Atomic "
+            "additions would come in another order each time.",
+            "A second launch adds the partial sums in order, and converts to fp16 in the end.",
         ),
         large=lambda device: (
             torch.randn(64, 65536, device=device).half() / 64,
