@@ -201,10 +201,11 @@
       const title = s.title.toLowerCase();
       let factor = s.rank * (isError && isMessage && errors.some((start) => s.address.startsWith(start)) ? 2 : 1) * Math.pow(matched.get(n) / asked.length, isMessage ? 1.5 : 3);
       const named = split(s.title).map(stem);
-      const isTerm = s.kind === "term" && named.join() === asked.map(stem).join();
+      const isTerm = s.kind === "term" && tokens(s.title).map(stem).join() === asked.map(stem).join();
       const isTitle = title === whole || title.endsWith("." + whole) || isTerm;
       const isPlain = s.label === "API" && /^\p{L}+$/u.test(query); // a word that may mean a subject
-      if (isTitle) factor *= s.rank < 1 ? 1 : isPlain ? 1.6 : 3;
+      if (isTerm && /^what (is|are) /i.test(query)) factor *= 5;
+      else if (isTitle) factor *= s.rank < 1 ? 1 : isPlain ? 1.6 : 3;
       else if (/ /.test(title) && ` ${whole} `.includes(` ${title} `)) factor *= 2.5;
       else if (/ /.test(phrase.trim()) && [title, s.prose, s.code, s.terms].some((text) => plain(text).includes(phrase))) factor *= 1.8;
       if (s.kind === "page") factor *= asked.every((word) => alternatives(word).some(([other]) => named.includes(stem(other)))) ? (named.length < asked.length + 3 ? 2.2 : 1.6) : 0.9;
