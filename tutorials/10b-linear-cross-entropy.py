@@ -162,7 +162,8 @@ draw_pieces()
 # Calling it
 # ----------
 #
-# Three products and one kernel for each piece, and no tensor for all logits:
+# Each piece takes three products and one kernel, and no tensor holds all logits.
+# ``tl.device_assert`` stops the counting kernel at a wrong target; it needs ``debug=True``:
 
 from shared.losses import ONE, count_kernel
 
@@ -510,8 +511,8 @@ else:
 # ours adds to the gradient of the weight for each piece. If memory is plentiful, ``torch.compile``
 # is the simpler choice.
 #
-# PyTorch's working memory is :measured:`working_torch` GB, which holds several tensors of the size
-# of the logits. Ours is :measured:`working` GB, the memory of one piece, and does not grow with the
+# PyTorch's working memory is :measured:`working_torch` GB, :measured:`in_logits` times the size of
+# the logits. Ours is :measured:`working` GB, the memory of one piece, and does not grow with the
 # tokens.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs, and PyTorch's two for :measured:`cpu_torch` µs.
@@ -520,8 +521,6 @@ else:
 #
 # Exercises
 # ---------
-#
-# Write each function into a file of your own, and have ``exercise.py`` check it.
 #
 # 1. **A sum in fp32** *(easy, 20 minutes)*. The exercise above. How many bytes does it cost, and
 #    how large is the error with 64 pieces? :doc:`Solution <solutions/10b-fp32-sum>`.
