@@ -303,8 +303,8 @@ if ON_GPU:
 # **Small vectors are launch-bound.** In the first rows of the table, eight times the elements take
 # hardly more time. Starting a kernel takes longer than its work: an empty kernel, timed in the same
 # way, takes :measured:`empty` µs. Most of that is reading the GPU's clock before and after a single
-# kernel. In a series of a hundred that Python queues with one call, as a *CUDA graph*, an addition
-# of 4096 elements takes :measured:`in_series` µs. Only fewer launches help here.
+# kernel. In a series of a hundred launches, queued with one call as a *CUDA graph*, an addition of
+# 4096 elements takes :measured:`in_series` µs. Only fewer launches help here.
 #
 # **Large vectors are memory-bound.** In the last two rows, eight times the elements take about
 # eight times as long. A GPU can add dozens of numbers in the time that it takes to move twelve
