@@ -171,8 +171,8 @@ def online_kernel(
 # %%
 # The kernel is the loop of ``online_softmax``, for a block of queries at once. The scores of a tile
 # live in registers and are gone in the next iteration. The values have 16 bits, and both factors of
-# a product on tensor cores have one dtype, so the weights are rounded before the second product.
-# All sums stay in fp32.
+# a product on tensor cores have the same dtype, so the weights are rounded before the second
+# product. All sums stay in fp32.
 #
 # ``q_desc`` is a **tensor descriptor**: the address, shape, strides and tile size of a tensor in
 # one object, made by the CPU. ``q_desc.load`` loads the tile at these indices, and ``reshape``
@@ -351,7 +351,7 @@ def attention_kernel(
 # ----------
 #
 # With *d* = 128 a tile has 128 queries and 64 keys. With a smaller *d* it has 64 queries and 128
-# keys, but also 128 and 64 where there are at most 1024 keys. GPUs with less shared memory get
+# keys, or 128 and 64 if there are at most 1024 keys in all. GPUs with less shared memory get
 # smaller tiles. ``GROUP`` heads of queries share one head of keys and values, as in many models.
 
 # sphinx_gallery_fold = "chooses the tile, the grid and the constants"
