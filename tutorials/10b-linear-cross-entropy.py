@@ -112,10 +112,10 @@ print("gradient:", ", ".join(f"{x:6.3f}" for x in row[0, :5].tolist()))
 #
 #     G_x = G \cdot \mathrm{weight} \qquad G_\mathrm{weight} = G^T \cdot x
 #
-# The logits are by far the largest tensor: for 8192 tokens and a vocabulary of 131,072 they have
-# 2 GiB in bf16. But only our kernel reads them, and only two products read *G*. A row of *G*
-# depends on one row of logits. So take **a piece of the tokens**, finish it, and compute the next
-# piece in the same memory:
+# The logits are the largest tensor: for 8192 tokens and a vocabulary of 131,072 they have 2 GiB in
+# bf16. But only our kernel reads them, and only two products read *G*. A row of *G* depends on one
+# row of logits. So take **a piece of the tokens**, finish it, and compute the next piece in the
+# same memory:
 
 # sphinx_gallery_fold = "draws the pieces"
 import matplotlib.pyplot as plt
