@@ -3,8 +3,8 @@ Cross-entropy
 =============
 
 You build ``cross_entropy(logits, targets)``, the loss of a language model. Its forward pass also
-writes the gradient. Together they have at least :measured:`faster` times the speed of PyTorch's,
-and :measured:`of_copy` % of a copy's. You need :doc:`02-fused-softmax`, and autograd functions from
+writes the gradient. Together they have at least :measured:`faster` times PyTorch's speed, and
+:measured:`of_copy` % of a copy's. You need :doc:`02-fused-softmax`, and autograd functions from
 :doc:`04-low-memory-dropout`.
 """
 
@@ -187,9 +187,9 @@ print("one_launch_kernel agrees with float64")
 # The cache that failed, read backwards
 # -------------------------------------
 #
-# The second read is cheap only if the row is still in the L2 cache. The multiprocessors share this
-# cache, and between the two reads of one program the other programs read their rows. So not one row
-# has to fit, but **the rows of all resident programs**, those that run at the same time:
+# The second read is cheap only if the row is still in the L2 cache. SMs share this cache, and
+# between the two reads of one program the other programs read their rows. So not one row has to
+# fit, but **the rows of all resident programs**, those that run at the same time:
 
 # sphinx_gallery_fold = "counts the resident programs and their bytes"
 from shared.losses import resident_programs
@@ -248,8 +248,8 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
 #
-# The factor of all probabilities is now a term of the exponent, ``bias``, and the target's element
-# is corrected after the loop.
+# The factor ``share / s`` is now a term of the exponent, ``bias``. The target's element is
+# corrected later.
 
 # sphinx_gallery_difference = "write_forwards"
 
@@ -273,9 +273,8 @@ def write_gradient(x_ptr, grad_ptr, n, m, bias, BLOCK: tl.constexpr):
 #    The reads that hit the cache cost no memory bandwidth. The writes and the first reads still
 #    do.
 #
-# The rates for 8192 tokens in bf16 are three transfers of the logits, divided by the time. The
-# ceiling has the time of a copy, one read and one write, so its rate is above the memory's
-# bandwidth:
+# The rates for 8192 tokens in bf16 count three transfers of the logits. The ceiling has the time of
+# a copy, two transfers, so it is above the memory's bandwidth:
 #
 # .. steps:: ceiling
 #    :unit: GB/s
