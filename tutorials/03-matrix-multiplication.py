@@ -128,9 +128,9 @@ print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 #
 # Programs that run at the same time share a large cache, such as L2. If several of them need the
 # same tile of A or B, it is loaded from memory once. So the order of the tiles decides how much
-# memory is read. The following order takes ``group`` rows of tiles together, and goes through them
-# column by column. The function is plain Python. ``triton.jit`` makes it
-# ``tile_position_in_kernel``, which a kernel can call.
+# memory is read. This function takes ``group`` rows of tiles together, and goes through them column
+# by column. It is plain Python; ``triton.jit`` makes it ``tile_position_in_kernel``, which a kernel
+# can call.
 
 
 def tile_position(tile, tiles_m, tiles_n, group):
@@ -151,8 +151,7 @@ def tile_position(tile, tiles_m, tiles_n, group):
 #    :group: 3
 #    :processors: 9
 #
-# The grid of the kernel now has one axis, and two lines turn the number of the program into the
-# position of its tile::
+# The grid now has one axis, and two lines turn the program's number into the position of its tile::
 #
 #     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
 #     row, column = tile_position_in_kernel(tl.program_id(0), tiles_m, tiles_n, GROUP)
@@ -278,7 +277,7 @@ def activate(x, ACTIVATION: tl.constexpr):
 
 
 # %%
-# This is the kernel with masks and that line:
+# The kernel with masks and that line:
 
 # sphinx_gallery_fold = "the kernel with masks and the activation"
 # sphinx_gallery_difference = "grouped_kernel"
@@ -348,10 +347,9 @@ print("matmul is right on 3 shapes, by rows and by columns, with LeakyReLU and w
 # In a program
 # ------------
 #
-# With a wrong argument, a kernel reads wrong memory. So a function that others call checks its
-# arguments first. It refuses matrices that require a gradient, because the result would have none.
-# And it is an *operation* of PyTorch, so that ``torch.compile`` knows the shape of its result
-# (:doc:`/programming-guide/chapter-6/calls`). Its launch is that of the plain function.
+# A function that others call checks its arguments first. It refuses matrices that require a
+# gradient, because the result would have none. And it is an *operation* of PyTorch, so that
+# ``torch.compile`` knows the shape of its result (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of
@@ -535,6 +533,8 @@ if ON_GPU:
 #
 # Exercises
 # ---------
+#
+# ``python exercise.py 03-batched mine.py`` checks your function, as on :doc:`01-vector-add`.
 #
 # 1. **A linear layer** *(medium, 30 minutes)*. Add a bias to every row before the activation, and
 #    let the activation be ReLU or GELU as well. :doc:`Solution
