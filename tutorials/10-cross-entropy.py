@@ -248,8 +248,7 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
 #
-# The factor ``share / s`` is now a term of the exponent, ``bias``. The target's element is
-# corrected later.
+# The factor ``share / s`` is now in the exponent, as ``bias``. The target is corrected later.
 
 # sphinx_gallery_difference = "write_forwards"
 
@@ -266,7 +265,7 @@ def write_gradient(x_ptr, grad_ptr, n, m, bias, BLOCK: tl.constexpr):
 
 
 # %%
-# .. predict:: How much faster is the kernel at *V* = 32,768 with both remedies and this loop?
+# .. predict:: How much faster is the kernel at *V* = 32,768 with both remedies?
 #    :number: gain
 #    :unit: ×
 #
@@ -392,10 +391,10 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
 #    odd_own: a maximum for each thread, 16 warps instead of 8
 #
 # So the last step changes two things: no barrier, and fewer resident rows. Very long rows need
-# still fewer. There a program has 32 warps, with :measured:`large_programs` times the speed of 16
-# warps at *V* = 131,072.
+# still fewer: programs of 32 warps have :measured:`large_programs` times the speed of 16 at *V* =
+# 131,072.
 #
-# The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one:
+# The forward pass keeps the gradient, and ``backward`` multiplies it by the incoming one:
 
 # sphinx_gallery_fold = "launches the kernels (loss_and_gradient), and compares with float64"
 # sphinx_gallery_show = "CrossEntropy, cross_entropy"
