@@ -69,7 +69,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 #     Marks the offsets that lie inside the vectors. The last block is usually only partly full.
 #
 # The next kernel stores its offsets and its mask, so that we can look at them. The vector has 29
-# elements and a block has 8. That takes four programs, and this is program 2:
+# elements and a block has 8. That takes four programs; the output shows program 2:
 
 
 @triton.jit
@@ -129,7 +129,7 @@ draw_blocks(seen_offsets.tolist(), seen_mask.tolist())
 # ----------
 #
 # ``add_kernel[grid](…)`` starts the programs. The grid is a tuple, here with one number: how many
-# blocks there are. Every launch of the lessons of the first hour is of this form and of no other.
+# blocks there are.
 
 
 def add(x, y):
@@ -142,13 +142,15 @@ def add(x, y):
 
 # %%
 # * **The size of a block is known when the kernel is compiled.** ``BLOCK`` is a ``tl.constexpr``,
-#   so its value is part of the compiled code. The compiler needs it to give every thread its
-#   elements and its registers. Another ``BLOCK`` is another kernel, compiled at its first launch
-#   and kept for later ones.
-# * **It is a power of two.** The compiler divides a block evenly among the threads of a program,
-#   and their number is a power of two as well.
+#   so its value is part of the compiled code. The hardware runs a program on a group of threads:
+#   128 by default on NVIDIA GPUs, 256 on many of AMD's. The compiler needs the size to give each
+#   thread its elements and its registers. Another ``BLOCK`` is another kernel, compiled at its
+#   first launch and kept for later ones.
+# * **It is a power of two.** The compiler divides a block evenly among the threads, whose number is
+#   a power of two as well.
 # * **The length is an ordinary argument.** One compiled kernel serves many lengths. Triton compiles
-#   a second one for lengths that are multiples of 16, where it can load larger pieces.
+#   a second one for lengths that are multiples of 16, in which one instruction can load several
+#   elements.
 # * **The call returns early.** It puts the kernel into a queue, and Python goes on. Python waits
 #   only when it needs the values. An error in a kernel therefore appears at a later line.
 #
@@ -192,9 +194,9 @@ print("without a mask, past element 20:", buffer[21:].tolist())
 # :doc:`/programming-guide/chapter-3/debugging` shows how to find such a bug.
 #
 # **A masked load reads nothing** where the mask is false, and the value of these elements is
-# **undefined**: zero on one GPU, left-overs of a register on the next. Here that does no harm,
-# because the store has the same mask. A kernel that uses these elements has to say what they are:
-# ``tl.load(y_ptr + offsets, mask=mask, other=0.0)`` gives 0.
+# **undefined**: zero on one GPU, the previous contents of a register on another. Here that does no
+# harm, because the store has the same mask. A kernel that uses these elements has to say what they
+# are: ``tl.load(y_ptr + offsets, mask=mask, other=0.0)`` gives 0.
 #
 # **Try it** *(easy, 10 minutes)*. Write ``add_padded(x, y)``, where *y* is shorter than *x* and its
 # missing elements count as 0. Each load needs a mask of its own. ``exercise.py`` (see *Exercises*)
@@ -210,15 +212,16 @@ print("without a mask, past element 20:", buffer[21:].tolist())
 #      block:    2 of 5 addresses are out of bounds
 #      cause:    a mask for the length of another tensor or another axis
 #
-# This is the answer to one mask for both loads.
+# This is the message if both loads share one mask.
 #
 # Timing it
 # ---------
 #
 # An addition reads two vectors and writes one, so it moves 12 bytes for each element of fp32. Bytes
 # divided by time give the **bandwidth** in GB/s. ``triton.testing.do_bench`` calls a function many
-# times and returns the milliseconds of one call, measured by the GPU. The clock of the host serves
-# as well if Python waits for the GPU before it reads the clock, at the start and at the end:
+# times and returns the milliseconds of one call, measured by the GPU. The clock of the **host**,
+# the machine's CPU, serves as well if Python waits for the GPU before it reads the clock, at the
+# start and at the end:
 
 if ON_GPU:
     x, y = torch.rand(2, 2**27, device=DEVICE)
@@ -235,7 +238,7 @@ if ON_GPU:
 # Without the second ``synchronize`` the clock shows how long Python needs for the launches.
 #
 # The benchmark adds vectors of 2¹² to 2²⁷ elements with our function and with PyTorch, and draws
-# both as a share of a copy that moves as many bytes. The copy is a **ceiling**, a limit of the
+# both speeds relative to a copy that moves as many bytes. The copy is a **ceiling**, a limit of the
 # hardware to compare with. All times are the GPU's own:
 # :doc:`/programming-guide/chapter-4/measuring` explains how they are taken.
 
@@ -300,26 +303,28 @@ if ON_GPU:
 # **Small vectors are launch-bound.** In the first rows of the table, eight times the elements take
 # hardly more time. Starting a kernel takes longer than its work: an empty kernel, timed in the same
 # way, takes :measured:`empty` µs. Most of that is reading the GPU's clock before and after a single
-# kernel. In a series of a hundred, queued as one *CUDA graph*, an addition of 4096 elements takes
-# :measured:`in_series` µs. Only fewer launches help here.
+# kernel. In a series of a hundred launches, queued with one call as a *CUDA graph*, an addition of
+# 4096 elements takes :measured:`in_series` µs. Only fewer launches help here.
 #
-# **Large vectors are memory-bound.** In the last rows, eight times the elements take eight times as
-# long. A GPU can add dozens of numbers in the time that it takes to move twelve bytes. No change to
-# the arithmetic makes this kernel faster, and PyTorch's kernel has the same limit.
+# **Large vectors are memory-bound.** In the last two rows, eight times the elements take about
+# eight times as long. A GPU can add dozens of numbers in the time that it takes to move twelve
+# bytes. No change to the arithmetic makes this kernel faster, and PyTorch's kernel has the same
+# limit.
 #
 # .. predict:: How much of its rate does the kernel keep with blocks of 64 elements instead of 1024?
 #    :number: small
 #    :unit: %
 #
-#    A program has 128 threads by default, so half of them have no element to add, and each of the
-#    others moves only a few bytes. Blocks of 256 to 4096 elements differ little. Very large ones
-#    need more registers than a thread has.
+#    With 128 threads in a program, half of them have no element to add, and each of the others
+#    moves only a few bytes. On an H100, blocks of 256 to 4096 elements differ little, and with
+#    16,384 a thread needs more registers than it has.
 #
-# **Python's work is not in these times.** A call of ``add`` keeps the CPU busy for :measured:`cpu`
-# µs. A call of PyTorch's addition takes :measured:`cpu_torch` µs, because PyTorch checks and
-# launches in C++. In a loop that does not wait, a call costs the larger of two times: the CPU's,
-# and the GPU's. From :measured:`gpu_longer` elements on, the GPU's is the larger.
-# :doc:`/programming-guide/chapter-6/calls` takes a call apart and makes it cheaper.
+# **Python's work is not in these times.** A call of ``add``, with the checks of the next section,
+# keeps the CPU busy for :measured:`cpu` µs. A call of PyTorch's addition takes
+# :measured:`cpu_torch` µs: PyTorch checks and launches in C++. In a loop that does not wait, a call
+# costs the larger of two times: the CPU's, and the GPU's. From :measured:`gpu_longer` elements on,
+# the GPU's is the larger. :doc:`/programming-guide/chapter-6/calls` takes a call apart and makes it
+# cheaper.
 #
 # In a program
 # ------------
@@ -327,10 +332,9 @@ if ON_GPU:
 # A kernel trusts its arguments. If *y* is shorter, has another dtype, or is on another device, the
 # kernel reads wrong memory, and often without an error. A function that others call therefore
 # checks its arguments first, and names the one that is wrong. It launches on the GPU of its
-# arguments, whichever is the current one. It refuses tensors that require a gradient: the result
-# would have none. And it tells ``torch.compile`` what shape its result has, as an *operation* of
-# PyTorch. :doc:`/programming-guide/chapter-6/calls` explains what such a function costs. It has the
-# same name as the plain one and launches the same kernel.
+# arguments, even if another GPU is the current one. It refuses tensors that require a gradient: the
+# result would have none. And it tells ``torch.compile`` what shape its result has, as an
+# *operation* of PyTorch. This function takes over the name ``add`` and launches the same kernel:
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of
@@ -412,7 +416,7 @@ def add(x, y):
 
 
 # %%
-# The same check of this function, and the CPU's share of a call:
+# The bit-for-bit check of this function, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls, and keeps the values"
 from shared.bench import write_calls, write_table

@@ -83,7 +83,7 @@ for padding in (-math.inf, 0.0):
 # %%
 # **Try it** *(easy, 15 minutes)*. Write ``logsumexp(x)``, exercise 4 at the end of this page, which
 # needs the maximum, the padding and a reduction. With zeros as padding, rows of 1, 2 or 1024
-# elements are right, because they need no padding, and all others are too large.
+# elements give the right result, because they need no padding. All other results are too large.
 #
 # `You cannot index into a block <https://github.com/triton-lang/triton/issues/656>`_: ``x[3]`` and
 # ``x[:4]`` are errors, because the elements lie in the registers of many threads.
@@ -117,17 +117,18 @@ def naive_softmax(x):
 #    A GPU computes an exponential faster than it moves eight bytes. So softmax is **memory-bound**:
 #    its time is bytes divided by **bandwidth**, the bytes that memory can move in a second. The
 #    ratio of the bytes is :math:`4 + 2/N`, on any GPU. On this GPU the speed-up is
-#    :measured:`faster` for rows of 12,672 elements: the benchmark below says why it is not just 4.
+#    :measured:`faster` for rows of 12,672 elements: the benchmark below says where the difference
+#    comes from.
 #
 # **Fusion** saves the trips to memory between the operations. Each line of ``naive_softmax`` is a
 # kernel of its own, and one kernel can hand data to the next only through memory (or through a
 # cache, if the matrix is small). ``torch.softmax`` is fused, too.
 #
-# ``tl.load`` puts data into **registers**, the private memory of each thread. The data comes from
-# memory through two caches: L2, which the whole GPU shares, and L1, which belongs to one
-# **multiprocessor** (SM). Caches may drop the data. Registers keep it, so our kernel reads its row
-# only once. :doc:`/programming-guide/chapter-1/gpu` draws all of these, with their sizes and
-# speeds.
+# A GPU has dozens to hundreds of **multiprocessors** (SMs), which execute the programs. ``tl.load``
+# puts data into **registers**, the private memory of each thread. The data comes from memory
+# through two caches: L2, which many multiprocessors share, and L1, which belongs to one. Caches may
+# drop the data. Registers keep it, so our kernel reads its row only once.
+# :doc:`/programming-guide/chapter-1/gpu` draws all of these, with their sizes and speeds.
 #
 # Calling it
 # ----------
@@ -157,8 +158,9 @@ print("softmax and naive_softmax agree with float64")
 # 2·10⁻⁶, and 10⁻⁵ leaves room for the sum.
 #
 # **The row stride is not the number of columns.** Element (*i*, *j*) of a matrix lies ``i * stride
-# + j`` elements behind the first one. A slice of a matrix keeps the row stride of the matrix. These
-# are the offsets in three rows of five elements, cut out of a matrix with six columns:
+# + j`` elements behind the first one. A slice of a matrix keeps the row stride of the matrix. The
+# picture shows the offsets in three rows of five elements, cut out of a matrix with six columns,
+# and the padding of a block of eight:
 
 # sphinx_gallery_fold = "draws strides and padding"
 import matplotlib.pyplot as plt
@@ -181,8 +183,8 @@ plt.show()
 # Short rows, long rows
 # ---------------------
 #
-# **Short rows: several in one program.** A row of 256 elements gives each of 128 threads two
-# elements, so a large part of the work is the reductions. One program can take several rows
+# **Short rows: several in one program.** With 128 threads in a program, a row of 256 elements gives
+# each thread two, so a large part of the work is the reductions. One program can take several rows
 # instead. Its block is then a two-dimensional **tile**. The reductions run along the second axis,
 # so each row has its own maximum and sum:
 
@@ -258,12 +260,13 @@ if ON_GPU:
 
 # %%
 # Our rule is **one warp for 512 elements**, and at most 16. With 32 threads in a warp, each thread
-# then holds 16 elements. :doc:`/programming-guide/chapter-1/gpu` computes from registers and warps
-# how many programs fit on a multiprocessor, and why that matters.
+# then holds 16 elements. On an H100, this choice is the fastest of its column or close to it.
+# :doc:`/programming-guide/chapter-1/gpu` computes from registers and warps how many programs fit on
+# a multiprocessor, and why that matters.
 #
-# **Just above a power of two, half of the block is padding.** It moves no bytes, but it occupies
-# registers, and each instruction is executed for it. A row can be taken in two pieces instead:
-# :doc:`05b-reductions` shows how.
+# **Just above a power of two, nearly half of the block is padding.** It moves no bytes, but it
+# occupies registers, and each instruction is executed for it. A row can be cut into two pieces
+# instead: :doc:`05b-reductions` shows how.
 #
 # **Rows too long for the registers** are read in blocks, and twice: first for the maximum and the
 # sum, then for the result. That makes three transfers instead of two, so expect two thirds of a
@@ -409,7 +412,7 @@ def softmax(x):
 
 # %%
 # It is checked like the plain one, with more shapes, dtypes and views. Results in fp16 and bf16
-# have 11 and 8 significant bits.
+# have only 11 and 8 significant bits, so their tolerances are larger.
 
 # sphinx_gallery_fold = "checks shapes, dtypes, views and infinities"
 TOLERANCE = {torch.float32: (1e-5, 0), torch.float16: (2**-10, 2**-24), torch.bfloat16: (2**-7, 0)}
@@ -443,7 +446,8 @@ print(f"softmax agrees with float64 on {len(shapes)} shapes in {len(DTYPES)} dty
 #
 # The matrices have 4096 rows of 256 to 12,672 elements in fp32. All rates count the bytes that a
 # fused softmax must move, ``2 * M * N * 4``. A copy of the matrix moves as much and is the ceiling.
-# ``softmax`` is the function of the fold, and ``plain`` the one above it.
+# In the plot, *softmax* is the function for programs, and *plain* the one that launches a program
+# for each row.
 
 # sphinx_gallery_fold = "times the softmaxes, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "softmax_kernel: 4096 × 8192, fp32; head_tail_kernel: 4096 × 8320, fp32"
@@ -494,11 +498,11 @@ if ON_GPU:
 # **The prediction.** At 12,672 columns the bytes predict a factor of 4, and ``softmax`` is
 # :measured:`faster` times as fast as the five operations. It moves :measured:`ours` GB/s, and the
 # copy moves :measured:`copy` GB/s. The five operations move four times the bytes that the plot
-# counts, so they really move :measured:`naive_moves` GB/s. As far as this is below the copy, they
-# leave bandwidth unused, and fusion gains more than the bytes predict.
+# counts, so they really move :measured:`naive_moves` GB/s. Where this is less than the copy's rate,
+# they leave bandwidth unused, and fusion gains more than the bytes predict.
 #
-# **The left end** rises for all functions: short rows have few bytes, and a kernel takes time to
-# start. From 2048 columns on, ``softmax`` reaches at least :measured:`copy_share` % of the copy.
+# **At the left end** all curves rise: short rows have few bytes, and a kernel takes time to start.
+# From 2048 columns on, ``softmax`` reaches at least :measured:`copy_share` % of the copy.
 #
 # **PyTorch's softmax** chooses one of several kernels by the length of the row. On average over all
 # lengths, ours has :measured:`torch` times its speed on the GPU. A call of ``softmax`` keeps the

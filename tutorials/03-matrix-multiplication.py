@@ -33,7 +33,8 @@ SHARED_BYTES = getattr(GPU, "shared_memory_per_block_optin", 65536) if ON_GPU el
 # ----------
 #
 # One program computes one **tile** of the product C = A B: a block of ``BLOCK_M`` rows and
-# ``BLOCK_N`` columns. For now, the tile sizes divide the matrices.
+# ``BLOCK_N`` columns. For now, the tile sizes divide those of the matrices. The grid has two axes:
+# ``tl.program_id(0)`` counts rows of tiles, ``tl.program_id(1)`` columns.
 
 
 @triton.jit
@@ -95,36 +96,41 @@ print("128 × 96 by 96 × 192: right, in 2 × 3 tiles")
 #
 # ``rows[:, None] * stride_am + ks[None, :] * stride_ak``
 #     Offsets in two dimensions. The **strides** of a matrix are the distances from one row to the
-#     next and from one column to the next. A column of numbers plus a row of numbers broadcasts to
-#     a tile, as in PyTorch. Offsets have 64 bits, because those of large matrices overflow 32.
+#     next and from one column to the next. A column plus a row of numbers broadcasts to a tile, as
+#     in PyTorch. Offsets have 64 bits, because those of large matrices overflow 32.
 # ``a_ptrs += step * stride_ak``
 #     Moves the tile by ``BLOCK_K`` columns of A. ``step`` is ``BLOCK_K`` with 64 bits.
 # ``tl.dot``
-#     Multiplies two tiles on the **tensor cores**, the units of a GPU that multiply small matrices
-#     in hardware, and adds the result to ``acc``. It refuses tiles that are too small: *Input
-#     shapes should have M >= 1, N >= 1 and K >= 16*. ``input_precision="ieee"`` keeps all 24
-#     significant bits of fp32 matrices. The default rounds them to *tf32*, with 11.
+#     Multiplies two tiles on the **tensor cores**, the units that multiply small matrices in
+#     hardware, and adds the result to ``acc``. It refuses tiles that are too small: on an H100 with
+#     fp16, *Input shapes should have M >= 1, N >= 1 and K >= 16*. ``input_precision="ieee"`` keeps
+#     all 24 significant bits of fp32 matrices. The default on NVIDIA GPUs rounds them to *tf32*,
+#     with 11.
 # ``acc``
-#     The sum is in fp32 and is rounded once, at the end. An fp16 sum loses terms: 2048 + 1 is 2048.
+#     The sum is in fp32 and is rounded once, at the end, to the dtype of C. An fp16 sum loses
+#     terms: 2048 + 1 is 2048.
 # the loop
 #     The compiler turns it into a **pipeline**: it loads later tiles while the tensor cores
 #     multiply. Loaded tiles wait in the **shared memory** of a multiprocessor (SM)
-#     (:doc:`/programming-guide/chapter-1/gpu`). Its **stages** are the steps that have room there.
+#     (:doc:`/programming-guide/chapter-1/gpu`). The pipeline's **stages** are the steps whose tiles
+#     have room there.
 #
 # A product of N × N matrices has 2N³ operations and moves at least 6N² bytes in fp16. At N = 4096
 # that is more than a thousand operations for each byte. Large products are **compute-bound**: the
 # tensor cores set the limit. Their rate is in TFLOPS, 10¹² operations per second.
 #
-# Since Hopper (H100), NVIDIA GPUs can also load a tile by a **tensor descriptor**, which knows the
-# shape of the matrix: a position replaces pointers and masks. See :doc:`03b-full-waves`.
+# Since Hopper (H100), NVIDIA GPUs can also load a tile by a **tensor descriptor**, a record of a
+# matrix's address, shape and strides: the kernel gives a position in place of pointers and masks.
+# See :doc:`03b-full-waves`.
 #
 # Sharing what was loaded
 # -----------------------
 #
-# Programs that run at the same time share the L2 cache. If several of them need the same tile of A
-# or B, it is loaded from memory once. So the order of the tiles decides how much memory is read.
-# This order takes ``group`` rows of tiles together, and goes through them column by column. The
-# function is plain Python, and a kernel can call it.
+# Programs that run at the same time share a large cache, such as L2. If several of them need the
+# same tile of A or B, it is loaded from memory once. So the order of the tiles decides how much
+# memory is read. This function takes ``group`` rows of tiles together, and goes through them column
+# by column. It is plain Python; ``triton.jit`` makes it ``tile_position_in_kernel``, which a kernel
+# can call.
 
 
 def tile_position(tile, tiles_m, tiles_n, group):
@@ -145,14 +151,13 @@ def tile_position(tile, tiles_m, tiles_n, group):
 #    :group: 3
 #    :processors: 9
 #
-# The grid of the kernel now has one axis, and two lines turn the number of the program into the
-# position of its tile::
+# The grid now has one axis, and two lines turn the program's number into the position of its tile::
 #
 #     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
 #     row, column = tile_position_in_kernel(tl.program_id(0), tiles_m, tiles_n, GROUP)
 #
-# Groups pay for matrices that the cache cannot hold. At M = N = K = 8192, groups of eight rows are
-# :measured:`groups` times as fast as row by row.
+# Groups pay off for matrices that the cache cannot hold. At M = N = K = 8192, groups of eight rows
+# are :measured:`groups` times as fast as row by row.
 
 # sphinx_gallery_fold = "the kernel with groups"
 # sphinx_gallery_difference = "tile_kernel"
@@ -226,13 +231,12 @@ for n in (512, 1024, 4096) if ON_GPU else ():
     print(f"{n}: {values[-2][2]:.0f} ms, then {values[-1][2]:.2f} ms;", tuned_kernel.best_config)
 
 # %%
-# The very first call takes :measured:`tuning` times as long as the second. The trials start again
-# for each new key and in each new process, unless ``cache_results=True`` keeps the results. The
-# trials run on your tensors, many times: a kernel that works in place needs
+# The very first call, which also compiles, takes :measured:`tuning` times as long as the second.
+# The trials start again for each new key and in each new process, unless ``cache_results=True``
+# keeps the results. The trials run on your tensors, many times: a kernel that works in place needs
 # ``restore_value=["x_ptr"]``.
 #
-# A rule costs nothing at a new shape. Ours takes the largest tile that still gives nearly every SM
-# a program:
+# A rule needs no trials. Ours takes the largest tile that still gives nearly every SM a program:
 
 
 def choose_tile(M, N, dtype):
@@ -253,7 +257,7 @@ def choose_tile(M, N, dtype):
 #     a = tl.load(a_ptrs, mask=a_mask, other=0.0)         # and b with its own mask
 #     tl.store(…, mask=(rows[:, None] < M) & (columns[None, :] < N))
 #
-# A masked load reads nothing where the mask is false, so an address outside of the matrix does no
+# A masked load reads nothing where the mask is false, so an address outside the matrix does no
 # harm. ``other`` is the value of these elements, and without it their value is undefined. Along K
 # they must be zero, because they are added to every sum. Along M and N they only affect elements of
 # C that are never stored. With ``EVEN`` the kernel omits the masks of its loads, for sizes that the
@@ -273,7 +277,7 @@ def activate(x, ACTIVATION: tl.constexpr):
 
 
 # %%
-# This is the kernel with masks and that line:
+# The kernel with masks and that line:
 
 # sphinx_gallery_fold = "the kernel with masks and the activation"
 # sphinx_gallery_difference = "grouped_kernel"
@@ -343,11 +347,9 @@ print("matmul is right on 3 shapes, by rows and by columns, with LeakyReLU and w
 # In a program
 # ------------
 #
-# With a wrong argument, a kernel reads wrong memory. So a function that others call checks its
-# arguments first. It refuses matrices that require a gradient, because
-# the result would have none. And it is an *operation* of PyTorch, so that ``torch.compile`` knows
-# the shape of its result (:doc:`/programming-guide/chapter-6/calls`). Its launch is that of the
-# plain function.
+# A function that others call checks its arguments first. It refuses matrices that require a
+# gradient, because the result would have none. And it is an *operation* of PyTorch, so that
+# ``torch.compile`` knows the shape of its result (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import on_device_of
@@ -504,31 +506,31 @@ if ON_GPU:
 # :measured:`large` % of the library. **The teeth** are waves: the rate drops where the tiles need
 # one more wave, and recovers as that wave fills up.
 #
-# .. predict:: Which share of its rate at 2048 does ``matmul`` reach at 1536?
+# .. predict:: What share of its rate at 2048 does ``matmul`` reach at 1536?
 #    :number: valley
 #    :unit: %
 #
-#    Count tiles for 132 SMs. At 2048, C has 16 × 8 = 128 tiles of 128 × 256: one wave, nearly full.
-#    At 1536 it would have 12 × 6 = 72, so the rule takes 128 × 128, of which there are 144. Twelve
-#    SMs then compute two tiles each, and the others wait. In both cases the busiest SM computes
-#    32,768 elements of C, so a step along K takes equally long. But C has 9/16 as many elements at
-#    1536, which predicts 9/16 of the rate. The small tiles also load more for each
-#    product, and fill a pipeline twice, which this count leaves out.
+#    Count tiles for the 132 SMs of an H100 or H200. At 2048, C has 16 × 8 = 128 tiles of 128 × 256:
+#    one wave, nearly full. At 1536 it would have 12 × 6 = 72, so the rule takes 128 × 128, of which
+#    there are 144. Twelve SMs then compute two tiles each, and the others wait. In both cases the
+#    busiest SM computes 32,768 elements of C, so a step along K takes equally long. But C has 9/16
+#    as many elements at 1536, which predicts 9/16 of the rate. The small tiles also load more for
+#    each product, and each fills its own pipeline, which this count leaves out.
 #
 # **The activation**: the fused product has :measured:`fused` times the speed of the library's with
-# PyTorch's activation. **The layers** with one token and with 17 are memory-bound, because B is
-# read for a few rows only. Over the three layers, ``matmul`` has :measured:`layers` % of the
+# PyTorch's activation. **The layers** with one token and with 17 are memory-bound, because all of B
+# is read for few rows of A. Over the three layers, ``matmul`` has :measured:`layers` % of the
 # library's speed.
 #
 # In a long series of large products, the power limit can lower the GPU's clocks:
 # :doc:`/programming-guide/chapter-4/roofline`.
 #
 # A call of ``matmul`` keeps the CPU busy for :measured:`cpu` µs, and one of PyTorch's product for
-# :measured:`cpu_torch` µs. In a loop that does not wait for results, the larger of the CPU's and
-# the GPU's time counts: the GPU's from :measured:`gpu_longer` rows on.
+# :measured:`cpu_torch` µs. In a loop that does not wait, the larger of the CPU's and the GPU's time
+# counts: the GPU's from :measured:`gpu_longer` rows on.
 #
 # **What is left.** Each tile starts with an empty pipeline, and the last wave is rarely full.
-# :doc:`03b-full-waves` removes both, and reaches :measured:`03b-full-waves:share` %.
+# :doc:`03b-full-waves` removes both, and reaches :measured:`03b-full-waves:share` % of cuBLAS.
 #
 # Exercises
 # ---------

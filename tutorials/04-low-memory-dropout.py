@@ -59,10 +59,10 @@ print("mask  ", x_keep.int().tolist())
 print("output", dropout(x, x_keep, 0.5).tolist())
 
 # %%
-# A dropped element is *selected* as zero by ``tl.where``. Multiplying by zero would be wrong:
-# infinity times zero is not a number (NaN).
+# ``tl.where`` *selects* zero for a dropped element. Multiplying by zero would be wrong: infinity
+# times zero is not a number (NaN).
 #
-# .. predict:: Which share of a copy's speed can this kernel reach, in fp32?
+# .. predict:: What share of a copy's speed can this kernel reach, in fp32?
 #    :choices: 8/9 | 2/3 | 1/2
 #    :answer: 8/9
 #
@@ -115,8 +115,8 @@ print("seed 0, counter 0:", *(f"{word:08x}" for word in words))
 
 # %%
 # In a kernel, ``tl.rand(seed, offsets)`` gives a float from 0 to 1 for each offset: the offset is
-# the counter. Triton compiles a kernel once for integer arguments that are multiples of 16, which
-# helps with addresses, and once for others. ``do_not_specialize`` prevents this for the seed.
+# the counter. Triton compiles a kernel separately for the integer 1, for multiples of 16, and for
+# other integers, which helps with addresses. ``do_not_specialize`` prevents this for the seed.
 
 # sphinx_gallery_difference = "dropout_kernel"
 
@@ -153,7 +153,8 @@ for seed in (1, 2):
 # ``w1`` to the second, and so on. All tests of randomness pass, but the mask depends on ``BLOCK``.
 # If the forward and the backward pass use different block sizes, the gradients are wrong, without
 # any error. The rule must not depend on the block: **element i gets word i % 4 of counter i // 4**.
-# The picture shows *counter.word* of 16 elements by both rules, in one color for each counter:
+# The picture shows *counter.word* of 16 elements by both rules, for blocks of 8 and of 16, in one
+# color for each counter. Only the second rule gives an element the same word in both:
 
 # sphinx_gallery_fold = "draws the counter and the word of each element"
 import matplotlib.pyplot as plt
@@ -280,9 +281,9 @@ def seeded_dropout(x, p, seed):
 #
 # **Random functions can be tested exactly.** ``philox`` and the rule say for each element whether
 # it is kept. The kernels must agree on every element and gradient, for all sizes and seeds. This
-# shows that they follow the rule, but not that the rule is random. So count: of *n* events with
-# probability *q*, about *nq* happen, with a standard deviation of :math:`\sqrt{nq(1 - q)}`. A count
-# that is off by five deviations practically never occurs.
+# shows that they follow the rule, but not that the rule is random. So count: an event of
+# probability *q* happens about *nq* times in *n* trials, with a standard deviation of
+# :math:`\sqrt{nq(1 - q)}`. A count that is off by five deviations practically never occurs.
 
 # sphinx_gallery_fold = "checks every element and every gradient, and counts"
 
@@ -373,15 +374,15 @@ else:
 #
 # **With a mask**, the bytes predict 8/9 of the copy, and the kernel reaches :measured:`mask_share`
 # %. **One number a call** saves the ninth byte, but takes ten rounds of Philox for each element.
-# **All four numbers** take a quarter of them: from 2²⁴ elements on, this has at least
+# **All four numbers** take a quarter of them: from 2²⁴ elements on, this version has at least
 # :measured:`four` times the speed of one number a call. A GPU computes while it waits for memory,
-# so computing can beat keeping.
+# so computing numbers can be faster than loading them.
 #
 # **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
-# until the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, its speed on
-# the GPU is at least :measured:`faster` times PyTorch's. A call keeps the CPU busy for
-# :measured:`cpu` µs, and one of PyTorch's for :measured:`cpu_torch` µs. In a loop that does not
-# wait for results, the larger of both times counts: the GPU's from :measured:`longer` elements on.
+# for the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, its speed on the
+# GPU is at least :measured:`faster` times PyTorch's. A call with its checks (next section) keeps
+# the CPU busy for :measured:`cpu` µs, and PyTorch's for :measured:`cpu_torch` µs. In a loop that
+# does not wait, the larger of both times counts: the GPU's from :measured:`longer` elements on.
 #
 # In a program
 # ------------

@@ -38,7 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # ----------
 #
 # Layer norm subtracts from each row :math:`x` its mean :math:`\mu` and divides by the square root
-# of its variance :math:`\sigma^2`. Then it scales and shifts each column by learned parameters:
+# of its variance :math:`\sigma^2`, to which a small :math:`\varepsilon` is added against division
+# by zero. Then it scales and shifts each column by learned parameters:
 #
 # .. math::
 #
@@ -73,10 +74,12 @@ def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, BLOCK: tl.const
 # * ``rstd`` is the **reciprocal standard deviation**. One root serves the whole row. After that
 #   every element is multiplied, which is cheaper than a division.
 # * **Two numbers of a row are kept**, ``rstd`` and the mean, in fp32. The backward pass needs them.
-# * Forward reads *x* and writes *y*. A copy moves the same bytes, so its speed is the ceiling.
+# * The forward pass reads *x* and writes *y*. A copy moves the same bytes, so its speed is the
+#   ceiling.
 #
 # **RMS norm** leaves out the mean and the bias: it divides each row by its root mean square,
-# :math:`\sqrt{\overline{x^2} + \varepsilon}`, and multiplies by the weight.
+# :math:`\sqrt{\overline{x^2} + \varepsilon}`, and multiplies by the weight. A bar is a mean over
+# the row.
 #
 # **Try it** *(easy, 10 minutes)*. Write ``rms_norm(x, weight)`` by removing lines from the kernel,
 # and let ``exercise.py`` (see *Exercises*) check it:
@@ -87,7 +90,8 @@ def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, BLOCK: tl.const
 #    Not yet. rms_norm((5, 7), (7,)): 35 of 35 elements are wrong. The first is at (0, 0): -1.25348
 #    in place of -1.17253.
 #
-# If the sum is divided by ``BLOCK`` instead of *N*, only rows of a power of two are right.
+# If the sum is divided by ``BLOCK`` instead of *N*, only rows whose length is a power of two are
+# right.
 #
 # Why the variance takes two passes
 # ---------------------------------
@@ -97,7 +101,7 @@ def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, BLOCK: tl.const
 # digits, which leaves mostly rounding errors: *catastrophic cancellation*. Both ways compute the
 # variance of rows of 8192 numbers in fp32, with a deviation of 1, for four values of the mean.
 #
-# .. predict:: At a mean of 1000, how many times as large is the error of one pass?
+# .. predict:: At a mean of 1000, how many times the error of two passes is the error of one?
 #    :number: cancellation
 #
 #    fp32 has about seven digits. The square of the mean takes six of them, so one digit of the
@@ -118,25 +122,25 @@ for mean in (1, 10, 100, 1000):
 # The gradients
 # -------------
 #
-# :math:`g` is the gradient of the loss *L* with respect to :math:`y`, and a bar is a mean over the
-# row:
+# :math:`g` is the gradient of the loss *L* with respect to :math:`y`, and :math:`r` is ``rstd``:
 #
 # .. math::
 #
-#     \frac{\partial L}{\partial x_j} = \frac{1}{\sigma} \Bigl( w_j g_j - \overline{wg} -
+#     \frac{\partial L}{\partial x_j} = r \, \Bigl( w_j g_j - \overline{wg} -
 #     \hat{x}_j \, \overline{w g \hat{x}} \Bigr), \qquad
 #     \frac{\partial L}{\partial w_j} = \sum_{\text{rows}} g_j \hat{x}_j, \qquad
 #     \frac{\partial L}{\partial b_j} = \sum_{\text{rows}} g_j
 #
-# Adding a number to all of :math:`x`, or scaling :math:`x - \mu`, leaves :math:`y` unchanged. The
-# two means remove these directions from the gradient. Backward reads *x* and *g* and writes the
-# gradient of *x*: three transfers.
+# Adding a number to all of :math:`x`, or scaling :math:`x - \mu`, leaves :math:`y` unchanged, apart
+# from :math:`\varepsilon`. The two means remove these directions from the gradient. The backward
+# pass reads *x* and *g* and writes the gradient of *x*: three transfers.
 #
 # **Step 1: one row.** The gradient of *x* needs one row only, like the forward pass. The gradients
 # of weight and bias need every row: ``dw[j]`` is the sum of a column. So each program has to add
 # its row to ``dw`` and ``db``, while other programs do the same. If two programs read the old sum
-# before one of them writes, one contribution is lost. An **atomic** addition prevents this: the L2
-# cache reads, adds and writes in one step.
+# before one of them writes, one contribution is lost. An **atomic** addition prevents this: the
+# hardware reads, adds and writes in one step. ``sem="relaxed"`` demands no order among these and
+# other memory accesses.
 
 
 @triton.jit
@@ -197,8 +201,9 @@ print("atomic additions, different gradients of the weight:", answers["atomics"]
 # **Step 2: rows in a loop, partial sums.** Start only *P* programs, such as one for each
 # :doc:`multiprocessor </programming-guide/chapter-1/gpu>`, and let each one work on every *P*-th
 # row. A program that stays like this is called **persistent**. It adds up its rows in registers, in
-# their order. At the end it stores its sums in a row of its own. Now nobody writes to the same
-# address, and nothing is atomic. The picture has *P* = 3:
+# their order. At the end it stores its sums in a row of its own. Now no two programs write to the
+# same address, and nothing is atomic. In the kernel, ``tl.num_programs(0)`` is *P*. The picture has
+# *P* = 3:
 
 # sphinx_gallery_fold = "draws which program adds which rows"
 from shared.sums import draw_partial_sums
@@ -206,7 +211,7 @@ from shared.sums import draw_partial_sums
 draw_partial_sums(9, 3, 4)
 
 # %%
-# Only the loop is new, and where the sums are kept:
+# Only the loop is new, and the place of the sums:
 
 # sphinx_gallery_difference = "row_gradient_kernel"
 
@@ -504,7 +509,8 @@ print("Both norms and all gradients agree with float64")
 # ---------
 #
 # The benchmark has 4096 rows of fp16, forward and backward. A copy of as many bytes is the ceiling.
-# *Plain* are the functions of this lesson, and *layer_norm* is the one of the fold.
+# The plot shows the backward pass: *plain* is the function under *Calling it*, and *layer_norm* the
+# function for programs.
 
 # sphinx_gallery_fold = "times both norms in both directions, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "forward_kernel: 4096 × 15872, fp16; backward_kernel: 4096 × 15872, fp16"
@@ -596,20 +602,20 @@ if ON_GPU:
 #    sums: few programs, partial sums
 #    final: pieces, rows fetched ahead, the last kernel launched early
 #
-# **On the GPU** ``layer_norm`` has :measured:`forward` times the speed of PyTorch's in the
-# geometric mean over all row lengths, and :measured:`forward_least` times at least. Backward it has
-# :measured:`backward` times the speed, and :measured:`backward_least` times at least. PyTorch's
-# backward reads *x* and *g* a second time, for the gradients of the parameters. **The teeth** of
-# our curve are the pieces: a slightly longer row needs one more, mostly padding.
+# **On the GPU**, the forward pass has :measured:`forward` times the speed of PyTorch's in the
+# geometric mean over all row lengths, and :measured:`forward_least` times at least. The backward
+# pass has :measured:`backward` times the speed, and :measured:`backward_least` times at least.
+# PyTorch's backward reads *x* and *g* a second time, for the gradients of the parameters. **The
+# teeth** of our curve are the pieces: a slightly longer row needs one more piece, mostly padding.
 #
 # **On the CPU** a call without gradients takes :measured:`cpu` µs, and one of PyTorch's function
 # :measured:`cpu_torch` µs. A backward pass takes :measured:`cpu_backward` µs, and PyTorch's
 # :measured:`cpu_backward_torch` µs. A part of either belongs to autograd itself, which
 # :doc:`06b-attention-backward` measures. In a loop that does not wait, a call costs the larger of
 # both times. For 4096 rows the GPU's is the larger from :measured:`longer` columns on, and backward
-# from :measured:`longer_backward`. If no row of the benchmark is long enough, this length is
-# estimated from the longest one. Above 16,384 it says that for all rows that our kernels compute,
-# the CPU's time is the larger.
+# from :measured:`longer_backward`. A length above those of the plot is an estimate from its longest
+# row. One above 16,384 means that the CPU's time is the larger for all rows that our kernels
+# compute.
 #
 # Exercises
 # ---------

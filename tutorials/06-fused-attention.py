@@ -48,8 +48,8 @@ def formula(q, k, v):
 
 
 # %%
-# *d*, the **head dimension**, is mostly 64 or 128. A model has many **heads**, each with its own Q,
-# K and V, and a batch of sequences. So the tensors are ``[batch, heads, N, d]``.
+# *d*, the **head dimension**, is usually 64 or 128. A model has many **heads**, each with its own
+# Q, K and V, and a batch of sequences. So the tensors are ``[batch, heads, N, d]``.
 
 # sphinx_gallery_fold = "draws the matrices and what one program uses of them"
 TILE, WHOLE, EDGE = "#1b6ca8", "#cfe3f1", "#444444"
@@ -96,8 +96,9 @@ plt.show()
 # So it keeps for each row the maximum *so far*, ``m``; the sum of the weights so far, ``z``; and
 # the weighted sum of the values so far, ``acc``. The weight of a score *s* is :math:`e^{s - m}`.
 # When a tile raises the maximum, all earlier weights are too large by the same factor. The
-# **correction** :math:`e^{m_{old} - m_{new}}` mends both sums; the first one is 0. For one row
-# whose values are numbers (*d* = 1):
+# **correction** :math:`e^{m_{old} - m_{new}}` mends both sums; for the first tile it is 0. The code
+# is for one row whose values are numbers (*d* = 1). The picture shows its scores as bars, and the
+# three numbers after each tile:
 
 # sphinx_gallery_fold = "goes through a row of four tiles, checks the result, and draws it"
 # sphinx_gallery_show = "online_softmax"
@@ -169,12 +170,13 @@ def online_kernel(
 
 # %%
 # The kernel is the loop of ``online_softmax``, for a block of queries at once. The scores of a tile
-# live in registers and are gone in the next iteration. Tensor cores multiply 16-bit numbers, so the
-# weights are rounded before the second product. All sums stay in fp32.
+# live in registers and are gone in the next iteration. The values have 16 bits, and both factors of
+# a product on tensor cores have the same dtype, so the weights are rounded before the second
+# product. All sums stay in fp32.
 #
 # ``q_desc`` is a **tensor descriptor**: the address, shape, strides and tile size of a tensor in
-# one object, made on the host. ``q_desc.load`` loads the tile at these indices, ``reshape`` drops
-# its dimensions of size 1. Elements out of bounds are read as zero and are not stored (see
+# one object, made by the CPU. ``q_desc.load`` loads the tile at these indices, and ``reshape``
+# drops its dimensions of size 1. Elements out of bounds are read as zero and are not stored (see
 # :doc:`03b-full-waves`). Each program has one block of queries of one head:
 
 # sphinx_gallery_fold = "LARGE, the size of a tile, and the comparison with float64"
@@ -277,7 +279,7 @@ table = [(d, 64 * 128 * 4 * d // 4096, 64 * 128 // 16) for d in (32, 64, 128)]
 print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"], intfmt=","))
 
 # %%
-# While a program computes its exponentials, its tensor cores have nothing to do. There are two
+# While a program computes its exponentials, it gives the tensor cores nothing to do. There are two
 # remedies.
 #
 # **Fewer instructions.** A GPU computes :math:`e^x` as :math:`2^{x \log_2 e}`. If ``scale``
@@ -286,9 +288,9 @@ print(tabulate(table, ["d", "cycles of tensor cores", "cycles of exponentials"],
 #
 # **Other work meanwhile.** If several small programs share a multiprocessor, one can use the tensor
 # cores while another computes exponentials. Two or three programs of four warps fit if their tiles
-# are small. Then the *order* of the programs matters, too. The GPU starts them in the order of
-# their numbers. A causal program of the last queries has the most keys, and if it started last, the
-# GPU would wait for it alone. So the kernel below begins with the last block of queries.
+# are small. Then the *order* of the programs matters, too. A GPU usually starts them in the order
+# of their numbers. A causal program of the last queries has the most keys, and if it started last,
+# the GPU would wait for it alone. So the kernel below begins with the last block of queries.
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "keys"])  # one kernel for all lengths
@@ -348,8 +350,9 @@ def attention_kernel(
 # Calling it
 # ----------
 #
-# With *d* = 128 a tile has 128 queries and 64 keys, and with *d* = 64 it has 64 queries and 128
-# keys. GPUs with less shared memory get shorter tiles.
+# With *d* = 128 a tile has 128 queries and 64 keys. With a smaller *d* it has 64 queries and 128
+# keys, or 128 and 64 if there are at most 1024 keys in all. GPUs with less shared memory get
+# smaller tiles. ``GROUP`` heads of queries share one head of keys and values, as in many models.
 
 # sphinx_gallery_fold = "chooses the tile, the grid and the constants"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
@@ -444,10 +447,10 @@ if ON_GPU:
     draw_rates(shown, names, "Causal attention, d = 128, bf16", "N, tokens", xscale="log")
 
 # %%
-# At N = 16,384 ``attention`` reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
-# FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**: it starts the next product before the
-# softmax of this tile is done, while Triton waits for each product of this loop.
-# :doc:`06c-attention-gluon` starts it early, too. With heads of 128 it has
+# In the plot, at N = 16,384, ``attention`` reaches :measured:`long` TFLOPS, cuDNN
+# :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**: it starts
+# the next product before the softmax of this tile is done, while Triton waits for each product of
+# this loop. :doc:`06c-attention-gluon` starts it early, too. With heads of 128 it has
 # :measured:`06c-attention-gluon:share128` % of cuDNN's speed.
 #
 # **Short sequences are slower.** Each program loads its queries first, stores its result last, and
@@ -459,9 +462,9 @@ if ON_GPU:
 # A function that others call must be right for any view. A descriptor needs an address and strides
 # that are multiples of 16 bytes, and a last stride of 1, so other tensors are copied. The function
 # refuses what it cannot do: gradients, which :doc:`06b-attention-backward` computes, head
-# dimensions without a kernel, and tensors on different devices. And it saves time of the CPU, which
-# needs longer for four descriptors than for the rest of the call: the function keeps a *plan* for
-# each kind of arguments (see :doc:`/programming-guide/chapter-6/calls`).
+# dimensions without a kernel, and tensors on different devices. And it saves CPU time. Making four
+# descriptors takes longer than the rest of the call, so the function keeps a *plan* for each kind
+# of arguments (see :doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.attention import check_attention, first_longer, ready

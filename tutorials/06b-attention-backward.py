@@ -35,7 +35,7 @@ COUNTS = ["heads", "queries", "keys", "lse_ptr", "delta_ptr"]  # one kernel for 
 
 # %%
 # Let *P* be the weights of the forward pass, O = P V its output, and dO the gradient of the output,
-# which autograd hands to us. The chain rule gives
+# which autograd hands to us; dX is the gradient of X. The chain rule gives
 #
 # .. math::
 #
@@ -87,11 +87,12 @@ print("dQ, dK and dV agree with autograd")
 #    (0, 0, 0): 2684 in place of 2684.61. All are wrong: look at the formula, and at the strides,
 #    before the masks.
 #
-# This function multiplies and adds in fp16, which has 11 significant bits.
+# The answer checked here multiplies and adds in fp16, which has 11 significant bits.
 #
 # **Two directions.** *dQ* is a sum over keys, so one program can own some queries and walk along
 # their row of tiles. *dK* and *dV* are sums over queries, so another program owns some keys and
-# walks down their column of tiles. Causal attention skips the gray tiles:
+# walks down their column of tiles. One program visits the dark tiles; causal attention skips the
+# gray ones:
 
 # sphinx_gallery_fold = "draws what one program of each kernel visits"
 _, ax = figure(height=3.2)
@@ -170,7 +171,8 @@ def query_gradient_kernel(
 # A key that is not seen has the weight :math:`2^{-\infty} = 0`, so it adds nothing. Queries behind
 # the last one have an ``lse`` of infinity, which makes their weights 0 as well. Only the tiles of
 # the loop have descriptors, since the CPU encodes a descriptor anew in each launch. ``places``
-# gives the addresses of the other tiles.
+# gives the addresses of the other tiles. ``scale`` contains log₂ e, because the kernel uses powers
+# of two; ``plain_scale`` does not.
 #
 # The gradients of keys and values
 # --------------------------------
@@ -228,8 +230,8 @@ def key_gradient_kernel(
 
 # %%
 # The tile of scores is transposed here, ``[BLOCK_N, BLOCK_M]``. So the weights are the left operand
-# of :math:`dV = P^T dO` as they are, and tensor cores take a left operand from registers. The other
-# way round, the tile would go through shared memory to be transposed.
+# of :math:`dV = P^T dO` as they are, and the tensor cores of an H100 can take a left operand from
+# registers. The other way round, the tile would go through shared memory to be transposed.
 #
 # Two kernels or one
 # ------------------
@@ -345,8 +347,8 @@ def attention_kernel(
 
 # %%
 # Registers limit the tiles. In the second backward kernel with *d* = 128 and 64 keys, the two sums
-# take 128 registers of each thread, and the tiles of P and dP take 32 each. A thread can have 255,
-# so larger tiles would spill.
+# take 128 registers of each thread, and the tiles of P and dP take 32 each. A thread of an NVIDIA
+# GPU has at most 255. With larger tiles many values would *spill* to memory.
 
 # sphinx_gallery_fold = "chooses tiles, warps, stages, grids and constants"
 GPU = torch.get_device_module(DEVICE).get_device_properties(DEVICE) if ON_GPU else None
@@ -419,8 +421,8 @@ def backward(q, k, v, o, lse, do, causal, scale):
 
 # %%
 # A ``torch.autograd.Function`` connects both. It keeps the inputs, the output and ``lse`` for the
-# backward pass. Autograd runs the backward pass in a thread of its own, which has not used the GPU
-# yet, and a descriptor can only be made for a GPU that the thread knows.
+# backward pass. Autograd runs the backward pass in a CPU thread of its own, which has not used the
+# GPU yet. A descriptor needs a GPU that the thread knows, so ``backward`` sets the device.
 
 
 class Attention(torch.autograd.Function):
@@ -677,7 +679,7 @@ if ON_GPU:
 
 # %%
 # A backward pass keeps the CPU busy for :measured:`cpu` µs, and PyTorch's for :measured:`cpu_torch`
-# µs. Autograd alone takes :measured:`autograd` µs of both, as long as the backward pass of one
+# µs. Autograd alone takes :measured:`autograd` µs of both, the time of the backward pass of one
 # multiplication, and our two launches take :measured:`launches` µs. In a loop that does not wait, a
 # call costs the larger of two times: the CPU's, and the GPU's. For one causal sequence with 16
 # heads of 128, the GPU's is the larger from :measured:`gpu_longer` tokens on.

@@ -3,8 +3,8 @@ Cross-entropy
 =============
 
 You build ``cross_entropy(logits, targets)``, the loss of a language model. Its forward pass also
-writes the gradient. Both have at least :measured:`faster` times the speed of PyTorch's,
-and :measured:`of_copy` % of a copy's. You need :doc:`02-fused-softmax`, and autograd functions from
+writes the gradient. Together they have at least :measured:`faster` times PyTorch's speed, and
+:measured:`of_copy` % of a copy's. You need :doc:`02-fused-softmax`, and autograd functions from
 :doc:`04-low-memory-dropout`.
 """
 
@@ -187,7 +187,7 @@ print("one_launch_kernel agrees with float64")
 # The cache that failed, read backwards
 # -------------------------------------
 #
-# The second read is cheap only if the row is still in the L2 cache. All SMs share this cache, and
+# The second read is cheap only if the row is still in the L2 cache. SMs share this cache, and
 # between the two reads of one program the other programs read their rows. So not one row has to
 # fit, but **the rows of all resident programs**, those that run at the same time:
 
@@ -241,7 +241,7 @@ print("forwards, then backwards:", hits(once + once[::-1]), "of 36 blocks found"
 # * **Give hints.** The first loop loads with ``eviction_policy="evict_last"``, because the second
 #   loop needs these bytes. The second loop loads and stores with ``"evict_first"``.
 #
-# The factor of all probabilities is now a term of the exponent, ``bias``.
+# The factor ``share / s`` is now in the exponent, as ``bias``. The target is corrected later.
 
 # sphinx_gallery_difference = "write_forwards"
 
@@ -258,15 +258,15 @@ def write_gradient(x_ptr, grad_ptr, n, m, bias, BLOCK: tl.constexpr):
 
 
 # %%
-# .. predict:: How much faster is the kernel at *V* = 32,768 with both remedies and this loop?
+# .. predict:: How much faster is the kernel at *V* = 32,768 with both remedies?
 #    :number: gain
 #    :unit: ×
 #
 #    The reads that hit the cache cost no memory bandwidth. The writes and the first reads still
 #    do.
 #
-# The rates for 8192 tokens in bf16 are three transfers of the logits, divided by the time. The
-# ceiling has the time of a copy, one read and one write:
+# The rates for 8192 tokens in bf16 count three transfers of the logits. The ceiling has the time of
+# a copy, two transfers, so it is above the memory's bandwidth:
 #
 # .. steps:: ceiling
 #    :unit: GB/s
@@ -292,10 +292,10 @@ for row in range(4):
     print(f"row {row}: {lead * '.'}{groups * '[======]'}{rest * '.'}")
 
 # %%
-# The last kernel handles the groups with two functions, its loops. The compiler *sees* that they
-# are aligned: ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``. The elements on both
-# **edges** are one block of 16, loaded element by element. The gradient may overwrite the logits,
-# so the kernel loads the logit of the target, ``hit``, first:
+# In the last kernel, two functions loop over the groups. The compiler *sees* that they are aligned:
+# ``(begin + 7) // 8 * 8`` is a multiple of 8 for each ``begin``. The elements on both **edges** are
+# one block of 16, loaded element by element. The gradient may overwrite the logits, so the kernel
+# loads the logit of the target, ``hit``, first:
 
 
 @triton.jit
@@ -348,9 +348,9 @@ def cross_entropy_kernel(
 # No barrier in the loop
 # ----------------------
 #
-# The maximum of a whole block needs a **barrier** in each turn of the first loop: all warps wait
-# for the slowest one, which other programs hide only in part. But each thread can keep a maximum
-# and a sum of its own, and they are combined **once**, after the loop:
+# The maximum of a whole block needs a **barrier** in each iteration of the first loop: all warps
+# wait for the slowest one, which other programs hide only in part. But each thread can keep a
+# maximum and a sum of its own, and they are combined **once**, after the loop:
 
 
 @triton.jit
@@ -384,10 +384,10 @@ def add_up(m, s, x_ptr, n, BLOCK: tl.constexpr, MAXIMA: tl.constexpr):
 #    odd_own: a maximum for each thread, 16 warps instead of 8
 #
 # So the last step changes two things: no barrier, and fewer resident rows. Very long rows need
-# still fewer. There a program has 32 warps, with :measured:`large_programs` times the speed of 16
-# warps at *V* = 131,072.
+# still fewer: programs of 32 warps have :measured:`large_programs` times the speed of 16 at *V* =
+# 131,072.
 #
-# The forward pass keeps the gradient, and the backward pass multiplies it by the incoming one:
+# The forward pass keeps the gradient, and ``backward`` multiplies it by the incoming one:
 
 # sphinx_gallery_fold = "launches the kernels (loss_and_gradient), and compares with float64"
 # sphinx_gallery_show = "CrossEntropy, cross_entropy"
@@ -593,8 +593,8 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes and in {len(DT
 # The benchmark
 # -------------
 #
-# Loss and gradient of 8192 tokens in bf16. The vocabularies have about the sizes of Llama 2's,
-# GPT-2's and Llama 3's. The ceiling is a copy of the logits.
+# We time loss and gradient of 8192 tokens in bf16. The vocabularies have about the sizes of Llama
+# 2's, GPT-2's and Llama 3's. The ceiling is a copy of the logits.
 
 # sphinx_gallery_fold = "times loss and gradient, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "cross_entropy_kernel: 8192 × 131 072, bf16"
@@ -657,8 +657,8 @@ else:
 
 # %%
 # For *V* = 131,072 our function reaches :measured:`largest` GB/s, and PyTorch's reaches
-# :measured:`torch` GB/s, since its backward pass makes two more tensors of this size. Our function
-# has at least :measured:`compiled` times the speed of ``torch.compile``.
+# :measured:`torch` GB/s, since its backward pass makes two more tensors of the logits' size. Our
+# function has at least :measured:`compiled` times the speed of ``torch.compile``.
 #
 # Our function reaches :measured:`share` % of the ceiling at *V* = 32,768,
 # :measured:`share_odd` % at 50,257, and :measured:`share_large` % at 131,072. One wait is left:

@@ -112,10 +112,10 @@ print("gradient:", ", ".join(f"{x:6.3f}" for x in row[0, :5].tolist()))
 #
 #     G_x = G \cdot \mathrm{weight} \qquad G_\mathrm{weight} = G^T \cdot x
 #
-# The logits are by far the largest tensor: for 8192 tokens and a vocabulary of 131,072 they have
-# 2 GiB in bf16. But only our kernel reads them, and only two products read *G*. A row of *G*
-# depends on one row of logits. So take **a piece of the tokens**, finish it, and compute the next
-# piece in the same memory:
+# The logits are the largest tensor: for 8192 tokens and a vocabulary of 131,072 they have 2 GiB in
+# bf16. But only our kernel reads them, and only two products read *G*. A row of *G* depends on one
+# row of logits. So take **a piece of the tokens**, finish it, and compute the next piece in the
+# same memory:
 
 # sphinx_gallery_fold = "draws the pieces of the logits and of the gradients"
 import matplotlib.pyplot as plt
@@ -162,7 +162,8 @@ draw_pieces()
 # Calling it
 # ----------
 #
-# Three products and one kernel for each piece, and no tensor for all logits:
+# Each piece takes three products and one kernel, and no tensor holds all logits.
+# ``tl.device_assert`` stops the counting kernel at a wrong target; it needs ``debug=True``:
 
 from shared.losses import ONE, count_kernel
 
@@ -515,8 +516,8 @@ else:
 # ours adds to the gradient of the weight for each piece. If memory is plentiful, ``torch.compile``
 # is the simpler choice.
 #
-# PyTorch's working memory is :measured:`working_torch` GB, which holds several tensors of the size
-# of the logits. Ours is :measured:`working` GB, the memory of one piece, and does not grow with the
+# PyTorch's working memory is :measured:`working_torch` GB, :measured:`in_logits` times the size of
+# the logits. Ours is :measured:`working` GB, the memory of one piece, and does not grow with the
 # tokens.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs, and PyTorch's two for :measured:`cpu_torch` µs.
