@@ -109,8 +109,8 @@ else:
 #
 # * **an integer**: whether it is 1, whether it is divisible by 16, as 0 is, and whether it fits
 #   into 32 bits. Nothing else about it.
-# * **a tensor**: its dtype, and whether its address is divisible by 16. Neither shape nor strides,
-#   unless you pass them as integers.
+# * **a tensor**: its dtype, and whether its address is divisible by 16; on AMD GPUs also whether it
+#   is smaller than 2 GiB. Neither shape nor strides, unless you pass them as integers.
 # * **a number in floating point**: only that it is one. An integer in its place is another kind.
 # * **a** ``tl.constexpr`` **and the options**, such as ``num_warps``: every value.
 # * **a tensor descriptor** (:doc:`questions-memory`): its dtype and the shape of its block.
@@ -284,7 +284,7 @@ if ON_GPU:
 # ------------------
 #
 # What Triton compiles lies in ``TRITON_CACHE_DIR``, by default ``~/.triton/cache``. Each version
-# has a folder. Its name is a hash of everything that decides about the code: the source of the
+# has a folder. Its name is a hash of everything that determines the code: the source of the
 # kernel and of what it calls, the kinds and constants, the options, the GPU's architecture,
 # Triton's release with its compiler, and environment variables that change code. So a cache may be
 # copied into a container image: what does not match is not used. The driver is not part of the
