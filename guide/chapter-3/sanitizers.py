@@ -93,7 +93,7 @@ print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 # Four faults
 # -----------
 #
-# Each is a program that ends without an error. In the first, 256 programs count in one number
+# Each is a program that ends without an error. In the first, 256 programs add 1 to one number
 # without an atomic operation. The second adds up 4096 elements of a vector of 1000. The third adds
 # to a ``torch.empty``, and the fourth computes the square of 300 in fp16, which ends at 65,504:
 

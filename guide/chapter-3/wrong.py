@@ -208,7 +208,7 @@ run(limits, f"{NAMES = }", *KERNELS, before=[INTERPRET])
 # %%
 # Where it differs without an error, it is dangerous:
 #
-# * **bf16 is wrong**, as the second line shows. The interpreter adds the bits as integers.
+# * **bf16 is wrong** (the second ``double_kernel``). The interpreter adds the bits as integers.
 # * **Checks do not check.** ``tl.device_assert`` is skipped. ``assert`` and ``if`` treat every
 #   block of several elements as true. Reduce the condition to a scalar, which is checked here, and
 #   on the GPU with ``TRITON_DEBUG=1``.

@@ -496,7 +496,7 @@ if ON_GPU:
 #
 # **The remedy**: two numbers. The GPU's time, measured so that Python certainly has no part in it,
 # and the CPU's share of a call. In a loop that does not wait, a call costs the larger of the two;
-# one that is waited for costs about their sum, and the wait itself. Our tables state both, and
+# one that is waited for costs about their sum. Our tables state both, and
 # :doc:`/programming-guide/chapter-6/calls` takes a call apart.
 #
 # What to report

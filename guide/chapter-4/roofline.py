@@ -200,7 +200,7 @@ if ON_GPU and DEVICE.type == "cuda" and not torch.version.hip:
     print(tabulate(table, head, floatfmt=",.0f"))
 
 # %%
-# The product of random numbers reaches :measured:`burst` TFLOPS after a rest, with
+# The product of random numbers reaches :measured:`burst` TFLOPS after a rest, with a clock of
 # :measured:`burst_clock` GHz right behind it, and :measured:`sustained` TFLOPS after a second, with
 # :measured:`sustained_clock` GHz. After a second the clock has settled, so the last column is the
 # rate at one clock. After a rest it is not: the GPU changes its clock within milliseconds, and a

@@ -208,8 +208,8 @@ if ON_GPU and proton:
 # ``sm__warps_active.avg.pct_of_…_active``            :term:`occupancy` that was achieved
 # ``smsp__average_warps_issue_stalled_…``             warps that wait, by reason, summed over the
 #                                                     cycles from one issued instruction to the
-#                                                     next: can exceed the number of warps. *Long
-#                                                     scoreboard*: for memory
+#                                                     next, so it can exceed the number of warps.
+#                                                     *Long scoreboard*: for memory
 # ``l1tex__t_sectors_…_mem_local_op_ld.sum``          spilled registers read back
 # ``dram__throughput.avg.pct_of_peak_…``              how busy the memory was: the verdict
 # =================================================== ============================================
