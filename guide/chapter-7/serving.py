@@ -115,10 +115,10 @@ else:
 # * **a** ``tl.constexpr`` **and the options**, such as ``num_warps``: every value.
 # * **a tensor descriptor** (:doc:`questions-memory`): its dtype and the shape of its block.
 #
-# So an integer of 32 bits has three kinds, and an address has two. A kernel with *k* such integers
-# and *t* tensors has up to 3ᵏ · 2ᵗ versions for each choice of dtypes, constants and options.
-# Serving meets the rare ones late: the last, odd batch; a prompt of one token; a view that begins
-# at an odd element.
+# So an integer of 32 bits has three kinds, and an address has two. On NVIDIA GPUs, a kernel with
+# *k* such integers and *t* tensors has up to 3ᵏ · 2ᵗ versions for each choice of dtypes, constants
+# and options. Serving meets the rare ones late: the last, odd batch; a prompt of one token; a view
+# that begins at an odd element.
 #
 # How long is the pause?
 # ----------------------
