@@ -382,8 +382,8 @@ run(wait, wait_kernel, before=both, keep=r"launched|iterations|wait\.py")
 # %%
 # On the GPU, Python was waiting for the result. The kernel is one of the launches before that line,
 # and ``CUDA_LAUNCH_BLOCKING=1`` finds it. In the interpreter the line is *in* the kernel. A script
-# without an alarm shows the same if it was started with ``PYTHONFAULTHANDLER=1`` and gets ``kill
-# -ABRT``.
+# without an alarm shows the same if it was started with ``PYTHONFAULTHANDLER=1`` and gets
+# ``kill -ABRT``.
 #
 # References
 # ----------

@@ -278,7 +278,7 @@ if checker():
 # %%
 # What the programs print without a tool, and the first lines of what three tools say:
 
-# sphinx_gallery_fold = "prints whole messages"
+# sphinx_gallery_fold = "prints the first lines of messages"
 # sphinx_gallery_shows = "RuntimeError, AcceleratorError, FaultError, CalledProcessError"
 
 

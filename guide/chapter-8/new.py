@@ -3,10 +3,10 @@ What is new in Triton 3.9?
 ==========================
 
 What can you write in 3.9 that 3.6 refuses? ``tl.atomic_load``, ``atomic_store`` and ``atomic_poll``
-for flags between programs, ``tl.fdiv(x, y, approx=True)``, chained comparisons such as ``0 <= i <
-n``, and keyword-only parameters. Some mistakes are now found while compiling, and ``ieee_rounding``
-of ``tl.fdiv`` now has an effect. This page executes each of them with 3.9.0 and with 3.6.0, whose
-errors it shows.
+for flags between programs, ``tl.fdiv(x, y, approx=True)``, chained comparisons such as
+``0 <= i < n``, and keyword-only parameters. Some mistakes are now found while compiling, and
+``ieee_rounding`` of ``tl.fdiv`` now has an effect. This page executes each of them with 3.9.0 and
+with 3.6.0, whose errors it shows.
 """
 
 # %%
@@ -246,8 +246,8 @@ assert not NEW or places == [3, 4, 5, 6]
 # .. output-of:: comparisons
 #    :release: 3.6.0
 #
-# Careful: the interpreter of 3.6.0 accepts the form, and computes ``i < high`` alone. ``(low <= i)
-# & (i < high)`` works everywhere.
+# Careful: the interpreter of 3.6.0 accepts the form, and computes ``i < high`` alone.
+# ``(low <= i) & (i < high)`` works everywhere.
 #
 # Can a kernel have keyword-only parameters?
 # ------------------------------------------
