@@ -246,8 +246,8 @@ else:
 # asks the GPU for now fails with the same error. In a notebook, restart Python.
 #
 # The second kernel has no check of its own. ``TRITON_DEBUG=1`` adds one to the arithmetic of
-# integers of up to 32 bits, which in a kernel are mostly offsets. The remedy is ``row.to(tl.int64)
-# * stride``.
+# integers of up to 32 bits, which in a kernel are mostly offsets. The remedy is
+# ``row.to(tl.int64) * stride``.
 #
 # Errors that come late
 # ---------------------

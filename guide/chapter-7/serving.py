@@ -171,7 +171,7 @@ if ON_GPU:
 # %%
 # The first line is the pause of a server that meets a new kind of arguments. For the second one no
 # kernel is compiled: Triton starts, computes the hash that names the code in the cache, and loads
-# it. The third line is what a server expects.
+# the code. The third line is what a server expects.
 #
 # Warming up
 # ----------
