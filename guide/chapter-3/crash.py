@@ -246,8 +246,8 @@ else:
 # asks the GPU for now fails with the same error. In a notebook, restart Python.
 #
 # The second kernel has no check of its own. ``TRITON_DEBUG=1`` adds one to the arithmetic of
-# integers of up to 32 bits, which in a kernel are mostly offsets. The remedy is ``row.to(tl.int64)
-# * stride``.
+# integers of up to 32 bits, which in a kernel are mostly offsets. The remedy is
+# ``row.to(tl.int64) * stride``.
 #
 # Errors that come late
 # ---------------------
@@ -342,7 +342,7 @@ else:
 #   should be a ``torch.zeros``.
 #
 # A process under its control is many times slower, so take the smallest case that fails. Some
-# virtual machines do not let it in; then it says *Device not supported*. For AMD GPUs there is an
+# virtual machines do not permit it; then it says *Device not supported*. For AMD GPUs there is an
 # AddressSanitizer, with ``TRITON_ENABLE_ASAN=1`` and a ROCm that was built for it.
 #
 # A kernel that does not end
@@ -350,7 +350,7 @@ else:
 #
 # Kernels hang when one program waits for another: for a lock that is never released, or for the
 # result of a program that cannot start because the waiting programs occupy the GPU. That is a
-# **deadlock**; an infinite loop looks the same. Python does not even answer to Ctrl-C.
+# **deadlock**; an infinite loop looks the same. Python does not even respond to Ctrl-C.
 # ``faulthandler`` of the standard library prints where Python is when a signal comes:
 
 
@@ -382,8 +382,8 @@ run(wait, wait_kernel, before=both, keep=r"launched|iterations|wait\.py")
 # %%
 # On the GPU, Python was waiting for the result. The kernel is one of the launches before that line,
 # and ``CUDA_LAUNCH_BLOCKING=1`` finds it. In the interpreter the line is *in* the kernel. A script
-# without an alarm tells the same if it was started with ``PYTHONFAULTHANDLER=1`` and gets ``kill
-# -ABRT``.
+# without an alarm shows the same if it was started with ``PYTHONFAULTHANDLER=1`` and gets
+# ``kill -ABRT``.
 #
 # References
 # ----------

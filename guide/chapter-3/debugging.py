@@ -3,7 +3,7 @@ Debugging kernels
 =================
 
 A kernel goes wrong in five ways: it gives wrong numbers, it does not compile, it crashes, it never
-ends, or it is slow. No stack trace comes from inside a GPU, and what you see is often late. So each
+ends, or it is slow. No stack trace comes from inside a GPU, and what you see is often late. Each
 kind of fault has a tool of its own.
 
 Which tool?
@@ -151,13 +151,13 @@ def draw_errors(maps, tile=16):
 draw_errors({f'bug = "{bug}"': errors for bug, errors in maps.items() if bug != "none"})
 
 # %%
-# * **Bands along the far edges were never written.** No program computed those tiles: the number of
-#   tiles was rounded down.
-# * **Only the first row is right.** What is multiplied by the row number is wrong, and in row 0
-#   that does not show: the stride.
-# * **The first tile of each of the four programs is right**, and all later tiles are wrong.
-#   Something is carried over from tile to tile: the accumulator is not set to zero.
-# * **Everything is wrong.** Then the place says nothing, and you need other shapes.
+# * ``"grid"``: **bands along the far edges were never written.** No program computed those tiles:
+#   the number of tiles was rounded down.
+# * ``"stride"``: **only the first row is right.** What is multiplied by the row number is wrong,
+#   and in row 0 that does not show: the stride.
+# * ``"accumulator"``: **the first tile of each of the four programs is right**, and all later tiles
+#   are wrong. Something is carried over from tile to tile: the accumulator is not set to zero.
+# * ``"mask"``: **everything is wrong.** Then the place says nothing, and you need other shapes.
 #
 # Single white elements in a wrong area are right by chance: two sums of small whole numbers are
 # often equal.
@@ -206,7 +206,7 @@ print(tabulate([[bug, *row] for bug, row in fingerprints.items()], ["bug", *shap
 # everything, a little, growing with K       the accumulator is too narrow, or ``tl.dot`` rounds
 #                                            its inputs to TF32
 # everything from element 2³¹ on             offsets that need 64 bits
-# NaN where the reference has numbers        a row that is masked off altogether, as in ∞ - ∞;
+# NaN where the reference has numbers        a row that is masked off altogether, as in ∞ − ∞;
 #                                            0 · NaN from memory read without a mask
 # another pattern with each run              a race, or uninitialized memory
 # ========================================== ====================================================

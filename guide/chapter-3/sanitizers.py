@@ -93,7 +93,9 @@ print(tabulate(rows, [f"Triton {triton.__version__}", "has it", "watches"]))
 # Four faults
 # -----------
 #
-# Each is a program that ends without an error:
+# Each is a program that ends without an error. In the first, 256 programs add 1 to one number
+# without an atomic operation. The second adds up 4096 elements of a vector of 1000. The third adds
+# to a ``torch.empty``, and the fourth computes the square of 300 in fp16, which ends at 65,504:
 
 HEAD = """\
 import sys
@@ -250,9 +252,9 @@ def verdict(text):
 # Which tool names which fault?
 # -----------------------------
 #
-# Every cell was executed. A dash means that this release, or this machine, has no such tool. With
-# 3.6.0 the lines of IISan, FPSan and GSan are dashes; its ConSan says nothing to any of the four
-# faults.
+# Every cell of the table was executed. A dash means that this release, or this machine, has no such
+# tool. With 3.6.0 the lines of IISan, FPSan and GSan are dashes; its ConSan says nothing about any
+# of the four faults.
 
 # sphinx_gallery_shows = "RuntimeError, AcceleratorError, FaultError, CalledProcessError"
 JOBS = [(fault, tool, way) for fault in FAULTS for tool, way in commands(fault).items()]
@@ -274,9 +276,9 @@ if checker():
         assert verdict(TEXTS[fault, "the watch"]) != "nothing", TEXTS[fault, "the watch"]
 
 # %%
-# What the programs print without a tool, and what three tools say in full:
+# What the programs print without a tool, and the first lines of what three tools say:
 
-# sphinx_gallery_fold = "prints whole messages"
+# sphinx_gallery_fold = "prints the first lines of messages"
 # sphinx_gallery_shows = "RuntimeError, AcceleratorError, FaultError, CalledProcessError"
 
 

@@ -14,7 +14,7 @@ Compiling needs no GPU; the last two experiments need one.
 #
 # A launch returns the compiled kernel, and so does :py:func:`triton.compile`. Its ``asm`` holds the
 # text of each stage of the translation. Here is the load of this kernel on its way down, for two
-# GPUs of which you need to have neither:
+# GPUs. You need neither of them:
 
 import inspect
 import os
@@ -151,7 +151,7 @@ run(stages, f"{LOAD = }", *GIVEN, row_softmax_kernel, keep="^(?!nvdisasm)")
 #            a block to another layout, mostly through shared memory: costly in the inner loop.
 #            Copies that are pipelined are called ``async``.
 # ``llir``   LLVM's language, for one thread
-# ``ptx``    NVIDIA's portable assembly, with as many registers as it likes
+# ``ptx``    NVIDIA's portable assembly, with an unlimited number of registers
 # ``sass``   what an NVIDIA GPU executes; ``LDL`` and ``STL`` move spilled registers
 # ``amdgcn`` what an AMD GPU executes; its last lines count registers and spills
 # ========== ======================================================================================

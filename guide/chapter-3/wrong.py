@@ -208,7 +208,7 @@ run(limits, f"{NAMES = }", *KERNELS, before=[INTERPRET])
 # %%
 # Where it differs without an error, it is dangerous:
 #
-# * **bf16 is wrong.** The interpreter adds the bits as integers.
+# * **bf16 is wrong** (the second ``double_kernel``). The interpreter adds the bits as integers.
 # * **Checks do not check.** ``tl.device_assert`` is skipped. ``assert`` and ``if`` treat every
 #   block of several elements as true. Reduce the condition to a scalar, which is checked here, and
 #   on the GPU with ``TRITON_DEBUG=1``.
@@ -259,7 +259,7 @@ run(print_some, sum_kernel, before=["", INTERPRET] if ON_GPU else [INTERPRET], c
 # with the program, ``pid``, and the place in the block, ``idx``.
 #
 # * **Print from one program only**, as the ``if`` does. On NVIDIA GPUs the buffer for printed lines
-#   is limited, and what does not fit is lost without a word.
+#   is limited, and what does not fit is silently lost.
 # * **A line can come several times.** If a block has fewer elements than the program has threads,
 #   several threads hold the same element, and each of them prints it.
 # * **The order means nothing.** Lines of different warps are mixed, and they come late: perhaps not
@@ -337,9 +337,9 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"], i
 
 # %%
 # * **The result differs from run to run** on the same input: the table counts the different
-#   results, and *worst* is the most elements that were missing or misplaced in one run. Only
-#   uninitialized memory does that, too. Sums of fractions by ``tl.atomic_add`` differ in their last
-#   digits; take whole numbers as input to tell the two apart.
+#   results, and *worst* is the most elements that were missing or misplaced in one run.
+#   Uninitialized memory does that, too. Sums of fractions by ``tl.atomic_add`` also differ, in
+#   their last digits: take whole numbers as input to tell them from a race.
 # * **Small cases can be right by luck.** A test needs more programs than the GPU can run at once,
 #   and repetition.
 # * **The interpreter shows one order and no overlap.** It never finds the lost additions. The
@@ -348,7 +348,7 @@ print(tabulate(rows, ["", "programs", "right", "different\nresults", "worst"], i
 #
 # The remedies: an atomic operation where programs meet in one element; separate input and output
 # instead of working in place; and a second launch where one program needs what others have written.
-# Within one program, :doc:`a barrier </programming-guide/chapter-7/questions-memory>` does it.
+# Within one program, :doc:`a barrier </programming-guide/chapter-7/questions-memory>` is enough.
 #
 # Watching memory
 # ---------------

@@ -2,7 +2,7 @@
 Measuring kernels
 =================
 
-To time a kernel takes one line. To time it so that somebody else gets the same number takes more. A
+Timing a kernel takes one line. Timing it so that somebody else gets the same number takes more. A
 GPU works while Python is already elsewhere, remembers what it has read, and changes its clock. Each
 of these can be larger than the difference that you want to see: a stopwatch shows
 :measured:`waited` times the time of a small kernel, and a cache raises a rate :measured:`hot`
@@ -100,8 +100,8 @@ def measure(calls, rounds=200, before=read_other):
 
 
 # %%
-# A stopwatch measures asking
-# ---------------------------
+# A stopwatch measures the launch
+# -------------------------------
 #
 # **The mistake**: ``time.perf_counter()`` before and after the call. A launch puts the kernel into
 # a queue and returns, so this is the time in which Python *asks* for the kernel. If you wait for
@@ -165,14 +165,14 @@ else:
 #
 # **The remedy**: events, and before them work for longer than Python needs. ``start.query()`` tells
 # whether it was enough: once all is queued, the first mark must not have been passed yet. The first
-# call does not count, because it compiles; so the loop calls everything once before.
+# call does not count, because it compiles; so the loop calls everything once beforehand.
 #
 # A cache remembers
 # -----------------
 #
 # **The mistake**: calling a kernel on the same data again and again. What fits into the :term:`L2
-# cache` is not read from memory the second time. We take three long vectors and add them piece by
-# piece: *cold*, one piece after the other, so that no piece comes twice; and *hot*, the first piece
+# cache` is not read from memory the second time. We add two long vectors piece by piece into a
+# third: *cold*, one piece after the other, so that no piece comes twice; and *hot*, the first piece
 # as many times. A graph records the launches, so Python has no part in it.
 
 # sphinx_gallery_fold = "adds the vectors piece by piece, cold and hot, and draws the rates"
@@ -491,12 +491,12 @@ if ON_GPU:
 # needs longer for a call than the GPU. Down the table, both loops pay for all of Python, up to the
 # scatter of the host's timings. ``do_bench`` shows next to nothing of it until Python needs about
 # as long as the overwriting, here :measured:`overwriting` µs, and then only what is longer. So its
-# result depends on the host: on one that is half as fast, a function with a long way through Python
-# suddenly looks slower than its rival.
+# result depends on the host: on one that is half as fast, a function that executes much Python
+# before its launch suddenly looks slower than its rival.
 #
 # **The remedy**: two numbers. The GPU's time, measured so that Python certainly has no part in it,
 # and the CPU's share of a call. In a loop that does not wait, a call costs the larger of the two;
-# one that is waited for costs up to their sum. Our tables state both, and
+# one that is waited for costs about their sum. Our tables state both, and
 # :doc:`/programming-guide/chapter-6/calls` takes a call apart.
 #
 # What to report

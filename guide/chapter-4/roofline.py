@@ -63,7 +63,7 @@ for k in (1, 7, 64):
 print("fma agrees with float64")
 
 # %%
-# A multiply-add counts as two operations, by custom. Of the bytes we count those that *have* to
+# A multiply-add counts as two operations, by convention. Of the bytes we count those that *have* to
 # move: each input once and each output once. The data sheet is no yardstick: it assumes a clock
 # that the GPU may not hold.
 
@@ -113,8 +113,8 @@ else:
 # The product has two rates. A large product makes the GPU draw all the power that it may, and after
 # some milliseconds the GPU may lower its clock to stay within its limit. The **burst** rate is that
 # of one product after a rest. The **sustained** rate is that of products for a second without a
-# break. Published rates are mostly bursts. To see the reason for the difference, this kernel counts
-# the cycles of a multiprocessor right after the product:
+# break. To see the reason for the difference, this kernel counts the cycles of a multiprocessor
+# right after the product:
 
 
 @triton.jit
@@ -200,9 +200,9 @@ if ON_GPU and DEVICE.type == "cuda" and not torch.version.hip:
     print(tabulate(table, head, floatfmt=",.0f"))
 
 # %%
-# The product of random numbers reaches :measured:`burst` TFLOPS after a rest, with
-# :measured:`burst_clock` MHz right behind it, and :measured:`sustained` TFLOPS after a second, with
-# :measured:`sustained_clock` MHz. After a second the clock has settled, so the last column is the
+# The product of random numbers reaches :measured:`burst` TFLOPS after a rest, with a clock of
+# :measured:`burst_clock` GHz right behind it, and :measured:`sustained` TFLOPS after a second, with
+# :measured:`sustained_clock` GHz. After a second the clock has settled, so the last column is the
 # rate at one clock. After a rest it is not: the GPU changes its clock within milliseconds, and a
 # single product may have run at a lower clock than the one read behind it.
 #
@@ -284,7 +284,7 @@ else:
 
 # %%
 # We trace the roofline with the kernel above, whose intensity *K* sets. Beside it are an addition,
-# PyTorch's softmax with five operations for an element, and fp16 products of growing size.
+# PyTorch's softmax with five operations per element, and fp16 products of growing size.
 #
 # How to read it
 # --------------

@@ -205,9 +205,9 @@ if ON_GPU:
     rows += compare({f"{b} rows": {"BLOCK_M": b} for b in (32, 128, 256, 512, 1024)})
 
 # %%
-# More rows are more bytes in flight, as long as registers last. Then the compiler begins to
-# **spill**. From some point on the kernel moves its registers to memory and back in each iteration.
-# Two attributes show it; no tool is needed.
+# More rows are more bytes in flight, as long as registers last. When they run out, the compiler
+# **spills**: the kernel moves registers to memory and back, and from some point on it does so in
+# each iteration. Two attributes show it; no tool is needed.
 #
 # Load ahead
 # ----------
@@ -256,10 +256,11 @@ if inside:
 SCRATCH.cleanup()
 
 # %%
-# Blue is a load, hatched an addition, and a gap is what lies between. Both windows are equally
-# long. An addition that had to wait finds its tile ready if the copies had enough of a lead. The
-# rest of the waiting shows up in the load now, which waits for the oldest copy. **Occupancy has
-# not risen**: a few warps that load ahead can have more bytes in flight than many that wait.
+# Blue is a load, hatched an addition, and a gap is what lies between. Both rows show equally many
+# cycles. With one stage, each addition waits for its tile. With more, it finds its tile ready if
+# the copies had enough of a lead. The rest of the waiting now shows up in the load, which waits for
+# the oldest copy. **Occupancy has not risen**: a few warps that load ahead can have more bytes in
+# flight than many that wait.
 #
 # Programs for every multiprocessor
 # ---------------------------------

@@ -15,7 +15,7 @@ symptom to cause`_, can be used on its own.
 # A slow kernel
 # -------------
 #
-# The sums of the columns of a matrix are the gradient of a bias. PyTorch says ``x.sum(0)``. The
+# The sums of the columns of a matrix are the gradient of a bias: ``x.sum(0)`` in PyTorch. The
 # first idea is to do as with the rows of :doc:`a softmax
 # </getting-started/tutorials/02-fused-softmax>`: a program computes one column.
 
@@ -128,7 +128,7 @@ else:
 # Proton, by launches
 # -------------------
 #
-# In a program of many launches, the first question is which of them takes the time. Proton notes
+# In a program of many launches, the first question is which of them takes the time. Proton records
 # each, PyTorch's too. ``proton.scope`` names a part of the program, and ``hook="triton"`` asks
 # ``launch_metadata`` at each launch. Here a matrix is centered, with our slow kernel in it:
 
@@ -206,9 +206,10 @@ if ON_GPU and proton:
 # ``lts__t_sector_hit_rate.pct``                      share of them that it had
 # ``launch__waves_per_multiprocessor``                how often the grid fills the GPU
 # ``sm__warps_active.avg.pct_of_…_active``            :term:`occupancy` that was achieved
-# ``smsp__average_warps_issue_stalled_…``             warps that wait, and for what, each time that
-#                                                     an instruction is issued. *Long scoreboard*:
-#                                                     for memory
+# ``smsp__average_warps_issue_stalled_…``             warps that wait, by reason, summed over the
+#                                                     cycles from one issued instruction to the
+#                                                     next, so it can exceed the number of warps.
+#                                                     *Long scoreboard*: for memory
 # ``l1tex__t_sectors_…_mem_local_op_ld.sum``          spilled registers read back
 # ``dram__throughput.avg.pct_of_peak_…``              how busy the memory was: the verdict
 # =================================================== ============================================
@@ -388,7 +389,7 @@ SCRATCH.cleanup()
 #    * - warps wait for memory (long scoreboard), the memory is not busy
 #      - too few bytes are in flight
 #      - ``num_stages``, larger blocks, more warps, more programs
-#    * - X-ray: no ``cp.async``, no TMA in a loop that loads
+#    * - X-ray: no ``cp.async``, no TMA (tiles by descriptor) in a loop that loads
 #      - it is not pipelined
 #      - ``num_stages`` of the launch or of :py:class:`triton.language.range`; no load whose address
 #        comes from the load before

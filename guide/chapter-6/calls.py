@@ -233,7 +233,7 @@ else:
 
 # %%
 # In a loop that does not wait, a call costs the larger of its two times. A call that is waited for
-# costs nearly their sum, since the GPU idles while Python prepares the next call. Over these
+# costs about their sum, since the GPU idles while Python prepares the next call. Over these
 # heights, the first loop took :measured:`larger` times the larger one, and the second
 # :measured:`sum` times the sum. From :measured:`longer` rows on, the GPU's time is the larger, and
 # what follows on this page gains nothing.
@@ -300,7 +300,7 @@ if ON_GPU:
 # strides, dtype and device of each tensor, and whether its address is divisible by 16. The plan
 # holds the compiled kernel and the arguments that follow from the key. It holds no tensor, so it is
 # valid for every call with the same key. A plan also knows its GPU: it compares two numbers where
-# the device guard above changes the current device and back.
+# ``on_device_of`` above changes the current device and restores it.
 
 # sphinx_gallery_fold = "the whole cell, with what a new thread and another GPU need"
 # sphinx_gallery_show = "key_of, Launch"
@@ -347,8 +347,8 @@ if ON_GPU:
 # What a plan must not do
 # -----------------------
 #
-# A plan that is used for the wrong tensor is worse than a slow call. Each line below would fail if
-# its fact were missing in the key or in the launch.
+# A plan that is used for the wrong tensor is worse than a slow call. Each line below tries a case
+# that could go wrong if a fact were missing in the key or in the launch.
 
 # sphinx_gallery_fold = "tries a plan on tensors that it was not made for"
 
@@ -412,7 +412,7 @@ if ON_GPU:
 # %%
 # **What Python passed, the graph repeats.** A number is an argument of the launch, so each replay
 # gets the one that Python had when the graph was recorded. That is right for a size, and wrong for
-# a seed: every replay would draw the same random numbers. A seed belongs into memory on the GPU,
+# a seed: every replay would draw the same random numbers. A seed belongs in memory on the GPU,
 # where the graph itself can change it. This kernel adds a seed in memory and one that is passed:
 
 
@@ -511,8 +511,8 @@ if ON_GPU:
 # tensors a kernel writes. It then assumes that the kernel writes all of them, and the result is
 # right.
 #
-# Outside of ``torch.compile`` both operations are slower than the function, because PyTorch's
-# dispatcher stands between.
+# Outside of ``torch.compile`` both operations are slower than the function, because each call goes
+# through PyTorch's dispatcher.
 #
 # **A kernel that the compiler sees** may get other arguments than you pass. A number that is the
 # same in all calls becomes a compile-time constant, and inside the kernel it is then Python's
@@ -523,7 +523,7 @@ if ON_GPU:
 # Which remedy pays
 # -----------------
 #
-# The picture shows the CPU's share of one call in each way, all measured once more, in turns. The
+# The picture shows the CPU's share of one call in five ways, all measured once more, in turns. The
 # line is the GPU's time of the kernel on the same matrix. Where a bar is longer than the line, the
 # GPU waits for Python.
 
@@ -564,7 +564,7 @@ if ON_GPU:
     draw({way: found[way][0] for way in ways}, gpu_time(WAYS["rms_norm"]))
 
 # %%
-# * **Large tensors**: none. The queue stays full, and the CPU's share is hidden.
+# * **Large tensors**: no remedy. The queue stays full, and the CPU's share is hidden.
 # * **A function that others call on tensors of any size**: a plan. The caller changes nothing.
 # * **A loop that repeats with the same shapes**: a CUDA graph.
 # * **A model that is compiled anyway**: ``triton_op``.

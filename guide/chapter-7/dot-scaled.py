@@ -287,13 +287,13 @@ if ON_GPU:
 #
 # How to read this:
 #
-# * **Few rows are bound by the bytes of the weights.** Weights of 4 bits have a quarter of bf16's
-#   bytes. Only a kernel that keeps enough loads in flight while it unpacks saves time by that, as
-#   ``int4_mm`` does. Weights in fp8 have half of bf16's bytes, and tensor cores that know fp8 need
-#   no unpacking.
-# * **Many rows are bound by the tensor cores.** A conversion adds work. Without the instruction,
-#   convert the weights once, to bf16 or fp8, and call a product in that format. Where tensor cores
-#   know fp8, :doc:`/getting-started/tutorials/09-fp8-matmul` reaches
+# * **With few rows, the bytes of the weights set the time.** Weights of 4 bits have a quarter of
+#   bf16's bytes. Only a kernel that keeps enough loads in flight while it unpacks saves time by
+#   that, as ``int4_mm`` does. Weights in fp8 have half of bf16's bytes, and tensor cores that know
+#   fp8 need no unpacking.
+# * **With many rows, the tensor cores set the time.** A conversion adds work. Without the
+#   instruction, convert the weights once, to bf16 or fp8, and call a product in that format. Where
+#   tensor cores know fp8, :doc:`/getting-started/tutorials/09-fp8-matmul` reaches
 #   :measured:`09-fp8-matmul:faster` times the speed of bf16 with large matrices.
 # * **Memory is a reason of its own.** A model that fits only in 4 bits runs in 4 bits.
 #

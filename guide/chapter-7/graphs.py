@@ -16,9 +16,9 @@ into the old tensors. This page shows each error, each silent mistake, and the c
 # that needs a number from it, between the beginning and the end of a capture (`#10596
 # <https://github.com/triton-lang/triton/issues/10596>`_, `#10604
 # <https://github.com/triton-lang/triton/pull/10604>`_, `pytorch #87794
-# <https://github.com/pytorch/pytorch/issues/87794>`_). Here are seven bodies of ``with
-# torch.cuda.graph(…)``. Each has a process of its own, because a failed capture can leave its
-# process unusable:
+# <https://github.com/pytorch/pytorch/issues/87794>`_). Here are seven bodies of
+# ``with torch.cuda.graph(…)``. Each has a process of its own, because a failed capture can leave
+# its process unusable:
 
 # sphinx_gallery_fold = "imports and device"
 import os

@@ -3,22 +3,23 @@ Why do results change with the batch size?
 ==========================================
 
 The same prompt gives another answer when other requests share its batch, even at temperature 0. A
-kernel cut its sums into other parts because the batch had another size, so the rounding is
-different. Let nothing in the batch decide where a sum is cut, nor in which order its parts are
+kernel cuts its sums into other parts if the batch has another size, so the rounding is different.
+Let nothing in the batch decide where a sum is cut, nor in which order its parts are
 added: then every bit stays the same. This page checks that for a product, a norm and an attention
 over 50 batch sizes, and times it.
 """
 
 # %%
-# Is it the same bits for every batch size?
-# -----------------------------------------
+# Are the bits the same for every batch size?
+# -------------------------------------------
 #
 # Sums in floating point depend on their order: ``(a + b) + c`` is not ``a + (b + c)``. To keep the
 # GPU busy with few rows, a kernel splits each sum among more programs, and so the batch decides the
 # order (`vllm #27433 <https://github.com/vllm-project/vllm/issues/27433>`_, `flash-attention #1897
 # <https://github.com/Dao-AILab/flash-attention/issues/1897>`_, `FlashMLA #212
 # <https://github.com/deepseek-ai/FlashMLA/issues/212>`_). The check compares bits. It computes one
-# row alone, then as the first and as the last row of a batch:
+# row alone, then as the first and as the last row of a batch. It counts the batch sizes with
+# another result, and the *numbers at most*, the largest share of a row's numbers that differ:
 
 # sphinx_gallery_fold = "imports and device"
 # sphinx_gallery_depends = "../tutorials/02-fused-softmax.py, ../tutorials/03-matrix-multiplication.py, ../tutorials/05-layer-norm.py, ../tutorials/06-fused-attention.py, ../tutorials/12-int4-weights.py"  # noqa: E501
@@ -377,7 +378,7 @@ show("attention", ATTENTIONS, q, k, v, lengths, invariant=["fixed"])
 #
 # Fixed parts can cost time in two ways. With few rows, they may be too few to fill the GPU. With
 # many rows, cutting is work without a gain. The table shows the time on the GPU for four batch
-# sizes. Over these sizes, fixed parts take as a geometric mean :measured:`product_cost` times the
+# sizes. Over these sizes, fixed parts take, as a geometric mean, :measured:`product_cost` times the
 # time of parts by batch in the product, :measured:`norm_cost` times in the norm, and
 # :measured:`attention_cost` times in attention. At the worst of the four sizes, these factors are
 # :measured:`product_worst`, :measured:`norm_worst` and :measured:`attention_worst`. A factor below

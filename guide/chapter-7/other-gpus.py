@@ -2,11 +2,11 @@
 Why is a kernel out of shared memory on another GPU?
 ====================================================
 
-*OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.* Its tile
-was chosen for a GPU with more: a program has up to 227 KB on an H100, and 99 KB on an RTX 4090.
-Lower ``num_stages`` by one, then take a smaller tile, or let a function ask the device and choose.
-This page has that function, the limits of eight GPUs, and what seven architectures make of one
-kernel, compiled without owning them.
+*OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.* The tile
+was chosen for a GPU with more: a program has up to 227 KB of shared memory on an H100, and 99 KB on
+an RTX 4090. Lower ``num_stages`` by one, then take a smaller tile, or let a function ask the device
+and choose. This page has that function, the limits of eight GPUs, and what the compiler makes of
+one kernel for seven architectures. You need to own none of them.
 """
 
 # %%

@@ -208,8 +208,8 @@ if ON_GPU:
             print(f"{name}: {type(error).__name__}: {str(error).strip().splitlines()[0][:110]}")
 
 # %%
-# Chapter 6 times this. If the function has a backward pass, ``double_op.register_autograd`` adds
-# it.
+# :doc:`/programming-guide/chapter-6/calls` times this. If the function has a backward pass,
+# ``double_op.register_autograd`` adds it.
 #
 # How do I call a kernel from C++, without Python?
 # ------------------------------------------------
@@ -244,12 +244,12 @@ if ON_GPU and not torch.version.hip:
         print(*(line for line in header.splitlines() if "(" in line and "#" not in line), sep="\n")
 
 # %%
-# Compile the C file with your program, link it with the driver (``-lcuda``), call the loading
-# function once and the launching function as often as you like. For several sizes, compile several
+# Compile the C file with your program, and link it with the driver (``-lcuda``). Call the loading
+# function once, and the launching function as often as you like. For several sizes, compile several
 # signatures, and let ``triton.tools.link`` write one function that chooses. Whoever launches the
 # binary by hand must give each program ``32 * num_warps`` threads and the kernel's shared memory,
-# and more pointers at the end of its arguments, which the C file shows. Otherwise the driver says
+# and append the pointers that the C file shows to its arguments. Otherwise the driver says
 # ``invalid argument``.
 #
-# Exercises of the tutorials answer the question after these: *is it right?* See
-# :doc:`/getting-started/tutorials/01-vector-add`.
+# The next question is whether your kernel is right. The exercises of the tutorials check yours:
+# see :doc:`/getting-started/tutorials/01-vector-add`.

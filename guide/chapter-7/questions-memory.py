@@ -15,7 +15,7 @@ how these pages are made.
 # <https://github.com/triton-lang/triton/issues/6748>`_, `#1058
 # <https://github.com/triton-lang/triton/issues/1058>`_, `fla #1080
 # <https://github.com/fla-org/flash-linear-attention/issues/1080>`_). This kernel stores its offsets
-# instead of using them, so that nothing is hurt:
+# instead of using them, so that no other memory is touched:
 
 import os
 
@@ -88,7 +88,7 @@ describe("a slice of rows of 208 bytes", padded[:, :100])
 # transpose, and transpose the tile in the kernel. Where neither is possible, use offsets: see
 # :doc:`/programming-guide/chapter-8/moving`. A descriptor that the kernel makes itself with
 # ``tl.make_tensor_descriptor`` has the same rules, but strides known only at run time are **not
-# checked**: the result is wrong without a word.
+# checked**: the result is wrong without an error.
 #
 # Is what I stored visible to the next load, or to another program?
 # -----------------------------------------------------------------

@@ -179,8 +179,8 @@ attempt("64 + 32", lambda: error_of(two_parts_kernel, 96))
 # Why does my fp32 product differ from PyTorch's?
 # -----------------------------------------------
 #
-# ``tl.dot`` rounds fp32 inputs to TF32 on GPUs that have it: 10 bits of the fraction instead of 23.
-# PyTorch does not, by default (`#1800 <https://github.com/triton-lang/triton/issues/1800>`_,
+# On NVIDIA GPUs, ``tl.dot`` rounds fp32 inputs to TF32 by default: 10 bits of the fraction instead
+# of 23. PyTorch does not (`#1800 <https://github.com/triton-lang/triton/issues/1800>`_,
 # `#6265 <https://github.com/triton-lang/triton/issues/6265>`_,
 # `#4603 <https://github.com/triton-lang/triton/issues/4603>`_).
 
@@ -214,11 +214,12 @@ plt.colorbar(image, ax=axes, label="log₁₀ of the error", shrink=0.8)
 plt.show()
 
 # %%
-# ``input_precision="ieee"`` computes in fp32, without tensor cores. ``"tf32x3"`` splits each number
-# into two and adds three products on tensor cores, which is about as exact. Decide what is needed
-# before you compare: in TF32, each product of two numbers can be off by one or two thousandths of
-# its size. So the tolerance of a test against PyTorch must grow with the sum of these sizes. The
-# interpreter computes in fp32, whatever is asked for.
+# Each square shows the errors of the 64 × 64 elements of one product. ``input_precision="ieee"``
+# computes in fp32, on NVIDIA GPUs without tensor cores. ``"tf32x3"`` splits each number into two
+# and adds three products on tensor cores, which is about as exact. Decide what is needed before you
+# compare: in TF32, each product of two numbers can be off by one or two thousandths of its size. So
+# the tolerance of a test against PyTorch must grow with the sum of these sizes. The interpreter
+# computes in fp32, whatever is asked for.
 #
 # How do I print inside a kernel?
 # -------------------------------

@@ -109,16 +109,16 @@ else:
 #
 # * **an integer**: whether it is 1, whether it is divisible by 16, as 0 is, and whether it fits
 #   into 32 bits. Nothing else about it.
-# * **a tensor**: its dtype, and whether its address is divisible by 16. Neither shape nor strides,
-#   unless you pass them as integers.
+# * **a tensor**: its dtype, and whether its address is divisible by 16; on AMD GPUs also whether it
+#   is smaller than 2 GiB. Neither shape nor strides, unless you pass them as integers.
 # * **a number in floating point**: only that it is one. An integer in its place is another kind.
 # * **a** ``tl.constexpr`` **and the options**, such as ``num_warps``: every value.
 # * **a tensor descriptor** (:doc:`questions-memory`): its dtype and the shape of its block.
 #
-# So an integer of 32 bits has three kinds, and an address has two. A kernel with *k* such integers
-# and *t* tensors has up to 3ᵏ · 2ᵗ versions for each choice of dtypes, constants and options.
-# Serving meets the rare ones late: the last, odd batch; a prompt of one token; a view that begins
-# at an odd element.
+# So an integer of 32 bits has three kinds, and an address has two. On NVIDIA GPUs, a kernel with
+# *k* such integers and *t* tensors has up to 3ᵏ · 2ᵗ versions for each choice of dtypes, constants
+# and options. Serving meets the rare ones late: the last, odd batch; a prompt of one token; a view
+# that begins at an odd element.
 #
 # How long is the pause?
 # ----------------------
@@ -171,7 +171,7 @@ if ON_GPU:
 # %%
 # The first line is the pause of a server that meets a new kind of arguments. For the second one no
 # kernel is compiled: Triton starts, computes the hash that names the code in the cache, and loads
-# it. The third line is what a server expects.
+# the code. The third line is what a server expects.
 #
 # Warming up
 # ----------
@@ -284,7 +284,7 @@ if ON_GPU:
 # ------------------
 #
 # What Triton compiles lies in ``TRITON_CACHE_DIR``, by default ``~/.triton/cache``. Each version
-# has a folder. Its name is a hash of everything that decides about the code: the source of the
+# has a folder. Its name is a hash of everything that determines the code: the source of the
 # kernel and of what it calls, the kinds and constants, the options, the GPU's architecture,
 # Triton's release with its compiler, and environment variables that change code. So a cache may be
 # copied into a container image: what does not match is not used. The driver is not part of the

@@ -13,13 +13,13 @@ times the speed that it has with its worst.
 # Which settings are the best here?
 # ---------------------------------
 #
-# ``num_warps`` (groups of 32 threads that share a program), ``num_stages`` (tiles in flight in the
+# ``num_warps`` (groups of threads that share a program), ``num_stages`` (tiles in flight in the
 # pipeline of a loop) and the tile are chosen by trial, on one GPU with one release (`#11373
 # <https://github.com/triton-lang/triton/issues/11373>`_, `#11471
 # <https://github.com/triton-lang/triton/issues/11471>`_, `aiter #4137
 # <https://github.com/ROCm/aiter/issues/4137>`_). So the first step is to try them all again. Three
 # kernels stand for three kinds: a softmax is limited by memory, a product by tensor cores, and
-# attention by both.
+# attention by tensor cores and exponentials.
 
 # sphinx_gallery_fold = "imports and device"
 import os
@@ -300,14 +300,15 @@ if ON_GPU:
 # **Behind the winners**, much moved from 3.6.0 to 3.9.0 on this GPU. The product in tiles of
 # 128 × 128 with 4 warps and 2 stages became :measured:`two_stages` times as fast. Attention in
 # tiles of 128 × 64 with 8 warps and 3 stages had :measured:`was` % of the best speed, and now has
-# :measured:`became` %. The softmax whose tile is a whole row of 16,384 numbers, with 4 warps, lost
-# :measured:`spilled` %. A program that uses one of these settings changes its speed by the upgrade.
+# :measured:`became` %. The softmax whose tile is a whole row of 16,384 numbers, with 4 warps and
+# 1 stage, lost :measured:`spilled` %. A program that uses one of these settings changes its speed
+# with the upgrade.
 #
 # *Registers* and *spills* are counted for a thread, and *shared* is the bytes of shared memory of a
 # program. They tell why a line is slow. *Spills* mean that a thread had more numbers than
 # registers, so the tile needs more warps. A slow line without spills often has a tile that is too
-# small for its warps. Another count with the same setting means that the two releases arranged the
-# tile or the pipeline in another way.
+# small for its warps. A different count with the same setting means that the two releases arranged
+# the tile or the pipeline in another way.
 #
 # With this release, the best setting has :measured:`softmax_range` times the speed of the worst in
 # softmax, :measured:`product_range` times in the product, and :measured:`attention_range` times in

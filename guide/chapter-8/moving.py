@@ -6,8 +6,8 @@ Triton 3.9 has `no block pointers <https://github.com/triton-lang/triton/pull/10
 keys of an autotuned kernel, and announces another default for the fusion of products and sums. This
 page shows old code, what each release says to it, and the code that runs on both.
 
-Descriptors replace block pointers at no loss: on the matrix product of this page they reach
-:measured:`descriptors` times the rate of offsets.
+Descriptors or offsets replace block pointers. On the matrix product of this page, descriptors reach
+:measured:`descriptors` times the rate of offsets, as a geometric mean over four sizes.
 
 You need :doc:`/getting-started/tutorials/03-matrix-multiplication`. Every cell was executed with
 Triton 3.6.0 and with 3.9.0. The output below a cell is from the release under the page's title. A

@@ -3,10 +3,10 @@ What is new in Triton 3.9?
 ==========================
 
 What can you write in 3.9 that 3.6 refuses? ``tl.atomic_load``, ``atomic_store`` and ``atomic_poll``
-for flags between programs, ``tl.fdiv(x, y, approx=True)``, chained comparisons such as ``0 <= i <
-n``, and keyword-only parameters. Some mistakes are now found while compiling, and ``ieee_rounding``
-of ``tl.fdiv`` now has an effect. This page executes each of them with 3.9.0 and with 3.6.0, whose
-errors it shows.
+for flags between programs, ``tl.fdiv(x, y, approx=True)``, chained comparisons such as
+``0 <= i < n``, and keyword-only parameters. Some mistakes are now found while compiling, and
+``ieee_rounding`` of ``tl.fdiv`` now has an effect. This page executes each of them with 3.9.0 and
+with 3.6.0, whose errors it shows.
 """
 
 # %%
@@ -128,10 +128,10 @@ assert not NEW or (results["polling"], results["loading"]) == (PROGRAMS, 64)
 # In 3.9, ``tl.atomic_poll`` returns whether the value came: without ``timeout_ns`` it waits
 # forever. ``atomic_store`` is a release, and ``atomic_load`` and ``atomic_poll`` are acquires,
 # unless you say ``sem="relaxed"``. The rule of :doc:`/programming-guide/chapter-7/questions-memory`
-# stays: wait only for programs that surely run, so start no more than the GPU can hold at the same
-# time. What polling brings is one line in place of a loop, and an end of the wait. Whether it is
-# faster, too, is in the table. It has the time that one flag takes from program to program; with
-# 3.6.0 it has the loop alone:
+# stays: wait only for programs that are certain to run, so start no more than the GPU can hold at
+# the same time. Polling is one line in place of a loop, and can end the wait after a time. The
+# table shows whether it is also faster: it has the time that one flag takes from program to
+# program. With 3.6.0 it has the loop alone:
 
 # sphinx_gallery_fold = "times the chain, and keeps the rows"
 if ON_GPU:
@@ -246,8 +246,8 @@ assert not NEW or places == [3, 4, 5, 6]
 # .. output-of:: comparisons
 #    :release: 3.6.0
 #
-# Careful: the interpreter of 3.6.0 accepts the form, and computes ``i < high`` alone. ``(low <= i)
-# & (i < high)`` works everywhere.
+# Careful: the interpreter of 3.6.0 accepts the form, and computes ``i < high`` alone.
+# ``(low <= i) & (i < high)`` works everywhere.
 #
 # Can a kernel have keyword-only parameters?
 # ------------------------------------------

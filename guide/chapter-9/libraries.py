@@ -16,7 +16,7 @@ own.
 #
 # * **The results agree first.** Each library's result is compared with a reference before anything
 #   is timed. If a result is wrong, the script stops.
-# * **Both take turns.** The calls run in random order in one process, each with a cold cache. Only
+# * **They take turns.** The calls run in random order in one process, each with a cold cache. Only
 #   the GPU's time counts, so a library's Python costs it nothing here, unless it waits for the GPU.
 # * **As their users call them.** Each library runs with its defaults, on the sizes of our lessons.
 # * **A library that is missing stays visible.** Its cells show a dash, and the error stands below
@@ -68,9 +68,10 @@ print(tabulate([(name, version(name)) for name in names], ["package", "version"]
 # --------------
 #
 # ``compare`` takes calls of one function: ours, PyTorch's and the library's. It checks their
-# results against the first one, which is PyTorch in float32 or a formula in float64. Then it times
-# them. A library that cannot be imported, or that fails with this release of Triton, leaves its
-# error behind.
+# results against a reference. This is PyTorch in float32, except in two comparisons: PyTorch in
+# bf16 for the last layer with its loss, and our own function for the gated delta rule, which its
+# lesson compares with float64. Then ``compare`` times them. A library that cannot be imported, or
+# that fails with this release of Triton, leaves its error behind.
 
 FAILED = {}  # {library: the error}
 TABLE = []  # rows of the table
@@ -218,8 +219,8 @@ else:
 # ------
 #
 # Cross-entropy with its gradient, and the last layer with its loss. Liger writes the gradient over
-# the logits, so ours does the same here. Both avoid PyTorch's copies of the logits; the memory
-# stands in a table of its own.
+# the logits, so ours does the same here. Both avoid PyTorch's copies of the logits. The memory of
+# the last layer is in a table of its own.
 
 # sphinx_gallery_fold = "compares the losses"
 
@@ -451,8 +452,8 @@ else:
 # --------------
 #
 # FlashAttention-3, FlashInfer, DeepGEMM, FlashQLA and Marlin need a compiler that this page's
-# recorder does not have. These are their own figures, from other machines and other days. They are
-# no ratios to ours.
+# recorder does not have. These are their own figures, from other machines and other days. Do not
+# divide them by ours.
 
 # sphinx_gallery_fold = "prints the public figures"
 PUBLIC = [
@@ -476,5 +477,5 @@ print(tabulate(PUBLIC, ["library", "what", "figure", "GPU", "date", "source"]))
 #
 # **Marlin** (int4) has no line, since it states a ratio and not a rate: `its README
 # <https://github.com/IST-DASLab/marlin>`__ (2024) names a speed-up of 3.87 over fp16 weights, on an
-# A10 with up to 16 to 32 rows. That is what the sizes of the weights allow. It adds that Marlin is
-# not yet optimized for Hopper.
+# A10 with up to 16 to 32 rows. Four bits in place of 16 allow at most a factor of 4. The README
+# adds that Marlin is not yet optimized for Hopper.
