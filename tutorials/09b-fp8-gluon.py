@@ -128,8 +128,7 @@ plt.show()
 # %%
 # The consumer's first wait is for parity 0: phase 0 of ``ready`` ends when load 0 has arrived. Its
 # second wait is for parity 1. The producer's first wait is for parity **1** of ``empty``, and
-# returns immediately, because the barrier is new. Its second wait, for parity 0, returns when the
-# consumer has used load 0.
+# returns at once: the barrier is new. Its next, for parity 0, returns when load 0 has been used.
 #
 # With several buffers, *stages*, step *s* uses buffer ``s % STAGES``, and its phase is
 # ``s // STAGES``. So a consumer waits for the parity ``s // STAGES & 1`` of ``ready``, and the
@@ -350,8 +349,7 @@ def roles_kernel(
 # Calling it
 # ----------
 #
-# On GPUs other than Hopper, and in the interpreter, the kernel without roles computes the product.
-# It is the one of :doc:`09-fp8-matmul`.
+# On other GPUs and in the interpreter, the kernel of :doc:`09-fp8-matmul` computes the product.
 
 # sphinx_gallery_fold = "the kernel without roles"
 
@@ -424,8 +422,7 @@ if CAN_RUN:
 # The benchmark
 # -------------
 #
-# The shapes are the squares and the four layers of :doc:`09-fp8-matmul`; the plot shows the
-# squares. We compare with cuBLAS with the same scales.
+# The shapes are those of :doc:`09-fp8-matmul`; cuBLAS has the same scales. The plot has squares.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "roles_kernel: M = N = K = 8192"
@@ -452,18 +449,17 @@ if IS_HOPPER:
 # %%
 # From 2048 on, the product with roles is :measured:`gain` times as fast as without. At 1024 it is
 # :measured:`small` times as fast, and at 1536 :measured:`middle` times. Its tiles are twice as
-# high. On 132 multiprocessors, the 64 tiles at 1024 leave half of them without work, and the 144
-# tiles at 1536 need a second wave for the last twelve.
+# high, so 132 multiprocessors get 64 tiles at 1024, and at 1536 a second wave for the last twelve.
 #
 # In a program
 # ------------
 #
 # The kernel trusts its arguments: past the end of scales of a wrong shape it would read other
 # memory, and a matrix whose rows do not begin at multiples of 16 bytes has no descriptor. So the
-# function checks dtypes, shapes, strides and devices, and names the argument that is wrong. Scales
-# that require a gradient are refused, since there is no backward pass here. For ``torch.compile``
-# the product is one operation. A plan for similar calls saves Python's work, as
-# :doc:`/programming-guide/chapter-6/calls` explains.
+# function checks dtypes, shapes, strides and devices, and names the argument that is wrong. It
+# refuses scales that require a gradient, since it has no backward pass. For ``torch.compile`` the
+# product is one operation. A *plan* saves Python's work, see
+# :doc:`/programming-guide/chapter-6/calls`.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of, know_the_gpu, on_device_of
@@ -585,8 +581,7 @@ if IS_HOPPER:
 # %%
 # A call keeps the CPU busy for :measured:`cpu` µs, and a call of PyTorch's function for
 # :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the
-# CPU's, and the GPU's. Of the square products in the plot, those from M = N = K =
-# :measured:`gpu_longer` on keep the GPU busy for longer.
+# CPU's, and the GPU's. Squares from M = N = K = :measured:`gpu_longer` on keep the GPU busy longer.
 #
 # Exercises
 # ---------

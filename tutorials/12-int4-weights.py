@@ -3,9 +3,9 @@ int4 weights
 ============
 
 You build ``int4_mm(x, packed, scales, zeros)``, the product x · wᵀ of a layer whose weights *w*
-have 4 bits each. With 8192 × 8192 weights and one row of *x*, that is one token, it takes
-:measured:`triton` µs. PyTorch's product, with weights in bf16, takes :measured:`faster` times as
-long. You need :doc:`03-matrix-multiplication`.
+have 4 bits each. With 8192 × 8192 weights and one token, a row of *x*, it takes
+:measured:`triton` µs. PyTorch's product in bf16 takes :measured:`faster` times as long. You need
+:doc:`03-matrix-multiplication`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -55,8 +55,7 @@ print("weights back", *(f"{value:5.2f}" for value in (n * s + z).tolist()))
 #
 # A **word** of 16 bits holds four integers of 4 bits. A group of 128 fills 32 words. Which four
 # share a word? Word *j* gets columns *j*, *j* + 32, *j* + 64 and *j* + 96. So the lowest four bits
-# of the 32 words hold 32 *neighboring* columns (blue), which are multiplied by 32 neighbors in a
-# row of *x*.
+# of the 32 words hold 32 *neighboring* columns (blue), which meet 32 neighbors in a row of *x*.
 
 # sphinx_gallery_fold = "draws the words of a group"
 from shared.int4 import draw_words

@@ -322,8 +322,7 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
 # For top-k, the lower end is a value that at least *k* logits exceed almost surely, and there is no
 # upper end. ``finish_kernel`` tests two keys in each round, near the key that interpolation
 # suggests; this takes fewer rounds than a bisection. With the sums of the pieces it finds the piece
-# that the target falls into, and then the token: the same as the plain kernel, since all sums are
-# integers.
+# that the target falls into, and then the token. All sums are integers, so it is the plain one's.
 
 # sphinx_gallery_fold = "the other three kernels"
 from shared.sampling import float_of_key, range_of, rows_of, search, sums_of
@@ -526,8 +525,7 @@ print("both ways sample the same tokens")
 #
 # The logits are normally distributed, in fp32; *p* is 0.9 for top-p, and *k* is 50 for top-k.
 # **Sort** is top-p with PyTorch's sort, softmax, cumulative sum and ``multinomial``. **Softmax** is
-# PyTorch's softmax alone. **Read** is PyTorch's ``amax``, one reading, which every way of sampling
-# needs, too.
+# PyTorch's softmax alone. **Read** is PyTorch's ``amax``: every way needs one reading.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
 # sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"

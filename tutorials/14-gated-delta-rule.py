@@ -34,9 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 # Attention keeps all keys and values, so each token costs more than the one before. Here each head
 # keeps a **state** instead: a matrix *S* of *d* × *d* numbers that maps keys to values. A token has
 # a query *q*, a key *k* and a value *v*, of *d* numbers each, a gate *g* ≤ 0 and a strength *β*
-# from 0 to 1. Four things happen at each token. The state **decays** by the factor eᵍ, and it is
-# **read** at the key (*Sᵀk*). It is **corrected**, so that the key maps closer to the value, and it
-# is read at the query for the output *o*:
+# from 0 to 1. At each token the state **decays** by the factor eᵍ, is **read** at the key (*Sᵀk*),
+# is **corrected** so that the key maps closer to the value, and is read at the query:
 
 # sphinx_gallery_fold = "draws the steps of a token"
 import matplotlib.pyplot as plt
@@ -95,9 +94,8 @@ print(one_head(key, key, values, torch.zeros(2), torch.ones(2), 1.0))
 # The kernel
 # ----------
 #
-# A column of the state depends on one element of each *v*, so each program takes some of the
-# columns. Models may have fewer heads of ``k`` than of ``v``: several heads of ``v`` use one of
-# ``k``.
+# A column of the state depends on one element of each *v*, so each program takes some columns.
+# Models may have fewer heads of ``k`` than of ``v``: several heads of ``v`` use one of ``k``.
 
 
 @triton.jit
@@ -158,8 +156,7 @@ plain_rule = gated_delta_rule
 #
 # In a chunk that begins with the state *S*, let *γᵢ* be the product of the factors eᵍ of its tokens
 # 1 to *i*. Token *i* adds *kᵢ uᵢ*\ :sup:`⊤` to the state, where the correction *uᵢ* depends on the
-# state before it. By then, decay has turned *S* into *γᵢ S*, and has multiplied what token *j*
-# added by *γᵢ* / *γⱼ*:
+# state before it. By then *S* has decayed to *γᵢ S*, and what token *j* added by *γᵢ* / *γⱼ*:
 #
 # .. math::
 #    u_i = \beta_i \Bigl( v_i - \gamma_i S^\top k_i - \sum_{j<i} \tfrac{\gamma_i}{\gamma_j}
@@ -175,8 +172,7 @@ plain_rule = gated_delta_rule
 #    P_{ij} = \text{scale}\, \tfrac{\gamma_i}{\gamma_j} (q_i \cdot k_j) \text{ for } j \le i
 #
 # The chain has 512 steps now instead of 32,768, each of a few products. *Q*, *K*, *V* and *O* have
-# a row for each token, and *γ* multiplies row *i* by *γᵢ*. *P U* is causal attention without a
-# softmax:
+# a row for each token, and *γ* multiplies row *i* by *γᵢ*. *P U* is attention without softmax:
 #
 # .. math::
 #    U = T (V - \gamma K S), \qquad O = \text{scale}\, \gamma Q S + P U, \qquad
@@ -259,8 +255,7 @@ for kept in (torch.float32, torch.float16, torch.bfloat16):
 
 # %%
 # So our kernel keeps the state and the sums of *g* in fp32. It computes *γᵢ* / *γⱼ* as the
-# exponential of a difference of these sums, since *γⱼ* may underflow. The factors of products may
-# have 16 bits.
+# exponential of a difference of sums, since *γⱼ* may underflow. Factors of products have 16 bits.
 #
 # The inverse of a triangle
 # ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -536,9 +531,8 @@ print(f"gated_delta_rule is right on {len(problems)} problems")
 # The benchmark
 # -------------
 #
-# The benchmark has one text, 16 heads of queries and keys, 64 of values, *d* = 128, and bf16.
-# PyTorch computes the form in chunks, in fp32. The ceiling is a copy of as many bytes as the
-# arguments and the output have.
+# One text has 16 heads of queries and keys, 64 of values, *d* = 128, and bf16. PyTorch's form in
+# chunks is in fp32. The ceiling is a copy of as many bytes as the arguments and the output have.
 
 # sphinx_gallery_fold = "checks the longest text in float64, times the rule, and draws the times"
 # sphinx_gallery_xray = "chunk_kernel: 32,768 tokens, bf16; scan_kernel: 32,768 tokens, bf16"
@@ -583,9 +577,9 @@ else:
 #
 # :doc:`/programming-guide/chapter-9/libraries` times the rule beside flash-linear-attention's, and
 # has the public figures of FlashQLA and FlashInfer. A head's chain runs on two programs, so a few
-# heads leave most multiprocessors idle. Those two then compute parts of one text in parallel, and
-# so does :doc:`14b-segments`. A call keeps the CPU busy for :measured:`cpu` µs. In a loop that does
-# not wait, a call costs the larger of the CPU's and the GPU's time.
+# heads leave most multiprocessors idle: :doc:`14b-segments` reads parts of the text in parallel. A
+# call keeps the CPU busy for :measured:`cpu` µs. In a loop that does not wait, a call costs the
+# larger of the CPU's and the GPU's time.
 #
 # Exercises
 # ---------
@@ -593,8 +587,7 @@ else:
 # 1. **Without a gate** *(easy, 20 minutes)*. Write ``delta_rule(q, k, v, beta)``.
 #    :doc:`Solution <solutions/14-delta-rule>`.
 # 2. **A prefix** *(medium, 40 minutes)*. Let ``continue_rule(q, k, v, g, beta, state)`` start from
-#    a state, and return the output and the new state, so that a text can be continued later.
-#    :doc:`Solution <solutions/14-prefix>`.
+#    a state, and return the output and the new state. :doc:`Solution <solutions/14-prefix>`.
 #
 # References
 # ----------

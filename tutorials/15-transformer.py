@@ -86,8 +86,7 @@ def adamw_kernel(
 # One launch updates all weights, if they lie in one vector. It also writes their copy in bf16, and
 # clears the gradients. ``Weights`` holds five vectors: the weights in fp32, their copy in bf16, the
 # gradients, *m* and *v*. Each parameter of the model is a view into the copy, and its ``.grad`` a
-# view into the gradients. Autograd adds to a gradient that is already there, so the gradients stay
-# in their vector.
+# view into the gradients, where they stay, because autograd adds to a gradient that is there.
 
 
 class Weights:
@@ -242,8 +241,7 @@ class PyTorch:
 #
 # A step computes the loss and all gradients, and updates the weights. The **loss** is the mean of
 # −log *p*, where *p* is the probability that the model gives to the right byte. Its unit is the
-# *nat*; a *bit* is 0.693 nats. The cross-entropy writes its gradient over the logits, to save
-# memory.
+# *nat*; a *bit* is 0.693 nats. The cross-entropy writes its gradient over the logits: less memory.
 
 
 def train_step(weights, tokens, targets, config, parts, update, seeds=None, model=decoder):
@@ -308,8 +306,7 @@ print("four losses, as with PyTorch:", ", ".join(f"{loss:.5f}" for loss in expec
 # On a GPU the model has six layers of width 384, with six heads, and a step takes 64 pieces of 256
 # bytes. The whole step becomes one **CUDA graph**: Python launches it once, and the GPU runs its
 # hundreds of kernels without waiting for Python. What changes in a step, such as βᵗ, has to lie on
-# the GPU. PyTorch's models get a graph, too, and one vector of weights for a single launch of
-# AdamW.
+# the GPU. PyTorch's models get a graph, too, and one vector of weights: AdamW needs one launch.
 
 # sphinx_gallery_fold = "makes a model in training, as one CUDA graph a step"
 CONFIG, BATCH, TIME = (6, 384, 6), 64, 256
@@ -398,12 +395,10 @@ else:
 #    :choices: attention | the products | the optimizer
 #    :answer: the products
 #
-#    Our product takes :measured:`products` % of the step. Each layer has four weights, and the last
-#    product has one. Each of these 25 takes part in three products: one forward, and two for the
-#    gradients.
+#    Our product takes :measured:`products` % of the step. Six layers have four weights each, and
+#    the last product one. Each takes part in three products: one forward, two for the gradients.
 #
-# PyTorch's profiler lists the kernels of one step, the longest first. PyTorch's own kernels copy
-# and add between ours:
+# PyTorch's profiler lists the kernels of one step. PyTorch's own copy and add between ours:
 
 # sphinx_gallery_fold = "profiles one step"
 from shared.training import print_profile, profile_of
@@ -422,9 +417,8 @@ if ON_GPU:
 #
 # A third of the products are gradients of weights, :math:`g^T x`, and use the GPU poorly. The
 # result is small, 384 × 384 for some, so :doc:`03-matrix-multiplication` takes small tiles, which
-# load much for each multiplication. But the sum is long: it runs over all 16,384 tokens of the
-# step. The remedy is large tiles and a sum **cut into parts**, with a program for each part of each
-# tile:
+# load much for each multiplication. But the sum is long: it runs over all 16,384 tokens of a step.
+# The remedy is large tiles and a sum **cut into parts**, one program for each part of a tile:
 
 
 @triton.jit
@@ -539,15 +533,14 @@ else:
 # of ``torch.compile``, which also fuses the additions to *x* and the copies around attention.
 #
 # **The curves are single runs**; a dot is the mean of 50 steps. The models begin alike and see the
-# same batches. After the same number of steps only rounding separates them, so the model with the
-# fastest steps gets furthest in ten seconds.
+# same batches. After equal steps only rounding separates them, so the fastest one gets furthest.
 #
 # A minute of training
 # --------------------
 #
 # Our model sees the text many times in a minute, so it can learn it by heart. **Dropout** makes
-# that harder: :doc:`04-low-memory-dropout` zeroes a fifth of all changes to *x* in training. Its
-# ``seeds`` lie on the GPU, and each step changes them, or every replay would drop the same ones.
+# that harder: :doc:`04-low-memory-dropout` zeroes a fifth of all changes to *x*. Its seeds lie on
+# the GPU, and each step changes them, or every replay would drop the same ones.
 
 # sphinx_gallery_fold = "trains for a minute, and writes 200 bytes"
 sample = lesson("13-sampling").sample
@@ -583,17 +576,16 @@ else:
 # In this minute the model has seen :measured:`seen` million bytes. Its lowest loss on the kept text
 # is :measured:`lowest` nats. **From then on this loss rises, because the model learns the other
 # text by heart.** Dropout does not prevent that: the text is too short for so many parameters. In
-# practice you stop at the lowest loss, or take more text. The lines below the table continue a
-# piece of the kept text. :doc:`13-sampling` samples them after the whole minute, and they may
-# repeat what the model learned by heart.
+# practice you stop at the lowest loss, or take more text. The lines below the table, sampled by
+# :doc:`13-sampling` after the whole minute, continue a piece of the kept text, and may repeat what
+# the model learned by heart.
 #
 # Exercises
 # ---------
 #
 # 1. **Decay by group** *(easy, 20 minutes)*. The weights of norms should not decay. Give the kernel
 #    a vector with the decay of each weight, and return *w*, *m* and *v* from
-#    ``decayed_step(w, g, m, v, decays, t)``. How many bytes does that add? :doc:`Solution
-#    <solutions/15-decay>`.
+#    ``decayed_step(w, g, m, v, decays, t)``. :doc:`Solution <solutions/15-decay>`.
 # 2. **A cache for sampling** *(medium, 30 minutes)*. ``continued`` computes all 256 positions for
 #    each byte. Keep keys and values in the pages of :doc:`11-paged-attention` instead:
 #    ``append(k, v, k_pages, v_pages, page_table, lengths)`` writes the new ones, [batch, heads, d],
