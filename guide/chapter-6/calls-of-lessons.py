@@ -121,10 +121,10 @@ else:
 
 # %%
 # The last column counts in launches of the empty kernel, which took :measured:`launch` µs in this
-# run. From host to host this number changes less than the microseconds do. ``add`` launches once,
-# checks included: :measured:`add` launches. ``cross_entropy`` also builds a node of autograd, as
-# PyTorch's does, and starts more than one kernel: :measured:`cross_entropy` launches. Sampling by
-# sorting takes a dozen kernels of PyTorch's.
+# run. From host to host this number changes less than the microseconds do. ``add`` launches once;
+# with its checks, a call costs as much as :measured:`add` launches. ``cross_entropy`` also builds a
+# node of autograd, as PyTorch's does, and sets a number to zero first: it costs as much as
+# :measured:`cross_entropy` launches. Sampling by sorting starts many kernels of PyTorch's.
 #
 # Where these shares are longer than the GPU's time, a plan, a graph or ``torch.compile`` help:
 # :doc:`calls`. :doc:`/performance` has the calls of every lesson, each from the run of its page.
