@@ -330,10 +330,12 @@ print("layer_norm and its gradients agree with float64")
 # ------------
 #
 # The function that others call takes a tensor with any number of dimensions and any strides,
-# refuses what it cannot take, and names the argument. Rows longer than 16,384 elements fall back to
-# PyTorch. ``rms_norm`` shares its kernels: ``CENTER`` is a constant, and if it is false, the mean
-# and the bias are not compiled. On short rows a call takes the CPU longer than the GPU, so plans of
-# launches are kept for similar calls (:doc:`/programming-guide/chapter-6/calls`).
+# refuses what it cannot take, and names the argument. PyTorch negates some views later, such as the
+# imaginary part of a conjugate (``x.is_neg()``). This function negates them first, and the plain
+# one reads them, and such gradients, with the wrong sign. Rows longer than 16,384 elements fall
+# back to PyTorch. ``rms_norm`` shares its kernels: ``CENTER`` is a constant, and if it is false,
+# the mean and the bias are not compiled. On short rows a call takes the CPU longer than the GPU, so
+# plans of launches are kept for similar calls (:doc:`/programming-guide/chapter-6/calls`).
 #
 # Its kernels are those above, made faster. A row of 2560 elements padded to 4096 wastes registers,
 # so the row is cut into **pieces** and empty ones are left out. Short rows share a program. The
