@@ -375,8 +375,7 @@ else:
 # **With a mask**, the bytes predict 8/9 of the copy, and the kernel reaches :measured:`mask_share`
 # %. **One number a call** saves the ninth byte, but takes ten rounds of Philox for each element.
 # **All four numbers** take a quarter of them: from 2²⁴ elements on, this version has at least
-# :measured:`four` times the speed of one number a call. A GPU computes while it waits for memory,
-# so computing numbers can be faster than loading them.
+# :measured:`four` times the speed of one number a call. A GPU computes while it waits for memory.
 #
 # **PyTorch's dropout** writes a mask of :measured:`kept_torch` byte for each element and keeps it
 # for the backward pass. ``seeded_dropout`` keeps no tensor. From 2²⁴ elements on, its speed on the
@@ -584,12 +583,12 @@ if ON_GPU:
 #
 # 1. **A seed for each row** *(medium, 20 minutes)*. In ``seeded_dropout_rows(x, p, seeds)`` a row
 #    has a seed, so it keeps its mask in any batch. :doc:`Solution <solutions/04-seed-per-row>`.
-# 2. **Strided input** *(medium, 30 minutes)*. Let ``strided_dropout(x, p, seed)`` read a matrix of
-#    any strides without a copy. What should decide about an element: its place in memory, or its
-#    row and column? :doc:`Solution <solutions/04-strided-input>`.
+# 2. **Strided input** *(medium, 30 minutes)*. Let ``strided_dropout(x, p, seed)`` read any matrix
+#    without a copy. Does an element's place in memory decide about it, or its row and column?
+#    :doc:`Solution <solutions/04-strided-input>`.
 # 3. **A random projection** *(hard, 40 minutes)*. ``project(x, k, s, seed)`` multiplies rows by a
-#    random matrix of *k* columns that is never stored. On average one in *s* of its elements is
-#    not 0, but ±√(s / k). :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
+#    random matrix of *k* columns that is never stored. One in *s* of its elements is ±√(s / k), the
+#    others are 0. :doc:`Solution <solutions/04-sparse-johnson-lindenstrauss>`.
 #
 # References
 # ----------

@@ -91,8 +91,7 @@ print("dQ, dK and dV agree with autograd")
 #
 # **Two directions.** *dQ* is a sum over keys, so one program can own some queries and walk along
 # their row of tiles. *dK* and *dV* are sums over queries, so another program owns some keys and
-# walks down their column of tiles. One program visits the dark tiles; causal attention skips the
-# gray ones:
+# walks down their column of tiles, for one program the dark ones. Causal attention skips the gray:
 
 # sphinx_gallery_fold = "draws what one program of each kernel visits"
 _, ax = figure(height=3.2)
