@@ -51,6 +51,15 @@ def changed_add(old, new):
     return ADD.replace(old, new)
 
 
+def test_a_file_that_is_saved_twice_in_a_second_is_read_twice(tmp_path):
+    file, answers = tmp_path / "mine.py", []
+    for text in (ADD, changed_add("(x, y, out", "(x, x, out")):  # as many bytes
+        file.write_text(text)
+        os.utime(file, (1e9, 1e9))
+        answers.append(command_of_a_reader(tmp_path, "01-grid-stride", "mine.py")[0])
+    assert answers == [0, 1]
+
+
 def test_the_command_counts_a_load_that_is_not_needed(tmp_path):
     """A kernel that loads x twice moves four thirds of the bytes of an addition."""
     line = "    x = tl.load(x_ptr + offsets, mask=mask)\n"

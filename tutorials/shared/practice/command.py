@@ -234,6 +234,8 @@ def check_file(name, file, on_gpu, inside):
     path = Path(file).absolute()
 
     importlib.import_module("triton.language")  # before a file of the reader's takes its name
+    # Python's cache would answer for a file that is saved twice in a second, with as many bytes.
+    sys.dont_write_bytecode = True
     sys.path.insert(0, str(path.parent))
     name_of_module = f"my_{path.stem}" if path.stem in sys.modules else path.stem
     spec = importlib.util.spec_from_file_location(name_of_module, path)
