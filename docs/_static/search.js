@@ -7,7 +7,6 @@
 (function () {
   "use strict";
   const SHOWN = 40;
-  const SHARE = 4; // of a word that all sections have
   const { pages, phrases, fillers, errors } = window.galleryIndex;
   const plainTable = (table) => Object.assign(Object.create(null), table); // "constructor" is a word, too
   const synonyms = plainTable(window.galleryIndex.synonyms);
@@ -94,7 +93,7 @@
   function closest(name) {
     const word = name.slice(name.lastIndexOf(".") + 1);
     if (word.length < 4 || /\d{2}|[^\w\p{Script=Latin}]/u.test(word)) return "";
-    let best = ["", (word.length < 8 ? 1 : 2) + 1, 0];
+    let best = ["", (word.length < 8 ? 1 : word === name ? 2 : Math.max(2, word.length >> 2)) + 1, Infinity];
     for (const [known, count] of spellings) {
       if (count < 2 && !known.includes("_")) continue;
       const away = slips(known, word);
@@ -105,7 +104,7 @@
 
   // The edit distance: letters too many, missing, wrong or exchanged with the next.
   function slips(a, b) {
-    if (Math.abs(a.length - b.length) > 2) return Infinity;
+    if (Math.abs(a.length - b.length) > 4) return Infinity;
     let [before, last] = [[], Array.from({ length: b.length + 1 }, (_, j) => j)];
     for (let i = 1; i <= a.length; i++) {
       const row = [i];
@@ -149,7 +148,8 @@
     let text = query.toLowerCase().trim();
     text = alone[text] ?? text;
     for (const [theirs, ours] of foreign) {
-      if (text.includes(theirs)) text = text.replaceAll(theirs, ` ${ours} `);
+      const form = /^\p{L}{4,}en$/u.test(theirs) ? new RegExp(`${theirs.slice(0, -2)}(en|e|t|st)(?!\\p{L})`, "gu") : theirs;
+      text = text.replaceAll(form, ` ${ours} `);
     }
     return text.replace(/ +/g, " ").trim();
   }
@@ -205,8 +205,8 @@
     const matched = new Map();
     // "what is a warp in CUDA" asks for a warp.
     const subject = /^(?:what(?: is| are| does)|explain)\s+(?:an? |the )?(.+?)(?: (?:in|and|for|of|on|do)\b.*)?$/i.exec(asSaid(query).replace(/[?\s]+$/, ""));
-    const subjects = subject && tokens(subject[1]);
-    let [about, total] = [subjects?.map(stem).join(), 0];
+    const subjects = subject && tokens(subject[1]), about = subjects?.map(stem).join();
+    let total = 0;
     for (const word of asked) {
       const best = new Map();
       // That there was an error says little of it.
@@ -222,7 +222,7 @@
       }
       if (!best.size || isNoName(word)) unknown.push(word);
       // A word that few sections have says more of what is sought.
-      const share = best.size ? weight * (SHARE + Math.log(1 + sections.length / best.size)) : 0;
+      const share = best.size ? weight * (4 + Math.log(1 + sections.length / best.size)) : 0;
       total += share;
       for (const [n, score] of best) {
         scores.set(n, (scores.get(n) || 0) + score);
@@ -236,6 +236,8 @@
     const sole = asked.length === 1 && /[._]/.test(asked[0]) && (index.has(stem(asked[0])) ? asked[0] : asked[0].slice(asked[0].lastIndexOf(".") + 1));
     const whole = sole || asSaid(query).replace(/^tl\./, "triton.language.");
     const phrase = plain(query);
+    // A word that other titles have may mean a subject, and not the function of that name.
+    const isSubject = /^\p{L}+$/u.test(whole) && sections.some((s) => s.label !== "API" && tokens(s.title).some((word) => stem(word) === stem(whole)));
     for (const [n, score] of scores) {
       const s = sections[n];
       const title = s.title.toLowerCase();
@@ -244,7 +246,7 @@
       const terms = tokens(s.title).map(stem).join();
       const isTerm = s.kind === "term" && terms === asked.map(stem).join();
       const isTitle = title === whole || title.endsWith("." + whole) || isTerm;
-      const isPlain = s.label === "API" && /^\p{L}+$/u.test(whole) && (index.get(stem(whole)) || []).length > 25; // a word that may mean a subject
+      const isPlain = s.label === "API" && isSubject;
       if (about && (s.kind === "term" ? terms === about : s.label === "API" && `.${terms}`.endsWith(`.${about}`))) factor *= 5;
       else if (isTitle) factor *= s.rank < 1 ? 1 : isPlain ? 1.6 : 3;
       else if (/ /.test(title) && ` ${whole} `.includes(` ${title} `)) factor *= 2.5;
