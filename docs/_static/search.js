@@ -253,7 +253,7 @@
       else if (/ /.test(phrase.trim()) && [title, s.prose, s.code, s.terms].some((text) => plain(text).includes(phrase))) factor *= 1.8;
       const most = Math.max(0, ...phrasesOf(s).map((words) => (words.every((word) => sense.has(word)) ? words.length : 0)));
       if ((most > 1 && (s.kind !== "term" || 2 * most >= asked.length)) || most === asked.length) factor *= 1 + Math.min(1, most / asked.length);
-      if (names.some((name) => `.${title}`.endsWith(`.${name}`))) factor *= s.rank < 0.5 ? 40 / s.rank : s.rank < 1 ? 1 : names.length === asked.length ? 6 : asked.some((word) => OTHERS.test(word)) ? 3 : 1.3;
+      if (names.some((name) => `.${title}`.endsWith(`.${name}`))) factor *= s.rank < 0.5 ? 40 / s.rank : s.rank < 1 ? 1 : names.length === asked.length ? 6 : asked.some((word) => OTHERS.test(word)) ? 3 : 2;
       if (s.kind === "page" && s.label === "glossary") factor *= 0.5;
       if (s.kind === "page") factor *= asked.every((word) => alternatives(word).some(([other]) => named.includes(stem(other)))) ? (named.length < asked.length + 3 ? 2.2 : 1.6) : 0.9;
       if (s.title === "References" || s.title === "Exercises") factor *= s.title === "References" ? 0.3 : 0.4;
