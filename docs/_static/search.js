@@ -13,6 +13,7 @@
   const alone = plainTable(window.galleryIndex.whole);
   const stemmer = new Stemmer();
   for (const word of fillers) stopwords.add(word);
+  const saysNothing = (word) => stopwords.has(word) || stopwords.has(stem(word));
 
   function tokens(text) {
     const whole = text.toLowerCase().replace(/\btl\.(?=\w)/g, "triton.language.")
@@ -42,7 +43,7 @@
   const spellings = new Map();
   for (const [address, page, label, rank, parts] of pages) {
     for (const [title, place, kind, prose, code, terms, rest] of parts) {
-      const anchor = place === 0 ? title : place;
+      const anchor = place === 0 ? title : place === 1 ? title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") : place;
       const number = sections.length;
       const counts = new Map();
       let length = 0;
@@ -74,6 +75,8 @@
     synonyms[stem(word)] ??= others;
     if (!index.has(stem(word))) index.set(stem(word), others.flatMap((other) => index.get(stem(other)) || []));
   }
+  // Names as they are written without their underscores.
+  const squeezed = new Map([...index.keys()].filter((key) => /^[a-z]\w*_\w+$/.test(key)).map((key) => [key.replaceAll("_", ""), key]));
   const mean = sections.reduce((sum, s) => sum + s.length, 0) / sections.length;
 
   function postings(word) {
@@ -87,10 +90,12 @@
   }
 
   // The known word with the closest spelling, if there is one: of equals the most frequent.
-  function closest(word) {
+  function closest(name) {
+    const word = name.slice(name.lastIndexOf(".") + 1);
     if (word.length < 4 || /\d{2}|[^\w\p{Script=Latin}]/u.test(word)) return "";
-    let best = ["", (word.length < 8 ? 1 : 2) + 1, 0];
+    let best = ["", (word.length < 8 ? 1 : word === name ? 2 : Math.max(2, word.length >> 2)) + 1, Infinity];
     for (const [known, count] of spellings) {
+      if (count < 2 && !known.includes("_")) continue;
       const away = slips(known, word);
       if (away < best[1] || (away === best[1] && count > best[2])) best = [known, away, count];
     }
@@ -99,7 +104,7 @@
 
   // The edit distance: letters too many, missing, wrong or exchanged with the next.
   function slips(a, b) {
-    if (Math.abs(a.length - b.length) > 2) return Infinity;
+    if (Math.abs(a.length - b.length) > 4) return Infinity;
     let [before, last] = [[], Array.from({ length: b.length + 1 }, (_, j) => j)];
     for (let i = 1; i <= a.length; i++) {
       const row = [i];
@@ -112,9 +117,14 @@
     return last[b.length];
   }
 
+  const OTHERS = /^(torch|numpy|np|jnp|jax|cuda|math)\.(\w+\.)*(?=\w+$)/;
   function alternatives(token) {
     // The parts of a name say less where the whole name is known.
-    const words = split(token).map((word, i) => [word, i ? (index.has(stem(token)) ? 0.25 : 0.5) : 1]);
+    const isWhole = index.has(stem(token));
+    const words = split(token).map((word, i) => [word, i === 0 ? 1 : isWhole ? 0.25 : i === 1 && token.includes(".") ? 0.9 : 0.5]);
+    // torch.where is sought for tl.where, and libcuda.so.1 for libcuda.so.
+    if (OTHERS.test(token)) words.push([`triton.language.${token.slice(token.lastIndexOf(".") + 1)}`, 1]);
+    else if (!isWhole && /\.\d+$/.test(token)) words.push([token.replace(/(\.\d+)+$/, ""), 1]);
     for (const word of synonyms[token] || synonyms[stem(token)] || []) words.push([word, 0.8]);
     if (/^[a-z]{4,}$/.test(token)) words.push([token.endsWith("er") ? token.slice(0, -2) : token + "er", 0.6]);
     return words.filter(([word], i) => i === 0 || index.has(stem(word)));
@@ -138,7 +148,8 @@
     let text = query.toLowerCase().trim();
     text = alone[text] ?? text;
     for (const [theirs, ours] of foreign) {
-      if (text.includes(theirs)) text = text.replaceAll(theirs, ` ${ours} `);
+      const form = /^\p{L}{4,}en$/u.test(theirs) ? new RegExp(`${theirs.slice(0, -2)}(en|e|t|st)(?!\\p{L})`, "gu") : theirs;
+      text = text.replaceAll(form, ` ${ours} `);
     }
     return text.replace(/ +/g, " ").trim();
   }
@@ -147,18 +158,34 @@
   // query with the closest spellings, if each such word has one, whose sections these are.
   function search(query) {
     // A name such as cudaErrorIllegalAddress that no page has is its words.
-    const text = translated(query.replace(/\b[a-z]+(?:[A-Z][a-z]+){2,}/g, (name) => index.has(stem(name.toLowerCase())) ? name : name.replace(/[A-Z]/g, " $&")));
-    const found = ranked(text);
-    const corrected = found.unknown.map((word) => [word, closest(word)]);
-    const instead = corrected.reduce((all, [word, known]) => all.replace(word, known), text);
-    return instead === text || corrected.some(([, known]) => !known) ? found : Object.assign(ranked(instead), { instead, unknown: found.unknown });
+    const plainly = query.replace(/^what does (.+) mean\b/i, "what is $1").replace(/\b[a-z]+(?:[A-Z][a-z]+){2,}/g, (name) => {
+      return index.has(stem(name.toLowerCase())) || squeezed.has(name.toLowerCase()) ? name : name.replace(/[A-Z]/g, " $&");
+    });
+    const text = translated(plainly), found = ranked(text);
+    const corrected = found.unknown.map((word) => [word.slice(word.lastIndexOf(".") + 1), closest(word)]);
+    const instead = corrected.reduce((all, [word, known]) => all.replace(word, known), text).trim();
+    // A word without a correction leaves the others' results as they are, or is left out if there are none.
+    return instead === text || !corrected.some(([, known]) => known) || (found.length && corrected.some(([, known]) => !known)) ? found : Object.assign(ranked(instead), { instead, unknown: found.unknown });
+  }
+
+  const [ENDINGS, NAMES] = [["en", "er", "es", "e", "n", "s"], ["triton", "vs", "versus"]]; // of German words; on all pages
+  const GENERIC = /(^|\.)(runtime|value|type|assertion|import|attribute|name|key|compilation)?(errors?|exception)$/;
+  const isNoName = (word) => word.startsWith("triton.") && !index.has(stem(word)) && !index.has(stem(word.slice(word.lastIndexOf(".") + 1)));
+  function phrasesOf(section) {
+    return section.phrases ??= [section.title, ...section.terms.split(/[,;]/)].map((text) => tokens(text).filter((word) => !saysNothing(word) && !NAMES.includes(word)).map(stem));
   }
 
   function ranked(query) {
     // `soft max` is softmax.
     const asSaid = (text) => text.replace(/['’]s\b/g, " is");
-    const typed = tokens(asSaid(query));
-    const known = (word) => stopwords.has(word) || index.has(stem(word));
+    const typed = tokens(asSaid(query)).map((word) => {
+      const last = word.lastIndexOf(".") + 1;
+      if (index.has(stem(word))) return word;
+      if (squeezed.has(word.slice(last))) return word.slice(0, last) + squeezed.get(word.slice(last));
+      const ending = word.length > 6 && ENDINGS.find((end) => word.endsWith(end) && index.has(stem(word.slice(0, -end.length))));
+      return ending ? word.slice(0, -ending.length) : word;
+    });
+    const known = (word) => saysNothing(word) || index.has(stem(word));
     const joined = typed.flatMap((word, i) => {
       const pairs = (a, b) => a && b && !(known(a) && known(b)) && index.has(stem(a + b));
       return pairs(word, typed[i + 1]) ? [word + typed[i + 1]] : pairs(typed[i - 1], word) ? [] : [word];
@@ -166,48 +193,68 @@
     const all = [...new Set(joined)];
     // "triton" is on all pages, but "a vs b" asks for both.
     const both = all.some((word) => ["vs", "versus"].includes(word));
-    const rare = all.filter((word) => !stopwords.has(word) && !["vs", "versus", both ? "" : "triton"].includes(word));
-    let asked = rare.length ? rare : all;
+    const rare = all.filter((word) => !saysNothing(word) && !["vs", "versus", both ? "" : "triton"].includes(word));
+    let asked = [rare, all.filter((word) => !saysNothing(word)), all].find((words) => words.length) || all;
     // In a message that is pasted whole, numbers and names that no page has say nothing.
-    const isError = /(Error|Exception)\b|\b(fail(s|ed)|fatal|assert\w*|fault|invalid|unsupported|incompatible|but got|not supported)\b/i.test(query);
+    const isError = /(Error|Exception)\b|WARNING|\b(fail(s|ed)|fatal|assert\w*|fault|invalid|unsupported|incompatible|but got|not supported)\b/i.test(query);
     const isMessage = asked.length > (isError ? 2 : 5);
     const isKnown = (word) => alternatives(word).some(([other]) => postings(other)[0].length);
     if (asked.length > 5) asked = asked.filter((word) => !/^[\d.]+$/.test(word) && isKnown(word));
     const unknown = [];
     const scores = new Map();
     const matched = new Map();
+    // "what is a warp in CUDA" asks for a warp.
+    const subject = /^(?:what(?: is| are| does)|explain)\s+(?:an? |the )?(.+?)(?: (?:in|and|for|of|on|do)\b.*)?$/i.exec(asSaid(query).replace(/[?\s]+$/, ""));
+    const subjects = subject && tokens(subject[1]), about = subjects?.map(stem).join();
+    let total = 0;
     for (const word of asked) {
       const best = new Map();
+      // That there was an error says little of it.
+      const weight = (asked.length > 2 && GENERIC.test(word)) || (subjects && !subjects.includes(word)) ? 0.3 : 1;
       for (const [alternative, trust] of alternatives(word)) {
         const [list, sureness] = postings(alternative);
         const rarity = Math.log(1 + (sections.length - list.length + 0.5) / (list.length + 0.5));
         for (const [n, count] of list) {
           const norm = 1.2 * (0.4 + (0.6 * sections[n].length) / mean);
-          const score = ((rarity * count * 2.2) / (count + norm)) * sureness * trust;
+          const score = ((rarity * count * 2.2) / (count + norm)) * sureness * trust * weight;
           best.set(n, Math.max(best.get(n) || 0, score));
         }
       }
-      if (!best.size) unknown.push(word);
+      if (!best.size || isNoName(word)) unknown.push(word);
+      // A word that few sections have says more of what is sought.
+      const share = best.size ? weight * (4 + Math.log(1 + sections.length / best.size)) : 0;
+      total += share;
       for (const [n, score] of best) {
         scores.set(n, (scores.get(n) || 0) + score);
-        matched.set(n, (matched.get(n) || 0) + 1);
+        matched.set(n, (matched.get(n) || 0) + share);
       }
     }
+    const sense = new Set(asked.flatMap((word) => alternatives(word).filter(([, trust]) => trust > 0.7).map(([other]) => stem(other))));
+    const isSymbol = (word) => word.includes("_") || word.startsWith("triton.") || (word.length > 3 && (index.get(stem(word)) || []).length < 20);
+    const names = asked.length > 1 ? asked.map((word) => word.replace(OTHERS, "triton.language.")).filter((word) => isSymbol(word) && index.has(stem(word))) : [];
     const plain = (text) => ` ${text.toLowerCase().replace(/[^\p{L}\p{N}_.]+/gu, " ").trim()} `;
-    const whole = asSaid(query).replace(/^tl\./, "triton.language.");
+    const sole = asked.length === 1 && /[._]/.test(asked[0]) && (index.has(stem(asked[0])) ? asked[0] : asked[0].slice(asked[0].lastIndexOf(".") + 1));
+    const whole = sole || asSaid(query).replace(/^tl\./, "triton.language.");
     const phrase = plain(query);
+    // A word that other titles have may mean a subject, and not the function of that name.
+    const isSubject = /^\p{L}+$/u.test(whole) && sections.some((s) => s.label !== "API" && tokens(s.title).some((word) => stem(word) === stem(whole)));
     for (const [n, score] of scores) {
       const s = sections[n];
       const title = s.title.toLowerCase();
-      let factor = s.rank * (isError && isMessage && errors.some((start) => s.address.startsWith(start)) ? 2 : 1) * Math.pow(matched.get(n) / asked.length, isMessage ? 1.5 : 3);
+      let factor = s.rank * (isError && isMessage && errors.some((start) => s.address.startsWith(start)) ? 2 : 1) * Math.pow(matched.get(n) / total, isMessage ? 1.5 : 3);
       const named = split(s.title).map(stem);
-      const isTerm = s.kind === "term" && tokens(s.title).map(stem).join() === asked.map(stem).join();
+      const terms = tokens(s.title).map(stem).join();
+      const isTerm = s.kind === "term" && terms === asked.map(stem).join();
       const isTitle = title === whole || title.endsWith("." + whole) || isTerm;
-      const isPlain = s.label === "API" && /^\p{L}+$/u.test(query); // a word that may mean a subject
-      if (isTerm && /^what (is|are) /i.test(query)) factor *= 5;
+      const isPlain = s.label === "API" && isSubject;
+      if (about && (s.kind === "term" ? terms === about : s.label === "API" && `.${terms}`.endsWith(`.${about}`))) factor *= 5;
       else if (isTitle) factor *= s.rank < 1 ? 1 : isPlain ? 1.6 : 3;
       else if (/ /.test(title) && ` ${whole} `.includes(` ${title} `)) factor *= 2.5;
       else if (/ /.test(phrase.trim()) && [title, s.prose, s.code, s.terms].some((text) => plain(text).includes(phrase))) factor *= 1.8;
+      const most = Math.max(0, ...phrasesOf(s).map((words) => (words.every((word) => sense.has(word)) ? words.length : 0)));
+      if ((most > 1 && (s.kind !== "term" || 2 * most >= asked.length)) || most === asked.length) factor *= 1 + Math.min(1, most / asked.length);
+      if (names.some((name) => `.${title}`.endsWith(`.${name}`))) factor *= s.rank < 0.5 ? 40 / s.rank : s.rank < 1 ? 1 : names.length === asked.length ? 6 : asked.some((word) => OTHERS.test(word)) ? 3 : 2;
+      if (s.kind === "page" && s.label === "glossary") factor *= 0.5;
       if (s.kind === "page") factor *= asked.every((word) => alternatives(word).some(([other]) => named.includes(stem(other)))) ? (named.length < asked.length + 3 ? 2.2 : 1.6) : 0.9;
       if (s.title === "References" || s.title === "Exercises") factor *= s.title === "References" ? 0.3 : 0.4;
       scores.set(n, score * factor);

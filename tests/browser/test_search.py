@@ -90,6 +90,11 @@ def test_a_word_of_no_page_is_named(search_page: Page) -> None:
     )
 
 
+def test_a_spelling_that_is_not_close_is_not_offered(search_page: Page) -> None:
+    assert search_page.evaluate("gallerySearch('branch xqcc').instead") is None
+    assert search_page.evaluate("gallerySearch('tl.debug_barier').instead") == "tl.debug_barrier"
+
+
 def test_letters_inside_a_word_are_no_match(search_page: Page) -> None:
     found = search_page.evaluate(
         "gallerySearch('max').filter((s) => s.kind !== 'page')"

@@ -10,6 +10,7 @@ first one would.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import tomllib
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import snowballstemmer
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -31,7 +33,7 @@ from triton_site.pages.folds import Fold
 logger = logging.getLogger(__name__)
 
 #: Pages that repeat others, and pages for maintainers.
-_LISTS = ("recordings", "performance", "releases", "engine")
+_LISTS = ("recordings", "releases", "engine")
 #: Pages of lists alone, which are not searched.
 _NOT_SEARCHED = re.compile(r"/recordings-|^recordings$|^claims$|^genindex")
 #: A build of fewer pages is one of a part of the site.
@@ -40,7 +42,7 @@ _FEW = 100
 WORDS = Path(__file__).with_name("words.toml")
 #: Characters of a section's prose that are kept as they are, of an entry of the API reference, of
 #: one for one kind of device, and of the names in a section's code.
-_MOST, _MOST_OF_ENTRY, _MOST_OF_DEVICE, _MOST_OF_CODE = 400, 200, 60, 150
+_MOST, _MOST_OF_ENTRY, _MOST_OF_DEVICE, _MOST_OF_CODE = 380, 200, 60, 150
 #: The share of sections above which a word says little of a section whose beginning lacks it.
 _COMMON = 0.05
 #: A link to a page, or to a label, whose titles are known when all pages have been read.
@@ -77,7 +79,7 @@ class SearchDomain(Domain):
 
     name = "sections"
     label = "Search by section"
-    data_version = 12
+    data_version = 13
     initial_data: ClassVar[dict[str, dict[str, list[Section]]]] = {"pages": {}}
 
     def process_doc(self, env: BuildEnvironment, docname: str, document: nodes.document) -> None:
@@ -125,8 +127,8 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     phrases |= {f.lower(): ours for ours, them in words["languages"].items() for f in them}
     data = {"pages": pages, "phrases": phrases}
     data |= {name: words[name] for name in ("synonyms", "whole", "fillers", "errors")}
-    for *_, sections in pages:  # an entry of the API is at its name, which is kept once
-        sections[:] = [[s[0], 0 if s[0] == s[1] else s[1], *s[2:]] for s in sections]
+    for *_, sections in pages:
+        sections[:] = [[s.title, _place(s), *s[2:]] for s in sections]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     labels = app.env.domaindata["std"]["labels"]
     text = _LINK.sub(lambda m: _title(app.env, labels, m[1], m[2]), text)
@@ -134,21 +136,35 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     downloads.write(Path(app.outdir, "_static", "search-index.js"), text.encode())
 
 
+def _place(section: Section) -> str | int:
+    """The anchor of a *section*: 0 if it is the title, 1 if it is made of the title."""
+    if section.anchor == section.title:
+        return 0
+    slug = re.sub("[^a-z0-9]+", "-", section.title.lower()).strip("-")
+    return 1 if section.anchor == slug else section.anchor
+
+
 def _leave_common_words(pages: list[list[Any]]) -> None:
-    """Leave numbers, and words that many sections of *pages* have, out of the words of a rest."""
+    """Leave numbers, and words that many sections of *pages* have, out of the words of a rest.
+
+    Of the words with one stem, which the search takes for one, one is kept.
+    """
+    stem = functools.cache(snowballstemmer.stemmer("english").stemWord)
     texts = [f"{s.title} {s.prose} {s.terms} {s.rest}" for *_, sections in pages for s in sections]
     count = Counter(word for text in texts for word in set(re.findall(r"[\w.]+", text.lower())))
     for page in pages:
-        page[-1] = [
-            section._replace(
-                rest=" ".join(
-                    word
-                    for word in section.rest.split()
-                    if count[word] <= _COMMON * len(texts) and not re.fullmatch(r"[\d.]+", word)
-                )
+        for number, section in enumerate(page[-1]):
+            told = f"{section.title} {section.prose} {section.terms}".lower()
+            seen = {stem(word) for word in re.findall(r"\w+", told)}
+            rest = {stem(word): word for word in section.rest.split()}
+            kept = sorted(
+                word
+                for key, word in rest.items()
+                if key not in seen
+                and count[word] <= _COMMON * len(texts)
+                and not re.fullmatch(r"[\d.]+", word)
             )
-            for section in page[-1]
-        ]
+            page[-1][number] = section._replace(rest=" ".join(kept))
 
 
 def _with_terms(section: Section, asked: list[str]) -> Section:
@@ -183,8 +199,12 @@ def _weight(docname: str) -> float:
         return 0.25
     if "/solutions/" in docname or docname.endswith("triton.language.extra"):
         return 0.7
+    if docname == "performance":
+        return 0.8
     if docname.endswith("/libraries"):
         return 0.9
+    if docname == "skill":  # the rules of all lessons in short
+        return 0.6
     return 1.3 if "/tutorials/" in docname or "/chapter-" in docname else 1.0
 
 
@@ -201,7 +221,8 @@ def _sections(document: nodes.document, docname: str) -> Iterator[Section]:
             most = _MOST_OF_DEVICE if docname.endswith(".extra") else _MOST_OF_ENTRY
             kept = _cut(prose, most)
             names = dict.fromkeys(re.findall(r"\w*[0-9_]\w*", prose[len(kept) :]))
-            yield Section(name, name, "entry", kept, code, terms, _cut(" ".join(names), most))
+            title = name.removeprefix("confval-")  # the setting's own name
+            yield Section(title, name, "entry", kept, code, terms, _cut(" ".join(names), most))
     for item in document.findall(nodes.definition_list_item):
         term = item[0]
         of_glossary = isinstance(item.parent.parent, addnodes.glossary)
