@@ -150,7 +150,7 @@ def draw_pieces(pieces=4):
 draw_pieces()
 
 # %%
-# PyTorch holds all logits and several more tensors of their size. Our pieces have 512 MiB.
+# PyTorch holds all logits and more tensors of their size. Our pieces of the logits have 512 MiB.
 #
 # .. predict:: How much memory do we need, beside the gradients?
 #    :choices: a hundredth of PyTorch's | a tenth of PyTorch's | half of PyTorch's
