@@ -445,8 +445,8 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 # In fp16 a gradient divided by thousands of rows can vanish, so the backward pass multiplies by the
 # share. With ``inplace=True`` the gradient overwrites the logits. The function hands over its only
 # copy of the gradient, so it refuses a second backward pass and a second derivative. It keeps a
-# *plan* (:doc:`/programming-guide/chapter-6/calls`) of the plain function's launches. Up to 256 rows
-# take one launch: each program counts the rows, and the last to finish computes the mean.
+# *plan* (:doc:`/programming-guide/chapter-6/calls`) of the plain function's launches. Up to 256
+# rows take one launch: each program counts the rows, and the last to finish computes the mean.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
