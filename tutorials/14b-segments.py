@@ -268,11 +268,11 @@ for segments in (2, 4):
 # In a program
 # ------------
 #
-# How many segments are right? So many that the scan has at most one program a multiprocessor. More
-# segments would be shorter, but their states are combined one after the other. All segments
-# but the last have at least 16 chunks. If one segment is left, as with many heads, the function
-# calls the one of :doc:`14-gated-delta-rule`. It keeps plans as that one does, and shares its
-# checks.
+# How many segments are right? The function makes as many as leave at most one program of the scan
+# for each multiprocessor. More segments would be shorter, but their states are combined one after
+# the other. All segments but the last have at least 16 chunks. If one segment is left, as with many
+# heads, the function calls the one of :doc:`14-gated-delta-rule`. It keeps plans as that one does,
+# and shares its checks.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
