@@ -419,10 +419,10 @@ if ON_GPU:
 #
 # A function that others call may get matrices that no descriptor can address: stored by columns, or
 # with rows that start anywhere. It copies these first. It refuses matrices that require a gradient,
-# because the result would have none. Python needs long to make six descriptors. So the function
+# because the result would have none. Making six descriptors is slow in Python. So the function
 # keeps a *plan* for arguments of the same shapes and strides
-# (:doc:`/programming-guide/chapter-6/calls`): the launch, and the encoded descriptors by the
-# addresses of the matrices. Only new addresses need new descriptors.
+# (:doc:`/programming-guide/chapter-6/calls`): the launch, and the encoded descriptors for each set
+# of addresses. Only new addresses need new descriptors.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of, know_the_gpu, on_device_of

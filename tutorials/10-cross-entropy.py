@@ -445,8 +445,8 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes")
 # In fp16 a gradient divided by thousands of rows can vanish, so the backward pass multiplies by the
 # share. With ``inplace=True`` the gradient overwrites the logits. The function hands over its only
 # copy of the gradient, so it refuses a second backward pass and a second derivative. It keeps a
-# *plan* (:doc:`/programming-guide/chapter-6/calls`) of the plain function's launches; up to 256
-# rows have one, in which each program counts the rows, and the last to finish computes the mean.
+# *plan* (:doc:`/programming-guide/chapter-6/calls`) of the plain function's launches. Up to 256
+# rows take one launch: each program counts the rows, and the last to finish computes the mean.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -665,8 +665,8 @@ else:
 # between its loops a program adds up the sums of all threads, and loads nothing meanwhile.
 #
 # **The CPU** is busy for :measured:`cpu` µs with a call for 64 tokens that prepares the gradient,
-# and for :measured:`cpu_torch` µs with PyTorch's. With *V* = 32,768 the GPU needs longer than the
-# CPU from :measured:`gpu_longer` tokens on.
+# and for :measured:`cpu_torch` µs with PyTorch's, which does not prepare it. With *V* = 32,768 the
+# GPU needs longer than the CPU from :measured:`gpu_longer` tokens on.
 #
 # Exercises
 # ---------

@@ -150,7 +150,7 @@ def draw_pieces(pieces=4):
 draw_pieces()
 
 # %%
-# PyTorch holds all logits and several more tensors of their size. Our pieces have 512 MiB.
+# PyTorch holds all logits and more tensors of their size. Our pieces of the logits have 512 MiB.
 #
 # .. predict:: How much memory do we need, beside the gradients?
 #    :choices: a hundredth of PyTorch's | a tenth of PyTorch's | half of PyTorch's
@@ -520,9 +520,10 @@ else:
 # the logits. Ours is :measured:`working` GB, the memory of one piece, and does not grow with the
 # tokens.
 #
-# A call keeps the CPU busy for :measured:`cpu` µs, and PyTorch's two for :measured:`cpu_torch` µs.
-# In a loop that does not wait, a call costs the larger of two times: the CPU's, and the GPU's. With
-# this weight the GPU's is the larger from :measured:`gpu_longer` tokens on.
+# A call, which computes the gradients too, keeps the CPU busy for :measured:`cpu` µs. PyTorch's
+# two, without gradients, do so for :measured:`cpu_torch` µs. In a loop that does not wait, a call
+# costs the larger of the CPU's and the GPU's time. With the benchmark's weight, the GPU's is the
+# larger at :measured:`gpu_longer` tokens.
 #
 # Exercises
 # ---------

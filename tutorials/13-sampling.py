@@ -322,7 +322,7 @@ def collect_kernel(x_ptr, work_ptr, V, pieces, rate, C: tl.constexpr):
 # For top-k, the lower end is a value that at least *k* logits exceed almost surely, and there is no
 # upper end. ``finish_kernel`` tests two keys in each round, near the key that interpolation
 # suggests; this takes fewer rounds than a bisection. With the sums of the pieces it finds the piece
-# that the target falls into, and then the token. All sums are integers, so it is the plain one's.
+# that the target falls into, and then the token. With integer sums it is that of the plain kernel.
 
 # sphinx_gallery_fold = "the other three kernels"
 from shared.sampling import float_of_key, range_of, rows_of, search, sums_of

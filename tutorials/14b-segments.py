@@ -2,7 +2,7 @@ r"""
 One text on the whole GPU
 =========================
 
-You build a ``gated_delta_rule`` that fills the GPU with the text of a few heads: it cuts the text
+You build a ``gated_delta_rule`` that fills the GPU even if a text has few heads: it cuts the text
 into segments, and reads all of them at the same time. At 32,768 tokens and 8 heads it takes
 :measured:`triton` ms, and a chain of all chunks takes :measured:`faster` times as long. You need
 :doc:`14-gated-delta-rule`.
@@ -43,8 +43,8 @@ CHAIN = lesson("14-gated-delta-rule")
 # .. math::
 #    S \leftarrow e^{g} (1 - \beta k k^\top) S + \beta k v^\top
 #
-# Hence a **segment** of many tokens does no more than that. The state *S* at its start becomes
-# *M S* + *L* at its end, and a run from two special states finds *M* and *L*:
+# Here 1 is the identity. Many tokens, a **segment**, do no more than that: the state *S* at its
+# start becomes *M S* + *L* at its end. Two runs from special states find *M* and *L*:
 
 
 def end(S, k, v, g, beta):
@@ -83,9 +83,9 @@ for name, state in ("from S", end(S, k, v, g, beta)), ("M S + L", kept @ S + add
 # The summary of a segment
 # ------------------------
 #
-# ``step`` is the chain's link, in the words of :doc:`14-gated-delta-rule`: three products with *K*,
-# *T* and the logarithms of *γ*, which that lesson's ``chunk_kernel`` has put into memory. The state
-# is transposed, so each row is independent of the others.
+# ``step`` is one link of the chain, as in :doc:`14-gated-delta-rule`: three products, with *K*, *T*
+# and *K* again. That lesson's ``chunk_kernel`` has put *T* and the logarithms of *γ* into memory.
+# The state is transposed, so each row is independent of the others.
 
 
 @triton.jit
@@ -206,7 +206,7 @@ def segment_kernel(
 # ----------
 #
 # Four launches, of which the first is that of :doc:`14-gated-delta-rule`. Nobody needs a summary of
-# the last segment. A fold has the grids and the sizes of blocks. Here are contiguous tensors:
+# the last segment. The next fold has the grids and block sizes. The tensors are contiguous here:
 
 # sphinx_gallery_fold = "the grids and the sizes"
 
@@ -241,7 +241,7 @@ def gated_delta_rule(q, k, v, g, beta, scale, segments):
 
 
 # %%
-# The check has tokens that change the state a little and hardly decay it. With others, a segment
+# In the check, tokens hardly change the state, and it hardly decays. With usual tokens, a segment
 # forgets the state at its start, and a wrong *M* would go unnoticed:
 
 # sphinx_gallery_fold = "draws a problem, and compares with float64"
@@ -268,11 +268,11 @@ for segments in (2, 4):
 # In a program
 # ------------
 #
-# How many segments are right? As many as give each multiprocessor one program of the scan. More
-# would be shorter, but their states are combined one after the other. A segment has at least 16
-# chunks. Where one segment is left, the function calls that of :doc:`14-gated-delta-rule`: many
-# heads have the launches that they always had. The function below keeps plans as that one does, and
-# shares its checks.
+# How many segments are right? The function makes as many as leave at most one program of the scan
+# for each multiprocessor. More segments would be shorter, but their states are combined one after
+# the other. All segments but the last have at least 16 chunks. If one segment is left, as with many
+# heads, the function calls the one of :doc:`14-gated-delta-rule`. It keeps plans as that one does,
+# and shares its checks.
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
@@ -407,19 +407,21 @@ else:
 # With 8 heads the text takes :measured:`triton` ms in segments and :measured:`chain` ms as one
 # chain. Of our time, :measured:`chunks` % goes to *T* and *P*, :measured:`summaries` % to the
 # summaries, :measured:`states` % to the states between segments, and :measured:`scans` % to the
-# scans. With 4 heads one chain takes :measured:`faster_4` times as long as segments, and with 16
-# heads :measured:`faster_16` times. Where one chain fills the GPU, both functions make the same
-# launches. At 8,192 tokens and 8 heads, one chain takes :measured:`faster_short` times as long.
+# scans. Each kernel was timed alone, so the shares need not add up to 100 %. With 4 heads one chain
+# takes :measured:`faster_4` times as long as segments, and with 16 heads :measured:`faster_16`
+# times. Where one chain fills the GPU, both functions make the same launches. At 8,192 tokens and 8
+# heads, one chain takes :measured:`faster_short` times as long.
 #
 # The error against float64, relative to the norm of the output, is :measured:`error` in segments
 # and :measured:`error_chain` in one chain. The copy takes :measured:`bound` ms, so bytes are not
 # the limit. A call keeps the CPU busy for :measured:`cpu` µs. It launches four kernels, and one
 # chain launches two.
 #
-# The same cut serves every recurrence whose steps are linear in the state, such as Mamba's. With a
-# state that is one number, *M* is a number too, and summaries cost next to nothing. Here *M* has
-# *d* × *d* numbers, which is why it doubles the work. FlashQLA and FlashInfer cut texts in a
-# similar way; :doc:`/programming-guide/chapter-9/libraries` has their public figures.
+# The same cut serves every recurrence whose steps are linear in the state, such as Mamba's. There a
+# step multiplies each number of the state by a factor. Then *M* is one factor for each number, and
+# costs one multiplication a token. Here *M* has *d* × *d* numbers, and costs as much as *L*.
+# FlashQLA and FlashInfer cut texts in a similar way; :doc:`/programming-guide/chapter-9/libraries`
+# has their public figures.
 #
 # Exercises
 # ---------

@@ -24,8 +24,8 @@ import triton.language as tl
 DEVICE = torch.zeros(1, device=torch.accelerator.current_accelerator() if ON_GPU else "cpu").device
 
 # %%
-# The products depend on each other, so the loop over the segments stays a chain. It is as long as
-# there are segments, and each of its links is one product.
+# The products depend on each other, so the loop over the segments stays a chain, with one product
+# for each segment.
 
 
 @triton.jit
