@@ -1138,8 +1138,8 @@ EXERCISES = {
         level="easy",
         minutes=20,
         hints=(
-            "Columns of the state are independent of each other; all of them need all of *M*.",
-            "The first state is the first *L*: a product with zeros is right, too.",
+            "Columns of the state are independent of each other; all of them need all of M.",
+            "The first state is the first L: a product with zeros is right, too.",
         ),
     ),
     "14b-recurrence": Exercise(
