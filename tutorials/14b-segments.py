@@ -407,7 +407,7 @@ else:
 # With 8 heads the text takes :measured:`triton` ms in segments and :measured:`chain` ms as one
 # chain. Of our time, :measured:`chunks` % goes to *T* and *P*, :measured:`summaries` % to the
 # summaries, :measured:`states` % to the states between segments, and :measured:`scans` % to the
-# scans. Each kernel was timed alone, so the shares need not add up to 100 %. With 4 heads one chain
+# scans. Each kernel was timed alone, so the shares need not add up to one. With 4 heads one chain
 # takes :measured:`faster_4` times as long as segments, and with 16 heads :measured:`faster_16`
 # times. Where one chain fills the GPU, both functions make the same launches. At 8,192 tokens and 8
 # heads, one chain takes :measured:`faster_short` times as long.
