@@ -39,15 +39,20 @@ def test_runs_in_the_interpreter(name, tutorial):
     assert tutorial(name)
 
 
+def put_beside(name, folder):
+    """Copy the scripts that a script names into *folder*; return their paths."""
+    names = str(FILES[name].load().settings.get("depends", "")).split(",")
+    needed = [FILES[name].path.parent / other.strip() for other in names if other.strip()]
+    for path in needed:
+        (folder / path.name).write_bytes(path.read_bytes())
+    return needed
+
+
 @some(MAIN + SOLUTIONS, always=MAIN[:1])
 def test_a_downloaded_script_runs_alone(name, tmp_path):
     """In a folder with the scripts it names, without our packages or a variable that helps it."""
-    script = FILES[name].path
-    (tmp_path / "downloaded.py").write_bytes(script.read_bytes())
-    names = str(FILES[name].load().settings.get("depends", "")).split(",")
-    needed = [script.parent / name.strip() for name in names if name.strip()]
-    for path in needed:
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "downloaded.py").write_bytes(FILES[name].path.read_bytes())
+    needed = put_beside(name, tmp_path)
     done = execute(tmp_path, "downloaded.py")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -72,6 +77,7 @@ def test_a_script_with_a_wrong_kernel_stops(name, tmp_path):
     """The script's own check fails; `test_checks_before_it_times` says that nothing is timed."""
     tree = WrongStores().visit(ast.parse(FILES[name].path.read_text()))
     (tmp_path / "wrong.py").write_text(ast.unparse(ast.fix_missing_locations(tree)))
+    put_beside(name, tmp_path)
     done = execute(tmp_path, "wrong.py")
     assert done.returncode != 0
     assert "AssertionError" in done.stderr

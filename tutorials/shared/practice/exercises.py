@@ -1147,7 +1147,6 @@ EXERCISES = {
         recurrence_cases,
         by_numbers,
         {"rtol": 1e-5, "atol": 1e-5},
-        least=lambda arguments, h: 0,  # once in one chain, and more often in segments
         level="medium",
         minutes=40,
         hints=(
