@@ -43,7 +43,7 @@
   const spellings = new Map();
   for (const [address, page, label, rank, parts] of pages) {
     for (const [title, place, kind, prose, code, terms, rest] of parts) {
-      const anchor = place === 0 ? title : place === 1 ? title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") : place;
+      const anchor = place === 0 ? title : place === 1 ? title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") : place; // as _place of search.py writes it
       const number = sections.length;
       const counts = new Map();
       let length = 0;
