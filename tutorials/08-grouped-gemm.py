@@ -415,7 +415,7 @@ SCHEMA = "(Tensor x, Tensor w, Tensor offsets) -> Tensor"
 @torch.library.custom_op("gallery::grouped_mm", mutates_args=(), schema=SCHEMA)
 def grouped_mm_op(x, w, offsets):
     """Return what ``grouped_mm`` returns."""
-    return grouped_mm(x.detach(), w.detach(), offsets)
+    return grouped_mm(x.detach(), w.detach(), offsets.detach())
 
 
 @grouped_mm_op.register_fake

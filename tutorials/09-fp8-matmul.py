@@ -452,7 +452,7 @@ SCHEMA = "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b) -> Tensor"
 @torch.library.custom_op("gallery::fp8", mutates_args=(), schema=SCHEMA)
 def scaled_mm_op(a, b, scale_a, scale_b):
     """Return what ``scaled_mm`` returns."""
-    return scaled_mm(a, b, scale_a.detach(), scale_b.detach())
+    return scaled_mm(*(t.detach() for t in (a, b, scale_a, scale_b)))
 
 
 @scaled_mm_op.register_fake

@@ -546,7 +546,7 @@ SCHEMA = "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b) -> Tensor"
 @torch.library.custom_op("gallery::by_blocks", mutates_args=(), schema=SCHEMA)
 def scaled_mm_op(a, b, scale_a, scale_b):
     """Return the result of ``scaled_mm_by_blocks``."""
-    return scaled_mm_by_blocks(a, b, scale_a.detach(), scale_b.detach())
+    return scaled_mm_by_blocks(*(t.detach() for t in (a, b, scale_a, scale_b)))
 
 
 @scaled_mm_op.register_fake

@@ -433,7 +433,7 @@ def paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None):
     plan, compiling = None, traced(q)
     tensors = q, k_pages, v_pages, page_table, lengths
     try:
-        tensors = q, k_pages, v_pages, *_ = [t.resolve_neg() for t in tensors]
+        tensors = q, k_pages, v_pages, *_, lengths = [t.resolve_neg() for t in tensors]
         gradient = q.requires_grad or k_pages.requires_grad or v_pages.requires_grad
         if ON_GPU and not compiling and not (gradient and torch.is_grad_enabled()):
             plan = PLANS.get((key_of(*tensors), scale))

@@ -458,7 +458,7 @@ def int4_mm(x, packed, scales, zeros, group=128):
     tensors = x, packed, scales, zeros
     try:
         tensors = x, packed, scales, zeros = [t.resolve_neg() for t in tensors]
-        kept = zeros.data_ptr() == scales.data_ptr() + 2
+        kept = zeros.data_ptr() == scales.data_ptr() + 2 and scales.data_ptr() % 4 == 0
         kept = kept and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
         plan = PLANS.get((key_of(*tensors), group)) if kept else None
     except (AttributeError, TypeError):  # no tensors, or a group that is no number

@@ -373,7 +373,8 @@ def guess_kernel(
     tl.store(floats, tl.where(total > 0, m, -float("inf")))  # nan, or only -inf
     tl.store(floats + 2, low)
     tl.store(floats + 4, high)
-    plain = (m > 1e30) | (rate <= 0)  # then x - m, or its product with rate, may be wrong
+    zero = tl.cast(rate, tl.float32) <= 0  # of a temperature from 1e46 on
+    plain = (m > 1e30) | zero  # then x - m, or its product with rate, may be wrong
     tl.store(facts + 3, tl.where(plain, MOST + 1, 0).to(tl.int64))  # how many are collected
 
 

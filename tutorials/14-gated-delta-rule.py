@@ -347,7 +347,8 @@ def chunk_kernel(
     for head in range(k_head * SHARE, (k_head + 1) * SHARE):
         g = tl.load(g_ptr + token * v_heads + head, mask=real, other=0.0).to(tl.float32)
         beta = tl.load(beta_ptr + token * v_heads + head, mask=real, other=0.0).to(tl.float32)
-        log = tl.cumsum(tl.maximum(g, -40.0), axis=0)  # e⁻⁴⁰ is nothing, and -inf - -inf is nan
+        g = tl.where(g < -40.0, -40.0, g)  # e⁻⁴⁰ is nothing, and -inf - -inf is nan; a nan stays
+        log = tl.cumsum(g, axis=0)
         between = tl.where(i[:, None] >= i[None, :], log[:, None] - log[None, :], -float("inf"))
         decay = tl.exp(between)
         at = (batch * v_heads + head) * tl.num_programs(0) + chunk

@@ -27,6 +27,7 @@ from pathlib import Path
 import triton
 import triton.language as tl
 from tabulate import tabulate
+from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for shared/
 from shared.bench import spread, write_rows, write_table
@@ -92,15 +93,13 @@ def adamw_kernel(
 class Weights:
     """The parameters of a model in one block of memory; ``weights[name]`` is one of them."""
 
-    def __init__(self, initial, dtype, betas=(0.9, 0.95)):
+    def __init__(self, initial, dtype):
         sizes = [triton.cdiv(t.numel(), 128) * 128 for t in initial.values()]  # aligned
-        padded = [
-            torch.nn.functional.pad(t.flatten(), (0, -t.numel() % 128)) for t in initial.values()
-        ]
+        padded = [functional.pad(t.flatten(), (0, -t.numel() % 128)) for t in initial.values()]
         self.master = torch.cat(padded).float()
         self.m, self.v = torch.zeros_like(self.master), torch.zeros_like(self.master)
         self.copy, self.grad = self.master.to(dtype), torch.zeros_like(self.master, dtype=dtype)
-        self.betas = torch.tensor(betas, dtype=torch.float64, device=DEVICE)
+        self.betas = torch.tensor(BETAS, dtype=torch.float64, device=DEVICE)
         self.powers, self.optimizer = torch.ones_like(self.betas), None
         copies, grads = self.copy.split(sizes), self.grad.split(sizes)
         self.views = {}
@@ -194,7 +193,7 @@ def decoder(tokens, weights, config, parts, seeds=None):
     """Return the logits [batch · time, 256] for *tokens* [batch, time], computed by *parts*."""
     batch, time = tokens.shape
     layers, width, heads = config
-    x = torch.nn.functional.embedding(tokens, weights["bytes"]) + weights["places"][:time]
+    x = functional.embedding(tokens, weights["bytes"]) + weights["places"][:time]
     x = x.view(batch * time, width)
 
     def add(x, change, number):
@@ -224,15 +223,15 @@ class Ours:
 class PyTorch:
     """The same parts from PyTorch."""
 
-    rms_norm = staticmethod(lambda x, w: torch.nn.functional.rms_norm(x, w.shape, w, 1e-6))
-    attention = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
-    loss = staticmethod(torch.nn.functional.cross_entropy)
+    rms_norm = staticmethod(lambda x, w: functional.rms_norm(x, w.shape, w, 1e-6))
+    attention = partial(functional.scaled_dot_product_attention, is_causal=True)
+    loss = staticmethod(functional.cross_entropy)
 
     @staticmethod
     def linear(x, w, activation=""):
         """Return ``activation(x @ w.T)``."""
-        y = torch.nn.functional.linear(x, w)
-        return torch.nn.functional.leaky_relu(y) if activation else y
+        y = functional.linear(x, w)
+        return functional.leaky_relu(y) if activation else y
 
 
 # %%
@@ -376,7 +375,7 @@ class Run:
             for _ in range(8):
                 tokens, targets = batch_of(CHECK, BATCH, TIME, generator)
                 logits = decoder(tokens, self.weights, CONFIG, self.parts)
-                losses.append(torch.nn.functional.cross_entropy(logits.float(), targets.flatten()))
+                losses.append(functional.cross_entropy(logits.float(), targets.flatten()))
         return torch.stack(losses).mean().item()
 
 
@@ -461,6 +460,7 @@ def add_parts_kernel(parts_ptr, grad_ptr, size, parts, BLOCK: tl.constexpr):
 
 def add_weight_gradient(g, x, grad):
     """Add ``g.T @ x`` to *grad*."""
+    g, x = norms.readable(g), norms.readable(x)  # the kernel needs contiguous rows
     (T, N), K = g.shape, x.shape[1]
     tiles = triton.cdiv(N, 128) * triton.cdiv(K, 128)
     count = max(1, min(triton.cdiv(T, 256), 2 * PROGRAMS // tiles))

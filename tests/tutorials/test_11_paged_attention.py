@@ -146,3 +146,11 @@ def test_heads_far_apart(page, tutorial, function):
     else:
         out = tutorial("solutions/11-window")[function](q, pages, pages, table, lengths, 1000)
     assert_right(out, q, pages, pages, table, lengths)
+
+
+def test_lengths_whose_sign_is_still_to_be_changed(page):
+    """Two kernels read the lengths."""
+    given = problem([600, 40], heads=4, kv_heads=2, d=16)
+    *tensors, lengths = given
+    out = page["paged_attention"](*tensors, torch._neg_view(-lengths))
+    assert_right(out, *given)

@@ -118,3 +118,26 @@ def test_the_allocator_of_the_program_stays(page, rows):
     before = _allocator.get()
     page["int4_mm"](x, *pack)
     assert _allocator.get() is before
+
+
+def test_scales_at_an_odd_address_are_copied(page, monkeypatch):
+    """The kernel reads a scale and a zero as one word, which needs an address that 4 divides."""
+    addresses = []
+
+    class Noted(page["Launch"]):
+        def __call__(self, x, packed, scales, out):
+            addresses.append(scales.data_ptr())
+            super().__call__(x, packed, scales, out)
+
+    names = page["int4_mm"].__globals__
+    monkeypatch.setitem(names, "Launch", Noted)
+    monkeypatch.setitem(names, "PLANS", type(names["PLANS"])())
+    packed, scales, zeros = page["pack_int4"](torch.randn(33, 256))
+    x, n = torch.randn(3, 256).half(), 2 * scales.numel()
+    for moved in (2, 1):  # elements; the first ones leave a plan for the second ones
+        pairs = torch.empty(n + 2, dtype=torch.bfloat16)[moved : moved + n].view(2, 33, 2)
+        pairs.copy_(torch.stack([scales.T, zeros.T], dim=2))
+        pack = packed, pairs[..., 0].T, pairs[..., 1].T
+        assert_right(page["int4_mm"](x, *pack), x, pack)
+    assert len(addresses) == 2
+    assert all(address % 4 == 0 for address in addresses)

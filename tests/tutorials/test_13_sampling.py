@@ -168,3 +168,13 @@ def test_the_interpreter_on_hopper_starts_no_kernel_early(monkeypatch):
     sampling = runpy.run_path(str(ROOT / "tutorials" / "shared" / "sampling.py"))
     assert not sampling["EARLY"].value
     assert sampling["LAUNCHED_EARLY"] == {}
+
+
+@pytest.mark.parametrize("temperature", [1e44, 1e46, 1e300])
+def test_temperatures_beyond_fp32(page, plain, temperature):
+    """Their reciprocals are subnormal in fp32, or 0; logits of -inf have no weight all the same."""
+    logits = torch.randn(4, 1500).where(torch.rand(4, 1500) > 0.5, -math.inf)
+    for settings in SETTINGS:
+        tokens = page["sample"](logits, temperature, **settings)
+        assert (logits.gather(1, tokens[:, None]) > -math.inf).all()
+        assert torch.equal(tokens, plain("13-sampling").sample(logits, temperature, **settings))

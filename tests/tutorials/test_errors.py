@@ -105,6 +105,8 @@ CASES = {
         ((TWO, torch.ones(4), ONE), ValueError, r"weight must have shape \(3,\)"),
         ((TWO.T, ONE[:2], ONE[:2]), ValueError, r"pass x.contiguous\(\)"),
         ((ONE, ONE, ONE), ValueError, "x must be a matrix"),
+        ((TWO, ONE, ONE, "a"), TypeError, "eps must be a number, but is a str"),
+        ((TWO, ONE, ONE, -1.0), ValueError, "eps must be finite and not negative"),
     ],
     ("06-fused-attention", "attention"): [
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
@@ -173,6 +175,8 @@ CASES = {
         ((LOGITS, TARGETS, True), TypeError, "ignore_index must be an int, but is a bool"),
         ((LOGITS, TARGETS, 1.0), TypeError, "ignore_index must be an int, but is a float"),
         ((LOGITS, TARGETS, [1]), TypeError, "ignore_index must be an int, but is a list"),
+        ((LOGITS, TARGETS.int(), 2**32 - 100), ValueError, "ignore_index must be of torch.int32"),
+        ((LOGITS, TARGETS, 2**63), ValueError, "ignore_index must be of torch.int64"),
         ((LOGITS, TARGETS.tolist()), TypeError, "targets must be a torch.Tensor"),
         ((LOGITS, TARGETS.float()), TypeError, "targets must be int64 or int32"),
         ((LOGITS, TARGETS[:3]), ValueError, r"shape \(4,\), but has shape \(3,\)"),

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing import assert_close
+from triton.runtime.interpreter import InterpreterBuilder
 
 from tests.tutorials.compiled import compiled
 from tests.tutorials.functions import DIFFERENTIABLE, FUNCTIONS
@@ -72,6 +74,25 @@ def test_a_gradient_that_the_result_would_not_have_is_refused(tutorial, name, fu
             assert all(map(torch.equal, result(call, leaf), right))
 
 
+@each(FUNCTIONS)
+def test_a_nan_in_any_argument_reaches_the_result(tutorial, name, function, monkeypatch):
+    """Where a GPU's maximum of a number and nan is the number, no nan may get lost."""
+    for unused in ("maxnumf", "minnumf"):
+        least = np.fmax if unused == "maxnumf" else np.fmin
+        monkeypatch.setattr(
+            InterpreterBuilder, f"create_{unused}", lambda b, x, y, f=least: b.binary_op(x, y, f)
+        )
+    call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
+    for i in floats(arguments):
+        with_nan = arguments[i].clone()
+        with_nan.view(-1)[with_nan.numel() // 2] = torch.nan
+        if function == "sample":
+            with pytest.raises(ValueError, match="nan"):
+                call(*put(arguments, i, with_nan))
+        else:
+            assert any(x.isnan().any() for x in result(call, put(arguments, i, with_nan))), i
+
+
 @each(FUNCTIONS, but=["06b-", *EAGER])
 def test_a_tensor_without_memory_has_the_right_shape(tutorial, name, function):
     call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
@@ -95,3 +116,15 @@ def test_a_compiled_function_gives_the_same(tutorial, name, function):
                 found, right = (result(f, arguments) for f in (whole, call))
             for one, other in zip(found, right, strict=True):
                 assert_close(one, other, rtol=0, atol=0)
+
+
+class Derived(torch.Tensor):
+    """As many libraries have; the compiler's operations see it, not a plain tensor."""
+
+
+@each(FUNCTIONS)
+def test_tensors_of_a_derived_class(tutorial, name, function):
+    call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
+    derived = [x.as_subclass(Derived) if isinstance(x, torch.Tensor) else x for x in arguments]
+    for found, right in zip(result(call, derived), result(call, arguments), strict=True):
+        assert_close(found.as_subclass(torch.Tensor), right, rtol=0, atol=0, equal_nan=True)

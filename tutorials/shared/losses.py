@@ -128,6 +128,9 @@ def check_targets(targets, M, V, ignore_index, device):
         )
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
         raise TypeError(f"ignore_index must be an int, but is a {type(ignore_index).__name__}")
+    kind = targets.dtype
+    if not torch.iinfo(kind).min <= ignore_index <= torch.iinfo(kind).max:
+        raise ValueError(f"ignore_index must be of {kind}, as targets are, but is {ignore_index}")
     if type(targets) is torch.Tensor and device.type == "cpu":  # a GPU would have to be waited for
         wrong = ((targets < 0) | (targets >= V)) & (targets != ignore_index)
         if not torch.compiler.is_compiling() and wrong.any():
