@@ -18,8 +18,9 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("activation", ["", "leaky_relu"])
 @pytest.mark.parametrize("function", ["Linear", "FusedLinear"])
-@pytest.mark.parametrize("of_g", LAYOUTS)
-@pytest.mark.parametrize("of_x", LAYOUTS)
+@pytest.mark.parametrize(
+    ("of_x", "of_g"), [*(("contiguous", g) for g in LAYOUTS), *((x, "transposed") for x in LAYOUTS)]
+)
 def test_gradients_of_a_product(page, function, activation, of_x, of_g):
     """A weight's gradient was read past the end of gradients without memory of their own."""
     x, g = LAYOUTS[of_x](torch.randn(70, 40)), LAYOUTS[of_g](torch.randn(70, 24))

@@ -8,6 +8,11 @@ import math
 import pytest
 import torch
 
+
+class Derived(torch.Tensor):
+    """A tensor of a class that its program has derived."""
+
+
 ONE, TWO = torch.ones(3), torch.ones(2, 3)
 GRADIENT = torch.ones(3, requires_grad=True)
 SQUARE = torch.ones(2, 2)
@@ -203,6 +208,7 @@ CASES = {
         ((LOGITS, LAYER.bfloat16(), TARGETS), TypeError, "weight must be torch.float32 as x is"),
         ((LOGITS, LAYER[:, :5], TARGETS), ValueError, "weight must have as many columns as x, 6"),
         ((LOGITS, LAYER, TARGETS, -100, 0), ValueError, "piece must be 1 or more, but is 0"),
+        ((LOGITS.as_subclass(Derived), LAYER, TARGETS), TypeError, "x must hold numbers"),
     ],
     ("12-int4-weights", "int4_mm"): [
         (([1.0], *INT4), TypeError, "x must be a torch.Tensor, but is a list"),

@@ -75,7 +75,7 @@ def test_a_gradient_that_the_result_would_not_have_is_refused(tutorial, name, fu
 
 
 @each(FUNCTIONS)
-def test_a_nan_in_any_argument_reaches_the_result(tutorial, name, function, monkeypatch):
+def test_nans_in_any_argument_reach_the_result(tutorial, name, function, monkeypatch):
     """Where a GPU's maximum of a number and nan is the number, no nan may get lost."""
     for unused in ("maxnumf", "minnumf"):
         least = np.fmax if unused == "maxnumf" else np.fmin
@@ -85,7 +85,7 @@ def test_a_nan_in_any_argument_reaches_the_result(tutorial, name, function, monk
     call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
     for i in floats(arguments):
         with_nan = arguments[i].clone()
-        with_nan.view(-1)[with_nan.numel() // 2] = torch.nan
+        with_nan.view(-1)[::2] = torch.nan
         if function == "sample":
             with pytest.raises(ValueError, match="nan"):
                 call(*put(arguments, i, with_nan))
@@ -122,7 +122,7 @@ class Derived(torch.Tensor):
     """As many libraries have; the compiler's operations see it, not a plain tensor."""
 
 
-@each(FUNCTIONS)
+@each(FUNCTIONS, but=["10b-"])  # which refuses them
 def test_tensors_of_a_derived_class(tutorial, name, function):
     call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
     derived = [x.as_subclass(Derived) if isinstance(x, torch.Tensor) else x for x in arguments]
