@@ -154,7 +154,7 @@ for seed in (1, 2):
 # If the forward and the backward pass use different block sizes, the gradients are wrong, without
 # any error. The rule must not depend on the block: **element i gets word i % 4 of counter i // 4**.
 # The picture shows *counter.word* of 16 elements by both rules, for blocks of 8 and of 16, in one
-# color for each counter. Only the second rule gives an element the same word in both:
+# color for each counter. Only the second rule gives every element the same word in both:
 
 # sphinx_gallery_fold = "draws the counter and the word of each element"
 import matplotlib.pyplot as plt

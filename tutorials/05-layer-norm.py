@@ -339,8 +339,8 @@ print("layer_norm and its gradients agree with float64")
 #
 # Its kernels are those above, made faster. A row of 2560 elements padded to 4096 wastes registers,
 # so the row is cut into **pieces** and empty ones are left out. Short rows share a program. The
-# loop over rows fetches the next ones while it works. The kernel that adds up is launched early.
-# :doc:`05b-reductions` explains these changes, one at a time.
+# loop over rows fetches the next ones while it works. NVIDIA GPUs from Hopper on launch the kernel
+# that adds up early. :doc:`05b-reductions` explains these changes, one at a time.
 
 # sphinx_gallery_fold = "the kernels of the function: forward, gradients, and the sum of the sums"
 from shared.norm_kernels import backward_kernel, forward_kernel, sums_constants, sums_kernel
@@ -602,13 +602,13 @@ if ON_GPU:
 #
 #    atomics: one program for each row, atomic additions
 #    sums: few programs, partial sums
-#    final: pieces, rows fetched ahead, the last kernel launched early
+#    final: pieces, rows fetched ahead, and from Hopper on an early last kernel
 #
 # **On the GPU**, the forward pass has :measured:`forward` times the speed of PyTorch's in the
 # geometric mean over all row lengths, and :measured:`forward_least` times at least. The backward
 # pass has :measured:`backward` times the speed, and :measured:`backward_least` times at least.
 # PyTorch's backward reads *x* and *g* a second time, for the gradients of the parameters. **The
-# teeth** of our curve are the pieces: a slightly longer row needs one more piece, mostly padding.
+# teeth** of our curve are the pieces: their number and size change with the length.
 #
 # **On the CPU** a call without gradients takes :measured:`cpu` µs, and one of PyTorch's function
 # :measured:`cpu_torch` µs. A backward pass takes :measured:`cpu_backward` µs, and PyTorch's

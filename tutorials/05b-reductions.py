@@ -113,7 +113,7 @@ from shared.sums import draw_timeline
 draw_timeline()
 
 # %%
-# Rows fetched ahead take shared memory, so long rows have fewer stages.
+# Rows fetched ahead take shared memory. Where three stages have no room in it, there are fewer.
 #
 # .. predict:: How much faster is the loop that fetches ahead, for rows of 8192 elements?
 #    :number: fetching

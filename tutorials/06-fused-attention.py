@@ -463,8 +463,8 @@ if ON_GPU:
 # that are multiples of 16 bytes, and a last stride of 1, so other tensors are copied. The function
 # refuses what it cannot do: gradients, which :doc:`06b-attention-backward` computes, head
 # dimensions without a kernel, and tensors on different devices. And it saves CPU time. Making four
-# descriptors takes longer than the rest of the call, so the function keeps a *plan* for each kind
-# of arguments (see :doc:`/programming-guide/chapter-6/calls`).
+# descriptors is slow in Python, so the function keeps a *plan* for each kind of arguments (see
+# :doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.attention import check_attention, first_longer, ready

@@ -535,8 +535,8 @@ if ON_GPU:
 
 # %%
 # * **Few experts, many tokens** (the first two layers). Each product of the loop fills the GPU by
-#   itself. ``grouped_mm`` reaches :measured:`large_loop` times the rate of the loop, and
-#   :measured:`large_dense` % of the dense product.
+#   itself. On average, ``grouped_mm`` has :measured:`large_loop` times the rate of the loop, and
+#   :measured:`large_dense` % of that of the dense product.
 # * **Many experts, few tokens** (the third layer and the last). Each product of the loop has too
 #   few tiles for the GPU, and they run one after the other: ``grouped_mm`` has at least
 #   :measured:`few_loop` times the speed of the loop.

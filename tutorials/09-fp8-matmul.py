@@ -540,7 +540,7 @@ else:
 #   :measured:`least` times the speed of bf16. The layers reach :measured:`layers` % of cuBLAS.
 # * **Few rows** (the first three lines of the table). With 1 and 17 rows the product is
 #   memory-bound, and most rows of a tile are empty. These three sizes were not used to choose the
-#   tiles: there we reach :measured:`untuned` % of cuBLAS.
+#   tiles: there we reach :measured:`untuned` % of cuBLAS on average.
 # * **Scales by blocks** need promotion. From 2048 on, they reach :measured:`blocks` % of the rate
 #   with scales by rows. :doc:`09b-fp8-gluon` reaches more on Hopper.
 #

@@ -422,7 +422,7 @@ if CAN_RUN:
 # The benchmark
 # -------------
 #
-# The shapes are those of :doc:`09-fp8-matmul`; cuBLAS has the same scales. The plot has squares.
+# The squares (see the plot) and layers are those of :doc:`09-fp8-matmul`; cuBLAS has our scales.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "roles_kernel: M = N = K = 8192"

@@ -666,7 +666,7 @@ else:
 #
 # **The CPU** is busy for :measured:`cpu` µs with a call for 64 tokens that prepares the gradient,
 # and for :measured:`cpu_torch` µs with PyTorch's, which does not prepare it. With *V* = 32,768 the
-# GPU needs longer than the CPU from :measured:`gpu_longer` tokens on.
+# GPU needs longer than the first of these times from :measured:`gpu_longer` tokens on.
 #
 # Exercises
 # ---------

@@ -511,8 +511,8 @@ else:
 
 # %%
 # Our function takes :measured:`ours` ms on the GPU, PyTorch takes :measured:`torch` ms, and
-# ``torch.compile`` of PyTorch's two lines takes :measured:`compile` ms. All three spend nearly all
-# of this time on the same products. The compiler's kernels write no gradient more than once, while
+# ``torch.compile`` of PyTorch's two lines takes :measured:`compile` ms. All three spend most of
+# this time on the same products. The compiler's kernels write no gradient more than once, while
 # ours adds to the gradient of the weight for each piece. If memory is plentiful, ``torch.compile``
 # is the simpler choice.
 #
