@@ -202,9 +202,10 @@ if ON_GPU and DEVICE.type == "cuda" and not torch.version.hip:
 # %%
 # The product of random numbers reaches :measured:`burst` TFLOPS after a rest, with a clock of
 # :measured:`burst_clock` GHz right behind it, and :measured:`sustained` TFLOPS after a second, with
-# :measured:`sustained_clock` GHz. After a second the clock has settled, so the last column is the
-# rate at one clock. After a rest it is not: the GPU changes its clock within milliseconds, and a
-# single product may have run at a lower clock than the one read behind it.
+# :measured:`sustained_clock` GHz. The timer's steps are coarse, so a clock may be off by a percent.
+# After a second the clock has settled, so the last column is the rate at one clock. After a rest it
+# is not: the GPU changes its clock within milliseconds, and a single product may have run at a
+# lower clock than the one read behind it.
 #
 # So say which of the two rates you state, and compare two kernels in one run, taking turns. In the
 # tables of this site single calls alternate with reads of memory. That is neither of the two rates,

@@ -153,10 +153,12 @@ if ON_GPU:
                 assert done.returncode == 0, done.stderr
 
 # %%
-# The cache belongs to the kernel's source, the configurations, the GPU and Triton's version, so it
-# cannot be stale. It does not work with a ``pre_hook``. ``TRITON_CACHE_AUTOTUNING=1`` turns it on
-# for all kernels of a program, and ``TRITON_PRINT_AUTOTUNING=1`` prints what is chosen. For a
-# service that must never tune, take ``kernel.best_config`` and write it into the code.
+# The cache belongs to the kernel's source, the values of its key, the configurations, Triton's
+# version and the GPU's *architecture*. An H100 and an H200 have the same one, so do not copy this
+# cache from one model of GPU to another. It does not work with a ``pre_hook``.
+# ``TRITON_CACHE_AUTOTUNING=1`` turns it on for all kernels of a program, and
+# ``TRITON_PRINT_AUTOTUNING=1`` prints what is chosen. For a service that must never tune, take
+# ``kernel.best_config`` and write it into the code.
 #
 # How do I use my kernel inside torch.compile?
 # --------------------------------------------

@@ -2,7 +2,7 @@
 Why does it compile while it serves?
 ====================================
 
-A server answers for an hour, and then one request takes a second longer: a kernel was compiled. The
+A server answers for an hour, and then one request takes far longer: a kernel was compiled. The
 request had a new kind of argument: an integer that is, for the first time, 1, a multiple of 16, or
 neither; another dtype; an address that is, for the first time, no multiple of 16 bytes; or a new
 ``tl.constexpr``. Compile all kinds with ``kernel.warmup`` before the first request, have fewer
@@ -169,9 +169,11 @@ if ON_GPU:
     print(tabulate(rows, ["first call with", "ms"], floatfmt=".2f"))
 
 # %%
-# The first line is the pause of a server that meets a new kind of arguments. For the second one no
-# kernel is compiled: Triton starts, computes the hash that names the code in the cache, and loads
-# the code. The third line is what a server expects.
+# The third line is what a server expects, and the first one is the pause of a process that has
+# just started. It is more than a running server waits for a new kind of arguments: Triton starts,
+# too, and compiles its C code. The next section compiles twelve kinds in one process, and prints
+# their time. For the second line no kernel is compiled: Triton starts, computes the hash that
+# names the code in the cache, and loads the code.
 #
 # Warming up
 # ----------

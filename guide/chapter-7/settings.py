@@ -297,10 +297,10 @@ if ON_GPU:
 # moved. If it is the first line in both, the upgrade has not moved the winner of this kernel, but
 # it may move that of yours, as in the reports above.
 #
-# **Behind the winners**, much moved from 3.6.0 to 3.9.0 on this GPU. The product in tiles of
+# **Setting by setting**, much moved from 3.6.0 to 3.9.0 on this GPU. The product in tiles of
 # 128 × 128 with 4 warps and 2 stages became :measured:`two_stages` times as fast. Attention in
-# tiles of 128 × 64 with 8 warps and 3 stages had :measured:`was` % of the best speed, and now has
-# :measured:`became` %. The softmax whose tile is a whole row of 16,384 numbers, with 4 warps and
+# tiles of 128 × 64 with 4 warps and 2 stages reached :measured:`was` TFLOPS, and now reaches
+# :measured:`became`. The softmax whose tile is a whole row of 16,384 numbers, with 4 warps and
 # 1 stage, lost :measured:`spilled` %. A program that uses one of these settings changes its speed
 # with the upgrade.
 #
@@ -345,8 +345,8 @@ if ON_GPU:
 #
 # * **Sweep before you upgrade**, with real sizes, and in a process that does nothing else.
 # * **Keep settings beside the release and the GPU they were measured on**, in a table, not in the
-#   kernel. Autotuning does this by itself: its cache belongs to the release. See
-#   :doc:`questions-compiling`.
+#   kernel. Autotuning does half of this by itself: its cache belongs to the release and to the
+#   architecture, which several GPUs share. See :doc:`questions-compiling`.
 # * **Autotune over few settings that differ much**, such as two tiles, two numbers of warps, and
 #   two of stages. Then a release that moves the winner does not need a change of the code.
 # * **Compare what the compiler makes** if a release is slower with every setting:

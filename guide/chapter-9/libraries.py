@@ -4,8 +4,7 @@ Beside published kernels
 
 How fast are this site's functions beside the libraries that people install? This page times them
 beside Liger-Kernel, flash-linear-attention, GemLite and PyTorch, in one run on one GPU. `The
-table`_ is the answer. The page ends with public figures of libraries that need a compiler of their
-own.
+table`_ is the answer. The page ends with public figures of libraries that it does not run.
 """
 
 # %%
@@ -17,7 +16,9 @@ own.
 # * **The results agree first.** Each library's result is compared with a reference before anything
 #   is timed. If a result is wrong, the script stops.
 # * **They take turns.** The calls run in random order in one process, each with a cold cache. Only
-#   the GPU's time counts, so a library's Python costs it nothing here, unless it waits for the GPU.
+#   the GPU's time counts, so Python costs nothing here. The losses are the exception, since Liger's
+#   waits for the GPU: each of their calls is waited for, and where the GPU waits for Python, this
+#   time counts, for all three.
 # * **As their users call them.** Each library runs with its defaults, on the sizes of our lessons.
 # * **A library that is missing stays visible.** Its cells show a dash, and the error stands below
 #   the table.
@@ -438,21 +439,22 @@ else:
 # * **Norms, backward**, differ more, because the gradient of the weight is a sum over all rows
 #   (:doc:`/getting-started/tutorials/05-layer-norm`).
 # * **Cross-entropy**: Liger's reads a value from the GPU in each call, so that its Python has to
-#   wait. This time counts, because a program waits, too.
+#   wait. This time counts, because a program waits, too. A part of our Python may count as well;
+#   :doc:`/getting-started/tutorials/10-cross-entropy` has the GPU's time alone.
 # * **The last layer**: Liger needs less memory than we do. It takes smaller pieces of the tokens,
 #   and pays with more and smaller products. PyTorch keeps all logits. Where the
 #   ratio beside it is about 1, what we gain is the memory.
 # * **The gated delta rule**: fla-core keeps what its backward pass needs, and ours has none
 #   (:doc:`/getting-started/tutorials/14-gated-delta-rule`).
-# * **int4**: GemLite serves many formats with one kernel; ours has a layout for one
+# * **int4**: each of GemLite's kernels serves many formats; ours has a layout for one
 #   (:doc:`/getting-started/tutorials/12-int4-weights`). PyTorch's weights are bf16. The more rows,
 #   the less the size of the weights matters.
 #
 # Public figures
 # --------------
 #
-# FlashAttention-3, FlashInfer, DeepGEMM, FlashQLA and Marlin need a compiler that this page's
-# recorder does not have. These are their own figures, from other machines and other days. Do not
+# FlashAttention-3, FlashInfer, DeepGEMM, FlashQLA and Marlin are not written in Triton, and this
+# page does not run them. These are public figures, from other machines and other days. Do not
 # divide them by ours.
 
 # sphinx_gallery_fold = "prints the public figures"

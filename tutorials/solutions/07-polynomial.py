@@ -93,8 +93,9 @@ table = [(d, *(f"2^{math.log2(error):.1f}" for error in errors[d])) for d in err
 print(tabulate(table, ["degree", "Taylor", "Chebyshev"], disable_numparse=True, stralign="right"))
 
 # %%
-# Each degree brings about four bits, down to the rounding error of fp32. Chebyshev's points are
-# worth most of a degree. An error below a quarter of bf16's rounding error, 2⁻¹¹, takes
+# Each degree brings three to four bits, down to the rounding error of fp32. At degree *d*,
+# Chebyshev's points save about *d* bits, so from degree 3 on they are worth most of a degree. An
+# error below a quarter of bf16's rounding error, 2⁻¹¹, takes
 
 needed = [min(d for d in errors if errors[d][which] < 2**-11) for which in (0, 1)]
 print(f"degree {needed[0]} with Taylor's coefficients, degree {needed[1]} with Chebyshev's")

@@ -122,7 +122,8 @@ for sizes, K, N in [([5, 0, 70, 1, 0, 33], 45, 77), ([0, 130], 64, 32)]:
 print("gated_experts agrees with float64")
 
 # %%
-# The fused kernel neither writes nor reads the two products:
+# The fused kernel neither writes nor reads the two products, but its smaller tiles load more for
+# each operation. Which one counts for more?
 
 # sphinx_gallery_fold = "times it beside PyTorch"
 if ON_GPU:
