@@ -362,10 +362,10 @@ class Numbers:
     def _row(self, name: str) -> dict[str, str]:
         path = self._folder / f"{self._page}-values.csv"
         try:
-            text = reading.read_file(path, _MAX_FILE).decode("utf-8")
+            text = reading.read_file(path, _MAX_FILE).decode("utf-8-sig")
         except (reading.ReadingError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
-        for row in csv.DictReader(io.StringIO(text)):
+        for row in csv.DictReader(io.StringIO(text, newline="")):
             if row.get("name") == name:
                 return row
         raise ValueError(f"{path.name} has no row {name!r}")
