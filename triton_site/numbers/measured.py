@@ -310,6 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += [f"{name} has no current recording of {_ANY}" for name in without]
         for script in scripts:
             found += typed.in_prose(script)
+        found += typed.in_pages(ROOT)
         for item in recordings.values():
             found += of_launches(item)
             found += _above_ceilings(item)
