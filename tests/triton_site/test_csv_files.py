@@ -1,8 +1,10 @@
 """A damaged table of a recording is one line that names the file, wherever recordings are read."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gallery_recorder.api import ReadingError
@@ -10,6 +12,7 @@ from gallery_recorder.store import recording
 from gallery_recorder.store.recording import RecordingError
 from triton_site.numbers import csv_files, performance
 from triton_site.probes import software
+from triton_site.references import SOFTWARE
 
 COMMITTED = sorted(Path("recordings").glob("*/*/tutorials/01-vector-add"))[0]
 HEAD = "size,provider,unit,median,p20,p80\n"
@@ -51,6 +54,25 @@ def test_a_damaged_table_is_damage_of_its_recording(tmp_path, content, words):
     assert "\n" not in str(caught.value)
     with pytest.raises(RecordingError):
         recording.load(folder, [software.check])
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"triton": "3.5.0"}, "it was made with triton-3.5.0"),
+        ({"torch": "<b>2</b>"}, "matching regex"),
+        ({"torch": "2\n\n.. raw:: html"}, "matching regex"),
+        ({"multiprocessors": "many"}, "Expected `int"),
+        ({"peak_gpu_memory": "9 GB"}, "Expected `int"),
+        ({"toolkit": "ROCm 6.2.41133-dd7f95766", "architecture": "gfx942"}, None),
+        ({"torch": "2.5.0a0+git1234abc", "peak_gpu_memory": 0, "newer": [1]}, None),
+    ],
+)
+def test_software_that_no_probe_writes_is_damage(said, words):
+    made = recording.load(COMMITTED)
+    made = msgspec.structs.replace(made, probes={SOFTWARE: made.probe(SOFTWARE) | said})
+    with pytest.raises(ReadingError, match=words) if words else nullcontext():
+        software.check(COMMITTED, made)
 
 
 @pytest.mark.parametrize("value", ["many", "", "nan"])
