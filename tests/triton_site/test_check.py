@@ -1,6 +1,7 @@
 """`make check`: a number that breaks its limit stops a release."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -51,3 +52,21 @@ def test_a_recording_of_a_tree_that_was_not_committed_stops_the_check(check, mon
     monkeypatch.setattr(measured, "of_reference", dirty)
     dirty_tree = "01-vector-add: recorded from a tree that was not committed\n"
     assert check() == (1, dirty_tree)
+
+
+def test_a_step_above_the_ceiling_of_its_table_is_told(tmp_path, monkeypatch):
+    (tmp_path / "b.csv").write_text(
+        "size,provider,unit,median,p20,p80\n1,copy,GB/s,100,1,1\n1,fast,GB/s,106,1,1\n"
+    )
+    values = "\n".join(f'{name} = {{ value = "only(b: {name})" }}' for name in ("copy", "fast"))
+    (tmp_path / "numbers.toml").write_text(f"[one]\n{values}\n")
+    monkeypatch.setattr(measured, "FILE", tmp_path / "numbers.toml")
+
+    def said(option=""):
+        text = f".. steps:: copy\n   :unit: GB/s\n{option}\n   copy: itself\n   fast: cut"
+        blocks = [SimpleNamespace(type="text", content=text)]
+        script = SimpleNamespace(name="one", blocks=blocks)
+        return list(measured._above_steps(Recorded(tmp_path, None, script)))
+
+    assert said() == ["one: fast is above its ceiling, copy"]
+    assert said("   :of: a library\n") == []

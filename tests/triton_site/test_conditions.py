@@ -139,6 +139,19 @@ def test_plain_digits_are_no_traceback(repository):
     assert found == ["line 19: its output shows a traceback"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "draws"),
+    [
+        (["def f():\n    plt.show()", "f()", "def f():\n    pass", "f()"], [0, 1, 0, 0]),
+        (["def f():\n    g()", "def g():\n    plt.show()", "f()"], [0, 0, 1]),
+        (["import matplotlib.pyplot\nmatplotlib.pyplot.show()", "print(plt.show_all)"], [1, 0]),
+    ],
+)
+def test_the_blocks_that_draw(cells, draws):
+    code = [SimpleNamespace(block=SimpleNamespace(content=text)) for text in cells]
+    assert conditions._drawing(SimpleNamespace(code=code)) == draws
+
+
 FACTS = {"name": "tile", "line": 1, "constants": {}, "warps": 4, "stages": 3, "registers": 40,
          "spills": 0, "shared": 0, "bytes": 1, "occupancy": None, "instructions": {}}  # fmt: skip
 

@@ -34,7 +34,7 @@ _ERROR = re.compile(
 #: A warning of Python, or one of the loggers of PyTorch (W1126 21:57:38 …).
 _WARNING = re.compile(r"(?i:warning)|\bWARN\b|^(?:\[rank\d+\]:)?\[?W(?:\d{4})?\d{4} ")
 _TRACEBACK = "Traceback (most recent call last)"
-_DRAWS = "plt.show"
+_DRAWS = {"plt.show", "pyplot.show", "matplotlib.pyplot.show"}
 
 
 def remarks(recordings: Iterable[Recorded], root: Path) -> Iterator[str]:
@@ -121,13 +121,16 @@ def errors_in(text: str) -> Iterator[str]:
 
 def _drawing(script: Script) -> list[bool]:
     """Of each code block whether it draws a figure, itself or by functions of the script."""
-    trees = [ast.parse(code.block.content) for code in script.code]
-    defined = [n for tree in trees for n in tree.body if isinstance(n, ast.FunctionDef)]
-    functions = {node.name: _names(node) for node in defined}
-    return [
-        any(_reaches(node, functions) for node in tree.body if not isinstance(node, _DEFINITIONS))
-        for tree in trees
-    ]
+    functions: dict[str, set[str]] = {}
+    found = []
+    for tree in (ast.parse(code.block.content) for code in script.code):
+        draws = False
+        for node in tree.body:  # in order: a later function may have the same name
+            if isinstance(node, ast.FunctionDef):
+                functions[node.name] = _names(node)
+            draws |= not isinstance(node, _DEFINITIONS) and _reaches(node, functions)
+        found.append(draws)
+    return found
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
@@ -146,4 +149,4 @@ def _reaches(node: ast.stmt, functions: dict[str, set[str]]) -> bool:
         if name not in found:
             found.add(name)
             waiting += functions.get(name, ())
-    return _DRAWS in found
+    return not _DRAWS.isdisjoint(found)
