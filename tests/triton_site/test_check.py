@@ -8,7 +8,7 @@ import pytest
 
 from gallery_recorder.project import reader
 from tests import galleries
-from triton_site.numbers import measured
+from triton_site.numbers import conditions, measured
 from triton_site.numbers.recorded import Recorded
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +70,12 @@ def test_a_step_above_the_ceiling_of_its_table_is_told(tmp_path, monkeypatch):
 
     assert said() == ["one: fast is above its ceiling, copy"]
     assert said("   :of: a library\n") == []
+
+
+def test_without_git_the_check_says_so_in_a_line(check, monkeypatch):
+    conditions.keys_at.cache_clear()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    status, said = check()
+    assert status == 1
+    assert said.endswith("No such file or directory: 'git'\n")
+    assert said.count("\n") == 1

@@ -331,7 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found += _above_ceilings(item)
             found += _above_steps(item)
         found += conditions.remarks(recordings.values(), ROOT)
-    except (QuantityError, RecorderError) as error:
+    except (QuantityError, RecorderError, OSError) as error:  # such as: there is no git
         print(f"triton_site.numbers.measured: {error}", file=sys.stderr)
         return 1
     for problem in found:

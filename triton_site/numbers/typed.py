@@ -48,7 +48,7 @@ def in_prose(script: Script) -> Iterator[str]:
 def in_pages(root: Path) -> Iterator[str]:
     """The numbers with a unit that are typed into the pages below *root* that no script makes."""
     for path in sorted(path for pattern in _PAGES for path in root.glob(pattern)):
-        for number in _typed(_CODE.sub("", path.read_text(encoding="utf-8"))):
+        for number in _typed(_CODE.sub("", path.read_text("utf-8", "replace"))):
             if number not in _STATED:
                 at = path.relative_to(root)
                 yield f"{at}: {number!r} is typed; make it a :measured: number"
