@@ -20,7 +20,7 @@ from triton_site.numbers import typed
         ),
         ("1.4x, 60 °C, 12 usec.", ["1.4x", "60 °C", "12 usec"]),
         ("It reaches :measured:`rate` GB/s and ``5 ms`` of :math:`3 ms`.", []),
-        ("Tiles of 64 × 64, 12 bytes, 128 threads, 8 times.", []),
+        ("Tiles of 64 × 64, 12 bytes, 128 threads, 8 times, 4x unrolled, 0x1f.", []),
     ],
 )
 def test_a_measured_number_that_is_typed_into_prose_is_found(tmp_path, words, found):

@@ -18,8 +18,8 @@ _MEASURED = re.compile(
     r"(?<![\w.,])\d[\d.,]*(?:\*\*)?[\s\N{NO-BREAK SPACE}]*"
     r"(?:[KMGTP]i?B(?:/s| (?:per|a) second)|[GTP](?:FLOPS|[Ff][Ll][Oo][Pp]s?(?:/s)?)"
     r"|[µμumn]s(?:ec)?|(?:milli|micro|nano)seconds?|%|per[ -]?cent"
-    r"|[MG]Hz|W|°C|×(?!\s*\w)|(?<=\d)x(?=[\s,.;:)])|[x×] (?:faster|slower|as|the)"
-    r"|times (?:as|the|faster|slower|longer|more|less|its))(?!\w)"
+    r"|[MG]Hz|W|°C|×(?!\s*\w)|[x×] (?:faster|slower|as|the)"
+    r"|times (?:as|the|faster|slower|longer|more|less|its))(?!\w)|\b\d+\.\d+x\b"
 )
 _COUNT = re.compile(r"(?:(?<![\w.,/#@:+-])|(?<![^\s(\[=])-)[1-9]\d{4,}(?![\w/]|\.\w)")
 _CODE = re.compile(
