@@ -14,7 +14,18 @@ from gallery_recorder.api import ReadingError, Recording
 from triton_site.numbers import csv_files
 from triton_site.references import SOFTWARE
 
-_Found = dict[str, Annotated[str, Meta(max_length=200)] | Annotated[int, Meta(ge=0, le=1 << 50)]]
+_Version = Annotated[str, Meta(pattern=r"^[\w .+:/~-]{0,80}\Z")]
+
+
+class _Found(msgspec.Struct, frozen=True):
+    triton: _Version = ""
+    torch: _Version = ""
+    numpy: _Version = ""
+    matplotlib: _Version = ""
+    toolkit: _Version = ""
+    architecture: _Version = ""
+    multiprocessors: Annotated[int, Meta(gt=0, le=1 << 20)] | None = None
+    peak_gpu_memory: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
 
 
 def triton_release() -> str:
@@ -36,9 +47,13 @@ class software:  # noqa: N801 - its name is the name in the recordings
     def check(folder: Path, recording: Recording) -> None:
         """Raise ReadingError if values or CSV files in a recording cannot be what we write."""
         try:
-            msgspec.convert(recording.probes.get(SOFTWARE, {}), _Found)
+            found = msgspec.convert(recording.probes.get(SOFTWARE, {}), _Found)
         except msgspec.ValidationError as error:
             raise ReadingError(f"probes: {SOFTWARE}: {error}") from error
+        release = f"triton-{found.triton}"
+        if (recording.variant or "").startswith("triton-") and recording.variant != release:
+            said = f"`variant` is {recording.variant}, but it was made with {release}"
+            raise ReadingError(f"probes: {SOFTWARE}: {said}")
         for name in recording.data:
             if name.endswith(".csv"):
                 csv_files.check(folder / name)

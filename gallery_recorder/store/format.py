@@ -226,6 +226,8 @@ def contradictions(recording: Recording) -> Iterator[str]:
         datetime.strptime(recording.run.recorded, "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
         yield f"`run.recorded`: {recording.run.recorded} is not a date"
+    if (recording.run.status == "passed") != all(block.passed for block in recording.blocks):
+        yield f"`run.status` is {recording.run.status}, which `passed` of `blocks` contradicts"
     shown = [name for block in recording.blocks for name in block.images]
     thumbnails = [] if recording.thumbnail is None else [recording.thumbnail]
     wrong = [name for name in shown if name.lower().endswith(_SOURCES)]

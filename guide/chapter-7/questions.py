@@ -87,6 +87,7 @@ assert run(element_kernel, 7) == [3, 6, 1, 0, 1, 2, 3]
 # whether it is positive (`#6769 <https://github.com/triton-lang/triton/pull/6769>`_).
 
 
+# sphinx_gallery_shows = "UnsupportedLanguageConstruct"
 @triton.jit
 def if_kernel(x_ptr, out_ptr):
     """Wrong: decide for a whole block."""

@@ -110,6 +110,8 @@ REFERENCE = {
         (put("run", "recorded", "12026-01-02T03:04:05Z"), "matching regex .* at `run.recorded`"),
         (put("run", "recorded", "9999-01-02T03:04:05Z"), "matching regex .* at `run.recorded`"),
         (put("run", "recorded", "2026-02-31T03:04:05Z"), "is not a date"),
+        (put("run", "status", "failed"), "which `passed` of `blocks` contradicts"),
+        (put("blocks", 0, "passed", False), "which `passed` of `blocks` contradicts"),
         (put("probes", 5), "Expected `object`, .* at `probes`"),
         (put("key", KEY + "\n"), "Expected `str` matching .* at `key`"),
         (put("files", "../x", KEY), "matching regex .* at `key` in `files`"),

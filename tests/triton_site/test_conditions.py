@@ -38,7 +38,8 @@ def recorded(folder: Path, setting: str = "", commit: str | None = None, **block
     folder.joinpath("01-first.py").write_text(SCRIPT.format(setting=setting))
     script = load_script(folder / "01-first.py")
     script = SimpleNamespace(name="01-first", code=script.code, key=script.key)
-    facts = {"stdout": "", "stderr": "", "exception": None, "images": ()}
+    facts = {"stdout": "", "stderr": "", "exception": None, "images": (), "shown": None}
+    facts["value"] = {}
     first, last = (
         SimpleNamespace(**facts),
         SimpleNamespace(**facts | {"images": ("a.svg",)} | block),
@@ -95,6 +96,15 @@ def test_a_commit_proves_itself_by_its_code(repository):
         ({"stderr": "W1126 21:57:38 x.py:1] x\n" * 21}, "its output shows 21 lines of warnings"),
         ({"stdout": "SystemExit: 1"}, "its output shows SystemExit"),
         ({"images": ()}, "its figure is missing"),
+        ({"stdout": "zlib.error: x"}, "its output shows zlib.error"),
+        (
+            {"stdout": "UnsupportedLanguageConstruct"},
+            "its output shows UnsupportedLanguageConstruct",
+        ),
+        ({"stderr": "x WARN y\n" * 21}, "its output shows 21 lines of warnings"),
+        ({"value": {"text/plain": "KeyError(1)"}}, "its output shows KeyError"),
+        ({"value": {"text/plain": "131072"}}, "it prints 131072 without separators"),
+        ({"stdout": "The largest max_error is 0.1, its Failure rate 0, loss.error 1."}, None),
         ({"stderr": "UserWarning: x\n" * 20}, None),
     ],
 )
@@ -114,6 +124,34 @@ def test_an_error_on_purpose_is_named_by_its_block(repository):
     assert said(other, root) == ["line 19: its output shows KeyError"]
 
 
+def test_many_warnings_on_purpose_are_named_by_their_block(repository):
+    root, commit = repository
+    shows = '# sphinx_gallery_shows = "lines of warnings"'
+    text = "UserWarning: x\n" * 30
+    assert said(recorded(root / "tutorials", shows, commit, stderr=text), root) == []
+
+
+def test_plain_digits_are_no_traceback(repository):
+    root, commit = repository
+    text = "131072 Traceback (most recent call last)"
+    shows = '# sphinx_gallery_shows = "plain digits"'
+    found = said(recorded(root / "tutorials", shows, commit, stdout=text), root)
+    assert found == ["line 19: its output shows a traceback"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "draws"),
+    [
+        (["def f():\n    plt.show()", "f()", "def f():\n    pass", "f()"], [0, 1, 0, 0]),
+        (["def f():\n    g()", "def g():\n    plt.show()", "f()"], [0, 0, 1]),
+        (["import matplotlib.pyplot\nmatplotlib.pyplot.show()", "print(plt.show_all)"], [1, 0]),
+    ],
+)
+def test_the_blocks_that_draw(cells, draws):
+    code = [SimpleNamespace(block=SimpleNamespace(content=text)) for text in cells]
+    assert conditions._drawing(SimpleNamespace(code=code)) == draws
+
+
 FACTS = {"name": "tile", "line": 1, "constants": {}, "warps": 4, "stages": 3, "registers": 40,
          "spills": 0, "shared": 0, "bytes": 1, "occupancy": None, "instructions": {}}  # fmt: skip
 
@@ -123,6 +161,9 @@ FACTS = {"name": "tile", "line": 1, "constants": {}, "warps": 4, "stages": 3, "r
     [
         ("registers tile", 40, 0, None),
         ("registers tile 4096 × 8192", 40, 0, None),
+        ("registers tile 4096 x 8192", 41, 0, "registers tile is 41, but the X-ray shows 40"),
+        ("registers tile 4,096 × 8,192", 41, 0, "registers tile is 41, but the X-ray shows 40"),
+        ("registers tile 64 × 64", 41, 0, None),  # another variant
         ("registers tile", 41, 0, "registers tile is 41, but the X-ray shows 40"),
         ("spills tile", 2, 0, "spills tile is 2, but the X-ray shows 0"),
         ("registers step", 1, 0, None),  # no kernel of the script has this name
@@ -137,6 +178,6 @@ def test_what_a_page_says_of_a_kernel_is_what_its_xray_shows(
         "kernels": [FACTS],
         "launched": {"tile": {"shape": "4096 × 8192", "kernel": number}},
     }
-    values = f"name,unit,value\n{name},registers,{value}\n"
+    values = f'\ufeffname,unit,value\n"{name}",registers,{value}\n'
     (tmp_path / "01-first-values.csv").write_text(values)
     assert launched.of_launches(item) == ([f"01-first: {problem}"] if problem else [])

@@ -129,3 +129,11 @@ def test_a_copy_that_is_slow_itself_limits_nothing(tmp_path):
     assert not list(above_ceilings(path))
     path.write_text(path.read_text().replace(",900,", ",1100,"))
     assert len(list(above_ceilings(path))) == 1
+
+
+def test_a_limit_that_lacks_a_size_limits_the_others(tmp_path):
+    path = tmp_path / "b.csv"
+    rows = ["7,256,triton,GB/s,106,1,1", "7,256,copy,GB/s,100,1,1", "7,8192,triton,GB/s,900,1,1"]
+    path.write_text(HEAD + "\n".join(rows) + "\n")
+    assert len(list(above_ceilings(path))) == 1
+    assert not compare_providers(path)  # a page compares at all sizes

@@ -99,6 +99,8 @@ def test_a_quantity_has_the_unit_of_its_rows(folder, text, unit):
         ("__import__('os')", "cannot compute"),
         ("other", "page.other is not in numbers.toml; there: x"),
         ("x + 1", "page.x depends on itself"),
+        ("_term_0", "index out of range"),
+        ("1" + "+1" * 5000, "recursion"),
     ],
 )
 def test_a_number_that_cannot_be_computed_says_why(folder, text, reason):

@@ -6,6 +6,7 @@ word where the rows are functions or formats.
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ from gallery_recorder.api import ReadingError, RecorderError, reading
 
 _COLUMNS = ["provider", "unit", "median", "p20", "p80"]
 _RATES = ("GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s")
+#: Larger sizes are not exact as floating-point numbers.
+_MOST = 2**53
 _Unit = Literal["GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s", "s", "ms", "us", "µs", "ns"]
 # The ratio of two such numbers is finite.
 _Number = Annotated[float, Meta(gt=1e-30, lt=1e30)]
@@ -54,12 +57,14 @@ def read(path: Path) -> dict[str, dict[str, Measurement]]:
 def parse(content: bytes) -> dict[str, dict[str, Measurement]]:
     """The measurements in the *content* of a file, as :func:`read` returns them."""
     head = content.partition(b"\n")[0].decode("utf-8-sig", "replace")
-    missing = set(_COLUMNS) - {name.strip('"') for name in head.strip().split(",")}
+    missing = set(_COLUMNS) - {name.strip('" ').lower() for name in head.strip().split(",")}
     if len(missing) > 1:
         return {}
     if missing:
         raise BenchmarkError(f"line 1 has all columns of a benchmark but {missing.pop()}")
     found: dict[str, dict[str, Measurement]] = {}
+    units: dict[tuple[float | str, ...], str] = {}
+    seen: set[tuple[float | str, ...]] = set()
     line = 1
     try:
         rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
@@ -69,14 +74,32 @@ def parse(content: bytes) -> dict[str, dict[str, Measurement]]:
             made = msgspec.convert(row | {"sizes": sizes}, _Row, strict=False)
             size = ", ".join(f"{name}={value}" for name, value in made.sizes.items())
             measurement = Measurement(made.unit, made.median, made.p20, made.p80)
-            if found.setdefault(made.provider, {}).setdefault(size, measurement) is not measurement:
+            where = tuple(_size(name, value) for name, value in made.sizes.items())
+            if units.setdefault(where, made.unit) != made.unit:
+                raise ValueError(f"{size} has two units, {units[where]} and {made.unit}")
+            if (made.provider, *where) in seen:
                 raise ValueError(f"{made.provider} is measured twice at {size}")
+            seen.add((made.provider, *where))
+            found.setdefault(made.provider, {})[size] = measurement
     except (ValueError, csv.Error) as error:
         raise BenchmarkError(
             f"line {line} is not a measurement ({reading.line(error)}). A benchmark has sizes, and "
             "positive numbers of a known unit"
         ) from error
     return found
+
+
+def _size(name: str, value: str) -> float | str:
+    """What tells a size from another one: 1 and 1.0 are the same."""
+    if not (name and value) or re.search("[,=]", name + value):
+        raise ValueError(f"{name}={value} is no size: it lacks a part, or has a comma or =")
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    if not abs(number) <= _MOST:
+        raise ValueError(f"{name}={value} is larger than 2⁵³")
+    return number
 
 
 def is_rate(unit: str) -> bool:

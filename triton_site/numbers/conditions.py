@@ -27,14 +27,14 @@ from triton_site.pages.assemble import AssembleError, assemble_gallery
 #: Lines with warnings that an output may have.
 MOST_WARNINGS = 20
 _ERROR = re.compile(
-    r"\b[A-Z]\w*(?:Error|Exception|Interrupt)\b|\b(?:Stop(?:Async)?Iteration|SystemExit)\b|"
-    r"\bOutOfResources\b|no module\b|cannot open\b",
-    re.IGNORECASE,
+    r"\b[A-Z]\w*(?:Error|Exception|Interrupt|Failure)\b|\b(?:Stop(?:Async)?Iteration|SystemExit|GeneratorExit)\b|"
+    r"\b(?:OutOfResources|UnsupportedLanguageConstruct|ExceptionGroup|TimeoutExpired)\b|"
+    r"\b\w+\.[Ee]rror(?=:)|(?i:no module|cannot open)\b"
 )
 #: A warning of Python, or one of the loggers of PyTorch (W1126 21:57:38 …).
-_WARNING = re.compile(r"warning|^(?:\[rank\d+\]:)?\[?W\d{4} ", re.IGNORECASE)
+_WARNING = re.compile(r"(?i:warning)|\bWARN\b|^(?:\[rank\d+\]:)?\[?W(?:\d{4})?\d{4} ")
 _TRACEBACK = "Traceback (most recent call last)"
-_DRAWS = "plt.show"
+_DRAWS = {"plt.show", "pyplot.show", "matplotlib.pyplot.show"}
 
 
 def remarks(recordings: Iterable[Recorded], root: Path) -> Iterator[str]:
@@ -95,10 +95,14 @@ def _of_blocks(script: Script, blocks: Iterable[Block]) -> Iterator[str]:
     draws = _drawing(script)
     for code, block, figure in zip(script.code, blocks, draws, strict=True):
         allowed = str(seam.settings_in(code.block.content).get("shows", ""))
-        for wrong in errors_in("\n".join((block.stdout, block.stderr, block.exception or ""))):
-            if wrong.lower() not in allowed.lower() and not (wrong == "a traceback" and allowed):
+        outputs = (block.stdout, block.shown, block.stderr, block.exception, *block.value.values())
+        for wrong in errors_in("\n".join(filter(None, outputs))):
+            meant = re.sub(r"^\d+ ", "", wrong)  # the number of warnings may differ in each run
+            of_error = wrong == "a traceback" and allowed.replace(typed.PLAIN, "")
+            if meant.lower() not in allowed.lower() and not of_error:
                 yield f"line {code.line}: its output shows {wrong}"
-        counts = list(typed.in_output(block.stdout)) if typed.PLAIN not in allowed else []
+        printed = f"{block.stdout}\n{block.value.get('text/plain', '')}"
+        counts = list(typed.in_output(printed)) if typed.PLAIN not in allowed else []
         if counts:
             yield f"line {code.line}: it prints {', '.join(counts[:3])} without separators"
         if figure and not block.images:
@@ -117,13 +121,16 @@ def errors_in(text: str) -> Iterator[str]:
 
 def _drawing(script: Script) -> list[bool]:
     """Of each code block whether it draws a figure, itself or by functions of the script."""
-    trees = [ast.parse(code.block.content) for code in script.code]
-    defined = [n for tree in trees for n in tree.body if isinstance(n, ast.FunctionDef)]
-    functions = {node.name: _names(node) for node in defined}
-    return [
-        any(_reaches(node, functions) for node in tree.body if not isinstance(node, _DEFINITIONS))
-        for tree in trees
-    ]
+    functions: dict[str, set[str]] = {}
+    found = []
+    for tree in (ast.parse(code.block.content) for code in script.code):
+        draws = False
+        for node in tree.body:  # in order: a later function may have the same name
+            if isinstance(node, ast.FunctionDef):
+                functions[node.name] = _names(node)
+            draws |= not isinstance(node, _DEFINITIONS) and _reaches(node, functions)
+        found.append(draws)
+    return found
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
@@ -142,4 +149,4 @@ def _reaches(node: ast.stmt, functions: dict[str, set[str]]) -> bool:
         if name not in found:
             found.add(name)
             waiting += functions.get(name, ())
-    return _DRAWS in found
+    return not _DRAWS.isdisjoint(found)

@@ -16,10 +16,12 @@ from gallery_recorder.api import ReadingError, reading
 from triton_site.numbers import benchmarks
 
 #: Text in a cell: providers, units, names. No markup, and no more than fits into a table.
-_TEXT = re.compile(r"[^<>`|\\\x00-\x1f\x7f]{0,80}")
+_TEXT = re.compile(
+    r"[^<>`|\\\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]{0,80}"
+)
 
-#: The head of a file of values that a script states.
-_VALUES = ["name", "unit", "value"]
+#: In the head of a file of values that a script states.
+_VALUES = {"name", "value"}
 
 #: Sizes and counts are exact as floating-point numbers.
 _MOST = 2**53
@@ -34,6 +36,11 @@ def check(path: Path) -> None:
         head = next(rows, [])
         if not any(head):
             raise ValueError("it is empty")
+        if not all(map(str.strip, head)) or len({*head}) < len(head):
+            raise ValueError("a column has no name, or two have the same")
+        for cell in head:
+            _check_cell(cell)
+        known: set[str] = set()
         count = 0
         for row in rows:
             line, count = rows.line_num, count + 1
@@ -41,11 +48,21 @@ def check(path: Path) -> None:
                 raise ValueError(f"it has {len(row)} cells, the head {len(head)}")
             for cell in row:
                 _check_cell(cell)
-            if head == _VALUES and not _is_number(row[-1]):
-                raise ValueError(f"{row[-1][:80]!r} is no number")
+            if {*head} >= _VALUES:
+                name, value = row[head.index("name")], row[head.index("value")]
+                if not _is_number(value):
+                    raise ValueError(f"{value[:80]!r} is no number")
+                if name in known:
+                    raise ValueError(f"{name!r} has two values")
+                known.add(name)
         if not count:
             raise ValueError("it has no rows")
-        benchmarks.read(path)
+        for provider, measured in benchmarks.read(path).items():
+            for size, made in measured.items():
+                if not min(made.p20, made.p80) <= made.median <= max(made.p20, made.p80):
+                    raise ReadingError(
+                        f"{path}: {provider} at {size}: median outside of p20 to p80"
+                    )
     except (ValueError, csv.Error) as error:
         raise ReadingError(f"{path}: line {line}: {reading.line(error)}") from error
     except benchmarks.BenchmarkError as error:

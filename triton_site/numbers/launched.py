@@ -35,10 +35,15 @@ def of_launches(item: Recorded) -> list[str]:
         of, facts = launched.get(kernel, ("", None))
         if facts is None:
             found.append(f"{script}: no sphinx_gallery_xray names {kernel} of '{what} {kernel}'")
-        elif shape in ("", of) and value != _count(facts, what):
+        elif _bare(shape) in ("", _bare(of)) and value != _count(facts, what):
             shown = _count(facts, what)
             found.append(f"{script}: {what} {kernel} is {value:g}, but the X-ray shows {shown}")
     return found
+
+
+def _bare(shape: str) -> str:
+    """What a shape is, however it is written: 131,072 x 2 as 131 072 × 2."""
+    return re.sub(r"[\Wx]+", "", shape)
 
 
 def _count(facts: Facts, what: str) -> int:
@@ -48,11 +53,11 @@ def _count(facts: Facts, what: str) -> int:
 def _stated(item: Recorded) -> Iterator[tuple[str, str, str, float]]:
     """Each count that the script has written: of what, the kernel, the shape, the value."""
     try:
-        text = reading.read_file(
-            item.folder / f"{item.content.name}-values.csv", _MAX_FILE
-        ).decode()
+        text = reading.read_file(item.folder / f"{item.content.name}-values.csv", _MAX_FILE).decode(
+            "utf-8-sig"
+        )
     except (ReadingError, ValueError):
         return  # it states nothing, or `make check` has said what is wrong
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in csv.DictReader(io.StringIO(text, newline="")):
         if match := _VALUE.fullmatch(row.get("name") or ""):
             yield match[1], match[2], match[3] or "", float(row.get("value") or "nan")

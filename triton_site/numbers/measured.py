@@ -21,6 +21,7 @@ All quantities of all current recordings are in the site's ``_static/numbers.jso
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -38,7 +39,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
 from triton_site.numbers import conditions, typed
 from triton_site.numbers.launched import of_launches
-from triton_site.numbers.performance import above_ceilings
+from triton_site.numbers.performance import ABOVE, above_ceilings
 from triton_site.numbers.quantities import Definition, Numbers, Quantity, QuantityError, load
 from triton_site.numbers.recorded import (
     CALLS,
@@ -298,6 +299,20 @@ def _above_ceilings(item: Recorded) -> Iterator[str]:
                 yield f"{item.script.name}: {said}"
 
 
+_STEPS = re.compile(r"^\.\. steps:: *(\S+)\n((?: +.*\n|\n)*)", re.MULTILINE)
+
+
+def _above_steps(item: Recorded) -> Iterator[str]:
+    """The steps that are faster than their table's ceiling, unless that is a library."""
+    name = item.script.name
+    numbers = Numbers(item.folder, name, definitions(name))
+    for block in item.script.blocks:
+        for ceiling, body in _STEPS.findall(f"{block.content}\n") if block.type == "text" else ():
+            for step in () if ":of:" in body else re.findall(r"^ +(\w+):", body, re.MULTILINE):
+                if numbers[step].value > ABOVE * numbers[ceiling].value:
+                    yield f"{name}: {step} is above its ceiling, {ceiling}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the recordings below the folders given, by default ``recordings``; 1 for a problem."""
     roots = [Path(name) for name in (sys.argv[1:] if arguments is None else arguments)]
@@ -310,11 +325,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found += [f"{name} has no current recording of {_ANY}" for name in without]
         for script in scripts:
             found += typed.in_prose(script)
+        found += typed.in_pages(ROOT)
         for item in recordings.values():
             found += of_launches(item)
             found += _above_ceilings(item)
+            found += _above_steps(item)
         found += conditions.remarks(recordings.values(), ROOT)
-    except (QuantityError, RecorderError) as error:
+    except (QuantityError, RecorderError, OSError) as error:  # such as: there is no git
         print(f"triton_site.numbers.measured: {error}", file=sys.stderr)
         return 1
     for problem in found:

@@ -162,8 +162,10 @@ def shown_benchmarks(env: BuildEnvironment) -> list[Benchmark]:
     return found
 
 
-def compare_providers(path: Path) -> list[Comparison]:
-    """Each kernel in a benchmark file against each other provider.
+def compare_providers(path: Path, everywhere: bool = True) -> list[Comparison]:
+    """Each kernel in a benchmark file against each other provider that was measured *everywhere*.
+
+    Otherwise also against one that lacks some of the kernel's sizes, at the others.
 
     Raises:
         BenchmarkError: the file cannot be read as a benchmark.
@@ -178,9 +180,9 @@ def compare_providers(path: Path) -> list[Comparison]:
         name, suffix = _parts(other)
         if name == "read" and "copy" in measured:  # of as many bytes: it is the limit there
             continue
-        at_every_size = measured[ours].keys() <= measured[other].keys()
-        if suffix == _parts(ours)[1] and at_every_size:
-            found.append(Comparison(ours, other, ratios(measured[ours], measured[other])))
+        both = {size: row for size, row in measured[ours].items() if size in measured[other]}
+        if suffix == _parts(ours)[1] and both and len(both) >= everywhere * len(measured[ours]):
+            found.append(Comparison(ours, other, ratios(both, measured[other])))
     return found
 
 
@@ -190,10 +192,10 @@ def above_ceilings(path: Path) -> Iterator[str]:
     A copy of a few bytes is slow itself. A rate is a limit where it is half of its largest.
     """
     measured = benchmarks.read(path)
-    for c in (c for c in compare_providers(path) if c.with_ceiling):
+    for c in (c for c in compare_providers(path, everywhere=False) if c.with_ceiling):
         limit = measured[c.against]
         largest = max(row.median for row in limit.values())
-        words = sizes_in_words(measured[c.provider])
+        words = sizes_in_words([size for size in measured[c.provider] if size in limit])
         for size, row in limit.items():
             slow = benchmarks.is_rate(row.unit) and row.median < largest / 2
             where = words.get(size, "")
@@ -257,7 +259,7 @@ def _in_words(label: str, column: tuple[str, ...], row: int) -> str:
     value = column[row]
     if {*column} == {"0", "1"}:
         return label if value == "1" else f"not {label}"
-    if value.isdigit() and int(value) >= 1 << 16 and int(value).bit_count() == 1:
+    if value.isdecimal() and int(value) >= 1 << 16 and int(value).bit_count() == 1:
         value = f"2{str(int(value).bit_length() - 1).translate(_SUPERSCRIPTS)}"
     text = f"{value} elements" if label == "size" else f"{label} = {value}"
     return text.replace(" ", "\N{NO-BREAK SPACE}")

@@ -91,6 +91,8 @@ _COMPARISONS: dict[str, Callable[[float | str, float | str], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+#: What a formula can raise: IndexError and RecursionError where it is no formula at all.
+_FAULTS = (ValueError, ArithmeticError, IndexError, RecursionError)
 _WORD = r"(?:'[^']*'|[\w.-]+)"
 _TERM = re.compile(rf"({'|'.join(_REDUCTIONS)}|value)\(((?:'[^']*'|[^()'])*)\)")
 _BOUND = re.compile(rf"\s*(?:[\d.]+\s*\*\s*)?{_TERM.pattern}\s*")
@@ -248,7 +250,7 @@ class Numbers:
             value = self._computed(definition.value)
             if not math.isfinite(value):
                 raise ValueError(f"the result is {value}")
-        except (ValueError, ArithmeticError, benchmarks.BenchmarkError) as error:
+        except (*_FAULTS, benchmarks.BenchmarkError) as error:
             raise QuantityError(f"{self._page}.{name} = {definition.value}: {error}") from error
         finally:
             self._under_way.pop()
@@ -362,10 +364,10 @@ class Numbers:
     def _row(self, name: str) -> dict[str, str]:
         path = self._folder / f"{self._page}-values.csv"
         try:
-            text = reading.read_file(path, _MAX_FILE).decode("utf-8")
+            text = reading.read_file(path, _MAX_FILE).decode("utf-8-sig")
         except (reading.ReadingError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
-        for row in csv.DictReader(io.StringIO(text)):
+        for row in csv.DictReader(io.StringIO(text, newline="")):
             if row.get("name") == name:
                 return row
         raise ValueError(f"{path.name} has no row {name!r}")
