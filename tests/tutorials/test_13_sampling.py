@@ -3,6 +3,7 @@
 import math
 import runpy
 
+import numpy as np
 import pytest
 import torch
 
@@ -178,3 +179,13 @@ def test_temperatures_beyond_fp32(page, plain, temperature):
         tokens = page["sample"](logits, temperature, **settings)
         assert (logits.gather(1, tokens[:, None]) > -math.inf).all()
         assert torch.equal(tokens, plain("13-sampling").sample(logits, temperature, **settings))
+
+
+@pytest.mark.parametrize("seed", [1.5, 3.0, True, np.int64(3), np.array([3])])
+def test_a_kept_plan_is_not_for_seeds_that_are_no_int(page, monkeypatch, seed):
+    """The kernel would be given them as they are."""
+    logits = torch.randn(2, 100)
+    page["sample"](logits, seed=3)
+    monkeypatch.setitem(page["sample"].__globals__, "ON_GPU", True)  # plans are asked for there
+    with pytest.raises(TypeError, match="seed must be a number"):
+        page["sample"](logits, seed=seed)
