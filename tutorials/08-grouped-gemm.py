@@ -318,6 +318,8 @@ def check_arguments(x, w, offsets):
     for name, t, dims in (("x", x, 2), ("w", w, 3), ("offsets", offsets, 1)):
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(t).__name__}")
+        if t.layout != torch.strided:
+            raise ValueError(f"{name} must be strided, but its layout is {t.layout}")
         if t.dim() != dims or t.device.type != DEVICE.type or t.device != x.device:
             found = f"but is on {t.device} and has shape {tuple(t.shape)}"
             raise ValueError(f"{name} must be on {DEVICE} and have {dims} dimensions, {found}")
@@ -380,7 +382,8 @@ def grouped_mm(x, w, offsets):
         ValueError: Shapes or devices do not fit, or a tensor requires a gradient outside of
             ``torch.no_grad()``.
     """
-    if torch.compiler.is_compiling() or not {type(x), type(w), type(offsets)} <= ORDINARY:
+    ordinary = {type(x), type(w), type(offsets)} <= ORDINARY
+    if torch.compiler.is_compiling() or not (ordinary and x.layout == w.layout == torch.strided):
         check_arguments(x, w, offsets)
         return grouped_mm_op(x, w, offsets)
     x, w, offsets = x.resolve_neg(), w.resolve_neg(), offsets.resolve_neg()

@@ -276,9 +276,9 @@ def consumer(WHICH: gl.constexpr, descriptors, buffers, barriers, scales, sizes,
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         i, j = place(tile, tiles_m, tiles_n)
         row = i * 128 + WHICH * 64
-        rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, layout))
+        rows = (row + gl.arange(0, 64, layout=gl.SliceLayout(1, layout))).to(gl.int64)
         inside = rows < M
-        a_ptrs, b_ptr = scales[0] + rows * stride_sam, scales[1] + j * stride_sbn
+        a_ptrs, b_ptr = scales[0] + rows * stride_sam, scales[1] + j.to(gl.int64) * stride_sbn
         acc = gl.zeros((64, 128), gl.float32, layout)
         there = K > 128
         a_p, a_q = gl.load(a_ptrs, inside, 0.0), gl.load(a_ptrs + stride_sak, inside & there, 0.0)

@@ -525,7 +525,7 @@ class CheckedCrossEntropy(torch.autograd.Function):
         if inplace:
             torch.autograd.graph.increment_version(logits)
             gradient = logits.detach()
-        ctx.gradient = (gradient,)
+        ctx.gradient, ctx.version = (gradient,), gradient._version
         ctx.share = losses[0] if logits.dtype == torch.float16 else None
         return mean
 
@@ -533,6 +533,8 @@ class CheckedCrossEntropy(torch.autograd.Function):
     def backward(ctx, grad):
         """Hand the gradient over, multiplied by *grad* where that is not 1."""
         (gradient,), ctx.gradient = handed_over("cross_entropy", ctx.gradient), None
+        if gradient._version != ctx.version:  # only with inplace=True does anyone else have it
+            raise RuntimeError("cross_entropy: the logits, now a gradient, were changed in place")
         factor = grad if ctx.share is None else grad * ctx.share.nan_to_num()
         return scaled(gradient, factor), None
 
@@ -551,9 +553,11 @@ def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
     Raises:
         TypeError: An argument is no tensor, or has another dtype.
         ValueError: Shapes, strides or devices do not fit, or a target on the CPU is out of range.
-        RuntimeError: Backward runs twice, or with ``create_graph=True``.
+        RuntimeError: Backward runs twice, with ``create_graph=True``, or after others have changed
+            logits that were overwritten.
     """
     ordinary = {type(logits), type(targets)} <= {torch.Tensor, torch.nn.Parameter}
+    ordinary = ordinary and logits.layout == targets.layout == torch.strided
     if torch.compiler.is_compiling() or not ordinary:  # not tensors, or without memory
         check_logits(logits, targets, ignore_index, inplace, DTYPES, ANY)
         if inplace:
@@ -563,7 +567,8 @@ def cross_entropy(logits, targets, ignore_index=-100, inplace=False):
         inplace = inplace and not logits.is_neg()  # then the result is a copy, and may be changed
         logits, targets = logits.resolve_neg(), targets.resolve_neg()
     wanted = logits.requires_grad and torch.is_grad_enabled()
-    key = key_of(logits, targets), ignore_index, wanted
+    # In place, the gradient may begin at an odd address, as fresh memory never does.
+    key = (*key_of(logits, targets), bool(inplace)), ignore_index, wanted
     if DEVICE.type == "cpu" or inplace or type(ignore_index) is not int or key not in PLANS:
         check_logits(logits, targets, ignore_index, inplace, DTYPES, ANY)
     if wanted:

@@ -359,8 +359,9 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
         if x.dtype not in ((torch.int32,) if dims < 3 else FLOATS if x is q else (q.dtype,)):
             rule = "int32" if dims < 3 else "fp16, bf16 or fp32" if x is q else f"as q, {q.dtype}"
             raise TypeError(f"{name} must be {rule}, but its dtype is {x.dtype}")
-        if x.dim() != dims or x.device.type != DEVICE.type or x.device != q.device:
-            found = f"but is on {x.device} and has shape {tuple(x.shape)}"
+        strided = x.layout == torch.strided
+        if not strided or x.dim() != dims or x.device.type != DEVICE.type or x.device != q.device:
+            found = f"but is on {x.device}, {x.layout}, and has shape {tuple(x.shape)}"
             raise ValueError(
                 f"{name} must be on one {DEVICE.type} device and have {dims} dimensions, {found}"
             )
@@ -379,14 +380,14 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
     ):
         if not right:
             raise ValueError(f"{rule}, but the shapes are {shapes}")
-    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise ValueError(f"scale must be positive and finite, but is {scale!r}")
+    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < 2.0**127):
+        raise ValueError(f"scale must be positive and less than 2**127, but is {scale!r}")
     if ON_GPU or not batch or traced(q):
         return  # the next checks would wait for the GPU
     most = page_table.shape[1] * page
     if not 0 <= lengths.min() <= lengths.max() <= most:
         raise ValueError(f"lengths must be from 0 to {most}, but are {lengths.tolist()}")
-    used = page_table[torch.arange(page_table.shape[1]) * page < lengths[:, None]]
+    used = page_table[page * torch.arange(page_table.shape[1], device=q.device) < lengths[:, None]]
     if len(used) and not 0 <= used.min() <= used.max() < pages:
         raise ValueError(f"page_table must be from 0 to {pages - 1}, but is {used.tolist()}")
 
@@ -421,7 +422,7 @@ def paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None):
         v_pages: As k_pages.
         page_table: [batch, most pages], int32; row *i* begins with the pages of sequence *i*.
         lengths: [batch], int32, the tokens of each sequence; 0 gives zeros.
-        scale: What scores are multiplied by, positive; d ** -0.5 if None.
+        scale: What scores are multiplied by, above 0, below 2 ** 127; d ** -0.5 if None.
 
     Values of page_table and lengths are checked on the CPU only: on a GPU that would wait. There,
     another page is read in place of one that does not exist.

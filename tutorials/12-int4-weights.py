@@ -461,7 +461,7 @@ def int4_mm(x, packed, scales, zeros, group=128):
         kept = zeros.data_ptr() == scales.data_ptr() + 2 and scales.data_ptr() % 4 == 0
         kept = kept and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
         plan = PLANS.get((key_of(*tensors), group)) if kept else None
-    except (AttributeError, TypeError):  # no tensors, or a group that is no number
+    except (AttributeError, RuntimeError, TypeError):  # no tensors with strides; group no number
         plan = None
     if plan is None:
         if not ON_GPU and getattr(x, "dtype", 0) == torch.bfloat16:  # it computes bf16 wrongly

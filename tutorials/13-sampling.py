@@ -489,11 +489,11 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     try:
         logits, plan = logits.resolve_neg(), None
         seed = seed.resolve_neg() if seed_on_gpu else seed
-        one = (torch.int64, 1, logits.device)
-        right = (seed.dtype, seed.numel(), seed.device) == one if seed_on_gpu else 0 <= seed < 2**63
+        found = (seed.dtype, seed.numel(), seed.device) if seed_on_gpu else type(seed)
+        right = found == (torch.int64, 1, logits.device) or (found is int and 0 <= seed < 2**63)
         if ON_GPU and right and not (logits.requires_grad and torch.is_grad_enabled()):
             plan = PLANS.get((key_of(logits), temperature, top_k, top_p, seed_on_gpu))
-    except (AttributeError, TypeError):  # no tensor, or settings that are no numbers
+    except (AttributeError, RuntimeError, TypeError):  # no tensor with strides, or no numbers
         plan = None
     if plan is None:
         check_arguments(logits, temperature, top_k, top_p, seed, DEVICE)

@@ -426,8 +426,8 @@ def check_arguments(q, k, v, g, beta, scale):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
         wanted = "[batch, tokens, heads, d]" if name in "qkv" else "[batch, tokens, heads]"
-        if x.ndim != wanted.count(",") + 1:
-            raise ValueError(f"{name} must be {wanted}, but has shape {tuple(x.shape)}")
+        if x.ndim != wanted.count(",") + 1 or x.layout != torch.strided:
+            raise ValueError(f"{name} must be {wanted}, but is {x.layout}, {tuple(x.shape)}")
         if x.device.type != DEVICE.type or x.device != q.device:
             wanted = f"a {DEVICE.type} device, the same for all"
             raise ValueError(f"{name} must be on {wanted}, but is on {x.device}")
@@ -496,7 +496,7 @@ def gated_delta_rule(q, k, v, g, beta, scale=None):
         q, k, v, g, beta = (x.resolve_neg() for x in (q, k, v, g, beta))
         needs = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, g, beta))
         plan = None if needs else PLANS.get((key_of(q, k, v, g, beta), scale))
-    except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
+    except (AttributeError, RuntimeError, TypeError):  # what cannot be in a key is refused below
         plan = None
     if plan is None:
         check_arguments(q, k, v, g, beta, scale)

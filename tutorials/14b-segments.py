@@ -327,7 +327,7 @@ def gated_delta_rule(q, k, v, g, beta, scale=None):
         q, k, v, g, beta = (x.resolve_neg() for x in (q, k, v, g, beta))
         needs = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, g, beta))
         plan = None if needs else PLANS.get((key_of(q, k, v, g, beta), scale))
-    except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
+    except (AttributeError, RuntimeError, TypeError):  # what cannot be in a key is refused below
         plan = None
     if plan is None:
         CHAIN.check_arguments(q, k, v, g, beta, scale)

@@ -120,6 +120,7 @@ def adamw(weights, rate=1e-3, decay=0.1, eps=1e-8):
         weights.master, weights.copy, weights.grad, weights.m, weights.v, weights.powers,
         n, rate, decay, *BETAS, eps, BLOCK=1024,
     )  # fmt: skip
+    torch.autograd.graph.increment_version(weights.copy)  # autograd does not see kernels
 
 
 # %%
@@ -166,18 +167,17 @@ class Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w, activation):
         """Keep what the gradients need: y only for its signs."""
-        y = matmul(x, w.T, activation)
-        ctx.w = w
-        ctx.save_for_backward(x, y if activation else None)
+        ctx.w, y = w, matmul(x, w.T, activation)
+        ctx.save_for_backward(x, w, y if activation else None)  # no change in place is overlooked
         return y
 
     @staticmethod
     def backward(ctx, g):
         """Multiply the incoming gradient with w and with x."""
-        x, y = ctx.saved_tensors
+        x, w, y = ctx.saved_tensors
         if y is not None:
             g = torch.ops.aten.leaky_relu_backward(g, y, 0.01, True)
-        return matmul(g, ctx.w), matmul(g.T, x), None
+        return matmul(g, w), matmul(g.T, x), None
 
 
 # %%
@@ -465,7 +465,7 @@ def add_weight_gradient(g, x, grad):
     tiles = triton.cdiv(N, 128) * triton.cdiv(K, 128)
     count = max(1, min(triton.cdiv(T, 256), 2 * PROGRAMS // tiles))
     part = triton.cdiv(triton.cdiv(T, count), 64) * 64
-    parts = torch.empty((triton.cdiv(T, part), N, K), device=g.device)
+    parts = torch.empty((triton.cdiv(T, part), N, K), dtype=torch.float32, device=g.device)
     parts_kernel[tiles, len(parts)](
         g, x, parts, T, N, K, part, g.stride(0), x.stride(0),
         BLOCK=128, STEP=64, num_warps=8, num_stages=3,
@@ -479,11 +479,11 @@ class FusedLinear(Linear):
     @staticmethod
     def backward(ctx, g):
         """Return the gradient of x, and add to that of w."""
-        x, y = ctx.saved_tensors
+        x, w, y = ctx.saved_tensors
         if y is not None:
             g = torch.ops.aten.leaky_relu_backward(g, y, 0.01, True)
         add_weight_gradient(g, x, ctx.w.grad)
-        return matmul(g, ctx.w), None, None
+        return matmul(g, w), None, None
 
 
 class Fused(Ours):

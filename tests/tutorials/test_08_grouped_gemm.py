@@ -111,3 +111,19 @@ def test_the_plain_function_makes_the_launch_of_the_public_one(page, plain, size
     assert (*grid, 1, 1)[:3] == launch.grid
     assert numbers[-len(launch.numbers) :] == launch.numbers
     assert constants == launch.constants
+
+
+@pytest.mark.parametrize("offsets", [(80, 80), (-30, 40), (40, 20), (80, -80)])
+def test_wrong_offsets_touch_nothing_else_in_the_solutions(tutorial, offsets):
+    gate = tutorial("solutions/08-gate")["gated_kernel"]
+    memory = torch.full((160, 32), 7.0).half()
+    out, x, w = memory[60:100], torch.randn(40, 16).half(), torch.randn(2, 16, 32).half()
+    sizes = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 16}
+    strides = *x.stride(), *w.stride(), 32
+    gate[(4,)](x, w, w, out, ends(*offsets), 2, 40, 16, 32, *strides, **sizes)
+    assert (memory[:60] == 7).all()
+    assert (memory[100:] == 7).all()
+    around = torch.full((160, 16), torch.nan).half()
+    around[60:100] = x
+    gradient = tutorial("solutions/08-backward")["grouped_gradient"]
+    assert gradient(around[60:100], out.clone().nan_to_num(0), ends(*offsets)).isfinite().all()

@@ -190,3 +190,29 @@ def test_few_rows_need_one_launch_and_get_what_three_give(page, dtype, inplace, 
     page["PLANS"].clear()
     assert_close(found[0][0], found[1][0], rtol=1e-6, atol=0)  # the sums have other orders
     assert torch.equal(found[0][1], found[1][1])
+
+
+def test_in_place_has_a_plan_of_its_own(page):
+    """A kernel compiled for fresh memory stores 16 bytes at once; logits may begin anywhere."""
+    memory, targets = torch.randn(4 * 30 + 1, requires_grad=True), torch.tensor([3, -100, 0, 29])
+    page["PLANS"].clear()
+    plans = []
+    for inplace in (False, True, False):
+        page["cross_entropy"]((memory * 1)[1:].view(4, 30), targets, inplace=inplace)
+        plans.append(list(page["PLANS"].values())[-1])
+    page["PLANS"].clear()
+    assert plans[0] is not plans[1]
+    assert plans[1] is plans[2]  # the third call made none
+
+
+@pytest.mark.parametrize("change", ["zero_", "again"])
+def test_logits_that_became_the_gradient_and_changed_are_noticed(page, change):
+    x, targets = torch.randn(4, 30, requires_grad=True), torch.tensor([3, -100, 0, 29])
+    logits = x * 1
+    loss = page["cross_entropy"](logits, targets, inplace=True)
+    if change == "again":
+        page["cross_entropy"](logits, targets, inplace=True)
+    else:
+        logits.zero_()
+    with pytest.raises(RuntimeError, match="changed in place"):
+        loss.backward()

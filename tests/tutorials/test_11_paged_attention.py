@@ -154,3 +154,10 @@ def test_lengths_whose_sign_is_still_to_be_changed(page):
     *tensors, lengths = given
     out = page["paged_attention"](*tensors, torch._neg_view(-lengths))
     assert_right(out, *given)
+
+
+def test_a_default_device_is_not_asked(page):
+    given = problem([20, 33], heads=4, kv_heads=2, d=16)
+    with torch.device("meta"):
+        out = page["paged_attention"](*given)
+    assert_right(out, *given)

@@ -3,6 +3,7 @@
 import math
 import runpy
 
+import numpy as np
 import pytest
 import torch
 
@@ -176,3 +177,13 @@ def test_temperatures_beyond_fp32_draw_no_excluded_token(page, temperature):
     logits = torch.randn(2, 300).where(torch.rand(2, 300) > 0.5, -math.inf)
     tokens = page["sample"](logits, temperature)
     assert (logits.gather(1, tokens[:, None]) > -math.inf).all()
+
+
+@pytest.mark.parametrize("seed", [1.5, 3.0, True, np.int64(3), np.array([3])])
+def test_a_kept_plan_is_not_for_seeds_that_are_no_int(page, monkeypatch, seed):
+    """The kernel would be given them as they are."""
+    logits = torch.randn(2, 100)
+    page["sample"](logits, seed=3)
+    monkeypatch.setitem(page["sample"].__globals__, "ON_GPU", True)  # plans are asked for there
+    with pytest.raises(TypeError, match="seed must be a number"):
+        page["sample"](logits, seed=seed)

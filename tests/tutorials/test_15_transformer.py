@@ -32,3 +32,34 @@ def test_gradients_of_a_product(page, function, activation, of_x, of_g):
     (torch.nn.functional.leaky_relu(y) if activation else y).backward(g.double())
     for one, other in zip(ours, exact, strict=True):
         assert_close(one.grad.double(), other.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("function", ["Linear", "FusedLinear"])
+def test_a_weight_that_changed_before_the_backward_pass_is_noticed(page, function):
+    """As by PyTorch's product: the gradient of x would be that of the new weight."""
+    x, w = torch.randn(7, 40, requires_grad=True), torch.randn(24, 40, requires_grad=True)
+    w.grad = torch.zeros(24, 40)
+    y = page[function].apply(x, w, "")
+    with torch.no_grad():
+        w.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_a_step_before_the_backward_pass_is_noticed(page):
+    weights = page["Weights"]({"w": torch.randn(24, 40)}, torch.float32)
+    y = page["Linear"].apply(torch.randn(7, 40, requires_grad=True), weights["w"], "")
+    page["adamw"](weights)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_parts_of_a_gradient_are_summed_in_fp32_whatever_the_default(page):
+    g, x, right, found = torch.randn(70, 24), torch.randn(70, 40), *torch.zeros(2, 24, 40)
+    page["add_weight_gradient"](g, x, right)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        page["add_weight_gradient"](g, x, found)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, right)

@@ -202,6 +202,8 @@ CASES = {
         ((*PAGED, TABLE, LENGTHS + 1), ValueError, r"from 0 to 12, but are \[1, 13\]"),
         ((*PAGED, TABLE - 1, LENGTHS), ValueError, "page_table must be from 0 to 2"),
         ((*PAGED, TABLE, LENGTHS, 0.0), ValueError, "scale must be positive"),
+        ((*PAGED, TABLE, LENGTHS, 2.0**127), ValueError, r"less than 2\*\*127, but is 1.7"),
+        ((*PAGED, TABLE, LENGTHS, 10**400), ValueError, r"less than 2\*\*127"),
     ],
     ("10b-linear-cross-entropy", "linear_cross_entropy"): [
         ((LOGITS.bfloat16(), LAYER, TARGETS), TypeError, "x must be float32, but its dtype is"),

@@ -128,3 +128,14 @@ def test_tensors_of_a_derived_class(tutorial, name, function):
     derived = [x.as_subclass(Derived) if isinstance(x, torch.Tensor) else x for x in arguments]
     for found, right in zip(result(call, derived), result(call, arguments), strict=True):
         assert_close(found.as_subclass(torch.Tensor), right, rtol=0, atol=0, equal_nan=True)
+
+
+@each([key for key in FUNCTIONS if key[0][:2] in ("08", "10", "11", "12", "13", "14")])
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_a_sparse_tensor_is_refused_by_its_layout(tutorial, name, function):
+    call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
+    call(*arguments)  # which leaves a plan
+    for i in floats(arguments):
+        for sparse in (arguments[i].to_sparse(), torch.ones_like(arguments[i]).to_sparse_csr()):
+            with pytest.raises(ValueError, match=r"^(?!.*storage).*torch\.sparse|strided"):
+                call(*put(arguments, i, sparse))

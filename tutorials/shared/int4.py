@@ -64,6 +64,8 @@ def check_arguments(x, packed, scales, zeros, group, device):
         if tensor.dtype not in kinds:
             wanted = " or ".join(str(kind).removeprefix("torch.") for kind in kinds)
             raise TypeError(f"{name} must be {wanted}, but its dtype is {tensor.dtype}")
+        if tensor.layout != torch.strided:
+            raise ValueError(f"{name} must be strided, but its layout is {tensor.layout}")
         if tensor.device.type != device.type or tensor.device != x.device:
             wanted = f"a {device.type} device, the same for all"
             raise ValueError(f"{name} must be on {wanted}, but is on {tensor.device}")

@@ -114,6 +114,8 @@ def check_tensor(name, x, dtypes, device):
     if x.dtype not in dtypes:
         allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
+    if x.layout != torch.strided:
+        raise ValueError(f"{name} must be strided, but its layout is {x.layout}")
     if x.device.type != device.type or (device.index not in (None, x.device.index)):
         raise ValueError(f"{name} must be on {device}, but is on {x.device}")
 

@@ -85,6 +85,8 @@ def check_arguments(logits, temperature, top_k, top_p, seed, device):
     dtype = getattr(logits, "dtype", type(logits).__name__)
     if dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise TypeError(f"logits must be a torch.Tensor of fp16, bf16 or fp32, but is {dtype}")
+    if logits.layout != torch.strided:
+        raise ValueError(f"logits must be strided, but their layout is {logits.layout}")
     if logits.device.type != device.type or logits.ndim != 2 or not 0 < logits.shape[1] <= 2**22:
         found = f"shape {tuple(logits.shape)} on {logits.device}"
         raise ValueError(

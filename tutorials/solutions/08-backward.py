@@ -46,7 +46,7 @@ def gradient_kernel(
     tiles_n = tl.cdiv(N, BLOCK_N)
     ks = (tl.program_id(0) // tiles_n).to(tl.int64) * BLOCK_K + tl.arange(0, BLOCK_K)
     ns = (tl.program_id(0) % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    start = tl.load(offsets_ptr + expert - 1, mask=expert > 0, other=0)
+    start = tl.maximum(tl.load(offsets_ptr + expert - 1, mask=expert > 0, other=0), 0)
     end = tl.minimum(tl.load(offsets_ptr + expert), tokens)
     acc = tl.zeros((BLOCK_K, BLOCK_N), dtype=tl.float32)
     for first in range(start, end, BLOCK_T):

@@ -42,7 +42,7 @@ def gated_kernel(
     tiles_n = tl.cdiv(N, BLOCK_N)
     first, start = 0, 0
     for expert in range(experts):
-        end = tl.minimum(tl.load(offsets_ptr + expert), tokens)
+        end = tl.maximum(tl.minimum(tl.load(offsets_ptr + expert), tokens), start)
         after = first + tl.cdiv(end - start, BLOCK_M) * tiles_n
         if (mine >= first) & (mine < after):
             tiles_m = (after - first) // tiles_n
