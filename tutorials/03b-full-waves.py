@@ -461,7 +461,7 @@ def matmul(a, b, activation=""):
     if not whole and not (wanted and (a.requires_grad or b.requires_grad)):
         if a.is_neg() or b.is_neg():  # the sign is still to be changed
             a, b = a.resolve_neg(), b.resolve_neg()
-        with suppress(TypeError):  # an activation that cannot be in a key
+        with suppress(RuntimeError, TypeError):  # a sparse tensor, or an activation without a hash
             found = PLANS.get((key_of(a, b), activation))
     if found is None:
         check_arguments(a, b, activation, DEVICE, DTYPES)

@@ -241,9 +241,8 @@ def drop_threshold(p):
 # Calling it
 # ----------
 #
-# In a ``torch.autograd.Function``, ``forward`` keeps in ``ctx`` what ``backward`` needs: two
-# numbers, *p* and the seed. A gradient can be one number, expanded with strides of zero, as after
-# ``y.sum()``. So ``backward`` makes it contiguous.
+# In a ``torch.autograd.Function``, ``forward`` keeps *p* and the seed in ``ctx``. A gradient can be
+# one number with strides of zero, as after ``y.sum()``. So ``backward`` makes it contiguous.
 
 
 def drop(x, p, seed):
@@ -387,18 +386,17 @@ else:
 # ------------
 #
 # A function that others call checks its arguments, launches on their GPU, and takes a *p* of 1. It
-# also takes a **seed that lies on the GPU**, an int64 tensor of one element. A *CUDA graph* needs
-# that: it records launches with their numbers and replays them, so a number would give the same
-# mask in every replay. A tensor is read when the kernel runs, and ``seed.add_(1)`` between two
-# replays gives a new mask. For ``torch.compile`` the function is an *operation* of PyTorch, as in
-# :doc:`01-vector-add`. :doc:`/programming-guide/chapter-6/calls` takes such a call apart.
+# also takes a **seed on the GPU**, an int64 tensor of one element. A *CUDA graph* records launches
+# with their numbers, so a number would give the same mask in every replay. A tensor is read when
+# the kernel runs, and ``seed.add_(1)`` between two replays gives a new mask. The function is an
+# *operation* of PyTorch, as in :doc:`01-vector-add`; see :doc:`/programming-guide/chapter-6/calls`.
 
 # sphinx_gallery_fold = "the functions with their checks"
 from shared.launch import on_device_of
 
 FLOATS = [torch.float16, torch.float32]
 FLOATS = FLOATS + [torch.bfloat16] * ON_GPU  # the interpreter computes bf16 wrongly
-WITH_MEMORY = torch.Tensor, torch.nn.Parameter  # other tensors, such as fake ones, may have none
+ORDINARY = {torch.Tensor, torch.nn.Parameter, int, type(None)}  # other tensors may lack memory
 
 
 @triton.jit(do_not_specialize=["threshold"])
@@ -475,7 +473,7 @@ GRADIENT = dropout_op.register_autograd(backward_of_op, setup_context=keep_for_b
 
 def apply(x, x_keep, p, seed):
     """Return dropout of checked arguments, in the way that is cheapest where it is called."""
-    if torch.compiler.is_compiling() or type(x) not in WITH_MEMORY:
+    if torch.compiler.is_compiling() or not {type(x), type(x_keep), type(seed)} <= ORDINARY:
         if isinstance(seed, torch.Tensor):
             return dropout_op(x, x_keep, float(p), 0, seed)
         number = 0 if seed is None else seed - 2**64 if seed >= 2**63 else seed  # the same 64 bits
@@ -538,9 +536,11 @@ def seeded_dropout(x, p, seed):
     """
     check_arguments(x, p)
     if isinstance(seed, torch.Tensor):
-        if seed.dtype != torch.int64 or seed.numel() != 1 or seed.device != x.device:
-            found = f"{seed.dtype} of shape {tuple(seed.shape)} on {seed.device}"
+        usual = seed.dtype == torch.int64 and seed.numel() == 1 and seed.layout == torch.strided
+        if not usual or seed.device != x.device:
+            found = f"{seed.dtype}, {seed.layout}, of shape {tuple(seed.shape)} on {seed.device}"
             raise ValueError(f"seed, if a tensor, must be one int64 on {x.device}, but is {found}")
+        seed = seed.resolve_neg()  # copies a seed whose sign is still to be changed
     elif isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an int or a tensor, but is a {type(seed).__name__}")
     elif not 0 <= seed < 2**64:

@@ -459,8 +459,8 @@ def normalize(eps, *tensors):
             plan = PLANS.get((forward_plan, (eps, type(eps)), key_of(*tensors)))
     if plan is None:
         check_norm(eps, DEVICE, *tensors)
-        fake = any(isinstance(t, FakeTensor) for t in tensors)
-        if fake or not 0 < tensors[0].shape[-1] <= 16384 or not tensors[0].numel():
+        nowhere = any(isinstance(t, FakeTensor) or not t.data_ptr() for t in tensors)
+        if nowhere or not 0 < tensors[0].shape[-1] <= 16384 or not tensors[0].numel():
             return library_norm(eps, *tensors)
         tensors = [readable(t) for t in tensors]
         plan = made(forward_plan, (eps, type(eps)), *tensors)

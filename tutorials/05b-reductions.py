@@ -607,8 +607,9 @@ LAUNCHED_FORWARD, LAUNCHED_BACKWARD = long_layer_norm, long_layer_norm_backward
 def long_layer_norm(x, weight, bias, eps=1e-5):
     """Return the layer norm of the rows of a contiguous matrix, and their statistics ``[2, M]``.
 
-    *x* is float16, float32 or, on a GPU, bfloat16; *weight* and *bias* are contiguous ``[N]``; *eps*
-    is finite and not negative. Raises TypeError or ValueError, naming the argument that is not so or requires a gradient.
+    *x* is float16, float32 or, on a GPU, bfloat16; *weight* and *bias* are contiguous ``[N]``;
+    *eps* is finite and not negative. Raises TypeError or ValueError, naming the argument that is
+    not so or requires a gradient.
     """
     check_long_rows(DEVICE, x, weight=weight, bias=bias)
     check_norm(eps, DEVICE, x, weight, bias)

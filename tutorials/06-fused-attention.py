@@ -510,7 +510,7 @@ def attention(q, k, v, causal=False, scale=None):
         q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
     try:
         plan = PLANS.get((key_of(q, k, v), causal, scale))
-    except TypeError:  # a scale that cannot be in a key
+    except (RuntimeError, TypeError):  # a sparse tensor, or a scale that cannot be in a key
         plan = None
     if plan is None:
         check_attention(q, k, v, scale, DEVICE, DTYPES)

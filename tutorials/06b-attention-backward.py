@@ -544,7 +544,7 @@ if ON_GPU:
 # sphinx_gallery_fold = "the function with its checks"
 from shared.attention import check_attention, ready
 from shared.launch import Launch, key_of, know_the_gpu, on_device_of
-from shared.plans import Plan, Plans
+from shared.plans import ORDINARY, Plan, Plans
 
 DTYPES = [torch.float16, torch.float32] + [torch.bfloat16] * ON_GPU  # wrong in the interpreter
 PLANS = Plans()
@@ -617,9 +617,9 @@ def attention(q, k, v, causal=False, scale=None):
         if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
             q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
         plan = PLANS.get((key_of(q, k, v), causal, scale))
-    except (AttributeError, TypeError):  # no tensors, or a scale that cannot be in a key
+    except (AttributeError, RuntimeError, TypeError):  # no such tensors, or a scale without a hash
         plan = None
-    if plan is None:
+    if plan is None or not {type(q), type(k), type(v)} <= ORDINARY:  # others may be without memory
         check_attention(q, k, v, scale, DEVICE, DTYPES, gradients=True)
         if q.numel() == 0:
             return q + 0 * (k.sum() + v.sum())  # empty, with gradients of 0 for k and v

@@ -585,7 +585,7 @@ def attention(q, k, v, causal=False, scale=None):
     if not whole and not (wanted and (q.requires_grad or k.requires_grad or v.requires_grad)):
         if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
             q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
-        with suppress(TypeError):  # a scale that cannot be in a key
+        with suppress(RuntimeError, TypeError):  # a sparse tensor, or a scale without a hash
             plan = PLANS.get((key_of(q, k, v), causal, scale))
     if plan is None:
         check_attention(q, k, v, scale, DEVICE, DTYPES)

@@ -114,6 +114,8 @@ def test_a_seed_in_memory_is_the_same_seed(page, seed):
     (dx,) = torch.autograd.grad(y, x, torch.ones(123), retain_graph=True)
     assert torch.equal(dx, page["seeded_dropout"](torch.ones(123), 0.4, seed))
     assert torch.equal(page["seeded_dropout"](x, 0.4, place[0]), y)
+    other_sign = torch._neg_view(-place)  # which is still to be changed
+    assert torch.equal(page["seeded_dropout"](x, 0.4, other_sign), y)
     place.add_(1)  # the mask of the forward pass cannot be computed again
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         torch.autograd.grad(y, x, torch.ones(123))

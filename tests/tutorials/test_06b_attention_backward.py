@@ -56,3 +56,14 @@ def test_the_plain_function_makes_the_launches_that_the_public_one_makes(page, p
     assert shown[0] == full[0]
     assert len(shown[0]) == 3
     assert all(torch.equal(a, b) for a, b in zip(shown[1], full[1], strict=True))
+
+
+@pytest.mark.parametrize("name", ["delta", "scale_gradient"])
+@pytest.mark.parametrize("other", [torch.ones(2, 5, 8), torch.ones(2, 16, 5).mT])
+def test_a_solution_reads_no_foreign_memory(tutorial, name, other):
+    """Both tensors are read by the places of the first."""
+    function = tutorial(f"solutions/06b-{name.replace('_', '-')}")[name]
+    number = [0.25] if name == "scale_gradient" else []
+    for pair in ((torch.ones(2, 5, 16), other), (other, torch.ones(2, 5, 16))):
+        with pytest.raises(ValueError, match="must be contiguous and of one shape"):
+            function(*pair, *number)

@@ -16,6 +16,7 @@ class Derived(torch.Tensor):
 ONE, TWO = torch.ones(3), torch.ones(2, 3)
 GRADIENT = torch.ones(3, requires_grad=True)
 SQUARE = torch.ones(2, 2)
+HUGE = 10**400  # larger than any float
 KEEP = torch.ones(4) > 0
 Q = torch.randn(1, 2, 5, 16)
 ROWS, EXPERTS = torch.ones(8, 16).half(), torch.ones(2, 16, 24).half()
@@ -70,6 +71,8 @@ CASES = {
     ],
     ("03b-full-waves", "matmul"): [
         ((HALVES[0], HALVES[1].float()), TypeError, ""),
+        ((HALVES[0], HALVES[0].to_sparse()), ValueError, "b must be a matrix.*sparse"),
+        ((HALVES[0].to_sparse(), HALVES[0]), ValueError, "a must be a matrix.*sparse"),
         ((HALVES[0], HALVES[0][0]), ValueError, ""),
         ((*HALVES, "gelu"), ValueError, ""),
         ((HALVES[0], None), TypeError, ""),
@@ -84,7 +87,10 @@ CASES = {
         ((ONE.bfloat16(), 0.5, 3), TypeError, "the dtype of x"),  # in the interpreter
         *(
             ((ONE, 0.5, wrong), ValueError, "seed, if a tensor, must be one int64 on cpu, but is")
-            for wrong in (torch.tensor([1, 2]), torch.tensor(1.0), torch.tensor(1, device="meta"))
+            for wrong in (
+                *(torch.tensor([1, 2]), torch.tensor(1.0), torch.tensor(1, device="meta")),
+                torch.tensor([1]).to_sparse(),
+            )
         ),
     ],
     ("04-low-memory-dropout", "dropout"): [
@@ -96,6 +102,7 @@ CASES = {
         ((TWO, ONE, ONE, True), TypeError, "eps must be a number, but is a bool"),
         ((TWO, ONE, ONE, [1.0]), TypeError, "eps must be a number, but is a list"),
         ((TWO, ONE, ONE, torch.nan), ValueError, "eps must be finite"),
+        ((TWO, ONE, ONE, HUGE), ValueError, "eps must be finite"),
         ((TWO, ONE, None), TypeError, "bias must be a torch.Tensor, but is a NoneType"),
         ((TWO[0, 0], ONE, ONE), ValueError, "x must have a dimension"),
     ],
@@ -112,23 +119,36 @@ CASES = {
         ((ONE, ONE, ONE), ValueError, "x must be a matrix"),
         ((TWO, ONE, ONE, "a"), TypeError, "eps must be a number, but is a str"),
         ((TWO, ONE, ONE, -1.0), ValueError, "eps must be finite and not negative"),
+        ((TWO, ONE, ONE, HUGE), ValueError, "eps must be finite and not negative"),
     ],
     ("06-fused-attention", "attention"): [
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
-        ((Q, Q, Q, False, "a"), ValueError, "scale must be positive and finite, but is 'a'"),
+        (
+            (Q, Q, Q, False, "a"),
+            ValueError,
+            "scale must be positive and finite in fp32, but is 'a'",
+        ),
         ((Q, Q[..., :8], Q), ValueError, "k must have a head_dim of 16 as q, but has 8"),
         ((Q, None, Q), TypeError, "k must be a torch.Tensor, but is a NoneType"),
         ((Q, Q, Q[:, :, :3]), ValueError, "k and v must have one shape"),
         ((*3 * [Q.bfloat16()],), TypeError, "q must be one of .*, but its dtype is torch.bfloat16"),
         ((Q, Q, Q.clone().requires_grad_()), ValueError, "v requires a gradient.*06b-attention"),
+        ((Q, Q.to_sparse(), Q), ValueError, "k must be strided, .*sparse_coo"),
+        ((Q, Q, Q, True, 1e-46), ValueError, "scale must be positive and finite in fp32"),
+        ((Q, Q, Q, True, 1e39), ValueError, "scale must be positive and finite in fp32"),
+        ((Q, Q, Q, True, HUGE), ValueError, "scale must be positive and finite in fp32"),
     ],
     ("06c-attention-gluon", "attention"): [
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
         ((Q, Q, Q.clone().requires_grad_()), ValueError, "v requires a gradient.*06b-attention"),
+        ((Q, Q.to_sparse(), Q), ValueError, "k must be strided, .*sparse_coo"),
+        ((Q, Q, Q, True, 1e-46), ValueError, "scale must be positive and finite in fp32"),
+        ((Q, Q, Q, True, 1e39), ValueError, "scale must be positive and finite in fp32"),
+        ((Q, Q, Q, True, HUGE), ValueError, "scale must be positive and finite in fp32"),
     ],
     ("06b-attention-backward", "attention"): [
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
@@ -136,6 +156,10 @@ CASES = {
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
         ((*3 * [Q.bfloat16()],), TypeError, "q must be one of .*, but its dtype is torch.bfloat16"),
+        ((Q, Q.to_sparse(), Q), ValueError, "k must be strided, .*sparse_coo"),
+        ((Q, Q, Q, True, 1e-46), ValueError, "scale must be positive and finite in fp32"),
+        ((Q, Q, Q, True, 1e39), ValueError, "scale must be positive and finite in fp32"),
+        ((Q, Q, Q, True, HUGE), ValueError, "scale must be positive and finite in fp32"),
     ],
     ("07-math-functions", "gelu"): [
         ((ONE.double(),), TypeError, "its dtype is torch.float64"),

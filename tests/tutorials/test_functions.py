@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing import assert_close
+from torch.utils._pytree import tree_map
 from triton.runtime.interpreter import InterpreterBuilder
 
 from tests.tutorials.compiled import compiled
@@ -139,3 +140,45 @@ def test_a_sparse_tensor_is_refused_by_its_layout(tutorial, name, function):
         for sparse in (arguments[i].to_sparse(), torch.ones_like(arguments[i]).to_sparse_csr()):
             with pytest.raises(ValueError, match=r"^(?!.*storage).*torch\.sparse|strided"):
                 call(*put(arguments, i, sparse))
+
+
+class Wrapper(torch.Tensor):
+    """A tensor without memory of its own, such as a distributed one; operations see the inner one.
+
+    A kernel that is launched on it would use the address 0.
+    """
+
+    @staticmethod
+    def __new__(cls, inner):
+        kind = {"strides": inner.stride(), "dtype": inner.dtype, "device": inner.device}
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, **kind)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, args=(), kwargs=None):
+        """Apply the operation to the inner tensors."""
+        args, kwargs = tree_map(inner, (args, kwargs or {}))
+        wrap = lambda x: Wrapper(x) if isinstance(x, torch.Tensor) else x  # noqa: E731
+        return tree_map(wrap, operation(*args, **kwargs))
+
+
+def inner(x):
+    return x.inner if isinstance(x, Wrapper) else x
+
+
+@each(FUNCTIONS, but=["08-", "09", "1"])
+def test_a_tensor_that_wraps_another_is_right_or_refused(tutorial, name, function):
+    call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
+    right = result(call, arguments)  # which leaves a plan
+    for i, x in enumerate(arguments):
+        if not isinstance(x, torch.Tensor):
+            continue
+        wrapped = put(arguments, i, Wrapper(x))
+        if name.startswith(("05b-", "06b-")):
+            with pytest.raises(ValueError, match="must have memory, but is a Wrapper"):
+                call(*wrapped)
+            continue
+        for one, other in zip(map(inner, result(call, wrapped)), right, strict=True):
+            assert_close(one, other, rtol=1e-4, atol=1e-4, equal_nan=True)

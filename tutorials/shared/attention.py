@@ -23,6 +23,8 @@ def check_attention(q, k, v, scale, device, dtypes, gradients=False):
         if x.dtype != q.dtype or q.dtype not in dtypes:
             allowed = f"one of {dtypes}" if x is q else f"{q.dtype} as q"
             raise TypeError(f"{name} must be {allowed}, but its dtype is {x.dtype}")
+        if x.layout != torch.strided:
+            raise ValueError(f"{name} must be strided, but its layout is {x.layout}")
         if x.ndim != 4:
             raise ValueError(f"{name} must be [batch, heads, N, head_dim], not {tuple(x.shape)}")
         if x.device != q.device or q.device.type != device.type:
@@ -34,13 +36,15 @@ def check_attention(q, k, v, scale, device, dtypes, gradients=False):
         if torch.is_grad_enabled() and x.requires_grad and not gradients:
             remedy = "use that of 06b-attention-backward, or torch.no_grad()"
             raise ValueError(f"{name} requires a gradient, which this attention lacks: {remedy}")
+        if gradients and x.numel() and not x.data_ptr():  # such as a distributed tensor
+            raise ValueError(f"{name} must have memory, but is a {type(x).__name__} without")
     shapes = f"have {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
     if k.shape != v.shape or k.shape[0] != q.shape[0] or 0 in k.shape[1:3]:
         raise ValueError(f"k and v must have one shape, q's batch, and keys; q, k and v {shapes}")
     if q.shape[1] % k.shape[1]:
         raise ValueError(f"q must have a multiple of the heads of k; q, k and v {shapes}")
-    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise ValueError(f"scale must be positive and finite, but is {scale!r}")
+    if scale is not None and not (isinstance(scale, int | float) and 2**-126 <= scale < 2**127):
+        raise ValueError(f"scale must be positive and finite in fp32, but is {scale!r}")
 
 
 def ready(x):

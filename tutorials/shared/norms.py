@@ -41,7 +41,7 @@ def check_norm(eps, device, x, *parameters):
             raise ValueError(f"{name} must have shape {tuple(row)}, but has {tuple(t.shape)}")
     if isinstance(eps, bool) or not isinstance(eps, (int, float)):
         raise TypeError(f"eps must be a number, but is a {type(eps).__name__}")
-    if not 0 <= eps < float("inf"):  # this refuses NaN, too
+    if not 0 <= eps < 2**1024:  # this refuses NaN, and integers beyond all floats, too
         raise ValueError(f"eps must be finite and not negative, but is {eps}")
 
 
@@ -56,6 +56,8 @@ def check_long_rows(device, x, **others):
             raise ValueError(f"{name} must have shape {shape}, but has {tuple(t.shape)}")
         if not t.is_contiguous():
             raise ValueError(f"{name} must be contiguous; pass {name}.contiguous()")
+        if not t.data_ptr():  # such as a distributed tensor
+            raise ValueError(f"{name} must have memory, but is a {type(t).__name__} without")
         if t.requires_grad and torch.is_grad_enabled():
             hint = f"use layer_norm of 05-layer-norm, or pass {name}.detach()"
             raise ValueError(f"{name} requires a gradient, but the result has none; {hint}")

@@ -41,6 +41,9 @@ def delta_kernel(o_ptr, do_ptr, delta_ptr, rows, D: tl.constexpr, BLOCK: tl.cons
 
 def delta(o, do):
     """Return the dot product of each row of *o* and *do*, contiguous [..., d], in fp32."""
+    if o.shape != do.shape or not (o.is_contiguous() and do.is_contiguous()):
+        found = f"{tuple(o.shape)} and {tuple(do.shape)}, strides {o.stride()} and {do.stride()}"
+        raise ValueError(f"o and do must be contiguous and of one shape, but have shapes {found}")
     out = torch.empty(o.shape[:-1], dtype=torch.float32, device=o.device)
     grid = (triton.cdiv(out.numel(), 32),)
     delta_kernel[grid](o, do, out, out.numel(), D=o.shape[-1], BLOCK=32)

@@ -53,6 +53,9 @@ def sum_kernel(sums_ptr, out_ptr, count, scale, BLOCK: tl.constexpr):
 
 def scale_gradient(q, dq, scale):
     """Return the gradient of *scale*, one number in fp32, from contiguous *q* and its gradient."""
+    if q.shape != dq.shape or not (q.is_contiguous() and dq.is_contiguous()):
+        found = f"{tuple(q.shape)} and {tuple(dq.shape)}, strides {q.stride()} and {dq.stride()}"
+        raise ValueError(f"q and dq must be contiguous and of one shape, but have shapes {found}")
     programs = triton.cdiv(q.numel(), 4096)
     sums = torch.empty(programs, device=q.device)
     out = torch.empty((), device=q.device)
