@@ -241,8 +241,8 @@ def drop_threshold(p):
 # Calling it
 # ----------
 #
-# In a ``torch.autograd.Function``, ``forward`` keeps *p* and the seed in ``ctx``. A gradient can be
-# one number with strides of zero, as after ``y.sum()``. So ``backward`` makes it contiguous.
+# In a ``torch.autograd.Function``, ``forward`` keeps *p* and the seed in ``ctx``, for ``backward``.
+# A gradient can be one number with strides of zero, as after ``y.sum()``: it is made contiguous.
 
 
 def drop(x, p, seed):
@@ -388,8 +388,8 @@ else:
 # A function that others call checks its arguments, launches on their GPU, and takes a *p* of 1. It
 # also takes a **seed on the GPU**, an int64 tensor of one element. A *CUDA graph* records launches
 # with their numbers, so a number would give the same mask in every replay. A tensor is read when
-# the kernel runs, and ``seed.add_(1)`` between two replays gives a new mask. The function is an
-# *operation* of PyTorch, as in :doc:`01-vector-add`; see :doc:`/programming-guide/chapter-6/calls`.
+# the kernel runs, and ``seed.add_(1)`` between two replays gives a new mask. For ``torch.compile``
+# the function is an *operation* of PyTorch, as in :doc:`01-vector-add`.
 
 # sphinx_gallery_fold = "the functions with their checks"
 from shared.launch import on_device_of
