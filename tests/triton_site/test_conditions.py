@@ -164,6 +164,7 @@ FACTS = {"name": "tile", "line": 1, "constants": {}, "warps": 4, "stages": 3, "r
         ("registers tile 4096 x 8192", 41, 0, "registers tile is 41, but the X-ray shows 40"),
         ("registers tile 4,096 × 8,192", 41, 0, "registers tile is 41, but the X-ray shows 40"),
         ("registers tile 64 × 64", 41, 0, None),  # another variant
+        ("registers tile 40 × 968192", 41, 0, None),  # the same digits
         ("registers tile", 41, 0, "registers tile is 41, but the X-ray shows 40"),
         ("spills tile", 2, 0, "spills tile is 2, but the X-ray shows 0"),
         ("registers step", 1, 0, None),  # no kernel of the script has this name

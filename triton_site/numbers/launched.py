@@ -35,15 +35,15 @@ def of_launches(item: Recorded) -> list[str]:
         of, facts = launched.get(kernel, ("", None))
         if facts is None:
             found.append(f"{script}: no sphinx_gallery_xray names {kernel} of '{what} {kernel}'")
-        elif _bare(shape) in ("", _bare(of)) and value != _count(facts, what):
+        elif _words(shape) in ([], _words(of)) and value != _count(facts, what):
             shown = _count(facts, what)
             found.append(f"{script}: {what} {kernel} is {value:g}, but the X-ray shows {shown}")
     return found
 
 
-def _bare(shape: str) -> str:
-    """What a shape is, however it is written: 131,072 x 2 as 131 072 × 2."""
-    return re.sub(r"[\Wx]+", "", shape)
+def _words(shape: str) -> list[str]:
+    """The numbers and words of a shape, however it is written: 131,072 x 2 as 131 072 × 2."""
+    return re.findall(r"\d+|[^\W\dx]+", re.sub(r"(?<=\d)[,\s](?=\d{3}(?!\d))", "", shape))
 
 
 def _count(facts: Facts, what: str) -> int:
