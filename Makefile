@@ -108,7 +108,7 @@ quick: $(TEST) ## run the fast tests: seconds
 test-stress: $(TEST) ## run the slow tests: every page and download, a Ray cluster, more kills
 	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
 
-test-patches: $(TEST) ## break the engine in 70 small ways, one at a time: a test must notice each
+test-patches: $(TEST) ## break the engine in many small ways, one at a time: a test must notice each
 	$(PY) -m tests.patches
 
 test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each version in TRITONS

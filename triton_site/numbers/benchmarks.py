@@ -17,8 +17,8 @@ from gallery_recorder.api import ReadingError, RecorderError, reading
 
 _COLUMNS = ["provider", "unit", "median", "p20", "p80"]
 _RATES = ("GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s")
-#: Larger sizes are not exact as floating-point numbers.
-_MOST = 2**53
+#: Larger sizes and counts are not exact as floating-point numbers.
+MOST = 2**53
 _Unit = Literal["GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s", "s", "ms", "us", "µs", "ns"]
 # The ratio of two such numbers is finite.
 _Number = Annotated[float, Meta(gt=1e-30, lt=1e30)]
@@ -97,7 +97,7 @@ def _size(name: str, value: str) -> float | str:
         number = float(value)
     except ValueError:
         return value
-    if not abs(number) <= _MOST:
+    if not abs(number) <= MOST:
         raise ValueError(f"{name}={value} is larger than 2⁵³")
     return number
 

@@ -27,8 +27,9 @@ from triton_site.pages.assemble import AssembleError, assemble_gallery
 #: Lines with warnings that an output may have.
 MOST_WARNINGS = 20
 _ERROR = re.compile(
-    r"\b[A-Z]\w*(?:Error|Exception|Interrupt|Failure)\b|\b(?:Stop(?:Async)?Iteration|SystemExit|GeneratorExit)\b|"
-    r"\b(?:OutOfResources|UnsupportedLanguageConstruct|ExceptionGroup|TimeoutExpired)\b|"
+    r"\b[A-Z]\w*(?:Error|Exception|Interrupt|Failure)\b|"
+    r"\b(?:Stop(?:Async)?Iteration|SystemExit|GeneratorExit|ExceptionGroup|TimeoutExpired)\b|"
+    r"\b(?:OutOfResources|UnsupportedLanguageConstruct)\b|"
     r"\b\w+\.[Ee]rror(?=:)|(?i:no module|cannot open)\b"
 )
 #: A warning of Python, or one of the loggers of PyTorch (W1126 21:57:38 …).

@@ -23,9 +23,6 @@ _TEXT = re.compile(
 #: In the head of a file of values that a script states.
 _VALUES = {"name", "value"}
 
-#: Sizes and counts are exact as floating-point numbers.
-_MOST = 2**53
-
 
 def check(path: Path) -> None:
     """Raise ReadingError, naming the file and the line, if *path* is no such table."""
@@ -72,7 +69,7 @@ def check(path: Path) -> None:
 def _check_cell(cell: str) -> None:
     if not _TEXT.fullmatch(cell):
         raise ValueError(f"{cell[:80]!r} has markup or more than 80 characters")
-    if re.fullmatch(r"[+-]?\d+", cell) and abs(int(cell)) > _MOST:
+    if re.fullmatch(r"[+-]?\d+", cell) and abs(int(cell)) > benchmarks.MOST:
         raise ValueError(f"{cell} is larger than 2⁵³")
 
 

@@ -181,7 +181,8 @@ def compare_providers(path: Path, everywhere: bool = True) -> list[Comparison]:
         if name == "read" and "copy" in measured:  # of as many bytes: it is the limit there
             continue
         both = {size: row for size, row in measured[ours].items() if size in measured[other]}
-        if suffix == _parts(ours)[1] and both and len(both) >= everywhere * len(measured[ours]):
+        enough = len(both) == len(measured[ours]) if everywhere else bool(both)
+        if suffix == _parts(ours)[1] and enough:
             found.append(Comparison(ours, other, ratios(both, measured[other])))
     return found
 
