@@ -169,11 +169,11 @@ if ON_GPU:
     print(tabulate(rows, ["first call with", "ms"], floatfmt=".2f"))
 
 # %%
-# The third line is what a server expects, and the first one is the pause of a process that has
-# just started. It is more than a running server waits for a new kind of arguments: Triton starts,
-# too, and compiles its C code. The next section compiles twelve kinds in one process, and prints
-# their time. For the second line no kernel is compiled: Triton starts, computes the hash that
-# names the code in the cache, and loads the code.
+# The first line is the pause of a process that has just started. A running server waits less for a
+# new kind of arguments, because here Triton starts, too, and compiles its C code. The next section
+# compiles twelve kinds in one process, and prints their time. For the second line no kernel is
+# compiled: Triton starts, computes the hash that names the code in the cache, and loads the code.
+# The third line is what a server expects.
 #
 # Warming up
 # ----------

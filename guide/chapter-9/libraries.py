@@ -16,9 +16,9 @@ table`_ is the answer. The page ends with public figures of libraries that it do
 # * **The results agree first.** Each library's result is compared with a reference before anything
 #   is timed. If a result is wrong, the script stops.
 # * **They take turns.** The calls run in random order in one process, each with a cold cache. Only
-#   the GPU's time counts, so Python costs nothing here. The losses are the exception, since Liger's
-#   waits for the GPU: each of their calls is waited for, and where the GPU waits for Python, this
-#   time counts, for all three.
+#   the GPU's time counts, so Python costs nothing here. The losses are the exception. Liger's loss
+#   waits for the GPU, so all three are timed until they are done. If the GPU waits for Python
+#   meanwhile, this time counts.
 # * **As their users call them.** Each library runs with its defaults, on the sizes of our lessons.
 # * **A library that is missing stays visible.** Its cells show a dash, and the error stands below
 #   the table.
