@@ -591,6 +591,8 @@ def attention(q, k, v, causal=False, scale=None):
         check_attention(q, k, v, scale, DEVICE, DTYPES)
         if not is_covered(q, k):
             options = {"is_causal": bool(causal), "scale": scale, "enable_gqa": True}
+            # On an H100, PyTorch's bf16 attention is wrong, or fails, at odd strides and addresses.
+            q, k, v = (x.contiguous() if whole else ready(x) for x in (q, k, v))
             return torch_attention(q, k, v, **options)
         if whole:
             return attention_op(q, k, v, bool(causal), scale)
