@@ -330,8 +330,10 @@ def check_arguments(x, w, offsets):
             )
     if x.dtype not in (torch.bfloat16, torch.float16) or w.dtype != x.dtype:
         raise TypeError(f"x and w must both be bfloat16 or float16, but are {x.dtype}, {w.dtype}")
-    if offsets.dtype != torch.int32 or not offsets.is_contiguous():
-        raise TypeError(f"offsets must be int32 and contiguous, but is {offsets.dtype}")
+    if offsets.dtype != torch.int32:
+        raise TypeError(f"offsets must be int32, but is {offsets.dtype}")
+    if not offsets.is_contiguous():
+        raise ValueError(f"offsets must be contiguous, but has strides {offsets.stride()}")
     if x.shape[1] != w.shape[1]:
         found = f"{tuple(x.shape)}, {tuple(w.shape)}"
         raise ValueError(f"x must have as many columns as each matrix of w has rows: {found}")
