@@ -620,7 +620,7 @@ def attention(q, k, v, causal=False, scale=None):
     except (AttributeError, RuntimeError, TypeError):  # no such tensors, or a scale without a hash
         plan = None
     if plan is None or not {type(q), type(k), type(v)} <= ORDINARY:  # others may be without memory
-        check_attention(q, k, v, scale, DEVICE, DTYPES, gradients=True)
+        check_attention(q, k, v, causal, scale, DEVICE, DTYPES, gradients=True)
         if q.numel() == 0:
             return q + 0 * (k.sum() + v.sum())  # empty, with gradients of 0 for k and v
         q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)

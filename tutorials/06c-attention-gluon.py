@@ -588,7 +588,7 @@ def attention(q, k, v, causal=False, scale=None):
         with suppress(RuntimeError, TypeError):  # a sparse tensor, or a scale without a hash
             plan = PLANS.get((key_of(q, k, v), causal, scale))
     if plan is None:
-        check_attention(q, k, v, scale, DEVICE, DTYPES)
+        check_attention(q, k, v, causal, scale, DEVICE, DTYPES)
         if not is_covered(q, k):
             options = {"is_causal": bool(causal), "scale": scale, "enable_gqa": True}
             # On an H100, PyTorch's bf16 attention is wrong, or fails, at odd strides and addresses.

@@ -485,14 +485,15 @@ def check_arguments(a, b, scale_a, scale_b):
             raise ValueError(f"{name} requires a gradient, which this product does not compute")
     (M, K), N, steps = a.shape, b.shape[1], triton.cdiv(a.shape[1], 128)
     if b.shape[0] != K or not M * N * K or K % 16 or N % 8:
-        raise ValueError(f"a and b cannot have shapes {(M, K)} and {tuple(b.shape)}")
+        rule = "a must be M × K and b K × N, where 16 divides K and 8 divides N"
+        raise ValueError(f"{rule}, but they are {(M, K)} and {tuple(b.shape)}")
     for name, t in (("a", a), ("b.T", b.T)):
         aligned = type(t) not in ORDINARY or torch.compiler.is_compiling() or not t.data_ptr() % 16
         if t.stride(1) != 1 or t.stride(0) % 16 or t.stride(0) < K or not aligned:
             raise ValueError(f"{name} must have contiguous rows, at multiples of 16 bytes")
     shapes = (M, steps), (steps, triton.cdiv(N, 128))
-    if (scale_a.shape, scale_b.shape) != shapes:
-        raise ValueError(f"scale_a and scale_b must have shapes {shapes[0]} and {shapes[1]}")
+    if (found := (tuple(scale_a.shape), tuple(scale_b.shape))) != shapes:
+        raise ValueError(f"scale_a and scale_b must have shapes {shapes}, but have {found}")
 
 
 def make_plan(a, b, scale_a, scale_b):
@@ -556,8 +557,7 @@ def scaled_mm_shape(a, b, scale_a, scale_b):
 
 
 # %%
-# The same check of this function, twice, because the second call uses the plan, and the CPU's share
-# of a call:
+# The same check, twice, because the second call uses the plan, and the CPU's share of a call:
 
 # sphinx_gallery_fold = "checks the function, times its calls, and keeps the values"
 from shared.bench import write_calls, write_table

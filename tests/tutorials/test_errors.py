@@ -122,6 +122,7 @@ CASES = {
         ((TWO, ONE, ONE, HUGE), ValueError, "eps must be finite and not negative"),
     ],
     ("06-fused-attention", "attention"): [
+        ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
@@ -142,6 +143,7 @@ CASES = {
         ((Q, Q, Q, True, HUGE), ValueError, "scale must be positive and finite in fp32"),
     ],
     ("06c-attention-gluon", "attention"): [
+        ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
         ((Q, Q, Q.clone().requires_grad_()), ValueError, "v requires a gradient.*06b-attention"),
@@ -151,6 +153,7 @@ CASES = {
         ((Q, Q, Q, True, HUGE), ValueError, "scale must be positive and finite in fp32"),
     ],
     ("06b-attention-backward", "attention"): [
+        ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
@@ -189,8 +192,8 @@ CASES = {
         ((A.float(), B, SCALE_A, SCALE_B), TypeError, "a must have a dtype"),
         ((A, B, SCALE_A.double(), SCALE_B), TypeError, "scale_a must have a dtype"),
         ((A, B.contiguous(), SCALE_A, SCALE_B), ValueError, "b.T must have contiguous rows"),
-        ((A, B[:128], SCALE_A, SCALE_B), ValueError, r"\(64, 256\) and \(128, 48\)"),
-        ((A, B, SCALE_A, SCALE_B.T), ValueError, r"shapes \(64, 2\) and \(2, 1\)"),
+        ((A, B[:128], SCALE_A, SCALE_B), ValueError, r"16 divides K.*\(64, 256\) and \(128, 48\)"),
+        ((A, B, SCALE_A, SCALE_B.T), ValueError, r"shapes \(\(64, 2\), \(2, 1\)\).*\(1, 2\)"),
         ((A[None], B, SCALE_A, SCALE_B), ValueError, "a must be a matrix"),
     ],
     ("10-cross-entropy", "cross_entropy"): [
