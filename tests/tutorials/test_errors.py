@@ -123,6 +123,7 @@ CASES = {
     ],
     ("06-fused-attention", "attention"): [
         ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
+        ((Q, Q, Q, 1.0), TypeError, "causal must be True or False, but is 1.0"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
@@ -144,6 +145,7 @@ CASES = {
     ],
     ("06c-attention-gluon", "attention"): [
         ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
+        ((Q, Q, Q, 1.0), TypeError, "causal must be True or False, but is 1.0"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
         ((Q, Q, Q.clone().requires_grad_()), ValueError, "v requires a gradient.*06b-attention"),
@@ -154,6 +156,7 @@ CASES = {
     ],
     ("06b-attention-backward", "attention"): [
         ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
+        ((Q, Q, Q, 1.0), TypeError, "causal must be True or False, but is 1.0"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
@@ -321,7 +324,7 @@ RIGHT = {
     "layer_norm": [(TWO, ONE, ONE), (TWO, ONE, ONE, 1.0)],
     "rms_norm": [(TWO, ONE)],
     "long_layer_norm": [(TWO, ONE, ONE)],
-    "attention": [(Q, Q, Q)],
+    "attention": [(Q, Q, Q), (Q, Q, Q, True)],
     "gelu": [(ONE,)],
     "grouped_mm": [(ROWS, EXPERTS, ends(3, 8))],
     "scaled_mm": [(FP8, FP8.T, SCALES, SCALES.T)],
