@@ -336,6 +336,7 @@ def combine_kernel(
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
+from shared.plans import Plans
 from torch._subclasses.fake_tensor import FakeTensor
 
 
@@ -370,7 +371,6 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
         if x is not q and x.stride(-1) != 1 and x.shape[-1] > 1:
             raise ValueError(f"{name} must have a last stride of 1, but has strides {x.stride()}")
     (batch, heads, d), (pages, page, kv_heads, last) = q.shape, k_pages.shape
-    shapes = ", ".join(f"{n} {tuple(x.shape)}" for n, x in zip(names, tensors, strict=True))
     for right, rule in (
         (k_pages.shape == v_pages.shape, "k_pages and v_pages must have one shape"),
         (d == last and d in (16, 32, 64, 128, 256), "d must be 16, 32, 64, 128 or 256, as in q"),
@@ -379,6 +379,7 @@ def check_arguments(q, k_pages, v_pages, page_table, lengths, scale):
         (len(page_table) == len(lengths) == batch, "q, page_table, lengths must have one batch"),
     ):
         if not right:
+            shapes = ", ".join(f"{n} {tuple(x.shape)}" for n, x in zip(names, tensors, strict=True))
             raise ValueError(f"{rule}, but the shapes are {shapes}")
     if scale is not None and not (isinstance(scale, int | float) and 0 < scale < 2.0**127):
         raise ValueError(f"scale must be positive and less than 2**127, but is {scale!r}")
@@ -410,7 +411,7 @@ def plan_of(q, k_pages, v_pages, page_table, scale):
     return first, second if parts > 1 else None, size
 
 
-PLANS = {}
+PLANS = Plans()
 
 
 def paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None):
@@ -450,9 +451,7 @@ def paged_attention(q, k_pages, v_pages, page_table, lengths, scale=None):
             floats = (x.float() for x in tensors[:3])
             return paged_attention(*floats, page_table, lengths, scale).bfloat16()
         tensors = q.contiguous(), *tensors[1:]
-        if len(PLANS) == 1000:  # a program whose shapes never repeat
-            PLANS.clear()
-        plan = PLANS[key_of(*tensors), scale] = plan_of(*tensors[:4], scale)
+        PLANS.keep((key_of(*tensors), scale), plan := plan_of(*tensors[:4], scale))
     first, second, size = plan
     o, parts = torch.empty_like(tensors[0]), q.new_empty(size, dtype=torch.float32)
     first(*tensors, o, parts)

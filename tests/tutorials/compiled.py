@@ -10,8 +10,10 @@ import torch
 
 
 @contextmanager
-def compiled(function: Callable, user: Callable) -> Iterator[Callable]:
-    """Compile *user*, which calls *function* of an executed script, as a whole.
+def compiled(
+    function: Callable, user: Callable, *, whole: bool = True, dynamic: bool | None = None
+) -> Iterator[Callable]:
+    """Compile *user*, which calls *function* of an executed script, as a whole or in parts.
 
     The tracer imports the module of *function* by its name, as it would find it in a program.
     """
@@ -20,5 +22,5 @@ def compiled(function: Callable, user: Callable) -> Iterator[Callable]:
     module.__dict__.update(names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, names["__name__"], module)
-        yield torch.compile(user, backend="aot_eager", fullgraph=True)
+        yield torch.compile(user, backend="aot_eager", fullgraph=whole, dynamic=dynamic)
     torch.compiler.reset()

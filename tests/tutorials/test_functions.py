@@ -15,8 +15,9 @@ from tests.tutorials.functions import DIFFERENTIABLE, FUNCTIONS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in NumPy
 
-#: Lessons whose functions need numbers, so that no tracer can follow them.
+#: Lessons whose functions need numbers, so that torch.compile calls them between its graphs.
 EAGER = ("05b-", "10b-", "12-", "13-", "14-", "14b-")
+BETWEEN_GRAPHS = ("05-", "06b-", *EAGER)
 
 
 def each(keys, but=()):
@@ -105,16 +106,19 @@ def test_a_tensor_without_memory_has_the_right_shape(tutorial, name, function):
         assert (type(one), one.shape, one.dtype) == (FakeTensor, other.shape, other.dtype)
 
 
-@each(FUNCTIONS, but=["05-", "06b-", *EAGER])
-def test_a_compiled_function_gives_the_same(tutorial, name, function):
-    call = tutorial(name)[function]
-    with compiled(call, lambda *arguments: call(*arguments)) as whole:
+@pytest.mark.parametrize("dynamic", [False, True])
+@each(FUNCTIONS)
+def test_a_compiled_function_gives_the_same(tutorial, name, function, dynamic):
+    """Where sizes change between calls, PyTorch's tracer sees symbols in place of numbers."""
+    call, whole = tutorial(name)[function], not name.startswith(BETWEEN_GRAPHS)
+    user = lambda *arguments: call(*arguments)  # noqa: E731
+    with compiled(call, user, whole=whole, dynamic=dynamic) as traced:
         for _ in range(2):
             arguments = FUNCTIONS[name, function]()
             if (name, function) in DIFFERENTIABLE:
-                found, right = (gradients(f, arguments) for f in (whole, call))
+                found, right = (gradients(f, arguments) for f in (traced, call))
             else:
-                found, right = (result(f, arguments) for f in (whole, call))
+                found, right = (result(f, arguments) for f in (traced, call))
             for one, other in zip(found, right, strict=True):
                 assert_close(one, other, rtol=0, atol=0)
 
