@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.tutorials.functions import FUNCTIONS
+from tests.tutorials.functions import BETWEEN_GRAPHS, FUNCTIONS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tutorials"))
 from shared.lesson import lesson
@@ -63,6 +63,20 @@ def test_a_graph_that_is_replayed_twice_computes_with_new_data(function_of, devi
         refill(arguments, name, function, device)
         graph.replay()
         assert_same(found, call(*arguments))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@each
+def test_a_compiled_function_computes_the_same(function_of, device, name, function, dynamic):
+    """Where sizes change between calls, PyTorch's tracer sees symbols in place of numbers."""
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
+    user = lambda *arguments: [2 * x for x in whole(call(*arguments))]  # noqa: E731
+    torch.compiler.reset()
+    one_graph = not name.startswith(BETWEEN_GRAPHS)
+    compiled = torch.compile(user, fullgraph=one_graph, dynamic=dynamic)
+    for _ in range(2):
+        assert_same(tuple(compiled(*arguments)), tuple(user(*arguments)))
+        arguments = on_gpu(name, function, device)
 
 
 @each

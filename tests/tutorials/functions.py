@@ -75,3 +75,6 @@ FUNCTIONS = {
 
 #: Those that have gradients.
 DIFFERENTIABLE = [key for key in FUNCTIONS if key[0][:3] in ("04-", "05-", "06b", "10-", "10b")]
+
+#: Beginnings of the lessons whose functions torch.compile calls between its graphs.
+BETWEEN_GRAPHS = ("05-", "05b-", "06b-", "10b-", "12-", "13-", "14-", "14b-")

@@ -11,13 +11,9 @@ from torch.utils._pytree import tree_map
 from triton.runtime.interpreter import InterpreterBuilder
 
 from tests.tutorials.compiled import compiled
-from tests.tutorials.functions import DIFFERENTIABLE, FUNCTIONS
+from tests.tutorials.functions import BETWEEN_GRAPHS, DIFFERENTIABLE, FUNCTIONS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in NumPy
-
-#: Lessons whose functions need numbers, so that torch.compile calls them between its graphs.
-EAGER = ("05b-", "10b-", "12-", "13-", "14-", "14b-")
-BETWEEN_GRAPHS = ("05-", "06b-", *EAGER)
 
 
 def each(keys, but=()):
@@ -95,7 +91,7 @@ def test_nans_in_any_argument_reach_the_result(tutorial, name, function, monkeyp
             assert any(x.isnan().any() for x in result(call, put(arguments, i, with_nan))), i
 
 
-@each(FUNCTIONS, but=["06b-", *EAGER])
+@each(FUNCTIONS, but={*BETWEEN_GRAPHS} - {"05-"})
 def test_a_tensor_without_memory_has_the_right_shape(tutorial, name, function):
     call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
     right = result(call, arguments)  # which leaves a plan
