@@ -502,24 +502,24 @@ def attention(q, k, v, causal=False, scale=None):
             requires a gradient outside of ``torch.no_grad()``.
     """
     if torch.compiler.is_compiling() or not {type(q), type(k), type(v)} <= ORDINARY:
-        check_attention(q, k, v, scale, DEVICE, DTYPES)
-        return attention_op(q, k, v, bool(causal), scale)
+        check_attention(q, k, v, causal, scale, DEVICE, DTYPES)
+        return attention_op(q, k, v, causal, scale)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        check_attention(q, k, v, scale, DEVICE, DTYPES)
+        check_attention(q, k, v, causal, scale, DEVICE, DTYPES)
     if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
         q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
     try:
-        plan = PLANS.get((key_of(q, k, v), causal, scale))
+        plan = PLANS.get((key_of(q, k, v), type(causal), causal, scale))
     except (RuntimeError, TypeError):  # a sparse tensor, or a scale that cannot be in a key
         plan = None
     if plan is None:
-        check_attention(q, k, v, scale, DEVICE, DTYPES)
+        check_attention(q, k, v, causal, scale, DEVICE, DTYPES)
         if q.numel() == 0:
             return torch.empty_like(q)
-        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
+        q, k, v = ready(q), ready(k), ready(v)
         with on_device_of(q):
             plan = plan_for(q, k, v, causal, scale)
-        PLANS.keep((key_of(q, k, v), causal, scale), plan)
+        PLANS.keep((key_of(q, k, v), type(causal), causal, scale), plan)
     o = torch.empty_like(q)
     plan((q, k, v, o))
     return o

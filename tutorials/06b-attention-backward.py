@@ -616,23 +616,23 @@ def attention(q, k, v, causal=False, scale=None):
     try:
         if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
             q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
-        plan = PLANS.get((key_of(q, k, v), causal, scale))
+        plan = PLANS.get((key_of(q, k, v), type(causal), causal, scale))
     except (AttributeError, RuntimeError, TypeError):  # no such tensors, or a scale without a hash
         plan = None
     if plan is None or not {type(q), type(k), type(v)} <= ORDINARY:  # others may be without memory
-        check_attention(q, k, v, scale, DEVICE, DTYPES, gradients=True)
+        check_attention(q, k, v, causal, scale, DEVICE, DTYPES, gradients=True)
         if q.numel() == 0:
             return q + 0 * (k.sum() + v.sum())  # empty, with gradients of 0 for k and v
-        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
+        q, k, v = ready(q), ready(k), ready(v)
     number = q.shape[3] ** -0.5 if scale is None else float(scale)
     if plan is None:
         with on_device_of(q):
             know_the_gpu()
             parts = (q, k, v, torch.empty_like(q)), (0, 1, 1, 0), ()
             plan = make_plan(attention_kernel, q, k, *parts, causal, number)
-        PLANS.keep((key_of(q, k, v), causal, scale), plan)
+        PLANS.keep((key_of(q, k, v), type(causal), causal, scale), plan)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return PlannedAttention.apply(plan, q, k, v, (bool(causal), number))
+        return PlannedAttention.apply(plan, q, k, v, (causal, number))
     return run_forward(plan, q, k, v)[0]
 
 

@@ -586,20 +586,19 @@ def attention(q, k, v, causal=False, scale=None):
         if q.is_neg() or k.is_neg() or v.is_neg():  # the sign is still to be changed
             q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
         with suppress(RuntimeError, TypeError):  # a sparse tensor, or a scale without a hash
-            plan = PLANS.get((key_of(q, k, v), causal, scale))
+            plan = PLANS.get((key_of(q, k, v), type(causal), causal, scale))
     if plan is None:
-        check_attention(q, k, v, scale, DEVICE, DTYPES)
-        if not is_covered(q, k):
-            options = {"is_causal": bool(causal), "scale": scale, "enable_gqa": True}
-            return torch_attention(q, k, v, **options)
+        check_attention(q, k, v, causal, scale, DEVICE, DTYPES)
         if whole:
-            return attention_op(q, k, v, bool(causal), scale)
+            return attention_op(q, k, v, causal, scale)
+        covered, q, k, v = is_covered(q, k), ready(q), ready(k), ready(v)
+        if not covered:  # on an H100, PyTorch's is wrong, or fails, at odd strides and addresses
+            return torch_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
         if q.numel() == 0:
             return torch.empty_like(q)
-        q, k, v, causal = ready(q), ready(k), ready(v), bool(causal)
         with on_device_of(q):
             plan = plan_for(q, k, v, causal, scale)
-        PLANS.keep((key_of(q, k, v), causal, scale), plan)
+        PLANS.keep((key_of(q, k, v), type(causal), causal, scale), plan)
     o = torch.empty_like(q)
     plan((q, k, v, o))
     return o

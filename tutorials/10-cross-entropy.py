@@ -534,7 +534,7 @@ class CheckedCrossEntropy(torch.autograd.Function):
         """Hand the gradient over, multiplied by *grad* where that is not 1."""
         (gradient,), ctx.gradient = handed_over("cross_entropy", ctx.gradient), None
         if gradient._version != ctx.version:  # only with inplace=True does anyone else have it
-            raise RuntimeError("cross_entropy: the logits, now a gradient, were changed in place")
+            raise RuntimeError("cross_entropy: logits were changed in place; pass inplace=False")
         factor = grad if ctx.share is None else grad * ctx.share.nan_to_num()
         return scaled(gradient, factor), None
 

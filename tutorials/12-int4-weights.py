@@ -440,6 +440,7 @@ def launch_with_descriptors(plan, *tensors):
 PLANS = Plans()
 
 
+@torch.compiler.disable  # torch.compile calls it between its graphs
 def int4_mm(x, packed, scales, zeros, group=128):
     """Return x · wᵀ, [M, N], for a weight that ``pack_int4`` packed.
 

@@ -466,6 +466,7 @@ def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
 PLANS = Plans()
 
 
+@torch.compiler.disable  # torch.compile calls it between its graphs
 def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     """Return one token for each row of logits, [batch], int64.
 
@@ -505,8 +506,7 @@ def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
             logits = logits.float()
         logits = logits.contiguous()
         settings = temperature, top_k, top_p, seed_on_gpu
-        plan = plan_of(logits, *settings)
-        PLANS.keep((key_of(logits), *settings), plan)
+        PLANS.keep((key_of(logits), *settings), plan := plan_of(logits, *settings))
     size, launches, last = plan
     work = logits.new_empty(size, dtype=torch.int64)
     out = logits.new_empty(size[0], dtype=torch.int64)

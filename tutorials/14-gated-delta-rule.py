@@ -417,6 +417,7 @@ def scan_kernel(
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
+from shared.plans import Plans
 
 
 def check_arguments(q, k, v, g, beta, scale):
@@ -473,9 +474,10 @@ def launch_with_descriptors(launch, *tensors):
     launch(*tensors)
 
 
-PLANS = {}
+PLANS = Plans()
 
 
+@torch.compiler.disable  # torch.compile calls it between its graphs
 def gated_delta_rule(q, k, v, g, beta, scale=None):
     """Return *o* of the gated delta rule, with a state of zero before the first token.
 
@@ -508,9 +510,7 @@ def gated_delta_rule(q, k, v, g, beta, scale=None):
             x.clone(memory_format=torch.contiguous_format) if x.data_ptr() % 16 else x.contiguous()
             for x in (q, k, v, g, beta)
         )
-        if len(PLANS) == 1000:  # a program whose shapes never repeat
-            PLANS.clear()
-        plan = PLANS.setdefault((key_of(q, k, v, g, beta), scale), plan_of(q, v, scale))
+        PLANS.keep((key_of(q, k, v, g, beta), scale), plan := plan_of(q, v, scale))
     shape, first, second = plan
     tp, o = v.new_empty(shape), torch.empty_like(v)
     first(q, k, g, beta, tp)

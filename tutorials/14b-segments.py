@@ -276,6 +276,7 @@ for segments in (2, 4):
 
 # sphinx_gallery_fold = "the function with its checks"
 from shared.launch import Launch, key_of
+from shared.plans import Plans
 
 
 def segments_of(q, v):
@@ -311,9 +312,10 @@ def launch_all(launches, q, k, v, g, beta, tp, ends, o):
     scan(q, k, v, tp, ends, o)
 
 
-PLANS = {}
+PLANS = Plans()
 
 
+@torch.compiler.disable  # torch.compile calls it between its graphs
 def gated_delta_rule(q, k, v, g, beta, scale=None):
     """Return *o* of the gated delta rule, with a state of zero before the first token.
 
@@ -335,10 +337,7 @@ def gated_delta_rule(q, k, v, g, beta, scale=None):
             x.clone(memory_format=torch.contiguous_format) if x.data_ptr() % 16 else x.contiguous()
             for x in (q, k, v, g, beta)
         )
-        if len(PLANS) == 1000:  # a program whose shapes never repeat
-            PLANS.clear()
-        plan = plan_of(q, v, scale, segments)
-        plan = PLANS.setdefault((key_of(q, k, v, g, beta), scale), plan)
+        PLANS.keep((key_of(q, k, v, g, beta), scale), plan := plan_of(q, v, scale, segments))
     shape, ends_shape, launches = plan
     tp, o = v.new_empty(shape), torch.empty_like(v)
     ends = torch.empty(ends_shape, dtype=torch.float32, device=v.device)

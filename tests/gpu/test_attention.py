@@ -1,4 +1,4 @@
-"""What only a GPU can show of attention and of Gluon: new threads, CUDA graphs, torch.compile."""
+"""What only a GPU can show of attention and of Gluon: new threads, CUDA graphs."""
 
 import threading
 
@@ -62,14 +62,6 @@ def test_a_cuda_graph_computes_with_new_data(definitions, device, name):
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-def test_torch_compile(definitions, device, name):
-    attention, (q, k, v) = definitions(name)["attention"], inputs(device)
-    whole = name != "06b-attention-backward"  # that one runs between two graphs
-    doubled = torch.compile(lambda q, k, v: 2 * attention(q, k, v, True), fullgraph=whole)
-    assert torch.equal(doubled(q, k, v), 2 * attention(q, k, v, True))
-
-
-@pytest.mark.parametrize("name", ATTENTION)
 def test_a_second_gpu(definitions, name):
     if torch.cuda.device_count() < 2:
         pytest.skip("there is one GPU")
@@ -77,3 +69,13 @@ def test_a_second_gpu(definitions, name):
     found = attention(q, k, v, True)
     assert found.device == q.device
     assert torch.equal(found.to("cuda:0"), attention(*(x.to("cuda:0") for x in (q, k, v)), True))
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_odd_strides_and_addresses(definitions, device, name, d):
+    """PyTorch's attention, to which 06c hands what its kernels do not cover, misreads some."""
+    attention, wide = definitions(name)["attention"], torch.randn(3, 1, 2, 97, d + 3, device=device)
+    q, k, v = (x[..., 1 : d + 1] for x in wide.bfloat16())
+    right = attention(*(x.float() for x in (q, k, v)), True)
+    assert (attention(q, k, v, True).float() - right).norm() < 0.02 * right.norm()

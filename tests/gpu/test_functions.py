@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.tutorials.functions import FUNCTIONS
+from tests.tutorials.functions import BETWEEN_GRAPHS, FUNCTIONS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tutorials"))
 from shared.lesson import lesson
@@ -63,6 +63,20 @@ def test_a_graph_that_is_replayed_twice_computes_with_new_data(function_of, devi
         refill(arguments, name, function, device)
         graph.replay()
         assert_same(found, call(*arguments))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@each
+def test_a_compiled_function_computes_the_same(function_of, device, name, function, dynamic):
+    """Where sizes change between calls, PyTorch's tracer sees symbols in place of numbers."""
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
+    user = lambda *arguments: [2 * x for x in whole(call(*arguments))]  # noqa: E731
+    torch.compiler.reset()
+    one_graph = not name.startswith(BETWEEN_GRAPHS)
+    compiled = torch.compile(user, fullgraph=one_graph, dynamic=dynamic)
+    for _ in range(2):
+        assert_same(tuple(compiled(*arguments)), tuple(user(*arguments)))
+        arguments = on_gpu(name, function, device)
 
 
 @each
@@ -146,3 +160,55 @@ def test_a_tensor_that_begins_at_an_odd_address(function_of, device, name, funct
         found = call(*given)
         for one, other in zip(whole(found), whole(right), strict=True):
             assert_close(one, other)
+
+
+def columns_of_wider(x):
+    """The same numbers in a matrix whose rows are three longer, and begin at an odd address."""
+    wide = torch.empty((*x.shape[:-1], x.shape[-1] + 3), dtype=x.dtype, device=x.device)
+    return wide[..., 1 : x.shape[-1] + 1].copy_(x)
+
+
+def every_second(x):
+    return torch.stack([x, x], dim=-1)[..., 0]
+
+
+def turned(x):
+    """The same numbers, with the first dimension as the one whose elements are neighbors."""
+    return x.movedim(0, -1).contiguous().movedim(-1, 0)
+
+
+def expanded(x):
+    """Other numbers: the first of the last dimension but one, for all of it."""
+    return x.narrow(-2, 0, 1).expand(x.shape) if x.dim() > 1 else x
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("view", [columns_of_wider, every_second, turned, expanded])
+@each
+def test_views_give_what_their_copies_give(function_of, device, name, function, view, dtype):
+    """PyTorch's attention in bf16, to which 06c hands some sizes, misreads rows of 67 numbers."""
+    call, arguments = function_of(name, function), on_gpu(name, function, device)
+    floats = torch.float16, torch.float32
+    for i, x in enumerate(arguments):
+        if not isinstance(x, torch.Tensor) or x.dim() == 0:
+            continue
+        given = [
+            y.to(dtype) if isinstance(y, torch.Tensor) and y.dtype in floats else y
+            for y in arguments
+        ]
+        given[i] = view(given[i])
+        copies = [
+            y.clone() if isinstance(y, torch.Tensor) and k == i else y for k, y in enumerate(given)
+        ]
+        copies[i] = copies[i].contiguous() if arguments[i].is_contiguous() else copies[i]
+        try:
+            right = call(*copies)
+        except (TypeError, ValueError):
+            continue  # of this dtype, or an order of elements that the function asks for
+        try:
+            found = call(*given)
+        except ValueError as refusal:
+            assert "contiguous" in str(refusal) or "stride" in str(refusal)  # noqa: PT017
+            continue
+        for one, other in zip(whole(found), whole(right), strict=True):
+            assert_close(one, other, rtol=2 * torch.finfo(dtype).eps, atol=2e-3, equal_nan=True)

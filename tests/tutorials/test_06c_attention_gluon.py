@@ -29,6 +29,24 @@ def test_gluon_gets_only_what_it_covers(page, monkeypatch):
     assert not is_covered(q, k)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_pytorch_gets_no_odd_strides_or_addresses(page, monkeypatch, dtype):
+    """On an H100 its attention was wrong for rows of 67 bf16 numbers, and for odd addresses."""
+    got = []
+    torch_attention = page["attention"].__globals__["torch_attention"]
+
+    def seen(*tensors, **options):
+        got.extend(tensors)
+        return torch_attention(*tensors, **options)
+
+    monkeypatch.setitem(page["attention"].__globals__, "torch_attention", seen)
+    wide = torch.randn(1, 2, 30, 67).to(dtype)
+    odd = wide.flatten()[3 : 3 + 2 * 30 * 32].view(1, 2, 30, 32)  # contiguous
+    found = page["attention"](wide[..., 1:33], wide[..., :32], odd)
+    assert all(x.is_contiguous() and x.data_ptr() % 16 == 0 for x in got)
+    assert torch.equal(found, torch_attention(*got))
+
+
 def test_the_plain_function_gives_what_the_public_one_gives(page, plain):
     """Without a Hopper GPU, by PyTorch; tests/gpu compares the launches of the kernels."""
     q, k, v = heads(1, 4, 2, 128, 256, 64, torch.float16)

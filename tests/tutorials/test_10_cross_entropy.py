@@ -214,5 +214,5 @@ def test_logits_that_became_the_gradient_and_changed_are_noticed(page, change):
         page["cross_entropy"](logits, targets, inplace=True)
     else:
         logits.zero_()
-    with pytest.raises(RuntimeError, match="changed in place"):
+    with pytest.raises(RuntimeError, match="changed in place; pass inplace=False"):
         loss.backward()

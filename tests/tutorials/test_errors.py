@@ -122,6 +122,8 @@ CASES = {
         ((TWO, ONE, ONE, HUGE), ValueError, "eps must be finite and not negative"),
     ],
     ("06-fused-attention", "attention"): [
+        ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
+        ((Q, Q, Q, 1.0), TypeError, "causal must be True or False, but is 1.0"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
@@ -142,6 +144,8 @@ CASES = {
         ((Q, Q, Q, True, HUGE), ValueError, "scale must be positive and finite in fp32"),
     ],
     ("06c-attention-gluon", "attention"): [
+        ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
+        ((Q, Q, Q, 1.0), TypeError, "causal must be True or False, but is 1.0"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q, Q, Q, False, 0.0), ValueError, "scale must be positive"),
         ((Q, Q, Q.clone().requires_grad_()), ValueError, "v requires a gradient.*06b-attention"),
@@ -151,6 +155,8 @@ CASES = {
         ((Q, Q, Q, True, HUGE), ValueError, "scale must be positive and finite in fp32"),
     ],
     ("06b-attention-backward", "attention"): [
+        ((Q, Q, Q, 0.1), TypeError, "causal must be True or False, but is 0.1; scale is the next"),
+        ((Q, Q, Q, 1.0), TypeError, "causal must be True or False, but is 1.0"),
         ((Q.half(), Q, Q), TypeError, "k must be .* as q, but its dtype"),
         ((Q[..., :8], Q, Q), ValueError, "q must have a head_dim of 16, 32"),
         ((torch.randn(1, 3, 5, 16), Q, Q), ValueError, "q must have a multiple of the heads of k"),
@@ -264,6 +270,7 @@ CASES = {
         ((LOGITS[:, :0],), ValueError, "logits must be .*1 to .* tokens"),
         ((LOGITS, -1.0), ValueError, "temperature must be 0 or more"),
         ((LOGITS, math.nan), ValueError, "temperature must be 0 or more"),
+        ((LOGITS, HUGE), ValueError, "temperature must be 0 or more"),
         ((LOGITS, "1"), TypeError, "temperature must be a number, but is a str"),
         ((LOGITS, 1.0, -1), ValueError, "top_k must be 0 .no limit. or more"),
         ((LOGITS, 1.0, 2.0), TypeError, "top_k must be a number, but is a float"),
@@ -317,7 +324,7 @@ RIGHT = {
     "layer_norm": [(TWO, ONE, ONE), (TWO, ONE, ONE, 1.0)],
     "rms_norm": [(TWO, ONE)],
     "long_layer_norm": [(TWO, ONE, ONE)],
-    "attention": [(Q, Q, Q)],
+    "attention": [(Q, Q, Q), (Q, Q, Q, True)],
     "gelu": [(ONE,)],
     "grouped_mm": [(ROWS, EXPERTS, ends(3, 8))],
     "scaled_mm": [(FP8, FP8.T, SCALES, SCALES.T)],

@@ -12,7 +12,7 @@ from shared.bench import gpu_times, spread
 PEERS = {"flash": "FlashAttention-2"} | ({} if torch.version.hip else {"cudnn": "cuDNN"})
 
 
-def check_attention(q, k, v, scale, device, dtypes, gradients=False):
+def check_attention(q, k, v, causal, scale, device, dtypes, gradients=False):
     """Raise TypeError or ValueError, naming the argument, if ``attention`` cannot be right.
 
     Tensors must be on a device of the type of *device*, and may require gradients if *gradients*.
@@ -43,6 +43,8 @@ def check_attention(q, k, v, scale, device, dtypes, gradients=False):
         raise ValueError(f"k and v must have one shape, q's batch, and keys; q, k and v {shapes}")
     if q.shape[1] % k.shape[1]:
         raise ValueError(f"q must have a multiple of the heads of k; q, k and v {shapes}")
+    if not isinstance(causal, bool):
+        raise TypeError(f"causal must be True or False, but is {causal!r}; scale is the next one")
     if scale is not None and not (isinstance(scale, int | float) and 2**-126 <= scale < 2**127):
         raise ValueError(f"scale must be positive and finite in fp32, but is {scale!r}")
 

@@ -101,7 +101,7 @@ def check_arguments(logits, temperature, top_k, top_p, seed, device):
             raise ValueError(f"seed must be one int64 on {logits.device}, but is {found}")
         seed = 0
     for name, value, right, rule in (
-        ("temperature", temperature, lambda t: 0 <= t < float("inf"), "0 or more, and finite"),
+        ("temperature", temperature, lambda t: 0 <= t < 2**1024, "0 or more, and finite"),
         ("top_k", top_k, lambda k: k >= 0, "0 (no limit) or more"),
         ("top_p", top_p, lambda p: 0 < p <= 1, "more than 0, and at most 1 (no limit)"),
         ("seed", seed, lambda s: 0 <= s < 2**63, "from 0 to 2**63 - 1"),
