@@ -593,7 +593,8 @@ def attention(q, k, v, causal=False, scale=None):
             return attention_op(q, k, v, causal, scale)
         covered, q, k, v = is_covered(q, k), ready(q), ready(k), ready(v)
         if not covered:  # on an H100, PyTorch's is wrong, or fails, at odd strides and addresses
-            return torch_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
+            with torch.autocast(q.device.type, enabled=False):  # the result is of q's dtype
+                return torch_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
         if q.numel() == 0:
             return torch.empty_like(q)
         with on_device_of(q):

@@ -119,6 +119,17 @@ def test_a_compiled_function_gives_the_same(tutorial, name, function, dynamic):
                 assert_close(one, other, rtol=0, atol=0)
 
 
+@each(FUNCTIONS)
+def test_autocast_changes_no_result(tutorial, name, function):
+    """Where a function hands its arguments to PyTorch, that would round them to bf16."""
+    call, arguments = tutorial(name)[function], FUNCTIONS[name, function]()
+    right = result(call, arguments)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = result(call, arguments)
+    for one, other in zip(found, right, strict=True):
+        assert_close(one, other, rtol=0, atol=0)
+
+
 class Derived(torch.Tensor):
     """As many libraries have; the compiler's operations see it, not a plain tensor."""
 
