@@ -598,13 +598,14 @@ if ON_GPU:
 # (:doc:`/programming-guide/chapter-6/calls`).
 
 # sphinx_gallery_fold = "the functions with their checks"
+from shared.compiled import between_graphs
 from shared.launch import on_device_of
 from shared.norms import check_long_rows, check_norm
 
 LAUNCHED_FORWARD, LAUNCHED_BACKWARD = long_layer_norm, long_layer_norm_backward
 
 
-@torch.compiler.disable  # torch.compile calls it between its graphs
+@between_graphs
 def long_layer_norm(x, weight, bias, eps=1e-5):
     """Return the layer norm of the rows of a contiguous matrix, and their statistics ``[2, M]``.
 
@@ -618,7 +619,7 @@ def long_layer_norm(x, weight, bias, eps=1e-5):
         return LAUNCHED_FORWARD(*(t.resolve_neg() for t in (x, weight, bias)), eps)
 
 
-@torch.compiler.disable  # torch.compile calls it between its graphs
+@between_graphs
 def long_layer_norm_backward(x, g, weight, stats):
     """Return the gradients of x, weight and bias, for the gradient *g* of the result.
 

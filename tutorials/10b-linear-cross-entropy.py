@@ -306,6 +306,7 @@ else:
 # both. :doc:`/programming-guide/chapter-6/calls` says what the checks of a call cost.
 
 # sphinx_gallery_fold = "the function with its checks"
+from shared.compiled import between_graphs
 from shared.launch import on_device_of
 from shared.losses import check_targets, check_tensor, handed_over, scaled
 
@@ -378,7 +379,7 @@ def check_layer(x, weight, targets, ignore_index, piece):
         raise ValueError(f"piece must be 1 or more, but is {piece}")
 
 
-@torch.compiler.disable
+@between_graphs
 def linear_cross_entropy(x, weight, targets, ignore_index=-100, piece=None):
     """Return the mean cross-entropy of ``x @ weight.T``, without ever holding all logits.
 

@@ -395,6 +395,7 @@ def int4_kernel(
 # (``contextvars``) only.
 
 # sphinx_gallery_fold = "the function with its checks"
+from shared.compiled import between_graphs
 from shared.int4 import check_arguments
 from shared.launch import Launch, key_of
 from shared.plans import Plans
@@ -440,7 +441,7 @@ def launch_with_descriptors(plan, *tensors):
 PLANS = Plans()
 
 
-@torch.compiler.disable  # torch.compile calls it between its graphs
+@between_graphs
 def int4_mm(x, packed, scales, zeros, group=128):
     """Return x · wᵀ, [M, N], for a weight that ``pack_int4`` packed.
 

@@ -432,14 +432,14 @@ def finish_kernel(
 # In a program
 # ------------
 #
-# The public ``sample`` launches these four kernels. It checks its settings, accepts views and other
-# dtypes, and keeps a plan of the launches for similar logits
-# (:doc:`/programming-guide/chapter-6/calls`). A row that contains NaN, or only -∞, has no token. On
-# the CPU it is refused; on a GPU, where a check would have to wait, its token is -1. A CUDA graph
-# freezes numbers when it is captured, so each replay would sample with the same seed. Therefore the
-# seed may also be a tensor on the GPU, which the program fills before each replay.
+# The public ``sample`` launches these four kernels. It accepts views and other dtypes, and keeps a
+# plan of the launches (:doc:`/programming-guide/chapter-6/calls`). A row that contains NaN, or only
+# -∞, has no token. On the CPU it is refused; on a GPU, where a check would wait, its token is -1. A
+# CUDA graph freezes numbers when it is captured, so each replay would sample with the same seed.
+# So the seed may also be a tensor on the GPU, which the program fills before each replay.
 
 # sphinx_gallery_fold = "the function with its checks"
+from shared.compiled import between_graphs
 from shared.launch import Launch, key_of
 from shared.plans import Plans
 from shared.sampling import LAUNCHED_EARLY, check_arguments
@@ -466,7 +466,7 @@ def plan_of(logits, temperature, top_k, top_p, seed_on_gpu=False):
 PLANS = Plans()
 
 
-@torch.compiler.disable  # torch.compile calls it between its graphs
+@between_graphs
 def sample(logits, temperature=1.0, top_k=0, top_p=1.0, seed=0):
     """Return one token for each row of logits, [batch], int64.
 

@@ -410,12 +410,12 @@ def scan_kernel(
 # ------------
 #
 # The public ``gated_delta_rule`` launches both kernels, and keeps a plan of the launches as
-# :doc:`/programming-guide/chapter-6/calls` explains. *T* and *P* pass through memory. The function
-# reads views, checks shapes, dtypes and devices, and refuses gradients. Descriptors that a kernel
-# makes lie in memory that ``triton.set_allocator`` provides. That setting belongs to the program
-# that calls us, so we set it in a copy of Python's context (``contextvars``) only.
+# :doc:`/programming-guide/chapter-6/calls` explains. *T* and *P* pass through memory. Descriptors
+# that a kernel makes lie in memory that ``triton.set_allocator`` provides. That setting belongs to
+# the program that calls us, so we set it in a copy of Python's context (``contextvars``) only.
 
 # sphinx_gallery_fold = "the function with its checks"
+from shared.compiled import between_graphs
 from shared.launch import Launch, key_of
 from shared.plans import Plans
 
@@ -477,7 +477,7 @@ def launch_with_descriptors(launch, *tensors):
 PLANS = Plans()
 
 
-@torch.compiler.disable  # torch.compile calls it between its graphs
+@between_graphs
 def gated_delta_rule(q, k, v, g, beta, scale=None):
     """Return *o* of the gated delta rule, with a state of zero before the first token.
 

@@ -275,6 +275,7 @@ for segments in (2, 4):
 # and shares its checks.
 
 # sphinx_gallery_fold = "the function with its checks"
+from shared.compiled import between_graphs
 from shared.launch import Launch, key_of
 from shared.plans import Plans
 
@@ -315,7 +316,7 @@ def launch_all(launches, q, k, v, g, beta, tp, ends, o):
 PLANS = Plans()
 
 
-@torch.compiler.disable  # torch.compile calls it between its graphs
+@between_graphs
 def gated_delta_rule(q, k, v, g, beta, scale=None):
     """Return *o* of the gated delta rule, with a state of zero before the first token.
 

@@ -1,5 +1,6 @@
 """``torch.compile`` of a script's function, without a GPU: what its tracer makes of it."""
 
+import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ def compiled(
 
     The tracer imports the module of *function* by its name, as it would find it in a program.
     """
-    names = function.__globals__
+    names = inspect.unwrap(function).__globals__
     module = types.ModuleType(names["__name__"])
     module.__dict__.update(names)
     with pytest.MonkeyPatch.context() as patch:

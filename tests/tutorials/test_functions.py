@@ -107,9 +107,9 @@ def test_a_tensor_without_memory_has_the_right_shape(tutorial, name, function):
 def test_a_compiled_function_gives_the_same(tutorial, name, function, dynamic):
     """Where sizes change between calls, PyTorch's tracer sees symbols in place of numbers."""
     call, whole = tutorial(name)[function], not name.startswith(BETWEEN_GRAPHS)
-    user = lambda *arguments: call(*arguments)  # noqa: E731
-    with compiled(call, user, whole=whole, dynamic=dynamic) as traced:
-        for _ in range(2):
+    inside = lambda *arguments: call(*arguments)  # noqa: E731
+    for user in (call, inside):
+        with compiled(call, user, whole=whole, dynamic=dynamic) as traced:
             arguments = FUNCTIONS[name, function]()
             if (name, function) in DIFFERENTIABLE:
                 found, right = (gradients(f, arguments) for f in (traced, call))
