@@ -333,7 +333,8 @@ def check_arguments(x, w, offsets):
     if offsets.dtype != torch.int32:
         raise TypeError(f"offsets must be int32, but is {offsets.dtype}")
     if not offsets.is_contiguous():
-        raise ValueError(f"offsets must be contiguous, but has strides {offsets.stride()}")
+        found = f"but has strides {offsets.stride()}: pass offsets.contiguous()"
+        raise ValueError(f"offsets must be contiguous, {found}")
     if x.shape[1] != w.shape[1]:
         found = f"{tuple(x.shape)}, {tuple(w.shape)}"
         raise ValueError(f"x must have as many columns as each matrix of w has rows: {found}")
