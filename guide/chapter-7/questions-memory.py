@@ -54,6 +54,11 @@ assert out.tolist() == [(rows - 4 + i) * stride for i in range(4)]
 # a block stay small and may keep 32 bits. ``TRITON_DEBUG=1`` in the environment adds checks for
 # overflow: see :doc:`/programming-guide/chapter-3/crash`.
 #
+# A loop has the same limit. If *N* is less than a block below 2³¹, the last step of ``range(0, N,
+# BLOCK)`` goes beyond 2³¹ − 1 and becomes negative: the mask allows it, and the loop goes on. From
+# 2³¹ on, *N* is passed in 64 bits, and the loop has them, too. Where a lesson loops over a row or
+# over *K*, lengths within 32,768 elements below 2³¹ do not return, or end in an illegal access.
+#
 # Why is my tensor refused as a descriptor?
 # -----------------------------------------
 #
