@@ -515,7 +515,7 @@ print("Both norms and all gradients agree with float64")
 # function for programs.
 
 # sphinx_gallery_fold = "times both norms in both directions, draws the rates, and keeps the rows"
-# sphinx_gallery_xray = "forward_kernel: 4096 × 15872, fp16; backward_kernel: 4096 × 15872, fp16"
+# sphinx_gallery_xray = "forward_kernel: 4096 × 15,872, fp16; backward_kernel: 4096 × 15,872, fp16"
 from shared.attention import gradient_calls
 from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
 from shared.plans import empty_kernel

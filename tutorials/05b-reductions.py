@@ -393,7 +393,7 @@ print(f"{len(WAYS)} ways agree with float64 on {len(shapes)} shapes")
 # The benchmark has 4096 rows in fp16; a copy of the bytes of *x*, *g* and ``dx`` is the ceiling:
 
 # sphinx_gallery_fold = "times the ways, draws the rates, and keeps the rows"
-# sphinx_gallery_xray = "pieces_kernel: 4096 × 16384, fp16; long_row_kernel: 4096 × 16384, fp16, two programs a row; whole_kernel: 4096 × 16384, fp16"  # noqa: E501
+# sphinx_gallery_xray = "pieces_kernel: 4096 × 16,384, fp16; long_row_kernel: 4096 × 16,384, fp16, two programs a row; whole_kernel: 4096 × 16,384, fp16"  # noqa: E501
 from shared.bench import draw_rates, rates, write_rows, write_table
 from tabulate import tabulate
 

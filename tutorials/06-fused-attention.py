@@ -420,7 +420,7 @@ print("attention agrees with float64")
 # peers are cuDNN, NVIDIA's library, and FlashAttention-2, both as PyTorch brings them.
 
 # sphinx_gallery_fold = "times attention, its peers and the steps, and draws the rates"
-# sphinx_gallery_xray = "attention_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"
+# sphinx_gallery_xray = "attention_kernel: 16 heads × 16,384 tokens, d = 128, causal, bf16"
 from shared.attention import PEERS, peers, random_inputs
 
 if ON_GPU:

@@ -504,7 +504,7 @@ print("the same bits twice; with atomics the same up to rounding")
 # autograd. The rate counts five products. The picture shows causal attention with *d* = 128.
 
 # sphinx_gallery_fold = "times the backward passes, keeps the rows, and draws the rates"
-# sphinx_gallery_xray = "query_gradient_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16; key_gradient_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"  # noqa: E501
+# sphinx_gallery_xray = "query_gradient_kernel: 16 heads × 16,384 tokens, d = 128, causal, bf16; key_gradient_kernel: 16 heads × 16,384 tokens, d = 128, causal, bf16"  # noqa: E501
 from shared.attention import PEERS, gradient_calls, peers, random_inputs
 
 if ON_GPU:

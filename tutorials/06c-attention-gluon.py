@@ -503,7 +503,7 @@ print("attention agrees with float64")
 # 128.
 
 # sphinx_gallery_fold = "times attention, its peers and the steps, and draws the rates"
-# sphinx_gallery_xray = "ahead_kernel: 32 heads × 16384 tokens, d = 64, causal, bf16; roles_kernel: 16 heads × 16384 tokens, d = 128, causal, bf16"  # noqa: E501
+# sphinx_gallery_xray = "ahead_kernel: 32 heads × 16,384 tokens, d = 64, causal, bf16; roles_kernel: 16 heads × 16,384 tokens, d = 128, causal, bf16"  # noqa: E501
 from shared.attention import PEERS, peers, random_inputs
 
 if HOPPER:

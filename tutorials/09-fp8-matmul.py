@@ -482,7 +482,7 @@ if CAN_RUN:
 # :doc:`/programming-guide/chapter-4/roofline`.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
-# sphinx_gallery_xray = "rows_kernel: 4096 × 28 672 by 28 672 × 8192; blocks_kernel: 4096 × 28 672 by 28 672 × 8192"  # noqa: E501
+# sphinx_gallery_xray = "rows_kernel: 4096 × 28,672 by 28,672 × 8192; blocks_kernel: 4096 × 28,672 by 28,672 × 8192"  # noqa: E501
 from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
 
 SQUARES = [(n, n, n) for n in (1024, 1536, 2048, 3072, 4096, 5120, 6144, 7168, 8192)]

@@ -602,7 +602,7 @@ print(f"cross_entropy agrees with float64 on {len(SHAPES)} shapes and in {len(DT
 # 2's, GPT-2's and Llama 3's. The ceiling is a copy of the logits.
 
 # sphinx_gallery_fold = "times loss and gradient, draws the rates, and keeps the rows"
-# sphinx_gallery_xray = "cross_entropy_kernel: 8192 × 131 072, bf16"
+# sphinx_gallery_xray = "cross_entropy_kernel: 8192 × 131,072, bf16"
 from shared.bench import draw_rates, rates, write_calls, write_rows, write_table
 from shared.plans import empty_kernel
 

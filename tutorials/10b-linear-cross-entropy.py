@@ -419,7 +419,7 @@ print("linear_cross_entropy agrees with float64")
 # peak includes the gradients. The rest is **working memory**.
 
 # sphinx_gallery_fold = "times the layer, measures its memory, draws it, and keeps the rows"
-# sphinx_gallery_xray = "overwriting_kernel: rows of 131 072, bf16"
+# sphinx_gallery_xray = "overwriting_kernel: rows of 131,072, bf16"
 from matplotlib.legend_handler import HandlerTuple
 from shared.bench import OURS, PALETTE, rates, write_calls, write_rows, write_table
 from shared.plans import empty_kernel

@@ -529,7 +529,7 @@ print("both ways sample the same tokens")
 # PyTorch's softmax alone. **Read** is PyTorch's ``amax``: every way needs one reading.
 
 # sphinx_gallery_fold = "checks and times five batches, and draws the times"
-# sphinx_gallery_xray = "collect_kernel: 128 × 131 072, fp32"
+# sphinx_gallery_xray = "collect_kernel: 128 × 131,072, fp32"
 from shared.bench import draw_rates, rates, write_calls, write_rows
 from shared.sampling import by_sorting, print_added
 
@@ -570,9 +570,9 @@ else:
 #    takes :measured:`read` µs, and a softmax :measured:`softmax` µs.
 #
 # Top-k takes :measured:`top_k` µs, and 512 × 151,936 logits take :measured:`large` µs with top-p.
-# The table has the logits that each kernel reads, and the time that it adds. One row takes
-# :measured:`single` µs: its pieces run at the same time, but ``guess_kernel`` and ``finish_kernel``
-# have a single program each.
+# The table has the logits that each kernel reads, but for a piece of each row at the end, and the
+# time that it adds. One row takes :measured:`single` µs: its pieces run at the same time, but
+# ``guess_kernel`` and ``finish_kernel`` have a single program each.
 #
 # Serving systems do not sort either: vLLM uses FlashInfer's kernels. We did not run them; `their
 # public figures <https://github.com/vllm-project/vllm/pull/40376>`_ do not name a GPU.

@@ -217,7 +217,7 @@ if ON_GPU:
 # ``tl.range`` takes it for one loop; for a loop with ``tl.dot`` the launch's ``num_stages`` does.
 
 # sphinx_gallery_fold = "checks, times and prints"
-# sphinx_gallery_xray = "strip_kernel: 128 rows at a time, 4 stages, of 16 384 × 4096"
+# sphinx_gallery_xray = "strip_kernel: 128 rows at a time, 4 stages, of 16,384 × 4096"
 check(partial(by_strips, BLOCK_M=64, STAGES=3))
 if ON_GPU:
     cases = {(32, 4), (128, 1), (128, 4)}
@@ -272,7 +272,7 @@ SCRATCH.cleanup()
 
 
 # sphinx_gallery_fold = "has the kernel whole; checks and times it"
-# sphinx_gallery_xray = "part_kernel: 65 536 × 1024, 16 parts"
+# sphinx_gallery_xray = "part_kernel: 65,536 × 1024, 16 parts"
 # sphinx_gallery_show = "by_parts"
 # sphinx_gallery_difference = "strip_kernel"
 @triton.jit

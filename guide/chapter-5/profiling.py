@@ -103,7 +103,7 @@ print("by_columns agrees with float64")
 # The *X-ray* is the folded box below a kernel on this site. It shows what the compiler made of it.
 
 # sphinx_gallery_fold = "times the kernel, PyTorch and a copy"
-# sphinx_gallery_xray = "column_kernel: 16 384 × 4096, fp32"
+# sphinx_gallery_xray = "column_kernel: 16,384 × 4096, fp32"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))  # for shared/
 from shared.bench import rates, write_rows
 
@@ -341,7 +341,7 @@ def by_strips(x, out, BLOCK_M=32, STAGES=1):
 check(by_strips)
 
 # sphinx_gallery_fold = "times and counts it"
-# sphinx_gallery_xray = "strip_kernel: 16 384 × 4096, fp32"
+# sphinx_gallery_xray = "strip_kernel: 16,384 × 4096, fp32"
 # sphinx_gallery_show = "strip_kernel, by_strips"
 if ON_GPU:
     rows += rates((M, N), {"by_strips": partial(by_strips, x, out)}, "GB/s", MUST, 30)

@@ -127,4 +127,4 @@ else:
 # :measured:`cross_entropy` launches. Sampling by sorting starts many kernels of PyTorch's.
 #
 # Where these shares are longer than the GPU's time, a plan, a graph or ``torch.compile`` help:
-# :doc:`calls`. :doc:`/performance` has the calls of every lesson, each from the run of its page.
+# :doc:`calls`. :doc:`/performance` has the calls of most lessons, each from the run of its page.

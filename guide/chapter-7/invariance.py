@@ -384,7 +384,7 @@ show("attention", ATTENTIONS, q, k, v, lengths, invariant=["fixed"])
 # :measured:`product_worst`, :measured:`norm_worst` and :measured:`attention_worst`. A factor below
 # 1 means that choosing the parts by the batch has not paid.
 #
-# Both products of this page are short teaching kernels. For 1024 rows, the fixed one takes
+# The products of this page are short teaching kernels. For 1024 rows, the fixed one takes
 # :measured:`product_library` times the time of PyTorch's, whose bits may change.
 
 # sphinx_gallery_fold = "times the functions, prints a table, and keeps the rows"

@@ -185,7 +185,7 @@ def test_the_page_has_a_fold_below_the_kernel_and_a_file_with_its_code(build):
     assert "tl.dot became wgmma" in fold.summary.text
     rows = [[cell.text for cell in row.select("td, th")] for row in fold.select("tr")]
     assert rows[:4] == [["BLOCK_M", "128"], ["warps", "8"], ["stages", "3"], ["registers", "168"]]
-    assert "The code of BLOCK_M = 128, 8 warps:" in fold.text
+    assert "The code of BLOCK_M = 128, 8 warps, 168 registers:" in fold.text
     source = fold.select_one(".gallery-xray")["data-source"]
     written = (built.folder / "pages" / source).read_text()
     assert written.startswith('galleryXray("tile_kernel", {')
@@ -207,6 +207,43 @@ def test_the_configuration_with_most_variants_stands_for_a_kernel(build):
     (fold,) = built.page.select("details.gallery-fold-xray")
     assert "168 registers, nothing spilled" in fold.summary.text
     assert [cell.text for cell in fold.select("th")] == ["BLOCK_M", "16384", "128", "16"]
+
+
+def test_variants_that_differ_by_their_arguments_alone_are_all_shown(build):
+    """A script checks in fp32 and times in bf16: neither is passed off as the other."""
+    change = {"registers": 104, "spills": 2, "shared": 98304, "instructions": {"ld.global": 4}}
+    room = {"programs": 2, "warps": 16, "of": 64, "limit": "registers"}
+    other = FACTS | change | {"occupancy": room}
+    twin = FACTS | {"constants": {"BLOCK_M": 128, "n": 1}}  # the same in all that the page shows
+    built = built_with(build, {"tile_kernel": {"facts": other}}, [FACTS, twin, other])
+    (fold,) = built.page.select("details.gallery-fold-xray")
+    line = " ".join(fold.summary.text.split())
+    assert "104 to 168 registers, 0 to 2 spilled, 96 KiB to 192 KiB of shared memory" in line
+    assert "8 to 16 of 64 warps" in line
+    assert "wgmma" not in line, "only one of them multiplies with it"
+    rows = [[cell.text for cell in row.select("td, th")] for row in fold.select("tr")]
+    assert ["registers", "168", "104"] in rows
+    assert "Columns with the same settings differ by their arguments" in fold.text
+    assert "The code of BLOCK_M = 128, 8 warps, 104 registers:" in fold.text
+
+
+def test_each_configuration_has_a_column_before_any_has_a_second(build):
+    first = [FACTS | {"constants": {"BLOCK_M": 128}, "registers": 100 + n} for n in range(9)]
+    built = built_with(build, {}, [*first, FACTS | {"constants": {"BLOCK_M": 16}}])
+    (fold,) = built.page.select("details.gallery-fold-xray")
+    assert [cell.text for cell in fold.select("th")] == ["BLOCK_M", *["128"] * 5, "16"]
+    assert "6 of 10 variants." in fold.text
+
+
+def test_the_words_for_a_shape_come_from_the_script(build):
+    """Prose that was changed since the recording is shown as it is now."""
+    comment = '# sphinx_gallery_xray = "tile_kernel: 8192 × 131,072"\n'
+    launched = {"tile_kernel": {"shape": "8192 × 131 072", "kernel": 0}}
+    script = SCRIPT.replace("@triton.jit", f"{comment}@triton.jit")
+    built = built_with(build, {}, [FACTS], script, launched=launched)
+    (fold,) = built.page.select("details.gallery-fold-xray")
+    assert "8192 × 131,072, the launch that this page is about:" in fold.text
+    assert "131 072" not in fold.text
 
 
 def test_a_trivial_kernel_has_no_fold(build):

@@ -16,7 +16,9 @@ import functools
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,14 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from gallery_recorder.api import Page
-from triton_site import xray, xray_data
+from triton_site import launches, xray, xray_data
 from triton_site.numbers.tables import table
-from triton_site.pages.cells import boxes_of, functions, in_sight, page_of
+from triton_site.pages.cells import boxes_of, cells_of, functions, in_sight, page_of
 from triton_site.pages.folds import Fold
 from triton_site.pages.keylines import without_marks
 from triton_site.xray_data import Facts, Kernel
 
-#: Configurations of one kernel in its table; more do not fit on a page.
+#: Variants of one kernel in its table; more do not fit on a page.
 MOST = 6
 
 
@@ -74,7 +76,10 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
     if page is None or not facts:
         return
     shown: set[str] = set()
-    launches = xray_data.launches(page.recording.probes)
+    launched_by = xray_data.launches(page.recording.probes)
+    # The words for a shape are prose: they come from the script, as all prose does.
+    shapes = [launches.wanted(cell.setting("xray")) for cell in cells_of(page.script)]
+    named = {name: shape for cell in shapes for name, shape in cell.items()}
     for cell, box in list(boxes_of(doctree, page.script)):
         visible = functions(in_sight(cell))
         inside, outside = box, box.parent if isinstance(box.parent, Fold) else box
@@ -83,11 +88,13 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
             if name in wanted:
                 place = outside if name in visible else inside  # where its code stands
                 shown.add(name)
-                shape, launched = launches.get(name, ("", None))
+                shape, launched = launched_by.get(name, ("", None))
+                shape = named.get(name, shape)
                 fold = fold_of(name, facts[name], shape, launched)
                 if name in code:
                     variant = code[name].facts
-                    of = shape if variant == launched else _described(variant)
+                    of = f"{_described(variant)}, {variant.registers} registers"
+                    of = shape if variant == launched else of
                     fold += nodes.paragraph("", f"The code of {of}:")
                     source = f"{'../' * docname.count('/')}_static/{_file(docname, name)}"
                     text = "The intermediate code is shown here where scripts may run."
@@ -102,22 +109,29 @@ def fold_of(
 ) -> Fold:
     """The fold of the kernel *name*: one variant in a line, and a table of all.
 
-    The one is the variant that was *launched* for the *shape* that the page is about, or else the
-    typical configuration.
+    The one is the variant that was *launched* for the *shape* that the page is about. Without it,
+    the line has the least and the most of what the typical configuration became.
     """
     if launched is not None:
         return _fold_of_launch(name, variants, shape, launched)
     found: dict[str, list[Facts]] = {}
     for facts in variants:
         key = xray.configuration(facts.constants, facts.warps, facts.stages)
-        found.setdefault(key, []).append(facts)
-    most = sorted(found.values(), key=len, reverse=True)[:MOST]
-    shown = [made[0] for made in found.values() if made in most]
-    typical = most[0][0]
-    fold = Fold(summary=f"X-ray: what became of {name}", note=summary(typical), kind="xray")
+        made = found.setdefault(key, [])
+        if all(_outcome(facts) != _outcome(other) for other in made):
+            made.append(facts)
+    often = Counter(xray.configuration(f.constants, f.warps, f.stages) for f in variants)
+    most = [found[key] for key, _ in often.most_common(MOST)]
+    # Each configuration has a column before any has a second one.
+    columns = [facts for row in zip_longest(*most) for facts in row if facts][:MOST]
+    shown = [facts for made in found.values() for facts in made if facts in columns]
+    fold = Fold(summary=f"X-ray: what became of {name}", note=summary(*most[0]), kind="xray")
     fold += _table(shown)
-    if len(found) > MOST:
-        fold += nodes.paragraph("", f"The {MOST} most frequent of {len(found)} configurations.")
+    if any(len(made) > 1 for made in most):
+        text = "Columns with the same settings differ by their arguments: dtypes, sizes, alignment."
+        fold += nodes.paragraph("", text)
+    if (count := sum(map(len, found.values()))) > len(shown):
+        fold += nodes.paragraph("", f"{len(shown)} of {count} variants.")
     return fold
 
 
@@ -151,22 +165,37 @@ def _described(facts: Facts) -> str:
     return ", ".join([*constants, f"{facts.warps} warps"])
 
 
-def summary(facts: Facts) -> str:
-    """One compiled kernel in a line: its resources, and how it loads and multiplies."""
+def _outcome(facts: Facts) -> tuple[Any, ...]:
+    """What the compiler made of a variant, as far as the page shows it."""
+    return facts.registers, facts.spills, facts.shared, facts.occupancy, facts.instructions
+
+
+def summary(*variants: Facts) -> str:
+    """Compiled variants of a kernel in a line: resources, and how all of them load and multiply."""
+
+    def span(numbers: Iterable[int], text: Callable[[int], str] = str) -> str:
+        ends = sorted(numbers)
+        return " to ".join(dict.fromkeys((text(ends[0]), text(ends[-1]))))
+
+    def all_have(instruction: str) -> bool:
+        return all(instruction in facts.instructions for facts in variants)
+
+    spills = span(facts.spills for facts in variants)
+    shared = span((facts.shared for facts in variants), _bytes)
     parts = [
-        f"{facts.registers} registers",
-        f"{facts.spills} spilled" if facts.spills else "nothing spilled",
-        f"{_bytes(facts.shared)} of shared memory" if facts.shared else "no shared memory",
+        f"{span(facts.registers for facts in variants)} registers",
+        "nothing spilled" if spills == "0" else f"{spills} spilled",
+        "no shared memory" if shared == "0 B" else f"{shared} of shared memory",
     ]
-    if room := facts.occupancy:
-        parts.append(f"{room.warps} of {room.of} warps")
+    if rooms := [facts.occupancy for facts in variants if facts.occupancy]:
+        parts.append(f"{span(room.warps for room in rooms)} of {rooms[0].of} warps")
     for instruction in ("wgmma.mma_async", "tcgen05.mma", "mma.sync"):
-        if instruction in facts.instructions:
+        if all_have(instruction):
             parts.append(f"tl.dot became {instruction.partition('.')[0]}")
             break
-    if "cp.async.bulk" in facts.instructions:
+    if all_have("cp.async.bulk"):
         parts.append("tiles come by TMA")
-    elif "cp.async.c" in facts.instructions:
+    elif all_have("cp.async.c"):
         parts.append("loads are pipelined")
     return ", ".join(parts)
 
