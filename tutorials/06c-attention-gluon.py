@@ -354,7 +354,8 @@ def computing_group(
 
 # %%
 # The rest is that of :doc:`09b-fp8-gluon`: ``warp_specialize`` starts the first warpgroup in the
-# four warps of the launch, the second in four more, and the fetching warp in one.
+# four warps of the launch, the second in four more, and the fetching warp in one. The launch has
+# twelve warps then, as the X-ray shows, because warps come in groups of four.
 
 # sphinx_gallery_fold = "allocates buffers and barriers, and starts the roles"
 

@@ -415,8 +415,9 @@ print("linear_cross_entropy agrees with float64")
 # -------------
 #
 # The benchmark has 8192 tokens, 4096 wide, and a vocabulary of 131,072, forward and backward. The
-# **peak** is the most memory that was allocated beyond the inputs, by PyTorch's own count. Every
-# peak includes the gradients. The rest is **working memory**.
+# **peak** is the most memory that was allocated beyond the inputs, by PyTorch's own count. We call
+# what it exceeds the size of the gradients by **working memory**. PyTorch reaches its peak before
+# these gradients exist, so it works with even more.
 
 # sphinx_gallery_fold = "times the layer, measures its memory, draws it, and keeps the rows"
 # sphinx_gallery_xray = "overwriting_kernel: rows of 131,072, bf16"

@@ -502,7 +502,7 @@ print("int4_mm is right")
 # The benchmark
 # -------------
 #
-# Two matrices of weights are timed, 14336 × 4096 and 8192 × 8192. The plot shows the times for the
+# Two matrices of weights are timed, 14,336 × 4096 and 8192 × 8192. The plot shows the times for the
 # second one, as shares of the time of PyTorch's product in bf16. **int4pack** is PyTorch's
 # ``torch._weight_int4pack_mm``. The dashed line is the model from above, without unpacking.
 

@@ -59,6 +59,21 @@ def test_each_check_is_named_on_a_page(site):
     assert set(re.findall(r"python exercise\.py (\d\S+) mine\.py", words)) == set(checks)
 
 
+def test_a_check_that_needs_a_gpu_says_so_at_its_exercise(site):
+    """The command of 06c and 09b would be refused, below a promise to check without a GPU."""
+    checks = read_table((ROOT / TABLE).read_text())
+    for path in (site / T).glob("[0-9]*.html"):
+        items = soup(path).select("#exercises li .exercise-check")
+        needs = []
+        for text in (item.text for item in items):
+            exercise = checks[text.split()[4]]
+            assert text.endswith(f" --gpu, on {exercise.gpu}" if exercise.gpu else " mine.py"), path
+            needs.append(exercise.gpu)
+        if needs:
+            promise = soup(path).select_one("#exercises > .exercise-check").text
+            assert ("without a GPU" in promise) == (not all(needs)), path
+
+
 def test_the_checker_is_one_file_that_needs_no_other(site):
     code = (site / "_static/exercise.py").read_text(encoding="utf-8")
     assert "from shared" not in code

@@ -182,7 +182,7 @@ def test_the_page_has_a_fold_below_the_kernel_and_a_file_with_its_code(build):
     assert "what became of tile_kernel 168 registers, nothing spilled, 192 KiB" in " ".join(
         fold.summary.text.split()
     )
-    assert "tl.dot became wgmma" in fold.summary.text
+    assert "products by wgmma" in fold.summary.text
     rows = [[cell.text for cell in row.select("td, th")] for row in fold.select("tr")]
     assert rows[:4] == [["BLOCK_M", "128"], ["warps", "8"], ["stages", "3"], ["registers", "168"]]
     assert "The code of BLOCK_M = 128, 8 warps, 168 registers:" in fold.text

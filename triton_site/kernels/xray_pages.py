@@ -191,7 +191,7 @@ def summary(*variants: Facts) -> str:
         parts.append(f"{span(room.warps for room in rooms)} of {rooms[0].of} warps")
     for instruction in ("wgmma.mma_async", "tcgen05.mma", "mma.sync"):
         if all_have(instruction):
-            parts.append(f"tl.dot became {instruction.partition('.')[0]}")
+            parts.append(f"products by {instruction.partition('.')[0]}")
             break
     if all_have("cp.async.bulk"):
         parts.append("tiles come by TMA")

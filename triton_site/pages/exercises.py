@@ -46,6 +46,7 @@ class Exercise:
     level: str = "medium"
     minutes: int = 30
     hints: tuple[str, ...] = ()
+    gpu: str = ""  # that it needs, if the interpreter cannot execute it
 
 
 def _add(app: Sphinx, doctree: nodes.document) -> None:
@@ -57,16 +58,15 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
     table = Path(app.confdir, TABLE)
     app.env.note_dependency(str(table))
     exercises = read_table(table.read_text(encoding="utf-8"))
-    checked = False
+    checked: list[Exercise] = []
     for item in section.findall(nodes.list_item):
         link = _solution_of(item)
         name = link["reftarget"].rpartition("/")[2] if link else _asked_for(item, exercises)
         if exercise := exercises.get(name):
             item += _facts(item, exercise)
-            command = nodes.literal("", f"python exercise.py {name} mine.py")
-            item += nodes.paragraph("", "Check yours: ", command, classes=["exercise-check"])
+            item += _command(name, exercise)
             item += [_hint(i, hint) for i, hint in enumerate(exercise.hints)]
-            checked = True
+            checked.append(exercise)
         if link:
             _take_out(link)
             item += nodes.paragraph("", "", link, classes=["exercise-solution"])
@@ -75,7 +75,8 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
             fold += nodes.literal_block(code, code, language="python")
             item += fold
     if checked:
-        section.insert(1, _how_to_check(f"{'../' * docname.count('/')}_static/exercise.py"))
+        uri = f"{'../' * docname.count('/')}_static/exercise.py"
+        section.insert(1, _how_to_check(uri, all(exercise.gpu for exercise in checked)))
 
 
 def _facts(item: nodes.list_item, exercise: Exercise) -> list[nodes.Node]:
@@ -84,6 +85,16 @@ def _facts(item: nodes.list_item, exercise: Exercise) -> list[nodes.Node]:
         return []
     facts = f"({exercise.level}, {exercise.minutes} minutes)"
     return [nodes.paragraph("", facts, classes=["exercise-facts"])]
+
+
+def _command(name: str, exercise: Exercise) -> nodes.paragraph:
+    text = nodes.paragraph("", "Check yours: ", classes=["exercise-check"])
+    if exercise.gpu:
+        text += nodes.literal("", f"python exercise.py {name} mine.py --gpu")
+        text += nodes.Text(f", on {exercise.gpu}")
+    else:
+        text += nodes.literal("", f"python exercise.py {name} mine.py")
+    return text
 
 
 def _hint(number: int, text: str) -> Fold:
@@ -127,13 +138,15 @@ def _source(app: Sphinx, function: str) -> str:
     return ""
 
 
-def _how_to_check(uri: str) -> nodes.paragraph:
+def _how_to_check(uri: str, needs_gpu: bool) -> nodes.paragraph:
     text = nodes.paragraph("", "Save your answer as ", classes=["exercise-check"])
     text += [nodes.literal("", "mine.py"), nodes.Text(" and download ")]
     text += nodes.reference("", "exercise.py", refuri=uri, internal=True)
     text += nodes.Text(
-        ", which checks it without a GPU: it names wrong elements, watches every address that your "
-        "kernel uses, and counts the bytes that it moves."
+        ", which checks it on the GPU: it names wrong elements, and times yours beside ours."
+        if needs_gpu
+        else ", which checks it without a GPU: it names wrong elements, watches every address that "
+        "your kernel uses, and counts the bytes that it moves."
     )
     return text
 
